@@ -1,0 +1,127 @@
+//! The pool for calls that block: threads that come when needed and go when idle.
+//!
+//! # Invariants
+//!
+//! * **ENOUGH**: for each call in line there is an idle thread that was told, a thread on its way,
+//!   or the pool is at its limit (or at the system's), and each thread that becomes free looks.
+//! * **BEGUN-OR-ENDED**: a call in line is run, or ended when the pool closes. Never neither.
+
+use std::time::Duration;
+
+use crate::prim::{Condvar, Mutex, lock};
+use crate::task::Runnable;
+use crate::task::queue::Queue;
+use crate::task::run::refuse;
+use crate::task::state::ABORTED;
+
+/// How a pool behaves.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) max_threads: usize,
+    pub(crate) keep_alive: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { max_threads: 512, keep_alive: Duration::from_secs(10) }
+    }
+}
+
+pub(crate) struct Pool {
+    line: Mutex<Line>,
+    has_work: Condvar,
+    limits: Limits,
+}
+
+#[derive(Default)]
+struct Line {
+    calls: Queue,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+impl Pool {
+    pub(crate) fn new(limits: Limits) -> Pool {
+        Pool { line: Mutex::default(), has_work: Condvar::new(), limits }
+    }
+
+    /// Puts a call in line. `start_thread` makes a thread that calls [`work`](Self::work).
+    pub(crate) fn submit(&self, call: Runnable, start_thread: impl FnOnce() -> std::io::Result<()>) {
+        let mut line = lock(&self.line);
+        if line.closed {
+            drop(line);
+            return end(call);
+        }
+        line.calls.push(call);
+        if line.calls.len() <= line.idle {
+            self.has_work.notify_one(); // ENOUGH
+            return;
+        }
+        if line.threads >= self.limits.max_threads {
+            return;
+        }
+        line.threads += 1;
+        drop(line);
+        if start_thread().is_err() {
+            // The system has no thread to give. If there is none at all, nothing will ever run.
+            let mut line = lock(&self.line);
+            line.threads -= 1;
+            while line.threads == 0
+                && let Some(call) = line.calls.pop()
+            {
+                drop(line);
+                refuse(call);
+                line = lock(&self.line);
+            }
+        }
+    }
+
+    /// What a thread of the pool does, until it has been idle for long enough.
+    pub(crate) fn work(&self) {
+        let mut line = lock(&self.line);
+        loop {
+            while let Some(call) = line.calls.pop() {
+                drop(line);
+                call.run(); // panics are caught at the task
+                line = lock(&self.line);
+            }
+            if line.closed {
+                break;
+            }
+            line.idle += 1;
+            let waited = self.has_work.wait_timeout(line, self.limits.keep_alive);
+            let timed_out;
+            (line, timed_out) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+            line.idle -= 1;
+            if timed_out.timed_out() && line.calls.len() == 0 {
+                break;
+            }
+        }
+        line.threads -= 1;
+    }
+
+    /// Ends what has not begun, and sends the threads home.
+    pub(crate) fn close(&self) {
+        let mut line = lock(&self.line);
+        line.closed = true;
+        self.has_work.notify_all();
+        while let Some(call) = line.calls.pop() {
+            drop(line);
+            end(call);
+            line = lock(&self.line);
+        }
+    }
+
+    /// Threads, and calls in line.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let line = lock(&self.line);
+        (line.threads, line.calls.len())
+    }
+}
+
+/// Ends a call that will not begin: the runtime is going.
+fn end(call: Runnable) {
+    call.header().state.mark(ABORTED);
+    call.run();
+}

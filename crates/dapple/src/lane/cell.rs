@@ -1,0 +1,143 @@
+//! State that belongs to a color: no lock, since a color never overlaps with itself.
+//!
+//! # Invariants
+//!
+//! * **IN-COLOR**: the value and the borrow flag are touched only while the cell's color runs on
+//!   this thread, which at most one thread's does (ONE-OWNER, ONE-TURN), or by the one who owns
+//!   the cell.
+//! * **ID-HELD**: the cell holds a reference to the lane, or to the task, whose address identifies
+//!   its color, so that no other color can come to have that address.
+
+use std::cell::{Cell, UnsafeCell};
+use std::fmt;
+
+use super::Color;
+use super::color::ColorName;
+use crate::task::Task;
+use crate::task::here::here;
+
+/// A value that only its own color can use, without a lock and without waiting.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::{Color, ColorCell};
+/// use std::sync::Arc;
+///
+/// dapple::run(async {
+///     let color = Color::new();
+///     let hits = Arc::new(ColorCell::in_color(&color, 0));
+///     for _ in 0..10 {
+///         let hits = hits.clone();
+///         color.call(move || hits.with(|n| *n += 1)).detach();
+///     }
+///     let total = color.call(move || hits.with(|n| *n)).await.unwrap();
+///     assert_eq!(total, 10);
+/// });
+/// ```
+pub struct ColorCell<T> {
+    id: usize,
+    /// ID-HELD
+    held: Held,
+    borrowed: Cell<bool>,
+    value: UnsafeCell<T>,
+}
+
+enum Held {
+    Color(Color),
+    /// The color of a task that has not been asked for it; asking would cost it a lane.
+    Task(Task),
+}
+
+// SAFETY: the value is reached from one thread at a time (IN-COLOR), but from any.
+unsafe impl<T: Send> Sync for ColorCell<T> {}
+
+impl<T> ColorCell<T> {
+    /// A cell of the color that is running here.
+    ///
+    /// # Panics
+    ///
+    /// Where no color is running.
+    #[must_use]
+    #[track_caller]
+    pub fn new(value: T) -> ColorCell<T> {
+        let has_own_color = here(|here| here.lane.get().is_null() && here.color.get() != 0);
+        if has_own_color && let Some(task) = Task::current() {
+            return ColorCell::made(task.id(), Held::Task(task), value);
+        }
+        ColorCell::in_color(&Color::current(), value)
+    }
+
+    /// A cell of the given color.
+    #[must_use]
+    pub fn in_color(color: &Color, value: T) -> ColorCell<T> {
+        ColorCell::made(color.id(), Held::Color(color.clone()), value)
+    }
+
+    fn made(id: usize, held: Held, value: T) -> ColorCell<T> {
+        ColorCell { id, held, borrowed: Cell::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// Calls `f` with the value.
+    ///
+    /// # Panics
+    ///
+    /// If another color is running here than the cell's, naming both, and if `f` comes back to the
+    /// same cell. A panic in `f` goes on to the caller and leaves the cell usable.
+    #[track_caller]
+    pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        if here(|here| here.color.get()) != self.id {
+            self.wrong_color();
+        }
+        if self.borrowed.replace(true) {
+            panic!("ColorCell of {} used inside its own `with`", self.owner());
+        }
+        let _release = Release(&self.borrowed);
+        // SAFETY: its color runs on this thread, and the flag was not set. IN-COLOR
+        f(unsafe { &mut *self.value.get() })
+    }
+
+    #[cold]
+    #[track_caller]
+    fn wrong_color(&self) -> ! {
+        let running = match Task::current() {
+            Some(task) => format!("{} (by task {})", ColorName(task.color_id()), task.name()),
+            None => "no color (outside of any task)".to_owned(),
+        };
+        panic!(
+            "ColorCell of {} used in {running}: use it in its own color, for example with color.call",
+            self.owner(),
+        );
+    }
+
+    fn owner(&self) -> String {
+        match &self.held {
+            Held::Color(color) => format!("{color:?}"),
+            Held::Task(task) => format!("{} (of task {})", ColorName(task.color_id()), task.name()),
+        }
+    }
+
+    /// The value, for whoever owns the cell.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// The value, for whoever owns the cell.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+struct Release<'a>(&'a Cell<bool>);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl<T> fmt::Debug for ColorCell<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ColorCell({})", self.owner())
+    }
+}

@@ -1,0 +1,68 @@
+//! The table of keyed colors: the same key is the same color, for as long as anybody holds it.
+//!
+//! A key is known by its hash. Two keys with the same hash share a color, which costs them
+//! parallelism and nothing else.
+//!
+//! # Invariants
+//!
+//! * **WEAK**: the table holds no reference. A lane takes itself out before its memory goes, under
+//!   the lock; one that is on its way out is never given out again (`try_ref_counted`).
+
+use std::collections::HashMap;
+use std::collections::hash_map::{Entry, RandomState};
+use std::hash::{BuildHasher, Hash};
+use std::sync::LazyLock;
+
+use super::line::{Lane, NewLane};
+use crate::prim::{Mutex, lock};
+use crate::task::Home;
+use crate::task::header::Ptr;
+
+const SHARDS: usize = 64;
+
+struct Known(Ptr);
+
+// SAFETY: an address; what may be done with it, WEAK says.
+unsafe impl Send for Known {}
+
+type Shard = Mutex<HashMap<(usize, u64), Known>>;
+
+static TABLE: LazyLock<[Shard; SHARDS]> = LazyLock::new(|| std::array::from_fn(|_| Shard::default()));
+static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+pub(super) fn hash(key: &(impl Hash + ?Sized)) -> u64 {
+    HASHER.hash_one(key)
+}
+
+fn entry_of(home: &Home, key: u64) -> (&'static Shard, (usize, u64)) {
+    (&TABLE[(key >> 58) as usize % SHARDS], (std::ptr::from_ref(home).addr(), key))
+}
+
+/// The lane of a key, with a reference for the caller; `None` once the runtime is gone.
+pub(super) fn lane(home: &Home, key: u64) -> Option<Ptr> {
+    let (shard, index) = entry_of(home, key);
+    let mut known = lock(shard);
+    let entry = known.entry(index);
+    if let Entry::Occupied(entry) = &entry {
+        let lane = entry.get().0;
+        // SAFETY: it is in the table, so its memory is still there, and we have the lock. WEAK
+        if unsafe { lane.as_ref() }.state.try_ref_counted() {
+            return Some(lane);
+        }
+    }
+    let lane = Lane::make(home, NewLane { key: Some(key), main: None, of: None })?;
+    entry.insert_entry(Known(lane));
+    Some(lane)
+}
+
+/// Takes a lane out that nobody refers to any more.
+pub(super) fn forget(home: &Home, key: u64, lane: Ptr) {
+    let (shard, index) = entry_of(home, key);
+    let mut known = lock(shard);
+    if known.get(&index).is_some_and(|found| found.0 == lane) {
+        known.remove(&index);
+        if known.capacity() > 64 && known.len() < known.capacity() / 8 {
+            known.shrink_to_fit();
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Tasks that share a lane: those spawned into a color, and those promoted to a lane of their own.
+
+use super::end_in_place;
+use super::line::Lane;
+use crate::task::cell::{Front, TaskKind};
+use crate::task::header::{Extended, Header, Kind, Ptr};
+use crate::task::here::here;
+use crate::task::{Place, Task};
+
+/// The kind of a task in a lane.
+pub(crate) struct Laned {
+    /// A counted reference, until the future is gone. LANE-LIVES
+    pub(super) lane: Ptr,
+}
+
+/// # Safety
+///
+/// The caller owns `task`, whose lane is `lane`, and gives it away.
+unsafe fn enqueue(task: Ptr, lane: Ptr, place: Place) {
+    // SAFETY: the task is not done, so its lane lives. LANE-LIVES
+    let lane = unsafe { Lane::of(lane) };
+    // SAFETY: handed on from the caller.
+    if !unsafe { lane.push(task, place) } {
+        // SAFETY: the lane is closed, and the task still ours.
+        unsafe { end_in_place(task) };
+    }
+}
+
+// SAFETY: the right to run goes into the lane's line and nowhere else.
+unsafe impl TaskKind for Laned {
+    const KIND: Kind = Kind::Laned;
+
+    unsafe fn run(_task: Ptr) {
+        unreachable!("a task with a lane is run by its lane");
+    }
+
+    unsafe fn enqueue(task: Ptr, place: Place) {
+        // SAFETY: the caller owns the task, so it exists, and it is of this kind.
+        let lane = unsafe { Front::<Laned>::of(task) }.kind.lane;
+        // SAFETY: handed on from the caller.
+        unsafe { enqueue(task, lane, place) };
+    }
+
+    unsafe fn left(task: Ptr) {
+        // SAFETY: the caller owns the task, so it exists, and it is of this kind.
+        let lane = unsafe { Front::<Laned>::of(task) }.kind.lane;
+        // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
+        here(|here| unsafe { Lane::of(lane) }.drop_task(here));
+    }
+
+    unsafe fn color(task: Ptr) -> usize {
+        // SAFETY: the caller has a reference, and the task is of this kind.
+        let lane = unsafe { Front::<Laned>::of(task) }.kind.lane;
+        lane.addr().get()
+    }
+}
+
+fn promoted_lane(task: Ptr) -> Ptr {
+    // SAFETY: this is called for tasks that their owner, or somebody with a reference, names.
+    let extended = Extended::of(unsafe { task.as_ref() });
+    let lane = extended.map_or(std::ptr::null(), |extended| extended.lane);
+    Ptr::new(lane.cast_mut()).expect("a promoted task has a lane")
+}
+
+/// # Safety
+///
+/// As for `VTable::enqueue`.
+unsafe fn enqueue_promoted(task: Ptr, place: Place) {
+    // SAFETY: handed on from the caller.
+    unsafe { enqueue(task, promoted_lane(task), place) };
+}
+
+/// # Safety
+///
+/// As for `VTable::left`.
+unsafe fn left_promoted(task: Ptr) {
+    let lane = promoted_lane(task);
+    // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
+    here(|here| unsafe { Lane::of(lane) }.drop_task(here));
+}
+
+/// Makes the running task, whose color is its own, a task of `lane`, whose turn this thread has.
+///
+/// A wake-up from elsewhere cannot meet this: the task is owned by the thread that runs it, so
+/// nobody else enqueues it until that gives it up, which is a release (VTABLE-BY-OWNER).
+pub(super) fn promote(task: &Task, lane: Ptr) {
+    let mut extended = Extended::over(task.header(), None, lane.as_ptr());
+    extended.vtable.enqueue = enqueue_promoted;
+    extended.vtable.left = left_promoted;
+    extended.vtable.color = |task| promoted_lane(task).addr().get();
+    extended.vtable.kind = Kind::Laned;
+    task.header().set_vtable(Box::into_raw(extended).cast());
+    here(|here| here.lane.set(lane.as_ptr().cast_const().cast::<Header>()));
+}

@@ -1,0 +1,230 @@
+//! The main color: a lane that only one thread runs, the one that called `run` or `block_on`.
+//!
+//! # Invariants
+//!
+//! * **HOME-THREAD**: the lane of a main color is in no queue. A push sets `ready` and wakes its
+//!   thread, and only that thread takes its turn. So a future that is not `Send` is polled and
+//!   dropped where it was made.
+//! * **LISTED**: a task of a main color is in the list of its lane from before its first step
+//!   until its future is gone. So all can be found and ended before the thread goes on.
+
+use std::cell::Cell;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use super::line::{Lane, NewLane};
+use crate::prim::{AtomicBool, Ordering, Parker};
+use crate::task::cell::{Front, TaskKind};
+use crate::task::header::{Kind, Ptr};
+use crate::task::here::here;
+use crate::task::state::ABORTED;
+use crate::task::{Home, Place, Task};
+
+/// The thread of a main color, as the lane sees it.
+pub(crate) struct MainThread {
+    /// The lane's turn waits to be taken.
+    ready: AtomicBool,
+    parker: Arc<Parker>,
+    /// Everything that comes in now is dropped. Only used by the thread itself.
+    closing: AtomicBool,
+}
+
+impl MainThread {
+    /// Hands the lane's turn to its thread. A lane's `enqueue`.
+    pub(super) unsafe fn enqueue(lane: Ptr, _place: Place) {
+        // SAFETY: the caller has the lane's turn, so it lives. LANE-LIVES
+        let main = unsafe { Lane::of(lane) }.main.as_ref().expect("a main color has a thread");
+        main.ready.store(true, Ordering::Release); // HANDOVER
+        main.parker.unpark();
+    }
+
+    /// Called for each task that is about to be stepped. `true`: it must end.
+    pub(super) fn admit(&self, lane: &Lane, task: Ptr) -> bool {
+        lane.locals.add(task);
+        self.closing.load(Ordering::Relaxed)
+    }
+}
+
+/// The tasks of a main color whose futures exist. TURN-OWNS-LINE
+#[derive(Default)]
+pub(crate) struct Locals {
+    first: Cell<*mut Front<Local>>,
+}
+
+/// The kind of a task of a main color.
+pub(crate) struct Local {
+    lane: Ptr,
+    listed: Cell<bool>,
+    next: Cell<*mut Front<Local>>,
+    /// The link that points at this task: the list's own, or another task's `next`.
+    back: Cell<*const Cell<*mut Front<Local>>>,
+}
+
+impl Local {
+    pub(super) fn new(lane: Ptr) -> Local {
+        Local {
+            lane,
+            listed: Cell::new(false),
+            next: Cell::new(null_mut()),
+            back: Cell::new(std::ptr::null()),
+        }
+    }
+}
+
+impl Locals {
+    /// Lists a task, if it is not. LISTED
+    fn add(&self, task: Ptr) {
+        // SAFETY: tasks in a main color's line are of kind `Local`, and exist.
+        let front = unsafe { Front::<Local>::of(task) };
+        if front.kind.listed.replace(true) {
+            return;
+        }
+        let after = self.first.replace(task.cast().as_ptr());
+        front.kind.next.set(after);
+        front.kind.back.set(&raw const self.first);
+        if let Some(after) = NonNull::new(after) {
+            // SAFETY: what is in the list exists. LISTED
+            unsafe { after.as_ref() }.kind.back.set(&raw const front.kind.next);
+        }
+    }
+
+    fn remove(local: &Local) {
+        if !local.listed.replace(false) {
+            return;
+        }
+        let after = local.next.get();
+        // SAFETY: it points into the list or into a task that is listed.
+        unsafe { &*local.back.get() }.set(after);
+        if let Some(after) = NonNull::new(after) {
+            // SAFETY: what is in the list exists. LISTED
+            unsafe { after.as_ref() }.kind.back.set(local.back.get());
+        }
+    }
+
+    fn tasks(&self) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        let mut next = self.first.get();
+        while let Some(front) = NonNull::new(next) {
+            // SAFETY: what is in the list exists. LISTED
+            next = unsafe { front.as_ref() }.kind.next.get();
+            let task: Ptr = front.cast();
+            // SAFETY: as above.
+            unsafe { task.as_ref() }.state.add_ref();
+            // SAFETY: the reference was just counted.
+            tasks.push(unsafe { Task::from_counted(task) });
+        }
+        tasks
+    }
+}
+
+// SAFETY: the right to run goes into the lane's line and nowhere else.
+unsafe impl TaskKind for Local {
+    const KIND: Kind = Kind::Local;
+
+    unsafe fn run(_task: Ptr) {
+        unreachable!("a task with a lane is run by its lane");
+    }
+
+    unsafe fn enqueue(task: Ptr, place: Place) {
+        // SAFETY: the caller owns the task, so it exists, and it is of this kind.
+        let lane = unsafe { Front::<Local>::of(task) }.kind.lane;
+        // SAFETY: the task is not done, so its lane lives. LANE-LIVES
+        let lane = unsafe { Lane::of(lane) };
+        // SAFETY: the caller gives the right to run away.
+        if !unsafe { lane.push(task, place) } {
+            // Closed, so all listed tasks are gone: this one is new, and `Send`, or it could not
+            // have come from elsewhere. It ends here.
+            // SAFETY: the task is still ours.
+            unsafe { super::end_in_place(task) };
+        }
+    }
+
+    unsafe fn left(task: Ptr) {
+        // SAFETY: the caller owns the task, so it exists, and it is of this kind.
+        let local = &unsafe { Front::<Local>::of(task) }.kind;
+        Locals::remove(local);
+        // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
+        here(|here| unsafe { Lane::of(local.lane) }.drop_task(here));
+    }
+
+    unsafe fn color(task: Ptr) -> usize {
+        // SAFETY: the caller has a reference, and the task is of this kind.
+        unsafe { Front::<Local>::of(task) }.kind.lane.addr().get()
+    }
+}
+
+/// The right to run a main color: for the thread that called `run` or `block_on`.
+pub(crate) struct MainLane {
+    lane: super::Color,
+    thread: Arc<MainThread>,
+    outer: *const crate::task::header::Header,
+}
+
+impl MainLane {
+    /// A main color for this thread, the innermost from now on; `None` if the runtime is gone.
+    pub(crate) fn open(home: &Home, parker: Arc<Parker>) -> Option<MainLane> {
+        let (ready, closing) = (AtomicBool::new(false), AtomicBool::new(false));
+        let thread = Arc::new(MainThread { ready, parker, closing });
+        let new = NewLane { key: None, main: Some(thread.clone()), of: None };
+        let lane = super::Color::from_counted(Lane::make(home, new)?);
+        let outer = here(|here| here.main.replace(lane.lane().ptr().as_ptr()));
+        Some(MainLane { lane, thread, outer })
+    }
+
+    pub(crate) fn color(&self) -> &super::Color {
+        &self.lane
+    }
+
+    /// Whether there is a turn to be taken.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.thread.ready.load(Ordering::Relaxed)
+    }
+
+    /// Takes a turn, if there is one to be taken.
+    pub(crate) fn take_turn(&self) -> bool {
+        if !self.is_ready() || !self.thread.ready.swap(false, Ordering::Acquire) {
+            return false;
+        }
+        // SAFETY: `ready` hands the turn over, and we took it. HANDOVER, HOME-THREAD
+        unsafe { Lane::run(self.lane.lane().ptr()) };
+        true
+    }
+
+    /// Cancels all tasks of the color.
+    pub(crate) fn cancel_all(&self) {
+        self.tasks().iter().for_each(Task::cancel);
+    }
+
+    /// Whether no task of the color has a future any more, as far as this thread has seen.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lane.lane().locals.first.get().is_null()
+    }
+
+    pub(crate) fn tasks(&self) -> Vec<Task> {
+        self.lane.lane().locals.tasks()
+    }
+
+    /// Ends all tasks of the color, here, and lets none in from now on.
+    pub(crate) fn close(&self) {
+        self.thread.closing.store(true, Ordering::Relaxed);
+        for task in self.tasks() {
+            task.wake_with(ABORTED);
+        }
+        loop {
+            while self.take_turn() {}
+            // A task that somebody is waking just now comes in a moment later.
+            if self.is_empty() && self.lane.lane().close_if_idle() {
+                return;
+            }
+            self.thread.parker.park(Some(std::time::Duration::from_millis(1)));
+        }
+    }
+}
+
+impl Drop for MainLane {
+    fn drop(&mut self) {
+        self.close();
+        here(|here| here.main.set(self.outer));
+    }
+}

@@ -1,0 +1,46 @@
+//! Colors and their lanes: what has the same color runs one after the other, in order.
+//!
+//! ```text
+//! inbox   the word of a lane: pushes from anywhere, and who has its turn
+//! line    a lane: inbox, the line behind it, one turn
+//! laned   tasks in a lane; how a running task gets one
+//! main    the main color: a lane that only one thread runs
+//! keyed   the table of keyed colors
+//! color   what users hold; cell: state that belongs to a color
+//! ```
+
+#[cfg(not(loom))]
+mod cell;
+#[cfg(not(loom))]
+mod color;
+pub(crate) mod inbox;
+#[cfg(not(loom))]
+mod keyed;
+#[cfg(not(loom))]
+mod laned;
+#[cfg(not(loom))]
+mod line;
+#[cfg(not(loom))]
+pub(crate) mod main;
+
+#[cfg(not(loom))]
+pub(crate) use color::ColorName;
+#[cfg(not(loom))]
+pub(crate) use color::spawn_local;
+#[cfg(not(loom))]
+pub use {cell::ColorCell, color::Color};
+
+/// Ends a task that has nowhere to run any more, here.
+///
+/// # Safety
+///
+/// The caller owns the task, gives it away, and may drop its future.
+#[cfg(not(loom))]
+unsafe fn end_in_place(task: crate::task::header::Ptr) {
+    use crate::task::here::{SetAside, here};
+    // SAFETY: the caller owns the task, so it exists.
+    unsafe { task.as_ref() }.state.mark(crate::task::state::ABORTED);
+    let _elsewhere = SetAside::new();
+    // SAFETY: handed on from the caller; an aborted task is not polled.
+    here(|here| unsafe { crate::task::run::step(task, here) });
+}

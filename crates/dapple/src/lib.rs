@@ -1,0 +1,85 @@
+//! An async runtime in which every task has a color.
+//!
+//! Same color: one after the other, in order. Different colors: in parallel. State that belongs to
+//! a color needs no lock, and there is nothing to deadlock on.
+//!
+//! ```
+//! use dapple::{Color, ColorCell};
+//! use std::sync::Arc;
+//!
+//! dapple::run(async {
+//!     let bank = Color::keyed("bank");
+//!     let balance = Arc::new(ColorCell::in_color(&bank, 0));
+//!     let deposits: Vec<_> = (1..=100)
+//!         .map(|amount| {
+//!             let balance = balance.clone();
+//!             bank.call(move || balance.with(|b| *b += amount)) // no lock, no lost update
+//!         })
+//!         .collect();
+//!     for deposit in deposits {
+//!         deposit.await.unwrap();
+//!     }
+//!     assert_eq!(bank.call(move || balance.with(|b| *b)).await.unwrap(), 5050);
+//! });
+//! ```
+//!
+//! # Where things are
+//!
+//! | to | use |
+//! |---|---|
+//! | start a program | [`run`], [`main`](macro@main), [`test`](macro@test), or a [`Runtime`] |
+//! | run something in parallel | [`spawn`] |
+//! | run something one after the other | [`Color`] |
+//! | keep state without a lock | [`ColorCell`] |
+//! | stay on one thread (`!Send`) | [`spawn_local`] |
+//! | call what blocks | [`blocking`](blocking()) |
+//! | wait, cancel, abort | [`JoinHandle`] |
+//! | see what is going on | [`Runtime::metrics`], [`Runtime::dump`] |
+//!
+//! # Supported
+//!
+//! Linux from 4.14 on, 64 bits; Rust from 1.95 on.
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("dapple runs on 64-bit Linux only; see \"Supported\" in its documentation");
+
+#[cfg(not(loom))]
+mod blocking;
+#[expect(unsafe_code, reason = "owns the turn protocol")]
+mod lane;
+mod prim;
+#[expect(unsafe_code, reason = "goes from a task's home back to the runtime around it")]
+#[cfg(not(loom))]
+mod runtime;
+#[expect(unsafe_code, reason = "queues own rights to run; a thread finds its worker")]
+mod sched;
+#[expect(unsafe_code, reason = "owns the task protocol and the memory of tasks")]
+pub mod task;
+
+#[cfg(not(loom))]
+pub use {
+    dapple_macros::{main, test},
+    lane::{Color, ColorCell},
+    runtime::{
+        Dump, Handle, Runtime, RuntimeBuilder, Shutdown, TaskInfo, TaskState, blocking, run, spawn,
+        spawn_local,
+    },
+    sched::{Metrics, WorkerMetrics},
+    task::{JoinError, JoinHandle},
+};
+
+/// What the attributes expand to. Not for use by hand.
+#[doc(hidden)]
+#[cfg(not(loom))]
+pub mod __private {
+    /// Runs the body of a `main` or a test.
+    #[track_caller]
+    pub fn run<F: Future>(workers: Option<usize>, future: F) -> F::Output {
+        let builder = crate::RuntimeBuilder::default();
+        let builder = match workers {
+            Some(workers) => builder.workers(workers),
+            None => builder,
+        };
+        crate::runtime::run_with(builder, future)
+    }
+}

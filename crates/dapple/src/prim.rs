@@ -1,0 +1,141 @@
+//! The primitives that every protocol is built from: atomics, fences, locks and parking.
+//!
+//! This is the only file that names `std::sync::atomic`. Under `--cfg loom` the same names mean
+//! loom's versions, so that the protocols above can be checked in every interleaving.
+//!
+//! # Asymmetric fences
+//!
+//! [`light_fence`] and [`heavy_fence`] together order a store before a load on *both* sides
+//! (**STORE-THEN-LOAD**): of two threads that each store, fence, and load what the other stored,
+//! at least one sees the other's store. The light side is on the hot path and costs nothing where
+//! the kernel offers `membarrier`; the heavy side pays for both with a system call. Where the
+//! kernel refuses it, both sides are ordinary sequentially consistent fences.
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+#[cfg(loom)]
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic::Ordering};
+
+/// Locks, whether or not a panic has poisoned the lock: our critical sections do not run user code.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(not(loom))]
+pub(crate) use fences::{heavy_fence, light_fence};
+
+#[cfg(loom)]
+pub(crate) fn light_fence() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg(loom)]
+pub(crate) fn heavy_fence() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// A sequentially consistent fence, for those who are not on the hot path.
+pub(crate) fn fence_seq_cst() {
+    #[cfg(loom)]
+    use loom::sync::atomic::fence;
+    #[cfg(not(loom))]
+    use std::sync::atomic::fence;
+    fence(Ordering::SeqCst);
+}
+
+#[cfg(not(loom))]
+mod fences {
+    use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
+
+    const UNKNOWN: u8 = 0;
+    const MEMBARRIER: u8 = 1;
+    const PLAIN: u8 = 2;
+
+    /// Whether `membarrier` is to be had; settled by [`init`] before the first worker starts.
+    static KIND: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+    /// The fence of the hot side: free where the heavy side can fence for both.
+    #[inline]
+    pub(crate) fn light_fence() {
+        if KIND.load(Ordering::Relaxed) == MEMBARRIER {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// The fence of the rare side: makes every other thread of the process fence too.
+    pub(crate) fn heavy_fence() {
+        fence(Ordering::SeqCst);
+        if KIND.load(Ordering::Relaxed) == MEMBARRIER && !membarrier(MEMBARRIER_PRIVATE_EXPEDITED) {
+            // Registered, yet refused: no thread may rely on it from here on. The threads that
+            // still see MEMBARRIER lose a wake-up at the worst, which the next push repeats.
+            KIND.store(PLAIN, Ordering::Relaxed);
+        }
+    }
+
+    const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+    const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+    /// Asks the kernel for `membarrier`, once a process.
+    pub(crate) fn init() {
+        if KIND.load(Ordering::Acquire) == UNKNOWN {
+            let kind = if membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED) { MEMBARRIER } else { PLAIN };
+            KIND.store(kind, Ordering::Release);
+        }
+    }
+
+    #[cfg(miri)]
+    fn membarrier(_command: libc::c_int) -> bool {
+        false
+    }
+
+    #[cfg(not(miri))]
+    #[expect(unsafe_code, reason = "a system call that takes two integers")]
+    fn membarrier(command: libc::c_int) -> bool {
+        // SAFETY: membarrier reads no memory of ours and has no effect but ordering.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    }
+}
+
+#[cfg(not(loom))]
+pub(crate) use fences::init as init_fences;
+
+/// A token that one thread waits for and any thread hands over; a token given early is kept.
+#[derive(Default)]
+pub(crate) struct Parker {
+    token: Mutex<bool>,
+    given: Condvar,
+}
+
+impl Parker {
+    /// Waits for the token and takes it; `false` if `limit` passed first.
+    pub(crate) fn park(&self, limit: Option<std::time::Duration>) -> bool {
+        let mut token = lock(&self.token);
+        while !*token {
+            token = match limit {
+                None => self.given.wait(token).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                Some(limit) => {
+                    let waited = self.given.wait_timeout(token, limit);
+                    let (token, waited) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+                    if waited.timed_out() && !*token {
+                        return false;
+                    }
+                    token
+                }
+            };
+        }
+        *token = false;
+        true
+    }
+
+    /// Hands the token over.
+    pub(crate) fn unpark(&self) {
+        *lock(&self.token) = true;
+        self.given.notify_one();
+    }
+}

@@ -1,0 +1,91 @@
+//! `run` and `block_on`: a future in a main color, on the thread that calls.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::builder::RuntimeBuilder;
+use super::core::Core;
+use crate::lane::main::MainLane;
+use crate::prim::Parker;
+use crate::task::JoinError;
+use crate::task::here::{SetAside, here};
+
+/// How long tasks have to end by themselves when `run` is over.
+const GRACE: Duration = Duration::from_secs(1);
+
+#[track_caller]
+fn assert_not_on_worker(what: &str) {
+    let on_worker = here(|here| !here.worker.get().is_null());
+    assert!(
+        !on_worker,
+        "{what} called on a worker: it would hold up the tasks there. Await the future, or move \
+         the call into dapple::blocking"
+    );
+}
+
+/// Runs a future on this thread, in a main color of its own.
+#[track_caller]
+pub(super) fn block_on<F: Future>(core: &Arc<Core>, future: F) -> F::Output {
+    assert_not_on_worker("block_on");
+    let _outer = SetAside::new();
+    here(|here| here.home.set(core.sched.home.whole()));
+    let parker = Arc::new(Parker::default());
+    let main = MainLane::open(core.home(), parker.clone()).expect("block_on: the runtime has ended");
+    // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
+    let mut root = unsafe { main.spawn_root(future) };
+    while !root.is_finished() {
+        if !main.take_turn() {
+            parker.park(None);
+        }
+    }
+    let result = root.take_finished();
+    main.cancel_all();
+    let deadline = Instant::now() + GRACE;
+    while !main.is_empty() && main.take_turn() && Instant::now() < deadline {}
+    drop(main);
+    result.unwrap_or_else(JoinError::unwind_any)
+}
+
+/// Runs a future on a new runtime of default settings, of which this thread is the first worker.
+///
+/// The future runs in the main color, on this thread, and need not be `Send`. When it returns,
+/// all tasks are cancelled, get a second to end by themselves, and are then dropped.
+///
+/// # Panics
+///
+/// On a worker of a runtime; if the system has no threads to give; if the future panics.
+///
+/// # Examples
+///
+/// ```
+/// let answer = dapple::run(async { 6 * 7 });
+/// assert_eq!(answer, 42);
+/// ```
+#[track_caller]
+pub fn run<F: Future>(future: F) -> F::Output {
+    run_with(RuntimeBuilder::default(), future)
+}
+
+#[track_caller]
+pub(crate) fn run_with<F: Future>(builder: RuntimeBuilder, future: F) -> F::Output {
+    assert_not_on_worker("dapple::run");
+    builder.check().unwrap_or_else(|error| panic!("dapple::run: {error}"));
+    let core = Core::new(&builder);
+    // Whatever happens from here on, the runtime ends with this call.
+    let _end = super::Runtime::of(core.clone());
+    let seat = core.sched.take_seat(0);
+    core.start_workers(1..builder.worker_count()).unwrap_or_else(|error| panic!("dapple::run: {error}"));
+    let main = MainLane::open(core.home(), core.sched.parker(0)).expect("a new runtime");
+    // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
+    let mut root = unsafe { main.spawn_root(future) };
+    seat.drive(Some(&main), None, || root.is_finished());
+    let result = root.take_finished();
+    core.cancel_all();
+    let deadline = Instant::now() + GRACE;
+    let poll = Some(Duration::from_millis(2));
+    seat.drive(Some(&main), poll, || core.sched.alive() == 0 || Instant::now() >= deadline);
+    drop(main);
+    core.sched.stop();
+    drop(seat);
+    result.unwrap_or_else(JoinError::unwind_any)
+}

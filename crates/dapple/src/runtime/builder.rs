@@ -1,0 +1,96 @@
+//! How a runtime is set up.
+
+use std::io;
+use std::time::Duration;
+
+use super::Runtime;
+use super::core::Core;
+use crate::blocking::Limits;
+
+/// The settings of a runtime to be built; see [`Runtime::builder`].
+#[derive(Clone, Debug, Default)]
+#[must_use = "call `.build()`"]
+pub struct RuntimeBuilder {
+    workers: Option<usize>,
+    pub(super) thread_name: Option<String>,
+    pub(super) stack_size: Option<usize>,
+    pub(super) pool: Limits,
+    seed: Option<u64>,
+}
+
+/// More workers than this are taken for a mistake.
+const MAX_WORKERS: usize = 1 << 15;
+
+impl RuntimeBuilder {
+    /// How many workers run tasks. By default as many as there are processors for this process,
+    /// its affinity and its cgroup considered.
+    pub fn workers(mut self, workers: usize) -> RuntimeBuilder {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// What threads are called: `name-0`, `name-1`, ..., `name-blocking`. By default `dapple`.
+    pub fn thread_name(mut self, name: impl Into<String>) -> RuntimeBuilder {
+        self.thread_name = Some(name.into());
+        self
+    }
+
+    /// The stack size of the runtime's threads, in bytes. By default the system's.
+    pub fn thread_stack_size(mut self, bytes: usize) -> RuntimeBuilder {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// How many threads the pool for blocking calls may have. By default 512.
+    pub fn max_blocking_threads(mut self, threads: usize) -> RuntimeBuilder {
+        self.pool.max_threads = threads;
+        self
+    }
+
+    /// How long an idle thread of the pool for blocking calls stays. By default 10 seconds.
+    pub fn blocking_keep_alive(mut self, time: Duration) -> RuntimeBuilder {
+        self.pool.keep_alive = time;
+        self
+    }
+
+    /// What the choices that the scheduler leaves to chance (whom to steal from) start from.
+    pub fn random_seed(mut self, seed: u64) -> RuntimeBuilder {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Builds the runtime and starts its workers.
+    ///
+    /// # Errors
+    ///
+    /// If a setting makes no sense (no workers, no blocking threads, a zero byte in the name), or
+    /// if the system has no thread to give. Nothing is left running then.
+    pub fn build(self) -> io::Result<Runtime> {
+        self.check()?;
+        let core = Core::new(&self);
+        core.start_workers(0..self.worker_count())?;
+        Ok(Runtime::of(core))
+    }
+
+    pub(super) fn check(&self) -> io::Result<()> {
+        let name = self.thread_name.as_deref().unwrap_or_default();
+        let wrong = match self {
+            _ if self.workers == Some(0) => "a runtime needs at least one worker",
+            _ if self.workers > Some(MAX_WORKERS) => "a runtime can have at most 32768 workers",
+            _ if self.pool.max_threads == 0 => "the pool for blocking calls needs at least one thread",
+            _ if name.contains('\0') => "a thread's name cannot contain a zero byte",
+            _ => return Ok(()),
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, wrong))
+    }
+
+    pub(super) fn worker_count(&self) -> usize {
+        let available = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.workers.unwrap_or_else(available).min(MAX_WORKERS)
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        use std::hash::{BuildHasher, RandomState};
+        self.seed.unwrap_or_else(|| RandomState::new().hash_one(0))
+    }
+}

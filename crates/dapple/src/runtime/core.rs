@@ -1,0 +1,101 @@
+//! What a runtime consists of, shared by its threads, its handles and whatever outlives them.
+//!
+//! # Invariants
+//!
+//! * **WHOLE**: the home is the first field of the scheduler, that the first of the core, and the
+//!   pointer that tasks have of their home comes from the core's `Arc`. So the hooks may go back
+//!   from the one to the other.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use super::builder::RuntimeBuilder;
+use crate::blocking::Pool;
+use crate::sched::Sched;
+use crate::task::Home;
+use crate::task::here::here;
+use crate::task::home::Hooks;
+
+#[repr(C)]
+pub(crate) struct Core {
+    pub(crate) sched: Sched,
+    pub(crate) pool: Pool,
+    thread_name: Box<str>,
+    stack_size: Option<usize>,
+}
+
+static HOOKS: Hooks = Hooks {
+    enqueue: |home, runnable, place| {
+        // SAFETY: WHOLE.
+        unsafe { &*home.cast::<Sched>() }.enqueue(runnable, place);
+    },
+    enqueue_blocking: |home, runnable| {
+        // SAFETY: WHOLE; whoever submits a call keeps the core alive while it does.
+        let core = unsafe { &*home.cast::<Core>() };
+        core.pool.submit(runnable, || core.start_pool_thread());
+    },
+    // SAFETY: WHOLE; the core is alive when it is called.
+    keep: |home| unsafe { Arc::increment_strong_count(home.cast::<Core>()) },
+    // SAFETY: gives back what `keep` took.
+    retire: |home| unsafe { Arc::decrement_strong_count(home.cast::<Core>()) },
+};
+
+impl Core {
+    /// A core whose workers nobody drives yet.
+    pub(super) fn new(builder: &RuntimeBuilder) -> Arc<Core> {
+        let core = Arc::new(Core {
+            sched: Sched::new(builder.worker_count(), builder.seed(), &HOOKS),
+            pool: Pool::new(builder.pool.clone()),
+            thread_name: builder.thread_name.as_deref().unwrap_or("dapple").into(),
+            stack_size: builder.stack_size,
+        });
+        Home::settle(Arc::as_ptr(&core).cast());
+        core
+    }
+
+    /// Starts threads for the given workers. If one cannot be had, those that were started leave.
+    pub(super) fn start_workers(self: &Arc<Core>, workers: std::ops::Range<usize>) -> io::Result<()> {
+        for index in workers.clone() {
+            let core = self.clone();
+            let work = move || {
+                let seat = core.sched.take_seat(index);
+                seat.drive(None, None, || seat.is_stopped());
+            };
+            if let Err(error) = self.start_thread(format!("{}-{index}", self.thread_name), work) {
+                self.sched.stop();
+                self.sched.forgo(workers.end - index);
+                let message = format!("could not start worker {index} of {}: {error}", workers.end);
+                return Err(io::Error::new(error.kind(), message));
+            }
+        }
+        Ok(())
+    }
+
+    fn start_pool_thread(&self) -> io::Result<()> {
+        let whole = self.sched.home.whole().cast::<Core>();
+        // SAFETY: WHOLE; the core is alive, since we are called on it.
+        unsafe { Arc::increment_strong_count(whole) };
+        // SAFETY: the reference was just counted.
+        let core = unsafe { Arc::from_raw(whole) };
+        let name = format!("{}-blocking", self.thread_name);
+        self.start_thread(name, move || {
+            here(|here| here.home.set(core.sched.home.whole()));
+            core.pool.work();
+            here(|here| here.home.set(std::ptr::null()));
+        })
+    }
+
+    fn start_thread(&self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let builder = thread::Builder::new().name(name);
+        let builder = match self.stack_size {
+            Some(size) => builder.stack_size(size),
+            None => builder,
+        };
+        builder.spawn(work).map(drop)
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.sched.home
+    }
+}

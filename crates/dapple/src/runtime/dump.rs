@@ -1,0 +1,80 @@
+//! Every task of a runtime, by name, color and state.
+
+use std::fmt;
+use std::panic::Location;
+
+use crate::task::header::Kind;
+use crate::task::{Home, Task};
+
+/// All tasks of a runtime, as they were found one after the other; see
+/// [`Runtime::dump`](crate::Runtime::dump). `Display` writes one line for each.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Dump {
+    /// The tasks.
+    pub tasks: Vec<TaskInfo>,
+}
+
+/// What is known of a task.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TaskInfo {
+    /// The name that it was given, or the type of its future.
+    pub name: String,
+    /// A number that tells colors apart; 0 for a blocking call, which has none.
+    pub color: usize,
+    /// What it was doing.
+    pub state: TaskState,
+    /// Where it was spawned, if that was kept.
+    pub spawned_at: Option<&'static Location<'static>>,
+}
+
+/// What a task was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TaskState {
+    /// It waits for something.
+    Waiting,
+    /// It is being run, or in line to be.
+    Runnable,
+    /// A blocking call, in line or running.
+    Blocking,
+}
+
+impl Dump {
+    pub(super) fn of(home: &Home) -> Dump {
+        let mut tasks = Vec::new();
+        home.each_task(|task| tasks.push(TaskInfo::of(&task)));
+        Dump { tasks }
+    }
+}
+
+impl TaskInfo {
+    fn of(task: &Task) -> TaskInfo {
+        let state = match task.kind() {
+            Kind::Blocking => TaskState::Blocking,
+            _ if task.is_waiting() => TaskState::Waiting,
+            _ => TaskState::Runnable,
+        };
+        TaskInfo { name: task.name(), color: task.color_id(), state, spawned_at: task.spawned_at() }
+    }
+}
+
+impl fmt::Display for TaskInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            TaskState::Waiting => "waiting",
+            TaskState::Runnable => "runnable",
+            TaskState::Blocking => "blocking",
+        };
+        write!(f, "{state:8} {} in {}", self.name, crate::lane::ColorName(self.color))?;
+        self.spawned_at.map_or(Ok(()), |place| write!(f, ", spawned at {place}"))
+    }
+}
+
+impl fmt::Display for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} tasks", self.tasks.len())?;
+        self.tasks.iter().try_for_each(|task| writeln!(f, "{task}"))
+    }
+}

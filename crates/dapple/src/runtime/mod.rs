@@ -1,0 +1,210 @@
+//! A runtime: how it is built, entered, asked and ended.
+//!
+//! ```text
+//! core      what its threads share; builder: the settings
+//! spawn     spawn, spawn_local, blocking, and the Builder of tasks
+//! block_on  the main color: run, block_on
+//! shutdown  cancel, wait, drop, report; dump: every task by name
+//! ```
+
+mod block_on;
+mod builder;
+mod core;
+mod dump;
+mod shutdown;
+mod spawn;
+
+use std::fmt;
+use std::hash::Hash;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::block_on::run;
+pub(crate) use self::block_on::run_with;
+pub use self::builder::RuntimeBuilder;
+pub use self::dump::{Dump, TaskInfo, TaskState};
+pub use self::shutdown::Shutdown;
+pub(crate) use self::spawn::meta_here;
+pub use self::spawn::{Builder, blocking, spawn, spawn_local};
+
+use self::core::Core;
+use crate::{Color, JoinHandle, Metrics};
+
+/// A runtime: its workers, its pool for blocking calls, and all tasks spawned on it.
+///
+/// [`dapple::run`](crate::run) is enough for most programs. A runtime of one's own is for several
+/// in one process, for threads that come and go, and for settings.
+///
+/// Dropping a runtime ends its tasks where they wait, and waits for its workers, but no longer
+/// than a second; inside one of its own tasks it does not wait. [`shutdown`](Runtime::shutdown)
+/// lets tasks end by themselves.
+///
+/// # Examples
+///
+/// ```
+/// let rt = dapple::Runtime::builder().workers(2).thread_name("web").build()?;
+/// let sum = rt.block_on(async { dapple::spawn(async { 1 + 2 }).await });
+/// assert_eq!(sum.unwrap(), 3);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Runtime {
+    handle: Handle,
+}
+
+impl Runtime {
+    /// A runtime with default settings.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no thread to give.
+    pub fn new() -> io::Result<Runtime> {
+        Runtime::builder().build()
+    }
+
+    /// The settings of a runtime to be built.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    fn of(core: Arc<Core>) -> Runtime {
+        Runtime { handle: Handle { core } }
+    }
+
+    /// A handle to the runtime, which can be cloned and sent anywhere.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// See [`Handle::block_on`].
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.handle.block_on(future)
+    }
+
+    /// See [`Handle::spawn`].
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.handle.spawn(future)
+    }
+
+    /// What the scheduler has done so far.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.handle.metrics()
+    }
+
+    /// Every task, by name and color.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        self.handle.dump()
+    }
+
+    /// Ends the runtime: cancels all tasks, gives them until `timeout` to end by themselves, then
+    /// drops them.
+    ///
+    /// Returns once all is over, or shortly after the timeout if tasks do not return from their
+    /// polls; those are left behind on their threads, and named in the result.
+    pub fn shutdown(self, timeout: Duration) -> Shutdown {
+        self.handle.core.shut_down(timeout)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.handle.core.end();
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").finish_non_exhaustive()
+    }
+}
+
+/// A way to a runtime. It does not keep the runtime from ending; what is spawned afterwards says
+/// [`is_gone`](crate::JoinError::is_gone).
+#[derive(Clone)]
+pub struct Handle {
+    core: Arc<Core>,
+}
+
+impl Handle {
+    /// Spawns a task with a color of its own.
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        spawn::spawn_own(self.core.home(), future, meta_here())
+    }
+
+    /// Calls `f` on a thread where it may block; see [`blocking`](crate::blocking()).
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub fn blocking<F, T>(&self, f: F) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        spawn::spawn_blocking(self.core.home(), f, meta_here())
+    }
+
+    /// Runs `future` on this thread, in a main color of its own, until it is done.
+    ///
+    /// The future need not be `Send`. What it spawns with [`spawn_local`](crate::spawn_local) runs
+    /// on this thread too; what is left of that when the future is done is cancelled, may run
+    /// until it waits again, and is dropped. Calls may be nested on a thread that is not a worker.
+    ///
+    /// # Panics
+    ///
+    /// On a worker, whose tasks would have to wait: await the future there, or move the call into
+    /// [`blocking`](crate::blocking()). If the runtime has ended. If the future panics.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        block_on::block_on(&self.core, future)
+    }
+
+    /// A new color of this runtime.
+    ///
+    /// # Panics
+    ///
+    /// If the runtime has ended.
+    #[must_use]
+    pub fn color(&self) -> Color {
+        Color::new_in(self.core.home()).expect("the runtime has ended")
+    }
+
+    /// The color of a key in this runtime; see [`Color::keyed`].
+    ///
+    /// # Panics
+    ///
+    /// If the runtime has ended.
+    #[must_use]
+    pub fn keyed_color(&self, key: &(impl Hash + ?Sized)) -> Color {
+        Color::keyed_in(self.core.home(), key).expect("the runtime has ended")
+    }
+
+    /// What the scheduler has done so far.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        let mut metrics = self.core.sched.metrics();
+        (metrics.blocking_threads, metrics.blocking_queued) = self.core.pool.counts();
+        metrics
+    }
+
+    /// Every task, by name and color.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        Dump::of(self.core.home())
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! The end of a runtime: cancel, wait, drop, report.
+//!
+//! ```text
+//! running --cancel_all--> cancelling --stop--> stopped: workers leave, one by one;
+//!                                              the last ends what is left (LAST-OUT in `sched`)
+//! ```
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::core::Core;
+use super::dump::{Dump, TaskInfo};
+use crate::task::Task;
+use crate::task::home::Phase;
+
+/// How long to wait for workers to leave, beyond what the caller allowed.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// What was still running when a runtime ended.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// Tasks that had not ended by the deadline. They were dropped then, but for those that did
+    /// not return from a poll (and blocking calls), which go on until they do.
+    pub still_running: Vec<TaskInfo>,
+}
+
+impl Shutdown {
+    /// Whether all tasks ended by themselves in time.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.still_running.is_empty()
+    }
+}
+
+impl fmt::Display for Shutdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.still_running.len() {
+            0 => f.write_str("all tasks ended in time"),
+            1 => write!(f, "1 task was still running: {}", self.still_running[0]),
+            n => {
+                write!(f, "{n} tasks were still running:")?;
+                self.still_running.iter().try_for_each(|task| write!(f, "\n  {task}"))
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Cancels all tasks, and whatever is spawned from now on.
+    pub(super) fn cancel_all(&self) {
+        self.home().enter_phase(Phase::Cancelling);
+        self.home().each_task(|task: Task| task.cancel());
+    }
+
+    pub(super) fn shut_down(&self, timeout: Duration) -> Shutdown {
+        // A deadline too far away to be told is none.
+        let deadline = Instant::now().checked_add(timeout);
+        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        self.cancel_all();
+        let mut pause = Duration::from_micros(50);
+        while self.sched.alive() > 0 && !is_over() {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(5));
+        }
+        let still_running = if self.sched.alive() > 0 { Dump::of(self.home()).tasks } else { Vec::new() };
+        self.end();
+        Shutdown { still_running }
+    }
+
+    /// Stops the workers and the pool. Waits for the workers, unless this is one, and not for long.
+    pub(super) fn end(&self) {
+        self.sched.stop();
+        self.pool.close();
+        if !self.sched.is_here() {
+            self.sched.wait_drained(LEAVE);
+        }
+    }
+}

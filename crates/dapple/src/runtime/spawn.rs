@@ -1,0 +1,259 @@
+//! Spawning: tasks with a color of their own, in a color, in the main color, and blocking calls.
+
+use std::borrow::Cow;
+#[cfg(feature = "trace")]
+use std::panic::Location;
+
+use crate::task::cell::Cell;
+use crate::task::header::{Meta, Place};
+use crate::task::here::here;
+use crate::task::run::{Blocking, Call, Own, start};
+use crate::task::{Home, JoinHandle};
+use crate::{Color, lane};
+
+/// What is kept of every spawn: nothing, or with the feature `trace` its place.
+#[cfg_attr(feature = "trace", track_caller)]
+#[inline]
+pub(crate) fn meta_here() -> Option<Meta> {
+    #[cfg(feature = "trace")]
+    return Some(Meta { name: None, spawned_at: Some(Location::caller()) });
+    #[cfg(not(feature = "trace"))]
+    None
+}
+
+#[inline]
+pub(super) fn spawn_own<F>(home: &Home, future: F, meta: Option<Meta>) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
+    match unsafe { Cell::make(home, Own, future, meta) } {
+        Ok(task) => {
+            start(&task, Place::New);
+            // SAFETY: it is a task of `F`, and this is its only handle.
+            unsafe { JoinHandle::new(task) }
+        }
+        Err(future) => {
+            drop(future);
+            JoinHandle::gone()
+        }
+    }
+}
+
+pub(super) fn spawn_blocking<F, T>(home: &Home, f: F, meta: Option<Meta>) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
+    match unsafe { Cell::make(home, Blocking, Call::new(f), meta) } {
+        Ok(task) => {
+            start(&task, Place::New);
+            // SAFETY: it is a task of a closure that returns `T`, and this is its only handle.
+            unsafe { JoinHandle::new(task) }
+        }
+        Err(call) => {
+            drop(call);
+            JoinHandle::gone()
+        }
+    }
+}
+
+#[inline]
+#[track_caller]
+fn home_here<'a>(what: &str) -> &'a Home {
+    let home = here(|here| here.home.get());
+    // SAFETY: it is set only while this thread works for a runtime or has entered it, and the
+    // caller does not keep it.
+    match unsafe { home.as_ref() } {
+        Some(home) => home,
+        None => no_runtime(what),
+    }
+}
+
+#[cold]
+#[track_caller]
+fn no_runtime(what: &str) -> ! {
+    panic!("{what} needs a runtime: call it inside dapple::run, block_on or a task, or use a Handle");
+}
+
+/// Spawns a task with a color of its own: it runs in parallel with everything else.
+///
+/// If the runtime is ending, the handle says [`is_gone`](crate::JoinError::is_gone).
+///
+/// # Panics
+///
+/// Outside of a runtime.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     let handles: Vec<_> = (0..10).map(|i| dapple::spawn(async move { i * i })).collect();
+///     let mut sum = 0;
+///     for handle in handles {
+///         sum += handle.await.unwrap();
+///     }
+///     assert_eq!(sum, 285);
+/// });
+/// ```
+#[track_caller]
+#[inline]
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    spawn_own(home_here("dapple::spawn"), future, meta_here())
+}
+
+/// Spawns a task in the main color: it runs on this thread, and need not be `Send`.
+///
+/// # Panics
+///
+/// If what calls this is not running in a main color, that is, in the future of
+/// [`run`](crate::run) or [`block_on`](crate::Runtime::block_on), or in a task that was spawned
+/// there with `spawn_local`.
+///
+/// # Examples
+///
+/// ```
+/// use std::{cell::Cell, rc::Rc};
+/// dapple::run(async {
+///     let count = Rc::new(Cell::new(0));
+///     let task = { let count = count.clone(); dapple::spawn_local(async move { count.set(1) }) };
+///     task.await.unwrap();
+///     assert_eq!(count.get(), 1);
+/// });
+/// ```
+#[track_caller]
+pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    lane::spawn_local(future, meta_here())
+}
+
+/// Calls `f` on a thread of its own, where it may block for as long as it likes.
+///
+/// The pool's threads come when needed, up to a limit
+/// ([`max_blocking_threads`](crate::RuntimeBuilder::max_blocking_threads)), and go when idle. A
+/// call that has not begun can be aborted; one that has cannot. If not even one thread can be had,
+/// the handle says [`is_refused`](crate::JoinError::is_refused).
+///
+/// # Panics
+///
+/// Outside of a runtime.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     let text = dapple::blocking(|| std::fs::read_to_string("/proc/version")).await.unwrap();
+///     assert!(text.unwrap().starts_with("Linux"));
+/// });
+/// ```
+#[track_caller]
+pub fn blocking<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    spawn_blocking(home_here("dapple::blocking"), f, meta_here())
+}
+
+/// Spawns tasks with a name, or in a color; the place of the spawn is kept too.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::task::Builder;
+/// dapple::run(async {
+///     let task = Builder::new().name("greeter").spawn(async { dapple::task::current().name() });
+///     assert_eq!(task.await.unwrap(), "greeter");
+/// });
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "call `.spawn(future)`"]
+pub struct Builder {
+    name: Option<Cow<'static, str>>,
+    color: Option<Color>,
+}
+
+impl Builder {
+    /// A builder of tasks without a name, with a color of their own.
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// What the task is called in [`dump`](crate::Runtime::dump) and in messages.
+    pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Builder {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The color that the task runs in.
+    pub fn color(mut self, color: &Color) -> Builder {
+        self.color = Some(color.clone());
+        self
+    }
+
+    #[track_caller]
+    fn meta(&mut self) -> Option<Meta> {
+        Some(Meta { name: self.name.take(), spawned_at: Some(std::panic::Location::caller()) })
+    }
+
+    /// Spawns a task, as [`dapple::spawn`](crate::spawn) or [`Color::spawn`] does.
+    ///
+    /// # Panics
+    ///
+    /// Without a color, outside of a runtime.
+    #[track_caller]
+    pub fn spawn<F>(mut self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let meta = self.meta();
+        match &self.color {
+            Some(color) => color.spawn_with(future, meta),
+            None => spawn_own(home_here("task::Builder::spawn"), future, meta),
+        }
+    }
+
+    /// Spawns a task in the main color, as [`dapple::spawn_local`](crate::spawn_local) does.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a main color, or if another color was asked for.
+    #[track_caller]
+    pub fn spawn_local<F>(mut self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        if let Some(color) = &self.color {
+            assert!(*color == Color::main(), "spawn_local spawns in the main color, not in {color:?}");
+        }
+        let meta = self.meta();
+        lane::spawn_local(future, meta)
+    }
+
+    /// Calls `f` where it may block, as [`dapple::blocking`](crate::blocking()) does.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime, or if a color was asked for, which a blocking call cannot have.
+    #[track_caller]
+    pub fn blocking<F, T>(mut self, f: F) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        assert!(self.color.is_none(), "a blocking call has no color: it may run beside anything");
+        let meta = self.meta();
+        spawn_blocking(home_here("task::Builder::blocking"), f, meta)
+    }
+}

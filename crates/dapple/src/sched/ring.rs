@@ -1,0 +1,122 @@
+//! A worker's run queue: a ring that its owner pushes to and anybody takes from.
+//!
+//! Two counters, which only grow: `head` (taken up to here) and `tail` (pushed up to here). The
+//! owner pops one by moving `head` by one; a thief copies half of what is there and then moves
+//! `head` past it. Whoever's compare-and-swap fails has copied nothing that counts.
+//!
+//! # Invariants
+//!
+//! * **OWNER-PUSHES**: only the owner writes slots and `tail`.
+//! * **SLOT-KEPT**: a slot between `head` and `tail` is not overwritten: the owner reads `head`
+//!   with acquire before it writes, and one who moves `head` does so with release, after reading.
+//! * **TAKEN-ONCE**: what lies before `head` belongs to the one whose compare-and-swap moved it.
+//! * **PUBLISHED**: `tail` is stored with release and loaded with acquire, so that what was pushed
+//!   is seen with it.
+
+use std::ptr::NonNull;
+
+use crate::prim::{AtomicPtr, AtomicUsize, Ordering};
+
+/// How many a ring holds. Small under loom, so that a model reaches full and empty.
+pub(crate) const CAPACITY: usize = if cfg!(loom) { 4 } else { 256 };
+
+pub(crate) struct Ring<N> {
+    head: AtomicUsize,
+    tail: AtomicUsize,
+    slots: Box<[AtomicPtr<N>; CAPACITY]>,
+}
+
+impl<N> Ring<N> {
+    pub(crate) fn new() -> Ring<N> {
+        let slots = Box::new(std::array::from_fn(|_| AtomicPtr::default()));
+        Ring { head: AtomicUsize::new(0), tail: AtomicUsize::new(0), slots }
+    }
+
+    fn slot(&self, index: usize) -> &AtomicPtr<N> {
+        &self.slots[index % CAPACITY]
+    }
+
+    /// How many are in it, about.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        let head = self.head.load(Ordering::Acquire);
+        self.tail.load(Ordering::Acquire).wrapping_sub(head).min(CAPACITY)
+    }
+
+    /// Puts one at the end, or gives it back if the ring is full. For the owner.
+    #[inline]
+    pub(crate) fn push(&self, node: NonNull<N>) -> Result<(), NonNull<N>> {
+        let tail = self.tail.load(Ordering::Relaxed); // OWNER-PUSHES
+        let head = self.head.load(Ordering::Acquire); // SLOT-KEPT
+        if tail.wrapping_sub(head) >= CAPACITY {
+            return Err(node);
+        }
+        self.slot(tail).store(node.as_ptr(), Ordering::Relaxed);
+        self.tail.store(tail.wrapping_add(1), Ordering::Release); // PUBLISHED
+        Ok(())
+    }
+
+    /// Takes the oldest. For the owner.
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<NonNull<N>> {
+        let tail = self.tail.load(Ordering::Relaxed); // OWNER-PUSHES
+        let mut head = self.head.load(Ordering::Relaxed);
+        while head != tail {
+            let node = self.slot(head).load(Ordering::Relaxed);
+            match self.move_head(head, 1) {
+                Ok(()) => return NonNull::new(node),
+                Err(now) => head = now,
+            }
+        }
+        None
+    }
+
+    /// Takes the older half, for when it is full. For the owner.
+    pub(crate) fn pop_half(&self, mut each: impl FnMut(NonNull<N>)) {
+        const HALF: usize = CAPACITY / 2;
+        let head = self.head.load(Ordering::Relaxed);
+        if self.tail.load(Ordering::Relaxed).wrapping_sub(head) < HALF || self.move_head(head, HALF).is_err()
+        {
+            return; // thieves have made room
+        }
+        for index in 0..HALF {
+            // What lies before `head` is still in its slot: only we overwrite it. OWNER-PUSHES
+            let node = self.slot(head.wrapping_add(index)).load(Ordering::Relaxed);
+            NonNull::new(node).into_iter().for_each(&mut each);
+        }
+    }
+
+    /// Takes the older half (rounded up) into the thief's own ring, which must be empty, but for
+    /// the last of them, which is returned to be run. For any thread that owns `into`.
+    pub(crate) fn steal_into(&self, into: &Ring<N>) -> Option<NonNull<N>> {
+        let start = into.tail.load(Ordering::Relaxed); // OWNER-PUSHES: `into` is the caller's
+        debug_assert_eq!(into.len(), 0);
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            let there = self.tail.load(Ordering::Acquire).wrapping_sub(head); // PUBLISHED
+            if there == 0 || there > CAPACITY {
+                return None; // empty, or `head` is old: others are at work here
+            }
+            let count = there - there / 2;
+            for index in 0..count {
+                let node = self.slot(head.wrapping_add(index)).load(Ordering::Relaxed);
+                into.slot(start.wrapping_add(index)).store(node, Ordering::Relaxed);
+            }
+            match self.move_head(head, count) {
+                Ok(()) => {
+                    let kept = start.wrapping_add(count - 1);
+                    into.tail.store(kept, Ordering::Release); // PUBLISHED
+                    return NonNull::new(into.slot(kept).load(Ordering::Relaxed));
+                }
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    #[inline]
+    fn move_head(&self, from: usize, by: usize) -> Result<(), usize> {
+        let to = from.wrapping_add(by);
+        // Release: we have read the slots (SLOT-KEPT). Acquire: for another try.
+        self.head.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
+    }
+}

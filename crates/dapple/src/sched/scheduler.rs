@@ -1,0 +1,211 @@
+//! The scheduler of one runtime: its workers and what they share.
+
+use std::ptr::null;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::idle::Idle;
+use super::injector::Injector;
+use super::worker::Worker;
+use crate::lane::main::MainLane;
+use crate::prim::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Parker, lock};
+use crate::task::header::{Kind, Place, Runnable};
+use crate::task::here::{SetAside, here};
+use crate::task::home::{Home, Hooks, Phase};
+use crate::task::state::ABORTED;
+
+/// How many picks may pass before the main color gets its turn.
+const MAIN_EVERY: u32 = 16;
+
+/// See the head of the module. `repr(C)`, so that a pointer to its home is a pointer to it.
+#[repr(C)]
+pub(crate) struct Sched {
+    pub(crate) home: Home,
+    pub(super) workers: Box<[Worker]>,
+    pub(super) injector: Injector,
+    pub(super) idle: Idle,
+    /// Workers that are driven, or will be.
+    driven: AtomicUsize,
+    /// LAST-OUT
+    closed: AtomicBool,
+    draining: AtomicBool,
+    /// The last driver has left and all that was to be ended has been.
+    drained: Mutex<bool>,
+    has_drained: Condvar,
+}
+
+impl Sched {
+    pub(crate) fn new(workers: usize, seed: u64, hooks: &'static Hooks) -> Sched {
+        crate::prim::init_fences();
+        Sched {
+            home: Home::new(hooks),
+            workers: (0..workers)
+                .map(|i| Worker::new(i, seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+                .collect(),
+            injector: Injector::default(),
+            idle: Idle::new(workers),
+            driven: AtomicUsize::new(workers),
+            closed: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            drained: Mutex::new(false),
+            has_drained: Condvar::new(),
+        }
+    }
+
+    /// Puts a runnable in line: with this thread's worker if it is one of ours, else in the shared
+    /// line.
+    #[inline]
+    pub(crate) fn enqueue(&self, runnable: Runnable, place: Place) {
+        let worker = here(|here| {
+            let is_ours = std::ptr::eq(here.home.get(), &raw const self.home);
+            if is_ours { here.worker.get().cast::<Worker>() } else { null() }
+        });
+        // SAFETY: it is set while this thread drives it. ONE-DRIVER
+        match unsafe { worker.as_ref() } {
+            Some(worker) => worker.enqueue(self, runnable, place),
+            None => self.inject(runnable),
+        }
+    }
+
+    #[cold]
+    fn inject(&self, runnable: Runnable) {
+        self.injector.push([runnable]);
+        if let Some(worker) = self.idle.whom_to_wake_from_outside() {
+            self.workers[worker].parker.unpark();
+        }
+        if self.closed.load(Ordering::SeqCst) {
+            self.drain(); // LAST-OUT
+        }
+    }
+
+    /// What wakes a worker that sleeps, whatever the reason.
+    pub(crate) fn parker(&self, worker: usize) -> Arc<Parker> {
+        self.workers[worker].parker.clone()
+    }
+
+    /// Makes this thread drive a worker until the guard is dropped. Once for each worker.
+    pub(crate) fn take_seat(&self, worker: usize) -> Seat<'_> {
+        let aside = SetAside::new();
+        let worker = &self.workers[worker];
+        here(|here| {
+            here.home.set(self.home.whole());
+            here.worker.set(std::ptr::from_ref(worker).cast());
+            here.slab.set(&raw const worker.slab);
+        });
+        Seat { sched: self, worker, aside: Some(aside) }
+    }
+
+    /// Tells all workers to leave. Returns at once.
+    pub(crate) fn stop(&self) {
+        self.home.enter_phase(Phase::Stopped);
+        self.workers.iter().for_each(|worker| worker.parker.unpark());
+    }
+
+    /// A worker that was never driven counts as one that has left.
+    pub(crate) fn forgo(&self, workers: usize) {
+        if workers > 0 && self.driven.fetch_sub(workers, Ordering::AcqRel) == workers {
+            self.close();
+        }
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        // Idle tasks are in no queue: wake them into the shared line, to their end.
+        self.home.each_task(|task| {
+            if matches!(task.kind(), Kind::Own | Kind::Laned) {
+                task.wake_with(ABORTED);
+            }
+        });
+        self.drain();
+        if self.home.slab.close() {
+            // SAFETY: `whole` is a pointer to the runtime's core, which `retire` gives back.
+            unsafe { (self.home.hooks.keep)(self.home.whole()) };
+        }
+        *lock(&self.drained) = true;
+        self.has_drained.notify_all();
+    }
+
+    /// Ends all that is in the shared line, unless somebody else is at it.
+    fn drain(&self) {
+        while self.injector.len() > 0 && !self.draining.swap(true, Ordering::SeqCst) {
+            let _aside = SetAside::new();
+            here(|here| here.home.set(self.home.whole()));
+            while let Some(runnable) = self.injector.pop(0, |_| {}) {
+                if runnable.header().vtable().kind != Kind::Lane {
+                    runnable.header().state.mark(ABORTED);
+                }
+                runnable.run(); // a lane sees for itself that all is over
+            }
+            self.draining.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Waits until the last driver has left and everything was ended; `false` if `limit` passed.
+    pub(crate) fn wait_drained(&self, limit: Duration) -> bool {
+        let drained = lock(&self.drained);
+        let waited = self.has_drained.wait_timeout_while(drained, limit, |drained| !*drained);
+        *waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+    }
+
+    /// Whether this thread drives one of its workers.
+    pub(crate) fn is_here(&self) -> bool {
+        here(|here| !here.worker.get().is_null() && std::ptr::eq(here.home.get(), &raw const self.home))
+    }
+}
+
+/// The right to drive a worker. ONE-DRIVER
+pub(crate) struct Seat<'a> {
+    sched: &'a Sched,
+    worker: &'a Worker,
+    aside: Option<SetAside>,
+}
+
+impl Seat<'_> {
+    /// Runs what there is to run until `until` says to stop; sleeps when there is nothing, for
+    /// `limit` at a time. Without a limit, whoever makes `until` true must unpark the worker.
+    pub(crate) fn drive(&self, main: Option<&MainLane>, limit: Option<Duration>, until: impl Fn() -> bool) {
+        // A panic here is a bug of ours, and would leave tasks owned for ever.
+        let abort = AbortOnUnwind;
+        let (sched, worker) = (self.sched, self.worker);
+        let main_is_ready = || main.is_some_and(MainLane::is_ready);
+        let mut until_main = 0;
+        while !until() {
+            if main_is_ready() && (until_main == 0 || worker.queued() == 0) {
+                until_main = MAIN_EVERY;
+                worker.found(sched);
+                main.map(MainLane::take_turn);
+                continue;
+            }
+            until_main = until_main.saturating_sub(1);
+            if let Some(runnable) = worker.pick(sched).or_else(|| worker.search(sched)) {
+                worker.run(sched, runnable);
+            } else if !main_is_ready() {
+                worker.sleep(sched, limit, || main_is_ready() || until());
+            }
+        }
+        std::mem::forget(abort);
+    }
+
+    /// Whether workers have been told to leave.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.sched.home.phase() == Phase::Stopped
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.worker.retire(self.sched);
+        self.sched.home.slab.take_over(&self.worker.slab);
+        drop(self.aside.take());
+        self.sched.forgo(1);
+    }
+}
+
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        eprintln!("dapple: a worker panicked outside of any task; this is a bug in dapple");
+        std::process::abort();
+    }
+}

@@ -1,0 +1,264 @@
+//! A worker: picks what to run next, from its own queues, the shared line, or other workers.
+//!
+//! A worker is a value; a thread *drives* it. It owns a ring (`ring`), a slot for what should run
+//! next (`next`), and a store of memory. In the order of picking:
+//!
+//! 1. every so often the shared line, so that it does not starve;
+//! 2. the slot, a bounded number of times in a row: what a task wakes finds its data in the cache;
+//! 3. the ring;
+//! 4. the shared line, a batch at a time;
+//! 5. another worker's ring, half of it, or its slot if its owner seems stuck.
+//!
+//! # Invariants
+//!
+//! * **OWNER-PUTS**: only the owner puts something into `next`, and only when it is empty; anybody
+//!   takes from it, by a swap.
+
+use std::cell::Cell;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Sched;
+use super::ring::{CAPACITY, Ring};
+use crate::prim::{AtomicPtr, Ordering, Parker};
+use crate::task::header::{Header, Place, Runnable};
+use crate::task::home::OwnCount;
+use crate::task::slab::LocalSlab;
+
+/// How many picks may pass before the shared line gets one ahead of the worker's own.
+const SHARED_EVERY: u32 = 61;
+/// How often in a row the slot is served ahead of the ring.
+const STREAK: u32 = 24;
+/// How long a searcher watches a slot before it takes it from a worker that seems stuck.
+const WATCH: u32 = 400;
+
+/// Aligned so that what workers write often does not share a cache line.
+#[repr(align(128))]
+pub(crate) struct Worker {
+    index: usize,
+    ring: Ring<Header>,
+    next: AtomicPtr<Header>,
+    pub(super) parker: Arc<Parker>,
+    pub(crate) slab: LocalSlab,
+    pub(super) counts: Counts,
+    own: Own,
+}
+
+/// What a worker counts of itself.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) runs: OwnCount,
+    pub(super) steals: OwnCount,
+    pub(super) stolen: OwnCount,
+    pub(super) sleeps: OwnCount,
+    pub(super) overflows: OwnCount,
+}
+
+/// What only the thread that drives the worker touches.
+struct Own {
+    streak: Cell<u32>,
+    until_shared: Cell<u32>,
+    random: Cell<u64>,
+    searching: Cell<bool>,
+}
+
+// SAFETY: `own` and the owner's side of the rest are used only by the thread that drives the
+// worker, of which `Sched::drive` lets there be one.
+unsafe impl Sync for Worker {}
+
+impl Worker {
+    pub(super) fn new(index: usize, seed: u64) -> Worker {
+        Worker {
+            index,
+            ring: Ring::new(),
+            next: AtomicPtr::new(null_mut()),
+            parker: Arc::default(),
+            slab: LocalSlab::default(),
+            counts: Counts::default(),
+            own: Own {
+                streak: Cell::new(0),
+                until_shared: Cell::new(SHARED_EVERY),
+                random: Cell::new(seed | 1),
+                searching: Cell::new(false),
+            },
+        }
+    }
+
+    /// Puts a runnable in line. For the owner.
+    #[inline]
+    pub(super) fn enqueue(&self, sched: &Sched, runnable: Runnable, place: Place) {
+        let next_is_free = self.next.load(Ordering::Relaxed).is_null();
+        let alone = next_is_free && self.ring.len() == 0;
+        let ahead = match place {
+            Place::Next => next_is_free,
+            Place::New => alone,
+            Place::Back => false,
+        };
+        if ahead {
+            self.next.store(runnable.into_ptr().as_ptr(), Ordering::Release); // OWNER-PUTS
+            return;
+        }
+        if let Err(full) = self.ring.push(runnable.into_ptr()) {
+            // SAFETY: the ring gave the right to run back.
+            self.overflow(sched, unsafe { Runnable::new(full) });
+        }
+        // One alone is for this worker, which is about to look.
+        if !alone && let Some(worker) = sched.idle.whom_to_wake() {
+            sched.workers[worker].parker.unpark();
+        }
+    }
+
+    #[cold]
+    fn overflow(&self, sched: &Sched, runnable: Runnable) {
+        let mut older = Vec::with_capacity(CAPACITY / 2 + 1);
+        // SAFETY: what a ring gives out is the right to run.
+        self.ring.pop_half(|node| older.push(unsafe { Runnable::new(node) }));
+        older.push(runnable);
+        self.counts.overflows.add_one();
+        sched.injector.push(older);
+    }
+
+    /// What to run next, without looking at other workers.
+    #[inline]
+    pub(super) fn pick(&self, sched: &Sched) -> Option<Runnable> {
+        let until_shared = self.own.until_shared.get() - 1;
+        self.own.until_shared.set(until_shared);
+        if until_shared == 0 {
+            self.own.until_shared.set(SHARED_EVERY);
+            if let Some(runnable) = sched.injector.pop(0, |_| {}) {
+                return Some(runnable);
+            }
+        }
+        if self.own.streak.get() < STREAK
+            && let Some(runnable) = self.take_next()
+        {
+            self.own.streak.set(self.own.streak.get() + 1);
+            return Some(runnable);
+        }
+        self.own.streak.set(0);
+        if let Some(node) = self.ring.pop() {
+            // SAFETY: what a ring gives out is the right to run.
+            return Some(unsafe { Runnable::new(node) });
+        }
+        self.take_next().or_else(|| self.pick_shared(sched))
+    }
+
+    /// Takes what is in the slot. For anybody.
+    #[inline]
+    fn take_next(&self) -> Option<Runnable> {
+        if self.next.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        let node = NonNull::new(self.next.swap(null_mut(), Ordering::AcqRel))?;
+        // SAFETY: what is in the slot is the right to run, and the swap took it. OWNER-PUTS
+        Some(unsafe { Runnable::new(node) })
+    }
+
+    /// A fair share of the shared line: one to run now, the rest into the ring, which is empty.
+    fn pick_shared(&self, sched: &Sched) -> Option<Runnable> {
+        let share = (sched.injector.len() / sched.workers.len()).min(CAPACITY / 2);
+        sched.injector.pop(share, |runnable| {
+            let pushed = self.ring.push(runnable.into_ptr());
+            debug_assert!(pushed.is_ok(), "the ring was empty");
+        })
+    }
+
+    /// Looks at the other workers. Counts as searching from here on, unless enough others are.
+    pub(super) fn search(&self, sched: &Sched) -> Option<Runnable> {
+        if !self.own.searching.get() && !sched.idle.begin_search() {
+            return None;
+        }
+        self.own.searching.set(true);
+        let first = self.random() as usize % sched.workers.len();
+        let (before, after) = sched.workers.split_at(first);
+        let others = || after.iter().chain(before).filter(|other| other.index != self.index);
+        for other in others() {
+            if let Some(node) = other.ring.steal_into(&self.ring) {
+                self.counts.steals.add_one();
+                self.counts.stolen.add(self.ring.len() as u64 + 1);
+                // SAFETY: what a ring gives out is the right to run.
+                return Some(unsafe { Runnable::new(node) });
+            }
+        }
+        if let Some(runnable) = self.pick_shared(sched) {
+            return Some(runnable);
+        }
+        let stuck = others().find(|other| other.seems_stuck())?;
+        let runnable = stuck.take_next()?;
+        self.counts.steals.add_one();
+        self.counts.stolen.add_one();
+        Some(runnable)
+    }
+
+    /// Whether its slot has been full for a while in which it has not run anything else.
+    fn seems_stuck(&self) -> bool {
+        let (waiting, runs) = (self.next.load(Ordering::Relaxed), self.counts.runs.get());
+        if waiting.is_null() {
+            return false;
+        }
+        (0..WATCH).all(|_| {
+            std::hint::spin_loop();
+            self.next.load(Ordering::Relaxed) == waiting && self.counts.runs.get() == runs
+        })
+    }
+
+    /// Runs something, after having found it.
+    #[inline]
+    pub(super) fn run(&self, sched: &Sched, runnable: Runnable) {
+        self.found(sched);
+        self.counts.runs.add_one();
+        runnable.run();
+    }
+
+    /// Counts as searching no more.
+    #[inline]
+    pub(super) fn found(&self, sched: &Sched) {
+        if self.own.searching.get() {
+            self.own.searching.set(false);
+            if sched.idle.end_search()
+                && let Some(worker) = sched.idle.whom_to_wake()
+            {
+                sched.workers[worker].parker.unpark();
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do, `awake` says that there is, or `limit` has passed.
+    pub(super) fn sleep(&self, sched: &Sched, limit: Option<Duration>, awake: impl Fn() -> bool) {
+        sched.idle.fall_asleep(self.index, self.own.searching.replace(false));
+        let awake = awake() || sched.injector.len() > 0 || sched.workers.iter().any(|w| w.ring.len() > 0);
+        if !awake {
+            self.counts.sleeps.add_one();
+            self.parker.park(limit);
+        }
+        // Taken off the list by another, we count as searching. ONE-WAKER
+        self.own.searching.set(!sched.idle.wake_up(self.index));
+    }
+
+    /// Gives up what it has, when its thread leaves.
+    pub(super) fn retire(&self, sched: &Sched) {
+        if self.own.searching.replace(false) {
+            sched.idle.end_search();
+        }
+        let mut left: Vec<Runnable> = self.take_next().into_iter().collect();
+        while let Some(node) = self.ring.pop() {
+            // SAFETY: what a ring gives out is the right to run.
+            left.push(unsafe { Runnable::new(node) });
+        }
+        sched.injector.push(left);
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        self.ring.len() + usize::from(!self.next.load(Ordering::Relaxed).is_null())
+    }
+
+    fn random(&self) -> u64 {
+        let mut x = self.own.random.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.own.random.set(x);
+        x
+    }
+}

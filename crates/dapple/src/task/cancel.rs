@@ -1,0 +1,134 @@
+//! How a wait inside a task learns that the task was cancelled.
+//!
+//! `cancel` sets a flag and wakes the task; a wait that is polled looks at the flag. A wait that
+//! is polled with a waker other than its task's (a combinator's) would not be polled then, so it
+//! links an [`Item`]: its waker is woken too. That is rare, so the items lie in a table on the
+//! side, and a task pays nothing for them.
+//!
+//! # Invariants
+//!
+//! * **LINK-OR-SEE**: the flag is set before the table is read, and the table is written before
+//!   the flag is read again: a wait that is linked while its task is cancelled is woken by the
+//!   one or by the other.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::task::Waker;
+
+use super::Task;
+use super::header::{Header, Ptr};
+use super::here::here;
+use super::state::{CANCELLED, DONE};
+use super::waker::task_behind;
+use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
+
+/// Items linked now, in all tasks: while there are none, `cancel` need not look for any.
+static LINKED: AtomicUsize = AtomicUsize::new(0);
+
+type Items = HashMap<usize, Vec<(usize, Waker)>>;
+
+/// The items by the address of their task, and by a number within it.
+static TABLE: LazyLock<[Mutex<Items>; 16]> = LazyLock::new(Default::default);
+
+fn shard(task: Ptr) -> &'static Mutex<Items> {
+    &TABLE[(task.addr().get() >> 6) % TABLE.len()]
+}
+
+/// Whether the task that this thread is running was cancelled.
+#[inline]
+pub(crate) fn is_current_cancelled() -> bool {
+    here(|here| is_cancelled(here.current.get()))
+}
+
+#[inline]
+fn is_cancelled(task: *const Header) -> bool {
+    // SAFETY: the current task is being polled, so it exists. EXISTS
+    !task.is_null() && unsafe { &*task }.state.load().has(CANCELLED)
+}
+
+impl Task {
+    /// Asks the task to end by itself; see [`JoinHandle::cancel`](super::JoinHandle::cancel).
+    pub fn cancel(&self) {
+        if self.header().state.load().has(DONE) {
+            return;
+        }
+        self.wake_with(CANCELLED);
+        if LINKED.load(Ordering::SeqCst) == 0 {
+            return; // LINK-OR-SEE
+        }
+        let items = lock(shard(self.ptr())).get(&self.ptr().addr().get()).cloned();
+        items.into_iter().flatten().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+/// What a wait keeps while it must be woken when its task is cancelled.
+#[derive(Default)]
+pub(crate) struct Item(Option<Box<Linked>>);
+
+struct Linked {
+    task: Task,
+    waker: Waker,
+}
+
+impl Item {
+    /// Sees to it that `waker` is woken when the current task is cancelled. To be called by a wait
+    /// that returns `Pending`, after it has looked at the flag.
+    #[inline]
+    pub(crate) fn link(&mut self, waker: &Waker) {
+        let current = here(|here| here.current.get());
+        if current.is_null() || task_behind(waker).is_some_and(|task| std::ptr::eq(task.as_ptr(), current)) {
+            self.unlink();
+        } else {
+            self.link_to(current, waker);
+        }
+    }
+
+    #[cold]
+    fn link_to(&mut self, current: *const Header, waker: &Waker) {
+        let same = |linked: &Linked| {
+            std::ptr::eq(linked.task.ptr().as_ptr(), current) && linked.waker.will_wake(waker)
+        };
+        if self.0.as_deref().is_some_and(same) {
+            return;
+        }
+        self.unlink();
+        let Some(task) = Task::current() else { return };
+        let linked = Box::new(Linked { task, waker: waker.clone() });
+        LINKED.fetch_add(1, Ordering::SeqCst); // LINK-OR-SEE
+        let (ptr, number) = (linked.task.ptr(), std::ptr::from_ref(&*linked).addr());
+        lock(shard(ptr)).entry(ptr.addr().get()).or_default().push((number, waker.clone()));
+        self.0 = Some(linked);
+        if is_cancelled(current) {
+            waker.wake_by_ref(); // LINK-OR-SEE
+        }
+    }
+
+    #[inline]
+    pub(crate) fn unlink(&mut self) {
+        if let Some(linked) = self.0.take() {
+            unlink(&linked);
+        }
+    }
+}
+
+#[cold]
+fn unlink(linked: &Linked) {
+    let (ptr, number) = (linked.task.ptr(), std::ptr::from_ref(linked).addr());
+    let key = ptr.addr().get();
+    let mut items = lock(shard(ptr));
+    let Some(of_task) = items.get_mut(&key) else { return };
+    let index = of_task.iter().position(|(n, _)| *n == number);
+    let waker = index.map(|index| of_task.swap_remove(index));
+    if of_task.is_empty() {
+        items.remove(&key);
+    }
+    drop(items); // a waker's destructor is foreign code
+    drop(waker);
+    LINKED.fetch_sub(1, Ordering::SeqCst);
+}
+
+impl Drop for Item {
+    fn drop(&mut self) {
+        self.unlink();
+    }
+}

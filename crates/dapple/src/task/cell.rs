@@ -1,0 +1,217 @@
+//! A task in memory: header, what its kind adds, the join slot, and the future or what it left.
+//!
+//! # Invariants
+//!
+//! * **STAGE**: until the owner has seen the future end, the stage holds the future; afterwards
+//!   what [`Polled`] says. Only the owner touches it before DONE, and only the one whom the output
+//!   belongs to (HANDLE-OUTPUT) after it.
+
+use std::alloc::Layout;
+use std::any::Any;
+use std::mem::{ManuallyDrop, offset_of};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::header::{Extended, Header, Kind, Meta, Polled, Ptr, Reason, VTable};
+use super::home::{Home, Phase};
+use super::join::JoinSlot;
+use super::slab::{class_of, put_cell};
+use super::state::State;
+use super::waker::borrowed_waker;
+use super::{Place, Task};
+
+/// What a kind of task adds to its header, and how it is run and put in line.
+///
+/// # Safety
+///
+/// `run` and `enqueue` keep RUN-ONCE; `left` is called once, by the owner.
+pub(crate) unsafe trait TaskKind: Sized {
+    const KIND: Kind;
+    /// See [`VTable::run`].
+    unsafe fn run(task: Ptr);
+    /// See [`VTable::enqueue`].
+    unsafe fn enqueue(task: Ptr, place: Place);
+    /// See [`VTable::left`].
+    unsafe fn left(_task: Ptr) {}
+    /// See [`VTable::color`].
+    unsafe fn color(task: Ptr) -> usize;
+}
+
+/// A task in memory.
+#[repr(C)]
+pub(crate) struct Cell<K, F: Future> {
+    header: Header,
+    kind: K,
+    join: JoinSlot,
+    stage: Stage<F>,
+}
+
+union Stage<F: Future> {
+    future: ManuallyDrop<F>,
+    output: ManuallyDrop<F::Output>,
+    /// Boxed twice to be one word.
+    payload: ManuallyDrop<Box<Payload>>,
+    reason: Reason,
+}
+
+pub(crate) type Payload = Box<dyn Any + Send>;
+
+/// The part of a cell that comes before the join slot: what the code of a kind may see.
+#[repr(C)]
+pub(crate) struct Front<K> {
+    header: Header,
+    pub(crate) kind: K,
+}
+
+impl<K> Front<K> {
+    /// # Safety
+    ///
+    /// `task` is of kind `K` and alive for as long as the result is used.
+    #[inline]
+    pub(crate) unsafe fn of<'a>(task: Ptr) -> &'a Front<K> {
+        // SAFETY: `Cell` is `repr(C)` and starts with the same two fields.
+        unsafe { task.cast::<Front<K>>().as_ref() }
+    }
+}
+
+impl<K: TaskKind, F: Future> Cell<K, F> {
+    const LAYOUT: Layout = Layout::new::<Cell<K, F>>();
+    const CLASS: u8 = class_of(Self::LAYOUT);
+    const VTABLE: &'static VTable = &VTable {
+        run: K::run,
+        enqueue: K::enqueue,
+        poll: Self::poll,
+        end: Self::end,
+        left: K::left,
+        take: Self::take,
+        drop_output: Self::drop_output,
+        free: put_cell,
+        color: K::color,
+        type_name: std::any::type_name::<F>,
+        join_offset: offset_of!(Self, join),
+        stage_offset: offset_of!(Self, stage),
+        kind: K::KIND,
+        is_extended: false,
+    };
+
+    /// Makes a task and the right to run it, with a reference for a handle; gives the future back
+    /// if the runtime is gone.
+    ///
+    /// # Safety
+    ///
+    /// The task is run only where `F` may be polled and dropped, and not after what `F` borrows is
+    /// gone; its output is taken only where `F::Output` may go.
+    #[inline]
+    pub(crate) unsafe fn make(home: &Home, kind: K, future: F, meta: Option<Meta>) -> Result<Task, F> {
+        let phase = home.phase();
+        if phase == Phase::Stopped {
+            return Err(future);
+        }
+        let Some(task) = home.take_cell(Self::CLASS, Self::LAYOUT) else { return Err(future) };
+        let cell = task.cast::<Self>().as_ptr();
+        // SAFETY: the memory is ours, and of the layout of a cell. The state is written below, as
+        // the last: until then it counts no references, and walkers pass it by (ZEROED).
+        unsafe { (&raw mut (*cell).kind).write(kind) };
+        // SAFETY: as above.
+        unsafe { (&raw mut (*cell).join).write(JoinSlot::default()) };
+        // SAFETY: as above.
+        unsafe { (&raw mut (*cell).stage).write(Stage { future: ManuallyDrop::new(future) }) };
+        // SAFETY: as above; a zeroed or left-behind header is a valid one.
+        let header = unsafe { task.as_ref() };
+        let state = State::new(phase == Phase::Cancelling);
+        match meta {
+            None => header.install(Self::VTABLE, state),
+            Some(meta) => {
+                header.set_vtable(std::ptr::from_ref(Self::VTABLE).cast_mut());
+                let extended = Extended::over(header, Some(meta), std::ptr::null());
+                header.install(Box::into_raw(extended).cast(), state);
+            }
+        }
+        home.count_spawned();
+        // SAFETY: the state counts one reference for a handle.
+        Ok(unsafe { Task::from_counted(task) })
+    }
+
+    #[inline]
+    unsafe fn stage<'a>(task: Ptr) -> &'a mut Stage<F> {
+        let cell = task.cast::<Self>().as_ptr();
+        // SAFETY: the caller may touch the stage, and nobody else does. STAGE
+        unsafe { &mut (*cell).stage }
+    }
+
+    #[inline]
+    unsafe fn poll(task: Ptr) -> Polled {
+        // SAFETY: the caller is the owner. STAGE
+        let stage = unsafe { Self::stage(task) };
+        let mut future_is_there = true;
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: the stage holds the future (STAGE), which is pinned: it stays in its cell
+            // until it is dropped there.
+            let future = unsafe { Pin::new_unchecked(&mut *stage.future) };
+            match future.poll(&mut Context::from_waker(&borrowed_waker(task))) {
+                Poll::Pending => Polled::Pending,
+                Poll::Ready(output) => {
+                    future_is_there = false;
+                    // SAFETY: the stage holds the future; it is not touched again.
+                    unsafe { ManuallyDrop::drop(&mut stage.future) };
+                    stage.output = ManuallyDrop::new(output);
+                    Polled::Ready
+                }
+            }
+        }));
+        polled.unwrap_or_else(|payload| {
+            if future_is_there {
+                // A second panic has nobody to go to.
+                // SAFETY: the stage still holds the future; it is not touched again.
+                let dropped =
+                    catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
+                discard(dropped);
+            }
+            stage.payload = ManuallyDrop::new(Box::new(payload));
+            Polled::Panicked
+        })
+    }
+
+    unsafe fn end(task: Ptr, reason: Reason) -> Polled {
+        // SAFETY: the caller is the owner. STAGE
+        let stage = unsafe { Self::stage(task) };
+        // SAFETY: the stage holds the future; it is not touched again.
+        let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
+        match dropped {
+            Ok(()) => {
+                stage.reason = reason;
+                Polled::Ended
+            }
+            Err(payload) => {
+                stage.payload = ManuallyDrop::new(Box::new(payload));
+                Polled::Panicked
+            }
+        }
+    }
+
+    unsafe fn take(task: Ptr, to: *mut ()) {
+        // SAFETY: the output belongs to the caller. STAGE
+        let stage = unsafe { Self::stage(task) };
+        // SAFETY: the task ended with an output, which is not touched again.
+        let output = unsafe { ManuallyDrop::take(&mut stage.output) };
+        // SAFETY: the caller says that `to` has room for an output.
+        unsafe { to.cast::<F::Output>().write(output) };
+    }
+
+    unsafe fn drop_output(task: Ptr) {
+        // SAFETY: the output belongs to the caller. STAGE
+        let stage = unsafe { Self::stage(task) };
+        // SAFETY: the task ended with an output, which is not touched again.
+        unsafe { ManuallyDrop::drop(&mut stage.output) };
+    }
+}
+
+/// Drops the payload of a panic that nobody waits for, however it behaves.
+pub(crate) fn discard(result: Result<(), Payload>) {
+    if let Err(payload) = result
+        && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
+    {
+        std::mem::forget(second);
+    }
+}

@@ -1,0 +1,177 @@
+//! A counted reference to a task: its name, its color, and the means to wake and cancel it.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+
+use super::header::{Extended, Header, Kind, Place, Ptr};
+use super::here::here;
+use super::state::DONE;
+use super::waker::borrowed_waker;
+
+/// A task, as others see it.
+///
+/// Two are equal if they are the same task. It keeps a few bytes of the task alive, not its
+/// future.
+pub struct Task(Ptr);
+
+// SAFETY: what is reachable from here is the header, whose fields are atomic, and what its
+// vtable names; the future and its output are not.
+unsafe impl Send for Task {}
+// SAFETY: as above.
+unsafe impl Sync for Task {}
+
+impl Task {
+    /// # Safety
+    ///
+    /// The caller has a counted reference to a task and gives it away.
+    pub(crate) unsafe fn from_counted(task: Ptr) -> Task {
+        Task(task)
+    }
+
+    /// The task in a cell of the slab, if there is one that is not done.
+    pub(super) fn of_cell(cell: Ptr) -> Option<Task> {
+        // SAFETY: a cell starts with a state word at all times (ZEROED), and what has references
+        // and is not DONE is a task.
+        unsafe { cell.as_ref() }.state.try_ref().then(|| Task(cell))
+    }
+
+    /// The task that this thread is running.
+    pub(crate) fn current() -> Option<Task> {
+        let current = Ptr::new(here(|here| here.current.get()).cast_mut())?;
+        // The reference of a cloned waker becomes ours.
+        let waker = ManuallyDrop::new((*borrowed_waker(current)).clone());
+        debug_assert_eq!(waker.data(), current.as_ptr().cast());
+        Some(Task(current))
+    }
+
+    pub(crate) fn ptr(&self) -> Ptr {
+        self.0
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: we have a reference.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// A number that no other task has while this value exists.
+    #[must_use]
+    pub fn id(&self) -> usize {
+        self.0.addr().get()
+    }
+
+    /// The name that it was given, or else the type of its future.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let given = Extended::of(self.header()).and_then(|e| e.meta.name.as_deref());
+        given.map_or_else(|| (self.header().vtable().type_name)().to_owned(), str::to_owned)
+    }
+
+    /// Where it was spawned, if that was kept ([`Builder`](super::Builder), or feature `trace`).
+    #[must_use]
+    pub fn spawned_at(&self) -> Option<&'static std::panic::Location<'static>> {
+        Extended::of(self.header()).and_then(|e| e.meta.spawned_at)
+    }
+
+    /// A number that tells colors apart; 0 for a blocking call, which has none.
+    #[must_use]
+    pub fn color_id(&self) -> usize {
+        // SAFETY: we have a reference, and a task's color does not change.
+        unsafe { (self.header().vtable().color)(self.0) }
+    }
+
+    /// Whether it was asked to end by itself.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.header().state.load().has(super::state::CANCELLED)
+    }
+
+    /// Whether it has ended, in whatever way.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.header().state.load().has(DONE)
+    }
+
+    /// Whether it waits, neither running nor in line.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.header().state.load().is_idle()
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.header().vtable().kind
+    }
+
+    /// Sets `flags` and wakes it, so that it sees them.
+    pub(crate) fn wake_with(&self, flags: u64) {
+        if self.header().state.wake_with(flags) {
+            self.enqueue();
+        }
+    }
+
+    /// Wakes it, to run ahead of others if it is not in line yet. `false`: it was awake already.
+    pub(super) fn wake_next(&self) -> bool {
+        let owned = !self.header().state.load().has(DONE) && self.header().state.wake();
+        if owned {
+            self.enqueue();
+        }
+        owned
+    }
+
+    fn enqueue(&self) {
+        let enqueue = self.header().vtable().enqueue;
+        // SAFETY: the caller counted the first wake-up, so the right to run is ours. ONE-OWNER
+        unsafe { enqueue(self.0, Place::Next) };
+    }
+}
+
+impl Clone for Task {
+    fn clone(&self) -> Task {
+        self.header().state.add_ref();
+        Task(self.0)
+    }
+}
+
+impl Drop for Task {
+    #[inline]
+    fn drop(&mut self) {
+        if self.header().state.drop_ref() {
+            // SAFETY: we gave up the last reference.
+            unsafe { (self.header().vtable().free)(self.0) };
+        }
+    }
+}
+
+impl PartialEq for Task {
+    fn eq(&self, other: &Task) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Task {}
+
+impl std::hash::Hash for Task {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Task({})", self.name())
+    }
+}
+
+/// The task that is running here.
+///
+/// # Panics
+///
+/// Outside of a task. [`try_current`] asks.
+#[must_use]
+pub fn current() -> Task {
+    try_current().expect("dapple::task::current() called outside of a task")
+}
+
+/// The task that is running here, if any.
+#[must_use]
+pub fn try_current() -> Option<Task> {
+    Task::current()
+}

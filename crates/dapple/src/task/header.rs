@@ -1,0 +1,236 @@
+//! The head of everything that can be run: 24 bytes in front of a task's future, or of a lane.
+//!
+//! # Invariants
+//!
+//! * **RUN-ONCE**: a [`Runnable`] is the right to run something once. There is at most one for
+//!   each header (for a task by ONE-OWNER, for a lane by ONE-TURN).
+//! * **LINK-OWNED**: `link` belongs to the queue that holds the runnable, or to the free list that
+//!   holds the memory.
+//! * **VTABLE-BY-OWNER**: only the one who is running a task changes its vtable (it is promoted to
+//!   a lane of its own then). Others read it after an acquire that follows that run, or read a
+//!   part of it that no change touches.
+
+use std::borrow::Cow;
+use std::panic::Location;
+use std::ptr::NonNull;
+
+use super::state::State;
+use crate::prim::{AtomicPtr, Ordering};
+
+/// The address of something that can be run. Carries no right of its own.
+pub(crate) type Ptr = NonNull<Header>;
+
+#[repr(C)]
+pub(crate) struct Header {
+    pub(crate) state: State,
+    vtable: AtomicPtr<VTable>,
+    link: AtomicPtr<Header>,
+}
+
+impl Header {
+    /// Makes a header out of what the memory was left with (ZEROED). The state is written last:
+    /// until then it counts no references.
+    #[inline]
+    pub(crate) fn install(&self, vtable: *const VTable, state: State) {
+        self.set_vtable(vtable.cast_mut());
+        self.set_link(std::ptr::null_mut());
+        self.state.reset(state);
+    }
+
+    #[inline]
+    pub(crate) fn vtable(&self) -> &VTable {
+        // SAFETY: a vtable is a constant, or an `Extended` one that lives as long as its task.
+        unsafe { &*self.vtable.load(Ordering::Acquire) }
+    }
+
+    pub(crate) fn vtable_ptr(&self) -> *mut VTable {
+        self.vtable.load(Ordering::Acquire)
+    }
+
+    /// Only for the one who is running the task. VTABLE-BY-OWNER
+    pub(crate) fn set_vtable(&self, vtable: *mut VTable) {
+        self.vtable.store(vtable, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn link(&self) -> *mut Header {
+        self.link.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_link(&self, next: *mut Header) {
+        self.link.store(next, Ordering::Relaxed);
+    }
+}
+
+/// The right to run a task or a lane once. RUN-ONCE
+#[must_use = "a runnable that is not run is lost"]
+pub(crate) struct Runnable(Ptr);
+
+// SAFETY: a right passes between threads; what runs is `Send`, or is kept on its thread by the
+// lane of the main color.
+unsafe impl Send for Runnable {}
+
+impl Runnable {
+    /// # Safety
+    ///
+    /// The caller has the right to run `ptr` and gives it away. RUN-ONCE
+    pub(crate) unsafe fn new(ptr: Ptr) -> Runnable {
+        Runnable(ptr)
+    }
+
+    #[inline]
+    pub(crate) fn into_ptr(self) -> Ptr {
+        self.0
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: what is to be run exists: its owner holds a reference (EXISTS).
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Runs it: one poll of a task, one turn of a lane.
+    #[inline]
+    pub(crate) fn run(self) {
+        let run = self.header().vtable().run;
+        // SAFETY: `self` is the right to run it. RUN-ONCE
+        unsafe { run(self.0) }
+    }
+}
+
+/// Where in line a runnable goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Ahead of the line, if that is free: its data is warm in this worker's cache.
+    Next,
+    /// As `Next` if nothing else waits, otherwise at the end: it is new, and others came first.
+    New,
+    /// At the end: it has had its turn.
+    Back,
+}
+
+/// How one poll ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Polled {
+    Pending,
+    /// The output is in place of the future.
+    Ready,
+    /// The payload of a panic is in place of the future.
+    Panicked,
+    /// The [`Reason`] for having no output is in place of the future.
+    Ended,
+}
+
+/// Why a task has no output although it did not panic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    Aborted,
+    Refused,
+    Gone,
+}
+
+/// Who runs it, and by what rules it is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A task with a color of its own: the header is its lane.
+    Own,
+    /// A task in the line of a lane.
+    Laned,
+    /// A task of the main color: only that color's thread may touch its future.
+    Local,
+    /// A closure for the pool of blocking calls.
+    Blocking,
+    /// Not a task: a lane.
+    Lane,
+}
+
+/// What differs between kinds of tasks and types of futures.
+#[repr(C)]
+#[derive(Clone)]
+pub(crate) struct VTable {
+    /// Runs it once; the caller gives up the right to.
+    pub(crate) run: unsafe fn(Ptr),
+    /// Puts it in line; the caller gives up the right to run it.
+    pub(crate) enqueue: unsafe fn(Ptr, Place),
+    /// Polls the future. For the owner.
+    pub(crate) poll: unsafe fn(Ptr) -> Polled,
+    /// Drops the future and leaves `Reason` in its place. For the owner.
+    pub(crate) end: unsafe fn(Ptr, Reason) -> Polled,
+    /// Called by the owner once the future is gone, before DONE.
+    pub(crate) left: unsafe fn(Ptr),
+    /// Moves the output to the second argument. For whom the output belongs to (HANDLE-OUTPUT).
+    pub(crate) take: unsafe fn(Ptr, *mut ()),
+    /// Drops the output. For whom the output belongs to.
+    pub(crate) drop_output: unsafe fn(Ptr),
+    /// Frees the memory. For whoever gave up the last reference.
+    pub(crate) free: unsafe fn(Ptr),
+    /// The identity of its color.
+    pub(crate) color: unsafe fn(Ptr) -> usize,
+    pub(crate) type_name: fn() -> &'static str,
+    /// Where the join slot lies, in bytes from the header.
+    pub(crate) join_offset: usize,
+    /// Where future, output, payload and reason lie.
+    pub(crate) stage_offset: usize,
+    pub(crate) kind: Kind,
+    /// Whether this is the head of an [`Extended`].
+    pub(crate) is_extended: bool,
+}
+
+/// What is known of a task only if its maker asked for it.
+#[derive(Clone, Default)]
+pub(crate) struct Meta {
+    pub(crate) name: Option<Cow<'static, str>>,
+    pub(crate) spawned_at: Option<&'static Location<'static>>,
+}
+
+/// A vtable of one task alone, for the few that have a name, or that were promoted to a lane.
+#[repr(C)]
+pub(crate) struct Extended {
+    pub(crate) vtable: VTable,
+    pub(crate) meta: Meta,
+    /// The lane that the task was promoted to, or null.
+    pub(crate) lane: *const Header,
+    /// How the plain vtable frees the memory.
+    free: unsafe fn(Ptr),
+    /// The one that this replaced: others may still be reading it.
+    replaced: *mut VTable,
+}
+
+impl Extended {
+    /// A copy of the task's vtable with more in it. Install it with [`Header::set_vtable`].
+    pub(crate) fn over(task: &Header, meta: Option<Meta>, lane: *const Header) -> Box<Extended> {
+        let base = task.vtable();
+        let old = Extended::of(task);
+        let meta = meta.or_else(|| old.map(|e| e.meta.clone())).unwrap_or_default();
+        let lane = if lane.is_null() { old.map_or(lane, |e| e.lane) } else { lane };
+        let free = old.map_or(base.free, |e| e.free);
+        let replaced = if old.is_some() { task.vtable_ptr() } else { std::ptr::null_mut() };
+        let vtable = VTable { free: free_extended, is_extended: true, ..base.clone() };
+        Box::new(Extended { vtable, meta, lane, free, replaced })
+    }
+
+    pub(crate) fn of(task: &Header) -> Option<&Extended> {
+        let vtable = task.vtable_ptr();
+        // SAFETY: as in `Header::vtable`; the flag says that it is the head of an `Extended`.
+        task.vtable().is_extended.then(|| unsafe { &*vtable.cast::<Extended>() })
+    }
+}
+
+/// Frees a task with an extended vtable, and the vtable.
+///
+/// # Safety
+///
+/// As for [`VTable::free`].
+unsafe fn free_extended(task: Ptr) {
+    // SAFETY: the caller has the last reference, so the task is there.
+    let mut vtable = unsafe { task.as_ref() }.vtable_ptr();
+    // SAFETY: this function is only ever in the vtable of an `Extended`.
+    let free = unsafe { (*vtable.cast::<Extended>()).free };
+    // SAFETY: handed on from the caller.
+    unsafe { free(task) };
+    while !vtable.is_null() {
+        // SAFETY: it came from `Box::into_raw`, and nobody refers to the task that owned it.
+        let extended = unsafe { Box::from_raw(vtable.cast::<Extended>()) };
+        vtable = extended.replaced;
+    }
+}

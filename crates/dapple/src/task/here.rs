@@ -1,0 +1,87 @@
+//! What this thread is doing: the runtime it works for and the task that it is running.
+//!
+//! Constant to set up and without a destructor, so that it can be used from anywhere, also from
+//! the destructors of other thread-locals.
+
+use std::cell::Cell;
+use std::ptr::null;
+
+use super::header::Header;
+use super::home::Home;
+use super::slab::LocalSlab;
+
+pub(crate) struct Here {
+    /// The runtime that this thread works for or has entered; null outside.
+    pub(crate) home: Cell<*const Home>,
+    /// The worker that this thread drives, in the scheduler's own terms; null elsewhere.
+    pub(crate) worker: Cell<*const ()>,
+    /// That worker's store of memory; null elsewhere.
+    pub(crate) slab: Cell<*const LocalSlab>,
+    /// The task that is being polled, or whose future is being dropped.
+    pub(crate) current: Cell<*const Header>,
+    /// The current task has woken itself.
+    pub(crate) woken: Cell<bool>,
+    /// References to the current task that were made (or, below zero, dropped) in this poll.
+    pub(crate) unsettled: Cell<i64>,
+    /// The identity of the running color; 0 if there is none.
+    pub(crate) color: Cell<usize>,
+    /// The lane whose turn this thread has; null for a task with a color of its own.
+    pub(crate) lane: Cell<*const Header>,
+    /// The main color's lane of the innermost `run` or `block_on` on this thread.
+    pub(crate) main: Cell<*const Header>,
+}
+
+impl Here {
+    const fn nowhere() -> Here {
+        Here {
+            home: Cell::new(null()),
+            worker: Cell::new(null()),
+            slab: Cell::new(null()),
+            current: Cell::new(null()),
+            woken: Cell::new(false),
+            unsettled: Cell::new(0),
+            color: Cell::new(0),
+            lane: Cell::new(null()),
+            main: Cell::new(null()),
+        }
+    }
+
+    fn swap(&self, other: &Here) {
+        self.home.swap(&other.home);
+        self.worker.swap(&other.worker);
+        self.slab.swap(&other.slab);
+        self.current.swap(&other.current);
+        self.woken.swap(&other.woken);
+        self.unsettled.swap(&other.unsettled);
+        self.color.swap(&other.color);
+        self.lane.swap(&other.lane);
+        self.main.swap(&other.main);
+    }
+}
+
+thread_local! {
+    static HERE: Here = const { Here::nowhere() };
+}
+
+/// Calls `f` with this thread's `Here`.
+#[inline]
+pub(crate) fn here<R>(f: impl FnOnce(&Here) -> R) -> R {
+    HERE.with(f)
+}
+
+/// Sets aside what this thread is doing until the guard is dropped: for a nested `block_on`.
+pub(crate) struct SetAside(Here);
+
+impl SetAside {
+    pub(crate) fn new() -> SetAside {
+        let outer = Here::nowhere();
+        here(|here| here.swap(&outer));
+        SetAside(outer)
+    }
+}
+
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        here(|here| here.swap(&self.0));
+    }
+}

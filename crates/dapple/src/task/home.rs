@@ -1,0 +1,144 @@
+//! The runtime as tasks see it: where their memory lies and who puts them in line.
+
+use super::header::{Ptr, Runnable};
+use super::here::here;
+use super::slab::{Chunk, Slab};
+use super::{Place, Task};
+use crate::prim::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+
+/// How far a runtime is on its way out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    Running,
+    /// Everything has been cancelled; what is spawned now is born cancelled.
+    Cancelling,
+    /// Nothing new is taken, and workers leave.
+    Stopped,
+}
+
+/// The part of a runtime that its tasks know of. Every task finds it through its memory.
+#[repr(C)]
+pub(crate) struct Home {
+    pub(crate) slab: Slab,
+    /// A pointer to the whole of which this is the first part; see [`Home::settle`].
+    whole: AtomicPtr<Home>,
+    phase: AtomicU8,
+    /// Tasks spawned and finished by threads that are not workers; each worker counts its own.
+    spawned: AtomicU64,
+    finished: AtomicU64,
+    pub(crate) hooks: &'static Hooks,
+}
+
+/// What the layers above do for tasks.
+pub(crate) struct Hooks {
+    /// Puts a runnable in line.
+    pub(crate) enqueue: unsafe fn(*const Home, Runnable, Place),
+    /// Puts a closure in line for the pool of blocking calls.
+    pub(crate) enqueue_blocking: unsafe fn(*const Home, Runnable),
+    /// Called once, if memory is in use that outlives the workers: keeps the whole.
+    pub(crate) keep: unsafe fn(*const Home),
+    /// Called once, after `keep`, when the last of it is back: gives the whole up.
+    pub(crate) retire: unsafe fn(*const Home),
+}
+
+impl Home {
+    pub(crate) fn new(hooks: &'static Hooks) -> Home {
+        Home {
+            slab: Slab::default(),
+            whole: AtomicPtr::default(),
+            phase: AtomicU8::new(Phase::Running as u8),
+            spawned: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            hooks,
+        }
+    }
+
+    /// Tells the home where it lies for good, by a pointer from which the layers above can get back
+    /// to the whole. Before the first task.
+    pub(crate) fn settle(whole: *const Home) {
+        // SAFETY: the caller has just put it there.
+        unsafe { &*whole }.whole.store(whole.cast_mut(), Ordering::Release);
+    }
+
+    pub(crate) fn whole(&self) -> *const Home {
+        self.whole.load(Ordering::Acquire)
+    }
+
+    /// The home of a task or a lane.
+    #[inline]
+    pub(crate) fn of(ptr: Ptr) -> *const Home {
+        Chunk::of(ptr).home
+    }
+
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Running,
+            1 => Phase::Cancelling,
+            _ => Phase::Stopped,
+        }
+    }
+
+    /// Moves on to `phase`, never back.
+    pub(crate) fn enter_phase(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn count_spawned(&self) {
+        here(|here| match here.slab.get() {
+            slab if !slab.is_null() && std::ptr::eq(here.home.get(), self) => {
+                // SAFETY: it is set only while this thread drives the worker that owns it.
+                unsafe { &*slab }.spawned.add_one();
+            }
+            _ => drop(self.spawned.fetch_add(1, Ordering::Relaxed)),
+        });
+    }
+
+    #[inline]
+    pub(crate) fn count_finished(&self) {
+        here(|here| match here.slab.get() {
+            slab if !slab.is_null() && std::ptr::eq(here.home.get(), self) => {
+                // SAFETY: as in `count_spawned`.
+                unsafe { &*slab }.finished.add_one();
+            }
+            _ => drop(self.finished.fetch_add(1, Ordering::Release)),
+        });
+    }
+
+    /// Tasks spawned and finished by threads that are not workers.
+    pub(crate) fn foreign_counts(&self) -> (u64, u64) {
+        let finished = self.finished.load(Ordering::Acquire);
+        (self.spawned.load(Ordering::Acquire), finished)
+    }
+
+    /// Calls `visit` with every task that is not done, and may miss those spawned meanwhile.
+    pub(crate) fn each_task(&self, mut visit: impl FnMut(Task)) {
+        let mut index = 0;
+        while let Some(tasks) = self.slab.tasks_in_chunk(index) {
+            tasks.into_iter().for_each(&mut visit);
+            index += 1;
+        }
+    }
+}
+
+/// A counter that one thread writes and any may read.
+#[derive(Default)]
+pub(crate) struct OwnCount(AtomicU64);
+
+impl OwnCount {
+    #[inline]
+    pub(crate) fn add_one(&self) {
+        self.add(1);
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Release);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,374 @@
+//! The handle of a task: wait for its output, cancel it, abort it, or let it go.
+
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::ptr::null_mut;
+use std::task::{Context, Poll, Waker};
+
+use super::cell::Payload;
+use super::header::{Ptr, Reason};
+use super::run::{read_reason, take_payload};
+use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
+use super::waker::{counted_waker, task_behind};
+use super::{Task, cancel};
+use crate::prim::{AtomicPtr, Ordering};
+
+/// Where the waker of the one who waits for a task lies: a tagged reference to a task, or a boxed
+/// waker. Whose it is, SLOT in `state` says.
+#[derive(Default)]
+pub(crate) struct JoinSlot(AtomicPtr<()>);
+
+const IS_TASK: usize = 1;
+
+impl JoinSlot {
+    /// # Safety
+    ///
+    /// The caller has a reference to the task, or owns it, for as long as the slot is used.
+    pub(super) unsafe fn of<'a>(task: Ptr) -> &'a JoinSlot {
+        // SAFETY: handed on from the caller.
+        let offset = unsafe { task.as_ref() }.vtable().join_offset;
+        // SAFETY: the slot lies there.
+        unsafe { task.byte_add(offset).cast::<JoinSlot>().as_ref() }
+    }
+
+    fn put(&self, waker: &Waker) {
+        let waker = waker.clone();
+        let tagged = match task_behind(&waker) {
+            Some(task) => {
+                std::mem::forget(waker); // the slot has its reference now
+                task.as_ptr().map_addr(|address| address | IS_TASK).cast()
+            }
+            None => Box::into_raw(Box::new(waker)).cast(),
+        };
+        self.0.store(tagged, Ordering::Relaxed);
+    }
+
+    /// Whether the waker in it wakes the same task. `false` if that is not cheap to say.
+    fn wakes_same(&self, waker: &Waker) -> bool {
+        let tagged = self.0.load(Ordering::Relaxed);
+        task_behind(waker).is_some_and(|task| tagged.addr() == task.addr().get() | IS_TASK)
+    }
+
+    /// Takes the waker out.
+    ///
+    /// # Safety
+    ///
+    /// There is one, and the slot belongs to the caller. SLOT
+    pub(super) unsafe fn take(&self) -> Waker {
+        let tagged = self.0.swap(null_mut(), Ordering::Relaxed);
+        if tagged.addr() & IS_TASK == 0 {
+            // SAFETY: without the tag it is a box that `put` made.
+            return *unsafe { Box::from_raw(tagged.cast::<Waker>()) };
+        }
+        let task = Ptr::new(tagged.map_addr(|address| address & !IS_TASK).cast());
+        // SAFETY: with the tag it is a reference that `put` left here.
+        unsafe { counted_waker(task.expect("a tagged task")) }
+    }
+}
+
+/// The right to wait for a task's output, to cancel it and to abort it.
+///
+/// Awaiting the handle gives `Result<T, JoinError>`. Dropping it lets the task run on, as
+/// [`detach`](JoinHandle::detach) does. A handle may be awaited in any task, of any runtime, and
+/// by any executor.
+///
+/// # Cancellation
+///
+/// *Dropped early*: **clean**; the task runs on, and awaiting `&mut handle` again goes on waiting.
+/// *Scope cancelled*: the wait returns a [`JoinError`] with
+/// [`is_cancelled`](JoinError::is_cancelled), and `&mut handle` can be awaited again; if the task
+/// had ended while somebody waited for it, the result is returned.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     let sum = dapple::spawn(async { 1 + 2 });
+///     assert_eq!(sum.await.unwrap(), 3);
+/// });
+/// ```
+#[must_use = "dropping a handle detaches its task; say `.detach()` if that is meant"]
+pub struct JoinHandle<T> {
+    /// `None`: the output has been taken, or there never was a task.
+    task: Option<Task>,
+    on_cancel: cancel::Item,
+    _output: PhantomData<T>,
+}
+
+// SAFETY: the handle gives out the output and nothing else of the task, wherever it is.
+unsafe impl<T: Send> Send for JoinHandle<T> {}
+// SAFETY: a shared handle gives nothing out: awaiting needs it mutable.
+unsafe impl<T: Send> Sync for JoinHandle<T> {}
+
+impl<T> Unpin for JoinHandle<T> {}
+
+impl<T> JoinHandle<T> {
+    /// # Safety
+    ///
+    /// The task's output is a `T`, and no other handle exists.
+    pub(crate) unsafe fn new(task: Task) -> JoinHandle<T> {
+        JoinHandle { task: Some(task), on_cancel: cancel::Item::default(), _output: PhantomData }
+    }
+
+    /// A handle without a task: the runtime was gone.
+    pub(crate) fn gone() -> JoinHandle<T> {
+        JoinHandle { task: None, on_cancel: cancel::Item::default(), _output: PhantomData }
+    }
+
+    /// Asks the task to end by itself: all its waits, now and later, return `Cancelled` if what
+    /// they wait for has not happened. The task goes on running until it returns.
+    ///
+    /// Harmless when the task has ended, and when said twice.
+    pub fn cancel(&self) {
+        if let Some(task) = &self.task {
+            task.cancel();
+        }
+    }
+
+    /// Ends the task by dropping its future, at its next wait at the latest. The handle then gives
+    /// a [`JoinError`] with [`is_aborted`](JoinError::is_aborted), unless the task was faster.
+    ///
+    /// The future is dropped in the task's own color, never while it or another of the color runs.
+    pub fn abort(&self) {
+        if let Some(task) = &self.task {
+            task.wake_with(ABORTED);
+        }
+    }
+
+    /// Lets the task run on without a handle; its output is dropped.
+    pub fn detach(self) {}
+
+    /// Whether the task has ended, in whatever way.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.task.as_ref().is_none_or(|task| task.header().state.load().has(DONE))
+    }
+
+    /// The task behind the handle; `None` if the runtime was gone, or the output has been taken.
+    #[must_use]
+    pub fn task(&self) -> Option<&Task> {
+        self.task.as_ref()
+    }
+
+    /// Takes what the task left.
+    ///
+    /// # Safety
+    ///
+    /// It is done.
+    unsafe fn take(&mut self) -> Result<T, JoinError> {
+        let Some(task) = self.task.take() else { return Err(JoinError(Repr::Gone)) };
+        let (ptr, state) = (task.ptr(), task.header().state.load());
+        if state.has(PANICKED) {
+            // SAFETY: what the task left is the handle's (HANDLE-OUTPUT), and taken once.
+            return Err(JoinError(Repr::Panic(unsafe { take_payload(ptr) }, task.name().into())));
+        }
+        if state.has(ENDED) {
+            // SAFETY: the task ended without an output.
+            return Err(JoinError::from(unsafe { read_reason(ptr) }));
+        }
+        let mut output = MaybeUninit::<T>::uninit();
+        // SAFETY: the output is the handle's (HANDLE-OUTPUT), is a `T`, and is taken once.
+        unsafe { (task.header().vtable().take)(ptr, output.as_mut_ptr().cast()) };
+        // SAFETY: just written.
+        Ok(unsafe { output.assume_init() })
+    }
+
+    /// Takes the result if the task is done, otherwise sees to it that `waker` is woken then.
+    pub(crate) fn poll_done(&mut self, waker: &Waker) -> Poll<Result<T, JoinError>> {
+        let Some(task) = &self.task else { return Poll::Ready(Err(JoinError(Repr::Gone))) };
+        let state = &task.header().state;
+        let now = state.load();
+        let waiting = if now.has(DONE) {
+            false
+        } else {
+            // SAFETY: the handle has a reference.
+            let slot = unsafe { JoinSlot::of(task.ptr()) };
+            if now.has(JOIN_WAKER) && slot.wakes_same(waker) {
+                true
+            } else if now.has(JOIN_WAKER) && !state.withdraw_join_waker() {
+                false // it is done, and has taken the waker
+            } else {
+                if now.has(JOIN_WAKER) {
+                    // SAFETY: it was there, and we have withdrawn it. SLOT
+                    drop(unsafe { slot.take() });
+                }
+                slot.put(waker);
+                let waiting = state.offer_join_waker();
+                if !waiting {
+                    // SAFETY: just put there, and not offered. SLOT
+                    drop(unsafe { slot.take() });
+                }
+                waiting
+            }
+        };
+        if waiting {
+            return Poll::Pending;
+        }
+        // SAFETY: all ways here have seen DONE.
+        Poll::Ready(unsafe { self.take() })
+    }
+
+    /// Takes the result of a task that is known to be done.
+    pub(crate) fn take_finished(&mut self) -> Result<T, JoinError> {
+        assert!(self.is_finished());
+        // SAFETY: it is done.
+        unsafe { self.take() }
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| task.header().state.load().has(JOIN_WAKER))
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // What happened while somebody waited has happened; what is begun late has not.
+        if cancel::is_current_cancelled() && !(self.is_waiting() && self.is_finished()) {
+            self.on_cancel.unlink();
+            return Poll::Ready(Err(JoinError(Repr::Cancelled)));
+        }
+        match self.poll_done(cx.waker()) {
+            Poll::Pending => {
+                self.on_cancel.link(cx.waker());
+                Poll::Pending
+            }
+            ready => {
+                self.on_cancel.unlink();
+                ready
+            }
+        }
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        let Some(task) = &self.task else { return };
+        let state = &task.header().state;
+        if state.load().has(JOIN_WAKER) && state.withdraw_join_waker() {
+            // SAFETY: it was there, and we have withdrawn it. SLOT
+            drop(unsafe { JoinSlot::of(task.ptr()).take() });
+        }
+        if state.detach() {
+            // The reference went with the interest.
+            std::mem::forget(self.task.take());
+        } else {
+            // SAFETY: it is done: the slot is empty, and nothing else keeps `detach` from going.
+            drop(unsafe { self.take() });
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JoinHandle").field(&self.task).finish()
+    }
+}
+
+/// Why there is no output to be had from a task.
+pub struct JoinError(Repr);
+
+enum Repr {
+    Panic(Payload, Box<str>),
+    Aborted,
+    Refused,
+    Gone,
+    Cancelled,
+}
+
+impl From<Reason> for JoinError {
+    fn from(reason: Reason) -> JoinError {
+        JoinError(match reason {
+            Reason::Aborted => Repr::Aborted,
+            Reason::Refused => Repr::Refused,
+            Reason::Gone => Repr::Gone,
+        })
+    }
+}
+
+impl JoinError {
+    /// The task panicked, or one of its destructors did.
+    #[must_use]
+    pub fn is_panic(&self) -> bool {
+        matches!(self.0, Repr::Panic(..))
+    }
+
+    /// Somebody called [`JoinHandle::abort`].
+    #[must_use]
+    pub fn is_aborted(&self) -> bool {
+        matches!(self.0, Repr::Aborted)
+    }
+
+    /// The task was refused before it began: no thread could be had for a blocking call.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.0, Repr::Refused)
+    }
+
+    /// The runtime ended first.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(self.0, Repr::Gone)
+    }
+
+    /// Not the task, but this *wait* for it was cancelled. The handle can be awaited again.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.0, Repr::Cancelled)
+    }
+
+    /// The payload of the panic, to go on with [`std::panic::resume_unwind`].
+    ///
+    /// # Errors
+    ///
+    /// The error itself, if it is not a panic.
+    pub fn try_into_panic(self) -> Result<Box<dyn Any + Send + 'static>, JoinError> {
+        match self.0 {
+            Repr::Panic(payload, _) => Ok(payload),
+            other => Err(JoinError(other)),
+        }
+    }
+
+    /// Goes on with the task's panic in the caller, or panics with this error.
+    pub(crate) fn unwind_any<T>(self) -> T {
+        match self.try_into_panic() {
+            Ok(payload) => resume_unwind(payload),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Repr::Panic(payload, name) => {
+                let message = payload.downcast_ref::<&str>().copied();
+                let message = message.or_else(|| payload.downcast_ref::<String>().map(|s| &**s));
+                write!(f, "task {name} panicked: {}", message.unwrap_or("(not a string)"))
+            }
+            Repr::Aborted => f.write_str("the task was aborted"),
+            Repr::Refused => f.write_str("the task was refused before it began"),
+            Repr::Gone => f.write_str("the runtime of the task has ended"),
+            Repr::Cancelled => f.write_str("the wait for the task was cancelled"),
+        }
+    }
+}
+
+impl fmt::Debug for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JoinError({self})")
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+// A panic's payload need not be `Sync`; nothing here gives a shared reference to it away but
+// for reading a string out of it.
+// SAFETY: `&JoinError` reads the payload only through `downcast_ref` to `&str` and `String`.
+unsafe impl Sync for JoinError {}

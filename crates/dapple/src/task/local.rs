@@ -1,0 +1,155 @@
+//! Task-locals: a value that a future and all it calls can reach, wherever it is polled.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::ptr::null;
+use std::task::{Context, Poll};
+
+/// The key of a task-local value, to be kept in a `static`.
+///
+/// The value belongs to the future that [`scope`](Local::scope) wraps, and is there while that is
+/// polled (or dropped). It is not inherited by what that future spawns.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::task::Local;
+///
+/// static REQUEST: Local<u32> = Local::new();
+///
+/// async fn handle() -> String {
+///     REQUEST.with(|id| format!("request {id}"))
+/// }
+///
+/// dapple::run(async {
+///     assert_eq!(REQUEST.scope(7, handle()).await, "request 7");
+///     assert_eq!(REQUEST.try_with(|id| *id), None);
+/// });
+/// ```
+pub struct Local<T: 'static> {
+    /// Its address tells one key from another, so it must not be empty.
+    _address: u8,
+    _value: PhantomData<fn() -> T>,
+}
+
+/// A value that is in reach on this thread.
+struct Bound {
+    key: *const (),
+    value: *const (),
+    outer: *const Bound,
+}
+
+thread_local! {
+    static INNERMOST: Cell<*const Bound> = const { Cell::new(null()) };
+}
+
+impl<T: 'static> Local<T> {
+    /// A new key.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "a key belongs in a static")]
+    pub const fn new() -> Local<T> {
+        Local { _address: 0, _value: PhantomData }
+    }
+
+    /// Runs `future` with `value` in reach.
+    pub fn scope<F: Future>(&'static self, value: T, future: F) -> Scoped<T, F> {
+        Scoped { key: self, value, future: Some(future) }
+    }
+
+    /// Calls `f` with `value` in reach.
+    pub fn scope_sync<R>(&'static self, value: T, f: impl FnOnce() -> R) -> R {
+        self.bind(&value, f)
+    }
+
+    /// Calls `f` with the innermost value.
+    ///
+    /// # Panics
+    ///
+    /// If there is none: nothing up to here was wrapped in [`scope`](Local::scope).
+    pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
+        match self.try_with(f) {
+            Some(r) => r,
+            None => panic!("task-local of type {} read outside of its scope", std::any::type_name::<T>()),
+        }
+    }
+
+    /// Calls `f` with the innermost value, if there is one.
+    pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Option<R> {
+        let mut bound = INNERMOST.get();
+        // SAFETY: `bind` keeps every `Bound` alive for as long as it can be reached from here.
+        while let Some(Bound { key, value, outer }) = unsafe { bound.as_ref() } {
+            if *key == std::ptr::from_ref(self).cast() {
+                // SAFETY: what is bound to this key is a `T`, which `bind` keeps borrowed.
+                return Some(f(unsafe { &*value.cast::<T>() }));
+            }
+            bound = *outer;
+        }
+        None
+    }
+
+    /// A copy of the innermost value.
+    ///
+    /// # Panics
+    ///
+    /// As [`with`](Local::with).
+    pub fn get(&'static self) -> T
+    where
+        T: Clone,
+    {
+        self.with(T::clone)
+    }
+
+    fn bind<R>(&'static self, value: &T, f: impl FnOnce() -> R) -> R {
+        struct Unbind(*const Bound);
+        impl Drop for Unbind {
+            fn drop(&mut self) {
+                INNERMOST.set(self.0);
+            }
+        }
+        let bound = Bound {
+            key: std::ptr::from_ref(self).cast(),
+            value: std::ptr::from_ref(value).cast(),
+            outer: INNERMOST.get(),
+        };
+        let _unbind = Unbind(INNERMOST.replace(&bound));
+        f()
+    }
+}
+
+impl<T> fmt::Debug for Local<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local").finish_non_exhaustive()
+    }
+}
+
+/// The future of [`Local::scope`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Scoped<T: 'static, F> {
+    key: &'static Local<T>,
+    value: T,
+    future: Option<F>,
+}
+
+impl<T: 'static, F: Future> Future for Scoped<T, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        // SAFETY: the future is not moved: it is pinned again here, and dropped in place below.
+        let this = unsafe { self.get_unchecked_mut() };
+        let Scoped { key, value, future } = this;
+        let future = future.as_mut().expect("polled before it was dropped");
+        // SAFETY: `future` is a part of `self`, which is pinned.
+        let future = unsafe { Pin::new_unchecked(future) };
+        key.bind(value, || future.poll(cx))
+    }
+}
+
+impl<T: 'static, F> Drop for Scoped<T, F> {
+    fn drop(&mut self) {
+        let Scoped { key, value, future } = self;
+        key.bind(value, || *future = None);
+    }
+}

@@ -1,0 +1,57 @@
+//! Tasks: a future with a header in front, that is polled, woken, joined, cancelled and freed.
+//!
+//! A task knows nothing of who runs it. It is woken through its [`state`] word; whoever so comes
+//! to own it hands a [`Runnable`] to the [`Home`] (the runtime as seen from here), and a worker
+//! sooner or later [`step`](run::step)s it.
+//!
+//! ```text
+//! state   who owns a task, who refers to it; every atomic step of its life
+//! header  the 24 bytes in front of everything that runs, and the table of what differs
+//! cell    header, join slot and future, as they lie in memory
+//! slab    the memory: cells in chunks, free lists per worker
+//! run     one step: poll, then rest, again, or the end; queue: runnables in line
+//! waker   wake-ups; join: the handle; cancel: how a wait learns of it; local: task-locals
+//! here    what this thread is doing; home: the runtime as tasks see it
+//! ```
+
+#[cfg(not(loom))]
+pub(crate) mod cancel;
+#[cfg(not(loom))]
+pub(crate) mod cell;
+#[cfg(not(loom))]
+mod handle;
+#[cfg(not(loom))]
+pub(crate) mod header;
+#[cfg(not(loom))]
+pub(crate) mod here;
+#[cfg(not(loom))]
+pub(crate) mod home;
+#[cfg(not(loom))]
+pub(crate) mod join;
+#[cfg(not(loom))]
+mod local;
+#[cfg(not(loom))]
+pub(crate) mod queue;
+#[cfg(not(loom))]
+pub(crate) mod run;
+#[cfg(not(loom))]
+pub(crate) mod slab;
+pub(crate) mod state;
+#[cfg(not(loom))]
+pub(crate) mod waker;
+#[cfg(not(loom))]
+mod yielding;
+
+#[cfg(not(loom))]
+pub(crate) use header::{Place, Runnable};
+#[cfg(not(loom))]
+pub(crate) use home::Home;
+
+#[cfg(not(loom))]
+pub use {
+    crate::runtime::Builder, // of tasks: the one name here that belongs to a layer above
+    handle::{Task, current, try_current},
+    join::{JoinError, JoinHandle},
+    local::{Local, Scoped},
+    yielding::{Target, YieldNow, YieldTo, yield_now, yield_to},
+};

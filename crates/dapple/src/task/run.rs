@@ -1,0 +1,303 @@
+//! One step of a task: poll it, then put it to rest, in line again, or to its end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null;
+
+use super::cell::{Payload, TaskKind, discard};
+use super::header::{Kind, Polled, Ptr, Reason, Runnable};
+use super::here::{Here, SetAside, here};
+use super::home::{Home, Phase};
+use super::join::JoinSlot;
+use super::state::{ABORTED, ENDED, Finished, JOIN_INTEREST, PANICKED, Rest};
+use super::{Place, Task};
+
+/// What became of a task in one step.
+#[derive(PartialEq, Eq)]
+pub(crate) enum After {
+    /// It waits, and nobody owns it.
+    Rest,
+    /// It is to be put in line again; the caller still owns it.
+    Again,
+    /// It is done, and may be gone from memory.
+    Done,
+}
+
+/// Polls a task once, or drops its future if it was aborted.
+///
+/// # Safety
+///
+/// The caller owns the task, and (but for `After::Again`) gives it up.
+#[inline]
+pub(crate) unsafe fn step(task: Ptr, here: &Here) -> After {
+    // SAFETY: a task that is owned exists. EXISTS
+    let header = unsafe { task.as_ref() };
+    let before = header.state.before_poll();
+    here.current.set(task.as_ptr());
+    here.woken.set(false);
+    here.unsettled.set(0);
+    let polled = if before.has(ABORTED) {
+        // SAFETY: the caller owns the task. STAGE
+        unsafe { end(task) }
+    } else {
+        let poll = header.vtable().poll;
+        // SAFETY: the caller owns the task, and its future is there: it is not done. STAGE
+        unsafe { poll(task) }
+    };
+    if polled == Polled::Pending {
+        here.current.set(null());
+        let unsettled = here.unsettled.get();
+        if here.woken.get() {
+            header.state.settle(unsettled);
+            return After::Again;
+        }
+        return match header.state.rest(before, unsettled) {
+            Rest::Idle => After::Rest,
+            Rest::Again => After::Again,
+        };
+    }
+    // SAFETY: handed on from the caller; the future is gone.
+    unsafe { finish(task, here, polled) };
+    After::Done
+}
+
+/// Drops the future of an aborted task.
+///
+/// # Safety
+///
+/// As for [`VTable::end`](super::header::VTable::end).
+#[cold]
+unsafe fn end(task: Ptr) -> Polled {
+    // SAFETY: a task's home outlives it.
+    let home = unsafe { &*Home::of(task) };
+    let reason = if home.phase() == Phase::Stopped { Reason::Gone } else { Reason::Aborted };
+    // SAFETY: the caller owns the task, so it exists.
+    let end = unsafe { task.as_ref() }.vtable().end;
+    // SAFETY: handed on from the caller.
+    unsafe { end(task, reason) }
+}
+
+/// Declares a task done, and sees to its output, its joiner and its memory.
+///
+/// # Safety
+///
+/// The caller owns the task and gives it up; the stage holds what `polled` says.
+#[inline]
+unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
+    // SAFETY: a task that is owned exists. EXISTS
+    let header = unsafe { task.as_ref() };
+    let vtable = header.vtable();
+    // SAFETY: we are the owner, and the future is gone.
+    unsafe { (vtable.left)(task) };
+    // SAFETY: a task's home outlives it.
+    unsafe { &*Home::of(task) }.count_finished();
+    let how = match polled {
+        Polled::Panicked => PANICKED,
+        Polled::Ended => ENDED,
+        _ => 0,
+    };
+    let mut unwanted = false;
+    loop {
+        if !unwanted && !header.state.load().has(JOIN_INTEREST) {
+            unwanted = true;
+            // SAFETY: without a handle the output is the owner's. HANDLE-OUTPUT
+            unsafe { drop_result(task, polled) };
+        }
+        here.current.set(null());
+        match header.state.finish(how, here.unsettled.get(), !unwanted) {
+            // The handle went between the two readings. The destructor may use our waker.
+            Finished::Unwanted => here.current.set(task.as_ptr()),
+            Finished::Shared => return,
+            Finished::Last => break,
+            Finished::WakeJoiner => {
+                // SAFETY: we own the task until `drop_existence`.
+                let slot = unsafe { JoinSlot::of(task) };
+                // SAFETY: the slot holds a waker, and is ours. SLOT
+                let waker = unsafe { slot.take() };
+                // A waker may be foreign code.
+                discard(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+                if header.state.drop_existence() {
+                    break;
+                }
+                return;
+            }
+        }
+    }
+    // SAFETY: no reference is left.
+    unsafe { (vtable.free)(task) };
+}
+
+/// Drops what a task left behind, whatever its destructor does.
+///
+/// # Safety
+///
+/// What was left is the caller's, and is as `polled` says.
+unsafe fn drop_result(task: Ptr, polled: Polled) {
+    // SAFETY: the caller has a reference, or owns the task.
+    let vtable = unsafe { task.as_ref() }.vtable();
+    match polled {
+        Polled::Ready => {
+            // SAFETY: handed on from the caller.
+            let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { (vtable.drop_output)(task) }));
+            discard(dropped);
+        }
+        Polled::Panicked => {
+            // SAFETY: handed on from the caller.
+            discard(Err(unsafe { take_payload(task) }));
+        }
+        Polled::Ended | Polled::Pending => {}
+    }
+}
+
+/// Takes the payload of a panic.
+///
+/// # Safety
+///
+/// The task panicked, and what it left is the caller's, who does not take it again.
+pub(super) unsafe fn take_payload(task: Ptr) -> Payload {
+    // SAFETY: the caller has a reference, or owns the task.
+    let offset = unsafe { task.as_ref() }.vtable().stage_offset;
+    // SAFETY: the stage lies there, and holds a payload.
+    *unsafe { task.byte_add(offset).cast::<Box<Payload>>().read() }
+}
+
+/// Why a task has no output.
+///
+/// # Safety
+///
+/// The task ended without one, and the caller has a reference.
+pub(super) unsafe fn read_reason(task: Ptr) -> Reason {
+    // SAFETY: the caller has a reference.
+    let offset = unsafe { task.as_ref() }.vtable().stage_offset;
+    // SAFETY: the stage lies there, and holds a reason.
+    unsafe { task.byte_add(offset).cast::<Reason>().read() }
+}
+
+/// The kind of an ordinary task: its color is its own, and its header is its lane.
+pub(crate) struct Own;
+
+// SAFETY: the right to run goes to `step`, or into a run queue, and nowhere else.
+unsafe impl TaskKind for Own {
+    const KIND: Kind = Kind::Own;
+
+    #[inline]
+    unsafe fn run(task: Ptr) {
+        here(|here| {
+            here.color.set(task.addr().get());
+            // SAFETY: the caller gives us the right to run. ONE-OWNER
+            let after = unsafe { step(task, here) };
+            here.color.set(0);
+            let lane = here.lane.get();
+            if !lane.is_null() {
+                // SAFETY: as above, and the task has got a lane meanwhile, whose turn we have.
+                unsafe { leave_new_lane(task, after, here) };
+            } else if after == After::Again {
+                // SAFETY: we still own the task.
+                unsafe { Self::enqueue(task, Place::Back) };
+            }
+        });
+    }
+
+    #[inline]
+    unsafe fn enqueue(task: Ptr, place: Place) {
+        let home = Home::of(task);
+        // SAFETY: a task's home outlives it.
+        let enqueue = unsafe { &*home }.hooks.enqueue;
+        // SAFETY: the caller has the right to run, and gives it away.
+        let runnable = unsafe { Runnable::new(task) };
+        // SAFETY: `home` is the runnable's.
+        unsafe { enqueue(home, runnable, place) };
+    }
+
+    unsafe fn color(task: Ptr) -> usize {
+        task.addr().get()
+    }
+}
+
+/// Ends the first turn of a lane that a task got in the poll that is just over.
+///
+/// # Safety
+///
+/// The thread has the lane's turn; for `After::Again` the caller owns the task.
+#[cold]
+unsafe fn leave_new_lane(task: Ptr, after: After, here: &Here) {
+    if after == After::Again {
+        // SAFETY: an owned task exists.
+        let enqueue = unsafe { task.as_ref() }.vtable().enqueue;
+        // SAFETY: we own the task. It goes into its lane's line, since we have that lane's turn.
+        unsafe { enqueue(task, Place::Back) };
+    }
+    let lane = Ptr::new(here.lane.replace(null()).cast_mut()).expect("the lane of this turn");
+    // SAFETY: the turn that we have is the right to run the lane. It goes back into line with it.
+    unsafe { Own::enqueue(lane, Place::Back) };
+}
+
+/// The kind of a closure for the pool of blocking calls.
+pub(crate) struct Blocking;
+
+// SAFETY: the right to run goes to `step`, or into the pool's queue, and nowhere else.
+unsafe impl TaskKind for Blocking {
+    const KIND: Kind = Kind::Blocking;
+
+    unsafe fn run(task: Ptr) {
+        // SAFETY: the caller gives us the right to run. A closure never waits.
+        let after = here(|here| unsafe { step(task, here) });
+        debug_assert!(after == After::Done);
+    }
+
+    unsafe fn enqueue(task: Ptr, _place: Place) {
+        let home = Home::of(task);
+        // SAFETY: a task's home outlives it.
+        let enqueue = unsafe { &*home }.hooks.enqueue_blocking;
+        // SAFETY: the caller has the right to run, and gives it away.
+        let runnable = unsafe { Runnable::new(task) };
+        // SAFETY: `home` is the runnable's.
+        unsafe { enqueue(home, runnable) };
+    }
+
+    unsafe fn color(_task: Ptr) -> usize {
+        0
+    }
+}
+
+/// A future that calls a closure at its first poll.
+pub(crate) struct Call<F>(Option<F>);
+
+impl<F> Call<F> {
+    pub(crate) fn new(f: F) -> Call<F> {
+        Call(Some(f))
+    }
+}
+
+impl<F> Unpin for Call<F> {}
+
+impl<F: FnOnce() -> T, T> Future for Call<F> {
+    type Output = T;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<T> {
+        let f = self.0.take().expect("a call is polled once");
+        std::task::Poll::Ready(f())
+    }
+}
+
+/// Puts a new task in line.
+pub(crate) fn start(task: &Task, place: Place) {
+    let ptr = task.ptr();
+    let enqueue = task.header().vtable().enqueue;
+    // SAFETY: a new task is owned by its maker, who calls this once. ONE-OWNER
+    unsafe { enqueue(ptr, place) };
+}
+
+/// Ends a task that has not begun, for want of the means to run it.
+pub(crate) fn refuse(runnable: Runnable) {
+    let task = runnable.into_ptr();
+    // SAFETY: a task that is owned exists.
+    let end = unsafe { task.as_ref() }.vtable().end;
+    let _aside = SetAside::new();
+    here(|here| {
+        here.current.set(task.as_ptr());
+        // SAFETY: the right to run is ours. STAGE
+        let polled = unsafe { end(task, Reason::Refused) };
+        // SAFETY: as above, and we give it up; the future is gone.
+        unsafe { finish(task, here, polled) };
+    });
+}

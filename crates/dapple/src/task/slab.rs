@@ -1,0 +1,456 @@
+//! Memory for tasks and lanes: cells of equal size in aligned chunks, with free lists per worker.
+//!
+//! A spawn takes a cell from its worker's list and an end puts it back, without an atomic or a
+//! lock. Lists travel in *magazines*: a worker that frees more than it takes hands full ones to
+//! the shared store, where others fetch them. Threads that are not workers use the shared store.
+//!
+//! Chunks are aligned to their size, so the address of a cell gives its chunk, and that gives the
+//! runtime: no task carries a pointer to it. For the same reason all tasks can be found, by walking
+//! the chunks.
+//!
+//! # Invariants
+//!
+//! * **ZEROED**: the first word of a cell is a state word from the chunk's first day: zero, that
+//!   of a task or lane, or what that left behind, in which no references are counted. So a walker
+//!   may look at any cell at any time (`State::try_ref`).
+//! * **OWNER-THREAD**: a `LocalSlab` is used only by the thread that drives its worker.
+//! * **LIVE-UNTIL-EMPTY**: chunks go when the runtime's core goes. Once the workers have left,
+//!   cells still in use are counted, and the last one to come back releases the core.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::UnsafeCell;
+use std::ptr::{NonNull, null_mut};
+
+use super::Task;
+use super::header::{Header, Ptr};
+use super::here::here;
+use super::home::{Home, OwnCount};
+use crate::prim::{Mutex, lock};
+
+/// Size and alignment of a chunk.
+const CHUNK: usize = 64 * 1024;
+/// Where the first cell of a chunk lies.
+const FIRST: usize = 64;
+/// Cells up to this size share chunks.
+const LARGEST: usize = 16 * 1024;
+/// What alignment a shared chunk gives to cells whose size is a multiple of it.
+const SHARED_ALIGN: usize = 16;
+
+const CLASSES: usize = 41;
+/// The sizes of cells: close together where tasks are many, an eighth to a quarter apart above.
+const SIZES: [u16; CLASSES] = sizes();
+/// Not a class: the cell has a chunk to itself.
+const LARGE: u8 = u8::MAX;
+
+const fn sizes() -> [u16; CLASSES] {
+    let mut sizes = [0; CLASSES];
+    let (mut class, mut size, mut step) = (0, 32_usize, 8);
+    while class < CLASSES {
+        sizes[class] = size as u16;
+        if size >= 128 && size.is_power_of_two() {
+            step = size / 4;
+        }
+        size += step;
+        class += 1;
+    }
+    assert!(sizes[CLASSES - 1] as usize == LARGEST);
+    sizes
+}
+
+/// The class of cells that fit `layout`; known at compile time for each type of future.
+pub(crate) const fn class_of(layout: Layout) -> u8 {
+    if layout.align() > SHARED_ALIGN {
+        return LARGE;
+    }
+    let mut class = 0;
+    while class < CLASSES {
+        let size = SIZES[class] as usize;
+        if size >= layout.size() && size.is_multiple_of(layout.align()) {
+            return class as u8;
+        }
+        class += 1;
+    }
+    LARGE
+}
+
+/// The head of a chunk.
+#[repr(C)]
+pub(crate) struct Chunk {
+    pub(crate) home: *const Home,
+    class: u8,
+    /// Its place among the chunks.
+    index: usize,
+    layout: Layout,
+    /// Where the first (for a large one, the only) cell lies.
+    first: usize,
+}
+
+impl Chunk {
+    /// The chunk of a cell.
+    #[inline]
+    pub(crate) fn of<'a>(cell: Ptr) -> &'a Chunk {
+        let chunk = cell.as_ptr().map_addr(|address| address & !(CHUNK - 1)).cast::<Chunk>();
+        // SAFETY: cells lie in the first CHUNK bytes of a chunk that is aligned to CHUNK, and
+        // their pointers are derived from the chunk's. LIVE-UNTIL-EMPTY
+        unsafe { &*chunk }
+    }
+
+    fn new(home: *const Home, class: u8, layout: Layout, first: usize, index: usize) -> NonNull<Chunk> {
+        // SAFETY: the layout is not empty, since it has room for the head.
+        let memory = unsafe { alloc_zeroed(layout) }.cast::<Chunk>();
+        let Some(chunk) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        // SAFETY: freshly allocated, aligned, and large enough for the head.
+        unsafe { chunk.write(Chunk { home, class, index, layout, first }) };
+        chunk
+    }
+
+    fn cell(chunk: NonNull<Chunk>, offset: usize) -> Ptr {
+        // SAFETY: callers stay within the chunk's layout.
+        unsafe { chunk.byte_add(offset) }.cast::<Header>()
+    }
+
+    fn cells(chunk: NonNull<Chunk>) -> impl Iterator<Item = Ptr> {
+        // SAFETY: chunks in the list are alive, and their head does not change.
+        let head = unsafe { chunk.as_ref() };
+        let size = if head.class == LARGE { CHUNK } else { SIZES[head.class as usize] as usize };
+        let count = if head.class == LARGE { 1 } else { (CHUNK - FIRST) / size };
+        let first = head.first;
+        (0..count).map(move |i| Chunk::cell(chunk, first + i * size))
+    }
+}
+
+/// A list of free cells of one class, linked through their headers. LINK-OWNED
+struct Magazine {
+    head: *mut Header,
+    len: usize,
+}
+
+// SAFETY: a magazine owns its free cells.
+unsafe impl Send for Magazine {}
+
+impl Magazine {
+    const EMPTY: Magazine = Magazine { head: null_mut(), len: 0 };
+
+    #[inline]
+    fn pop(&mut self) -> Option<Ptr> {
+        let cell = NonNull::new(self.head)?;
+        // SAFETY: the list holds free cells of living chunks.
+        self.head = unsafe { cell.as_ref() }.link();
+        self.len -= 1;
+        Some(cell)
+    }
+
+    #[inline]
+    fn push(&mut self, cell: Ptr) {
+        // SAFETY: the caller gives us a free cell.
+        unsafe { cell.as_ref() }.set_link(self.head);
+        self.head = cell.as_ptr();
+        self.len += 1;
+    }
+}
+
+/// Free cells of one class: two magazines, and the part of a chunk that was never used.
+struct Cache {
+    /// Taken from and put back to.
+    loaded: Magazine,
+    /// Empty or full: so that a spawn and an end in turn do not both go to the shared store.
+    spare: Magazine,
+    fresh: *mut Chunk,
+    next: usize,
+}
+
+// SAFETY: a cache owns its free cells and the rest of its chunk.
+unsafe impl Send for Cache {}
+
+impl Cache {
+    const EMPTY: Cache =
+        Cache { loaded: Magazine::EMPTY, spare: Magazine::EMPTY, fresh: null_mut(), next: 0 };
+
+    #[inline]
+    fn take(&mut self, class: u8) -> Option<Ptr> {
+        if let Some(cell) = self.loaded.pop() {
+            return Some(cell);
+        }
+        if self.spare.len > 0 {
+            std::mem::swap(&mut self.loaded, &mut self.spare);
+            return self.loaded.pop();
+        }
+        let size = SIZES[class as usize] as usize;
+        let chunk = NonNull::new(self.fresh)?;
+        if self.next + size > CHUNK {
+            return None;
+        }
+        self.next += size;
+        Some(Chunk::cell(chunk, self.next - size))
+    }
+
+    /// How many cells it holds, those of its chunk that were never used included.
+    fn free(&self, class: u8) -> usize {
+        let fresh =
+            if self.fresh.is_null() { 0 } else { (CHUNK - self.next) / SIZES[class as usize] as usize };
+        self.loaded.len + self.spare.len + fresh
+    }
+
+    /// Puts a cell back; a full magazine comes out if there are two.
+    #[inline]
+    fn put(&mut self, class: u8, cell: Ptr) -> Option<Magazine> {
+        self.loaded.push(cell);
+        if self.loaded.len < magazine_len(class) {
+            return None;
+        }
+        std::mem::swap(&mut self.loaded, &mut self.spare);
+        let full = std::mem::replace(&mut self.loaded, Magazine::EMPTY);
+        (full.len > 0).then_some(full)
+    }
+}
+
+#[inline]
+fn magazine_len(class: u8) -> usize {
+    (CHUNK / 2 / SIZES[class as usize] as usize).clamp(4, 256)
+}
+
+/// A worker's own store of cells, and its count of tasks. OWNER-THREAD
+pub(crate) struct LocalSlab {
+    caches: UnsafeCell<[Cache; CLASSES]>,
+    pub(crate) spawned: OwnCount,
+    pub(crate) finished: OwnCount,
+}
+
+// SAFETY: the counts are atomic; the caches are used by one thread alone. OWNER-THREAD
+unsafe impl Sync for LocalSlab {}
+// SAFETY: as above; a worker is handed to its thread before it is used.
+unsafe impl Send for LocalSlab {}
+
+impl Default for LocalSlab {
+    fn default() -> LocalSlab {
+        LocalSlab {
+            caches: UnsafeCell::new([Cache::EMPTY; CLASSES]),
+            spawned: OwnCount::default(),
+            finished: OwnCount::default(),
+        }
+    }
+}
+
+/// The store of a runtime.
+#[derive(Default)]
+pub(crate) struct Slab {
+    shared: Mutex<Shared>,
+}
+
+/// Full magazines by class.
+struct Full([Vec<Magazine>; CLASSES]);
+
+impl Default for Full {
+    fn default() -> Full {
+        Full([const { Vec::new() }; CLASSES])
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    /// All chunks; `None` where a large one has been freed.
+    chunks: Vec<Option<NonNull<Chunk>>>,
+    holes: Vec<usize>,
+    full: Full,
+    /// What threads that are not workers use.
+    foreign: Vec<Cache>,
+    /// What workers had when they ended.
+    left_behind: Vec<(u8, Cache)>,
+    closed: bool,
+    /// Cells in use; counted from `close` on.
+    live: usize,
+}
+
+// SAFETY: chunks and free cells belong to the slab, wherever it is.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn chunk(&mut self, home: *const Home, class: u8, layout: Layout, first: usize) -> NonNull<Chunk> {
+        let index = self.holes.pop().unwrap_or(self.chunks.len());
+        let chunk = Chunk::new(home, class, layout, first, index);
+        if index == self.chunks.len() {
+            self.chunks.push(Some(chunk));
+        } else {
+            self.chunks[index] = Some(chunk);
+        }
+        chunk
+    }
+
+    /// Counts the cells that are not free. For when no worker is left.
+    fn in_use(&self) -> usize {
+        let left_behind = self.left_behind.iter().map(|(class, cache)| (*class, cache));
+        let foreign = self.foreign.iter().enumerate().map(|(class, cache)| (class as u8, cache));
+        let cached: usize = left_behind.chain(foreign).map(|(class, cache)| cache.free(class)).sum();
+        let full: usize = self.full.0.iter().flatten().map(|magazine| magazine.len).sum();
+        let all: usize = self.chunks.iter().flatten().map(|chunk| Chunk::cells(*chunk).count()).sum();
+        all - cached - full
+    }
+
+    /// Fills an empty cache.
+    fn refill(&mut self, home: *const Home, class: u8, cache: &mut Cache) {
+        if let Some(full) = self.full.0[class as usize].pop() {
+            cache.loaded = full;
+        } else if let Some(i) = self.left_behind.iter().position(|(c, _)| *c == class) {
+            *cache = self.left_behind.swap_remove(i).1;
+        } else {
+            let layout = Layout::from_size_align(CHUNK, CHUNK).expect("a constant layout");
+            cache.fresh = self.chunk(home, class, layout, FIRST).as_ptr();
+            cache.next = FIRST;
+        }
+    }
+}
+
+impl Home {
+    /// A cell for `layout`, whose class the caller knows; `None` once the runtime is gone.
+    #[inline]
+    pub(crate) fn take_cell(&self, class: u8, layout: Layout) -> Option<Ptr> {
+        here(|here| {
+            let slab = here.slab.get();
+            if class != LARGE && !slab.is_null() && std::ptr::eq(here.home.get(), self) {
+                // SAFETY: set only while this thread drives the worker. OWNER-THREAD
+                let caches = unsafe { &*slab }.caches.get();
+                // SAFETY: no other reference exists: nothing here calls out. OWNER-THREAD
+                let cache = unsafe { &mut (*caches)[class as usize] };
+                return cache.take(class).or_else(|| self.take_after_refill(class, cache));
+            }
+            self.take_shared(class, layout)
+        })
+    }
+
+    #[cold]
+    fn take_after_refill(&self, class: u8, cache: &mut Cache) -> Option<Ptr> {
+        let mut shared = lock(&self.slab.shared);
+        if shared.closed {
+            return None;
+        }
+        shared.refill(self.whole(), class, cache);
+        cache.take(class)
+    }
+
+    #[cold]
+    fn take_shared(&self, class: u8, layout: Layout) -> Option<Ptr> {
+        let mut shared = lock(&self.slab.shared);
+        if shared.closed {
+            return None;
+        }
+        if class == LARGE {
+            let first = FIRST.next_multiple_of(layout.align());
+            let layout = Layout::from_size_align(first + layout.size(), CHUNK.max(layout.align()));
+            let layout = layout.expect("a future that fits into memory");
+            let chunk = shared.chunk(self.whole(), LARGE, layout, first);
+            return Some(Chunk::cell(chunk, first));
+        }
+        if shared.foreign.is_empty() {
+            shared.foreign.resize_with(CLASSES, || Cache::EMPTY);
+        }
+        let mut cache = std::mem::replace(&mut shared.foreign[class as usize], Cache::EMPTY);
+        let cell = cache.take(class).or_else(|| {
+            shared.refill(self.whole(), class, &mut cache);
+            cache.take(class)
+        });
+        shared.foreign[class as usize] = cache;
+        cell
+    }
+}
+
+/// Puts a cell back.
+///
+/// # Safety
+///
+/// The caller gave up the last reference to what was in it (in particular, no walker can get one)
+/// and does not use it again.
+#[inline]
+pub(crate) unsafe fn put_cell(cell: Ptr) {
+    let Chunk { home, class, .. } = *Chunk::of(cell);
+    here(|here| {
+        let slab = here.slab.get();
+        if class != LARGE && !slab.is_null() && here.home.get() == home {
+            // SAFETY: set only while this thread drives the worker. OWNER-THREAD
+            let caches = unsafe { &*slab }.caches.get();
+            // SAFETY: no other reference exists: nothing here calls out. OWNER-THREAD
+            let cache = unsafe { &mut (*caches)[class as usize] };
+            if let Some(full) = cache.put(class, cell) {
+                // SAFETY: a worker's home is alive.
+                lock(&unsafe { &*home }.slab.shared).full.0[class as usize].push(full);
+            }
+            return;
+        }
+        // SAFETY: handed on from the caller.
+        unsafe { put_shared(home, class, cell) };
+    });
+}
+
+/// # Safety
+///
+/// As for [`put_cell`].
+#[cold]
+unsafe fn put_shared(home: *const Home, class: u8, cell: Ptr) {
+    // SAFETY: the home outlives its cells. LIVE-UNTIL-EMPTY
+    let slab = unsafe { &(*home).slab };
+    let mut shared = lock(&slab.shared);
+    if class == LARGE {
+        let chunk = Chunk::of(cell);
+        let (index, layout) = (chunk.index, chunk.layout);
+        let memory = shared.chunks[index].take().expect("a large chunk is in the list");
+        shared.holes.push(index);
+        // SAFETY: allocated by `Chunk::new` with this layout, and off the list now.
+        unsafe { dealloc(memory.as_ptr().cast(), layout) };
+    } else {
+        if shared.foreign.is_empty() {
+            shared.foreign.resize_with(CLASSES, || Cache::EMPTY);
+        }
+        if let Some(full) = shared.foreign[class as usize].put(class, cell) {
+            shared.full.0[class as usize].push(full);
+        }
+    }
+    if shared.closed {
+        shared.live -= 1;
+        if shared.live == 0 {
+            drop(shared);
+            // SAFETY: no cell is left, and `close` promised this call to the home.
+            unsafe { ((*home).hooks.retire)(home) };
+        }
+    }
+}
+
+impl Slab {
+    /// Takes over what a worker leaves behind. For the thread that drives it, as its last act.
+    pub(crate) fn take_over(&self, local: &LocalSlab) {
+        let caches = local.caches.get();
+        // SAFETY: the caller drives the worker. OWNER-THREAD
+        let caches = std::mem::replace(unsafe { &mut *caches }, [Cache::EMPTY; CLASSES]);
+        let mut shared = lock(&self.shared);
+        for (class, cache) in caches.into_iter().enumerate() {
+            if cache.loaded.len + cache.spare.len > 0 || !cache.fresh.is_null() {
+                shared.left_behind.push((class as u8, cache));
+            }
+        }
+    }
+
+    /// Takes nothing new from here on. `true`: cells are still in use, and [`Hooks::retire`]
+    /// (super::home::Hooks) will be called when the last one is back. For when no worker is left.
+    pub(crate) fn close(&self) -> bool {
+        let mut shared = lock(&self.shared);
+        shared.closed = true;
+        shared.live = shared.in_use();
+        shared.live > 0
+    }
+
+    /// References to the tasks in one chunk that are not done; `None` past the last chunk.
+    pub(super) fn tasks_in_chunk(&self, index: usize) -> Option<Vec<Task>> {
+        let shared = lock(&self.shared);
+        let Some(chunk) = *shared.chunks.get(index)? else { return Some(Vec::new()) };
+        Some(Chunk::cells(chunk).filter_map(Task::of_cell).collect())
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        for chunk in lock(&self.shared).chunks.iter().flatten() {
+            // SAFETY: a chunk in the list is alive, and its head does not change.
+            let layout = unsafe { chunk.as_ref() }.layout;
+            // SAFETY: allocated by `Chunk::new` with this layout; no cell is in use any more.
+            unsafe { dealloc(chunk.as_ptr().cast(), layout) };
+        }
+    }
+}

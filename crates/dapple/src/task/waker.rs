@@ -1,0 +1,127 @@
+//! The waker of a task: a counted reference whose use puts the task in line.
+//!
+//! A task that clones, drops or uses its own waker while it is being polled touches no atomic:
+//! the worker notes it and settles it after the poll (EXISTS in `state`).
+
+use std::mem::ManuallyDrop;
+use std::task::{RawWaker, RawWakerVTable, Waker};
+
+use super::header::{Header, Place, Ptr};
+use super::here::{Here, here};
+use super::state::MAX_UNSETTLED;
+
+static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
+
+/// The waker of a task, for the length of a poll: it has no reference of its own.
+#[inline]
+pub(crate) fn borrowed_waker(task: Ptr) -> ManuallyDrop<Waker> {
+    // SAFETY: the functions keep the contract of `RawWaker`: each call is one atomic step on the
+    // task's word (or on the owner's own count), and the task lives while there are references.
+    ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(task.as_ptr().cast(), &VTABLE)) })
+}
+
+/// The task behind a waker of ours, which keeps its reference.
+pub(crate) fn task_behind(waker: &Waker) -> Option<Ptr> {
+    (waker.vtable() == &VTABLE).then(|| Ptr::new(waker.data().cast_mut().cast())).flatten()
+}
+
+/// Turns a counted reference to a task into a waker.
+///
+/// # Safety
+///
+/// The caller has such a reference and gives it away.
+pub(crate) unsafe fn counted_waker(task: Ptr) -> Waker {
+    ManuallyDrop::into_inner(borrowed_waker(task))
+}
+
+#[inline]
+fn is_current(here: &Here, data: *const ()) -> bool {
+    here.current.get() == data.cast::<Header>()
+}
+
+#[inline]
+fn header<'a>(data: *const ()) -> &'a Header {
+    // SAFETY: the data of our wakers is a task that is alive while they are.
+    unsafe { &*data.cast::<Header>() }
+}
+
+#[inline]
+fn clone(data: *const ()) -> RawWaker {
+    here(|here| {
+        if is_current(here, data) {
+            let unsettled = here.unsettled.get() + 1;
+            here.unsettled.set(unsettled);
+            if unsettled >= MAX_UNSETTLED {
+                here.unsettled.set(0);
+                header(data).state.settle(unsettled);
+            }
+        } else {
+            header(data).state.add_ref();
+        }
+    });
+    RawWaker::new(data, &VTABLE)
+}
+
+#[inline]
+fn wake_by_ref(data: *const ()) {
+    here(|here| {
+        if is_current(here, data) {
+            here.woken.set(true);
+        } else if header(data).state.wake() {
+            enqueue(data);
+        }
+    });
+}
+
+#[inline]
+fn wake(data: *const ()) {
+    here(|here| {
+        if is_current(here, data) {
+            here.woken.set(true);
+            return drop_current(here, data);
+        }
+        let (owned, last) = header(data).state.wake_and_drop_ref();
+        if owned {
+            enqueue(data);
+        } else if last {
+            free(data);
+        }
+    });
+}
+
+#[inline]
+fn drop(data: *const ()) {
+    here(|here| {
+        if is_current(here, data) {
+            drop_current(here, data);
+        } else if header(data).state.drop_ref() {
+            free(data);
+        }
+    });
+}
+
+#[inline]
+fn drop_current(here: &Here, data: *const ()) {
+    let unsettled = here.unsettled.get() - 1;
+    here.unsettled.set(unsettled);
+    if unsettled <= -MAX_UNSETTLED {
+        here.unsettled.set(0);
+        header(data).state.settle(unsettled);
+    }
+}
+
+#[inline]
+fn enqueue(data: *const ()) {
+    let enqueue = header(data).vtable().enqueue;
+    let task = Ptr::new(data.cast_mut().cast()).expect("not null");
+    // SAFETY: the wake-up that we counted was the first, so the right to run is ours. ONE-OWNER
+    unsafe { enqueue(task, Place::Next) };
+}
+
+#[cold]
+fn free(data: *const ()) {
+    let free = header(data).vtable().free;
+    let task = Ptr::new(data.cast_mut().cast()).expect("not null");
+    // SAFETY: we gave up the last reference.
+    unsafe { free(task) };
+}

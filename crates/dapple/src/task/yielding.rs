@@ -1,0 +1,115 @@
+//! Giving way: to whoever is next, or to a task of one's choice.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::{JoinHandle, Task};
+
+/// Lets others run, then goes on.
+///
+/// Not a point of cancellation: there is nothing it waits for, so it always succeeds.
+///
+/// # Cancellation
+///
+/// *Dropped early*: **clean**. *Scope cancelled*: returns as ever.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     for _ in 0..10 {
+///         dapple::task::yield_now().await;
+///     }
+/// });
+/// ```
+pub fn yield_now() -> YieldNow {
+    YieldNow { yielded: false }
+}
+
+/// The future of [`yield_now`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct YieldNow {
+    yielded: bool,
+}
+
+impl Future for YieldNow {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.yielded {
+            return Poll::Ready(());
+        }
+        self.yielded = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// Hands this worker to another task, which runs next; this one goes to the end of the line.
+///
+/// If the target waits, it is polled (as after a wake-up). If it is running or in line already, or
+/// its color is busy, this is [`yield_now`]: no order within a color is ever broken.
+///
+/// # Cancellation
+///
+/// *Dropped early*: **clean**. *Scope cancelled*: returns as ever.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     let other = dapple::spawn(async { "done" });
+///     dapple::task::yield_to(&other).await;
+///     assert_eq!(other.await.unwrap(), "done");
+/// });
+/// ```
+pub fn yield_to<T: Target>(target: &T) -> YieldTo<'_> {
+    YieldTo { target: target.target(), give_way: yield_now() }
+}
+
+/// What [`yield_to`] can hand over to: a [`Task`], or the [`JoinHandle`] of one.
+pub trait Target: sealed::Sealed {
+    #[doc(hidden)]
+    fn target(&self) -> Option<&Task>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Task {}
+    impl<T> Sealed for super::JoinHandle<T> {}
+}
+
+impl Target for Task {
+    fn target(&self) -> Option<&Task> {
+        Some(self)
+    }
+}
+
+impl<T> Target for JoinHandle<T> {
+    fn target(&self) -> Option<&Task> {
+        self.task()
+    }
+}
+
+/// The future of [`yield_to`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct YieldTo<'a> {
+    target: Option<&'a Task>,
+    give_way: YieldNow,
+}
+
+impl Future for YieldTo<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(target) = self.target.take()
+            && Task::current().as_ref() != Some(target)
+        {
+            target.wake_next();
+        }
+        Pin::new(&mut self.give_way).poll(cx)
+    }
+}
