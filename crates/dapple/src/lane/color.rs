@@ -219,7 +219,8 @@ impl Color {
             unsafe { Cell::make(lane.home(), Laned { lane: self.0 }, future, meta) }
         };
         let Ok(task) = made else {
-            here(|here| lane.drop_task(here));
+            // SAFETY: the reference was for the task that did not come to be.
+            here(|here| unsafe { Lane::drop_task(self.0, here) });
             return JoinHandle::gone();
         };
         start(&task, Place::New);

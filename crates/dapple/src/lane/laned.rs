@@ -17,10 +17,8 @@ pub(crate) struct Laned {
 ///
 /// The caller owns `task`, whose lane is `lane`, and gives it away.
 unsafe fn enqueue(task: Ptr, lane: Ptr, place: Place) {
-    // SAFETY: the task is not done, so its lane lives. LANE-LIVES
-    let lane = unsafe { Lane::of(lane) };
     // SAFETY: handed on from the caller.
-    if !unsafe { lane.push(task, place) } {
+    if !unsafe { Lane::push(lane, task, place) } {
         // SAFETY: the lane is closed, and the task still ours.
         unsafe { end_in_place(task) };
     }
@@ -45,7 +43,7 @@ unsafe impl TaskKind for Laned {
         // SAFETY: the caller owns the task, so it exists, and it is of this kind.
         let lane = unsafe { Front::<Laned>::of(task) }.kind.lane;
         // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-        here(|here| unsafe { Lane::of(lane) }.drop_task(here));
+        here(|here| unsafe { Lane::drop_task(lane, here) });
     }
 
     unsafe fn color(task: Ptr) -> usize {
@@ -76,7 +74,7 @@ unsafe fn enqueue_promoted(task: Ptr, place: Place) {
 unsafe fn left_promoted(task: Ptr) {
     let lane = promoted_lane(task);
     // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-    here(|here| unsafe { Lane::of(lane) }.drop_task(here));
+    here(|here| unsafe { Lane::drop_task(lane, here) });
 }
 
 /// Makes the running task, whose color is its own, a task of `lane`, whose turn this thread has.

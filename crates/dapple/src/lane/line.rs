@@ -15,7 +15,7 @@
 //!   lane outlives its turn.
 
 use std::alloc::Layout;
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ops::Deref;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -39,7 +39,9 @@ const TURN: usize = 64;
 #[repr(C)]
 pub(crate) struct Lane {
     pub(crate) header: Header,
-    body: Body,
+    /// In a cell, so that a lane may be freed while a `&Lane` is still in scope (and not used any
+    /// more) in the function that frees it.
+    body: UnsafeCell<Body>,
 }
 
 /// A lane but for its header, which walkers over the slab may look at while a lane is made.
@@ -64,7 +66,8 @@ impl Deref for Lane {
     type Target = Body;
 
     fn deref(&self) -> &Body {
-        &self.body
+        // SAFETY: nobody has it mutable, but for whoever makes or frees the lane.
+        unsafe { &*self.body.get() }
     }
 }
 
@@ -125,7 +128,7 @@ impl Lane {
         };
         let vtable = if body.main.is_some() { &MAIN_LANE } else { &LANE };
         // SAFETY: the memory is ours and of a lane's layout.
-        unsafe { (&raw mut (*lane).body).write(body) };
+        unsafe { (&raw mut (*lane).body).write(UnsafeCell::new(body)) };
         // SAFETY: a cell has a header at all times. ZEROED
         unsafe { ptr.as_ref() }.install(vtable, State::new_counted());
         Some(ptr)
@@ -145,7 +148,7 @@ impl Lane {
     }
 
     pub(crate) fn ptr(&self) -> Ptr {
-        self.body.ptr
+        self.ptr
     }
 
     fn is_my_turn(&self, here: &Here) -> bool {
@@ -162,12 +165,18 @@ impl Lane {
     }
 
     /// Drops the reference of a task that has ended.
-    pub(super) fn drop_task(&self, here: &Here) {
-        if self.is_my_turn(here) {
-            self.unsettled.set(self.unsettled.get() - 1); // LANE-LIVES
-        } else if self.header.state.drop_ref() {
+    ///
+    /// # Safety
+    ///
+    /// The task had one to this lane, and does not use it again.
+    pub(super) unsafe fn drop_task(ptr: Ptr, here: &Here) {
+        // SAFETY: the reference that we are about to drop keeps it alive.
+        let lane = unsafe { Lane::of(ptr) };
+        if lane.is_my_turn(here) {
+            lane.unsettled.set(lane.unsettled.get() - 1); // LANE-LIVES
+        } else if lane.header.state.drop_ref() {
             // SAFETY: it was the last reference.
-            unsafe { Lane::free(self.ptr()) };
+            unsafe { Lane::free(ptr) };
         }
     }
 
@@ -176,18 +185,20 @@ impl Lane {
     /// # Safety
     ///
     /// The caller has the right to run the task and gives it away; the task is of this lane.
-    pub(super) unsafe fn push(&self, task: Ptr, place: Place) -> bool {
+    pub(super) unsafe fn push(ptr: Ptr, task: Ptr, place: Place) -> bool {
+        // SAFETY: the task is not done, so its lane lives. LANE-LIVES
+        let lane = unsafe { Lane::of(ptr) };
         here(|here| {
-            if self.is_my_turn(here) {
-                self.append(task);
+            if lane.is_my_turn(here) {
+                lane.append(task);
                 return true;
             }
             // The task may run, end and take the lane with it as soon as it is in the inbox.
-            let (lane, enqueue) = (self.ptr(), self.header.vtable().enqueue);
+            let enqueue = lane.header.vtable().enqueue;
             // SAFETY: a task that is owned exists, and its link is its owner's.
-            match unsafe { self.inbox.push(task) } {
+            match unsafe { lane.inbox.push(task) } {
                 // SAFETY: the turn is ours. ONE-TURN
-                Pushed::First => unsafe { enqueue(lane, place) },
+                Pushed::First => unsafe { enqueue(ptr, place) },
                 Pushed::Behind => {}
                 Pushed::Closed => return false,
             }
@@ -249,7 +260,8 @@ impl Lane {
             let mut budget = TURN;
             loop {
                 let Some(task) = lane.next() else {
-                    if lane.leave(here) {
+                    // SAFETY: we have the turn.
+                    if unsafe { Lane::leave(ptr, here) } {
                         return;
                     }
                     continue;
@@ -275,26 +287,28 @@ impl Lane {
     }
 
     /// Ends the turn if nothing has come in, and settles the references.
-    fn leave(&self, here: &Here) -> bool {
-        let unsettled = self.unsettled.replace(0);
+    ///
+    /// # Safety
+    ///
+    /// The caller has the turn, and on `true` has given it away.
+    unsafe fn leave(ptr: Ptr, here: &Here) -> bool {
+        // SAFETY: the lane lives through its turn. LANE-LIVES
+        let lane = unsafe { Lane::of(ptr) };
+        let unsettled = lane.unsettled.replace(0);
         if unsettled > 0 {
-            self.header.state.add_refs(unsettled.unsigned_abs());
+            lane.header.state.add_refs(unsettled.unsigned_abs());
         }
-        let (lane, owed) = (self.ptr(), if unsettled < 0 { unsettled.unsigned_abs() } else { 0 });
-        if !self.inbox.release() {
-            self.unsettled.set(-owed.cast_signed());
+        let owed = unsettled.min(0);
+        if !lane.inbox.release() {
+            lane.unsettled.set(owed);
             return false;
         }
         here.lane.set(null());
         here.color.set(0);
         // From here on the lane is there only if references are owed. LANE-LIVES
-        if owed > 0 {
-            // SAFETY: the references that we owe keep it alive.
-            let last = unsafe { Lane::of(lane) }.header.state.drop_refs(owed);
-            if last {
-                // SAFETY: they were the last.
-                unsafe { Lane::free(lane) };
-            }
+        if owed < 0 && lane.header.state.drop_refs(owed.unsigned_abs()) {
+            // SAFETY: they were the last.
+            unsafe { Lane::free(ptr) };
         }
         true
     }

@@ -34,6 +34,8 @@ impl MainThread {
     pub(super) unsafe fn enqueue(lane: Ptr, _place: Place) {
         // SAFETY: the caller has the lane's turn, so it lives. LANE-LIVES
         let main = unsafe { Lane::of(lane) }.main.as_ref().expect("a main color has a thread");
+        // Once the thread has the turn, the lane may go.
+        let main = main.clone();
         main.ready.store(true, Ordering::Release); // HANDOVER
         main.parker.unpark();
     }
@@ -128,10 +130,8 @@ unsafe impl TaskKind for Local {
     unsafe fn enqueue(task: Ptr, place: Place) {
         // SAFETY: the caller owns the task, so it exists, and it is of this kind.
         let lane = unsafe { Front::<Local>::of(task) }.kind.lane;
-        // SAFETY: the task is not done, so its lane lives. LANE-LIVES
-        let lane = unsafe { Lane::of(lane) };
         // SAFETY: the caller gives the right to run away.
-        if !unsafe { lane.push(task, place) } {
+        if !unsafe { Lane::push(lane, task, place) } {
             // Closed, so all listed tasks are gone: this one is new, and `Send`, or it could not
             // have come from elsewhere. It ends here.
             // SAFETY: the task is still ours.
@@ -144,7 +144,7 @@ unsafe impl TaskKind for Local {
         let local = &unsafe { Front::<Local>::of(task) }.kind;
         Locals::remove(local);
         // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-        here(|here| unsafe { Lane::of(local.lane) }.drop_task(here));
+        here(|here| unsafe { Lane::drop_task(local.lane, here) });
     }
 
     unsafe fn color(task: Ptr) -> usize {

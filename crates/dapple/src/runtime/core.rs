@@ -8,10 +8,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use super::builder::RuntimeBuilder;
 use crate::blocking::Pool;
+use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
 use crate::task::Home;
 use crate::task::here::here;
@@ -21,6 +23,8 @@ use crate::task::home::Hooks;
 pub(crate) struct Core {
     pub(crate) sched: Sched,
     pub(crate) pool: Pool,
+    /// The threads that were started, but for those known to have ended.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     thread_name: Box<str>,
     stack_size: Option<usize>,
 }
@@ -47,6 +51,7 @@ impl Core {
         let core = Arc::new(Core {
             sched: Sched::new(builder.worker_count(), builder.seed(), &HOOKS),
             pool: Pool::new(builder.pool.clone()),
+            threads: Mutex::default(),
             thread_name: builder.thread_name.as_deref().unwrap_or("dapple").into(),
             stack_size: builder.stack_size,
         });
@@ -92,7 +97,28 @@ impl Core {
             Some(size) => builder.stack_size(size),
             None => builder,
         };
-        builder.spawn(work).map(drop)
+        let thread = builder.spawn(work)?;
+        let mut threads = lock(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        Ok(())
+    }
+
+    /// Waits for all threads to end, but not past `deadline`, and not for itself.
+    pub(super) fn join_threads(&self, deadline: Instant) {
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            if thread.thread().id() == thread::current().id() {
+                continue;
+            }
+            while !thread.is_finished() && Instant::now() < deadline {
+                thread::sleep(Duration::from_micros(50));
+            }
+            if thread.is_finished() {
+                // It has nothing left to do, and its panics are caught at the task.
+                let ended = thread.join();
+                debug_assert!(ended.is_ok(), "a thread of the runtime panicked outside of any task");
+            }
+        }
     }
 
     pub(crate) fn home(&self) -> &Home {

@@ -36,8 +36,8 @@ use crate::{Color, JoinHandle, Metrics};
 /// [`dapple::run`](crate::run) is enough for most programs. A runtime of one's own is for several
 /// in one process, for threads that come and go, and for settings.
 ///
-/// Dropping a runtime ends its tasks where they wait, and waits for its workers, but no longer
-/// than a second; inside one of its own tasks it does not wait. [`shutdown`](Runtime::shutdown)
+/// Dropping a runtime ends its tasks where they wait, and waits for its threads, but no longer
+/// than a second or so; inside one of its own tasks it does not wait. [`shutdown`](Runtime::shutdown)
 /// lets tasks end by themselves.
 ///
 /// # Examples

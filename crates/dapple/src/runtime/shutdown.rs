@@ -13,7 +13,7 @@ use super::dump::{Dump, TaskInfo};
 use crate::task::Task;
 use crate::task::home::Phase;
 
-/// How long to wait for workers to leave, beyond what the caller allowed.
+/// How long to wait for threads to end, beyond what the caller allowed.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// What was still running when a runtime ended.
@@ -68,12 +68,15 @@ impl Core {
         Shutdown { still_running }
     }
 
-    /// Stops the workers and the pool. Waits for the workers, unless this is one, and not for long.
+    /// Stops the workers and the pool. Waits for their threads, unless this is a worker, and not
+    /// for long.
     pub(super) fn end(&self) {
+        let deadline = Instant::now() + LEAVE;
         self.sched.stop();
         self.pool.close();
         if !self.sched.is_here() {
             self.sched.wait_drained(LEAVE);
+            self.join_threads(deadline);
         }
     }
 }
