@@ -8,6 +8,7 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::header::{Header, Place, Ptr};
 use super::here::{Here, here};
+use super::home::Home;
 use super::state::MAX_UNSETTLED;
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
@@ -46,6 +47,11 @@ fn header<'a>(data: *const ()) -> &'a Header {
 }
 
 #[inline]
+fn ptr(data: *const ()) -> Ptr {
+    Ptr::new(data.cast_mut().cast()).expect("a waker of ours has a task")
+}
+
+#[inline]
 fn clone(data: *const ()) -> RawWaker {
     here(|here| {
         if is_current(here, data) {
@@ -80,6 +86,12 @@ fn wake(data: *const ()) {
             here.woken.set(true);
             return drop_current(here, data);
         }
+        // Enqueuing uses the runtime, which the task keeps alive. On a worker of it the reference
+        // may go first; elsewhere the task could be done, and the runtime gone, before we return.
+        if here.worker.get().is_null() || here.home.get() != Home::of(ptr(data)) {
+            wake_by_ref(data);
+            return drop(data);
+        }
         let (owned, last) = header(data).state.wake_and_drop_ref();
         if owned {
             enqueue(data);
@@ -113,15 +125,13 @@ fn drop_current(here: &Here, data: *const ()) {
 #[inline]
 fn enqueue(data: *const ()) {
     let enqueue = header(data).vtable().enqueue;
-    let task = Ptr::new(data.cast_mut().cast()).expect("not null");
     // SAFETY: the wake-up that we counted was the first, so the right to run is ours. ONE-OWNER
-    unsafe { enqueue(task, Place::Next) };
+    unsafe { enqueue(ptr(data), Place::Next) };
 }
 
 #[cold]
 fn free(data: *const ()) {
     let free = header(data).vtable().free;
-    let task = Ptr::new(data.cast_mut().cast()).expect("not null");
     // SAFETY: we gave up the last reference.
-    unsafe { free(task) };
+    unsafe { free(ptr(data)) };
 }
