@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::prim::{Condvar, Mutex, lock};
 use crate::task::Runnable;
+use crate::task::here::here;
 use crate::task::queue::Queue;
 use crate::task::run::refuse;
 use crate::task::state::ABORTED;
@@ -83,7 +84,7 @@ impl Pool {
         loop {
             while let Some(call) = line.calls.pop() {
                 drop(line);
-                call.run(); // panics are caught at the task
+                run(call);
                 line = lock(&self.line);
             }
             if line.closed {
@@ -123,5 +124,10 @@ impl Pool {
 /// Ends a call that will not begin: the runtime is going.
 fn end(call: Runnable) {
     call.header().state.mark(ABORTED);
-    call.run();
+    run(call);
+}
+
+fn run(call: Runnable) {
+    let again = here(|here| call.run(here)); // panics are caught at the task
+    debug_assert!(again.is_none(), "a closure does not wait");
 }

@@ -4,7 +4,7 @@ use super::end_in_place;
 use super::line::Lane;
 use crate::task::cell::{Front, TaskKind};
 use crate::task::header::{Extended, Header, Kind, Ptr};
-use crate::task::here::here;
+use crate::task::here::{Here, here};
 use crate::task::{Place, Task};
 
 /// The kind of a task in a lane.
@@ -24,11 +24,21 @@ unsafe fn enqueue(task: Ptr, lane: Ptr, place: Place) {
     }
 }
 
+/// # Safety
+///
+/// As for `VTable::left`.
+unsafe fn left(task: Ptr) {
+    // SAFETY: the caller owns the task, so it exists, and it is of this kind.
+    let lane = unsafe { Front::<Laned>::of(task) }.kind.lane;
+    // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
+    here(|here| unsafe { Lane::drop_task(lane, here) });
+}
+
 // SAFETY: the right to run goes into the lane's line and nowhere else.
 unsafe impl TaskKind for Laned {
     const KIND: Kind = Kind::Laned;
 
-    unsafe fn run(_task: Ptr) {
+    unsafe fn run(_task: Ptr, _here: &Here) -> Option<Ptr> {
         unreachable!("a task with a lane is run by its lane");
     }
 
@@ -39,12 +49,7 @@ unsafe impl TaskKind for Laned {
         unsafe { enqueue(task, lane, place) };
     }
 
-    unsafe fn left(task: Ptr) {
-        // SAFETY: the caller owns the task, so it exists, and it is of this kind.
-        let lane = unsafe { Front::<Laned>::of(task) }.kind.lane;
-        // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-        here(|here| unsafe { Lane::drop_task(lane, here) });
-    }
+    const LEFT: Option<unsafe fn(Ptr)> = Some(left);
 
     unsafe fn color(task: Ptr) -> usize {
         // SAFETY: the caller has a reference, and the task is of this kind.
@@ -84,7 +89,7 @@ unsafe fn left_promoted(task: Ptr) {
 pub(super) fn promote(task: &Task, lane: Ptr) {
     let mut extended = Extended::over(task.header(), None, lane.as_ptr());
     extended.vtable.enqueue = enqueue_promoted;
-    extended.vtable.left = left_promoted;
+    extended.vtable.left = Some(left_promoted);
     extended.vtable.color = |task| promoted_lane(task).addr().get();
     extended.vtable.kind = Kind::Laned;
     task.header().set_vtable(Box::into_raw(extended).cast());

@@ -81,12 +81,15 @@ impl Node for Header {
     }
 }
 
+const LAYOUT: Layout = Layout::new::<Lane>();
+const CLASS: u8 = class_of(LAYOUT);
+
 static LANE: VTable = VTable {
     run: Lane::run,
     enqueue: Own::enqueue,
     poll: |_| unreachable!("a lane is not polled"),
     end: |_, _| unreachable!("a lane has no future"),
-    left: |_| {},
+    left: None,
     take: |_, _| unreachable!("a lane has no output"),
     drop_output: |_| {},
     free: Lane::free,
@@ -95,6 +98,8 @@ static LANE: VTable = VTable {
     join_offset: 0,
     stage_offset: 0,
     kind: Kind::Lane,
+    drops_output: false,
+    class: CLASS,
     is_extended: false,
 };
 
@@ -111,8 +116,8 @@ pub(super) struct NewLane {
 impl Lane {
     /// A lane with one reference, the caller's; `None` once the runtime is gone.
     pub(super) fn make(home: &Home, new: NewLane) -> Option<Ptr> {
-        const LAYOUT: Layout = Layout::new::<Lane>();
-        let ptr = home.take_cell(const { class_of(LAYOUT) }, LAYOUT)?;
+        let slab = here(|here| here.slab_of(home));
+        let ptr = home.take_cell(slab, CLASS, LAYOUT)?;
         let lane = ptr.cast::<Lane>().as_ptr();
         let body = Body {
             ptr,
@@ -245,45 +250,39 @@ impl Lane {
         Some(task)
     }
 
-    /// One turn.
+    /// One turn. If it comes back, more is in line, and the turn is the caller's again.
     ///
     /// # Safety
     ///
     /// The caller has the turn and gives it away.
-    pub(super) unsafe fn run(ptr: Ptr) {
+    pub(super) unsafe fn run(ptr: Ptr, here: &Here) -> Option<Ptr> {
         // SAFETY: the lane lives through its turn. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         let stopped = lane.home().phase() == Phase::Stopped;
-        here(|here| {
-            here.lane.set(ptr.as_ptr());
-            here.color.set(lane.id);
-            let mut budget = TURN;
-            loop {
-                let Some(task) = lane.next() else {
-                    // SAFETY: we have the turn.
-                    if unsafe { Lane::leave(ptr, here) } {
-                        return;
-                    }
-                    continue;
-                };
-                if stopped || lane.main.as_ref().is_some_and(|main| main.admit(lane, task)) {
-                    // SAFETY: what is in line exists.
-                    unsafe { task.as_ref() }.state.mark(ABORTED);
+        here.lane.set(ptr.as_ptr());
+        here.color.set(lane.id);
+        let mut budget = TURN;
+        while budget > 0 {
+            let Some(task) = lane.next() else {
+                // SAFETY: we have the turn.
+                if unsafe { Lane::leave(ptr, here) } {
+                    return None;
                 }
-                // SAFETY: the line's right to run the task is ours. TURN-OWNS-LINE
-                if unsafe { step(task, here) } == After::Again {
-                    lane.append(task);
-                }
-                budget -= 1;
-                if budget == 0 {
-                    break;
-                }
+                continue;
+            };
+            if stopped || lane.main.as_ref().is_some_and(|main| main.admit(lane, task)) {
+                // SAFETY: what is in line exists.
+                unsafe { task.as_ref() }.state.mark(ABORTED);
             }
-            here.lane.set(null());
-            here.color.set(0);
-            // SAFETY: we still have the turn, and hand it on.
-            unsafe { (lane.header.vtable().enqueue)(ptr, Place::Back) };
-        });
+            // SAFETY: the line's right to run the task is ours. TURN-OWNS-LINE
+            if unsafe { step(task, here) } == After::Again {
+                lane.append(task);
+            }
+            budget -= 1;
+        }
+        here.lane.set(null());
+        here.color.set(0);
+        Some(ptr)
     }
 
     /// Ends the turn if nothing has come in, and settles the references.

@@ -16,7 +16,7 @@ use super::line::{Lane, NewLane};
 use crate::prim::{AtomicBool, Ordering, Parker};
 use crate::task::cell::{Front, TaskKind};
 use crate::task::header::{Kind, Ptr};
-use crate::task::here::here;
+use crate::task::here::{Here, here};
 use crate::task::state::ABORTED;
 use crate::task::{Home, Place, Task};
 
@@ -119,11 +119,22 @@ impl Locals {
     }
 }
 
+/// # Safety
+///
+/// As for `VTable::left`.
+unsafe fn left(task: Ptr) {
+    // SAFETY: the caller owns the task, so it exists, and it is of this kind.
+    let local = &unsafe { Front::<Local>::of(task) }.kind;
+    Locals::remove(local);
+    // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
+    here(|here| unsafe { Lane::drop_task(local.lane, here) });
+}
+
 // SAFETY: the right to run goes into the lane's line and nowhere else.
 unsafe impl TaskKind for Local {
     const KIND: Kind = Kind::Local;
 
-    unsafe fn run(_task: Ptr) {
+    unsafe fn run(_task: Ptr, _here: &Here) -> Option<Ptr> {
         unreachable!("a task with a lane is run by its lane");
     }
 
@@ -139,13 +150,7 @@ unsafe impl TaskKind for Local {
         }
     }
 
-    unsafe fn left(task: Ptr) {
-        // SAFETY: the caller owns the task, so it exists, and it is of this kind.
-        let local = &unsafe { Front::<Local>::of(task) }.kind;
-        Locals::remove(local);
-        // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-        here(|here| unsafe { Lane::drop_task(local.lane, here) });
-    }
+    const LEFT: Option<unsafe fn(Ptr)> = Some(left);
 
     unsafe fn color(task: Ptr) -> usize {
         // SAFETY: the caller has a reference, and the task is of this kind.
@@ -186,8 +191,13 @@ impl MainLane {
         if !self.is_ready() || !self.thread.ready.swap(false, Ordering::Acquire) {
             return false;
         }
+        let lane = self.lane.lane().ptr();
         // SAFETY: `ready` hands the turn over, and we took it. HANDOVER, HOME-THREAD
-        unsafe { Lane::run(self.lane.lane().ptr()) };
+        let again = here(|here| unsafe { Lane::run(lane, here) });
+        if again.is_some() {
+            // SAFETY: the turn is still ours.
+            unsafe { MainThread::enqueue(lane, Place::Back) };
+        }
         true
     }
 

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 #[cfg(feature = "trace")]
 use std::panic::Location;
 
+use crate::sched::Sched;
 use crate::task::cell::Cell;
-use crate::task::header::{Meta, Place};
+use crate::task::header::{Meta, Place, Runnable};
 use crate::task::here::here;
 use crate::task::run::{Blocking, Call, Own, start};
 use crate::task::{Home, JoinHandle};
@@ -30,7 +31,9 @@ where
     // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
     match unsafe { Cell::make(home, Own, future, meta) } {
         Ok(task) => {
-            start(&task, Place::New);
+            // SAFETY: a new task is owned by its maker. ONE-OWNER
+            let runnable = unsafe { Runnable::new(task.ptr()) };
+            Sched::of(home).enqueue(runnable, Place::New);
             // SAFETY: it is a task of `F`, and this is its only handle.
             unsafe { JoinHandle::new(task) }
         }

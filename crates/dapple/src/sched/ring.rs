@@ -23,12 +23,12 @@ pub(crate) const CAPACITY: usize = if cfg!(loom) { 4 } else { 256 };
 pub(crate) struct Ring<N> {
     head: AtomicUsize,
     tail: AtomicUsize,
-    slots: Box<[AtomicPtr<N>; CAPACITY]>,
+    slots: [AtomicPtr<N>; CAPACITY],
 }
 
 impl<N> Ring<N> {
     pub(crate) fn new() -> Ring<N> {
-        let slots = Box::new(std::array::from_fn(|_| AtomicPtr::default()));
+        let slots = std::array::from_fn(|_| AtomicPtr::default());
         Ring { head: AtomicUsize::new(0), tail: AtomicUsize::new(0), slots }
     }
 

@@ -10,7 +10,7 @@ use super::worker::Worker;
 use crate::lane::main::MainLane;
 use crate::prim::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Parker, lock};
 use crate::task::header::{Kind, Place, Runnable};
-use crate::task::here::{SetAside, here};
+use crate::task::here::{Here, SetAside, here};
 use crate::task::home::{Home, Hooks, Phase};
 use crate::task::state::ABORTED;
 
@@ -50,6 +50,13 @@ impl Sched {
             drained: Mutex::new(false),
             has_drained: Condvar::new(),
         }
+    }
+
+    /// The scheduler around a home.
+    #[inline]
+    pub(crate) fn of(home: &Home) -> &Sched {
+        // SAFETY: every home is the first part of a scheduler, and `whole` a pointer to all of it.
+        unsafe { &*home.whole().cast::<Sched>() }
     }
 
     /// Puts a runnable in line: with this thread's worker if it is one of ours, else in the shared
@@ -134,7 +141,8 @@ impl Sched {
                 if runnable.header().vtable().kind != Kind::Lane {
                     runnable.header().state.mark(ABORTED);
                 }
-                runnable.run(); // a lane sees for itself that all is over
+                // A lane sees for itself that all is over.
+                self.injector.push(here(|here| runnable.run(here)));
             }
             self.draining.store(false, Ordering::SeqCst);
         }
@@ -164,6 +172,16 @@ impl Seat<'_> {
     /// Runs what there is to run until `until` says to stop; sleeps when there is nothing, for
     /// `limit` at a time. Without a limit, whoever makes `until` true must unpark the worker.
     pub(crate) fn drive(&self, main: Option<&MainLane>, limit: Option<Duration>, until: impl Fn() -> bool) {
+        here(|here| self.drive_here(here, main, limit, until));
+    }
+
+    fn drive_here(
+        &self,
+        here: &Here,
+        main: Option<&MainLane>,
+        limit: Option<Duration>,
+        until: impl Fn() -> bool,
+    ) {
         // A panic here is a bug of ours, and would leave tasks owned for ever.
         let abort = AbortOnUnwind;
         let (sched, worker) = (self.sched, self.worker);
@@ -178,7 +196,7 @@ impl Seat<'_> {
             }
             until_main = until_main.saturating_sub(1);
             if let Some(runnable) = worker.pick(sched).or_else(|| worker.search(sched)) {
-                worker.run(sched, runnable);
+                worker.run(sched, here, runnable);
             } else if !main_is_ready() {
                 worker.sleep(sched, limit, || main_is_ready() || until());
             }

@@ -23,6 +23,7 @@ use super::Sched;
 use super::ring::{CAPACITY, Ring};
 use crate::prim::{AtomicPtr, Ordering, Parker};
 use crate::task::header::{Header, Place, Runnable};
+use crate::task::here::Here;
 use crate::task::home::OwnCount;
 use crate::task::slab::LocalSlab;
 
@@ -205,10 +206,12 @@ impl Worker {
 
     /// Runs something, after having found it.
     #[inline]
-    pub(super) fn run(&self, sched: &Sched, runnable: Runnable) {
+    pub(super) fn run(&self, sched: &Sched, here: &Here, runnable: Runnable) {
         self.found(sched);
         self.counts.runs.add_one();
-        runnable.run();
+        if let Some(again) = runnable.run(here) {
+            self.enqueue(sched, again, Place::Back);
+        }
     }
 
     /// Counts as searching no more.

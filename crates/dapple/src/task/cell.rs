@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::header::{Extended, Header, Kind, Meta, Polled, Ptr, Reason, VTable};
+use super::here::{Here, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
 use super::slab::{class_of, put_cell};
@@ -25,15 +26,15 @@ use super::{Place, Task};
 ///
 /// # Safety
 ///
-/// `run` and `enqueue` keep RUN-ONCE; `left` is called once, by the owner.
+/// `run` and `enqueue` keep RUN-ONCE; `LEFT` is called once, by the owner.
 pub(crate) unsafe trait TaskKind: Sized {
     const KIND: Kind;
     /// See [`VTable::run`].
-    unsafe fn run(task: Ptr);
+    unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr>;
     /// See [`VTable::enqueue`].
     unsafe fn enqueue(task: Ptr, place: Place);
     /// See [`VTable::left`].
-    unsafe fn left(_task: Ptr) {}
+    const LEFT: Option<unsafe fn(Ptr)> = None;
     /// See [`VTable::color`].
     unsafe fn color(task: Ptr) -> usize;
 }
@@ -83,7 +84,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         enqueue: K::enqueue,
         poll: Self::poll,
         end: Self::end,
-        left: K::left,
+        left: K::LEFT,
         take: Self::take,
         drop_output: Self::drop_output,
         free: put_cell,
@@ -92,6 +93,8 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         join_offset: offset_of!(Self, join),
         stage_offset: offset_of!(Self, stage),
         kind: K::KIND,
+        drops_output: std::mem::needs_drop::<F::Output>(),
+        class: Self::CLASS,
         is_extended: false,
     };
 
@@ -108,7 +111,8 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         if phase == Phase::Stopped {
             return Err(future);
         }
-        let Some(task) = home.take_cell(Self::CLASS, Self::LAYOUT) else { return Err(future) };
+        let slab = here(|here| here.slab_of(home));
+        let Some(task) = home.take_cell(slab, Self::CLASS, Self::LAYOUT) else { return Err(future) };
         let cell = task.cast::<Self>().as_ptr();
         // SAFETY: the memory is ours, and of the layout of a cell. The state is written below, as
         // the last: until then it counts no references, and walkers pass it by (ZEROED).
@@ -128,7 +132,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
                 header.install(Box::into_raw(extended).cast(), state);
             }
         }
-        home.count_spawned();
+        home.count_spawned(slab);
         // SAFETY: the state counts one reference for a handle.
         Ok(unsafe { Task::from_counted(task) })
     }

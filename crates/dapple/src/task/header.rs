@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::panic::Location;
 use std::ptr::NonNull;
 
+use super::here::Here;
 use super::state::State;
 use crate::prim::{AtomicPtr, Ordering};
 
@@ -89,12 +90,13 @@ impl Runnable {
         unsafe { self.0.as_ref() }
     }
 
-    /// Runs it: one poll of a task, one turn of a lane.
+    /// Runs it: one poll of a task, one turn of a lane. What comes back is to be put in line again,
+    /// at the end.
     #[inline]
-    pub(crate) fn run(self) {
+    pub(crate) fn run(self, here: &Here) -> Option<Runnable> {
         let run = self.header().vtable().run;
         // SAFETY: `self` is the right to run it. RUN-ONCE
-        unsafe { run(self.0) }
+        unsafe { run(self.0, here) }.map(Runnable)
     }
 }
 
@@ -148,16 +150,17 @@ pub(crate) enum Kind {
 #[repr(C)]
 #[derive(Clone)]
 pub(crate) struct VTable {
-    /// Runs it once; the caller gives up the right to.
-    pub(crate) run: unsafe fn(Ptr),
+    /// Runs it once; the caller gives up the right to. The right to run what is returned is the
+    /// caller's, to be put in line again, at the end.
+    pub(crate) run: unsafe fn(Ptr, &Here) -> Option<Ptr>,
     /// Puts it in line; the caller gives up the right to run it.
     pub(crate) enqueue: unsafe fn(Ptr, Place),
     /// Polls the future. For the owner.
     pub(crate) poll: unsafe fn(Ptr) -> Polled,
     /// Drops the future and leaves `Reason` in its place. For the owner.
     pub(crate) end: unsafe fn(Ptr, Reason) -> Polled,
-    /// Called by the owner once the future is gone, before DONE.
-    pub(crate) left: unsafe fn(Ptr),
+    /// Called by the owner once the future is gone, before DONE; for kinds that care.
+    pub(crate) left: Option<unsafe fn(Ptr)>,
     /// Moves the output to the second argument. For whom the output belongs to (HANDLE-OUTPUT).
     pub(crate) take: unsafe fn(Ptr, *mut ()),
     /// Drops the output. For whom the output belongs to.
@@ -172,6 +175,10 @@ pub(crate) struct VTable {
     /// Where future, output, payload and reason lie.
     pub(crate) stage_offset: usize,
     pub(crate) kind: Kind,
+    /// Whether the output has a destructor.
+    pub(crate) drops_output: bool,
+    /// The class of its memory, for who frees it without a call.
+    pub(crate) class: u8,
     /// Whether this is the head of an [`Extended`].
     pub(crate) is_extended: bool,
 }

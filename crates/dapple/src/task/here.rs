@@ -46,6 +46,15 @@ impl Here {
         }
     }
 
+    /// This thread's store of memory for tasks of `home`, if it is one of its workers.
+    #[inline]
+    pub(crate) fn slab_of<'a>(&self, home: *const Home) -> Option<&'a LocalSlab> {
+        let slab = if self.home.get() == home { self.slab.get() } else { null() };
+        // SAFETY: it is set only while this thread drives the worker that owns it. The caller does
+        // not keep it beyond that: it calls nothing that would let the thread leave its seat.
+        unsafe { slab.as_ref() }
+    }
+
     fn swap(&self, other: &Here) {
         self.home.swap(&other.home);
         self.worker.swap(&other.worker);
@@ -64,7 +73,7 @@ thread_local! {
 }
 
 /// Calls `f` with this thread's `Here`.
-#[inline]
+#[inline(always)]
 pub(crate) fn here<R>(f: impl FnOnce(&Here) -> R) -> R {
     HERE.with(f)
 }

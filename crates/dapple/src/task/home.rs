@@ -1,8 +1,7 @@
 //! The runtime as tasks see it: where their memory lies and who puts them in line.
 
 use super::header::{Ptr, Runnable};
-use super::here::here;
-use super::slab::{Chunk, Slab};
+use super::slab::{Chunk, LocalSlab, Slab};
 use super::{Place, Task};
 use crate::prim::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
@@ -85,26 +84,22 @@ impl Home {
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
+    /// Counts a task, with `slab` from [`Here::slab_of`](super::here::Here::slab_of).
     #[inline]
-    pub(crate) fn count_spawned(&self) {
-        here(|here| match here.slab.get() {
-            slab if !slab.is_null() && std::ptr::eq(here.home.get(), self) => {
-                // SAFETY: it is set only while this thread drives the worker that owns it.
-                unsafe { &*slab }.spawned.add_one();
-            }
-            _ => drop(self.spawned.fetch_add(1, Ordering::Relaxed)),
-        });
+    pub(crate) fn count_spawned(&self, slab: Option<&LocalSlab>) {
+        match slab {
+            Some(slab) => slab.spawned.add_one(),
+            None => drop(self.spawned.fetch_add(1, Ordering::Relaxed)),
+        }
     }
 
+    /// As `count_spawned`.
     #[inline]
-    pub(crate) fn count_finished(&self) {
-        here(|here| match here.slab.get() {
-            slab if !slab.is_null() && std::ptr::eq(here.home.get(), self) => {
-                // SAFETY: as in `count_spawned`.
-                unsafe { &*slab }.finished.add_one();
-            }
-            _ => drop(self.finished.fetch_add(1, Ordering::Release)),
-        });
+    pub(crate) fn count_finished(&self, slab: Option<&LocalSlab>) {
+        match slab {
+            Some(slab) => slab.finished.add_one(),
+            None => drop(self.finished.fetch_add(1, Ordering::Release)),
+        }
     }
 
     /// Tasks spawned and finished by threads that are not workers.

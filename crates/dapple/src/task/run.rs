@@ -8,6 +8,7 @@ use super::header::{Kind, Polled, Ptr, Reason, Runnable};
 use super::here::{Here, SetAside, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
+use super::slab::put_cell_of;
 use super::state::{ABORTED, ENDED, Finished, JOIN_INTEREST, PANICKED, Rest};
 use super::{Place, Task};
 
@@ -86,16 +87,21 @@ unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     let vtable = header.vtable();
-    // SAFETY: we are the owner, and the future is gone.
-    unsafe { (vtable.left)(task) };
+    if let Some(left) = vtable.left {
+        // SAFETY: we are the owner, and the future is gone.
+        unsafe { left(task) };
+    }
+    let home = Home::of(task);
+    let slab = here.slab_of(home);
     // SAFETY: a task's home outlives it.
-    unsafe { &*Home::of(task) }.count_finished();
+    unsafe { &*home }.count_finished(slab);
     let how = match polled {
         Polled::Panicked => PANICKED,
         Polled::Ended => ENDED,
         _ => 0,
     };
-    let mut unwanted = false;
+    let has_result = (polled == Polled::Ready && vtable.drops_output) || polled == Polled::Panicked;
+    let mut unwanted = !has_result;
     loop {
         if !unwanted && !header.state.load().has(JOIN_INTEREST) {
             unwanted = true;
@@ -122,8 +128,13 @@ unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
             }
         }
     }
-    // SAFETY: no reference is left.
-    unsafe { (vtable.free)(task) };
+    if vtable.is_extended {
+        // SAFETY: no reference is left.
+        unsafe { (vtable.free)(task) };
+    } else {
+        // SAFETY: as above, and this is what a plain vtable's `free` does.
+        unsafe { put_cell_of(home, slab, vtable.class, task) };
+    }
 }
 
 /// Drops what a task left behind, whatever its destructor does.
@@ -180,21 +191,16 @@ unsafe impl TaskKind for Own {
     const KIND: Kind = Kind::Own;
 
     #[inline]
-    unsafe fn run(task: Ptr) {
-        here(|here| {
-            here.color.set(task.addr().get());
-            // SAFETY: the caller gives us the right to run. ONE-OWNER
-            let after = unsafe { step(task, here) };
-            here.color.set(0);
-            let lane = here.lane.get();
-            if !lane.is_null() {
-                // SAFETY: as above, and the task has got a lane meanwhile, whose turn we have.
-                unsafe { leave_new_lane(task, after, here) };
-            } else if after == After::Again {
-                // SAFETY: we still own the task.
-                unsafe { Self::enqueue(task, Place::Back) };
-            }
-        });
+    unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
+        here.color.set(task.addr().get());
+        // SAFETY: the caller gives us the right to run. ONE-OWNER
+        let after = unsafe { step(task, here) };
+        here.color.set(0);
+        if !here.lane.get().is_null() {
+            // SAFETY: as above, and the task has got a lane meanwhile, whose turn we have.
+            return Some(unsafe { leave_new_lane(task, after, here) });
+        }
+        (after == After::Again).then_some(task)
     }
 
     #[inline]
@@ -213,22 +219,21 @@ unsafe impl TaskKind for Own {
     }
 }
 
-/// Ends the first turn of a lane that a task got in the poll that is just over.
+/// Ends the first turn of a lane that a task got in the poll that is just over. What is returned
+/// is the lane, whose turn the caller has now.
 ///
 /// # Safety
 ///
 /// The thread has the lane's turn; for `After::Again` the caller owns the task.
 #[cold]
-unsafe fn leave_new_lane(task: Ptr, after: After, here: &Here) {
+unsafe fn leave_new_lane(task: Ptr, after: After, here: &Here) -> Ptr {
     if after == After::Again {
         // SAFETY: an owned task exists.
         let enqueue = unsafe { task.as_ref() }.vtable().enqueue;
         // SAFETY: we own the task. It goes into its lane's line, since we have that lane's turn.
         unsafe { enqueue(task, Place::Back) };
     }
-    let lane = Ptr::new(here.lane.replace(null()).cast_mut()).expect("the lane of this turn");
-    // SAFETY: the turn that we have is the right to run the lane. It goes back into line with it.
-    unsafe { Own::enqueue(lane, Place::Back) };
+    Ptr::new(here.lane.replace(null()).cast_mut()).expect("the lane of this turn")
 }
 
 /// The kind of a closure for the pool of blocking calls.
@@ -238,10 +243,11 @@ pub(crate) struct Blocking;
 unsafe impl TaskKind for Blocking {
     const KIND: Kind = Kind::Blocking;
 
-    unsafe fn run(task: Ptr) {
-        // SAFETY: the caller gives us the right to run. A closure never waits.
-        let after = here(|here| unsafe { step(task, here) });
-        debug_assert!(after == After::Done);
+    unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
+        // SAFETY: the caller gives us the right to run.
+        let after = unsafe { step(task, here) };
+        debug_assert!(after == After::Done, "a closure does not wait");
+        None
     }
 
     unsafe fn enqueue(task: Ptr, _place: Place) {

@@ -57,6 +57,19 @@ const fn sizes() -> [u16; CLASSES] {
     sizes
 }
 
+/// How many cells a full magazine of each class has.
+const MAGAZINES: [u16; CLASSES] = magazines();
+
+const fn magazines() -> [u16; CLASSES] {
+    let (mut magazines, mut class) = ([0; CLASSES], 0);
+    while class < CLASSES {
+        let fit = CHUNK / 2 / SIZES[class] as usize;
+        magazines[class] = if fit > 256 { 256 } else { fit as u16 };
+        class += 1;
+    }
+    magazines
+}
+
 /// The class of cells that fit `layout`; known at compile time for each type of future.
 pub(crate) const fn class_of(layout: Layout) -> u8 {
     if layout.align() > SHARED_ALIGN {
@@ -195,18 +208,13 @@ impl Cache {
     #[inline]
     fn put(&mut self, class: u8, cell: Ptr) -> Option<Magazine> {
         self.loaded.push(cell);
-        if self.loaded.len < magazine_len(class) {
+        if self.loaded.len < MAGAZINES[class as usize] as usize {
             return None;
         }
         std::mem::swap(&mut self.loaded, &mut self.spare);
         let full = std::mem::replace(&mut self.loaded, Magazine::EMPTY);
         (full.len > 0).then_some(full)
     }
-}
-
-#[inline]
-fn magazine_len(class: u8) -> usize {
-    (CHUNK / 2 / SIZES[class as usize] as usize).clamp(4, 256)
 }
 
 /// A worker's own store of cells, and its count of tasks. OWNER-THREAD
@@ -300,21 +308,29 @@ impl Shared {
     }
 }
 
-impl Home {
-    /// A cell for `layout`, whose class the caller knows; `None` once the runtime is gone.
+impl LocalSlab {
+    /// The free cells of a class. For the thread that drives the worker; the caller lets go of one
+    /// before it asks for another.
+    #[expect(clippy::mut_from_ref, reason = "the owner's thread alone, one at a time: OWNER-THREAD")]
     #[inline]
-    pub(crate) fn take_cell(&self, class: u8, layout: Layout) -> Option<Ptr> {
-        here(|here| {
-            let slab = here.slab.get();
-            if class != LARGE && !slab.is_null() && std::ptr::eq(here.home.get(), self) {
-                // SAFETY: set only while this thread drives the worker. OWNER-THREAD
-                let caches = unsafe { &*slab }.caches.get();
-                // SAFETY: no other reference exists: nothing here calls out. OWNER-THREAD
-                let cache = unsafe { &mut (*caches)[class as usize] };
-                return cache.take(class).or_else(|| self.take_after_refill(class, cache));
+    fn cache(&self, class: u8) -> &mut Cache {
+        // SAFETY: OWNER-THREAD, and nothing that uses it calls out.
+        unsafe { &mut (*self.caches.get())[class as usize] }
+    }
+}
+
+impl Home {
+    /// A cell for `layout`, whose class the caller knows, and with `slab` from
+    /// [`Here::slab_of`](super::here::Here::slab_of); `None` once the runtime is gone.
+    #[inline]
+    pub(crate) fn take_cell(&self, slab: Option<&LocalSlab>, class: u8, layout: Layout) -> Option<Ptr> {
+        match slab {
+            Some(slab) if class != LARGE => {
+                let cache = slab.cache(class);
+                cache.take(class).or_else(|| self.take_after_refill(class, cache))
             }
-            self.take_shared(class, layout)
-        })
+            _ => self.take_shared(class, layout),
+        }
     }
 
     #[cold]
@@ -362,22 +378,28 @@ impl Home {
 #[inline]
 pub(crate) unsafe fn put_cell(cell: Ptr) {
     let Chunk { home, class, .. } = *Chunk::of(cell);
-    here(|here| {
-        let slab = here.slab.get();
-        if class != LARGE && !slab.is_null() && here.home.get() == home {
-            // SAFETY: set only while this thread drives the worker. OWNER-THREAD
-            let caches = unsafe { &*slab }.caches.get();
-            // SAFETY: no other reference exists: nothing here calls out. OWNER-THREAD
-            let cache = unsafe { &mut (*caches)[class as usize] };
-            if let Some(full) = cache.put(class, cell) {
+    let slab = here(|here| here.slab_of(home));
+    // SAFETY: handed on from the caller.
+    unsafe { put_cell_of(home, slab, class, cell) };
+}
+
+/// As [`put_cell`], for a caller that knows the cell's home, its class, and its own slab.
+///
+/// # Safety
+///
+/// As for [`put_cell`].
+#[inline]
+pub(super) unsafe fn put_cell_of(home: *const Home, slab: Option<&LocalSlab>, class: u8, cell: Ptr) {
+    match slab {
+        Some(slab) if class != LARGE => {
+            if let Some(full) = slab.cache(class).put(class, cell) {
                 // SAFETY: a worker's home is alive.
                 lock(&unsafe { &*home }.slab.shared).full.0[class as usize].push(full);
             }
-            return;
         }
         // SAFETY: handed on from the caller.
-        unsafe { put_shared(home, class, cell) };
-    });
+        _ => unsafe { put_shared(home, class, cell) },
+    }
 }
 
 /// # Safety

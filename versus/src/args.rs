@@ -1,0 +1,137 @@
+//! The command line.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use lexopt::ValueExt;
+use lexopt::prelude::{Long, Short, Value};
+
+use crate::cases::memory;
+use crate::contest::{Contest, Scale};
+
+/// What `--help` prints.
+pub(crate) const HELP: &str = "\
+The same work on Dapple and on its rivals, in one run.
+
+Usage: versus [OPTION]... [CASE | CASE/VARIANT | all | list]...
+
+  list           name the cases
+  all            run all of them (so does naming none)
+
+  --rounds N     rounds that count, 7 unless said otherwise
+  --quick        a smoke test: 3 rounds of little work, numbers mean nothing
+  --tasks N      live tasks in `memory`, 10 million unless said otherwise
+  --json FILE    store the run, with machine, versions and commit
+  --plot FILE    draw the medians as an SVG
+";
+
+/// What the program was asked to do.
+pub(crate) enum Command {
+    Help,
+    List,
+    Run(Options),
+    /// Measure one side of `memory` in this process.
+    MemoryChild {
+        side: String,
+        name: String,
+        tasks: u64,
+    },
+}
+
+/// Which cases to run, how, and where to put the results.
+pub(crate) struct Options {
+    pub(crate) cases: Vec<String>,
+    pub(crate) scale: Scale,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) plot: Option<PathBuf>,
+}
+
+/// Reads the command line.
+pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let mut cases = Vec::new();
+    let (mut rounds, mut tasks) = (None, None);
+    let (mut json, mut plot) = (None, None);
+    let mut quick = false;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Value(case) if case == "list" => return Ok(Command::List),
+            Value(case) => cases.push(case.string()?),
+            Long("rounds") => rounds = Some(at_least_one(&mut parser)? as usize),
+            Long("tasks") => tasks = Some(at_least_one(&mut parser)?.into()),
+            Long("quick") => quick = true,
+            Long("json") => json = Some(parser.value()?.into()),
+            Long("plot") => plot = Some(parser.value()?.into()),
+            Long("help") | Short('h') => return Ok(Command::Help),
+            Long(memory::CHILD) => {
+                return Ok(Command::MemoryChild {
+                    side: parser.value()?.string()?,
+                    name: parser.value()?.string()?,
+                    tasks: at_least_one(&mut parser)?.into(),
+                });
+            }
+            other => return Err(other.unexpected()),
+        }
+    }
+    let scale = Scale {
+        quick,
+        rounds: rounds.unwrap_or(if quick { 3 } else { 7 }),
+        tasks: tasks.unwrap_or(if quick { 200_000 } else { 10_000_000 }),
+    };
+    Ok(Command::Run(Options {
+        cases,
+        scale,
+        json,
+        plot,
+    }))
+}
+
+fn at_least_one(parser: &mut lexopt::Parser) -> Result<u32, lexopt::Error> {
+    let number: NonZeroU32 = parser.value()?.parse()?;
+    Ok(number.get())
+}
+
+/// The contests that the arguments name, each once; an error lists all cases.
+pub(crate) fn select(all: Vec<Contest>, cases: &[String]) -> Result<Vec<Contest>, String> {
+    for case in cases {
+        if case != "all" && !all.iter().any(|contest| contest.is_named(case)) {
+            let names: Vec<&str> = all.iter().map(|contest| contest.name).collect();
+            let names = names.join(", ");
+            return Err(format!(
+                "no case is called {case:?}; the cases are: {names}"
+            ));
+        }
+    }
+    let every = cases.is_empty() || cases.iter().any(|case| case == "all");
+    let named = |contest: &Contest| cases.iter().any(|case| contest.is_named(case));
+    Ok(all.into_iter().filter(|c| every || named(c)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases;
+
+    fn names(arguments: &[&str]) -> Result<Vec<&'static str>, String> {
+        let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
+        let selected = select(cases::all(), &arguments)?;
+        Ok(selected.iter().map(|contest| contest.name).collect())
+    }
+
+    #[test]
+    fn a_case_means_all_its_variants() {
+        let both = ["onelane/spawn", "onelane/yield"];
+        assert_eq!(names(&["onelane"]).unwrap(), both);
+        assert_eq!(names(&["onelane/yield"]).unwrap(), both[1..]);
+    }
+
+    #[test]
+    fn no_case_means_all() {
+        assert_eq!(names(&[]), names(&["all"]));
+    }
+
+    #[test]
+    fn an_unknown_case_is_refused_with_a_list() {
+        let error = names(&["spawn", "spwan"]).unwrap_err();
+        assert!(error.contains("\"spwan\"") && error.contains("memory/arc-detached"));
+    }
+}

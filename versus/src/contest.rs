@@ -1,0 +1,157 @@
+//! A contest: one kind of work, the sides that do it, and the interleaved rounds.
+
+use crate::progress::Progress;
+
+/// Something that is measured, always as a cost: less is better.
+pub(crate) struct Metric {
+    /// The name in the ratio lines; empty if the contest has only this one.
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+}
+
+/// Time per operation: on the clock, and of all CPUs together.
+pub(crate) const TIMES: &[Metric] = &[
+    Metric {
+        name: "wall",
+        unit: "ns",
+    },
+    Metric {
+        name: "cpu",
+        unit: "ns",
+    },
+];
+
+/// Resident memory per task.
+pub(crate) const BYTES: &[Metric] = &[Metric {
+    name: "",
+    unit: "B",
+}];
+
+/// What one round of one side cost: one value for each metric of the contest.
+pub(crate) type Sample = Vec<f64>;
+
+/// Why a side could not be measured.
+pub(crate) type Failure = String;
+
+/// What a side is in a contest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Dapple itself.
+    Ours,
+    /// A rival that counts: it gets ratio lines.
+    Rival,
+    /// Shown in the table only.
+    Reference,
+}
+
+/// How much work a run does.
+#[derive(Clone, Copy)]
+pub(crate) struct Scale {
+    /// A smoke test: a twentieth of the operations.
+    pub(crate) quick: bool,
+    /// Live tasks in `memory`.
+    pub(crate) tasks: u64,
+    /// Rounds that count, where a contest does not say otherwise.
+    pub(crate) rounds: usize,
+}
+
+/// One side of a contest.
+pub(crate) struct Entry {
+    /// The name in the ratio lines.
+    pub(crate) side: &'static str,
+    pub(crate) role: Role,
+    /// Does one round, on a runtime that is built and dropped in it.
+    pub(crate) round: Box<dyn Fn(Scale) -> Result<Sample, Failure>>,
+}
+
+/// One kind of work and the sides that do it.
+pub(crate) struct Contest {
+    /// `CASE` or `CASE/VARIANT`.
+    pub(crate) name: &'static str,
+    /// A sentence for `list`.
+    pub(crate) about: &'static str,
+    pub(crate) metrics: &'static [Metric],
+    /// One round without a warm-up is enough.
+    pub(crate) once: bool,
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// What one side did.
+pub(crate) struct Score {
+    pub(crate) side: &'static str,
+    pub(crate) role: Role,
+    /// A sample for each round.
+    pub(crate) rounds: Vec<Sample>,
+}
+
+/// What all sides of a contest did.
+pub(crate) struct Outcome {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) metrics: &'static [Metric],
+    pub(crate) scores: Vec<Score>,
+}
+
+impl Contest {
+    /// Whether an argument names this contest, by its case or by its full name.
+    pub(crate) fn is_named(&self, argument: &str) -> bool {
+        self.name == argument || self.case() == argument
+    }
+
+    /// The name without the variant.
+    pub(crate) fn case(&self) -> &'static str {
+        self.name.split('/').next().unwrap_or(self.name)
+    }
+
+    /// Runs all rounds, every side once in each, the first side moving on by one.
+    pub(crate) fn run(&self, scale: Scale, progress: &Progress) -> Result<Outcome, Failure> {
+        let sides = self.entries.len();
+        let mut scores: Vec<Score> = self.entries.iter().map(Score::of).collect();
+        if !self.once {
+            for entry in &self.entries {
+                progress.show(&format!("{}: warm-up, {}", self.name, entry.side));
+                (entry.round)(scale)?;
+            }
+        }
+        let rounds = if self.once { 1 } else { scale.rounds };
+        for round in 0..rounds {
+            for turn in 0..sides {
+                let index = (round + turn) % sides;
+                let entry = &self.entries[index];
+                let at = format!("round {} of {rounds}", round + 1);
+                progress.show(&format!("{}: {at}, {}", self.name, entry.side));
+                let sample = (entry.round)(scale)?;
+                scores[index].rounds.push(sample);
+            }
+        }
+        progress.clear();
+        Ok(Outcome {
+            name: self.name,
+            about: self.about,
+            metrics: self.metrics,
+            scores,
+        })
+    }
+}
+
+impl Score {
+    fn of(entry: &Entry) -> Self {
+        Self {
+            side: entry.side,
+            role: entry.role,
+            rounds: Vec::new(),
+        }
+    }
+
+    /// The values of one metric, in the order of the rounds.
+    pub(crate) fn values(&self, metric: usize) -> Vec<f64> {
+        self.rounds.iter().map(|sample| sample[metric]).collect()
+    }
+}
+
+impl Outcome {
+    /// Dapple's score.
+    pub(crate) fn ours(&self) -> Option<&Score> {
+        self.scores.iter().find(|score| score.role == Role::Ours)
+    }
+}

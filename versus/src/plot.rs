@@ -1,0 +1,73 @@
+//! The medians as bars, in an SVG written by hand.
+//!
+//! One group per contest, one bar per side, shorter is better. Each group has
+//! its own scale, since a wake costs a hundred yields.
+
+use std::fmt::Write;
+
+use crate::contest::{Outcome, Score};
+use crate::stats::Summary;
+
+/// Height of a line: a bar or a title.
+const LINE: usize = 20;
+const WIDTH: usize = 760;
+/// Where the bars begin.
+const LEFT: usize = 90;
+/// How long the longest bar is.
+const LONGEST: f64 = 540.0;
+
+/// Draws all contests, by their first metric.
+pub(crate) fn svg(outcomes: &[Outcome]) -> String {
+    let lines: usize = outcomes.iter().map(|o| o.scores.len() + 2).sum();
+    let height = lines * LINE + LINE;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n"
+    );
+    let mut top = LINE;
+    for outcome in outcomes {
+        group(&mut svg, outcome, top);
+        top += (outcome.scores.len() + 2) * LINE;
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// A title and a bar for each side.
+fn group(svg: &mut String, outcome: &Outcome, top: usize) {
+    let median = |score: &Score| Summary::of(&score.values(0)).median;
+    let longest = outcome.scores.iter().map(median).fold(0.0, f64::max);
+    let title = format!("{}: {}", outcome.name, outcome.about);
+    text(svg, 10, top, &title);
+    let unit = outcome.metrics[0].unit;
+    for (index, score) in outcome.scores.iter().enumerate() {
+        let line = top + (index + 1) * LINE;
+        let cost = median(score);
+        let length = LONGEST * cost / longest;
+        let y = line - LINE + 7;
+        let (height, color) = (LINE - 4, color(score.side));
+        text(svg, 20, line, score.side);
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"{height}\" \
+             fill=\"{color}\"/>"
+        );
+        let end = LEFT + length as usize + 6;
+        text(svg, end, line, &format!("{cost:.1} {unit}"));
+    }
+}
+
+fn text(svg: &mut String, x: usize, y: usize, text: &str) {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\">{text}</text>");
+}
+
+fn color(side: &str) -> &'static str {
+    match side {
+        "dapple" => "#c0392b",
+        "tokio" => "#2c6fad",
+        "smol" => "#4c9a5b",
+        _ => "#aaaaaa",
+    }
+}

@@ -1,0 +1,131 @@
+//! The table of medians, and the lines under it that programs read.
+
+use crate::contest::{Metric, Outcome, Role};
+use crate::stats::{Summary, paired_ratio};
+
+/// One ratio of Dapple and a rival that counts; above 1, Dapple is ahead.
+pub(crate) struct Ratio {
+    pub(crate) metric: &'static str,
+    pub(crate) rival: &'static str,
+    pub(crate) value: f64,
+}
+
+/// All ratios of a contest.
+pub(crate) fn ratios(outcome: &Outcome) -> Vec<Ratio> {
+    let Some(ours) = outcome.ours() else {
+        return Vec::new();
+    };
+    let rivals = outcome.scores.iter().filter(|s| s.role == Role::Rival);
+    rivals
+        .flat_map(|rival| {
+            let metrics = outcome.metrics.iter().enumerate();
+            metrics.map(|(index, metric)| Ratio {
+                metric: metric.name,
+                rival: rival.side,
+                value: paired_ratio(&ours.values(index), &rival.values(index)),
+            })
+        })
+        .collect()
+}
+
+/// Prints the table and the lines of one contest.
+pub(crate) fn print(outcome: &Outcome) {
+    println!("{}: {}", outcome.name, outcome.about);
+    let headings = outcome.metrics.iter().map(heading).collect::<String>();
+    println!("  {:<12}{headings}", "");
+    for score in &outcome.scores {
+        let cells = (0..outcome.metrics.len())
+            .map(|metric| cell(Summary::of(&score.values(metric))))
+            .collect::<String>();
+        let mark = match score.role {
+            Role::Reference => "  (reference)",
+            Role::Ours | Role::Rival => "",
+        };
+        println!("  {:<12}{cells}{mark}", score.side);
+    }
+    println!();
+    for line in lines(outcome) {
+        println!("{line}");
+    }
+    println!();
+}
+
+fn heading(metric: &Metric) -> String {
+    let Metric { name, unit } = metric;
+    let title = if name.is_empty() {
+        (*unit).to_owned()
+    } else {
+        format!("{name} {unit}")
+    };
+    format!("{title:>12}  {:<22}", "min .. max")
+}
+
+fn cell(summary: Summary) -> String {
+    let Summary { median, min, max } = summary;
+    format!("{median:>12.1}  {:<22}", format!("{min:.1} .. {max:.1}"))
+}
+
+/// The lines that programs read.
+fn lines(outcome: &Outcome) -> Vec<String> {
+    let name = outcome.name;
+    let mut lines: Vec<String> = ratios(outcome)
+        .iter()
+        .map(|ratio| {
+            let slash = if ratio.metric.is_empty() { "" } else { "/" };
+            let Ratio {
+                metric,
+                rival,
+                value,
+            } = ratio;
+            format!("{name}{slash}{metric}: dapple/{rival} = {value:.2}")
+        })
+        .collect();
+    if let (Some(ours), Some(metric)) = (outcome.ours(), outcome.metrics.first()) {
+        let median = Summary::of(&ours.values(0)).median;
+        lines.push(format!("{name}: dapple = {median:.1} {}", metric.unit));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contest::{BYTES, Score, TIMES};
+
+    fn outcome(name: &'static str, metrics: &'static [Metric], sample: &[f64]) -> Outcome {
+        let score = |side, role, factor: f64| Score {
+            side,
+            role,
+            rounds: vec![sample.iter().map(|value| value * factor).collect()],
+        };
+        Outcome {
+            name,
+            about: "",
+            metrics,
+            scores: vec![
+                score("dapple", Role::Ours, 1.0),
+                score("tokio", Role::Rival, 3.0),
+                score("monoio", Role::Reference, 0.5),
+            ],
+        }
+    }
+
+    #[test]
+    fn times_have_a_line_for_each_metric_and_rival_that_counts() {
+        let expected = [
+            "spawn/wall: dapple/tokio = 3.00",
+            "spawn/cpu: dapple/tokio = 3.00",
+            "spawn: dapple = 50.0 ns",
+        ];
+        assert_eq!(lines(&outcome("spawn", TIMES, &[50.0, 80.0])), expected);
+    }
+
+    #[test]
+    fn a_single_metric_is_not_named() {
+        let expected = [
+            "memory/loop: dapple/tokio = 3.00",
+            "memory/loop: dapple = 40.1 B",
+        ];
+        assert_eq!(lines(&outcome("memory/loop", BYTES, &[40.1])), expected);
+    }
+}

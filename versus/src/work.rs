@@ -1,0 +1,105 @@
+//! Work that is timed: how a case is written once, and measured on every side.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::contest::{Contest, Entry, Role, Sample, Scale, TIMES};
+use crate::sides::{Dapple, Host, Monoio, Side, Smol, SmolPlain, Tokio};
+
+/// Tasks in a batch, and tasks at a time in the cases that yield.
+pub(crate) const BATCH: usize = 1000;
+
+/// A case: what a task of any side does.
+pub(crate) trait Work: 'static {
+    /// Batches in a round: such that tokio takes a few tenths of a second.
+    const BATCHES: usize;
+
+    /// Operations in a batch.
+    const OPERATIONS: usize;
+
+    /// Does so many batches, inside a spawned task.
+    fn run<S: Side>(side: S, batches: usize) -> impl Future<Output = ()> + Send;
+}
+
+/// A contest of Dapple, tokio and smol, with smol's ordinary executor as a reference.
+pub(crate) fn contest<W: Work>(name: &'static str, about: &'static str) -> Contest {
+    let entries = vec![
+        entry::<Dapple, W>(Role::Ours),
+        entry::<Tokio, W>(Role::Rival),
+        entry::<Smol, W>(Role::Rival),
+        entry::<SmolPlain, W>(Role::Reference),
+    ];
+    timed(name, about, entries)
+}
+
+/// The same with monoio as one more, for work that it can do.
+pub(crate) fn contest_with_monoio<W: Work>(name: &'static str, about: &'static str) -> Contest {
+    let mut contest = contest::<W>(name, about);
+    let reference = entry::<Monoio, W>(Role::Reference);
+    contest.entries.push(reference);
+    contest
+}
+
+/// A contest of the given sides.
+pub(crate) fn timed(name: &'static str, about: &'static str, entries: Vec<Entry>) -> Contest {
+    Contest {
+        name,
+        about,
+        metrics: TIMES,
+        once: false,
+        entries,
+    }
+}
+
+/// A side that does the work.
+pub(crate) fn entry<H: Host, W: Work>(role: Role) -> Entry {
+    Entry {
+        side: H::NAME,
+        role,
+        round: Box::new(|scale| Ok(round::<H, W>(scale))),
+    }
+}
+
+/// One round of one side: a runtime of its own, warm before the clock starts.
+fn round<H: Host, W: Work>(scale: Scale) -> Sample {
+    let batches = W::BATCHES.div_ceil(if scale.quick { 20 } else { 1 });
+    let mut host = H::start();
+    host.run(|side| async move {
+        W::run(side.clone(), batches.div_ceil(10)).await;
+        let stopwatch = Stopwatch::start();
+        W::run(side, batches).await;
+        stopwatch.per_operation(batches * W::OPERATIONS)
+    })
+}
+
+/// The clock on the wall, and the CPU time of all threads of this process.
+struct Stopwatch {
+    wall: Instant,
+    cpu: Duration,
+}
+
+impl Stopwatch {
+    fn start() -> Self {
+        Self {
+            cpu: cpu_time(),
+            wall: Instant::now(),
+        }
+    }
+
+    /// Nanoseconds per operation, in the order of [`TIMES`].
+    fn per_operation(self, operations: usize) -> Sample {
+        let wall = self.wall.elapsed();
+        let cpu = cpu_time() - self.cpu;
+        [wall, cpu]
+            .map(|time| time.as_secs_f64() * 1e9 / operations as f64)
+            .to_vec()
+    }
+}
+
+/// User and system time of this process: what `getrusage` says, in nanoseconds.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::ProcessCPUTime)
+        .try_into()
+        .expect("a time that is not negative")
+}
