@@ -40,6 +40,8 @@
 //!
 //! Linux from 4.14 on, 64 bits; Rust from 1.95 on.
 
+#![cfg_attr(loom, allow(dead_code, reason = "only what the models use is compiled under loom"))]
+
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("dapple runs on 64-bit Linux only; see \"Supported\" in its documentation");
 
@@ -47,13 +49,16 @@ compile_error!("dapple runs on 64-bit Linux only; see \"Supported\" in its docum
 mod blocking;
 #[expect(unsafe_code, reason = "owns the turn protocol")]
 mod lane;
+#[expect(unsafe_code, reason = "models of protocols that hand out rights to memory")]
+#[cfg(all(test, loom))]
+mod loom;
 mod prim;
 #[expect(unsafe_code, reason = "goes from a task's home back to the runtime around it")]
 #[cfg(not(loom))]
 mod runtime;
-#[expect(unsafe_code, reason = "queues own rights to run; a thread finds its worker")]
+#[cfg_attr(not(loom), expect(unsafe_code, reason = "queues own rights to run; a thread finds its worker"))]
 mod sched;
-#[expect(unsafe_code, reason = "owns the task protocol and the memory of tasks")]
+#[cfg_attr(not(loom), expect(unsafe_code, reason = "owns the task protocol and the memory of tasks"))]
 pub mod task;
 
 #[cfg(not(loom))]

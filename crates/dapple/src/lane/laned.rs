@@ -3,7 +3,7 @@
 use super::end_in_place;
 use super::line::Lane;
 use crate::task::cell::{Front, TaskKind};
-use crate::task::header::{Extended, Header, Kind, Ptr};
+use crate::task::header::{Extended, Header, Kind, Polled, Ptr};
 use crate::task::here::{Here, here};
 use crate::task::{Place, Task};
 
@@ -38,7 +38,7 @@ unsafe fn left(task: Ptr) {
 unsafe impl TaskKind for Laned {
     const KIND: Kind = Kind::Laned;
 
-    unsafe fn run(_task: Ptr, _here: &Here) -> Option<Ptr> {
+    unsafe fn run(_task: Ptr, _here: &Here, _poll: impl FnOnce(Ptr) -> Polled) -> Option<Ptr> {
         unreachable!("a task with a lane is run by its lane");
     }
 

@@ -43,9 +43,16 @@ impl<N> Ring<N> {
         self.tail.load(Ordering::Acquire).wrapping_sub(head).min(CAPACITY)
     }
 
-    /// Puts one at the end, or gives it back if the ring is full. For the owner.
+    /// Whether there is nothing in it. For the owner.
     #[inline]
-    pub(crate) fn push(&self, node: NonNull<N>) -> Result<(), NonNull<N>> {
+    pub(crate) fn is_empty_for_owner(&self) -> bool {
+        self.tail.load(Ordering::Relaxed) == self.head.load(Ordering::Relaxed) // OWNER-PUSHES
+    }
+
+    /// Puts one at the end and says whether it is the only one, or gives it back if the ring is
+    /// full. For the owner.
+    #[inline]
+    pub(crate) fn push(&self, node: NonNull<N>) -> Result<bool, NonNull<N>> {
         let tail = self.tail.load(Ordering::Relaxed); // OWNER-PUSHES
         let head = self.head.load(Ordering::Acquire); // SLOT-KEPT
         if tail.wrapping_sub(head) >= CAPACITY {
@@ -53,7 +60,7 @@ impl<N> Ring<N> {
         }
         self.slot(tail).store(node.as_ptr(), Ordering::Relaxed);
         self.tail.store(tail.wrapping_add(1), Ordering::Release); // PUBLISHED
-        Ok(())
+        Ok(tail == head)
     }
 
     /// Takes the oldest. For the owner.

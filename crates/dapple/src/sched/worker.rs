@@ -28,7 +28,7 @@ use crate::task::home::OwnCount;
 use crate::task::slab::LocalSlab;
 
 /// How many picks may pass before the shared line gets one ahead of the worker's own.
-const SHARED_EVERY: u32 = 61;
+const SHARED_EVERY: u64 = 64;
 /// How often in a row the slot is served ahead of the ring.
 const STREAK: u32 = 24;
 /// How long a searcher watches a slot before it takes it from a worker that seems stuck.
@@ -59,7 +59,6 @@ pub(super) struct Counts {
 /// What only the thread that drives the worker touches.
 struct Own {
     streak: Cell<u32>,
-    until_shared: Cell<u32>,
     random: Cell<u64>,
     searching: Cell<bool>,
 }
@@ -77,12 +76,7 @@ impl Worker {
             parker: Arc::default(),
             slab: LocalSlab::default(),
             counts: Counts::default(),
-            own: Own {
-                streak: Cell::new(0),
-                until_shared: Cell::new(SHARED_EVERY),
-                random: Cell::new(seed | 1),
-                searching: Cell::new(false),
-            },
+            own: Own { streak: Cell::new(0), random: Cell::new(seed | 1), searching: Cell::new(false) },
         }
     }
 
@@ -90,20 +84,18 @@ impl Worker {
     #[inline]
     pub(super) fn enqueue(&self, sched: &Sched, runnable: Runnable, place: Place) {
         let next_is_free = self.next.load(Ordering::Relaxed).is_null();
-        let alone = next_is_free && self.ring.len() == 0;
-        let ahead = match place {
-            Place::Next => next_is_free,
-            Place::New => alone,
-            Place::Back => false,
-        };
-        if ahead {
+        if next_is_free && (place == Place::Next || (place == Place::New && self.ring.is_empty_for_owner())) {
             self.next.store(runnable.into_ptr().as_ptr(), Ordering::Release); // OWNER-PUTS
             return;
         }
-        if let Err(full) = self.ring.push(runnable.into_ptr()) {
-            // SAFETY: the ring gave the right to run back.
-            self.overflow(sched, unsafe { Runnable::new(full) });
-        }
+        let alone = match self.ring.push(runnable.into_ptr()) {
+            Ok(was_empty) => was_empty && next_is_free,
+            Err(full) => {
+                // SAFETY: the ring gave the right to run back.
+                self.overflow(sched, unsafe { Runnable::new(full) });
+                false
+            }
+        };
         // One alone is for this worker, which is about to look.
         if !alone && let Some(worker) = sched.idle.whom_to_wake() {
             sched.workers[worker].parker.unpark();
@@ -123,18 +115,16 @@ impl Worker {
     /// What to run next, without looking at other workers.
     #[inline]
     pub(super) fn pick(&self, sched: &Sched) -> Option<Runnable> {
-        let until_shared = self.own.until_shared.get() - 1;
-        self.own.until_shared.set(until_shared);
-        if until_shared == 0 {
-            self.own.until_shared.set(SHARED_EVERY);
-            if let Some(runnable) = sched.injector.pop(0, |_| {}) {
-                return Some(runnable);
-            }
+        if self.counts.runs.get().is_multiple_of(SHARED_EVERY)
+            && let Some(runnable) = sched.injector.pop(0, |_| {})
+        {
+            return Some(runnable);
         }
-        if self.own.streak.get() < STREAK
+        let streak = self.own.streak.get();
+        if streak < STREAK
             && let Some(runnable) = self.take_next()
         {
-            self.own.streak.set(self.own.streak.get() + 1);
+            self.own.streak.set(streak + 1);
             return Some(runnable);
         }
         self.own.streak.set(0);

@@ -29,8 +29,8 @@ use super::{Place, Task};
 /// `run` and `enqueue` keep RUN-ONCE; `LEFT` is called once, by the owner.
 pub(crate) unsafe trait TaskKind: Sized {
     const KIND: Kind;
-    /// See [`VTable::run`].
-    unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr>;
+    /// See [`VTable::run`]; `poll` is [`VTable::poll`], known at compile time.
+    unsafe fn run(task: Ptr, here: &Here, poll: impl FnOnce(Ptr) -> Polled) -> Option<Ptr>;
     /// See [`VTable::enqueue`].
     unsafe fn enqueue(task: Ptr, place: Place);
     /// See [`VTable::left`].
@@ -80,7 +80,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     const LAYOUT: Layout = Layout::new::<Cell<K, F>>();
     const CLASS: u8 = class_of(Self::LAYOUT);
     const VTABLE: &'static VTable = &VTable {
-        run: K::run,
+        run: Self::run,
         enqueue: K::enqueue,
         poll: Self::poll,
         end: Self::end,
@@ -142,6 +142,11 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         let cell = task.cast::<Self>().as_ptr();
         // SAFETY: the caller may touch the stage, and nobody else does. STAGE
         unsafe { &mut (*cell).stage }
+    }
+
+    unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
+        // SAFETY: handed on from the caller; who is to run a task is its owner. STAGE
+        unsafe { K::run(task, here, |task| Self::poll(task)) }
     }
 
     #[inline]

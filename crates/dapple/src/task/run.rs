@@ -28,8 +28,20 @@ pub(crate) enum After {
 /// # Safety
 ///
 /// The caller owns the task, and (but for `After::Again`) gives it up.
-#[inline]
 pub(crate) unsafe fn step(task: Ptr, here: &Here) -> After {
+    // SAFETY: a task that is owned exists. EXISTS
+    let poll = unsafe { task.as_ref() }.vtable().poll;
+    // SAFETY: handed on from the caller; its future is there while it is not done. STAGE
+    unsafe { step_with(task, here, |task| poll(task)) }
+}
+
+/// As [`step`], for a caller that knows how to poll the task without looking it up.
+///
+/// # Safety
+///
+/// As for [`step`].
+#[inline(always)]
+unsafe fn step_with(task: Ptr, here: &Here, poll: impl FnOnce(Ptr) -> Polled) -> After {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     let before = header.state.before_poll();
@@ -40,9 +52,7 @@ pub(crate) unsafe fn step(task: Ptr, here: &Here) -> After {
         // SAFETY: the caller owns the task. STAGE
         unsafe { end(task) }
     } else {
-        let poll = header.vtable().poll;
-        // SAFETY: the caller owns the task, and its future is there: it is not done. STAGE
-        unsafe { poll(task) }
+        poll(task)
     };
     if polled == Polled::Pending {
         here.current.set(null());
@@ -82,7 +92,6 @@ unsafe fn end(task: Ptr) -> Polled {
 /// # Safety
 ///
 /// The caller owns the task and gives it up; the stage holds what `polled` says.
-#[inline]
 unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
@@ -190,11 +199,11 @@ pub(crate) struct Own;
 unsafe impl TaskKind for Own {
     const KIND: Kind = Kind::Own;
 
-    #[inline]
-    unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
+    #[inline(always)]
+    unsafe fn run(task: Ptr, here: &Here, poll: impl FnOnce(Ptr) -> Polled) -> Option<Ptr> {
         here.color.set(task.addr().get());
         // SAFETY: the caller gives us the right to run. ONE-OWNER
-        let after = unsafe { step(task, here) };
+        let after = unsafe { step_with(task, here, poll) };
         here.color.set(0);
         if !here.lane.get().is_null() {
             // SAFETY: as above, and the task has got a lane meanwhile, whose turn we have.
@@ -243,9 +252,9 @@ pub(crate) struct Blocking;
 unsafe impl TaskKind for Blocking {
     const KIND: Kind = Kind::Blocking;
 
-    unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
+    unsafe fn run(task: Ptr, here: &Here, poll: impl FnOnce(Ptr) -> Polled) -> Option<Ptr> {
         // SAFETY: the caller gives us the right to run.
-        let after = unsafe { step(task, here) };
+        let after = unsafe { step_with(task, here, poll) };
         debug_assert!(after == After::Done, "a closure does not wait");
         None
     }

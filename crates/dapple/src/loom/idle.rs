@@ -1,0 +1,154 @@
+//! Models of sleeping and waking: nothing waits in a queue while everybody who could take it sleeps.
+//!
+//! A wake-up that is lost shows as a thread that is parked for ever, which loom calls a deadlock.
+
+use std::sync::Arc;
+
+use loom::thread::spawn;
+
+use super::check;
+use crate::prim::{AtomicUsize, Ordering, Parker};
+use crate::sched::idle::Idle;
+
+/// Two workers. Number 0 is busy, or finds what no model asks about; number 1 sleeps.
+struct Sched {
+    idle: Idle,
+    parkers: [Parker; 2],
+    /// A queue that all can take from: how many are in it.
+    queue: AtomicUsize,
+}
+
+impl Sched {
+    fn new() -> Arc<Sched> {
+        let parkers = [Parker::default(), Parker::default()];
+        Arc::new(Sched { idle: Idle::new(2), parkers, queue: AtomicUsize::new(0) })
+    }
+
+    /// What a worker pushes, and then is busy. `Worker::enqueue`
+    fn push(&self) {
+        self.queue.fetch_add(1, Ordering::Release);
+        self.wake(self.idle.whom_to_wake());
+    }
+
+    /// `Sched::inject`
+    fn push_from_outside(&self) {
+        self.queue.fetch_add(1, Ordering::Release);
+        self.wake(self.idle.whom_to_wake_from_outside());
+    }
+
+    fn wake(&self, worker: Option<usize>) {
+        worker.into_iter().for_each(|worker| self.parkers[worker].unpark());
+    }
+
+    fn take(&self) -> bool {
+        let one_less = |count: usize| count.checked_sub(1);
+        self.queue.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less).is_ok()
+    }
+
+    /// A worker found something. `Worker::found`
+    fn found(&self, searching: bool) {
+        if searching && self.idle.end_search() {
+            self.wake(self.idle.whom_to_wake());
+        }
+    }
+
+    /// A worker without work sleeps until it has taken something. `Worker::sleep`, `Seat::drive`
+    fn sleep_until_taken(&self, worker: usize, mut searching: bool) {
+        loop {
+            self.idle.fall_asleep(worker, searching);
+            if self.queue.load(Ordering::Relaxed) == 0 {
+                self.parkers[worker].park(None);
+            }
+            searching = !self.idle.wake_up(worker);
+            if self.take() {
+                return self.found(searching);
+            }
+        }
+    }
+
+    /// All are awake, and nobody counts as searching.
+    fn assert_nobody_idle(&self) {
+        assert_eq!(self.idle.sleeping(), 0);
+        assert!(self.idle.begin_search(), "half of two may search, if nobody does");
+    }
+}
+
+#[test]
+fn a_worker_does_not_sleep_through_a_push() {
+    check(|| {
+        let sched = Sched::new();
+        let sleeper = spawn({
+            let sched = sched.clone();
+            move || sched.sleep_until_taken(1, false)
+        });
+        sched.push();
+        sleeper.join().unwrap();
+        sched.assert_nobody_idle();
+    });
+}
+
+#[test]
+fn a_worker_does_not_sleep_through_a_push_from_outside() {
+    check(|| {
+        let sched = Sched::new();
+        let sleeper = spawn({
+            let sched = sched.clone();
+            move || sched.sleep_until_taken(1, false)
+        });
+        sched.push_from_outside();
+        sleeper.join().unwrap();
+        sched.assert_nobody_idle();
+    });
+}
+
+#[test]
+fn a_searcher_does_not_sleep_through_a_push_that_relied_on_it() {
+    check(|| {
+        let sched = Sched::new();
+        assert!(sched.idle.begin_search());
+        let searcher = spawn({
+            let sched = sched.clone();
+            move || sched.sleep_until_taken(1, true)
+        });
+        sched.push();
+        searcher.join().unwrap();
+        sched.assert_nobody_idle();
+    });
+}
+
+#[test]
+fn the_last_searcher_to_find_something_wakes_another() {
+    check(|| {
+        let sched = Sched::new();
+        assert!(sched.idle.begin_search());
+        let sleeper = spawn({
+            let sched = sched.clone();
+            move || sched.sleep_until_taken(1, false)
+        });
+        let pusher = spawn({
+            let sched = sched.clone();
+            move || sched.push_from_outside()
+        });
+        sched.found(true); // it found something elsewhere, and is busy from here on
+        pusher.join().unwrap();
+        sleeper.join().unwrap();
+        sched.assert_nobody_idle();
+    });
+}
+
+#[test]
+fn of_two_sleepers_one_takes_a_push() {
+    check(|| {
+        let sched = Sched::new();
+        let sleepers = [0, 1].map(|worker| {
+            let sched = sched.clone();
+            spawn(move || sched.sleep_until_taken(worker, false))
+        });
+        sched.push_from_outside();
+        sched.push_from_outside();
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+        sched.assert_nobody_idle();
+    });
+}

@@ -1,0 +1,172 @@
+//! Models of a lane's inbox: pushes, pulls, turns and closing.
+
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use loom::thread::spawn;
+
+use super::{Plain, check};
+use crate::lane::inbox::{Inbox, List, Node, Pushed};
+
+/// Something to put into an inbox.
+pub(super) struct Item {
+    link: Plain<*mut Item>,
+    pub(super) payload: Plain<usize>,
+}
+
+// SAFETY: the link is an address that loom watches over.
+unsafe impl Sync for Item {}
+// SAFETY: as above.
+unsafe impl Send for Item {}
+
+impl Item {
+    pub(super) fn new(payload: usize) -> Item {
+        Item { link: Plain::new(null_mut()), payload: Plain::new(payload) }
+    }
+}
+
+impl Node for Item {
+    fn link(&self) -> *mut Item {
+        self.link.read()
+    }
+
+    fn set_link(&self, next: *mut Item) {
+        self.link.write(next);
+    }
+}
+
+/// Shows each node of a list, from the first to the last.
+pub(super) fn walk(list: &List<Item>, mut each: impl FnMut(&Item)) {
+    let mut next = Some(list.first);
+    while let Some(node) = next {
+        // SAFETY: nodes outlive the models that push them.
+        let item = unsafe { node.as_ref() };
+        next = NonNull::new(item.link());
+        assert_eq!(next.is_none(), node == list.last);
+        each(item);
+    }
+}
+
+/// A lane: an inbox, what its turns do, and what is pushed.
+struct Lane {
+    inbox: Inbox<Item>,
+    /// What ran, in order. TURN-OWNS-LINE
+    log: Plain<Vec<usize>>,
+    items: [Item; 3],
+}
+
+impl Lane {
+    fn new(inbox: Inbox<Item>) -> Arc<Lane> {
+        Arc::new(Lane { inbox, log: Plain::default(), items: [0; 3].map(Item::new) })
+    }
+
+    /// Pushes an item whose payload is its number and 10, and takes the turn if there is one.
+    fn push(&self, number: usize) -> Pushed {
+        self.items[number].payload.write(number + 10);
+        // SAFETY: the item lives as long as the lane, and is pushed once.
+        let pushed = unsafe { self.inbox.push(NonNull::from(&self.items[number])) };
+        if pushed == Pushed::First {
+            self.take_turn();
+        }
+        pushed
+    }
+
+    /// `Lane::run`
+    fn take_turn(&self) {
+        loop {
+            if let Some(list) = self.inbox.pull() {
+                walk(&list, |item| self.log.change(|log| log.push(item.payload.read())));
+            } else if self.inbox.release() {
+                return;
+            }
+        }
+    }
+
+    fn log(&self) -> Vec<usize> {
+        self.log.change(std::mem::take)
+    }
+}
+
+#[test]
+fn everything_is_run_once_and_in_order_by_one_at_a_time() {
+    check(|| {
+        let lane = Lane::new(Inbox::new());
+        let other = spawn({
+            let lane = lane.clone();
+            move || {
+                lane.push(0);
+                lane.push(1);
+            }
+        });
+        lane.push(2);
+        other.join().unwrap();
+        let mut log = lane.log();
+        assert!(log.iter().position(|ran| *ran == 10) < log.iter().position(|ran| *ran == 11));
+        log.sort_unstable();
+        assert_eq!(log, [10, 11, 12]);
+        assert!(lane.inbox.close(), "the last turn was given back");
+    });
+}
+
+#[test]
+fn a_push_at_the_end_of_a_turn_is_not_lost() {
+    check(|| {
+        let lane = Lane::new(Inbox::new_owned());
+        let pushers = [0, 1].map(|number| {
+            let lane = lane.clone();
+            spawn(move || lane.push(number))
+        });
+        lane.take_turn();
+        for pusher in pushers {
+            pusher.join().unwrap();
+        }
+        let mut log = lane.log();
+        log.sort_unstable();
+        assert_eq!(log, [10, 11]);
+    });
+}
+
+#[test]
+fn one_push_makes_an_idle_lane_runnable() {
+    check(|| {
+        let lane = Lane::new(Inbox::new());
+        let push = |lane: &Lane, number: usize| {
+            lane.items[number].payload.write(number + 10);
+            // SAFETY: the item lives as long as the lane, and is pushed once.
+            unsafe { lane.inbox.push(NonNull::from(&lane.items[number])) }
+        };
+        let other = spawn({
+            let lane = lane.clone();
+            move || push(&lane, 0)
+        });
+        let here = push(&lane, 1);
+        let firsts = [here, other.join().unwrap()].iter().filter(|p| **p == Pushed::First).count();
+        assert_eq!(firsts, 1);
+        lane.take_turn();
+        assert_eq!(lane.log().len(), 2);
+    });
+}
+
+#[test]
+fn a_closed_lane_runs_nothing_and_an_open_one_all() {
+    check(|| {
+        let lane = Lane::new(Inbox::new_owned());
+        let closer = spawn({
+            let lane = lane.clone();
+            move || lane.inbox.close().then(|| lane.log())
+        });
+        let pusher = spawn({
+            let lane = lane.clone();
+            move || lane.push(1)
+        });
+        lane.log.change(|log| log.push(0));
+        lane.take_turn();
+        let pushed = pusher.join().unwrap();
+        match (closer.join().unwrap(), pushed) {
+            (Some(log), Pushed::Closed) => assert_eq!(log, [0], "what the last turn did is seen"),
+            (Some(log), _) => assert_eq!(log, [0, 11]),
+            (None, Pushed::Closed) => unreachable!("nobody closed it"),
+            (None, _) => assert_eq!(lane.log(), [0, 11]),
+        }
+    });
+}

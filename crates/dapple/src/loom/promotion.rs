@@ -1,0 +1,94 @@
+//! A model of promotion: a running task gets a lane while others wake it.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use loom::thread::spawn;
+
+use super::inbox::{Item, walk};
+use super::{Plain, check};
+use crate::lane::inbox::{Inbox, Pushed};
+use crate::prim::{AtomicPtr, Ordering};
+use crate::task::state::{Rest, State};
+
+/// A vtable, as far as it matters here: into which lane's line the task goes.
+struct Table {
+    lane: Plain<Option<usize>>,
+}
+
+struct Task {
+    state: State,
+    vtable: AtomicPtr<Table>,
+    /// The task's place in line.
+    item: Item,
+    /// The lane that it gets: its turn is the promoter's.
+    lane: Inbox<Item>,
+    own: Table,
+    promoted: Table,
+}
+
+impl Task {
+    /// `waker::enqueue`, then `Lane::push`.
+    fn enqueue(&self) {
+        let table = NonNull::new(self.vtable.load(Ordering::Acquire)).expect("a vtable");
+        // SAFETY: it points to one of the task's own two.
+        let lane = unsafe { table.as_ref() }.lane.read();
+        assert_eq!(lane, Some(1), "a promoted task goes into its lane's line");
+        // SAFETY: the task lives on, and the caller owns it.
+        if unsafe { self.lane.push(NonNull::from(&self.item)) } == Pushed::First {
+            self.take_turn();
+        }
+    }
+
+    /// `Lane::run`
+    fn take_turn(&self) {
+        loop {
+            if let Some(list) = self.lane.pull() {
+                walk(&list, |item| {
+                    let before = self.state.before_poll();
+                    item.payload.change(|polls| *polls += 1);
+                    assert_eq!(self.state.rest(before, 0), Rest::Idle, "nobody wakes it twice");
+                });
+            } else if self.lane.release() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wake_up_after_promotion_goes_to_the_lane() {
+    check(|| {
+        let task = Arc::new(Task {
+            state: State::new(false),
+            vtable: AtomicPtr::default(),
+            item: Item::new(0),
+            lane: Inbox::new_owned(),
+            own: Table { lane: Plain::default() },
+            promoted: Table { lane: Plain::default() },
+        });
+        task.vtable.store((&raw const task.own).cast_mut(), Ordering::Release);
+        let waker = spawn({
+            let task = task.clone();
+            move || {
+                if task.state.wake() {
+                    task.enqueue();
+                }
+            }
+        });
+        // A poll in which the task is promoted. `laned::promote`, `run::leave_new_lane`
+        let before = task.state.before_poll();
+        task.item.payload.write(1);
+        task.promoted.lane.write(Some(1));
+        task.vtable.store((&raw const task.promoted).cast_mut(), Ordering::Release);
+        if task.state.rest(before, 0) == Rest::Again {
+            task.enqueue();
+        }
+        task.take_turn();
+        waker.join().unwrap();
+        // A wake-up before the poll is this poll's; any other led to one more.
+        assert!(task.state.load().is_idle());
+        assert!((1..=2).contains(&task.item.payload.read()));
+        assert!(task.lane.close(), "the turn was given back");
+    });
+}

@@ -1,0 +1,447 @@
+//! Models of the state word: wake-ups, ownership, the end of a task and its memory.
+
+use std::sync::Arc;
+
+use loom::thread::spawn;
+
+use super::{Plain, check};
+use crate::prim::{AtomicUsize, Mutex, Ordering, Parker, lock};
+use crate::task::state::{ABORTED, DONE, Finished, JOIN_INTEREST, JOIN_WAKER, Rest, State};
+
+/// A task as its state word sees it.
+struct Task {
+    state: State,
+    /// What only the owner touches: how often it was polled. ONE-OWNER
+    polls: Plain<usize>,
+    /// How many events the last poll saw.
+    seen: Plain<usize>,
+    /// What wakers announce, without an ordering of its own.
+    events: AtomicUsize,
+    /// There from the last poll on, until whoever it belongs to takes it. HANDLE-OUTPUT
+    output: Plain<Option<u32>>,
+    /// The join slot: whether a waker is in it. SLOT
+    slot: Plain<bool>,
+    /// What the waker in the slot wakes.
+    joiner: Parker,
+    /// The memory: `true` until it is freed.
+    there: Plain<bool>,
+}
+
+impl Task {
+    /// A task that is owned, with a handle.
+    fn new() -> Arc<Task> {
+        Task::with(State::new(false))
+    }
+
+    fn with(state: State) -> Arc<Task> {
+        Arc::new(Task {
+            state,
+            polls: Plain::default(),
+            seen: Plain::default(),
+            events: AtomicUsize::new(0),
+            output: Plain::default(),
+            slot: Plain::default(),
+            joiner: Parker::default(),
+            there: Plain::new(true),
+        })
+    }
+
+    /// A task that is owned and has no handle.
+    fn detached() -> Arc<Task> {
+        let task = Task::new();
+        assert!(task.state.detach());
+        task
+    }
+
+    /// A task that has been polled once, waits, and has a handle.
+    fn idle() -> Arc<Task> {
+        let task = Task::new();
+        task.poll_until_idle();
+        task
+    }
+
+    /// The last thing that a reference is used for before it is given up.
+    fn touch(&self) {
+        assert!(self.there.read(), "used after it was freed");
+    }
+
+    fn free(&self) {
+        assert!(self.there.change(|there| std::mem::replace(there, false)), "freed twice");
+    }
+
+    fn is_freed(&self) -> bool {
+        !self.there.read()
+    }
+
+    /// What the owner does with a future that is never ready. `run::step`
+    fn poll_until_idle(&self) {
+        loop {
+            let before = self.state.before_poll();
+            self.poll();
+            if self.state.rest(before, 0) == Rest::Idle {
+                return;
+            }
+        }
+    }
+
+    fn poll(&self) {
+        self.polls.change(|polls| *polls += 1);
+        self.seen.write(self.events.load(Ordering::Relaxed));
+    }
+
+    /// Announces an event, and wakes.
+    fn send(&self) {
+        self.events.fetch_add(1, Ordering::Relaxed);
+        if self.state.wake() {
+            self.poll_until_idle();
+        }
+    }
+
+    /// What the owner does once the future is ready. `run::finish`
+    fn finish(&self, unsettled: i64) {
+        self.output.write(Some(7));
+        let mut unwanted = false;
+        loop {
+            if !unwanted && !self.state.load().has(JOIN_INTEREST) {
+                unwanted = true;
+                self.take_output();
+            }
+            self.touch();
+            match self.state.finish(0, unsettled, !unwanted) {
+                Finished::Unwanted => {}
+                Finished::Shared => return,
+                Finished::Last => return self.free(),
+                Finished::WakeJoiner => {
+                    self.take_waker();
+                    self.joiner.unpark();
+                    self.touch();
+                    if self.state.drop_existence() {
+                        self.free();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take_output(&self) {
+        self.output.change(Option::take).expect("the output is there until it is taken");
+    }
+
+    fn take_waker(&self) {
+        assert!(self.slot.change(std::mem::take), "the waker is there until it is taken");
+    }
+
+    /// Gives up a reference. `waker::drop`
+    fn drop_ref(&self) {
+        self.touch();
+        if self.state.drop_ref() {
+            self.free();
+        }
+    }
+
+    /// Gives up a reference, and wakes. `waker::wake`. `true`: the caller owns the task.
+    fn wake_and_drop_ref(&self) -> bool {
+        self.touch();
+        let (owned, last) = self.state.wake_and_drop_ref();
+        if last && !owned {
+            self.free();
+        }
+        owned
+    }
+
+    /// What the handle does when it is awaited. `JoinHandle::poll_done`. `true`: it has the output.
+    fn poll_handle(&self) -> bool {
+        let now = self.state.load();
+        if !now.has(DONE) {
+            let withdrawn = now.has(JOIN_WAKER);
+            if !withdrawn || self.state.withdraw_join_waker() {
+                if withdrawn {
+                    self.take_waker();
+                }
+                self.slot.write(true);
+                if self.state.offer_join_waker() {
+                    return false;
+                }
+                self.take_waker();
+            }
+        }
+        self.take_output();
+        self.drop_ref();
+        true
+    }
+
+    /// What the handle does when it is dropped. `JoinHandle::drop`
+    fn drop_handle(&self) {
+        if self.state.load().has(JOIN_WAKER) && self.state.withdraw_join_waker() {
+            self.take_waker();
+        }
+        self.touch();
+        if !self.state.detach() {
+            self.take_output();
+            self.drop_ref();
+        }
+    }
+}
+
+#[test]
+fn a_wake_up_during_a_poll_is_not_lost() {
+    check(|| {
+        let task = Task::new();
+        let waker = spawn({
+            let task = task.clone();
+            move || task.send()
+        });
+        task.poll_until_idle();
+        waker.join().unwrap();
+        assert_eq!(task.seen.read(), 1, "the last poll saw the event");
+        assert!(task.state.load().is_idle());
+    });
+}
+
+#[test]
+fn a_storm_of_wake_ups_is_not_lost() {
+    check(|| {
+        let task = Task::new();
+        let waker = spawn({
+            let task = task.clone();
+            move || (0..4).for_each(|_| task.send())
+        });
+        task.poll_until_idle();
+        waker.join().unwrap();
+        assert_eq!(task.seen.read(), 4, "the last poll saw all events");
+        assert!(task.state.load().is_idle());
+    });
+}
+
+#[test]
+fn of_two_wakers_one_becomes_the_owner() {
+    check(|| {
+        let task = Task::idle();
+        let wakers = [(); 2].map(|()| {
+            let task = task.clone();
+            spawn(move || task.state.wake())
+        });
+        let owners = wakers.map(|waker| waker.join().unwrap());
+        assert_ne!(owners[0], owners[1]);
+    });
+}
+
+#[test]
+fn an_owner_sees_what_wakers_and_the_last_owner_did() {
+    check(|| {
+        let task = Task::idle();
+        let wakers = [(); 2].map(|()| {
+            let task = task.clone();
+            spawn(move || task.send())
+        });
+        for waker in wakers {
+            waker.join().unwrap();
+        }
+        assert_eq!(task.seen.read(), 2, "the last poll saw both events");
+        assert!((2..=3).contains(&task.polls.read()));
+    });
+}
+
+#[test]
+fn an_abort_is_seen_by_the_next_poll() {
+    check(|| {
+        let task = Task::new();
+        let run = |task: &Task| loop {
+            let before = task.state.before_poll();
+            if before.has(ABORTED) {
+                break task.output.write(Some(0));
+            }
+            task.poll();
+            if task.state.rest(before, 0) == Rest::Idle {
+                break;
+            }
+        };
+        let aborter = spawn({
+            let task = task.clone();
+            move || {
+                if task.state.wake_with(ABORTED) {
+                    run(&task);
+                }
+            }
+        });
+        run(&task);
+        aborter.join().unwrap();
+        task.take_output(); // somebody ended it
+    });
+}
+
+#[test]
+fn an_output_is_dropped_once_when_the_handle_goes() {
+    check(|| {
+        let task = Task::new();
+        let handle = spawn({
+            let task = task.clone();
+            move || task.drop_handle()
+        });
+        task.finish(0);
+        handle.join().unwrap();
+        assert_eq!(task.output.read(), None);
+        assert!(task.is_freed());
+    });
+}
+
+#[test]
+fn whoever_waits_is_woken_or_sees_the_end() {
+    check(|| {
+        let task = Task::new();
+        let handle = spawn({
+            let task = task.clone();
+            move || {
+                if !task.poll_handle() {
+                    task.joiner.park(None);
+                    assert!(task.poll_handle(), "woken, so it is done");
+                }
+            }
+        });
+        task.finish(0);
+        handle.join().unwrap();
+        assert!(task.is_freed());
+    });
+}
+
+#[test]
+fn a_waker_is_taken_once_when_another_takes_its_place() {
+    check(|| {
+        let task = Task::new();
+        let handle = spawn({
+            let task = task.clone();
+            move || {
+                if !task.poll_handle() && !task.poll_handle() {
+                    task.drop_handle();
+                }
+            }
+        });
+        task.finish(0);
+        handle.join().unwrap();
+        assert!(!task.slot.read());
+        assert_eq!(task.output.read(), None);
+        assert!(task.is_freed());
+    });
+}
+
+#[test]
+fn an_uncounted_waker_that_is_dropped_elsewhere_keeps_the_memory() {
+    check(|| {
+        let task = Task::detached();
+        task.state.before_poll();
+        let waker = spawn({
+            let task = task.clone(); // the poll's own clone, which only `finish` counts
+            move || task.drop_ref()
+        });
+        task.finish(1);
+        waker.join().unwrap();
+        assert!(task.is_freed());
+    });
+}
+
+#[test]
+fn an_uncounted_waker_that_wakes_elsewhere_keeps_the_memory() {
+    check(|| {
+        let task = Task::detached();
+        let before = task.state.before_poll();
+        let waker = spawn({
+            let task = task.clone(); // the poll's own clone, which only `rest` counts
+            move || {
+                if task.wake_and_drop_ref() {
+                    task.finish(0);
+                }
+            }
+        });
+        if task.state.rest(before, 1) == Rest::Again {
+            task.finish(0);
+        }
+        waker.join().unwrap();
+        assert!(task.is_freed(), "it was woken, so it has been finished");
+    });
+}
+
+#[test]
+fn a_wake_up_at_the_end_frees_or_leaves_the_memory() {
+    check(|| {
+        let task = Task::detached();
+        task.state.add_ref();
+        let waker = spawn({
+            let task = task.clone();
+            move || assert!(!task.wake_and_drop_ref(), "it has an owner, or is done")
+        });
+        task.finish(0);
+        waker.join().unwrap();
+        assert!(task.is_freed());
+    });
+}
+
+#[test]
+fn a_walker_gets_no_reference_to_what_is_freed() {
+    check(|| {
+        let task = Task::new();
+        let walker = spawn({
+            let task = task.clone();
+            move || {
+                if task.state.try_ref() {
+                    task.drop_ref();
+                }
+            }
+        });
+        task.finish(0);
+        task.take_output();
+        task.drop_ref(); // the handle's
+        walker.join().unwrap();
+        assert!(task.is_freed());
+    });
+}
+
+#[test]
+fn a_walker_sees_the_task_that_a_cell_was_made_into() {
+    check(|| {
+        let task = Task::with(State::new_counted());
+        assert!(task.state.drop_ref());
+        let walker = spawn({
+            let task = task.clone();
+            move || {
+                if task.state.try_ref() {
+                    assert_eq!(task.polls.read(), 1);
+                    task.drop_ref();
+                }
+            }
+        });
+        task.polls.write(1);
+        task.state.reset(State::new(false));
+        walker.join().unwrap();
+        assert!(!task.is_freed());
+    });
+}
+
+#[test]
+fn a_counted_thing_on_its_way_out_is_not_given_out() {
+    check(|| {
+        let lane = Task::with(State::new_counted());
+        let table = Arc::new(Mutex::new(true)); // whether it is in the table. `lane::keyed`
+        let drop_ref = |lane: &Task, table: &Mutex<bool>| {
+            lane.touch();
+            if lane.state.drop_ref() {
+                *lock(table) = false;
+                lane.free();
+            }
+        };
+        let finder = spawn({
+            let (lane, table) = (lane.clone(), table.clone());
+            move || {
+                let known = lock(&table);
+                let found = *known && lane.state.try_ref_counted();
+                drop(known);
+                if found {
+                    drop_ref(&lane, &table);
+                }
+            }
+        });
+        drop_ref(&lane, &table);
+        finder.join().unwrap();
+        assert!(lane.is_freed());
+    });
+}

@@ -1,0 +1,235 @@
+//! Which color something runs in: keys, the main color, the current one, and promotion to a lane.
+
+mod common;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::task::Waker;
+use std::thread;
+
+use common::{Alone, Event, runtime, watched};
+use dapple::task::{self, yield_now};
+use dapple::Color;
+
+mod accounts {
+    pub(crate) fn color() -> dapple::Color {
+        dapple::Color::keyed("user 7")
+    }
+}
+
+mod mail {
+    pub(crate) fn color() -> dapple::Color {
+        dapple::Color::keyed(&String::from("user 7"))
+    }
+}
+
+#[test]
+fn the_same_key_is_the_same_color_for_all() {
+    watched(|| {
+        let rt = runtime(2);
+        rt.block_on(async {
+            let here = accounts::color();
+            assert_eq!(here, mail::color());
+            assert_ne!(here, Color::keyed("user 8"));
+            assert_eq!(dapple::spawn(async { mail::color() }).await.unwrap(), here);
+            assert_eq!(dapple::blocking(mail::color).await.unwrap(), here);
+            assert_eq!(here.call(Color::current).await.unwrap(), here);
+            let handle = rt.handle();
+            let there = thread::spawn(move || handle.keyed_color("user 7")).join().unwrap();
+            assert_eq!(there, here);
+        });
+    });
+}
+
+#[test]
+fn a_key_is_the_same_color_even_if_all_ask_at_once() {
+    watched(|| {
+        let rt = runtime(2);
+        for key in 0..200_u32 {
+            let start = Arc::new(Barrier::new(3));
+            let ask = || {
+                let (handle, start) = (rt.handle(), start.clone());
+                thread::spawn(move || {
+                    start.wait();
+                    handle.keyed_color(&key)
+                })
+            };
+            let threads = [ask(), ask(), ask()];
+            let colors: HashSet<Color> = threads.map(|thread| thread.join().unwrap()).into();
+            assert_eq!(colors.len(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_key_serializes_while_it_is_held_and_forgotten_in_between() {
+    watched(|| {
+        let rt = runtime(4);
+        let (alone, ran) = (Arc::new(Alone::default()), Arc::new(AtomicUsize::new(0)));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (handle, alone, ran) = (rt.handle(), alone.clone(), ran.clone());
+                thread::spawn(move || {
+                    for _ in 0..500 {
+                        let (alone, ran) = (alone.clone(), ran.clone());
+                        // The color goes out of scope at once: only the call holds it.
+                        let call = handle.keyed_color("k").call(move || {
+                            alone.visit(|| ran.store(ran.load(Ordering::Relaxed) + 1, Ordering::Relaxed));
+                        });
+                        common::foreign_block_on(call).unwrap();
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(ran.load(Ordering::SeqCst), 2000);
+    });
+}
+
+#[test]
+fn keys_are_told_apart_by_runtime() {
+    watched(|| {
+        let (one, other) = (runtime(1), runtime(1));
+        let (a, b) = (one.handle().keyed_color("k"), other.handle().keyed_color("k"));
+        assert_ne!(a, b);
+        let meet = Arc::new(Barrier::new(2));
+        let calls = [a, b].map(|color| {
+            let meet = meet.clone();
+            color.call(move || drop(meet.wait()))
+        });
+        calls.into_iter().for_each(|call| common::foreign_block_on(call).unwrap());
+    });
+}
+
+#[test]
+fn the_main_color_is_that_of_the_innermost_block_on() {
+    watched(|| {
+        let rt = runtime(1);
+        let (outer, inner) = rt.block_on(async {
+            let outer = Color::main();
+            assert_eq!(outer, Color::current());
+            assert_eq!(dapple::spawn_local(async { Color::main() }).await.unwrap(), outer);
+            let inner = rt.block_on(async { Color::main() });
+            assert_eq!(Color::main(), outer);
+            (outer, inner)
+        });
+        assert_ne!(outer, inner);
+        // Its block_on is over: what is sent there has nowhere to run.
+        assert!(common::foreign_block_on(outer.call(|| ())).is_err());
+    });
+}
+
+#[test]
+fn others_can_send_to_a_main_color() {
+    watched(|| {
+        let rt = runtime(1);
+        let here = thread::current().id();
+        let ran_on = rt.block_on(async {
+            let main = Color::main();
+            dapple::spawn(async move { main.call(|| thread::current().id()).await.unwrap() }).await
+        });
+        assert_eq!(ran_on.unwrap(), here);
+    });
+}
+
+#[test]
+fn the_current_color_stays_the_same_for_a_task() {
+    watched(|| {
+        let rt = runtime(2);
+        let task = rt.spawn(async {
+            let color = Color::current();
+            assert_eq!(color, Color::current());
+            let child = color.spawn(async { Color::current() }).await.unwrap();
+            assert_eq!(child, color);
+            yield_now().await;
+            assert_eq!(Color::current(), color);
+            let stranger = dapple::spawn(async { Color::current() }).await.unwrap();
+            assert_ne!(stranger, color);
+            let ids = (task::current().color_id(), color.call(|| task::current().color_id()).await.unwrap());
+            assert_eq!(ids.0, ids.1);
+        });
+        rt.block_on(task).unwrap();
+    });
+}
+
+#[test]
+fn children_of_a_promoted_task_never_overlap_with_it() {
+    watched(|| {
+        let rt = runtime(4);
+        let parents: Vec<_> = (0..20)
+            .map(|round| {
+                rt.spawn(async move {
+                    let alone = Arc::new(Alone::default());
+                    for _ in 0..round {
+                        alone.visit(|| ());
+                        yield_now().await; // promoted at its first poll, or later
+                    }
+                    let children: Vec<_> = (0..50)
+                        .map(|_| {
+                            let alone = alone.clone();
+                            Color::current().spawn(async move {
+                                for _ in 0..10 {
+                                    alone.visit(|| ());
+                                    yield_now().await;
+                                }
+                            })
+                        })
+                        .collect();
+                    for child in children {
+                        alone.visit(|| ());
+                        child.await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for parent in parents {
+            rt.block_on(parent).unwrap();
+        }
+    });
+}
+
+#[test]
+fn promotion_beside_wake_ups_from_elsewhere_loses_none_and_overlaps_with_none() {
+    watched(|| {
+        let rt = runtime(2);
+        for round in 0..200 {
+            let (waker, stop) = (Event::default(), Event::default());
+            let shared: Arc<std::sync::Mutex<Option<Waker>>> = Arc::default();
+            let task = rt.spawn({
+                let (shared, have_waker, stop) = (shared.clone(), waker.clone(), stop.clone());
+                async move {
+                    let alone = Arc::new(Alone::default());
+                    let mut children = Vec::new();
+                    let mut polls = 0;
+                    std::future::poll_fn(|cx| {
+                        alone.visit(|| {
+                            polls += 1;
+                            *shared.lock().unwrap() = Some(cx.waker().clone());
+                            have_waker.set(); // from here on it is woken while it is being polled
+                            if polls >= 2 + round % 3 && children.len() < 10 {
+                                let alone = alone.clone();
+                                children.push(Color::current().call(move || alone.visit(|| ())));
+                            }
+                        });
+                        stop.poll(cx)
+                    })
+                    .await;
+                    for child in children {
+                        child.await.unwrap();
+                    }
+                }
+            });
+            waker.wait();
+            let wake = thread::spawn(move || {
+                for _ in 0..50 {
+                    let waker = shared.lock().unwrap().clone();
+                    waker.unwrap().wake();
+                }
+                stop.set();
+            });
+            wake.join().unwrap();
+            rt.block_on(task).unwrap();
+        }
+    });
+}
