@@ -77,12 +77,7 @@ pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error
         rounds: rounds.unwrap_or(if quick { 3 } else { 7 }),
         tasks: tasks.unwrap_or(if quick { 200_000 } else { 10_000_000 }),
     };
-    Ok(Command::Run(Options {
-        cases,
-        scale,
-        json,
-        plot,
-    }))
+    Ok(Command::Run(Options { cases, scale, json, plot }))
 }
 
 fn at_least_one(parser: &mut lexopt::Parser) -> Result<u32, lexopt::Error> {
@@ -96,9 +91,7 @@ pub(crate) fn select(all: Vec<Contest>, cases: &[String]) -> Result<Vec<Contest>
         if case != "all" && !all.iter().any(|contest| contest.is_named(case)) {
             let names: Vec<&str> = all.iter().map(|contest| contest.name).collect();
             let names = names.join(", ");
-            return Err(format!(
-                "no case is called {case:?}; the cases are: {names}"
-            ));
+            return Err(format!("no case is called {case:?}; the cases are: {names}"));
         }
     }
     let every = cases.is_empty() || cases.iter().any(|case| case == "all");

@@ -10,22 +10,11 @@ pub(crate) struct Metric {
 }
 
 /// Time per operation: on the clock, and of all CPUs together.
-pub(crate) const TIMES: &[Metric] = &[
-    Metric {
-        name: "wall",
-        unit: "ns",
-    },
-    Metric {
-        name: "cpu",
-        unit: "ns",
-    },
-];
+pub(crate) const TIMES: &[Metric] =
+    &[Metric { name: "wall", unit: "ns" }, Metric { name: "cpu", unit: "ns" }];
 
 /// Resident memory per task.
-pub(crate) const BYTES: &[Metric] = &[Metric {
-    name: "",
-    unit: "B",
-}];
+pub(crate) const BYTES: &[Metric] = &[Metric { name: "", unit: "B" }];
 
 /// What one round of one side cost: one value for each metric of the contest.
 pub(crate) type Sample = Vec<f64>;
@@ -125,22 +114,13 @@ impl Contest {
             }
         }
         progress.clear();
-        Ok(Outcome {
-            name: self.name,
-            about: self.about,
-            metrics: self.metrics,
-            scores,
-        })
+        Ok(Outcome { name: self.name, about: self.about, metrics: self.metrics, scores })
     }
 }
 
 impl Score {
     fn of(entry: &Entry) -> Self {
-        Self {
-            side: entry.side,
-            role: entry.role,
-            rounds: Vec::new(),
-        }
+        Self { side: entry.side, role: entry.role, rounds: Vec::new() }
     }
 
     /// The values of one metric, in the order of the rounds.

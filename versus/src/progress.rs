@@ -12,9 +12,7 @@ const ERASE: &str = "\r\x1b[K";
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        Self {
-            visible: stderr().is_terminal(),
-        }
+        Self { visible: stderr().is_terminal() }
     }
 
     /// Replaces the line.

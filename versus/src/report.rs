@@ -52,11 +52,7 @@ pub(crate) fn print(outcome: &Outcome) {
 
 fn heading(metric: &Metric) -> String {
     let Metric { name, unit } = metric;
-    let title = if name.is_empty() {
-        (*unit).to_owned()
-    } else {
-        format!("{name} {unit}")
-    };
+    let title = if name.is_empty() { (*unit).to_owned() } else { format!("{name} {unit}") };
     format!("{title:>12}  {:<22}", "min .. max")
 }
 
@@ -72,11 +68,7 @@ fn lines(outcome: &Outcome) -> Vec<String> {
         .iter()
         .map(|ratio| {
             let slash = if ratio.metric.is_empty() { "" } else { "/" };
-            let Ratio {
-                metric,
-                rival,
-                value,
-            } = ratio;
+            let Ratio { metric, rival, value } = ratio;
             format!("{name}{slash}{metric}: dapple/{rival} = {value:.2}")
         })
         .collect();
@@ -112,20 +104,14 @@ mod tests {
 
     #[test]
     fn times_have_a_line_for_each_metric_and_rival_that_counts() {
-        let expected = [
-            "spawn/wall: dapple/tokio = 3.00",
-            "spawn/cpu: dapple/tokio = 3.00",
-            "spawn: dapple = 50.0 ns",
-        ];
+        let expected =
+            ["spawn/wall: dapple/tokio = 3.00", "spawn/cpu: dapple/tokio = 3.00", "spawn: dapple = 50.0 ns"];
         assert_eq!(lines(&outcome("spawn", TIMES, &[50.0, 80.0])), expected);
     }
 
     #[test]
     fn a_single_metric_is_not_named() {
-        let expected = [
-            "memory/loop: dapple/tokio = 3.00",
-            "memory/loop: dapple = 40.1 B",
-        ];
+        let expected = ["memory/loop: dapple/tokio = 3.00", "memory/loop: dapple = 40.1 B"];
         assert_eq!(lines(&outcome("memory/loop", BYTES, &[40.1])), expected);
     }
 }

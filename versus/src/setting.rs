@@ -11,15 +11,7 @@ use serde_json::{Value, json};
 const LOCK: &str = include_str!("../../Cargo.lock");
 
 /// Whose versions matter.
-const PACKAGES: [&str; 7] = [
-    "dapple",
-    "tokio",
-    "smol",
-    "async-executor",
-    "async-task",
-    "monoio",
-    "mimalloc",
-];
+const PACKAGES: [&str; 7] = ["dapple", "tokio", "smol", "async-executor", "async-task", "monoio", "mimalloc"];
 
 /// The setting at the start of a run.
 pub(crate) struct Setting {
@@ -50,10 +42,8 @@ impl Setting {
 
     /// A line for people.
     pub(crate) fn describe(&self) -> String {
-        let versions: Vec<String> = PACKAGES
-            .iter()
-            .map(|package| format!("{package} {}", version(package)))
-            .collect();
+        let versions: Vec<String> =
+            PACKAGES.iter().map(|package| format!("{package} {}", version(package))).collect();
         format!(
             "{}\n{} x {}, {}, Linux {}; commit {}; load {:?}",
             versions.join(", "),
@@ -67,10 +57,8 @@ impl Setting {
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let versions: serde_json::Map<String, Value> = PACKAGES
-            .iter()
-            .map(|&package| (package.to_owned(), version(package).into()))
-            .collect();
+        let versions: serde_json::Map<String, Value> =
+            PACKAGES.iter().map(|&package| (package.to_owned(), version(package).into())).collect();
         json!({
             "machine": {
                 "cpu": self.cpu,
@@ -90,20 +78,14 @@ impl Setting {
 /// The version of a package in the lock file.
 fn version(package: &str) -> &'static str {
     let heading = format!("name = \"{package}\"\nversion = \"");
-    LOCK.split_once(&heading)
-        .and_then(|(_, rest)| rest.split('"').next())
-        .unwrap_or("unknown")
+    LOCK.split_once(&heading).and_then(|(_, rest)| rest.split('"').next()).unwrap_or("unknown")
 }
 
 /// The commit that the sources are at, and whether they have changed since.
 fn commit() -> String {
     let git = |arguments: &[&str]| {
-        let output = Command::new("git")
-            .arg("-C")
-            .arg(env!("CARGO_MANIFEST_DIR"))
-            .args(arguments)
-            .output()
-            .ok()?;
+        let output =
+            Command::new("git").arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments).output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };

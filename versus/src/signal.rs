@@ -34,10 +34,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) const fn new() -> Self {
-        Self {
-            word: AtomicU8::new(EMPTY),
-            waker: OnceLock::new(),
-        }
+        Self { word: AtomicU8::new(EMPTY), waker: OnceLock::new() }
     }
 
     /// Puts the message in, and wakes the receiver if it waits.
@@ -84,10 +81,7 @@ struct Latch {
 
 impl Gate {
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(Latch {
-            open: false,
-            waker: None,
-        }))
+        Self(Mutex::new(Latch { open: false, waker: None }))
     }
 
     /// Opens the gate.

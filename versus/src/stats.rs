@@ -14,16 +14,9 @@ impl Summary {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 {
-            sorted[middle]
-        } else {
-            (sorted[middle - 1] + sorted[middle]) / 2.0
-        };
-        Self {
-            median,
-            min: sorted[0],
-            max: sorted[sorted.len() - 1],
-        }
+        let median =
+            if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+        Self { median, min: sorted[0], max: sorted[sorted.len() - 1] }
     }
 }
 

@@ -43,22 +43,12 @@ pub(crate) fn contest_with_monoio<W: Work>(name: &'static str, about: &'static s
 
 /// A contest of the given sides.
 pub(crate) fn timed(name: &'static str, about: &'static str, entries: Vec<Entry>) -> Contest {
-    Contest {
-        name,
-        about,
-        metrics: TIMES,
-        once: false,
-        entries,
-    }
+    Contest { name, about, metrics: TIMES, once: false, entries }
 }
 
 /// A side that does the work.
 pub(crate) fn entry<H: Host, W: Work>(role: Role) -> Entry {
-    Entry {
-        side: H::NAME,
-        role,
-        round: Box::new(|scale| Ok(round::<H, W>(scale))),
-    }
+    Entry { side: H::NAME, role, round: Box::new(|scale| Ok(round::<H, W>(scale))) }
 }
 
 /// One round of one side: a runtime of its own, warm before the clock starts.
@@ -81,25 +71,18 @@ struct Stopwatch {
 
 impl Stopwatch {
     fn start() -> Self {
-        Self {
-            cpu: cpu_time(),
-            wall: Instant::now(),
-        }
+        Self { cpu: cpu_time(), wall: Instant::now() }
     }
 
     /// Nanoseconds per operation, in the order of [`TIMES`].
     fn per_operation(self, operations: usize) -> Sample {
         let wall = self.wall.elapsed();
         let cpu = cpu_time() - self.cpu;
-        [wall, cpu]
-            .map(|time| time.as_secs_f64() * 1e9 / operations as f64)
-            .to_vec()
+        [wall, cpu].map(|time| time.as_secs_f64() * 1e9 / operations as f64).to_vec()
     }
 }
 
 /// User and system time of this process: what `getrusage` says, in nanoseconds.
 fn cpu_time() -> Duration {
-    clock_gettime(ClockId::ProcessCPUTime)
-        .try_into()
-        .expect("a time that is not negative")
+    clock_gettime(ClockId::ProcessCPUTime).try_into().expect("a time that is not negative")
 }

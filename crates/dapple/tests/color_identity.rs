@@ -9,8 +9,8 @@ use std::task::Waker;
 use std::thread;
 
 use common::{Alone, Event, runtime, watched};
-use dapple::task::{self, yield_now};
 use dapple::Color;
+use dapple::task::{self, yield_now};
 
 mod accounts {
     pub(crate) fn color() -> dapple::Color {

@@ -178,9 +178,10 @@ fn spawn(kind: Kind, probe: Probe) -> JoinHandle<Output> {
         Kind::InColor => Color::new().spawn(probe),
         Kind::Local => dapple::spawn_local(probe),
         Kind::Blocking => dapple::blocking(move || {
-            let probe = probe;
             probe.begin();
-            probe.output()
+            let output = probe.output();
+            drop(probe); // here, since rustc leaks the return value if a capture's drop panics
+            output
         }),
     }
 }

@@ -53,18 +53,9 @@ const ARC_DETACHED: &str = "memory/arc-detached";
 
 pub(crate) fn contests() -> Vec<Contest> {
     vec![
-        contest(
-            LOOP_DETACHED,
-            "10 million tasks that loop on yield; resident bytes per task",
-        ),
-        contest(
-            LOOP_JOINABLE,
-            "the same, handles kept in a Vec that is not counted; bytes per task",
-        ),
-        contest(
-            ARC_DETACHED,
-            "10 million tasks that hold a u64 and an Arc as well; bytes per task",
-        ),
+        contest(LOOP_DETACHED, "very many live tasks that loop on yield; resident bytes per task"),
+        contest(LOOP_JOINABLE, "the same, their handles kept in a Vec that is not counted; bytes per task"),
+        contest(ARC_DETACHED, "very many live tasks that also hold a u64 and an Arc; bytes per task"),
     ]
 }
 
@@ -84,11 +75,7 @@ fn contest(name: &'static str, about: &'static str) -> Contest {
 }
 
 fn entry<H: Host>(name: &'static str, role: Role) -> Entry {
-    Entry {
-        side: H::NAME,
-        role,
-        round: Box::new(move |scale| Ok(vec![in_child(H::NAME, name, scale)?])),
-    }
+    Entry { side: H::NAME, role, round: Box::new(move |scale| Ok(vec![in_child(H::NAME, name, scale)?])) }
 }
 
 /// Measures one side in a fresh process.
@@ -104,9 +91,7 @@ fn in_child(side: &str, name: &str, scale: Scale) -> Result<f64, Failure> {
         return Err(failed(output.status.to_string()));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    text.trim()
-        .parse()
-        .map_err(|_| failed(format!("not a number: {text:?}")))
+    text.trim().parse().map_err(|_| failed(format!("not a number: {text:?}")))
 }
 
 /// What the fresh process does: measures and returns bytes per task.
@@ -128,11 +113,7 @@ fn fill<H: Host>(name: &str, tasks: u64) -> Result<f64, Failure> {
         ARC_DETACHED => host.run(move |side| detached(side, tasks, holding::<H::Side>)),
         _ => return Err(format!("no variant is called {name:?}")),
     };
-    let sum = if name == ARC_DETACHED {
-        tasks * (tasks - 1) / 2
-    } else {
-        0
-    };
+    let sum = if name == ARC_DETACHED { tasks * (tasks - 1) / 2 } else { 0 };
     assert_eq!(SUM.load(Relaxed), sum, "a task has lost what it held");
     Ok(bytes as f64 / tasks as f64)
 }

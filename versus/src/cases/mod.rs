@@ -13,13 +13,8 @@ use crate::contest::Contest;
 
 /// All contests: a case has one, or one for each of its variants.
 pub(crate) fn all() -> Vec<Contest> {
-    let mut all = vec![
-        spawn::contest(),
-        detached::contest(),
-        yields::contest(),
-        pingpong::contest(),
-        chain::contest(),
-    ];
+    let mut all =
+        vec![spawn::contest(), detached::contest(), yields::contest(), pingpong::contest(), chain::contest()];
     all.extend(onelane::contests());
     all.extend(wake::contests());
     all.extend(memory::contests());

@@ -12,17 +12,12 @@ pub(crate) fn contests() -> Vec<Contest> {
             "onelane/spawn",
             "`spawn` with all tasks in one color, against a LocalSet; per task",
         ),
-        lane::<Yields>(
-            "onelane/yield",
-            "`yield` with all tasks in one color, against a LocalSet; per yield",
-        ),
+        lane::<Yields>("onelane/yield", "`yield` with all tasks in one color, against a LocalSet; per yield"),
     ]
 }
 
 fn lane<W: Work>(name: &'static str, about: &'static str) -> Contest {
-    let entries = vec![
-        work::entry::<DappleLane, W>(Role::Ours),
-        work::entry::<TokioLocalSet, W>(Role::Rival),
-    ];
+    let entries =
+        vec![work::entry::<DappleLane, W>(Role::Ours), work::entry::<TokioLocalSet, W>(Role::Rival)];
     work::timed(name, about, entries)
 }

@@ -26,10 +26,7 @@ impl Work for PingPong {
 
     async fn run<S: Side>(side: S, batches: usize) {
         let trips = batches * Self::OPERATIONS;
-        let table = Arc::new(Table {
-            ping: Slot::new(),
-            pong: Slot::new(),
-        });
+        let table = Arc::new(Table { ping: Slot::new(), pong: Slot::new() });
         let first = side.spawn(serve(table.clone(), trips));
         let second = side.spawn(answer(table, trips));
         S::join(first).await;

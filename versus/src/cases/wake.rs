@@ -18,10 +18,7 @@ use crate::work::{self, BATCH, Work};
 
 pub(crate) fn contests() -> Vec<Contest> {
     vec![
-        work::contest::<Single>(
-            "wake",
-            "a foreign thread wakes one task and waits for its answer; per wake",
-        ),
+        work::contest::<Single>("wake", "a foreign thread wakes one task and waits for its answer; per wake"),
         work::contest::<Burst>(
             "wake/burst",
             "a foreign thread wakes 1000 tasks, then waits for all of them; per wake",
@@ -40,10 +37,7 @@ struct Answers {
 
 impl Answers {
     fn new(tasks: usize) -> Arc<Self> {
-        Arc::new(Self {
-            slots: (0..tasks).map(|_| Slot::new()).collect(),
-            given: AtomicUsize::new(0),
-        })
+        Arc::new(Self { slots: (0..tasks).map(|_| Slot::new()).collect(), given: AtomicUsize::new(0) })
     }
 
     /// A task: answers each message in its slot.
@@ -80,9 +74,7 @@ impl Answers {
 /// Starts the tasks and the thread, and waits for them.
 async fn wake<S: Side>(side: S, tasks: usize, rounds: usize) {
     let answers = Answers::new(tasks);
-    let handles: Vec<_> = (0..tasks)
-        .map(|index| side.spawn(answers.clone().give(index, rounds)))
-        .collect();
+    let handles: Vec<_> = (0..tasks).map(|index| side.spawn(answers.clone().give(index, rounds))).collect();
     let thread = thread::spawn(move || answers.ask(rounds));
     for handle in handles {
         S::join(handle).await;

@@ -10,10 +10,7 @@ use super::{Host, Side, WORKERS};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn runtime() -> Runtime {
-    Runtime::builder()
-        .workers(WORKERS)
-        .build()
-        .expect("a Dapple runtime")
+    Runtime::builder().workers(WORKERS).build().expect("a Dapple runtime")
 }
 
 /// A runtime of two workers; ends with the value.

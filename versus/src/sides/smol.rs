@@ -94,11 +94,7 @@ impl<P: Pool> Host for Threads<P> {
             let stopped = stopped.clone();
             thread::spawn(move || P::run(stopped))
         };
-        Self {
-            stop,
-            threads: (0..WORKERS).map(worker).collect(),
-            pool: PhantomData,
-        }
+        Self { stop, threads: (0..WORKERS).map(worker).collect(), pool: PhantomData }
     }
 
     fn run<F>(&mut self, work: impl FnOnce(Tasks<P>) -> F) -> F::Output

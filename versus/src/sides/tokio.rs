@@ -72,10 +72,7 @@ impl Host for TokioLocalSet {
     type Side = LocalTasks;
 
     fn start() -> Self {
-        Self {
-            runtime: Builder::new_current_thread().build().expect("a runtime"),
-            tasks: LocalSet::new(),
-        }
+        Self { runtime: Builder::new_current_thread().build().expect("a runtime"), tasks: LocalSet::new() }
     }
 
     fn run<F>(&mut self, work: impl FnOnce(LocalTasks) -> F) -> F::Output

@@ -7,6 +7,7 @@
 //!   from the one to the other.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -59,20 +60,28 @@ impl Core {
         core
     }
 
-    /// Starts threads for the given workers. If one cannot be had, those that were started leave.
-    pub(super) fn start_workers(self: &Arc<Core>, workers: std::ops::Range<usize>) -> io::Result<()> {
-        for index in workers.clone() {
+    /// Starts threads for the given workers, and the monitor if there are several. If one cannot be
+    /// had, those that were started leave.
+    pub(super) fn start_workers(self: &Arc<Core>, workers: Range<usize>) -> io::Result<()> {
+        let mut started = 0;
+        self.start_all(workers.clone(), &mut started).inspect_err(|_| {
+            self.sched.stop();
+            self.sched.forgo(workers.len() - started);
+        })
+    }
+
+    fn start_all(self: &Arc<Core>, workers: Range<usize>, started: &mut usize) -> io::Result<()> {
+        if workers.end > 1 {
             let core = self.clone();
-            let work = move || {
+            self.start_thread("monitor", move || core.sched.watch())?;
+        }
+        for index in workers {
+            let core = self.clone();
+            self.start_thread(&index.to_string(), move || {
                 let seat = core.sched.take_seat(index);
                 seat.drive(None, None, || seat.is_stopped());
-            };
-            if let Err(error) = self.start_thread(format!("{}-{index}", self.thread_name), work) {
-                self.sched.stop();
-                self.sched.forgo(workers.end - index);
-                let message = format!("could not start worker {index} of {}: {error}", workers.end);
-                return Err(io::Error::new(error.kind(), message));
-            }
+            })?;
+            *started += 1;
         }
         Ok(())
     }
@@ -83,21 +92,23 @@ impl Core {
         unsafe { Arc::increment_strong_count(whole) };
         // SAFETY: the reference was just counted.
         let core = unsafe { Arc::from_raw(whole) };
-        let name = format!("{}-blocking", self.thread_name);
-        self.start_thread(name, move || {
+        self.start_thread("blocking", move || {
             here(|here| here.home.set(core.sched.home.whole()));
             core.pool.work();
             here(|here| here.home.set(std::ptr::null()));
         })
     }
 
-    fn start_thread(&self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let builder = thread::Builder::new().name(name);
+    fn start_thread(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let name = format!("{}-{name}", self.thread_name);
+        let builder = thread::Builder::new().name(name.clone());
         let builder = match self.stack_size {
             Some(size) => builder.stack_size(size),
             None => builder,
         };
-        let thread = builder.spawn(work)?;
+        let cannot =
+            |error: io::Error| io::Error::new(error.kind(), format!("cannot start thread {name}: {error}"));
+        let thread = builder.spawn(work).map_err(cannot)?;
         let mut threads = lock(&self.threads);
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);

@@ -4,7 +4,7 @@
 //! ring      a worker's run queue; thieves take half of it
 //! injector  the shared line: from outside, and what does not fit into the rings
 //! idle      who sleeps, and whom to wake
-//! worker    what to run next
+//! worker    what to run next; monitor: notices a worker that does not get on
 //! ```
 //!
 //! # Invariants
@@ -18,6 +18,8 @@ pub(crate) mod idle;
 mod injector;
 #[cfg(not(loom))]
 mod metrics;
+#[cfg(not(loom))]
+mod monitor;
 pub(crate) mod ring;
 #[cfg(not(loom))]
 mod worker;

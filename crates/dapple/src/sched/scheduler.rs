@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::idle::Idle;
 use super::injector::Injector;
+use super::monitor::Monitor;
 use super::worker::Worker;
 use crate::lane::main::MainLane;
 use crate::prim::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Parker, lock};
@@ -24,6 +25,7 @@ pub(crate) struct Sched {
     pub(super) workers: Box<[Worker]>,
     pub(super) injector: Injector,
     pub(super) idle: Idle,
+    pub(super) monitor: Monitor,
     /// Workers that are driven, or will be.
     driven: AtomicUsize,
     /// LAST-OUT
@@ -44,6 +46,7 @@ impl Sched {
                 .collect(),
             injector: Injector::default(),
             idle: Idle::new(workers),
+            monitor: Monitor::default(),
             driven: AtomicUsize::new(workers),
             closed: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -75,7 +78,7 @@ impl Sched {
     }
 
     #[cold]
-    fn inject(&self, runnable: Runnable) {
+    pub(super) fn inject(&self, runnable: Runnable) {
         self.injector.push([runnable]);
         if let Some(worker) = self.idle.whom_to_wake_from_outside() {
             self.workers[worker].parker.unpark();
@@ -106,6 +109,7 @@ impl Sched {
     pub(crate) fn stop(&self) {
         self.home.enter_phase(Phase::Stopped);
         self.workers.iter().for_each(|worker| worker.parker.unpark());
+        self.monitor.stop();
     }
 
     /// A worker that was never driven counts as one that has left.

@@ -137,7 +137,7 @@ impl Worker {
 
     /// Takes what is in the slot. For anybody.
     #[inline]
-    fn take_next(&self) -> Option<Runnable> {
+    pub(super) fn take_next(&self) -> Option<Runnable> {
         if self.next.load(Ordering::Relaxed).is_null() {
             return None;
         }
@@ -182,16 +182,19 @@ impl Worker {
         Some(runnable)
     }
 
+    /// What tells whether it gets on: what it has run so far, and what waits in its slot.
+    pub(super) fn progress(&self) -> (u64, *const Header) {
+        (self.counts.runs.get(), self.next.load(Ordering::Relaxed))
+    }
+
     /// Whether its slot has been full for a while in which it has not run anything else.
     fn seems_stuck(&self) -> bool {
-        let (waiting, runs) = (self.next.load(Ordering::Relaxed), self.counts.runs.get());
-        if waiting.is_null() {
-            return false;
-        }
-        (0..WATCH).all(|_| {
+        let before = self.progress();
+        let is_the_same = |_| {
             std::hint::spin_loop();
-            self.next.load(Ordering::Relaxed) == waiting && self.counts.runs.get() == runs
-        })
+            self.progress() == before
+        };
+        !before.1.is_null() && (0..WATCH).all(is_the_same)
     }
 
     /// Runs something, after having found it.
@@ -227,6 +230,7 @@ impl Worker {
         }
         // Taken off the list by another, we count as searching. ONE-WAKER
         self.own.searching.set(!sched.idle.wake_up(self.index));
+        sched.monitor.wake(); // SLEEPS-WITH-ALL
     }
 
     /// Gives up what it has, when its thread leaves.

@@ -17,7 +17,7 @@ use super::header::{Extended, Header, Kind, Meta, Polled, Ptr, Reason, VTable};
 use super::here::{Here, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
-use super::slab::{class_of, put_cell};
+use super::slab::{MAX_ALIGN, class_of, put_cell};
 use super::state::State;
 use super::waker::borrowed_waker;
 use super::{Place, Task};
@@ -78,7 +78,13 @@ impl<K> Front<K> {
 
 impl<K: TaskKind, F: Future> Cell<K, F> {
     const LAYOUT: Layout = Layout::new::<Cell<K, F>>();
-    const CLASS: u8 = class_of(Self::LAYOUT);
+    const CLASS: u8 = {
+        assert!(
+            Self::LAYOUT.align() <= MAX_ALIGN,
+            "a future aligned to more than 4096 bytes cannot be a task: box what is aligned in it"
+        );
+        class_of(Self::LAYOUT)
+    };
     const VTABLE: &'static VTable = &VTable {
         run: Self::run,
         enqueue: K::enqueue,

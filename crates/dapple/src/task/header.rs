@@ -217,9 +217,11 @@ impl Extended {
     }
 
     pub(crate) fn of(task: &Header) -> Option<&Extended> {
-        let vtable = task.vtable_ptr();
-        // SAFETY: as in `Header::vtable`; the flag says that it is the head of an `Extended`.
-        task.vtable().is_extended.then(|| unsafe { &*vtable.cast::<Extended>() })
+        let vtable = task.vtable_ptr(); // once: the task may be getting another one
+        // SAFETY: as in `Header::vtable`.
+        let is_extended = unsafe { &*vtable }.is_extended;
+        // SAFETY: as above; the flag says that it is the head of an `Extended`.
+        is_extended.then(|| unsafe { &*vtable.cast::<Extended>() })
     }
 }
 

@@ -36,6 +36,9 @@ const LARGEST: usize = 16 * 1024;
 /// What alignment a shared chunk gives to cells whose size is a multiple of it.
 const SHARED_ALIGN: usize = 16;
 
+/// What alignment a cell can have: it must begin within the first CHUNK bytes of its chunk.
+pub(super) const MAX_ALIGN: usize = 4096;
+
 const CLASSES: usize = 41;
 /// The sizes of cells: close together where tasks are many, an eighth to a quarter apart above.
 const SIZES: [u16; CLASSES] = sizes();

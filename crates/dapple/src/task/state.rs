@@ -50,6 +50,9 @@ pub(crate) const ABORTED: u64 = 1 << 4;
 pub(crate) const PANICKED: u64 = 1 << 5;
 /// Set with DONE: there is no output, and the reason lies where it would.
 pub(crate) const ENDED: u64 = 1 << 6;
+/// Not a task, but something else that is counted, and that a table may refer to weakly. Set at
+/// birth, with DONE.
+const COUNTED: u64 = 1 << 7;
 
 const REF: u64 = 1 << 8;
 const REFS: u64 = (WAKE - 1) & !(REF - 1);
@@ -118,7 +121,7 @@ impl State {
 
     /// The word of something counted that is not a task, with one reference: walkers pass it by.
     pub(crate) fn new_counted() -> State {
-        State(AtomicU64::new(REF | DONE))
+        State(AtomicU64::new(REF | DONE | COUNTED))
     }
 
     /// Makes a cell of memory that counted no references into a task. Release: walkers that come
@@ -247,9 +250,10 @@ impl State {
     /// Gives up a reference. `true`: it was the last, and the caller must free the memory.
     #[inline]
     pub(crate) fn drop_ref(&self) -> bool {
-        // A sole reference to what is done cannot be joined by another one: walkers pass it by.
+        // A sole reference to a task that is done cannot be joined by another one: walkers pass it
+        // by. (Something counted can be, by `try_ref_counted`.)
         let word = self.0.load(Ordering::Acquire);
-        if word & (REFS | DONE) == REF | DONE {
+        if word & (REFS | DONE | COUNTED) == REF | DONE {
             self.0.store(DONE, Ordering::Relaxed);
             return true;
         }

@@ -1,0 +1,368 @@
+//! Faults and misuse: each has a defined answer, and nothing is broken by it.
+
+mod common;
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use common::{Drops, Event, eventually, foreign_block_on, message, panic_of, runtime, watched};
+use dapple::task::yield_now;
+use dapple::{Handle, JoinHandle, Runtime};
+
+/// Calls a closure when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn a_destructor_of_a_future_can_spawn() {
+    watched(|| {
+        let rt = runtime(1);
+        let (send, receive) = mpsc::channel();
+        let future = |what: &'static str| {
+            let send = send.clone();
+            async move {
+                let _spawns = OnDrop(move || {
+                    let send = send.clone();
+                    dapple::spawn(async move { send.send(what).unwrap() }).detach();
+                });
+                if what == "aborted" {
+                    std::future::pending::<()>().await;
+                }
+                assert!(what != "panicked", "as asked");
+            }
+        };
+        for what in ["ended", "panicked", "aborted"] {
+            let handle = rt.spawn(future(what));
+            if what == "aborted" {
+                handle.abort();
+            }
+            assert_eq!(foreign_block_on(handle).is_ok(), what == "ended");
+            assert_eq!(receive.recv().unwrap(), what);
+        }
+    });
+}
+
+#[test]
+fn what_a_destructor_spawns_while_the_runtime_ends_is_dropped() {
+    watched(|| {
+        let rt = runtime(2);
+        let (drops, spawned) = (Drops::default(), Arc::new(Mutex::new(Vec::new())));
+        for _ in 0..100 {
+            let (drops, spawned) = (drops.clone(), spawned.clone());
+            let begun = Event::default();
+            let begin = begun.clone();
+            rt.spawn(async move {
+                let _spawns = OnDrop(move || {
+                    let guard = drops.guard();
+                    let handle = dapple::spawn(async move { drop(guard) });
+                    spawned.lock().unwrap().push(handle);
+                });
+                begin.set();
+                std::future::pending::<()>().await;
+            })
+            .detach();
+            begun.wait();
+        }
+        drop(rt);
+        let handles = std::mem::take(&mut *spawned.lock().unwrap());
+        assert_eq!((handles.len(), drops.count()), (100, 100));
+        for handle in handles {
+            assert!(foreign_block_on(handle).unwrap_err().is_gone());
+        }
+    });
+}
+
+thread_local! {
+    static AT_EXIT: RefCell<Option<OnDrop<Box<dyn FnMut()>>>> = const { RefCell::new(None) };
+}
+
+/// What spawning says in a thread-local's destructor: freely, and through a handle.
+type Answers = mpsc::Receiver<(String, JoinHandle<u32>)>;
+
+fn spawn_at_exit(handle: Handle) -> Answers {
+    let (send, receive) = mpsc::channel();
+    let at_exit = move || {
+        let free = panic_of(|| dapple::spawn(async {}));
+        send.send((free, handle.spawn(async { 7 }))).unwrap();
+    };
+    AT_EXIT.set(Some(OnDrop(Box::new(at_exit))));
+    receive
+}
+
+#[test]
+fn a_thread_locals_destructor_needs_a_handle_to_spawn() {
+    watched(|| {
+        let rt = runtime(1);
+        let handle = rt.handle();
+        let answers = thread::spawn(move || spawn_at_exit(handle)).join().unwrap();
+        let (free, by_handle) = answers.recv().unwrap();
+        assert!(free.contains("needs a runtime"), "{free}");
+        assert_eq!(rt.block_on(by_handle).unwrap(), 7);
+    });
+}
+
+#[test]
+fn a_thread_locals_destructor_on_a_worker_comes_after_the_runtime() {
+    watched(|| {
+        let rt = runtime(1);
+        let handle = rt.handle();
+        let answers = rt.block_on(rt.spawn(async move { spawn_at_exit(handle) })).unwrap();
+        drop(rt);
+        let (free, by_handle) = answers.recv().unwrap();
+        assert!(free.contains("needs a runtime"), "{free}");
+        assert!(foreign_block_on(by_handle).unwrap_err().is_gone());
+    });
+}
+
+#[test]
+fn a_runtime_can_be_dropped_inside_its_own_tasks() {
+    type Enter = fn(Handle, Box<dyn FnOnce() + Send>) -> JoinHandle<()>;
+    let ways: [(&str, Enter); 3] = [
+        ("task", |rt, end| rt.spawn(async move { end() })),
+        ("color", |rt, end| rt.color().call(end)),
+        ("blocking", |rt, end| rt.blocking(end)),
+    ];
+    for (way, enter) in ways {
+        watched(move || {
+            let (rt, drops) = (runtime(2), Drops::default());
+            let others: Vec<_> = (0..10)
+                .map(|_| {
+                    let guard = drops.guard();
+                    rt.spawn(async move {
+                        let _kept = guard;
+                        std::future::pending::<()>().await;
+                    })
+                })
+                .collect();
+            let handle = rt.handle();
+            let ended = enter(handle.clone(), Box::new(move || drop(rt)));
+            assert!(foreign_block_on(ended).is_ok(), "{way}: the task itself goes on to its end");
+            for other in others {
+                assert!(foreign_block_on(other).unwrap_err().is_gone(), "{way}");
+            }
+            assert_eq!(drops.count(), 10, "{way}");
+            assert!(foreign_block_on(handle.spawn(async {})).unwrap_err().is_gone(), "{way}");
+        });
+    }
+}
+
+#[test]
+fn a_runtime_can_be_shut_down_inside_its_own_task() {
+    watched(|| {
+        let rt = runtime(2);
+        let handle = rt.handle();
+        let task = handle.spawn(async move { rt.shutdown(std::time::Duration::ZERO) });
+        let report = foreign_block_on(task).unwrap();
+        assert_eq!(report.still_running.len(), 1, "the one that asked: {report}");
+    });
+}
+
+#[test]
+fn block_on_ends_in_a_panic_when_the_runtime_ends_under_it() {
+    watched(|| {
+        let rt = runtime(1);
+        let (handle, begun) = (rt.handle(), Event::default());
+        let begin = begun.clone();
+        let thread = thread::spawn(move || {
+            panic_of(|| {
+                handle.block_on(async move {
+                    begin.set();
+                    std::future::pending::<()>().await;
+                })
+            })
+        });
+        begun.wait();
+        drop(rt);
+        let text = thread.join().unwrap();
+        assert!(text.contains("runtime") && text.contains("ended"), "{text}");
+    });
+}
+
+#[test]
+fn a_waker_outlives_the_runtime() {
+    type Use = fn(Waker);
+    let uses: [(&str, Use); 4] = [
+        ("wake", Waker::wake),
+        ("wake_by_ref", |waker| waker.wake_by_ref()),
+        ("clone", |waker| drop([waker.clone(), waker.clone()])),
+        ("drop", drop),
+    ];
+    for (name, use_it) in uses {
+        watched(move || {
+            println!("{name}");
+            let (send, receive) = mpsc::channel();
+            let drops = Drops::default();
+            let leak = |guard| {
+                let send = send.clone();
+                async move {
+                    let _kept: common::Guard = guard;
+                    std::future::poll_fn(|cx| {
+                        send.send(cx.waker().clone()).unwrap();
+                        Poll::<()>::Pending
+                    })
+                    .await;
+                }
+            };
+            let rt = runtime(1);
+            rt.spawn(leak(drops.guard())).detach();
+            rt.handle().color().spawn(leak(drops.guard())).detach();
+            let local = leak(drops.guard());
+            let mut wakers = rt.block_on(async {
+                dapple::spawn_local(local).detach();
+                let mut wakers = Vec::new();
+                while wakers.len() < 3 {
+                    wakers.extend(receive.try_recv());
+                    yield_now().await;
+                }
+                wakers
+            });
+            drop(rt);
+            assert_eq!(drops.count(), 3, "futures go with the runtime");
+            use_it(wakers.pop().unwrap());
+            thread::spawn(move || wakers.into_iter().for_each(use_it)).join().unwrap();
+            assert_eq!(drops.count(), 3);
+        });
+    }
+}
+
+#[test]
+fn a_handle_can_be_awaited_anywhere() {
+    watched(|| {
+        let (one, other) = (runtime(1), runtime(1));
+        let gate = Event::default();
+        let slow = |rt: &Runtime| {
+            let gate = gate.clone();
+            rt.spawn(async move {
+                gate.happened().await;
+                5
+            })
+        };
+        let in_other = {
+            let handle = slow(&one);
+            other.spawn(async move { handle.await.unwrap() })
+        };
+        let in_block_on = slow(&one);
+        let by_hand = slow(&one);
+        let waiting = Event::default();
+        let opener = {
+            let (waiting, gate) = (waiting.clone(), gate.clone());
+            thread::spawn(move || {
+                waiting.wait();
+                gate.set();
+            })
+        };
+        let sum = other.block_on(async {
+            waiting.set();
+            in_block_on.await.unwrap() + in_other.await.unwrap()
+        });
+        assert_eq!(sum, 10);
+        assert_eq!(foreign_block_on(by_hand).unwrap(), 5);
+        opener.join().unwrap();
+        // And when the runtime ends first.
+        let orphan = one.spawn(std::future::pending::<()>());
+        let waits = other.spawn(orphan);
+        drop(one);
+        assert!(other.block_on(waits).unwrap().unwrap_err().is_gone());
+    });
+}
+
+#[test]
+fn a_future_that_wakes_itself_forever_does_not_hold_up_others() {
+    /// Always ready to go on, until told to stop.
+    struct Selfish(Arc<AtomicBool>);
+    impl Future for Selfish {
+        type Output = ();
+        fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            if self.0.load(Ordering::Relaxed) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }
+    watched(|| {
+        let rt = runtime(1);
+        let (stop, color) = (Arc::new(AtomicBool::new(false)), rt.handle().color());
+        let selfish = [
+            rt.spawn(Selfish(stop.clone())),
+            rt.spawn(Selfish(stop.clone())),
+            color.spawn(Selfish(stop.clone())),
+        ];
+        for _ in 0..100 {
+            let others = [
+                rt.spawn(async {
+                    yield_now().await;
+                    dapple::spawn(async {}).await.unwrap();
+                }),
+                color.spawn(yield_now()),
+                rt.handle().color().call(|| ()),
+            ];
+            others.into_iter().for_each(|other| rt.block_on(other).unwrap());
+        }
+        rt.block_on(async {
+            dapple::spawn_local(Selfish(stop.clone())).detach();
+            dapple::spawn_local(yield_now()).await.unwrap();
+        });
+        stop.store(true, Ordering::Relaxed);
+        selfish.into_iter().for_each(|task| rt.block_on(task).unwrap());
+    });
+}
+
+#[test]
+fn a_great_many_tasks_can_be_ended_at_once() {
+    let count = if cfg!(debug_assertions) { 200_000 } else { 1_000_000 };
+    type End = fn(&JoinHandle<bool>);
+    let ends: [(&str, End); 2] = [("cancel", JoinHandle::cancel), ("abort", JoinHandle::abort)];
+    for (name, end) in ends {
+        watched(move || {
+            let (rt, drops) = (runtime(2), Drops::default());
+            let never = Arc::new(AtomicUsize::new(0));
+            let spawn = |_| {
+                let (guard, never) = (drops.guard(), never.clone());
+                rt.spawn(async move {
+                    let _kept = guard;
+                    let ended = dapple::spawn(std::future::pending::<()>()).await;
+                    never.fetch_add(usize::from(ended.is_ok()), Ordering::Relaxed);
+                    ended.unwrap_err().is_cancelled()
+                })
+            };
+            let handles: Vec<_> = (0..count).map(spawn).collect();
+            handles.iter().for_each(end);
+            for handle in handles {
+                match foreign_block_on(handle) {
+                    Ok(cancelled) => assert!(cancelled && name == "cancel"),
+                    Err(error) => assert!(error.is_aborted() && name == "abort"),
+                }
+            }
+            assert_eq!((drops.count(), never.load(Ordering::Relaxed)), (count, 0), "{name}");
+            drop(rt); // drops all that they waited for
+        });
+    }
+}
+
+#[test]
+fn a_panic_is_no_reason_to_lose_a_worker() {
+    watched(|| {
+        let rt = runtime(2);
+        for _ in 0..100 {
+            let panics: Vec<_> = (0..10).map(|_| rt.spawn(async { panic!("as asked") })).collect();
+            for panic in panics {
+                let error = rt.block_on(panic).unwrap_err();
+                assert_eq!(message(&*error.try_into_panic().unwrap()), "as asked");
+            }
+        }
+        let meet = Arc::new(std::sync::Barrier::new(2));
+        let both = [meet.clone(), meet].map(|meet| rt.spawn(async move { drop(meet.wait()) }));
+        both.into_iter().for_each(|task| rt.block_on(task).unwrap());
+        eventually("all have ended", || rt.metrics().alive() == 0);
+    });
+}
