@@ -41,11 +41,8 @@ fn what_needs_a_main_color_says_what_to_use_elsewhere() {
             (&["Color::main()", "main color", "spawn_local"], || drop(Color::main())),
         ];
         for (texts, call) in calls {
-            let handles = [
-                rt.spawn(async move { call() }),
-                rt.handle().color().call(call),
-                rt.handle().blocking(call),
-            ];
+            let handles =
+                [rt.spawn(async move { call() }), rt.handle().color().call(call), rt.handle().blocking(call)];
             for handle in handles {
                 let error = rt.block_on(handle).unwrap_err();
                 assert!(error.is_panic());

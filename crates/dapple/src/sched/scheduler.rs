@@ -81,11 +81,16 @@ impl Sched {
     pub(super) fn inject(&self, runnable: Runnable) {
         self.injector.push([runnable]);
         if let Some(worker) = self.idle.whom_to_wake_from_outside() {
-            self.workers[worker].parker.unpark();
+            self.unpark(worker);
         }
         if self.closed.load(Ordering::SeqCst) {
             self.drain(); // LAST-OUT
         }
+    }
+
+    #[cold]
+    pub(super) fn unpark(&self, worker: usize) {
+        self.workers[worker].parker.unpark();
     }
 
     /// What wakes a worker that sleeps, whatever the reason.

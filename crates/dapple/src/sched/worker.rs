@@ -88,17 +88,20 @@ impl Worker {
             self.next.store(runnable.into_ptr().as_ptr(), Ordering::Release); // OWNER-PUTS
             return;
         }
-        let alone = match self.ring.push(runnable.into_ptr()) {
-            Ok(was_empty) => was_empty && next_is_free,
-            Err(full) => {
-                // SAFETY: the ring gave the right to run back.
-                self.overflow(sched, unsafe { Runnable::new(full) });
-                false
-            }
-        };
-        // One alone is for this worker, which is about to look.
-        if !alone && let Some(worker) = sched.idle.whom_to_wake() {
-            sched.workers[worker].parker.unpark();
+        self.enqueue_back(sched, runnable, next_is_free);
+    }
+
+    #[inline]
+    fn enqueue_back(&self, sched: &Sched, runnable: Runnable, next_is_free: bool) {
+        match self.ring.push(runnable.into_ptr()) {
+            // One alone is for this worker, which is about to look.
+            Ok(was_empty) if was_empty && next_is_free => return,
+            Ok(_) => {}
+            // SAFETY: the ring gave the right to run back.
+            Err(full) => self.overflow(sched, unsafe { Runnable::new(full) }),
+        }
+        if let Some(worker) = sched.idle.whom_to_wake() {
+            sched.unpark(worker);
         }
     }
 
@@ -203,7 +206,7 @@ impl Worker {
         self.found(sched);
         self.counts.runs.add_one();
         if let Some(again) = runnable.run(here) {
-            self.enqueue(sched, again, Place::Back);
+            self.enqueue_back(sched, again, self.next.load(Ordering::Relaxed).is_null());
         }
     }
 
@@ -215,7 +218,7 @@ impl Worker {
             if sched.idle.end_search()
                 && let Some(worker) = sched.idle.whom_to_wake()
             {
-                sched.workers[worker].parker.unpark();
+                sched.unpark(worker);
             }
         }
     }

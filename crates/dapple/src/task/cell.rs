@@ -152,11 +152,16 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
 
     unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
         // SAFETY: handed on from the caller; who is to run a task is its owner. STAGE
-        unsafe { K::run(task, here, |task| Self::poll(task)) }
+        unsafe { K::run(task, here, |task| Self::poll_inline(task)) }
     }
 
-    #[inline]
     unsafe fn poll(task: Ptr) -> Polled {
+        // SAFETY: handed on from the caller.
+        unsafe { Self::poll_inline(task) }
+    }
+
+    #[inline(always)]
+    unsafe fn poll_inline(task: Ptr) -> Polled {
         // SAFETY: the caller is the owner. STAGE
         let stage = unsafe { Self::stage(task) };
         let mut future_is_there = true;
@@ -175,17 +180,22 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
                 }
             }
         }));
-        polled.unwrap_or_else(|payload| {
-            if future_is_there {
-                // A second panic has nobody to go to.
-                // SAFETY: the stage still holds the future; it is not touched again.
-                let dropped =
-                    catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
-                discard(dropped);
-            }
-            stage.payload = ManuallyDrop::new(Box::new(payload));
-            Polled::Panicked
-        })
+        // SAFETY: handed on from the caller.
+        polled.unwrap_or_else(|payload| unsafe { Self::panicked(task, payload, future_is_there) })
+    }
+
+    /// Puts the payload of a panic in place of the future.
+    #[cold]
+    unsafe fn panicked(task: Ptr, payload: Payload, future_is_there: bool) -> Polled {
+        // SAFETY: the caller is the owner. STAGE
+        let stage = unsafe { Self::stage(task) };
+        if future_is_there {
+            // SAFETY: the stage still holds the future; it is not touched again.
+            let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
+            discard(dropped); // a second panic has nobody to go to
+        }
+        stage.payload = ManuallyDrop::new(Box::new(payload));
+        Polled::Panicked
     }
 
     unsafe fn end(task: Ptr, reason: Reason) -> Polled {

@@ -4,12 +4,12 @@ use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::ptr::null_mut;
 use std::task::{Context, Poll, Waker};
 
-use super::cell::Payload;
+use super::cell::{Payload, discard};
 use super::header::{Ptr, Reason};
 use super::run::{read_reason, take_payload};
 use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
@@ -212,6 +212,26 @@ impl<T> JoinHandle<T> {
         Poll::Ready(unsafe { self.take() })
     }
 
+    /// Lets go of a task that is done, or whose join slot is in use.
+    #[cold]
+    fn drop_slowly(&mut self) {
+        let Some(task) = &self.task else { return };
+        let state = &task.header().state;
+        if state.load().has(JOIN_WAKER) && state.withdraw_join_waker() {
+            // SAFETY: it was there, and we have withdrawn it. SLOT
+            drop(unsafe { JoinSlot::of(task.ptr()).take() });
+        }
+        if state.detach() {
+            // The reference went with the interest.
+            std::mem::forget(self.task.take());
+        } else {
+            // Whether its destructor panics here or in the task is a matter of who was faster, so
+            // the panic goes the same way in both: to nobody.
+            // SAFETY: it is done: the slot is empty, and nothing else keeps `detach` from going.
+            discard(catch_unwind(AssertUnwindSafe(|| drop(unsafe { self.take() }))));
+        }
+    }
+
     /// Takes the result of a task that is known to be done.
     pub(crate) fn take_finished(&mut self) -> Result<T, JoinError> {
         assert!(self.is_finished());
@@ -248,19 +268,14 @@ impl<T> Future for JoinHandle<T> {
 }
 
 impl<T> Drop for JoinHandle<T> {
+    #[inline]
     fn drop(&mut self) {
         let Some(task) = &self.task else { return };
-        let state = &task.header().state;
-        if state.load().has(JOIN_WAKER) && state.withdraw_join_waker() {
-            // SAFETY: it was there, and we have withdrawn it. SLOT
-            drop(unsafe { JoinSlot::of(task.ptr()).take() });
-        }
-        if state.detach() {
+        if task.header().state.detach() {
             // The reference went with the interest.
             std::mem::forget(self.task.take());
         } else {
-            // SAFETY: it is done: the slot is empty, and nothing else keeps `detach` from going.
-            drop(unsafe { self.take() });
+            self.drop_slowly();
         }
     }
 }

@@ -60,19 +60,6 @@ const fn sizes() -> [u16; CLASSES] {
     sizes
 }
 
-/// How many cells a full magazine of each class has.
-const MAGAZINES: [u16; CLASSES] = magazines();
-
-const fn magazines() -> [u16; CLASSES] {
-    let (mut magazines, mut class) = ([0; CLASSES], 0);
-    while class < CLASSES {
-        let fit = CHUNK / 2 / SIZES[class] as usize;
-        magazines[class] = if fit > 256 { 256 } else { fit as u16 };
-        class += 1;
-    }
-    magazines
-}
-
 /// The class of cells that fit `layout`; known at compile time for each type of future.
 pub(crate) const fn class_of(layout: Layout) -> u8 {
     if layout.align() > SHARED_ALIGN {
@@ -172,46 +159,58 @@ struct Cache {
     /// Empty or full: so that a spawn and an end in turn do not both go to the shared store.
     spare: Magazine,
     fresh: *mut Chunk,
+    /// Where the part that was never used begins.
     next: usize,
+    /// The size of a cell.
+    size: usize,
+    /// How many cells a full magazine has.
+    full: usize,
 }
 
 // SAFETY: a cache owns its free cells and the rest of its chunk.
 unsafe impl Send for Cache {}
 
 impl Cache {
-    const EMPTY: Cache =
-        Cache { loaded: Magazine::EMPTY, spare: Magazine::EMPTY, fresh: null_mut(), next: 0 };
+    fn new(class: usize) -> Cache {
+        let size = SIZES[class] as usize;
+        let (loaded, spare) = (Magazine::EMPTY, Magazine::EMPTY);
+        Cache { loaded, spare, fresh: null_mut(), next: 0, size, full: (CHUNK / 2 / size).min(256) }
+    }
+
+    fn all() -> [Cache; CLASSES] {
+        std::array::from_fn(Cache::new)
+    }
 
     #[inline]
-    fn take(&mut self, class: u8) -> Option<Ptr> {
-        if let Some(cell) = self.loaded.pop() {
-            return Some(cell);
-        }
+    fn take(&mut self) -> Option<Ptr> {
+        self.loaded.pop().or_else(|| self.take_otherwise())
+    }
+
+    #[inline(never)]
+    fn take_otherwise(&mut self) -> Option<Ptr> {
         if self.spare.len > 0 {
             std::mem::swap(&mut self.loaded, &mut self.spare);
             return self.loaded.pop();
         }
-        let size = SIZES[class as usize] as usize;
         let chunk = NonNull::new(self.fresh)?;
-        if self.next + size > CHUNK {
+        if self.next + self.size > CHUNK {
             return None;
         }
-        self.next += size;
-        Some(Chunk::cell(chunk, self.next - size))
+        self.next += self.size;
+        Some(Chunk::cell(chunk, self.next - self.size))
     }
 
     /// How many cells it holds, those of its chunk that were never used included.
-    fn free(&self, class: u8) -> usize {
-        let fresh =
-            if self.fresh.is_null() { 0 } else { (CHUNK - self.next) / SIZES[class as usize] as usize };
+    fn free(&self) -> usize {
+        let fresh = if self.fresh.is_null() { 0 } else { (CHUNK - self.next) / self.size };
         self.loaded.len + self.spare.len + fresh
     }
 
     /// Puts a cell back; a full magazine comes out if there are two.
     #[inline]
-    fn put(&mut self, class: u8, cell: Ptr) -> Option<Magazine> {
+    fn put(&mut self, cell: Ptr) -> Option<Magazine> {
         self.loaded.push(cell);
-        if self.loaded.len < MAGAZINES[class as usize] as usize {
+        if self.loaded.len < self.full {
             return None;
         }
         std::mem::swap(&mut self.loaded, &mut self.spare);
@@ -235,7 +234,7 @@ unsafe impl Send for LocalSlab {}
 impl Default for LocalSlab {
     fn default() -> LocalSlab {
         LocalSlab {
-            caches: UnsafeCell::new([Cache::EMPTY; CLASSES]),
+            caches: UnsafeCell::new(Cache::all()),
             spawned: OwnCount::default(),
             finished: OwnCount::default(),
         }
@@ -263,7 +262,7 @@ struct Shared {
     chunks: Vec<Option<NonNull<Chunk>>>,
     holes: Vec<usize>,
     full: Full,
-    /// What threads that are not workers use.
+    /// What threads that are not workers use; empty until they do.
     foreign: Vec<Cache>,
     /// What workers had when they ended.
     left_behind: Vec<(u8, Cache)>,
@@ -287,11 +286,18 @@ impl Shared {
         chunk
     }
 
+    /// What threads that are not workers use.
+    fn foreign(&mut self, class: u8) -> &mut Cache {
+        if self.foreign.is_empty() {
+            self.foreign.extend(Cache::all());
+        }
+        &mut self.foreign[class as usize]
+    }
+
     /// Counts the cells that are not free. For when no worker is left.
     fn in_use(&self) -> usize {
-        let left_behind = self.left_behind.iter().map(|(class, cache)| (*class, cache));
-        let foreign = self.foreign.iter().enumerate().map(|(class, cache)| (class as u8, cache));
-        let cached: usize = left_behind.chain(foreign).map(|(class, cache)| cache.free(class)).sum();
+        let left_behind = self.left_behind.iter().map(|(_, cache)| cache);
+        let cached: usize = left_behind.chain(&self.foreign).map(Cache::free).sum();
         let full: usize = self.full.0.iter().flatten().map(|magazine| magazine.len).sum();
         let all: usize = self.chunks.iter().flatten().map(|chunk| Chunk::cells(*chunk).count()).sum();
         all - cached - full
@@ -330,7 +336,7 @@ impl Home {
         match slab {
             Some(slab) if class != LARGE => {
                 let cache = slab.cache(class);
-                cache.take(class).or_else(|| self.take_after_refill(class, cache))
+                cache.take().or_else(|| self.take_after_refill(class, cache))
             }
             _ => self.take_shared(class, layout),
         }
@@ -343,7 +349,7 @@ impl Home {
             return None;
         }
         shared.refill(self.whole(), class, cache);
-        cache.take(class)
+        cache.take()
     }
 
     #[cold]
@@ -359,15 +365,12 @@ impl Home {
             let chunk = shared.chunk(self.whole(), LARGE, layout, first);
             return Some(Chunk::cell(chunk, first));
         }
-        if shared.foreign.is_empty() {
-            shared.foreign.resize_with(CLASSES, || Cache::EMPTY);
-        }
-        let mut cache = std::mem::replace(&mut shared.foreign[class as usize], Cache::EMPTY);
-        let cell = cache.take(class).or_else(|| {
+        let mut cache = std::mem::replace(shared.foreign(class), Cache::new(class as usize));
+        let cell = cache.take().or_else(|| {
             shared.refill(self.whole(), class, &mut cache);
-            cache.take(class)
+            cache.take()
         });
-        shared.foreign[class as usize] = cache;
+        *shared.foreign(class) = cache;
         cell
     }
 }
@@ -395,7 +398,7 @@ pub(crate) unsafe fn put_cell(cell: Ptr) {
 pub(super) unsafe fn put_cell_of(home: *const Home, slab: Option<&LocalSlab>, class: u8, cell: Ptr) {
     match slab {
         Some(slab) if class != LARGE => {
-            if let Some(full) = slab.cache(class).put(class, cell) {
+            if let Some(full) = slab.cache(class).put(cell) {
                 // SAFETY: a worker's home is alive.
                 lock(&unsafe { &*home }.slab.shared).full.0[class as usize].push(full);
             }
@@ -421,10 +424,7 @@ unsafe fn put_shared(home: *const Home, class: u8, cell: Ptr) {
         // SAFETY: allocated by `Chunk::new` with this layout, and off the list now.
         unsafe { dealloc(memory.as_ptr().cast(), layout) };
     } else {
-        if shared.foreign.is_empty() {
-            shared.foreign.resize_with(CLASSES, || Cache::EMPTY);
-        }
-        if let Some(full) = shared.foreign[class as usize].put(class, cell) {
+        if let Some(full) = shared.foreign(class).put(cell) {
             shared.full.0[class as usize].push(full);
         }
     }
@@ -443,7 +443,7 @@ impl Slab {
     pub(crate) fn take_over(&self, local: &LocalSlab) {
         let caches = local.caches.get();
         // SAFETY: the caller drives the worker. OWNER-THREAD
-        let caches = std::mem::replace(unsafe { &mut *caches }, [Cache::EMPTY; CLASSES]);
+        let caches = std::mem::replace(unsafe { &mut *caches }, Cache::all());
         let mut shared = lock(&self.shared);
         for (class, cache) in caches.into_iter().enumerate() {
             if cache.loaded.len + cache.spare.len > 0 || !cache.fresh.is_null() {
