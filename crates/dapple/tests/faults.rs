@@ -29,11 +29,12 @@ fn a_destructor_of_a_future_can_spawn() {
         let (send, receive) = mpsc::channel();
         let future = |what: &'static str| {
             let send = send.clone();
+            let spawns = OnDrop(move || {
+                let send = send.clone();
+                dapple::spawn(async move { send.send(what).unwrap() }).detach();
+            });
             async move {
-                let _spawns = OnDrop(move || {
-                    let send = send.clone();
-                    dapple::spawn(async move { send.send(what).unwrap() }).detach();
-                });
+                let _kept = spawns;
                 if what == "aborted" {
                     std::future::pending::<()>().await;
                 }

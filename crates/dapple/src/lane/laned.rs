@@ -38,7 +38,12 @@ unsafe fn left(task: Ptr) {
 unsafe impl TaskKind for Laned {
     const KIND: Kind = Kind::Laned;
 
-    unsafe fn run(_task: Ptr, _here: &Here, _poll: impl FnOnce(Ptr) -> Polled) -> Option<Ptr> {
+    unsafe fn run(
+        _task: Ptr,
+        _here: &Here,
+        _poll: impl FnOnce(Ptr) -> Polled,
+        _plain_class: Option<u8>,
+    ) -> Option<Ptr> {
         unreachable!("a task with a lane is run by its lane");
     }
 

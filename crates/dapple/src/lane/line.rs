@@ -99,7 +99,6 @@ static LANE: VTable = VTable {
     stage_offset: 0,
     kind: Kind::Lane,
     drops_output: false,
-    class: CLASS,
     is_extended: false,
 };
 

@@ -134,7 +134,12 @@ unsafe fn left(task: Ptr) {
 unsafe impl TaskKind for Local {
     const KIND: Kind = Kind::Local;
 
-    unsafe fn run(_task: Ptr, _here: &Here, _poll: impl FnOnce(Ptr) -> Polled) -> Option<Ptr> {
+    unsafe fn run(
+        _task: Ptr,
+        _here: &Here,
+        _poll: impl FnOnce(Ptr) -> Polled,
+        _plain_class: Option<u8>,
+    ) -> Option<Ptr> {
         unreachable!("a task with a lane is run by its lane");
     }
 

@@ -29,8 +29,14 @@ use super::{Place, Task};
 /// `run` and `enqueue` keep RUN-ONCE; `LEFT` is called once, by the owner.
 pub(crate) unsafe trait TaskKind: Sized {
     const KIND: Kind;
-    /// See [`VTable::run`]; `poll` is [`VTable::poll`], known at compile time.
-    unsafe fn run(task: Ptr, here: &Here, poll: impl FnOnce(Ptr) -> Polled) -> Option<Ptr>;
+    /// See [`VTable::run`]; `poll` is [`VTable::poll`], and `plain_class` the class of its memory
+    /// if its output has no destructor, both known at compile time.
+    unsafe fn run(
+        task: Ptr,
+        here: &Here,
+        poll: impl FnOnce(Ptr) -> Polled,
+        plain_class: Option<u8>,
+    ) -> Option<Ptr>;
     /// See [`VTable::enqueue`].
     unsafe fn enqueue(task: Ptr, place: Place);
     /// See [`VTable::left`].
@@ -100,7 +106,6 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         stage_offset: offset_of!(Self, stage),
         kind: K::KIND,
         drops_output: std::mem::needs_drop::<F::Output>(),
-        class: Self::CLASS,
         is_extended: false,
     };
 
@@ -151,8 +156,10 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     }
 
     unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
+        let plain_class =
+            const { if std::mem::needs_drop::<F::Output>() { None } else { Some(Self::CLASS) } };
         // SAFETY: handed on from the caller; who is to run a task is its owner. STAGE
-        unsafe { K::run(task, here, |task| Self::poll_inline(task)) }
+        unsafe { K::run(task, here, |task| Self::poll_inline(task), plain_class) }
     }
 
     unsafe fn poll(task: Ptr) -> Polled {

@@ -177,8 +177,6 @@ pub(crate) struct VTable {
     pub(crate) kind: Kind,
     /// Whether the output has a destructor.
     pub(crate) drops_output: bool,
-    /// The class of its memory, for who frees it without a call.
-    pub(crate) class: u8,
     /// Whether this is the head of an [`Extended`].
     pub(crate) is_extended: bool,
 }

@@ -8,7 +8,7 @@ use super::header::{Kind, Polled, Ptr, Reason, Runnable};
 use super::here::{Here, SetAside, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
-use super::slab::put_cell_of;
+use super::slab::LARGE;
 use super::state::{ABORTED, ENDED, Finished, JOIN_INTEREST, PANICKED, Rest};
 use super::{Place, Task};
 
@@ -32,7 +32,7 @@ pub(crate) unsafe fn step(task: Ptr, here: &Here) -> After {
     // SAFETY: a task that is owned exists. EXISTS
     let poll = unsafe { task.as_ref() }.vtable().poll;
     // SAFETY: handed on from the caller; its future is there while it is not done. STAGE
-    unsafe { step_with(task, here, |task| poll(task)) }
+    unsafe { step_with(task, here, |task| poll(task), None) }
 }
 
 /// As [`step`], for a caller that knows how to poll the task without looking it up.
@@ -41,7 +41,12 @@ pub(crate) unsafe fn step(task: Ptr, here: &Here) -> After {
 ///
 /// As for [`step`].
 #[inline(always)]
-unsafe fn step_with(task: Ptr, here: &Here, poll: impl FnOnce(Ptr) -> Polled) -> After {
+unsafe fn step_with(
+    task: Ptr,
+    here: &Here,
+    poll: impl FnOnce(Ptr) -> Polled,
+    plain_class: Option<u8>,
+) -> After {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     let before = header.state.before_poll();
@@ -66,9 +71,59 @@ unsafe fn step_with(task: Ptr, here: &Here, poll: impl FnOnce(Ptr) -> Polled) ->
             Rest::Again => After::Again,
         };
     }
-    // SAFETY: handed on from the caller; the future is gone.
-    unsafe { finish(task, here, polled) };
+    match plain_class {
+        // SAFETY: handed on from the caller; the future is gone.
+        Some(class) if polled == Polled::Ready && unsafe { finish_plain(task, here, class) } => {}
+        // SAFETY: as above, and nothing has been done about it yet.
+        _ => unsafe { finish(task, here, polled) },
+    }
     After::Done
+}
+
+/// As [`finish`], for the most common case: an output without a destructor, a kind that does not
+/// care, and memory that goes back to this worker. `false`: it is not that case after all, and
+/// nothing has been done.
+///
+/// # Safety
+///
+/// As for [`finish`]; `class` is that of the task's memory.
+#[inline(always)]
+unsafe fn finish_plain(task: Ptr, here: &Here, class: u8) -> bool {
+    let home = Home::of(task);
+    let Some(slab) = here.slab_of(home) else { return false };
+    // SAFETY: a task that is owned exists. EXISTS
+    let header = unsafe { task.as_ref() };
+    if header.vtable().is_extended || class == LARGE {
+        return false;
+    }
+    slab.finished.add_one();
+    here.current.set(null());
+    match header.state.finish(0, here.unsettled.get(), false) {
+        // SAFETY: no reference is left.
+        Finished::Last => unsafe { slab.put(home, class, task) },
+        // SAFETY: we have declared the task done, and it says so.
+        Finished::WakeJoiner => unsafe { wake_joiner(task) },
+        Finished::Shared | Finished::Unwanted => {}
+    }
+    true
+}
+
+/// Wakes whoever waits for a task that is done, and lets go of it.
+///
+/// # Safety
+///
+/// The caller has just declared it done, and was told [`Finished::WakeJoiner`].
+unsafe fn wake_joiner(task: Ptr) {
+    // SAFETY: the scheduler's references are there until `drop_existence`. EXISTS
+    let (header, slot) = unsafe { (task.as_ref(), JoinSlot::of(task)) };
+    // SAFETY: the slot holds a waker, and is ours. SLOT
+    let waker = unsafe { slot.take() };
+    // A waker may be foreign code.
+    discard(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+    if header.state.drop_existence() {
+        // SAFETY: no reference is left.
+        unsafe { (header.vtable().free)(task) };
+    }
 }
 
 /// Drops the future of an aborted task.
@@ -101,9 +156,8 @@ unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
         unsafe { left(task) };
     }
     let home = Home::of(task);
-    let slab = here.slab_of(home);
     // SAFETY: a task's home outlives it.
-    unsafe { &*home }.count_finished(slab);
+    unsafe { &*home }.count_finished(here.slab_of(home));
     let how = match polled {
         Polled::Panicked => PANICKED,
         Polled::Ended => ENDED,
@@ -122,27 +176,11 @@ unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
             // The handle went between the two readings. The destructor may use our waker.
             Finished::Unwanted => here.current.set(task.as_ptr()),
             Finished::Shared => return,
-            Finished::Last => break,
-            Finished::WakeJoiner => {
-                // SAFETY: we own the task until `drop_existence`.
-                let slot = unsafe { JoinSlot::of(task) };
-                // SAFETY: the slot holds a waker, and is ours. SLOT
-                let waker = unsafe { slot.take() };
-                // A waker may be foreign code.
-                discard(catch_unwind(AssertUnwindSafe(|| waker.wake())));
-                if header.state.drop_existence() {
-                    break;
-                }
-                return;
-            }
+            // SAFETY: no reference is left.
+            Finished::Last => return unsafe { (vtable.free)(task) },
+            // SAFETY: we have declared the task done, and it says so.
+            Finished::WakeJoiner => return unsafe { wake_joiner(task) },
         }
-    }
-    if vtable.is_extended {
-        // SAFETY: no reference is left.
-        unsafe { (vtable.free)(task) };
-    } else {
-        // SAFETY: as above, and this is what a plain vtable's `free` does.
-        unsafe { put_cell_of(home, slab, vtable.class, task) };
     }
 }
 
@@ -200,10 +238,15 @@ unsafe impl TaskKind for Own {
     const KIND: Kind = Kind::Own;
 
     #[inline(always)]
-    unsafe fn run(task: Ptr, here: &Here, poll: impl FnOnce(Ptr) -> Polled) -> Option<Ptr> {
+    unsafe fn run(
+        task: Ptr,
+        here: &Here,
+        poll: impl FnOnce(Ptr) -> Polled,
+        plain_class: Option<u8>,
+    ) -> Option<Ptr> {
         here.color.set(task.addr().get());
         // SAFETY: the caller gives us the right to run. ONE-OWNER
-        let after = unsafe { step_with(task, here, poll) };
+        let after = unsafe { step_with(task, here, poll, plain_class) };
         here.color.set(0);
         if !here.lane.get().is_null() {
             // SAFETY: as above, and the task has got a lane meanwhile, whose turn we have.
@@ -252,9 +295,14 @@ pub(crate) struct Blocking;
 unsafe impl TaskKind for Blocking {
     const KIND: Kind = Kind::Blocking;
 
-    unsafe fn run(task: Ptr, here: &Here, poll: impl FnOnce(Ptr) -> Polled) -> Option<Ptr> {
+    unsafe fn run(
+        task: Ptr,
+        here: &Here,
+        poll: impl FnOnce(Ptr) -> Polled,
+        _plain_class: Option<u8>,
+    ) -> Option<Ptr> {
         // SAFETY: the caller gives us the right to run.
-        let after = unsafe { step_with(task, here, poll) };
+        let after = unsafe { step_with(task, here, poll, None) };
         debug_assert!(after == After::Done, "a closure does not wait");
         None
     }

@@ -43,7 +43,7 @@ const CLASSES: usize = 41;
 /// The sizes of cells: close together where tasks are many, an eighth to a quarter apart above.
 const SIZES: [u16; CLASSES] = sizes();
 /// Not a class: the cell has a chunk to itself.
-const LARGE: u8 = u8::MAX;
+pub(super) const LARGE: u8 = u8::MAX;
 
 const fn sizes() -> [u16; CLASSES] {
     let mut sizes = [0; CLASSES];
@@ -207,12 +207,14 @@ impl Cache {
     }
 
     /// Puts a cell back; a full magazine comes out if there are two.
-    #[inline]
     fn put(&mut self, cell: Ptr) -> Option<Magazine> {
         self.loaded.push(cell);
-        if self.loaded.len < self.full {
-            return None;
-        }
+        if self.loaded.len < self.full { None } else { self.unload() }
+    }
+
+    /// Sets a full magazine aside; one comes out if there are two.
+    #[inline(never)]
+    fn unload(&mut self) -> Option<Magazine> {
         std::mem::swap(&mut self.loaded, &mut self.spare);
         let full = std::mem::replace(&mut self.loaded, Magazine::EMPTY);
         (full.len > 0).then_some(full)
@@ -384,27 +386,37 @@ impl Home {
 #[inline]
 pub(crate) unsafe fn put_cell(cell: Ptr) {
     let Chunk { home, class, .. } = *Chunk::of(cell);
-    let slab = here(|here| here.slab_of(home));
-    // SAFETY: handed on from the caller.
-    unsafe { put_cell_of(home, slab, class, cell) };
-}
-
-/// As [`put_cell`], for a caller that knows the cell's home, its class, and its own slab.
-///
-/// # Safety
-///
-/// As for [`put_cell`].
-#[inline]
-pub(super) unsafe fn put_cell_of(home: *const Home, slab: Option<&LocalSlab>, class: u8, cell: Ptr) {
-    match slab {
-        Some(slab) if class != LARGE => {
-            if let Some(full) = slab.cache(class).put(cell) {
-                // SAFETY: a worker's home is alive.
-                lock(&unsafe { &*home }.slab.shared).full.0[class as usize].push(full);
-            }
-        }
+    match here(|here| here.slab_of(home)) {
+        // SAFETY: handed on from the caller.
+        Some(slab) if class != LARGE => unsafe { slab.put(home, class, cell) },
         // SAFETY: handed on from the caller.
         _ => unsafe { put_shared(home, class, cell) },
+    }
+}
+
+impl LocalSlab {
+    /// Puts a cell of `home`, whose worker this is, back.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put_cell`]; the class is the cell's, and not LARGE.
+    #[inline]
+    pub(super) unsafe fn put(&self, home: *const Home, class: u8, cell: Ptr) {
+        let cache = self.cache(class);
+        cache.loaded.push(cell);
+        if cache.loaded.len >= cache.full
+            && let Some(full) = cache.unload()
+        {
+            // SAFETY: a worker's home is alive.
+            unsafe { &*home }.slab.take_back(class, full);
+        }
+    }
+}
+
+impl Slab {
+    #[cold]
+    fn take_back(&self, class: u8, full: Magazine) {
+        lock(&self.shared).full.0[class as usize].push(full);
     }
 }
 

@@ -1,0 +1,277 @@
+//! The end of a runtime: clean if tasks end by themselves, bounded and with names if they do not.
+
+mod common;
+
+use std::future::pending;
+use std::thread;
+use std::time::Duration;
+
+use common::{Drops, Event, Guard, foreign_block_on, runtime, watched};
+use dapple::task::{Builder, yield_now};
+use dapple::{Color, JoinHandle, Runtime, Shutdown};
+
+/// Long enough for anything that ends by itself.
+const LONG: Duration = Duration::from_secs(50);
+const SHORT: Duration = Duration::from_millis(20);
+
+fn names(report: &Shutdown) -> Vec<&str> {
+    let mut names: Vec<&str> = report.still_running.iter().map(|task| task.name.as_str()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Goes on until it is cancelled; says whether a wait that it begins then is.
+async fn until_cancelled(guard: Guard, begun: Event) -> bool {
+    let _kept = guard;
+    let other = dapple::blocking(|| ());
+    begun.set();
+    while !dapple::task::current().is_cancelled() {
+        yield_now().await;
+    }
+    // Begun after the cancellation: it has not happened, even if its result is there.
+    other.await.is_err_and(|error| error.is_cancelled())
+}
+
+#[test]
+fn it_is_clean_when_tasks_end_on_cancel() {
+    watched(|| {
+        let (rt, drops) = (runtime(2), Drops::default());
+        let color = rt.handle().color();
+        let mut handles = Vec::new();
+        for i in 0..50 {
+            let begun = Event::default();
+            let task = until_cancelled(drops.guard(), begun.clone());
+            handles.push(if i % 2 == 0 { rt.spawn(task) } else { color.spawn(task) });
+            begun.wait();
+        }
+        let report = rt.shutdown(LONG);
+        assert!(report.is_clean(), "{report}");
+        assert_eq!(report.to_string(), "all tasks ended in time");
+        assert_eq!(drops.count(), 50);
+        for handle in handles {
+            assert!(foreign_block_on(handle).unwrap(), "its wait was cancelled, and it went on");
+        }
+    });
+}
+
+#[test]
+fn what_is_spawned_while_cancelling_is_born_cancelled() {
+    watched(|| {
+        let rt = runtime(1);
+        let begun = Event::default();
+        let begin = begun.clone();
+        let parent = rt.spawn(async move {
+            begin.set();
+            while !dapple::task::current().is_cancelled() {
+                yield_now().await;
+            }
+            let child = dapple::spawn(async {
+                assert!(dapple::task::current().is_cancelled());
+                dapple::spawn(async {}).await.unwrap_err().is_cancelled()
+            });
+            child
+        });
+        begun.wait();
+        assert!(rt.shutdown(LONG).is_clean());
+        let child = foreign_block_on(parent).unwrap();
+        assert!(foreign_block_on(child).unwrap(), "its wait was cancelled");
+    });
+}
+
+#[test]
+fn what_does_not_end_is_named_and_dropped() {
+    watched(|| {
+        let (rt, drops) = (runtime(2), Drops::default());
+        let stubborn = |name: String, guard: Guard| {
+            Builder::new().name(name).spawn(async move {
+                let _kept = guard;
+                pending::<()>().await;
+            })
+        };
+        let handles: Vec<JoinHandle<()>> = rt.block_on(async {
+            let mut handles: Vec<_> = (0..3).map(|i| stubborn(format!("s{i}"), drops.guard())).collect();
+            let (color, guard) = (Color::new(), drops.guard());
+            handles.push(Builder::new().name("colored").color(&color).spawn(async move {
+                let _kept = guard;
+                pending::<()>().await;
+            }));
+            handles
+        });
+        let report = rt.shutdown(SHORT);
+        assert!(!report.is_clean());
+        assert_eq!(names(&report), ["colored", "s0", "s1", "s2"]);
+        let text = report.to_string();
+        assert!(text.starts_with("4 tasks were still running") && text.contains("s1 in color"), "{text}");
+        assert_eq!(drops.count(), 4, "dropped by the time of the report");
+        for handle in handles {
+            assert!(foreign_block_on(handle).unwrap_err().is_gone());
+        }
+    });
+}
+
+/// A runtime with a task that does not return from its poll, others that wait, and a call that
+/// blocks. All are dropped once `release` is set, and nothing before.
+fn stuck(drops: &Drops) -> (Runtime, Event, Vec<JoinHandle<()>>) {
+    let rt = runtime(2);
+    let release = Event::default();
+    let mut handles = Vec::new();
+    rt.block_on(async {
+        for name in ["stuck in poll", "stuck in color", "stuck in blocking"] {
+            let (guard, begun, go) = (drops.guard(), Event::default(), release.clone());
+            let begin = begun.clone();
+            let block = move || {
+                let _kept = guard;
+                begin.set();
+                go.wait();
+            };
+            let builder = Builder::new().name(name);
+            handles.push(match name {
+                "stuck in poll" => builder.spawn(async move { block() }),
+                "stuck in color" => builder.color(&Color::new()).spawn(async move { block() }),
+                _ => builder.blocking(block),
+            });
+            begun.wait();
+        }
+    });
+    for name in ["waits 0", "waits 1"] {
+        let guard = drops.guard();
+        // Both workers are stuck: these do not even begin.
+        handles.push(rt.block_on(async {
+            Builder::new().name(name).spawn(async move {
+                let _kept = guard;
+                pending::<()>().await;
+            })
+        }));
+    }
+    (rt, release, handles)
+}
+
+const ALL_STUCK: [&str; 5] = ["stuck in blocking", "stuck in color", "stuck in poll", "waits 0", "waits 1"];
+
+#[test]
+fn it_ends_in_bounded_time_with_tasks_that_block_their_threads() {
+    watched(|| {
+        let drops = Drops::default();
+        let (rt, release, handles) = stuck(&drops);
+        let report = rt.shutdown(SHORT);
+        assert_eq!(names(&report), ALL_STUCK);
+        assert_eq!(drops.count(), 0, "what is stuck goes on");
+        release.set();
+        for (handle, name) in handles.into_iter().zip(["ok", "ok", "ok", "gone", "gone"]) {
+            assert_eq!(foreign_block_on(handle).is_ok(), name == "ok");
+        }
+        assert_eq!(drops.count(), 5, "each was dropped once");
+    });
+}
+
+#[test]
+fn dropping_a_runtime_with_stuck_tasks_does_not_hang() {
+    watched(|| {
+        let drops = Drops::default();
+        let (rt, release, handles) = stuck(&drops);
+        drop(rt);
+        assert_eq!(drops.count(), 0);
+        release.set();
+        handles.into_iter().for_each(|handle| drop(foreign_block_on(handle)));
+        assert_eq!(drops.count(), 5);
+    });
+}
+
+#[test]
+fn dropping_a_runtime_drops_each_future_once() {
+    watched(|| {
+        for round in 0..50 {
+            let (rt, drops) = (runtime(2), Drops::default());
+            let color = rt.handle().keyed_color("k");
+            let never = Event::default();
+            let task = |i: u32| {
+                let (guard, never) = (drops.guard(), never.clone());
+                async move {
+                    let _kept = guard;
+                    for _ in 0..i % 4 {
+                        yield_now().await;
+                    }
+                    match i % 3 {
+                        0 => never.happened().await,
+                        1 => loop {
+                            yield_now().await;
+                        },
+                        _ => {}
+                    }
+                }
+            };
+            let count = 200 + round;
+            for i in 0..count {
+                let handle = match i % 5 {
+                    0 | 1 => rt.spawn(task(i)),
+                    2 | 3 => color.spawn(task(i)),
+                    _ => rt.handle().color().spawn(task(i)),
+                };
+                handle.detach();
+            }
+            drop(rt);
+            assert_eq!(drops.count(), count as usize);
+            never.set(); // wakes what is gone
+        }
+    });
+}
+
+#[test]
+fn spawning_from_other_threads_while_it_ends_loses_nothing() {
+    watched(|| {
+        for _ in 0..20 {
+            let (rt, drops) = (runtime(2), Drops::default());
+            let (handle, color, spawned) = (rt.handle(), rt.handle().color(), Event::default());
+            let (guards, begin) = (drops.clone(), spawned.clone());
+            let spawner = thread::spawn(move || {
+                let mut count = 0;
+                let mut results = Vec::new();
+                loop {
+                    let (one, two, three) = (guards.guard(), guards.guard(), guards.guard());
+                    let last = handle.spawn(async move { drop(one) });
+                    results.push(color.spawn(async move { drop(two) }));
+                    results.push(handle.blocking(move || drop(three)));
+                    count += 3;
+                    begin.set();
+                    if foreign_block_on(last).is_err_and(|error| error.is_gone()) {
+                        return (count, results);
+                    }
+                }
+            });
+            spawned.wait();
+            drop(rt);
+            let (count, results) = spawner.join().unwrap();
+            for result in results {
+                assert!(foreign_block_on(result).map_or_else(|error| error.is_gone(), |()| true));
+            }
+            assert_eq!(drops.count(), count);
+        }
+    });
+}
+
+#[test]
+fn shutdown_waits_for_blocking_calls() {
+    watched(|| {
+        let (rt, drops) = (runtime(1), Drops::default());
+        let (begun, guard) = (Event::default(), drops.guard());
+        let begin = begun.clone();
+        let call = rt.handle().blocking(move || {
+            let _kept = guard;
+            begin.set();
+            thread::sleep(SHORT); // nothing tells that the shutdown has begun
+        });
+        begun.wait();
+        assert!(rt.shutdown(LONG).is_clean());
+        assert_eq!(drops.count(), 1);
+        assert!(foreign_block_on(call).is_ok());
+    });
+}
+
+#[test]
+fn an_endless_timeout_is_no_overflow() {
+    watched(|| {
+        let rt = runtime(1);
+        rt.spawn(until_cancelled(Drops::default().guard(), Event::default())).detach();
+        assert!(rt.shutdown(Duration::MAX).is_clean());
+    });
+}
