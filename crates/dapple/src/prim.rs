@@ -106,34 +106,63 @@ mod fences {
 pub(crate) use fences::init as init_fences;
 
 /// A token that one thread waits for and any thread hands over; a token given early is kept.
+#[cfg(not(loom))]
+#[derive(Default)]
+pub(crate) struct Parker {
+    token: AtomicBool,
+    /// The thread that waits, from its first wait on. It is always the same one.
+    thread: std::sync::OnceLock<std::thread::Thread>,
+}
+
+#[cfg(not(loom))]
+impl Parker {
+    /// Waits for the token and takes it; `false` if `limit` passed (or something else woke us) first.
+    pub(crate) fn park(&self, limit: Option<std::time::Duration>) -> bool {
+        let thread = self.thread.get_or_init(std::thread::current);
+        debug_assert_eq!(thread.id(), std::thread::current().id());
+        // A user's own `unpark` wakes us too, and a user's own `park` may eat ours: so the token.
+        while !self.token.swap(false, Ordering::SeqCst) {
+            match limit {
+                None => std::thread::park(),
+                Some(limit) => {
+                    std::thread::park_timeout(limit);
+                    return self.token.swap(false, Ordering::SeqCst);
+                }
+            }
+        }
+        true
+    }
+
+    /// Hands the token over.
+    pub(crate) fn unpark(&self) {
+        self.token.store(true, Ordering::SeqCst);
+        fence_seq_cst(); // we see the thread, or it sees the token
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// As above, in terms that loom knows.
+#[cfg(loom)]
 #[derive(Default)]
 pub(crate) struct Parker {
     token: Mutex<bool>,
     given: Condvar,
 }
 
+#[cfg(loom)]
 impl Parker {
-    /// Waits for the token and takes it; `false` if `limit` passed first.
     pub(crate) fn park(&self, limit: Option<std::time::Duration>) -> bool {
+        assert!(limit.is_none(), "a model has no clock");
         let mut token = lock(&self.token);
         while !*token {
-            token = match limit {
-                None => self.given.wait(token).unwrap_or_else(|poisoned| poisoned.into_inner()),
-                Some(limit) => {
-                    let waited = self.given.wait_timeout(token, limit);
-                    let (token, waited) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
-                    if waited.timed_out() && !*token {
-                        return false;
-                    }
-                    token
-                }
-            };
+            token = self.given.wait(token).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
         *token = false;
         true
     }
 
-    /// Hands the token over.
     pub(crate) fn unpark(&self) {
         *lock(&self.token) = true;
         self.given.notify_one();

@@ -5,7 +5,7 @@ mod common;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
-use common::{Alone, Drops, Event, Guard, runtime, watched};
+use common::{Alone, Event, runtime, watched};
 use dapple::task::yield_now;
 use dapple::{Color, JoinHandle};
 

@@ -56,7 +56,8 @@ fn yield_to_runs_its_target_next() {
                 let notes = notes.clone();
                 move || notes.lock().unwrap().push(name)
             };
-            let (in_line, before, after, target) = (note("in line"), note("a"), note("a again"), note("target"));
+            let (in_line, before, after, target) =
+                (note("in line"), note("a"), note("a again"), note("target"));
             let main = rt.spawn(async move {
                 // Waits until somebody polls it for the second time.
                 let waits = async move {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::prim::{Condvar, Mutex, lock};
 use crate::task::Runnable;
-use crate::task::here::here;
+use crate::task::here::{SetAside, here};
 use crate::task::queue::Queue;
 use crate::task::run::refuse;
 use crate::task::state::ABORTED;
@@ -121,8 +121,12 @@ impl Pool {
     }
 }
 
-/// Ends a call that will not begin: the runtime is going.
+/// Ends a call that will not begin: the runtime is going. This thread may be in the middle of
+/// something else.
 fn end(call: Runnable) {
+    let home = here(|here| here.home.get());
+    let _aside = SetAside::new();
+    here(|here| here.home.set(home));
     call.header().state.mark(ABORTED);
     run(call);
 }

@@ -11,10 +11,12 @@
 //!   before it does. One who pushes fences and then looks whether anybody sleeps. So the one sees
 //!   the push or the other the sleeper (STORE-THEN-LOAD in `prim`).
 //! * **ONE-WAKER**: a sleeper is woken by the one who took it off the list.
-//! * **LAST-SEARCHER**: a searcher that finds work and was the last wakes another, since pushes
-//!   since then relied on it.
+//! * **LAST-SEARCHER**: pushes rely on a searcher, if there is one. So one that finds work and was
+//!   the last looks whether there is more, and wakes another if there is. A push that another
+//!   worker is making just then may escape it: that worker runs it itself, and if it does not get
+//!   to that, the monitor sees it.
 
-use crate::prim::{AtomicUsize, Mutex, Ordering, heavy_fence, light_fence, lock};
+use crate::prim::{AtomicUsize, Mutex, Ordering, fence_seq_cst, heavy_fence, light_fence, lock};
 
 const SLEEPER: usize = 1;
 const SEARCHER: usize = 1 << 16;
@@ -45,7 +47,7 @@ impl Idle {
 
     /// As `whom_to_wake`, by a thread that is not a worker and cannot run anything itself.
     pub(crate) fn whom_to_wake_from_outside(&self) -> Option<usize> {
-        crate::prim::fence_seq_cst(); // SLEEP-OR-SEE
+        fence_seq_cst(); // SLEEP-OR-SEE
         let counts = self.counts.load(Ordering::Relaxed);
         if counts >= SEARCHER || counts == 0 {
             return None;
@@ -75,9 +77,11 @@ impl Idle {
         true
     }
 
-    /// A searcher has found something. `true`: it was the last, and must wake another one.
+    /// A searcher has found something. `true`: it was the last, and must look whether there is more,
+    /// to wake another one.
     pub(crate) fn end_search(&self) -> bool {
         let before = self.counts.fetch_sub(SEARCHER, Ordering::SeqCst);
+        fence_seq_cst();
         before / SEARCHER == 1 // LAST-SEARCHER
     }
 
@@ -87,8 +91,14 @@ impl Idle {
         sleepers.push(worker);
         let change = if was_searching { SLEEPER.wrapping_sub(SEARCHER) } else { SLEEPER };
         self.counts.fetch_add(change, Ordering::SeqCst);
+        let others_are_awake = sleepers.len() < self.workers;
         drop(sleepers);
-        heavy_fence(); // SLEEP-OR-SEE
+        // SLEEP-OR-SEE. Only workers push with a light fence, and not before they are off the list.
+        if others_are_awake {
+            heavy_fence();
+        } else {
+            fence_seq_cst();
+        }
     }
 
     /// A worker wakes by itself: it found something at the last look, or something else woke it.

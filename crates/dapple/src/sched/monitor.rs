@@ -3,7 +3,8 @@
 //! What is in a worker's ring can be stolen by anybody who searches. What is in its slot is left
 //! to it, since it is about to run it; but a task that blocks, or computes for long, would hide it
 //! there. The monitor looks every few milliseconds, and moves what it finds for the second time to
-//! the shared line.
+//! the shared line. It also wakes a worker for what others could take, should that have escaped
+//! the last one who searched.
 //!
 //! # Invariants
 //!
@@ -70,6 +71,7 @@ impl Sched {
                 }
                 *before = now;
             }
+            self.wake_for_more(); // LAST-SEARCHER
         }
     }
 }

@@ -88,6 +88,20 @@ impl Sched {
         }
     }
 
+    /// Whether there is something that any worker could take.
+    pub(super) fn has_work(&self) -> bool {
+        self.injector.len() > 0 || self.workers.iter().any(Worker::has_spare)
+    }
+
+    /// Wakes a worker if there is something for it, and nobody searches.
+    pub(super) fn wake_for_more(&self) {
+        if self.has_work()
+            && let Some(worker) = self.idle.whom_to_wake()
+        {
+            self.unpark(worker);
+        }
+    }
+
     #[cold]
     pub(super) fn unpark(&self, worker: usize) {
         self.workers[worker].parker.unpark();
@@ -128,14 +142,18 @@ impl Sched {
         self.closed.store(true, Ordering::SeqCst);
         // Idle tasks are in no queue: wake them into the shared line, to their end.
         self.home.each_task(|task| {
-            if matches!(task.kind(), Kind::Own | Kind::Laned) {
+            // The thread of a main color, if it is still in `block_on`, ends its tasks itself.
+            if task.kind() != Kind::Blocking {
                 task.wake_with(ABORTED);
             }
         });
         self.drain();
-        if self.home.slab.close() {
-            // SAFETY: `whole` is a pointer to the runtime's core, which `retire` gives back.
-            unsafe { (self.home.hooks.keep)(self.home.whole()) };
+        let (home, hooks) = (self.home.whole(), self.home.hooks);
+        // SAFETY: `home` is a pointer to the runtime's core, which is alive: we are in it.
+        unsafe { (hooks.keep)(home) };
+        if !self.home.slab.close() {
+            // SAFETY: it gives back what `keep` took. Whoever called us keeps the core.
+            unsafe { (hooks.retire)(home) };
         }
         *lock(&self.drained) = true;
         self.has_drained.notify_all();
@@ -197,18 +215,24 @@ impl Seat<'_> {
         let main_is_ready = || main.is_some_and(MainLane::is_ready);
         let mut until_main = 0;
         while !until() {
-            if main_is_ready() && (until_main == 0 || worker.queued() == 0) {
+            if until_main == 0 && main_is_ready() {
                 until_main = MAIN_EVERY;
                 worker.found(sched);
                 main.map(MainLane::take_turn);
+            }
+            let Some(runnable) = worker.pick(sched) else {
+                until_main = 0;
+                if main_is_ready() {
+                    continue;
+                }
+                match worker.search(sched) {
+                    Some(runnable) => worker.run(sched, here, runnable),
+                    None => worker.sleep(sched, limit, || main_is_ready() || until()),
+                }
                 continue;
-            }
+            };
             until_main = until_main.saturating_sub(1);
-            if let Some(runnable) = worker.pick(sched).or_else(|| worker.search(sched)) {
-                worker.run(sched, here, runnable);
-            } else if !main_is_ready() {
-                worker.sleep(sched, limit, || main_is_ready() || until());
-            }
+            worker.run(sched, here, runnable);
         }
         std::mem::forget(abort);
     }

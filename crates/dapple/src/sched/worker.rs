@@ -215,10 +215,8 @@ impl Worker {
     pub(super) fn found(&self, sched: &Sched) {
         if self.own.searching.get() {
             self.own.searching.set(false);
-            if sched.idle.end_search()
-                && let Some(worker) = sched.idle.whom_to_wake()
-            {
-                sched.unpark(worker);
+            if sched.idle.end_search() {
+                sched.wake_for_more();
             }
         }
     }
@@ -226,7 +224,7 @@ impl Worker {
     /// Sleeps until there is something to do, `awake` says that there is, or `limit` has passed.
     pub(super) fn sleep(&self, sched: &Sched, limit: Option<Duration>, awake: impl Fn() -> bool) {
         sched.idle.fall_asleep(self.index, self.own.searching.replace(false));
-        let awake = awake() || sched.injector.len() > 0 || sched.workers.iter().any(|w| w.ring.len() > 0);
+        let awake = awake() || sched.has_work();
         if !awake {
             self.counts.sleeps.add_one();
             self.parker.park(limit);
@@ -247,6 +245,11 @@ impl Worker {
             left.push(unsafe { Runnable::new(node) });
         }
         sched.injector.push(left);
+    }
+
+    /// Whether there is something in its ring, for others to take.
+    pub(super) fn has_spare(&self) -> bool {
+        self.ring.len() > 0
     }
 
     pub(super) fn queued(&self) -> usize {

@@ -35,7 +35,7 @@ pub(crate) struct Hooks {
     pub(crate) enqueue: unsafe fn(*const Home, Runnable, Place),
     /// Puts a closure in line for the pool of blocking calls.
     pub(crate) enqueue_blocking: unsafe fn(*const Home, Runnable),
-    /// Called once, if memory is in use that outlives the workers: keeps the whole.
+    /// Called once, when the workers have left: keeps the whole for the memory that is in use.
     pub(crate) keep: unsafe fn(*const Home),
     /// Called once, after `keep`, when the last of it is back: gives the whole up.
     pub(crate) retire: unsafe fn(*const Home),

@@ -1,6 +1,7 @@
 //! Task-locals: a value that a future and all it calls can reach, wherever it is polled.
 
-use std::cell::Cell;
+use std::any::TypeId;
+use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -29,14 +30,20 @@ use std::task::{Context, Poll};
 /// });
 /// ```
 pub struct Local<T: 'static> {
-    /// Its address tells one key from another, so it must not be empty.
-    _address: u8,
+    /// Its address tells one key from another, so it must not be empty; and being a cell, it keeps
+    /// the compiler from making one out of two equal constants.
+    _address: UnsafeCell<u8>,
     _value: PhantomData<fn() -> T>,
 }
+
+// SAFETY: the cell is never touched.
+unsafe impl<T> Sync for Local<T> {}
 
 /// A value that is in reach on this thread.
 struct Bound {
     key: *const (),
+    /// The type of the value.
+    of: TypeId,
     value: *const (),
     outer: *const Bound,
 }
@@ -50,7 +57,7 @@ impl<T: 'static> Local<T> {
     #[must_use]
     #[expect(clippy::new_without_default, reason = "a key belongs in a static")]
     pub const fn new() -> Local<T> {
-        Local { _address: 0, _value: PhantomData }
+        Local { _address: UnsafeCell::new(0), _value: PhantomData }
     }
 
     /// Runs `future` with `value` in reach.
@@ -79,9 +86,9 @@ impl<T: 'static> Local<T> {
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Option<R> {
         let mut bound = INNERMOST.get();
         // SAFETY: `bind` keeps every `Bound` alive for as long as it can be reached from here.
-        while let Some(Bound { key, value, outer }) = unsafe { bound.as_ref() } {
-            if *key == std::ptr::from_ref(self).cast() {
-                // SAFETY: what is bound to this key is a `T`, which `bind` keeps borrowed.
+        while let Some(Bound { key, of, value, outer }) = unsafe { bound.as_ref() } {
+            if *key == std::ptr::from_ref(self).cast() && *of == TypeId::of::<T>() {
+                // SAFETY: what is bound is a `T`, which `bind` keeps borrowed.
                 return Some(f(unsafe { &*value.cast::<T>() }));
             }
             bound = *outer;
@@ -110,6 +117,7 @@ impl<T: 'static> Local<T> {
         }
         let bound = Bound {
             key: std::ptr::from_ref(self).cast(),
+            of: TypeId::of::<T>(),
             value: std::ptr::from_ref(value).cast(),
             outer: INNERMOST.get(),
         };

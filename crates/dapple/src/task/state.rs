@@ -21,7 +21,7 @@
 //!   back by [`State::rest`] alone. At most one thread has it.
 //! * **NO-LOST-WAKE**: a wake-up changes the word, so a `rest` that has not seen it fails.
 //! * **NO-WRAP**: half-way to its limit the count of wake-ups is set back to one, and STORM takes
-//!   the place of the change: by the owner before a poll, and by whoever wakes or clones. Only a
+//!   the place of the change: by the owner before a poll, and by whoever wakes, clones or settles. Only a
 //!   wake-up that gives its reference away cannot do it, and of those there are at most as many as
 //!   references, a quarter of the range.
 //! * **EXISTS**: while the future is there, the scheduler's own references, [`EXISTS`] many, keep
@@ -205,7 +205,10 @@ impl State {
     #[inline]
     pub(crate) fn settle(&self, unsettled: i64) {
         if unsettled != 0 {
-            check(self.0.fetch_add(refs(unsettled), Ordering::AcqRel));
+            let before = check(self.0.fetch_add(refs(unsettled), Ordering::AcqRel));
+            if before >= STORM_FROM {
+                self.calm();
+            }
         }
     }
 
