@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::contest::{Contest, Entry, Role, Sample, Scale, TIMES};
-use crate::sides::{Dapple, Host, Monoio, Side, Smol, SmolPlain, Tokio};
+use crate::sides::{Dapple, Host, Monoio, Side, Smol, SmolStatic, Tokio};
 
 /// Tasks in a batch, and tasks at a time in the cases that yield.
 pub(crate) const BATCH: usize = 1000;
@@ -28,7 +28,7 @@ pub(crate) fn contest<W: Work>(name: &'static str, about: &'static str) -> Conte
         entry::<Dapple, W>(Role::Ours),
         entry::<Tokio, W>(Role::Rival),
         entry::<Smol, W>(Role::Rival),
-        entry::<SmolPlain, W>(Role::Reference),
+        entry::<SmolStatic, W>(Role::Reference),
     ];
     timed(name, about, entries)
 }

@@ -19,7 +19,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::contest::{BYTES, Contest, Entry, Failure, Role, Scale};
-use crate::sides::{Dapple, Host, Side, Smol, SmolPlain, Tokio};
+use crate::sides::{Dapple, Host, Side, Smol, SmolStatic, Tokio};
 use crate::signal::Gate;
 
 /// The hidden option: `--memory-child SIDE VARIANT TASKS` prints bytes per task.
@@ -69,7 +69,7 @@ fn contest(name: &'static str, about: &'static str) -> Contest {
             entry::<Dapple>(name, Role::Ours),
             entry::<Tokio>(name, Role::Rival),
             entry::<Smol>(name, Role::Rival),
-            entry::<SmolPlain>(name, Role::Reference),
+            entry::<SmolStatic>(name, Role::Reference),
         ],
     }
 }
@@ -100,7 +100,7 @@ pub(crate) fn child(side: &str, name: &str, tasks: u64) -> Result<f64, Failure> 
         Dapple::NAME => fill::<Dapple>(name, tasks),
         Tokio::NAME => fill::<Tokio>(name, tasks),
         Smol::NAME => fill::<Smol>(name, tasks),
-        SmolPlain::NAME => fill::<SmolPlain>(name, tasks),
+        SmolStatic::NAME => fill::<SmolStatic>(name, tasks),
         _ => Err(format!("no side is called {side:?}")),
     }
 }

@@ -12,7 +12,7 @@ mod tokio;
 
 pub(crate) use self::dapple::{Dapple, DappleLane};
 pub(crate) use self::monoio::Monoio;
-pub(crate) use self::smol::{Smol, SmolPlain};
+pub(crate) use self::smol::{Smol, SmolStatic};
 pub(crate) use self::tokio::{Tokio, TokioLocalSet};
 
 /// Workers of every runtime that has a choice.

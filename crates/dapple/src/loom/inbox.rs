@@ -71,8 +71,9 @@ impl Lane {
         pushed
     }
 
-    /// `Lane::run`
+    /// `Lane::run`, which looks at its line before it looks at the inbox.
     fn take_turn(&self) {
+        self.log.change(|_| ());
         loop {
             if let Some(list) = self.inbox.pull() {
                 walk(&list, |item| self.log.change(|log| log.push(item.payload.read())));

@@ -107,7 +107,7 @@ fn what_was_stolen_can_be_stolen_again() {
             let queues = queues.clone();
             move || {
                 let [from, into] = &queues.thieves;
-                from.steal_into(into).map(take);
+                from.steal_into(into).into_iter().for_each(take);
                 assert!(into.pop().is_none(), "there was one to steal");
             }
         });

@@ -8,7 +8,7 @@
 //! state   who owns a task, who refers to it; every atomic step of its life
 //! header  the 24 bytes in front of everything that runs, and the table of what differs
 //! cell    header, join slot and future, as they lie in memory
-//! slab    the memory: cells in chunks, free lists per worker
+//! slab    their memory: cells in chunks, free lists per worker; memory: from the system
 //! run     one step: poll, then rest, again, or the end; queue: runnables in line
 //! waker   wake-ups; join: the handle; cancel: how a wait learns of it; local: task-locals
 //! here    what this thread is doing; home: the runtime as tasks see it
@@ -30,6 +30,8 @@ pub(crate) mod home;
 pub(crate) mod join;
 #[cfg(not(loom))]
 mod local;
+#[cfg(not(loom))]
+mod memory;
 #[cfg(not(loom))]
 pub(crate) mod queue;
 #[cfg(not(loom))]

@@ -17,7 +17,7 @@
 //! * **LIVE-UNTIL-EMPTY**: chunks go when the runtime's core goes. Once the workers have left,
 //!   cells still in use are counted, and the last one to come back releases the core.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::Layout;
 use std::cell::UnsafeCell;
 use std::ptr::{NonNull, null_mut};
 
@@ -25,12 +25,17 @@ use super::Task;
 use super::header::{Header, Ptr};
 use super::here::here;
 use super::home::{Home, OwnCount};
+use super::memory::Memory;
 use crate::prim::{Mutex, lock};
 
 /// Size and alignment of a chunk.
 const CHUNK: usize = 64 * 1024;
 /// Where the first cell of a chunk lies.
 const FIRST: usize = 64;
+/// Chunks that share cells are cut from regions, the first of this size, the next ones larger: of a
+/// region only what is used takes memory.
+const REGION: usize = 16 * CHUNK;
+const LARGEST_REGION: usize = 1024 * CHUNK;
 /// Cells up to this size share chunks.
 const LARGEST: usize = 16 * 1024;
 /// What alignment a shared chunk gives to cells whose size is a multiple of it.
@@ -83,7 +88,8 @@ pub(crate) struct Chunk {
     class: u8,
     /// Its place among the chunks.
     index: usize,
-    layout: Layout,
+    /// For a large one: the memory that it is.
+    memory: Option<Memory>,
     /// Where the first (for a large one, the only) cell lies.
     first: usize,
 }
@@ -98,13 +104,26 @@ impl Chunk {
         unsafe { &*chunk }
     }
 
-    fn new(home: *const Home, class: u8, layout: Layout, first: usize, index: usize) -> NonNull<Chunk> {
-        // SAFETY: the layout is not empty, since it has room for the head.
-        let memory = unsafe { alloc_zeroed(layout) }.cast::<Chunk>();
-        let Some(chunk) = NonNull::new(memory) else { handle_alloc_error(layout) };
-        // SAFETY: freshly allocated, aligned, and large enough for the head.
-        unsafe { chunk.write(Chunk { home, class, index, layout, first }) };
+    /// Makes a chunk out of zeroed memory.
+    ///
+    /// # Safety
+    ///
+    /// The memory is the caller's, aligned to CHUNK, and as large as the head says.
+    unsafe fn make(memory: NonNull<u8>, head: Chunk) -> NonNull<Chunk> {
+        let chunk = memory.cast::<Chunk>();
+        // SAFETY: handed on from the caller.
+        unsafe { chunk.write(head) };
         chunk
+    }
+
+    /// Takes the memory of a chunk that has its own; dropping it ends the chunk.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the chunk any more.
+    unsafe fn take_memory(mut chunk: NonNull<Chunk>) -> Option<Memory> {
+        // SAFETY: handed on from the caller.
+        unsafe { chunk.as_mut() }.memory.take()
     }
 
     fn cell(chunk: NonNull<Chunk>, offset: usize) -> Ptr {
@@ -260,6 +279,9 @@ impl Default for Full {
 
 #[derive(Default)]
 struct Shared {
+    /// Where chunks come from, and how much of the last of it has been used.
+    regions: Vec<Memory>,
+    used: usize,
     /// All chunks; `None` where a large one has been freed.
     chunks: Vec<Option<NonNull<Chunk>>>,
     holes: Vec<usize>,
@@ -277,15 +299,47 @@ struct Shared {
 unsafe impl Send for Shared {}
 
 impl Shared {
-    fn chunk(&mut self, home: *const Home, class: u8, layout: Layout, first: usize) -> NonNull<Chunk> {
-        let index = self.holes.pop().unwrap_or(self.chunks.len());
-        let chunk = Chunk::new(home, class, layout, first, index);
-        if index == self.chunks.len() {
-            self.chunks.push(Some(chunk));
-        } else {
-            self.chunks[index] = Some(chunk);
-        }
+    /// Adds a chunk to the list.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Chunk::make`].
+    unsafe fn add(&mut self, memory: NonNull<u8>, mut head: Chunk) -> NonNull<Chunk> {
+        head.index = self.holes.pop().unwrap_or_else(|| {
+            self.chunks.push(None);
+            self.chunks.len() - 1
+        });
+        let index = head.index;
+        // SAFETY: handed on from the caller.
+        let chunk = unsafe { Chunk::make(memory, head) };
+        self.chunks[index] = Some(chunk);
         chunk
+    }
+
+    /// A chunk of cells that share it.
+    fn add_shared(&mut self, home: *const Home, class: u8) -> NonNull<Chunk> {
+        if self.regions.last().is_none_or(|region| self.used == region.size()) {
+            let size = self.regions.last().map_or(REGION, |region| (2 * region.size()).min(LARGEST_REGION));
+            self.regions.push(Memory::map(size, CHUNK));
+            self.used = 0;
+        }
+        let region = self.regions.last().expect("just seen to").start();
+        // SAFETY: the region is larger than what was used of it, by whole chunks.
+        let memory = unsafe { region.add(self.used) };
+        self.used += CHUNK;
+        // SAFETY: this part of the region was not used before, and is as large as a chunk.
+        unsafe { self.add(memory, Chunk { home, class, index: 0, memory: None, first: FIRST }) }
+    }
+
+    /// A chunk for one cell that is too large to share one.
+    fn add_large(&mut self, home: *const Home, layout: Layout) -> Ptr {
+        let first = FIRST.next_multiple_of(layout.align());
+        let memory = Memory::map(first + layout.size(), CHUNK);
+        let start = memory.start();
+        // SAFETY: the memory is new, and large enough for the head and the cell.
+        let chunk =
+            unsafe { self.add(start, Chunk { home, class: LARGE, index: 0, memory: Some(memory), first }) };
+        Chunk::cell(chunk, first)
     }
 
     /// What threads that are not workers use.
@@ -312,8 +366,7 @@ impl Shared {
         } else if let Some(i) = self.left_behind.iter().position(|(c, _)| *c == class) {
             *cache = self.left_behind.swap_remove(i).1;
         } else {
-            let layout = Layout::from_size_align(CHUNK, CHUNK).expect("a constant layout");
-            cache.fresh = self.chunk(home, class, layout, FIRST).as_ptr();
+            cache.fresh = self.add_shared(home, class).as_ptr();
             cache.next = FIRST;
         }
     }
@@ -361,11 +414,7 @@ impl Home {
             return None;
         }
         if class == LARGE {
-            let first = FIRST.next_multiple_of(layout.align());
-            let layout = Layout::from_size_align(first + layout.size(), CHUNK.max(layout.align()));
-            let layout = layout.expect("a future that fits into memory");
-            let chunk = shared.chunk(self.whole(), LARGE, layout, first);
-            return Some(Chunk::cell(chunk, first));
+            return Some(shared.add_large(self.whole(), layout));
         }
         let mut cache = std::mem::replace(shared.foreign(class), Cache::new(class as usize));
         let cell = cache.take().or_else(|| {
@@ -429,12 +478,11 @@ unsafe fn put_shared(home: *const Home, class: u8, cell: Ptr) {
     let slab = unsafe { &(*home).slab };
     let mut shared = lock(&slab.shared);
     if class == LARGE {
-        let chunk = Chunk::of(cell);
-        let (index, layout) = (chunk.index, chunk.layout);
-        let memory = shared.chunks[index].take().expect("a large chunk is in the list");
+        let index = Chunk::of(cell).index;
+        let chunk = shared.chunks[index].take().expect("a large chunk is in the list");
         shared.holes.push(index);
-        // SAFETY: allocated by `Chunk::new` with this layout, and off the list now.
-        unsafe { dealloc(memory.as_ptr().cast(), layout) };
+        // SAFETY: it is off the list, and its only cell is free.
+        drop(unsafe { Chunk::take_memory(chunk) });
     } else {
         if let Some(full) = shared.foreign(class).put(cell) {
             shared.full.0[class as usize].push(full);
@@ -483,11 +531,11 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        for chunk in lock(&self.shared).chunks.iter().flatten() {
-            // SAFETY: a chunk in the list is alive, and its head does not change.
-            let layout = unsafe { chunk.as_ref() }.layout;
-            // SAFETY: allocated by `Chunk::new` with this layout; no cell is in use any more.
-            unsafe { dealloc(chunk.as_ptr().cast(), layout) };
+        let mut shared = lock(&self.shared);
+        // The others go with their regions.
+        for chunk in std::mem::take(&mut shared.chunks).into_iter().flatten() {
+            // SAFETY: a chunk in the list is alive, and no cell is in use any more.
+            drop(unsafe { Chunk::take_memory(chunk) });
         }
     }
 }
