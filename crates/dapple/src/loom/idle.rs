@@ -45,18 +45,22 @@ impl Sched {
         self.queue.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less).is_ok()
     }
 
-    /// A worker found something. `Worker::found`
+    /// A worker found something. `Worker::found`, `Sched::wake_for_more`
     fn found(&self, searching: bool) {
-        if searching && self.idle.end_search() {
+        if searching && self.idle.end_search() && self.has_work() {
             self.wake(self.idle.whom_to_wake());
         }
+    }
+
+    fn has_work(&self) -> bool {
+        self.queue.load(Ordering::Relaxed) > 0
     }
 
     /// A worker without work sleeps until it has taken something. `Worker::sleep`, `Seat::drive`
     fn sleep_until_taken(&self, worker: usize, mut searching: bool) {
         loop {
             self.idle.fall_asleep(worker, searching);
-            if self.queue.load(Ordering::Relaxed) == 0 {
+            if !self.has_work() {
                 self.parkers[worker].park(None);
             }
             searching = !self.idle.wake_up(worker);

@@ -108,7 +108,8 @@ impl Runtime {
     /// drops them.
     ///
     /// Returns once all is over, or shortly after the timeout if tasks do not return from their
-    /// polls; those are left behind on their threads, and named in the result.
+    /// polls; those are left behind on their threads, and named in the result. Inside a task of the
+    /// runtime it does not wait: all that has not ended by then is dropped and named.
     pub fn shutdown(self, timeout: Duration) -> Shutdown {
         self.handle.core.shut_down(timeout)
     }

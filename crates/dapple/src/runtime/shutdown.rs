@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use super::core::Core;
 use super::dump::{Dump, TaskInfo};
+use crate::prim::heavy_fence;
 use crate::task::Task;
+use crate::task::here::here;
 use crate::task::home::Phase;
 
 /// How long to wait for threads to end, beyond what the caller allowed.
@@ -50,6 +52,7 @@ impl Core {
     /// Cancels all tasks, and whatever is spawned from now on.
     pub(super) fn cancel_all(&self) {
         self.home().enter_phase(Phase::Cancelling);
+        heavy_fence(); // CANCEL-OR-SEE in `task::cell`
         self.home().each_task(|task: Task| task.cancel());
     }
 
@@ -58,8 +61,11 @@ impl Core {
         let deadline = Instant::now().checked_add(timeout);
         let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
         self.cancel_all();
+        // Who is waiting in a task of this runtime, or in a `block_on`, must not wait for itself; and
+        // a worker that waits would keep its tasks from ending.
+        let inside = here(|here| std::ptr::eq(here.home.get(), self.home()));
         let mut pause = Duration::from_micros(50);
-        while self.sched.alive() > 0 && !is_over() {
+        while !self.sched.is_here() && self.sched.alive() > u64::from(inside) && !is_over() {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(5));
         }

@@ -139,6 +139,7 @@ impl Sched {
     }
 
     fn close(&self) {
+        self.home.enter_phase(Phase::Stopped); // also when a panic brought us here early
         self.closed.store(true, Ordering::SeqCst);
         // Idle tasks are in no queue: wake them into the shared line, to their end.
         self.home.each_task(|task| {

@@ -88,7 +88,21 @@ impl Worker {
             self.next.store(runnable.into_ptr().as_ptr(), Ordering::Release); // OWNER-PUTS
             return;
         }
+        if place == Place::First {
+            return self.enqueue_first(sched, runnable);
+        }
         self.enqueue_back(sched, runnable, next_is_free);
+    }
+
+    /// Puts a runnable into the slot, and what is there behind the others.
+    #[cold]
+    fn enqueue_first(&self, sched: &Sched, runnable: Runnable) {
+        let other = self.take_next();
+        self.next.store(runnable.into_ptr().as_ptr(), Ordering::Release); // OWNER-PUTS
+        self.own.streak.set(0);
+        if let Some(other) = other {
+            self.enqueue_back(sched, other, false);
+        }
     }
 
     #[inline]

@@ -12,20 +12,23 @@
 //!   one or by the other.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock};
 use std::task::Waker;
 
 use super::Task;
+use super::cell::discard;
 use super::header::{Header, Ptr};
 use super::here::here;
 use super::state::{CANCELLED, DONE};
 use super::waker::task_behind;
-use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
+use crate::prim::{AtomicUsize, Mutex, Ordering, fence_seq_cst, lock};
 
 /// Items linked now, in all tasks: while there are none, `cancel` need not look for any.
 static LINKED: AtomicUsize = AtomicUsize::new(0);
 
-type Items = HashMap<usize, Vec<(usize, Waker)>>;
+/// Counted, so that no foreign code runs under the lock.
+type Items = HashMap<usize, Vec<(usize, Arc<Waker>)>>;
 
 /// The items by the address of their task, and by a number within it.
 static TABLE: LazyLock<[Mutex<Items>; 16]> = LazyLock::new(Default::default);
@@ -53,11 +56,15 @@ impl Task {
             return;
         }
         self.wake_with(CANCELLED);
+        fence_seq_cst();
         if LINKED.load(Ordering::SeqCst) == 0 {
             return; // LINK-OR-SEE
         }
         let items = lock(shard(self.ptr())).get(&self.ptr().addr().get()).cloned();
-        items.into_iter().flatten().for_each(|(_, waker)| waker.wake());
+        for (_, waker) in items.into_iter().flatten() {
+            // A waker may be foreign code, and must not keep the others from being woken.
+            discard(catch_unwind(AssertUnwindSafe(|| waker.wake_by_ref())));
+        }
     }
 }
 
@@ -67,7 +74,7 @@ pub(crate) struct Item(Option<Box<Linked>>);
 
 struct Linked {
     task: Task,
-    waker: Waker,
+    waker: Arc<Waker>,
 }
 
 impl Item {
@@ -93,10 +100,12 @@ impl Item {
         }
         self.unlink();
         let Some(task) = Task::current() else { return };
-        let linked = Box::new(Linked { task, waker: waker.clone() });
+        let linked = Box::new(Linked { task, waker: Arc::new(waker.clone()) });
+        let (ptr, number, entry) =
+            (linked.task.ptr(), std::ptr::from_ref(&*linked).addr(), linked.waker.clone());
         LINKED.fetch_add(1, Ordering::SeqCst); // LINK-OR-SEE
-        let (ptr, number) = (linked.task.ptr(), std::ptr::from_ref(&*linked).addr());
-        lock(shard(ptr)).entry(ptr.addr().get()).or_default().push((number, waker.clone()));
+        lock(shard(ptr)).entry(ptr.addr().get()).or_default().push((number, entry));
+        fence_seq_cst();
         self.0 = Some(linked);
         if is_cancelled(current) {
             waker.wake_by_ref(); // LINK-OR-SEE

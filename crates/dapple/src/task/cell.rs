@@ -5,6 +5,8 @@
 //! * **STAGE**: until the owner has seen the future end, the stage holds the future; afterwards
 //!   what [`Polled`] says. Only the owner touches it before DONE, and only the one whom the output
 //!   belongs to (HANDLE-OUTPUT) after it.
+//! * **CANCEL-OR-SEE**: who cancels all tasks changes the phase, fences, and walks over the memory;
+//!   who makes a task puts it there, fences, and looks at the phase again. So no task is missed.
 
 use std::alloc::Layout;
 use std::any::Any;
@@ -18,9 +20,10 @@ use super::here::{Here, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
 use super::slab::{MAX_ALIGN, class_of, put_cell};
-use super::state::State;
+use super::state::{CANCELLED, State};
 use super::waker::borrowed_waker;
 use super::{Place, Task};
+use crate::prim::light_fence;
 
 /// What a kind of task adds to its header, and how it is run and put in line.
 ///
@@ -54,6 +57,8 @@ pub(crate) struct Cell<K, F: Future> {
     stage: Stage<F>,
 }
 
+/// `repr(C)`, so that all of it lies at the same place.
+#[repr(C)]
 union Stage<F: Future> {
     future: ManuallyDrop<F>,
     output: ManuallyDrop<F::Output>,
@@ -142,6 +147,11 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
                 let extended = Extended::over(header, Some(meta), std::ptr::null());
                 header.install(Box::into_raw(extended).cast(), state);
             }
+        }
+        light_fence();
+        if home.phase() != phase {
+            // Whoever is cancelling everything may have looked at this cell before it was a task.
+            header.state.mark(CANCELLED); // CANCEL-OR-SEE
         }
         home.count_spawned(slab);
         // SAFETY: the state counts one reference for a handle.

@@ -103,7 +103,7 @@ impl Task {
     /// Sets `flags` and wakes it, so that it sees them.
     pub(crate) fn wake_with(&self, flags: u64) {
         if self.header().state.wake_with(flags) {
-            self.enqueue();
+            self.enqueue(Place::Next);
         }
     }
 
@@ -111,15 +111,15 @@ impl Task {
     pub(super) fn wake_next(&self) -> bool {
         let owned = !self.header().state.load().has(DONE) && self.header().state.wake();
         if owned {
-            self.enqueue();
+            self.enqueue(Place::First);
         }
         owned
     }
 
-    fn enqueue(&self) {
+    fn enqueue(&self, place: Place) {
         let enqueue = self.header().vtable().enqueue;
         // SAFETY: the caller counted the first wake-up, so the right to run is ours. ONE-OWNER
-        unsafe { enqueue(self.0, Place::Next) };
+        unsafe { enqueue(self.0, place) };
     }
 }
 

@@ -103,7 +103,9 @@ impl Runnable {
 /// Where in line a runnable goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Ahead of the line, if that is free: its data is warm in this worker's cache.
+    /// Ahead of everything: somebody gave way to it.
+    First,
+    /// Ahead of the line, if nothing else is: its data is warm in this worker's cache.
     Next,
     /// As `Next` if nothing else waits, otherwise at the end: it is new, and others came first.
     New,

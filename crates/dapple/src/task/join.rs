@@ -219,7 +219,9 @@ impl<T> JoinHandle<T> {
         let state = &task.header().state;
         if state.load().has(JOIN_WAKER) && state.withdraw_join_waker() {
             // SAFETY: it was there, and we have withdrawn it. SLOT
-            drop(unsafe { JoinSlot::of(task.ptr()).take() });
+            let waker = unsafe { JoinSlot::of(task.ptr()).take() };
+            // A waker may be foreign code.
+            discard(catch_unwind(AssertUnwindSafe(|| drop(waker))));
         }
         if state.detach() {
             // The reference went with the interest.

@@ -150,11 +150,6 @@ unsafe fn end(task: Ptr) -> Polled {
 unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
-    let vtable = header.vtable();
-    if let Some(left) = vtable.left {
-        // SAFETY: we are the owner, and the future is gone.
-        unsafe { left(task) };
-    }
     let home = Home::of(task);
     // SAFETY: a task's home outlives it.
     unsafe { &*home }.count_finished(here.slab_of(home));
@@ -163,13 +158,20 @@ unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
         Polled::Ended => ENDED,
         _ => 0,
     };
-    let has_result = (polled == Polled::Ready && vtable.drops_output) || polled == Polled::Panicked;
-    let mut unwanted = !has_result;
+    let drops_output = header.vtable().drops_output;
+    let has_result = (polled == Polled::Ready && drops_output) || polled == Polled::Panicked;
+    let (mut unwanted, mut has_left) = (!has_result, false);
     loop {
         if !unwanted && !header.state.load().has(JOIN_INTEREST) {
             unwanted = true;
             // SAFETY: without a handle the output is the owner's. HANDLE-OUTPUT
             unsafe { drop_result(task, polled) };
+        }
+        // Read anew: a destructor may have asked for the color, which gives the task a lane.
+        if !has_left && let Some(left) = header.vtable().left {
+            has_left = true;
+            // SAFETY: we are the owner, and the future is gone.
+            unsafe { left(task) };
         }
         here.current.set(null());
         match header.state.finish(how, here.unsettled.get(), !unwanted) {
@@ -177,7 +179,7 @@ unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
             Finished::Unwanted => here.current.set(task.as_ptr()),
             Finished::Shared => return,
             // SAFETY: no reference is left.
-            Finished::Last => return unsafe { (vtable.free)(task) },
+            Finished::Last => return unsafe { (header.vtable().free)(task) },
             // SAFETY: we have declared the task done, and it says so.
             Finished::WakeJoiner => return unsafe { wake_joiner(task) },
         }
