@@ -120,6 +120,7 @@ impl Parker {
     pub(crate) fn park(&self, limit: Option<std::time::Duration>) -> bool {
         let thread = self.thread.get_or_init(std::thread::current);
         debug_assert_eq!(thread.id(), std::thread::current().id());
+        fence_seq_cst(); // we see the token, or `unpark` sees the thread
         // A user's own `unpark` wakes us too, and a user's own `park` may eat ours: so the token.
         while !self.token.swap(false, Ordering::SeqCst) {
             match limit {

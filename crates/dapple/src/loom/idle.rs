@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
+use loom::model;
 use loom::thread::spawn;
 
-use super::check;
 use crate::prim::{AtomicUsize, Ordering, Parker};
 use crate::sched::idle::Idle;
 
@@ -79,7 +79,7 @@ impl Sched {
 
 #[test]
 fn a_worker_does_not_sleep_through_a_push() {
-    check(|| {
+    model(|| {
         let sched = Sched::new();
         let sleeper = spawn({
             let sched = sched.clone();
@@ -93,7 +93,7 @@ fn a_worker_does_not_sleep_through_a_push() {
 
 #[test]
 fn a_worker_does_not_sleep_through_a_push_from_outside() {
-    check(|| {
+    model(|| {
         let sched = Sched::new();
         let sleeper = spawn({
             let sched = sched.clone();
@@ -107,7 +107,7 @@ fn a_worker_does_not_sleep_through_a_push_from_outside() {
 
 #[test]
 fn a_searcher_does_not_sleep_through_a_push_that_relied_on_it() {
-    check(|| {
+    model(|| {
         let sched = Sched::new();
         assert!(sched.idle.begin_search());
         let searcher = spawn({
@@ -122,7 +122,7 @@ fn a_searcher_does_not_sleep_through_a_push_that_relied_on_it() {
 
 #[test]
 fn the_last_searcher_to_find_something_wakes_another() {
-    check(|| {
+    model(|| {
         let sched = Sched::new();
         assert!(sched.idle.begin_search());
         let sleeper = spawn({
@@ -141,8 +141,8 @@ fn the_last_searcher_to_find_something_wakes_another() {
 }
 
 #[test]
-fn of_two_sleepers_one_takes_a_push() {
-    check(|| {
+fn two_pushes_wake_two_sleepers() {
+    model(|| {
         let sched = Sched::new();
         let sleepers = [0, 1].map(|worker| {
             let sched = sched.clone();

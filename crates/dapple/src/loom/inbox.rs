@@ -3,9 +3,10 @@
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
+use loom::model;
 use loom::thread::spawn;
 
-use super::{Plain, check};
+use super::Plain;
 use crate::lane::inbox::{Inbox, List, Node, Pushed};
 
 /// Something to put into an inbox.
@@ -90,7 +91,7 @@ impl Lane {
 
 #[test]
 fn everything_is_run_once_and_in_order_by_one_at_a_time() {
-    check(|| {
+    model(|| {
         let lane = Lane::new(Inbox::new());
         let other = spawn({
             let lane = lane.clone();
@@ -111,7 +112,7 @@ fn everything_is_run_once_and_in_order_by_one_at_a_time() {
 
 #[test]
 fn a_push_at_the_end_of_a_turn_is_not_lost() {
-    check(|| {
+    model(|| {
         let lane = Lane::new(Inbox::new_owned());
         let pushers = [0, 1].map(|number| {
             let lane = lane.clone();
@@ -129,7 +130,7 @@ fn a_push_at_the_end_of_a_turn_is_not_lost() {
 
 #[test]
 fn one_push_makes_an_idle_lane_runnable() {
-    check(|| {
+    model(|| {
         let lane = Lane::new(Inbox::new());
         let push = |lane: &Lane, number: usize| {
             lane.items[number].payload.write(number + 10);
@@ -150,7 +151,7 @@ fn one_push_makes_an_idle_lane_runnable() {
 
 #[test]
 fn a_closed_lane_runs_nothing_and_an_open_one_all() {
-    check(|| {
+    model(|| {
         let lane = Lane::new(Inbox::new_owned());
         let closer = spawn({
             let lane = lane.clone();

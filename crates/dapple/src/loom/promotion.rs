@@ -3,10 +3,11 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use loom::model;
 use loom::thread::spawn;
 
+use super::Plain;
 use super::inbox::{Item, walk};
-use super::{Plain, check};
 use crate::lane::inbox::{Inbox, Pushed};
 use crate::prim::{AtomicPtr, Ordering};
 use crate::task::state::{Rest, State};
@@ -58,7 +59,7 @@ impl Task {
 
 #[test]
 fn a_wake_up_after_promotion_goes_to_the_lane() {
-    check(|| {
+    model(|| {
         let task = Arc::new(Task {
             state: State::new(false),
             vtable: AtomicPtr::default(),

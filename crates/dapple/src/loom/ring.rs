@@ -3,9 +3,10 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use loom::model;
 use loom::thread::{JoinHandle, spawn};
 
-use super::{Plain, check};
+use super::Plain;
 use crate::sched::ring::{CAPACITY, Ring};
 
 /// Written before it is pushed, and counted up by whoever takes it.
@@ -68,7 +69,7 @@ fn take(item: NonNull<Item>) {
 
 #[test]
 fn owner_and_thief_take_each_once() {
-    check(|| {
+    model(|| {
         let queues = Queues::new();
         let thief = queues.spawn_thief(0);
         for number in 0..3 {
@@ -83,7 +84,7 @@ fn owner_and_thief_take_each_once() {
 
 #[test]
 fn two_thieves_take_each_once() {
-    check(|| {
+    model(|| {
         let queues = Queues::new();
         let thieves = [0, 1].map(|thief| queues.spawn_thief(thief));
         for number in 0..3 {
@@ -99,7 +100,7 @@ fn two_thieves_take_each_once() {
 
 #[test]
 fn what_was_stolen_can_be_stolen_again() {
-    check(|| {
+    model(|| {
         let queues = Queues::new();
         (0..4).for_each(|number| queues.push(number).unwrap());
         let first = queues.spawn_thief(0);
@@ -119,7 +120,7 @@ fn what_was_stolen_can_be_stolen_again() {
 
 #[test]
 fn a_slot_is_kept_until_it_is_taken() {
-    check(|| {
+    model(|| {
         let queues = Queues::new();
         // Not at the start, so that what follows goes round the end.
         queues.push(0).unwrap();
@@ -139,7 +140,7 @@ fn a_slot_is_kept_until_it_is_taken() {
 
 #[test]
 fn what_overflows_is_taken_once() {
-    check(|| {
+    model(|| {
         let queues = Queues::new();
         (0..CAPACITY).for_each(|number| queues.push(number).unwrap());
         let thief = queues.spawn_thief(0);

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use loom::model;
 use loom::thread::spawn;
 
-use super::{Plain, check};
+use super::Plain;
 use crate::prim::{AtomicUsize, Mutex, Ordering, Parker, lock};
 use crate::task::state::{ABORTED, DONE, Finished, JOIN_INTEREST, JOIN_WAKER, Rest, State};
 
@@ -186,7 +187,7 @@ impl Task {
 
 #[test]
 fn a_wake_up_during_a_poll_is_not_lost() {
-    check(|| {
+    model(|| {
         let task = Task::new();
         let waker = spawn({
             let task = task.clone();
@@ -201,7 +202,7 @@ fn a_wake_up_during_a_poll_is_not_lost() {
 
 #[test]
 fn a_storm_of_wake_ups_is_not_lost() {
-    check(|| {
+    model(|| {
         let task = Task::new();
         let waker = spawn({
             let task = task.clone();
@@ -216,7 +217,7 @@ fn a_storm_of_wake_ups_is_not_lost() {
 
 #[test]
 fn of_two_wakers_one_becomes_the_owner() {
-    check(|| {
+    model(|| {
         let task = Task::idle();
         let wakers = [(); 2].map(|()| {
             let task = task.clone();
@@ -229,7 +230,7 @@ fn of_two_wakers_one_becomes_the_owner() {
 
 #[test]
 fn an_owner_sees_what_wakers_and_the_last_owner_did() {
-    check(|| {
+    model(|| {
         let task = Task::idle();
         let wakers = [(); 2].map(|()| {
             let task = task.clone();
@@ -245,7 +246,7 @@ fn an_owner_sees_what_wakers_and_the_last_owner_did() {
 
 #[test]
 fn an_abort_is_seen_by_the_next_poll() {
-    check(|| {
+    model(|| {
         let task = Task::new();
         let run = |task: &Task| loop {
             let before = task.state.before_poll();
@@ -273,7 +274,7 @@ fn an_abort_is_seen_by_the_next_poll() {
 
 #[test]
 fn an_output_is_dropped_once_when_the_handle_goes() {
-    check(|| {
+    model(|| {
         let task = Task::new();
         let handle = spawn({
             let task = task.clone();
@@ -288,7 +289,7 @@ fn an_output_is_dropped_once_when_the_handle_goes() {
 
 #[test]
 fn whoever_waits_is_woken_or_sees_the_end() {
-    check(|| {
+    model(|| {
         let task = Task::new();
         let handle = spawn({
             let task = task.clone();
@@ -307,7 +308,7 @@ fn whoever_waits_is_woken_or_sees_the_end() {
 
 #[test]
 fn a_waker_is_taken_once_when_another_takes_its_place() {
-    check(|| {
+    model(|| {
         let task = Task::new();
         let handle = spawn({
             let task = task.clone();
@@ -327,7 +328,7 @@ fn a_waker_is_taken_once_when_another_takes_its_place() {
 
 #[test]
 fn an_uncounted_waker_that_is_dropped_elsewhere_keeps_the_memory() {
-    check(|| {
+    model(|| {
         let task = Task::detached();
         task.state.before_poll();
         let waker = spawn({
@@ -342,7 +343,7 @@ fn an_uncounted_waker_that_is_dropped_elsewhere_keeps_the_memory() {
 
 #[test]
 fn an_uncounted_waker_that_wakes_elsewhere_keeps_the_memory() {
-    check(|| {
+    model(|| {
         let task = Task::detached();
         let before = task.state.before_poll();
         let waker = spawn({
@@ -363,7 +364,7 @@ fn an_uncounted_waker_that_wakes_elsewhere_keeps_the_memory() {
 
 #[test]
 fn a_wake_up_at_the_end_frees_or_leaves_the_memory() {
-    check(|| {
+    model(|| {
         let task = Task::detached();
         task.state.add_ref();
         let waker = spawn({
@@ -378,7 +379,7 @@ fn a_wake_up_at_the_end_frees_or_leaves_the_memory() {
 
 #[test]
 fn a_walker_gets_no_reference_to_what_is_freed() {
-    check(|| {
+    model(|| {
         let task = Task::new();
         let walker = spawn({
             let task = task.clone();
@@ -398,7 +399,7 @@ fn a_walker_gets_no_reference_to_what_is_freed() {
 
 #[test]
 fn a_walker_sees_the_task_that_a_cell_was_made_into() {
-    check(|| {
+    model(|| {
         let task = Task::with(State::new_counted());
         assert!(task.state.drop_ref());
         let walker = spawn({
@@ -419,7 +420,7 @@ fn a_walker_sees_the_task_that_a_cell_was_made_into() {
 
 #[test]
 fn a_counted_thing_on_its_way_out_is_not_given_out() {
-    check(|| {
+    model(|| {
         let lane = Task::with(State::new_counted());
         let table = Arc::new(Mutex::new(true)); // whether it is in the table. `lane::keyed`
         let drop_ref = |lane: &Task, table: &Mutex<bool>| {

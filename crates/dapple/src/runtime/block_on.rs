@@ -11,7 +11,7 @@ use crate::task::JoinError;
 use crate::task::here::{SetAside, here};
 
 /// How long tasks have to end by themselves when `run` is over.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); // Miri is slow
 
 #[track_caller]
 fn assert_not_on_worker(what: &str) {

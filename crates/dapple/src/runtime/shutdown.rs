@@ -16,7 +16,7 @@ use crate::task::here::here;
 use crate::task::home::Phase;
 
 /// How long to wait for threads to end, beyond what the caller allowed.
-const LEAVE: Duration = Duration::from_secs(1);
+const LEAVE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); // Miri is slow
 
 /// What was still running when a runtime ended.
 #[derive(Clone, Debug, Default)]

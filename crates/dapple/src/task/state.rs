@@ -116,7 +116,7 @@ impl State {
     /// The word of a new task, owned by its maker: existing, with a handle, woken once.
     pub(crate) fn new(cancelled: bool) -> State {
         let cancelled = if cancelled { CANCELLED } else { 0 };
-        State(AtomicU64::new(EXISTS + REF + WAKE | JOIN_INTEREST | cancelled))
+        State(AtomicU64::new((EXISTS + REF + WAKE) | JOIN_INTEREST | cancelled))
     }
 
     /// The word of something counted that is not a task, with one reference: walkers pass it by.
