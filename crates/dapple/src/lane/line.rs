@@ -16,6 +16,7 @@
 
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
+use std::mem::offset_of;
 use std::ops::Deref;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use super::inbox::{Inbox, List, Node, Pushed};
 use super::keyed;
 use super::main::{Locals, MainThread};
 use crate::task::cell::TaskKind;
-use crate::task::header::{Header, Kind, Ptr, VTable};
+use crate::task::header::{Header, Kind, Ptr, VTable, field};
 use crate::task::here::{Here, here};
 use crate::task::home::Phase;
 use crate::task::run::{After, Own, step};
@@ -117,7 +118,6 @@ impl Lane {
     pub(super) fn make(home: &Home, new: NewLane) -> Option<Ptr> {
         let slab = here(|here| here.slab_of(home));
         let ptr = home.take_cell(slab, CLASS, LAYOUT)?;
-        let lane = ptr.cast::<Lane>().as_ptr();
         let body = Body {
             ptr,
             inbox: if new.of.is_some() { Inbox::new_owned() } else { Inbox::new() },
@@ -132,7 +132,7 @@ impl Lane {
         };
         let vtable = if body.main.is_some() { &MAIN_LANE } else { &LANE };
         // SAFETY: the memory is ours and of a lane's layout.
-        unsafe { (&raw mut (*lane).body).write(UnsafeCell::new(body)) };
+        unsafe { field::<UnsafeCell<Body>>(ptr, offset_of!(Lane, body)).write(UnsafeCell::new(body)) };
         // SAFETY: a cell has a header at all times. ZEROED
         unsafe { ptr.as_ref() }.install(vtable, State::new_counted());
         Some(ptr)
@@ -325,9 +325,8 @@ impl Lane {
         if let Some(key) = lane.key {
             keyed::forget(lane.home(), key, ptr);
         }
-        let lane = ptr.cast::<Lane>().as_ptr();
         // SAFETY: nobody else can reach the lane, and the body is not used again.
-        unsafe { (&raw mut (*lane).body).drop_in_place() };
+        unsafe { field::<UnsafeCell<Body>>(ptr, offset_of!(Lane, body)).drop_in_place() };
         // SAFETY: as above; the state counts no references, so walkers pass it by.
         unsafe { put_cell(ptr) };
     }

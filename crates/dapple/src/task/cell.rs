@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::header::{Extended, Header, Kind, Meta, Polled, Ptr, Reason, VTable};
+use super::header::{Extended, Header, Kind, Meta, Polled, Ptr, Reason, VTable, field};
 use super::here::{Here, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
@@ -129,14 +129,14 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         }
         let slab = here(|here| here.slab_of(home));
         let Some(task) = home.take_cell(slab, Self::CLASS, Self::LAYOUT) else { return Err(future) };
-        let cell = task.cast::<Self>().as_ptr();
         // SAFETY: the memory is ours, and of the layout of a cell. The state is written below, as
         // the last: until then it counts no references, and walkers pass it by (ZEROED).
-        unsafe { (&raw mut (*cell).kind).write(kind) };
+        unsafe { field::<K>(task, offset_of!(Self, kind)).write(kind) };
         // SAFETY: as above.
-        unsafe { (&raw mut (*cell).join).write(JoinSlot::default()) };
+        unsafe { field::<JoinSlot>(task, offset_of!(Self, join)).write(JoinSlot::default()) };
+        let stage = Stage { future: ManuallyDrop::new(future) };
         // SAFETY: as above.
-        unsafe { (&raw mut (*cell).stage).write(Stage { future: ManuallyDrop::new(future) }) };
+        unsafe { field::<Stage<F>>(task, offset_of!(Self, stage)).write(stage) };
         // SAFETY: as above; a zeroed or left-behind header is a valid one.
         let header = unsafe { task.as_ref() };
         let state = State::new(phase == Phase::Cancelling);
@@ -168,8 +168,10 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
         let plain_class =
             const { if std::mem::needs_drop::<F::Output>() { None } else { Some(Self::CLASS) } };
-        // SAFETY: handed on from the caller; who is to run a task is its owner. STAGE
-        unsafe { K::run(task, here, |task| Self::poll_inline(task), plain_class) }
+        // SAFETY: `run` calls it for the task that it is given, whose owner it is then. STAGE
+        let poll = |task| unsafe { Self::poll_inline(task) };
+        // SAFETY: handed on from the caller.
+        unsafe { K::run(task, here, poll, plain_class) }
     }
 
     unsafe fn poll(task: Ptr) -> Polled {

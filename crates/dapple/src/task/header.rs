@@ -21,6 +21,11 @@ use crate::prim::{AtomicPtr, Ordering};
 /// The address of something that can be run. Carries no right of its own.
 pub(crate) type Ptr = NonNull<Header>;
 
+/// Where something lies that comes `offset` bytes after a header.
+pub(crate) fn field<T>(ptr: Ptr, offset: usize) -> *mut T {
+    ptr.as_ptr().wrapping_byte_add(offset).cast()
+}
+
 #[repr(C)]
 pub(crate) struct Header {
     pub(crate) state: State,

@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 use std::task::{Context, Poll, Waker};
 
 use super::cell::{Payload, discard};
-use super::header::{Ptr, Reason};
+use super::header::{Ptr, Reason, field};
 use super::run::{read_reason, take_payload};
 use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
 use super::waker::{counted_waker, task_behind};
@@ -32,7 +32,7 @@ impl JoinSlot {
         // SAFETY: handed on from the caller.
         let offset = unsafe { task.as_ref() }.vtable().join_offset;
         // SAFETY: the slot lies there.
-        unsafe { task.byte_add(offset).cast::<JoinSlot>().as_ref() }
+        unsafe { &*field::<JoinSlot>(task, offset) }
     }
 
     fn put(&self, waker: &Waker) {
@@ -218,8 +218,10 @@ impl<T> JoinHandle<T> {
         let Some(task) = &self.task else { return };
         let state = &task.header().state;
         if state.load().has(JOIN_WAKER) && state.withdraw_join_waker() {
+            // SAFETY: the handle has a reference.
+            let slot = unsafe { JoinSlot::of(task.ptr()) };
             // SAFETY: it was there, and we have withdrawn it. SLOT
-            let waker = unsafe { JoinSlot::of(task.ptr()).take() };
+            let waker = unsafe { slot.take() };
             // A waker may be foreign code.
             discard(catch_unwind(AssertUnwindSafe(|| drop(waker))));
         }

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 
 use super::cell::{Payload, TaskKind, discard};
-use super::header::{Kind, Polled, Ptr, Reason, Runnable};
+use super::header::{Kind, Polled, Ptr, Reason, Runnable, field};
 use super::here::{Here, SetAside, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
@@ -31,8 +31,10 @@ pub(crate) enum After {
 pub(crate) unsafe fn step(task: Ptr, here: &Here) -> After {
     // SAFETY: a task that is owned exists. EXISTS
     let poll = unsafe { task.as_ref() }.vtable().poll;
-    // SAFETY: handed on from the caller; its future is there while it is not done. STAGE
-    unsafe { step_with(task, here, |task| poll(task), None) }
+    // SAFETY: it is called for this task, whose owner we are, and whose future is there. STAGE
+    let poll = |task| unsafe { poll(task) };
+    // SAFETY: handed on from the caller.
+    unsafe { step_with(task, here, poll, None) }
 }
 
 /// As [`step`], for a caller that knows how to poll the task without looking it up.
@@ -115,7 +117,9 @@ unsafe fn finish_plain(task: Ptr, here: &Here, class: u8) -> bool {
 /// The caller has just declared it done, and was told [`Finished::WakeJoiner`].
 unsafe fn wake_joiner(task: Ptr) {
     // SAFETY: the scheduler's references are there until `drop_existence`. EXISTS
-    let (header, slot) = unsafe { (task.as_ref(), JoinSlot::of(task)) };
+    let header = unsafe { task.as_ref() };
+    // SAFETY: as above.
+    let slot = unsafe { JoinSlot::of(task) };
     // SAFETY: the slot holds a waker, and is ours. SLOT
     let waker = unsafe { slot.take() };
     // A waker may be foreign code.
@@ -217,7 +221,7 @@ pub(super) unsafe fn take_payload(task: Ptr) -> Payload {
     // SAFETY: the caller has a reference, or owns the task.
     let offset = unsafe { task.as_ref() }.vtable().stage_offset;
     // SAFETY: the stage lies there, and holds a payload.
-    *unsafe { task.byte_add(offset).cast::<Box<Payload>>().read() }
+    *unsafe { field::<Box<Payload>>(task, offset).read() }
 }
 
 /// Why a task has no output.
@@ -229,7 +233,7 @@ pub(super) unsafe fn read_reason(task: Ptr) -> Reason {
     // SAFETY: the caller has a reference.
     let offset = unsafe { task.as_ref() }.vtable().stage_offset;
     // SAFETY: the stage lies there, and holds a reason.
-    unsafe { task.byte_add(offset).cast::<Reason>().read() }
+    unsafe { field::<Reason>(task, offset).read() }
 }
 
 /// The kind of an ordinary task: its color is its own, and its header is its lane.

@@ -492,8 +492,10 @@ unsafe fn put_shared(home: *const Home, class: u8, cell: Ptr) {
         shared.live -= 1;
         if shared.live == 0 {
             drop(shared);
+            // SAFETY: the home is there until it has retired.
+            let retire = unsafe { &*home }.hooks.retire;
             // SAFETY: no cell is left, and `close` promised this call to the home.
-            unsafe { ((*home).hooks.retire)(home) };
+            unsafe { retire(home) };
         }
     }
 }
