@@ -5,13 +5,13 @@ mod common;
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use common::{Drops, Event, eventually, foreign_block_on, message, panic_of, runtime, watched};
 use dapple::task::yield_now;
-use dapple::{Handle, JoinHandle, Runtime};
+use dapple::{Color, Handle, JoinHandle, Runtime};
 
 /// Calls a closure when it is dropped.
 struct OnDrop<F: FnMut()>(F);
@@ -48,36 +48,6 @@ fn a_destructor_of_a_future_can_spawn() {
             }
             assert_eq!(foreign_block_on(handle).is_ok(), what == "ended");
             assert_eq!(receive.recv().unwrap(), what);
-        }
-    });
-}
-
-#[test]
-fn what_a_destructor_spawns_while_the_runtime_ends_is_dropped() {
-    watched(|| {
-        let rt = runtime(2);
-        let (drops, spawned) = (Drops::default(), Arc::new(Mutex::new(Vec::new())));
-        for _ in 0..100 {
-            let (drops, spawned) = (drops.clone(), spawned.clone());
-            let begun = Event::default();
-            let begin = begun.clone();
-            rt.spawn(async move {
-                let _spawns = OnDrop(move || {
-                    let guard = drops.guard();
-                    let handle = dapple::spawn(async move { drop(guard) });
-                    spawned.lock().unwrap().push(handle);
-                });
-                begin.set();
-                std::future::pending::<()>().await;
-            })
-            .detach();
-            begun.wait();
-        }
-        drop(rt);
-        let handles = std::mem::take(&mut *spawned.lock().unwrap());
-        assert_eq!((handles.len(), drops.count()), (100, 100));
-        for handle in handles {
-            assert!(foreign_block_on(handle).unwrap_err().is_gone());
         }
     });
 }
@@ -121,70 +91,6 @@ fn a_thread_locals_destructor_on_a_worker_comes_after_the_runtime() {
         let (free, by_handle) = answers.recv().unwrap();
         assert!(free.contains("needs a runtime"), "{free}");
         assert!(foreign_block_on(by_handle).unwrap_err().is_gone());
-    });
-}
-
-#[test]
-fn a_runtime_can_be_dropped_inside_its_own_tasks() {
-    type Enter = fn(Handle, Box<dyn FnOnce() + Send>) -> JoinHandle<()>;
-    let ways: [(&str, Enter); 3] = [
-        ("task", |rt, end| rt.spawn(async move { end() })),
-        ("color", |rt, end| rt.color().call(end)),
-        ("blocking", |rt, end| rt.blocking(end)),
-    ];
-    for (way, enter) in ways {
-        watched(move || {
-            let (rt, drops) = (runtime(2), Drops::default());
-            let others: Vec<_> = (0..10)
-                .map(|_| {
-                    let guard = drops.guard();
-                    rt.spawn(async move {
-                        let _kept = guard;
-                        std::future::pending::<()>().await;
-                    })
-                })
-                .collect();
-            let handle = rt.handle();
-            let ended = enter(handle.clone(), Box::new(move || drop(rt)));
-            assert!(foreign_block_on(ended).is_ok(), "{way}: the task itself goes on to its end");
-            for other in others {
-                assert!(foreign_block_on(other).unwrap_err().is_gone(), "{way}");
-            }
-            assert_eq!(drops.count(), 10, "{way}");
-            assert!(foreign_block_on(handle.spawn(async {})).unwrap_err().is_gone(), "{way}");
-        });
-    }
-}
-
-#[test]
-fn a_runtime_can_be_shut_down_inside_its_own_task() {
-    watched(|| {
-        let rt = runtime(2);
-        let handle = rt.handle();
-        let task = handle.spawn(async move { rt.shutdown(std::time::Duration::ZERO) });
-        let report = foreign_block_on(task).unwrap();
-        assert_eq!(report.still_running.len(), 1, "the one that asked: {report}");
-    });
-}
-
-#[test]
-fn block_on_ends_in_a_panic_when_the_runtime_ends_under_it() {
-    watched(|| {
-        let rt = runtime(1);
-        let (handle, begun) = (rt.handle(), Event::default());
-        let begin = begun.clone();
-        let thread = thread::spawn(move || {
-            panic_of(|| {
-                handle.block_on(async move {
-                    begin.set();
-                    std::future::pending::<()>().await;
-                })
-            })
-        });
-        begun.wait();
-        drop(rt);
-        let text = thread.join().unwrap();
-        assert!(text.contains("runtime") && text.contains("ended"), "{text}");
     });
 }
 
@@ -316,6 +222,18 @@ fn a_future_that_wakes_itself_forever_does_not_hold_up_others() {
         stop.store(true, Ordering::Relaxed);
         selfish.into_iter().for_each(|task| rt.block_on(task).unwrap());
     });
+}
+
+/// The only worker is the thread of the main color, which never rests.
+#[dapple::test(workers = 1)]
+async fn a_busy_main_color_does_not_hold_up_others() {
+    let called = dapple::spawn(async { dapple::blocking(|| 5).await.unwrap() });
+    let in_color = Color::new().call(|| ());
+    let task = called.task().unwrap().clone();
+    while !task.is_finished() || !in_color.is_finished() {
+        yield_now().await;
+    }
+    assert_eq!(called.await.unwrap(), 5);
 }
 
 #[test]

@@ -189,6 +189,44 @@ fn cancel_reaches_waits_behind_a_foreign_waker() {
 }
 
 #[test]
+fn a_waker_that_panics_keeps_nobody_from_being_cancelled() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("as asked");
+        }
+    }
+    watched(|| {
+        let rt = runtime(1);
+        let never = rt.spawn(pending::<()>());
+        let begun = Event::default();
+        let begin = begun.clone();
+        let waiter = rt.spawn(async move {
+            let mut never = never;
+            let result = poll_fn(|_| {
+                let waker = Waker::from(Arc::new(Panics));
+                let polled = Pin::new(&mut never).poll(&mut Context::from_waker(&waker));
+                begin.set();
+                polled
+            });
+            result.await.unwrap_err().is_cancelled()
+        });
+        begun.wait();
+        waiter.cancel();
+        assert!(rt.block_on(waiter).unwrap());
+        // The same waker as that of one who joins.
+        let gate = Event::default();
+        let go = gate.clone();
+        let mut joined = rt.spawn(async move { go.happened().await });
+        let waker = Waker::from(Arc::new(Panics));
+        assert!(Pin::new(&mut joined).poll(&mut Context::from_waker(&waker)).is_pending());
+        gate.set();
+        rt.block_on(joined).unwrap();
+        assert_eq!(rt.block_on(rt.spawn(async { 5 })).unwrap(), 5);
+    });
+}
+
+#[test]
 fn abort_drops_the_future_in_its_own_color() {
     /// Asks where it is dropped.
     struct Ask(mpsc::Sender<Color>, Arc<Alone>);

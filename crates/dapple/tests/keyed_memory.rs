@@ -49,6 +49,15 @@ fn growth(rounds: usize, mut batch: impl FnMut(usize)) -> usize {
     IN_USE.load(Relaxed).saturating_sub(settled)
 }
 
+/// An output that nobody wants, and that gives its task a lane when it is dropped.
+struct AsksForItsColor;
+
+impl Drop for AsksForItsColor {
+    fn drop(&mut self) {
+        drop(Color::current());
+    }
+}
+
 /// One test, since the allocator counts for all threads.
 #[test]
 fn memory_stays_where_it_was() {
@@ -96,7 +105,11 @@ fn memory_stays_where_it_was() {
         let runtimes = 200;
         for _ in 0..runtimes {
             let rt = runtime(1);
-            rt.block_on(async { Color::keyed("k").call(|| ()).await.unwrap() });
+            rt.block_on(async {
+                Color::keyed("k").call(|| ()).await.unwrap();
+                dapple::spawn(async { AsksForItsColor }).detach();
+                dapple::spawn(std::future::pending::<()>()).detach();
+            });
         }
         let left = IN_USE.load(Relaxed).saturating_sub(before);
         assert!(left < runtimes * 1024, "{runtimes} runtimes left {left} bytes");

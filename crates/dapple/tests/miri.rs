@@ -188,6 +188,34 @@ fn promotion_with_and_without_a_name_beside_wake_ups_and_a_dump() {
 }
 
 #[test]
+fn destructors_that_ask_for_their_color_or_spawn() {
+    struct Asks(bool);
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            drop(Color::current());
+            if self.0 {
+                dapple::spawn(async {}).detach();
+            }
+        }
+    }
+    let rt = runtime(2);
+    for spawns in [false, true] {
+        rt.spawn(async move { Asks(spawns) }).detach(); // as an output that nobody wants
+        rt.handle().color().spawn(async move { Asks(spawns) }).detach();
+        let (asks, begun) = (Asks(spawns), Event::default());
+        let begin = begun.clone();
+        let aborted = rt.spawn(async move {
+            let _kept = asks;
+            begin.set();
+            pending::<()>().await;
+        });
+        begun.wait();
+        aborted.abort();
+        assert!(rt.block_on(aborted).unwrap_err().is_aborted());
+    }
+}
+
+#[test]
 fn local_tasks_and_their_outputs() {
     let rt = runtime(2);
     let kept = Rc::new(5);

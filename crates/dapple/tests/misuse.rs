@@ -69,7 +69,8 @@ fn block_on_and_run_panic_on_a_worker() {
     watched(|| {
         let rt = runtime(1);
         let handle = rt.handle();
-        let nested: [(&str, Box<dyn FnOnce() + Send>); 2] = [
+        type Nested = Box<dyn FnOnce() + Send>;
+        let nested: [(&str, Nested); 2] = [
             ("block_on", Box::new(move || handle.block_on(async {}))),
             ("dapple::run", Box::new(|| dapple::run(async {}))),
         ];

@@ -206,6 +206,14 @@ fn task_locals_follow_their_future_and_nobody_else() {
 }
 
 #[test]
+fn task_locals_of_one_type_are_told_apart() {
+    static OTHER: Local<u32> = Local::new();
+    let both = DEPTH.scope_sync(1, || OTHER.scope_sync(2, || (DEPTH.get(), OTHER.get())));
+    assert_eq!(both, (1, 2));
+    assert_eq!(DEPTH.scope_sync(1, || OTHER.try_with(|n| *n)), None);
+}
+
+#[test]
 fn a_task_local_is_there_when_its_future_is_dropped() {
     struct Reads(std::sync::mpsc::Sender<Option<u32>>);
     impl Drop for Reads {

@@ -1,21 +1,44 @@
 //! The runtime's shared line: what comes from outside, and what does not fit into the rings.
 //!
-//! Behind a lock; a glance at its length needs none.
+//! What comes from outside is pushed to an inbox, without a lock: a thread that wakes many tasks
+//! is not held up by the workers that take them. Whoever takes from the inbox takes all of it, and
+//! puts what it cannot keep into the line proper, which is behind a lock.
 
+use crate::lane::inbox::Inbox;
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
 use crate::task::Runnable;
+use crate::task::header::Header;
 use crate::task::queue::Queue;
 
-#[derive(Default)]
 pub(crate) struct Injector {
+    /// Always owned, by nobody in particular: each `pull` takes a list of its own.
+    inbox: Inbox<Header>,
     line: Mutex<Queue>,
+    /// The length of the line, for a glance at it without the lock.
     len: AtomicUsize,
+}
+
+impl Default for Injector {
+    fn default() -> Injector {
+        Injector { inbox: Inbox::new_owned(), line: Mutex::default(), len: AtomicUsize::new(0) }
+    }
 }
 
 impl Injector {
     #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inbox.is_empty() && self.len.load(Ordering::SeqCst) == 0
+    }
+
+    /// How many are in the line proper.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::SeqCst)
+    }
+
+    /// Puts one in, from outside.
+    pub(crate) fn push_one(&self, runnable: Runnable) {
+        // SAFETY: the right to run it keeps it alive, and its link is the caller's. LINK-OWNED
+        unsafe { self.inbox.push(runnable.into_ptr()) };
     }
 
     pub(crate) fn push(&self, runnables: impl IntoIterator<Item = Runnable>) {
@@ -24,15 +47,50 @@ impl Injector {
         self.len.store(line.len(), Ordering::SeqCst);
     }
 
-    /// Takes the first, and hands up to `more` others to `each`.
-    pub(crate) fn pop(&self, more: usize, each: impl FnMut(Runnable)) -> Option<Runnable> {
-        if self.len() == 0 {
+    /// Takes the first, and hands others to `each`: a share of the line, `share(len)` of them, or
+    /// up to `most` of what came in just now.
+    pub(crate) fn pop(
+        &self,
+        share: impl FnOnce(usize) -> usize,
+        most: usize,
+        each: impl FnMut(Runnable),
+    ) -> Option<Runnable> {
+        if self.is_empty() {
             return None;
         }
+        let mut came_in = self.take_inbox();
+        if self.len() == 0 {
+            let first = came_in.pop();
+            std::iter::from_fn(|| came_in.pop()).take(most).for_each(each);
+            if came_in.len() > 0 {
+                self.push(std::iter::from_fn(|| came_in.pop()));
+            }
+            return first;
+        }
         let mut line = lock(&self.line);
+        std::iter::from_fn(|| came_in.pop()).for_each(|runnable| line.push(runnable));
         let first = line.pop();
-        std::iter::from_fn(|| line.pop()).take(more).for_each(each);
+        let share = share(line.len());
+        std::iter::from_fn(|| line.pop()).take(share).for_each(each);
         self.len.store(line.len(), Ordering::SeqCst);
         first
+    }
+
+    /// Takes one.
+    pub(crate) fn pop_one(&self) -> Option<Runnable> {
+        self.pop(|_| 0, 0, |_| {})
+    }
+
+    /// All that has come in from outside, the oldest first.
+    fn take_inbox(&self) -> Queue {
+        let mut queue = Queue::default();
+        let mut next = if self.inbox.is_empty() { None } else { self.inbox.pull().map(|list| list.first) };
+        while let Some(node) = next {
+            // SAFETY: the inbox owned the right to run it, and gave it to us.
+            let runnable = unsafe { Runnable::new(node) };
+            next = std::ptr::NonNull::new(runnable.header().link());
+            queue.push(runnable);
+        }
+        queue
     }
 }

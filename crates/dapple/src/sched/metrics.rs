@@ -13,7 +13,7 @@ pub struct Metrics {
     pub spawned: u64,
     /// Tasks that have ended, in whatever way.
     pub finished: u64,
-    /// What waits in the shared line.
+    /// What waits in the shared line, but for what has come in from outside just now.
     pub shared_line: usize,
     /// Workers that sleep.
     pub sleeping: usize,

@@ -79,7 +79,7 @@ impl Sched {
 
     #[cold]
     pub(super) fn inject(&self, runnable: Runnable) {
-        self.injector.push([runnable]);
+        self.injector.push_one(runnable);
         if let Some(worker) = self.idle.whom_to_wake_from_outside() {
             self.unpark(worker);
         }
@@ -90,7 +90,7 @@ impl Sched {
 
     /// Whether there is something that any worker could take.
     pub(super) fn has_work(&self) -> bool {
-        self.injector.len() > 0 || self.workers.iter().any(Worker::has_spare)
+        !self.injector.is_empty() || self.workers.iter().any(Worker::has_spare)
     }
 
     /// Wakes a worker if there is something for it, and nobody searches.
@@ -162,10 +162,10 @@ impl Sched {
 
     /// Ends all that is in the shared line, unless somebody else is at it.
     fn drain(&self) {
-        while self.injector.len() > 0 && !self.draining.swap(true, Ordering::SeqCst) {
+        while !self.injector.is_empty() && !self.draining.swap(true, Ordering::SeqCst) {
             let _aside = SetAside::new();
             here(|here| here.home.set(self.home.whole()));
-            while let Some(runnable) = self.injector.pop(0, |_| {}) {
+            while let Some(runnable) = self.injector.pop_one() {
                 if runnable.header().vtable().kind != Kind::Lane {
                     runnable.header().state.mark(ABORTED);
                 }

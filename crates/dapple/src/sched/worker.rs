@@ -34,6 +34,11 @@ const STREAK: u32 = 24;
 /// How long a searcher watches a slot before it takes it from a worker that seems stuck.
 const WATCH: u32 = 400;
 
+/// How often a searcher looks out for something to come in before it falls asleep, and how long it
+/// pauses in between: together about as long as falling asleep takes.
+const PATIENCE: u32 = 32;
+const PAUSE: u32 = 4;
+
 /// Aligned so that what workers write often does not share a cache line.
 #[repr(align(128))]
 pub(crate) struct Worker {
@@ -60,6 +65,10 @@ pub(super) struct Counts {
 struct Own {
     streak: Cell<u32>,
     random: Cell<u64>,
+    /// How often it looks out for something before it falls asleep.
+    patience: Cell<u32>,
+    /// How often it did so in vain.
+    tried: Cell<u32>,
     searching: Cell<bool>,
 }
 
@@ -76,7 +85,13 @@ impl Worker {
             parker: Arc::default(),
             slab: LocalSlab::default(),
             counts: Counts::default(),
-            own: Own { streak: Cell::new(0), random: Cell::new(seed | 1), searching: Cell::new(false) },
+            own: Own {
+                streak: Cell::new(0),
+                random: Cell::new(seed | 1),
+                patience: Cell::new(PATIENCE),
+                tried: Cell::new(0),
+                searching: Cell::new(false),
+            },
         }
     }
 
@@ -133,7 +148,7 @@ impl Worker {
     #[inline]
     pub(super) fn pick(&self, sched: &Sched) -> Option<Runnable> {
         if self.counts.runs.get().is_multiple_of(SHARED_EVERY)
-            && let Some(runnable) = sched.injector.pop(0, |_| {})
+            && let Some(runnable) = sched.injector.pop_one()
         {
             return Some(runnable);
         }
@@ -165,8 +180,8 @@ impl Worker {
 
     /// A fair share of the shared line: one to run now, the rest into the ring, which is empty.
     fn pick_shared(&self, sched: &Sched) -> Option<Runnable> {
-        let share = (sched.injector.len() / sched.workers.len()).min(CAPACITY / 2);
-        sched.injector.pop(share, |runnable| {
+        let share = |len: usize| (len / sched.workers.len()).min(CAPACITY / 2);
+        sched.injector.pop(share, CAPACITY / 2, |runnable| {
             let pushed = self.ring.push(runnable.into_ptr());
             debug_assert!(pushed.is_ok(), "the ring was empty");
         })
@@ -192,11 +207,36 @@ impl Worker {
         if let Some(runnable) = self.pick_shared(sched) {
             return Some(runnable);
         }
-        let stuck = others().find(|other| other.seems_stuck())?;
-        let runnable = stuck.take_next()?;
-        self.counts.steals.add_one();
-        self.counts.stolen.add_one();
-        Some(runnable)
+        if let Some(stuck) = others().find(|other| other.seems_stuck())
+            && let Some(runnable) = stuck.take_next()
+        {
+            self.counts.steals.add_one();
+            self.counts.stolen.add_one();
+            return Some(runnable);
+        }
+        self.linger(sched)
+    }
+
+    /// Looks out for a moment for something to come in, which is cheaper than to fall asleep and be
+    /// woken; less and less if it turns out to be in vain.
+    fn linger(&self, sched: &Sched) -> Option<Runnable> {
+        let looks = self.own.patience.get();
+        for _ in 0..looks {
+            for _ in 0..PAUSE {
+                std::hint::spin_loop();
+            }
+            if !sched.injector.is_empty()
+                && let Some(runnable) = self.pick_shared(sched)
+            {
+                self.own.patience.set(PATIENCE);
+                return Some(runnable);
+            }
+        }
+        // Now and then it tries again.
+        let tried = self.own.tried.get().wrapping_add(1);
+        self.own.tried.set(tried);
+        self.own.patience.set(if tried.is_multiple_of(32) { PATIENCE } else { looks / 2 });
+        None
     }
 
     /// What tells whether it gets on: what it has run so far, and what waits in its slot.

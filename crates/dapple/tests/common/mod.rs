@@ -64,30 +64,37 @@ pub(crate) fn panic_of<T>(f: impl FnOnce() -> T) -> String {
 
 /// Something that happens once, and that threads and tasks can wait for.
 #[derive(Clone, Default)]
-pub(crate) struct Event(Arc<(Mutex<(bool, Vec<Waker>)>, Condvar)>);
+pub(crate) struct Event(Arc<Happening>);
+
+#[derive(Default)]
+struct Happening {
+    /// Whether it has happened, and which tasks wait for it.
+    state: Mutex<(bool, Vec<Waker>)>,
+    told: Condvar,
+}
 
 impl Event {
     pub(crate) fn set(&self) {
-        let mut state = self.0.0.lock().unwrap();
+        let mut state = self.0.state.lock().unwrap();
         state.0 = true;
         let wakers = std::mem::take(&mut state.1);
         drop(state);
-        self.0.1.notify_all();
+        self.0.told.notify_all();
         wakers.into_iter().for_each(Waker::wake);
     }
 
     pub(crate) fn is_set(&self) -> bool {
-        self.0.0.lock().unwrap().0
+        self.0.state.lock().unwrap().0
     }
 
     /// Blocks this thread until it has happened.
     pub(crate) fn wait(&self) {
-        let state = self.0.0.lock().unwrap();
-        drop(self.0.1.wait_while(state, |state| !state.0).unwrap());
+        let state = self.0.state.lock().unwrap();
+        drop(self.0.told.wait_while(state, |state| !state.0).unwrap());
     }
 
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut state = self.0.0.lock().unwrap();
+        let mut state = self.0.state.lock().unwrap();
         if state.0 {
             return Poll::Ready(());
         }
