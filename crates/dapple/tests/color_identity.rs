@@ -189,6 +189,29 @@ fn children_of_a_promoted_task_never_overlap_with_it() {
     });
 }
 
+/// From the moment it asks for its color, others may submit to it; they wait for the poll to end.
+#[test]
+fn a_task_that_shares_its_color_has_the_turn_at_once() {
+    watched(|| {
+        let rt = runtime(2);
+        for _ in 0..50 {
+            let task = rt.spawn(async {
+                let (color, alone) = (Color::current(), Arc::new(Alone::default()));
+                let other = alone.clone();
+                let call = thread::spawn(move || color.call(move || other.visit(|| ()))).join().unwrap();
+                alone.visit(|| {
+                    for _ in 0..50 {
+                        thread::yield_now(); // the other worker could run it now
+                    }
+                    assert!(!call.is_finished());
+                });
+                call.await.unwrap();
+            });
+            rt.block_on(task).unwrap();
+        }
+    });
+}
+
 #[test]
 fn promotion_beside_wake_ups_from_elsewhere_loses_none_and_overlaps_with_none() {
     watched(|| {

@@ -122,6 +122,37 @@ fn tasks_that_yield_take_turns_in_order() {
     });
 }
 
+/// Others submit while one of the color is running, which then submits too, and yields.
+#[test]
+fn what_runs_submits_behind_what_came_from_outside() {
+    watched(|| {
+        let rt = runtime(2);
+        let (color, log) = (rt.handle().color(), Log::default());
+        let (running, submitted) = (Event::default(), Event::default());
+        let first = color.spawn({
+            let (color, log) = (color.clone(), log.clone());
+            let (running, submitted) = (running.clone(), submitted.clone());
+            async move {
+                running.set();
+                submitted.wait();
+                let last = log.clone();
+                let own = color.call(move || last.note(3));
+                yield_now().await; // behind both
+                log.note(4);
+                own
+            }
+        });
+        running.wait();
+        for i in 0..3 {
+            let log = log.clone();
+            color.call(move || log.note(i)).detach();
+        }
+        submitted.set();
+        rt.block_on(async { first.await.unwrap().await.unwrap() });
+        assert_eq!(log.notes(), [0, 1, 2, 3, 4]);
+    });
+}
+
 #[test]
 fn a_stolen_lane_keeps_its_order() {
     watched(|| {

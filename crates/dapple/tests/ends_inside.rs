@@ -3,7 +3,6 @@
 mod common;
 
 use std::future::{pending, poll_fn};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::thread;
@@ -180,38 +179,30 @@ fn shutdown_inside_waits_for_others_but_not_for_itself() {
 /// Tasks that are born while all are being cancelled are cancelled too.
 #[test]
 fn no_task_escapes_a_shutdown_by_being_born() {
-    fn brood(depth: u32) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(async move {
-            while !dapple::task::current().is_cancelled() {
-                let child = dapple::spawn(async {
-                    // Ends by cancellation only.
-                    drop(dapple::spawn(pending::<()>()).await);
-                });
-                let grandchild = (depth > 0).then(|| Color::new().spawn(brood(depth - 1)));
-                yield_now().await;
-                child.cancel();
-                grandchild.iter().for_each(JoinHandle::cancel);
-                drop(child.await);
-            }
-        })
-    }
     watched(|| {
-        for _ in 0..30 {
-            let rt = runtime(4);
+        let forever = runtime(1); // where nothing is cancelled
+        for round in 0..40 {
+            let rt = runtime(6);
             let begun = Event::default();
-            let begin = begun.clone();
-            rt.spawn(async move {
-                begin.set();
-                brood(2).await;
-            })
-            .detach();
+            for i in 0..6 {
+                let (begin, other) = (begun.clone(), forever.handle());
+                rt.spawn(async move {
+                    let color = Color::current();
+                    while !dapple::task::current().is_cancelled() {
+                        let never = other.spawn(pending::<()>());
+                        // Ends by cancellation only.
+                        let child = async move { assert!(never.await.unwrap_err().is_cancelled()) };
+                        let child = if i % 2 == 0 { dapple::spawn(child) } else { color.spawn(child) };
+                        child.detach();
+                        begin.set();
+                        yield_now().await;
+                    }
+                })
+                .detach();
+            }
             begun.wait();
-            let report = rt.shutdown(Duration::from_millis(1));
-            let waits = |name: &str| name.contains("brood");
-            let left = report.still_running.iter().filter(|task| waits(&task.name));
-            // What waits for nothing but cancellation has got it.
-            let left: Vec<_> = left.filter(|task| task.state == dapple::TaskState::Waiting).collect();
-            assert!(left.is_empty(), "{left:?}");
+            let report = rt.shutdown(Duration::from_secs(20));
+            assert!(report.is_clean(), "round {round}: {report}");
         }
     });
 }

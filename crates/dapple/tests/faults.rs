@@ -5,7 +5,7 @@ mod common;
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
@@ -221,6 +221,38 @@ fn a_future_that_wakes_itself_forever_does_not_hold_up_others() {
         });
         stop.store(true, Ordering::Relaxed);
         selfish.into_iter().for_each(|task| rt.block_on(task).unwrap());
+    });
+}
+
+/// What a task wakes runs next, ahead of the line: so two of them could keep the worker to themselves.
+#[test]
+fn tasks_that_wake_each_other_forever_do_not_hold_up_others() {
+    watched(|| {
+        let rt = runtime(1);
+        let stop = Arc::new(AtomicBool::new(false));
+        let wakers: Arc<[Mutex<Option<Waker>>; 2]> = Arc::default();
+        let player = |me: usize| {
+            let (stop, wakers) = (stop.clone(), wakers.clone());
+            rt.spawn(std::future::poll_fn(move |cx| {
+                *wakers[me].lock().unwrap() = Some(cx.waker().clone());
+                let other = wakers[1 - me].lock().unwrap().take();
+                // Without a partner yet, or with one that has left, it keeps itself going.
+                other.unwrap_or_else(|| cx.waker().clone()).wake();
+                if stop.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+            }))
+        };
+        let players = [player(0), player(1)];
+        for _ in 0..100 {
+            // From inside, so that it goes into the worker's own line.
+            let others = rt.spawn(async {
+                let inner = dapple::spawn(yield_now());
+                yield_now().await;
+                inner.await.unwrap();
+            });
+            rt.block_on(others).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        players.into_iter().for_each(|player| rt.block_on(player).unwrap());
     });
 }
 

@@ -85,8 +85,8 @@ fn cancel_reaches_a_task_that_has_not_begun_and_local_ones() {
 #[test]
 fn what_happened_while_somebody_waited_is_returned_not_cancelled() {
     watched(|| {
-        let rt = runtime(1);
-        let gate = Event::default();
+        let rt = runtime(2);
+        let (gate, color) = (Event::default(), rt.handle().color());
         let go = gate.clone();
         let slow = rt.spawn(async move {
             go.happened().await;
@@ -94,16 +94,14 @@ fn what_happened_while_somebody_waited_is_returned_not_cancelled() {
         });
         let slow_task = slow.task().unwrap().clone();
         let (wait, begun) = waits(slow);
-        let waiter = rt.spawn(wait);
+        let waiter = color.spawn(wait);
         begun.wait();
-        // The only worker: opens the gate, sees the task end, and cancels, all before the waiter
-        // is polled again.
+        // While this has the color, the waiter cannot be polled: the result comes, then the cancel.
         let waiter_task = waiter.task().unwrap().clone();
-        let judge = rt.spawn(async move {
+        let judge = color.call(move || {
             gate.set();
-            task::yield_to(&slow_task).await;
             while !slow_task.is_finished() {
-                yield_now().await;
+                thread::yield_now();
             }
             waiter_task.cancel();
         });

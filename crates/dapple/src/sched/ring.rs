@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use crate::prim::{AtomicPtr, AtomicUsize, Ordering};
 
 /// How many a ring holds. Small under loom, so that a model reaches full and empty.
-pub(crate) const CAPACITY: usize = if cfg!(loom) { 4 } else { 256 };
+pub(crate) const CAPACITY: usize = if cfg!(loom) { 4 } else { 1024 };
 
 pub(crate) struct Ring<N> {
     head: AtomicUsize,

@@ -193,21 +193,11 @@ impl Worker {
             return None;
         }
         self.own.searching.set(true);
-        let first = self.random() as usize % sched.workers.len();
-        let (before, after) = sched.workers.split_at(first);
-        let others = || after.iter().chain(before).filter(|other| other.index != self.index);
-        for other in others() {
-            if let Some(node) = other.ring.steal_into(&self.ring) {
-                self.counts.steals.add_one();
-                self.counts.stolen.add(self.ring.len() as u64 + 1);
-                // SAFETY: what a ring gives out is the right to run.
-                return Some(unsafe { Runnable::new(node) });
-            }
-        }
-        if let Some(runnable) = self.pick_shared(sched) {
+        if let Some(runnable) = self.steal(sched).or_else(|| self.pick_shared(sched)) {
             return Some(runnable);
         }
-        if let Some(stuck) = others().find(|other| other.seems_stuck())
+        let mut others = sched.workers.iter().filter(|other| other.index != self.index);
+        if let Some(stuck) = others.find(|other| other.seems_stuck())
             && let Some(runnable) = stuck.take_next()
         {
             self.counts.steals.add_one();
@@ -215,6 +205,18 @@ impl Worker {
             return Some(runnable);
         }
         self.linger(sched)
+    }
+
+    /// Takes half of what another worker has in its ring, beginning with any of them.
+    fn steal(&self, sched: &Sched) -> Option<Runnable> {
+        let first = self.random() as usize % sched.workers.len();
+        let (before, after) = sched.workers.split_at(first);
+        let mut others = after.iter().chain(before).filter(|other| other.index != self.index);
+        let node = others.find_map(|other| other.ring.steal_into(&self.ring))?;
+        self.counts.steals.add_one();
+        self.counts.stolen.add(self.ring.len() as u64 + 1);
+        // SAFETY: what a ring gives out is the right to run.
+        Some(unsafe { Runnable::new(node) })
     }
 
     /// Looks out for a moment for something to come in, which is cheaper than to fall asleep and be
@@ -225,8 +227,8 @@ impl Worker {
             for _ in 0..PAUSE {
                 std::hint::spin_loop();
             }
-            if !sched.injector.is_empty()
-                && let Some(runnable) = self.pick_shared(sched)
+            if sched.has_work()
+                && let Some(runnable) = self.pick_shared(sched).or_else(|| self.steal(sched))
             {
                 self.own.patience.set(PATIENCE);
                 return Some(runnable);
