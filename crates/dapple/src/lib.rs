@@ -70,7 +70,7 @@ pub use {
         spawn_local,
     },
     sched::{Metrics, WorkerMetrics},
-    task::{JoinError, JoinHandle},
+    task::{JoinError, JoinHandle, cancel::Cancelled},
 };
 
 /// What the attributes expand to. Not for use by hand.

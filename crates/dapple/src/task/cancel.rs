@@ -24,6 +24,18 @@ use super::state::{CANCELLED, DONE};
 use super::waker::task_behind;
 use crate::prim::{AtomicUsize, Mutex, Ordering, fence_seq_cst, lock};
 
+/// A wait was cancelled: what it waited for has not happened, and nothing has been taken or lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cancelled;
+
+impl std::fmt::Display for Cancelled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the wait was cancelled")
+    }
+}
+
+impl std::error::Error for Cancelled {}
+
 /// Items linked now, in all tasks: while there are none, `cancel` need not look for any.
 static LINKED: AtomicUsize = AtomicUsize::new(0);
 

@@ -1,8 +1,14 @@
 //! Tasks: a future with a header in front, that is polled, woken, joined, cancelled and freed.
 //!
-//! A task knows nothing of who runs it. It is woken through its [`state`] word; whoever so comes
-//! to own it hands a [`Runnable`] to the [`Home`] (the runtime as seen from here), and a worker
-//! sooner or later [`step`](run::step)s it.
+//! [`spawn`](crate::spawn) makes one; [`Builder`] makes one with a name or a color. Inside a task,
+//! [`yield_now`] and [`yield_to`] give way to others, [`current`] says who one is, and a [`Local`]
+//! is a value that all it calls can reach.
+//!
+//! # Inside
+//!
+//! A task knows nothing of who runs it. It is woken through its state word; whoever so comes to own
+//! it hands a runnable to its home (the runtime as seen from here), and a worker sooner or later
+//! steps it.
 //!
 //! ```text
 //! state   who owns a task, who refers to it; every atomic step of its life
