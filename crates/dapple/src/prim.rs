@@ -28,14 +28,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(not(loom))]
 pub(crate) use fences::{heavy_fence, light_fence};
 
-#[cfg(loom)]
-pub(crate) fn light_fence() {
+/// The fence of a worker that has pushed something: none but for the compiler; see `sched::idle`.
+#[inline]
+pub(crate) fn push_fence() {
+    #[cfg(loom)]
     loom::sync::atomic::fence(Ordering::SeqCst);
-}
-
-#[cfg(loom)]
-pub(crate) fn heavy_fence() {
-    loom::sync::atomic::fence(Ordering::SeqCst);
+    #[cfg(not(loom))]
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
 /// A sequentially consistent fence, for those who are not on the hot path.

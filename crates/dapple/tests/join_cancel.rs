@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use common::{Alone, Drops, Event, foreign_block_on, runtime, watched};
-use dapple::task::{self, yield_now};
+use dapple::task::yield_now;
 use dapple::{Color, JoinHandle};
 
 /// Tells when it has been polled and waits.

@@ -3,8 +3,9 @@
 use super::end_in_place;
 use super::line::Lane;
 use crate::task::cell::{Front, TaskKind};
-use crate::task::header::{Extended, Header, Kind, Polled, Ptr};
+use crate::task::header::{Extended, Header, Kind, Ptr};
 use crate::task::here::{Here, here};
+use crate::task::run::After;
 use crate::task::{Place, Task};
 
 /// The kind of a task in a lane.
@@ -38,12 +39,7 @@ unsafe fn left(task: Ptr) {
 unsafe impl TaskKind for Laned {
     const KIND: Kind = Kind::Laned;
 
-    unsafe fn run(
-        _task: Ptr,
-        _here: &Here,
-        _poll: impl FnOnce(Ptr) -> Polled,
-        _plain_class: Option<u8>,
-    ) -> Option<Ptr> {
+    unsafe fn run(_task: Ptr, _here: &Here, _step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
         unreachable!("a task with a lane is run by its lane");
     }
 

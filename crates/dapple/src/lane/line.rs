@@ -88,7 +88,7 @@ const CLASS: u8 = class_of(LAYOUT);
 static LANE: VTable = VTable {
     run: Lane::run,
     enqueue: Own::enqueue,
-    poll: |_| unreachable!("a lane is not polled"),
+    step: |_, _| unreachable!("a lane is not stepped"),
     end: |_, _| unreachable!("a lane has no future"),
     left: None,
     take: |_, _| unreachable!("a lane has no output"),

@@ -15,8 +15,9 @@ use std::sync::Arc;
 use super::line::{Lane, NewLane};
 use crate::prim::{AtomicBool, Ordering, Parker};
 use crate::task::cell::{Front, TaskKind};
-use crate::task::header::{Kind, Polled, Ptr};
+use crate::task::header::{Kind, Ptr};
 use crate::task::here::{Here, here};
+use crate::task::run::After;
 use crate::task::state::ABORTED;
 use crate::task::{Home, Place, Task};
 
@@ -134,12 +135,7 @@ unsafe fn left(task: Ptr) {
 unsafe impl TaskKind for Local {
     const KIND: Kind = Kind::Local;
 
-    unsafe fn run(
-        _task: Ptr,
-        _here: &Here,
-        _poll: impl FnOnce(Ptr) -> Polled,
-        _plain_class: Option<u8>,
-    ) -> Option<Ptr> {
+    unsafe fn run(_task: Ptr, _here: &Here, _step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
         unreachable!("a task with a lane is run by its lane");
     }
 

@@ -9,14 +9,22 @@
 //!
 //! * **SLEEP-OR-SEE**: a worker says that it sleeps, fences, and looks at all queues once more
 //!   before it does. One who pushes fences and then looks whether anybody sleeps. So the one sees
-//!   the push or the other the sleeper (STORE-THEN-LOAD in `prim`).
+//!   the push or the other the sleeper. Threads from outside fence for real. A worker, which is
+//!   awake and will run what it pushes, fences lightly (see below).
 //! * **ONE-WAKER**: a sleeper is woken by the one who took it off the list.
 //! * **LAST-SEARCHER**: pushes rely on a searcher, if there is one. So one that finds work and was
-//!   the last looks whether there is more, and wakes another if there is. A push that another
-//!   worker is making just then may escape it: that worker runs it itself, and if it does not get
-//!   to that, the monitor sees it.
+//!   the last looks whether there is more, and wakes another if there is.
+//!
+//! # The light fence
+//!
+//! A full fence on every push of a worker would cost more than the push. So what a worker pushes
+//! may still be in its store buffer when it looks for sleepers and when the one who falls asleep
+//! looks for work, and they miss each other: for some nanoseconds, and nothing is lost, since the
+//! worker that pushed runs it itself, and its next push is seen. Should it be the last one, and the
+//! worker stay in its poll, the monitor wakes somebody. (`membarrier` would make it exact, and was
+//! tried: an interrupt of every core each time a worker falls asleep, 17% of `versus spawn`.)
 
-use crate::prim::{AtomicUsize, Mutex, Ordering, fence_seq_cst, heavy_fence, light_fence, lock};
+use crate::prim::{AtomicUsize, Mutex, Ordering, fence_seq_cst, lock, push_fence};
 
 const SLEEPER: usize = 1;
 const SEARCHER: usize = 1 << 16;
@@ -37,7 +45,7 @@ impl Idle {
     /// Called after a push to a queue that others may take from: says whom to wake, if anybody.
     #[inline]
     pub(crate) fn whom_to_wake(&self) -> Option<usize> {
-        light_fence(); // SLEEP-OR-SEE
+        push_fence(); // SLEEP-OR-SEE
         let counts = self.counts.load(Ordering::Relaxed);
         if counts >= SEARCHER || counts == 0 {
             return None;
@@ -91,14 +99,8 @@ impl Idle {
         sleepers.push(worker);
         let change = if was_searching { SLEEPER.wrapping_sub(SEARCHER) } else { SLEEPER };
         self.counts.fetch_add(change, Ordering::SeqCst);
-        let others_are_awake = sleepers.len() < self.workers;
         drop(sleepers);
-        // SLEEP-OR-SEE. Only workers push with a light fence, and not before they are off the list.
-        if others_are_awake {
-            heavy_fence();
-        } else {
-            fence_seq_cst();
-        }
+        fence_seq_cst(); // SLEEP-OR-SEE
     }
 
     /// A worker wakes by itself: it found something at the last look, or something else woke it.

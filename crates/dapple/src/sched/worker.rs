@@ -32,7 +32,7 @@ const SHARED_EVERY: u64 = 64;
 /// How often in a row the slot is served ahead of the ring.
 const STREAK: u32 = 24;
 /// How long a searcher watches a slot before it takes it from a worker that seems stuck.
-const WATCH: u32 = 400;
+const WATCH: u32 = 100;
 
 /// How often a searcher looks out for something to come in before it falls asleep, and how long it
 /// pauses in between: together about as long as falling asleep takes.

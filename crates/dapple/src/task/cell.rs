@@ -19,7 +19,8 @@ use super::header::{Extended, Header, Kind, Meta, Polled, Ptr, Reason, VTable, f
 use super::here::{Here, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
-use super::slab::{MAX_ALIGN, class_of, put_cell};
+use super::run::{After, Plain, step_with};
+use super::slab::{LARGE, MAX_ALIGN, class_of, put_cell};
 use super::state::{CANCELLED, State};
 use super::waker::borrowed_waker;
 use super::{Place, Task};
@@ -32,14 +33,8 @@ use crate::prim::light_fence;
 /// `run` and `enqueue` keep RUN-ONCE; `LEFT` is called once, by the owner.
 pub(crate) unsafe trait TaskKind: Sized {
     const KIND: Kind;
-    /// See [`VTable::run`]; `poll` is [`VTable::poll`], and `plain_class` the class of its memory
-    /// if its output has no destructor, both known at compile time.
-    unsafe fn run(
-        task: Ptr,
-        here: &Here,
-        poll: impl FnOnce(Ptr) -> Polled,
-        plain_class: Option<u8>,
-    ) -> Option<Ptr>;
+    /// See [`VTable::run`]; `step` is [`VTable::step`], known at compile time.
+    unsafe fn run(task: Ptr, here: &Here, step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr>;
     /// See [`VTable::enqueue`].
     unsafe fn enqueue(task: Ptr, place: Place);
     /// See [`VTable::left`].
@@ -99,7 +94,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     const VTABLE: &'static VTable = &VTable {
         run: Self::run,
         enqueue: K::enqueue,
-        poll: Self::poll,
+        step: Self::step,
         end: Self::end,
         left: K::LEFT,
         take: Self::take,
@@ -165,18 +160,30 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         unsafe { &mut (*cell).stage }
     }
 
+    /// How a task of this type ends if all is plain: no destructor of its output need be run.
+    const PLAIN: Option<Plain> = match std::mem::needs_drop::<F::Output>() {
+        false if Self::CLASS != LARGE => Some(Plain { class: Self::CLASS, left: K::LEFT }),
+        _ => None,
+    };
+
     unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
-        let plain_class =
-            const { if std::mem::needs_drop::<F::Output>() { None } else { Some(Self::CLASS) } };
-        // SAFETY: `run` calls it for the task that it is given, whose owner it is then. STAGE
-        let poll = |task| unsafe { Self::poll_inline(task) };
+        // SAFETY: `run` calls it for the task that it is given, whose owner it is then.
+        let step = |task, here: &Here| unsafe { Self::step_inline(task, here) };
         // SAFETY: handed on from the caller.
-        unsafe { K::run(task, here, poll, plain_class) }
+        unsafe { K::run(task, here, step) }
     }
 
-    unsafe fn poll(task: Ptr) -> Polled {
+    unsafe fn step(task: Ptr, here: &Here) -> After {
         // SAFETY: handed on from the caller.
-        unsafe { Self::poll_inline(task) }
+        unsafe { Self::step_inline(task, here) }
+    }
+
+    #[inline(always)]
+    unsafe fn step_inline(task: Ptr, here: &Here) -> After {
+        // SAFETY: it is called for this task, whose owner we are, and whose future is there. STAGE
+        let poll = |task| unsafe { Self::poll_inline(task) };
+        // SAFETY: handed on from the caller.
+        unsafe { step_with(task, here, poll, Self::PLAIN) }
     }
 
     #[inline(always)]

@@ -15,6 +15,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 
 use super::here::Here;
+use super::run::After;
 use super::state::State;
 use crate::prim::{AtomicPtr, Ordering};
 
@@ -162,8 +163,8 @@ pub(crate) struct VTable {
     pub(crate) run: unsafe fn(Ptr, &Here) -> Option<Ptr>,
     /// Puts it in line; the caller gives up the right to run it.
     pub(crate) enqueue: unsafe fn(Ptr, Place),
-    /// Polls the future. For the owner.
-    pub(crate) poll: unsafe fn(Ptr) -> Polled,
+    /// Polls the future once and sees to what follows; see [`step_with`](super::run::step_with).
+    pub(crate) step: unsafe fn(Ptr, &Here) -> After,
     /// Drops the future and leaves `Reason` in its place. For the owner.
     pub(crate) end: unsafe fn(Ptr, Reason) -> Polled,
     /// Called by the owner once the future is gone, before DONE; for kinds that care.

@@ -8,7 +8,6 @@ use super::header::{Kind, Polled, Ptr, Reason, Runnable, field};
 use super::here::{Here, SetAside, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
-use super::slab::LARGE;
 use super::state::{ABORTED, ENDED, Finished, JOIN_INTEREST, PANICKED, Rest};
 use super::{Place, Task};
 
@@ -23,6 +22,15 @@ pub(crate) enum After {
     Done,
 }
 
+/// What is known at compile time of a task that ends without ado.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain {
+    /// The class of its memory.
+    pub(crate) class: u8,
+    /// See [`VTable::left`](super::header::VTable::left).
+    pub(crate) left: Option<unsafe fn(Ptr)>,
+}
+
 /// Polls a task once, or drops its future if it was aborted.
 ///
 /// # Safety
@@ -30,24 +38,22 @@ pub(crate) enum After {
 /// The caller owns the task, and (but for `After::Again`) gives it up.
 pub(crate) unsafe fn step(task: Ptr, here: &Here) -> After {
     // SAFETY: a task that is owned exists. EXISTS
-    let poll = unsafe { task.as_ref() }.vtable().poll;
-    // SAFETY: it is called for this task, whose owner we are, and whose future is there. STAGE
-    let poll = |task| unsafe { poll(task) };
+    let step = unsafe { task.as_ref() }.vtable().step;
     // SAFETY: handed on from the caller.
-    unsafe { step_with(task, here, poll, None) }
+    unsafe { step(task, here) }
 }
 
-/// As [`step`], for a caller that knows how to poll the task without looking it up.
+/// As [`step`], for a type of future: `poll` polls it, and `plain` says how it ends if all goes well.
 ///
 /// # Safety
 ///
 /// As for [`step`].
 #[inline(always)]
-unsafe fn step_with(
+pub(super) unsafe fn step_with(
     task: Ptr,
     here: &Here,
     poll: impl FnOnce(Ptr) -> Polled,
-    plain_class: Option<u8>,
+    plain: Option<Plain>,
 ) -> After {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
@@ -73,36 +79,39 @@ unsafe fn step_with(
             Rest::Again => After::Again,
         };
     }
-    match plain_class {
+    match plain {
         // SAFETY: handed on from the caller; the future is gone.
-        Some(class) if polled == Polled::Ready && unsafe { finish_plain(task, here, class) } => {}
+        Some(plain) if polled == Polled::Ready && unsafe { finish_plain(task, here, plain) } => {}
         // SAFETY: as above, and nothing has been done about it yet.
         _ => unsafe { finish(task, here, polled) },
     }
     After::Done
 }
 
-/// As [`finish`], for the most common case: an output without a destructor, a kind that does not
-/// care, and memory that goes back to this worker. `false`: it is not that case after all, and
-/// nothing has been done.
+/// As [`finish`], for the most common case: an output without a destructor, and memory that goes
+/// back to this worker. `false`: it is not that case after all, and nothing has been done.
 ///
 /// # Safety
 ///
-/// As for [`finish`]; `class` is that of the task's memory.
+/// As for [`finish`]; `plain` is true of the task.
 #[inline(always)]
-unsafe fn finish_plain(task: Ptr, here: &Here, class: u8) -> bool {
+unsafe fn finish_plain(task: Ptr, here: &Here, plain: Plain) -> bool {
     let home = Home::of(task);
     let Some(slab) = here.slab_of(home) else { return false };
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
-    if header.vtable().is_extended || class == LARGE {
+    if header.vtable().is_extended {
         return false;
+    }
+    if let Some(left) = plain.left {
+        // SAFETY: we are the owner, and the future is gone.
+        unsafe { left(task) };
     }
     slab.finished.add_one();
     here.current.set(null());
     match header.state.finish(0, here.unsettled.get(), false) {
         // SAFETY: no reference is left.
-        Finished::Last => unsafe { slab.put(home, class, task) },
+        Finished::Last => unsafe { slab.put(home, plain.class, task) },
         // SAFETY: we have declared the task done, and it says so.
         Finished::WakeJoiner => unsafe { wake_joiner(task) },
         Finished::Shared | Finished::Unwanted => {}
@@ -244,15 +253,9 @@ unsafe impl TaskKind for Own {
     const KIND: Kind = Kind::Own;
 
     #[inline(always)]
-    unsafe fn run(
-        task: Ptr,
-        here: &Here,
-        poll: impl FnOnce(Ptr) -> Polled,
-        plain_class: Option<u8>,
-    ) -> Option<Ptr> {
+    unsafe fn run(task: Ptr, here: &Here, step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
         here.color.set(task.addr().get());
-        // SAFETY: the caller gives us the right to run. ONE-OWNER
-        let after = unsafe { step_with(task, here, poll, plain_class) };
+        let after = step(task, here); // the caller gives us the right to run. ONE-OWNER
         here.color.set(0);
         if !here.lane.get().is_null() {
             // SAFETY: as above, and the task has got a lane meanwhile, whose turn we have.
@@ -301,14 +304,8 @@ pub(crate) struct Blocking;
 unsafe impl TaskKind for Blocking {
     const KIND: Kind = Kind::Blocking;
 
-    unsafe fn run(
-        task: Ptr,
-        here: &Here,
-        poll: impl FnOnce(Ptr) -> Polled,
-        _plain_class: Option<u8>,
-    ) -> Option<Ptr> {
-        // SAFETY: the caller gives us the right to run.
-        let after = unsafe { step_with(task, here, poll, None) };
+    unsafe fn run(task: Ptr, here: &Here, step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
+        let after = step(task, here); // the caller gives us the right to run. ONE-OWNER
         debug_assert!(after == After::Done, "a closure does not wait");
         None
     }
