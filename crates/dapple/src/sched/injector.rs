@@ -31,7 +31,7 @@ impl Injector {
     }
 
     /// How many are in the line proper.
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn line_len(&self) -> usize {
         self.len.load(Ordering::SeqCst)
     }
 
@@ -59,7 +59,7 @@ impl Injector {
             return None;
         }
         let mut came_in = self.take_inbox();
-        if self.len() == 0 {
+        if self.line_len() == 0 {
             let first = came_in.pop();
             std::iter::from_fn(|| came_in.pop()).take(most).for_each(each);
             if came_in.len() > 0 {

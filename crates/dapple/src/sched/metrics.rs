@@ -64,7 +64,7 @@ impl Sched {
             workers: workers.collect(),
             spawned,
             finished,
-            shared_line: self.injector.len(),
+            shared_line: self.injector.line_len(),
             sleeping: self.idle.sleeping(),
             blocking_threads: 0,
             blocking_queued: 0,
