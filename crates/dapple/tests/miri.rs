@@ -179,9 +179,7 @@ fn promotion_with_and_without_a_name_beside_wake_ups_and_a_dump() {
         begun.wait();
         let waker = slot.lock().unwrap().clone().unwrap();
         let wake = thread::spawn(move || (0..5).for_each(|_| waker.wake_by_ref()));
-        for _ in 0..3 {
-            drop(rt.dump().to_string());
-        }
+        drop(rt.dump().to_string());
         assert_eq!(rt.block_on(task).unwrap(), 2);
         wake.join().unwrap();
     }
@@ -339,7 +337,7 @@ fn large_and_over_aligned_futures() {
     let large = || async {
         let bytes = [1_u8; 20_000];
         yield_now().await;
-        bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>()
+        u32::from(bytes[0]) + u32::from(bytes[19_999])
     };
     let aligned = || async {
         let (small, page) = (Aligned([2; 64]), Page([3; 4096]));
@@ -349,8 +347,8 @@ fn large_and_over_aligned_futures() {
         );
         u32::from(small.0[63]) + u32::from(page.0[4095])
     };
-    assert_eq!(rt.block_on(rt.spawn(large())).unwrap(), 20_000);
-    assert_eq!(rt.block_on(color.spawn(large())).unwrap(), 20_000);
+    assert_eq!(rt.block_on(rt.spawn(large())).unwrap(), 2);
+    assert_eq!(rt.block_on(color.spawn(large())).unwrap(), 2);
     assert_eq!(rt.block_on(rt.spawn(aligned())).unwrap(), 5);
     assert_eq!(rt.block_on(color.spawn(aligned())).unwrap(), 5);
     rt.block_on(rt.spawn(async { Aligned([0; 64]) })).unwrap();

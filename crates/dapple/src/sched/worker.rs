@@ -32,12 +32,15 @@ const SHARED_EVERY: u64 = 64;
 /// How often in a row the slot is served ahead of the ring.
 const STREAK: u32 = 24;
 /// How long a searcher watches a slot before it takes it from a worker that seems stuck.
-const WATCH: u32 = 100;
+const WATCH: u32 = if cfg!(miri) { 2 } else { 100 };
 
 /// How often a searcher looks out for something to come in before it falls asleep, and how long it
 /// pauses in between: together about as long as falling asleep takes.
-const PATIENCE: u32 = 32;
+const PATIENCE: u32 = if cfg!(miri) { 1 } else { 32 };
 const PAUSE: u32 = 4;
+
+/// The most that a worker wants to find in a ring before it steals from it at once.
+const GREED: usize = 64;
 
 /// Aligned so that what workers write often does not share a cache line.
 #[repr(align(128))]
@@ -65,6 +68,8 @@ pub(super) struct Counts {
 struct Own {
     streak: Cell<u32>,
     random: Cell<u64>,
+    /// How much there must be in a ring for it to steal from it at once.
+    greed: Cell<usize>,
     /// How often it looks out for something before it falls asleep.
     patience: Cell<u32>,
     /// How often it did so in vain.
@@ -88,6 +93,7 @@ impl Worker {
             own: Own {
                 streak: Cell::new(0),
                 random: Cell::new(seed | 1),
+                greed: Cell::new(1),
                 patience: Cell::new(PATIENCE),
                 tried: Cell::new(0),
                 searching: Cell::new(false),
@@ -193,45 +199,49 @@ impl Worker {
             return None;
         }
         self.own.searching.set(true);
-        if let Some(runnable) = self.steal(sched).or_else(|| self.pick_shared(sched)) {
-            return Some(runnable);
-        }
-        let mut others = sched.workers.iter().filter(|other| other.index != self.index);
-        if let Some(stuck) = others.find(|other| other.seems_stuck())
-            && let Some(runnable) = stuck.take_next()
-        {
-            self.counts.steals.add_one();
-            self.counts.stolen.add_one();
-            return Some(runnable);
-        }
-        self.linger(sched)
+        let found = self.pick_shared(sched).or_else(|| self.steal(sched, self.own.greed.get()));
+        found.or_else(|| self.linger(sched)).or_else(|| self.steal(sched, 1)).or_else(|| self.relieve(sched))
     }
 
-    /// Takes half of what another worker has in its ring, beginning with any of them.
-    fn steal(&self, sched: &Sched) -> Option<Runnable> {
+    /// Takes half of what another worker has in its ring, if that is at least so much, beginning with
+    /// any of them. To steal little is dear, so who got little wants more the next time.
+    fn steal(&self, sched: &Sched, at_least: usize) -> Option<Runnable> {
         let first = self.random() as usize % sched.workers.len();
         let (before, after) = sched.workers.split_at(first);
-        let mut others = after.iter().chain(before).filter(|other| other.index != self.index);
-        let node = others.find_map(|other| other.ring.steal_into(&self.ring))?;
+        let others = after.iter().chain(before).filter(|other| other.index != self.index);
+        let mut worth_it = others.filter(|other| other.ring.len() >= at_least);
+        let node = worth_it.find_map(|other| other.ring.steal_into(&self.ring))?;
+        let stolen = self.ring.len() + 1;
+        let greed = self.own.greed.get();
+        self.own.greed.set(if stolen < GREED / 2 { (2 * greed).min(GREED) } else { greed.div_ceil(2) });
         self.counts.steals.add_one();
-        self.counts.stolen.add(self.ring.len() as u64 + 1);
+        self.counts.stolen.add(stolen as u64);
         // SAFETY: what a ring gives out is the right to run.
         Some(unsafe { Runnable::new(node) })
+    }
+
+    /// Takes what waits in the slot of a worker that seems stuck.
+    fn relieve(&self, sched: &Sched) -> Option<Runnable> {
+        let mut others = sched.workers.iter().filter(|other| other.index != self.index);
+        let runnable = others.find(|other| other.seems_stuck())?.take_next()?;
+        self.counts.steals.add_one();
+        self.counts.stolen.add_one();
+        Some(runnable)
     }
 
     /// Looks out for a moment for something to come in, which is cheaper than to fall asleep and be
     /// woken; less and less if it turns out to be in vain.
     fn linger(&self, sched: &Sched) -> Option<Runnable> {
         let looks = self.own.patience.get();
-        for _ in 0..looks {
+        for left in (0..looks).rev() {
             for _ in 0..PAUSE {
                 std::hint::spin_loop();
             }
-            if sched.has_work()
-                && let Some(runnable) = self.pick_shared(sched).or_else(|| self.steal(sched))
-            {
+            let at_least = self.own.greed.get() * left as usize / PATIENCE as usize;
+            let found = self.pick_shared(sched).or_else(|| self.steal(sched, at_least.max(1)));
+            if found.is_some() {
                 self.own.patience.set(PATIENCE);
-                return Some(runnable);
+                return found;
             }
         }
         // Now and then it tries again.
