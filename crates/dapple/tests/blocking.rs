@@ -66,7 +66,7 @@ fn as_many_calls_as_threads_run_at_once_and_threads_are_used_again() {
             let meet = Arc::new(Barrier::new(8));
             let call = |_| {
                 let meet = meet.clone();
-                rt.handle().blocking(move || drop(meet.wait()))
+                rt.handle().blocking(move || _ = meet.wait())
             };
             let calls: Vec<_> = (0..8).map(call).collect();
             calls.into_iter().for_each(|call| foreign_block_on(call).unwrap());

@@ -96,7 +96,7 @@ fn keys_are_told_apart_by_runtime() {
         let meet = Arc::new(Barrier::new(2));
         let calls = [a, b].map(|color| {
             let meet = meet.clone();
-            color.call(move || drop(meet.wait()))
+            color.call(move || _ = meet.wait())
         });
         calls.into_iter().for_each(|call| common::foreign_block_on(call).unwrap());
     });

@@ -1,4 +1,5 @@
 //! What runs one after the other, in which order, and what does not.
+#![expect(clippy::async_yields_async, reason = "handles are handed over, to be awaited elsewhere")]
 
 mod common;
 
@@ -285,12 +286,12 @@ fn at_shutdown_a_lane_ends_in_order() {
 fn different_colors_do_overlap() {
     type Spawn = fn(&dapple::Handle, Arc<Barrier>) -> JoinHandle<()>;
     let ways: [(&str, Spawn); 4] = [
-        ("spawn", |rt, meet| rt.spawn(async move { drop(meet.wait()) })),
-        ("a new color", |rt, meet| rt.color().spawn(async move { drop(meet.wait()) })),
-        ("a key", |rt, meet| rt.keyed_color("one").call(move || drop(meet.wait()))),
+        ("spawn", |rt, meet| rt.spawn(async move { _ = meet.wait() })),
+        ("a new color", |rt, meet| rt.color().spawn(async move { _ = meet.wait() })),
+        ("a key", |rt, meet| rt.keyed_color("one").call(move || _ = meet.wait())),
         ("promoted", |rt, meet| {
             rt.spawn(async move {
-                let child = Color::current().spawn(async move { drop(meet.wait()) });
+                let child = Color::current().spawn(async move { _ = meet.wait() });
                 child.await.unwrap();
             })
         }),
@@ -318,7 +319,7 @@ fn the_main_color_overlaps_with_others() {
             let meet = Arc::new(Barrier::new(2));
             let other = meet.clone();
             let root = async move {
-                let handle = dapple::spawn(async move { drop(other.wait()) });
+                let handle = dapple::spawn(async move { _ = other.wait() });
                 meet.wait();
                 handle.await.unwrap();
             };
@@ -335,7 +336,7 @@ fn what_a_task_spawns_runs_beside_it_before_it_waits() {
             let parent = rt.spawn(async {
                 let meet = Arc::new(Barrier::new(2));
                 let other = meet.clone();
-                let child = dapple::spawn(async move { drop(other.wait()) });
+                let child = dapple::spawn(async move { _ = other.wait() });
                 meet.wait(); // without an await: this worker is stuck
                 child.await.unwrap();
             });

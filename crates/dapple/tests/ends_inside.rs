@@ -157,7 +157,9 @@ fn a_task_that_ends_its_runtime_with_calls_in_line_keeps_its_wakers() {
         drop(handle);
         for waker in std::mem::take(&mut *kept.lock().unwrap()) {
             waker.wake_by_ref();
-            waker.clone().wake();
+            let twin = waker.clone();
+            waker.wake();
+            drop(twin);
         }
     });
 }

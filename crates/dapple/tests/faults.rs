@@ -52,8 +52,10 @@ fn a_destructor_of_a_future_can_spawn() {
     });
 }
 
+type AtExit = OnDrop<Box<dyn FnMut()>>;
+
 thread_local! {
-    static AT_EXIT: RefCell<Option<OnDrop<Box<dyn FnMut()>>>> = const { RefCell::new(None) };
+    static AT_EXIT: RefCell<Option<AtExit>> = const { RefCell::new(None) };
 }
 
 /// What spawning says in a thread-local's destructor: freely, and through a handle.
@@ -312,7 +314,7 @@ fn a_panic_is_no_reason_to_lose_a_worker() {
             }
         }
         let meet = Arc::new(std::sync::Barrier::new(2));
-        let both = [meet.clone(), meet].map(|meet| rt.spawn(async move { drop(meet.wait()) }));
+        let both = [meet.clone(), meet].map(|meet| rt.spawn(async move { _ = meet.wait() }));
         both.into_iter().for_each(|task| rt.block_on(task).unwrap());
         eventually("all have ended", || rt.metrics().alive() == 0);
     });

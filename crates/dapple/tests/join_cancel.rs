@@ -1,4 +1,5 @@
 //! Waiting for tasks, and what cancelling and aborting does to those who wait.
+#![expect(clippy::async_yields_async, reason = "handles are handed over, to be awaited elsewhere")]
 
 mod common;
 

@@ -39,8 +39,7 @@ async fn run_makes_its_thread_the_first_worker() {
 #[dapple::test(workers = 3)]
 async fn a_test_has_the_workers_that_it_asks_for() {
     let meet = Arc::new(Barrier::new(3));
-    let tasks =
-        [meet.clone(), meet.clone(), meet].map(|meet| dapple::spawn(async move { drop(meet.wait()) }));
+    let tasks = [meet.clone(), meet.clone(), meet].map(|meet| dapple::spawn(async move { _ = meet.wait() }));
     for task in tasks {
         task.await.unwrap();
     }

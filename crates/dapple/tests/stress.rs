@@ -233,7 +233,7 @@ fn wakes(wakers: mpsc::Receiver<Waker>) {
 fn world(rt: &Runtime, colors: u64) -> (World, thread::JoinHandle<()>) {
     let (foreign, wakers) = mpsc::channel();
     let ink = |i: u64| {
-        let ink = if i % 2 == 0 { Ink::Held(rt.handle().color()) } else { Ink::Keyed(i) };
+        let ink = if i.is_multiple_of(2) { Ink::Held(rt.handle().color()) } else { Ink::Keyed(i) };
         (ink, Arc::new(Counter::default()))
     };
     let inks = (0..colors).map(ink).collect();
@@ -251,7 +251,7 @@ fn no_update_is_lost() {
             let (world, waker) = world(&rt, 6);
             let rounds = 1000 * scale();
             let storm = |seed: u64, rounds: u64| {
-                let (world, mut random) = (world.clone(), Random(seed * 0x9e37_79b9 | 1));
+                let (world, mut random) = (world.clone(), Random((seed * 0x9e37_79b9) | 1));
                 move || (0..rounds).map(|_| world.spawn_one(&mut random)).collect::<Vec<_>>()
             };
             let threads: Vec<_> = (1..3).map(|i| thread::spawn(storm(seed + 100 * i, rounds))).collect();

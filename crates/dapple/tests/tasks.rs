@@ -1,4 +1,5 @@
 //! What a task can do for itself: give way, know itself, keep values, and have a name.
+#![expect(clippy::async_yields_async, reason = "handles are handed over, to be awaited elsewhere")]
 
 mod common;
 
