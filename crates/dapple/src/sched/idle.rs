@@ -45,12 +45,15 @@ impl Idle {
     /// Called after a push to a queue that others may take from: says whom to wake, if anybody.
     #[inline]
     pub(crate) fn whom_to_wake(&self) -> Option<usize> {
+        if self.could_wake() { self.take_sleeper() } else { None }
+    }
+
+    /// Whether somebody sleeps, and nobody searches. To be asked after a push.
+    #[inline]
+    pub(crate) fn could_wake(&self) -> bool {
         push_fence(); // SLEEP-OR-SEE
         let counts = self.counts.load(Ordering::Relaxed);
-        if counts >= SEARCHER || counts == 0 {
-            return None;
-        }
-        self.take_sleeper()
+        counts != 0 && counts < SEARCHER
     }
 
     /// As `whom_to_wake`, by a thread that is not a worker and cannot run anything itself.

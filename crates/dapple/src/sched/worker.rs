@@ -17,7 +17,7 @@
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Sched;
 use super::ring::{CAPACITY, Ring};
@@ -38,6 +38,10 @@ const WATCH: u32 = if cfg!(miri) { 2 } else { 100 };
 /// pauses in between: together about as long as falling asleep takes.
 const PATIENCE: u32 = if cfg!(miri) { 1 } else { 32 };
 const PAUSE: u32 = 4;
+
+/// How long what is in a ring must be going to take, in nanoseconds, for another to be woken for it:
+/// as long as waking it takes.
+const WORTH_WAKING: u64 = 5_000;
 
 /// The most that a worker wants to find in a ring before it steals from it at once.
 const GREED: usize = 64;
@@ -68,6 +72,10 @@ pub(super) struct Counts {
 struct Own {
     streak: Cell<u32>,
     random: Cell<u64>,
+    /// How long a runnable takes on the average, in nanoseconds, and when that was last looked at,
+    /// after so many runs.
+    pace: Cell<u64>,
+    paced: Cell<(Instant, u64)>,
     /// How much there must be in a ring for it to steal from it at once.
     greed: Cell<usize>,
     /// How often it looks out for something before it falls asleep.
@@ -93,6 +101,8 @@ impl Worker {
             own: Own {
                 streak: Cell::new(0),
                 random: Cell::new(seed | 1),
+                pace: Cell::new(WORTH_WAKING),
+                paced: Cell::new((Instant::now(), 0)),
                 greed: Cell::new(1),
                 patience: Cell::new(PATIENCE),
                 tried: Cell::new(0),
@@ -135,8 +145,34 @@ impl Worker {
             // SAFETY: the ring gave the right to run back.
             Err(full) => self.overflow(sched, unsafe { Runnable::new(full) }),
         }
-        if let Some(worker) = sched.idle.whom_to_wake() {
+        if sched.idle.could_wake() {
+            self.announce(sched);
+        }
+    }
+
+    /// Wakes somebody for what is in the ring, if that is worth it.
+    #[cold]
+    fn announce(&self, sched: &Sched) {
+        // At its own pace this worker might be done with it before another has woken up. If it turns
+        // out not to be, the next look at the pace, or the monitor, wakes somebody after all.
+        if self.ring.len() as u64 * self.own.pace.get() >= WORTH_WAKING
+            && let Some(worker) = sched.idle.whom_to_wake()
+        {
             sched.unpark(worker);
+        }
+    }
+
+    /// Takes note of how long a runnable takes here, on the average.
+    #[cold]
+    fn look_at_pace(&self, sched: &Sched) {
+        let (now, runs) = (Instant::now(), self.counts.runs.get());
+        let (since, runs_then) = self.own.paced.replace((now, runs));
+        let (time, runs) = (now.duration_since(since).as_nanos() as u64, runs - runs_then);
+        if let Some(pace) = time.checked_div(runs) {
+            self.own.pace.set(self.own.pace.get().midpoint(pace));
+        }
+        if sched.idle.could_wake() {
+            self.announce(sched);
         }
     }
 
@@ -153,10 +189,11 @@ impl Worker {
     /// What to run next, without looking at other workers.
     #[inline]
     pub(super) fn pick(&self, sched: &Sched) -> Option<Runnable> {
-        if self.counts.runs.get().is_multiple_of(SHARED_EVERY)
-            && let Some(runnable) = sched.injector.pop_one()
-        {
-            return Some(runnable);
+        if self.counts.runs.get().is_multiple_of(SHARED_EVERY) {
+            self.look_at_pace(sched);
+            if let Some(runnable) = sched.injector.pop_one() {
+                return Some(runnable);
+            }
         }
         let streak = self.own.streak.get();
         if streak < STREAK
@@ -295,6 +332,7 @@ impl Worker {
             self.counts.sleeps.add_one();
             self.parker.park(limit);
         }
+        self.own.paced.set((Instant::now(), self.counts.runs.get()));
         // Taken off the list by another, we count as searching. ONE-WAKER
         self.own.searching.set(!sched.idle.wake_up(self.index));
         sched.monitor.wake(); // SLEEPS-WITH-ALL
