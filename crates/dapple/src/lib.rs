@@ -34,6 +34,8 @@
 //! | stay on one thread (`!Send`) | [`spawn_local`] |
 //! | call what blocks | [`blocking`](blocking()) |
 //! | wait, cancel, abort | [`JoinHandle`] |
+//! | send messages | [`channel::oneshot`], [`channel::mpsc`], [`channel::watch`] |
+//! | lock, signal, limit | [`sync::Mutex`], [`sync::RwLock`], [`sync::Condvar`], [`sync::Notify`], [`sync::Semaphore`] |
 //! | see what is going on | [`Runtime::metrics`], [`Runtime::dump`] |
 //!
 //! # Supported
@@ -47,6 +49,8 @@ compile_error!("dapple runs on 64-bit Linux only; see \"Supported\" in its docum
 
 #[cfg(not(loom))]
 mod blocking;
+#[cfg_attr(not(loom), expect(unsafe_code, reason = "owns the memory between the halves of a oneshot"))]
+pub mod channel;
 #[expect(unsafe_code, reason = "owns the turn protocol")]
 mod lane;
 #[expect(unsafe_code, reason = "models of protocols that hand out rights to memory")]
@@ -58,6 +62,9 @@ mod prim;
 mod runtime;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "queues own rights to run; a thread finds its worker"))]
 mod sched;
+#[expect(unsafe_code, reason = "guards give out what their locks own")]
+#[cfg(not(loom))]
+pub mod sync;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "owns the task protocol and the memory of tasks"))]
 pub mod task;
 

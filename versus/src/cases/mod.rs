@@ -3,7 +3,9 @@
 mod chain;
 mod detached;
 pub(crate) mod memory;
+mod mpsc;
 mod onelane;
+mod oneshot;
 mod pingpong;
 mod spawn;
 mod wake;
@@ -17,6 +19,8 @@ pub(crate) fn all() -> Vec<Contest> {
         vec![spawn::contest(), detached::contest(), yields::contest(), pingpong::contest(), chain::contest()];
     all.extend(onelane::contests());
     all.extend(wake::contests());
+    all.push(mpsc::contest());
+    all.extend(oneshot::contests());
     all.extend(memory::contests());
     all
 }

@@ -41,6 +41,13 @@
 //! | one_push_makes_an_idle_lane_runnable | `push`: compare-and-swap to load and store | two turns |
 //! | a_closed_lane_runs_nothing_and_an_open_one_all | `close`: AcqRel to Release | race of the closer with the last turn |
 //!
+//! | `oneshot` | what was made weaker | what failed |
+//! |---|---|---|
+//! | a_value_is_received_or_handed_back_and_the_last_frees | `change`: AcqRel to Acquire | race for the value |
+//! | a_sender_that_goes_and_a_receiver_that_goes_free_once | `drop_receiver`: AcqRel to Acquire | freed while in use |
+//! | who_waits_is_woken_or_sees_the_value | `change`: Acquire of its loads to Relaxed | race for the value |
+//! | a_waker_that_is_withdrawn_has_one_owner | `withdraw`: compare-and-swap to load and store | two have it |
+//!
 //! | `ring` | what was made weaker | what failed |
 //! |---|---|---|
 //! | owner_and_thief_take_each_once | `push`: Release of `tail` to Relaxed | one was lost |
@@ -59,6 +66,7 @@
 
 mod idle;
 mod inbox;
+mod oneshot;
 mod promotion;
 mod ring;
 mod state;

@@ -1,0 +1,181 @@
+//! Why a message was not sent, or not received.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::sync::permits::Refused;
+
+/// A message was not sent; here it is.
+pub struct SendError<T> {
+    pub(super) message: T,
+    pub(super) cancelled: bool,
+}
+
+impl<T> SendError<T> {
+    /// The receiver is gone, or was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        !self.cancelled
+    }
+
+    /// The wait was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+
+    /// The message.
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        self.message
+    }
+}
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.cancelled { CANCELLED } else { CLOSED })
+    }
+}
+
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SendError({self})")
+    }
+}
+
+impl<T> Error for SendError<T> {}
+
+const CANCELLED: &str = "the wait was cancelled";
+const CLOSED: &str = "the channel is closed";
+
+/// A message could not be sent at once; here it is.
+pub struct TrySendError<T> {
+    pub(super) message: T,
+    pub(super) closed: bool,
+}
+
+impl<T> TrySendError<T> {
+    /// The receiver is gone, or was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// There is no room now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        !self.closed
+    }
+
+    /// The message.
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        self.message
+    }
+}
+
+impl<T> fmt::Display for TrySendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.closed { CLOSED } else { "the channel is full" })
+    }
+}
+
+impl<T> fmt::Debug for TrySendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TrySendError({self})")
+    }
+}
+
+impl<T> Error for TrySendError<T> {}
+
+/// Why there is no room reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReserveError(pub(super) Refused);
+
+impl ReserveError {
+    /// The receiver is gone, or was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0 == Refused::Closed
+    }
+
+    /// The wait was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0 == Refused::Cancelled
+    }
+
+    /// There is no room now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.0 == Refused::Busy
+    }
+}
+
+impl fmt::Display for ReserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Refused::Busy => "the channel is full",
+            Refused::Closed => CLOSED,
+            Refused::Cancelled => CANCELLED,
+        })
+    }
+}
+
+impl Error for ReserveError {}
+
+/// Why a wait for a message got none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvError {
+    pub(super) cancelled: bool,
+}
+
+impl RecvError {
+    /// All messages have been received, and no more will come.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        !self.cancelled
+    }
+
+    /// The wait was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.cancelled { CANCELLED } else { "no more messages will come" })
+    }
+}
+
+impl Error for RecvError {}
+
+/// Why there is no message now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TryRecvError {
+    pub(super) closed: bool,
+}
+
+impl TryRecvError {
+    /// All messages have been received, and no more will come.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// None has come yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.closed
+    }
+}
+
+impl fmt::Display for TryRecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.closed { "no more messages will come" } else { "no message has come yet" })
+    }
+}
+
+impl Error for TryRecvError {}

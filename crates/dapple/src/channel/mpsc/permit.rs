@@ -1,0 +1,85 @@
+//! Room for one message, reserved.
+
+use std::fmt;
+
+use super::sender::Sender;
+
+/// Room for one message. It becomes free again when this is dropped.
+#[must_use = "the room is given back at once if the permit is dropped"]
+pub struct Permit<'a, T> {
+    sender: &'a Sender<T>,
+}
+
+impl<'a, T> Permit<'a, T> {
+    pub(super) fn new(sender: &'a Sender<T>) -> Permit<'a, T> {
+        Permit { sender }
+    }
+
+    /// Sends the message, also if the receiver has been closed meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Hands the message back if the receiver is gone.
+    pub fn send(self, message: T) -> Result<(), T> {
+        let sender = self.sender;
+        std::mem::forget(self); // the message has the permit now
+        sender.chan.push(message)
+    }
+}
+
+impl<T> Drop for Permit<'_, T> {
+    fn drop(&mut self) {
+        self.sender.chan.release(1);
+    }
+}
+
+impl<T> fmt::Debug for Permit<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").finish_non_exhaustive()
+    }
+}
+
+/// Room for one message, and the sender that has it. It becomes free again when this is dropped.
+#[must_use = "the room is given back at once if the permit is dropped"]
+pub struct OwnedPermit<T> {
+    /// `None`: it was used.
+    sender: Option<Sender<T>>,
+}
+
+impl<T> OwnedPermit<T> {
+    pub(super) fn new(sender: Sender<T>) -> OwnedPermit<T> {
+        OwnedPermit { sender: Some(sender) }
+    }
+
+    /// Sends the message, also if the receiver has been closed meanwhile, and gives the sender back.
+    ///
+    /// # Errors
+    ///
+    /// Hands the message back if the receiver is gone.
+    pub fn send(mut self, message: T) -> Result<Sender<T>, T> {
+        let sender = self.sender.take().expect("a permit is used once");
+        sender.chan.push(message).map(|()| sender)
+    }
+
+    /// Gives the room up, and the sender back.
+    #[must_use]
+    pub fn release(mut self) -> Sender<T> {
+        let sender = self.sender.take().expect("a permit is used once");
+        sender.chan.release(1);
+        sender
+    }
+}
+
+impl<T> Drop for OwnedPermit<T> {
+    fn drop(&mut self) {
+        if let Some(sender) = &self.sender {
+            sender.chan.release(1);
+        }
+    }
+}
+
+impl<T> fmt::Debug for OwnedPermit<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedPermit").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,260 @@
+//! The receiver of a channel: by one, by many, and as a stream.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+
+use super::chan::{Chan, Found};
+use super::error::{RecvError, TryRecvError};
+use crate::Cancelled;
+use crate::sync::wait::{Wait, block_on};
+
+/// The right to receive messages, also as a `Stream` of `Result<T, Cancelled>`.
+///
+/// As a stream, `None` means that all senders are gone, or the receiver was closed, and everything
+/// has been received. `Some(Err(Cancelled))` means that the wait was cancelled; nothing is lost.
+pub struct Receiver<T> {
+    chan: Arc<Chan<T>>,
+    /// Messages that were taken out of the queue together, and have not been given out.
+    local: VecDeque<T>,
+    /// The wait of the stream.
+    wait: Wait,
+}
+
+impl<T> Receiver<T> {
+    pub(super) fn new(chan: Arc<Chan<T>>) -> Receiver<T> {
+        Receiver { chan, local: VecDeque::new(), wait: Wait::default() }
+    }
+
+    /// Receives the next message.
+    ///
+    /// # Errors
+    ///
+    /// If no more messages will come, or the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**; no message is lost.
+    /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and the
+    /// messages stay; or a message, if there was one when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = mpsc::unbounded();
+    ///     sender.try_send(1).unwrap();
+    ///     drop(sender);
+    ///     assert_eq!(receiver.recv().await.unwrap(), 1);
+    ///     assert!(receiver.recv().await.unwrap_err().is_closed());
+    /// });
+    /// ```
+    pub async fn recv(&mut self) -> Result<T, RecvError> {
+        let mut recv = Waiting { receiver: self, wait: Wait::default(), waits: false };
+        std::future::poll_fn(move |cx| {
+            ready!(recv.poll(cx))?;
+            Poll::Ready(Ok(recv.receiver.take_first()))
+        })
+        .await
+    }
+
+    /// Receives the messages that have come, at most `limit`, and appends them to `into`. Waits for
+    /// the first. Says how many they were; that is 0 only if `limit` is.
+    ///
+    /// # Errors
+    ///
+    /// If no more messages will come, or the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**; no message is lost.
+    /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and the
+    /// messages stay; or messages, if there were some when the wait was polled again.
+    pub async fn recv_many(&mut self, into: &mut Vec<T>, limit: usize) -> Result<usize, RecvError> {
+        let mut recv = Waiting { receiver: self, wait: Wait::default(), waits: false };
+        std::future::poll_fn(move |cx| {
+            if limit == 0 {
+                return Poll::Ready(ready!(recv.wait.begin(cx)).map(|()| 0).map_err(RecvError::from));
+            }
+            ready!(recv.poll(cx))?;
+            Poll::Ready(Ok(recv.receiver.take_many(into, limit)))
+        })
+        .await
+    }
+
+    /// As [`recv`](Self::recv), for threads outside: waits on this thread.
+    ///
+    /// # Errors
+    ///
+    /// If no more messages will come, or the call was cancelled in [`blocking`](crate::blocking()).
+    ///
+    /// # Panics
+    ///
+    /// On a thread that runs tasks.
+    #[track_caller]
+    pub fn recv_blocking(&mut self) -> Result<T, RecvError> {
+        block_on("mpsc::Receiver::recv_blocking", self.recv())
+    }
+
+    /// Receives a message that has come.
+    ///
+    /// # Errors
+    ///
+    /// If none has, and if no more will come.
+    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+        match self.look() {
+            Found::Messages => Ok(self.take_first()),
+            Found::Nothing => Err(TryRecvError { closed: false }),
+            Found::End => Err(TryRecvError { closed: true }),
+        }
+    }
+
+    /// Lets nobody send any more, but for those who have reserved room. What was sent can still be
+    /// received.
+    pub fn close(&mut self) {
+        self.chan.close();
+    }
+
+    /// Whether nobody can begin to send any more: it was closed, or all senders are gone.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.chan.room.is_closed() || self.chan.sender_count() == 0
+    }
+
+    /// How many messages have come and not been received.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.local.len() + self.chan.len()
+    }
+
+    /// Whether no message has come.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline]
+    fn look(&mut self) -> Found {
+        if self.local.is_empty() { self.chan.pull(&mut self.local, &mut None) } else { Found::Messages }
+    }
+
+    #[inline]
+    fn take_first(&mut self) -> T {
+        let message = self.local.pop_front().expect("a message that was found");
+        self.chan.release(1);
+        message
+    }
+
+    fn take_many(&mut self, into: &mut Vec<T>, limit: usize) -> usize {
+        let mut taken = 0;
+        while taken < limit && matches!(self.look(), Found::Messages) {
+            let some = self.local.len().min(limit - taken);
+            into.reserve(some);
+            into.extend(self.local.drain(..some));
+            taken += some;
+        }
+        self.chan.release(taken);
+        taken
+    }
+
+    /// Waits until there is a message. `waits` says whether the channel has a waker of ours.
+    #[inline]
+    fn poll_found(
+        &mut self,
+        wait: &mut Wait,
+        waits: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), RecvError>> {
+        ready!(wait.begin(cx))?;
+        let mut found = Found::Messages;
+        if self.local.is_empty() {
+            let cancelled = wait.is_cancelled();
+            let mut waker = (!cancelled).then(|| cx.waker().clone());
+            found = self.chan.pull(&mut self.local, &mut waker); // leaves the old one, or what was not needed
+            if let Found::Nothing = found {
+                if cancelled {
+                    drop(self.chan.withdraw());
+                    wait.end();
+                    return Poll::Ready(Err(Cancelled.into()));
+                }
+                *waits = true;
+                wait.rest(cx);
+                return Poll::Pending;
+            }
+        }
+        *waits = false;
+        wait.end();
+        Poll::Ready(if let Found::Messages = found { Ok(()) } else { Err(RecvError { cancelled: false }) })
+    }
+}
+
+impl From<Cancelled> for RecvError {
+    fn from(_: Cancelled) -> RecvError {
+        RecvError { cancelled: true }
+    }
+}
+
+/// A wait for messages.
+struct Waiting<'a, T> {
+    receiver: &'a mut Receiver<T>,
+    wait: Wait,
+    waits: bool,
+}
+
+impl<T> Waiting<'_, T> {
+    #[inline]
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RecvError>> {
+        self.receiver.poll_found(&mut self.wait, &mut self.waits, cx)
+    }
+}
+
+impl<T> Drop for Waiting<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.waits {
+            drop(self.receiver.chan.withdraw());
+        }
+    }
+}
+
+impl<T> Stream for Receiver<T> {
+    type Item = Result<T, Cancelled>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let mut wait = std::mem::take(&mut this.wait);
+        let polled = this.poll_found(&mut wait, &mut false, cx);
+        this.wait = wait;
+        Poll::Ready(match ready!(polled) {
+            Ok(()) => Some(Ok(this.take_first())),
+            Err(error) if error.is_cancelled() => Some(Err(Cancelled)),
+            Err(_) => None,
+        })
+    }
+}
+
+impl<T> Unpin for Receiver<T> {}
+
+// SAFETY: a shared receiver gives out numbers only: receiving needs it mutable.
+unsafe impl<T: Send> Sync for Receiver<T> {}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.chan.receiver_gone();
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver")
+            .field("len", &self.len())
+            .field("closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,219 @@
+//! The senders of a channel, and weak ones that do not keep it open.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::chan::Chan;
+use super::error::{ReserveError, SendError, TrySendError};
+use super::permit::{OwnedPermit, Permit};
+use crate::Cancelled;
+use crate::sync::permits::{Refused, Take};
+use crate::sync::wait::block_on;
+
+/// The right to send messages; clones send to the same receiver.
+pub struct Sender<T> {
+    pub(super) chan: Arc<Chan<T>>,
+}
+
+impl<T> Sender<T> {
+    pub(super) fn new(chan: Arc<Chan<T>>) -> Sender<T> {
+        Sender { chan }
+    }
+
+    /// Sends a message, when there is room.
+    ///
+    /// # Errors
+    ///
+    /// Hands the message back if the receiver is gone or closed, or the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **lossy**: the message is dropped with the wait, and has not been sent; it
+    /// loses its place. Use [`reserve`](Self::reserve) to keep the message.
+    /// *Scope cancelled*: returns a [`SendError`] with the message, which has not been sent; or `Ok`,
+    /// if there was room when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, receiver) = mpsc::bounded(1);
+    ///     sender.send("first").await.unwrap();
+    ///     drop(receiver);
+    ///     let error = sender.send("second").await.unwrap_err();
+    ///     assert!(error.is_closed());
+    ///     assert_eq!(error.into_inner(), "second");
+    /// });
+    /// ```
+    pub async fn send(&self, message: T) -> Result<(), SendError<T>> {
+        match Take::new(&self.chan.room, 1).await {
+            Ok(()) => self.chan.push(message).map_err(|message| SendError { message, cancelled: false }),
+            Err(refused) => Err(SendError { message, cancelled: refused == Refused::Cancelled }),
+        }
+    }
+
+    /// Sends a message if there is room now, also ahead of those who wait for it.
+    ///
+    /// # Errors
+    ///
+    /// Hands the message back if there is no room, or the receiver is gone or closed.
+    pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
+        match self.chan.room.try_take(1) {
+            Ok(()) => self.chan.push(message).map_err(|message| TrySendError { message, closed: true }),
+            Err(refused) => Err(TrySendError { message, closed: refused == Refused::Closed }),
+        }
+    }
+
+    /// As [`send`](Self::send), for threads outside: waits on this thread.
+    ///
+    /// # Errors
+    ///
+    /// Hands the message back if the receiver is gone or closed, or the call was cancelled in
+    /// [`blocking`](crate::blocking()).
+    ///
+    /// # Panics
+    ///
+    /// On a thread that runs tasks.
+    #[track_caller]
+    pub fn send_blocking(&self, message: T) -> Result<(), SendError<T>> {
+        block_on("mpsc::Sender::send_blocking", self.send(message))
+    }
+
+    /// Waits for room for one message, which can then be sent without waiting.
+    ///
+    /// # Errors
+    ///
+    /// If the receiver is gone or closed, or the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **loses its place**.
+    /// *Scope cancelled*: returns a [`ReserveError`], and nothing has been reserved; or the permit, if
+    /// there was room when the wait was polled again.
+    pub async fn reserve(&self) -> Result<Permit<'_, T>, ReserveError> {
+        Take::new(&self.chan.room, 1).await.map_err(ReserveError)?;
+        Ok(Permit::new(self))
+    }
+
+    /// As [`reserve`](Self::reserve), for a permit that keeps the sender.
+    ///
+    /// # Errors
+    ///
+    /// If the receiver is gone or closed, or the wait was cancelled. The sender is dropped then.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **loses its place**; the sender is dropped.
+    /// *Scope cancelled*: as [`reserve`](Self::reserve).
+    pub async fn reserve_owned(self) -> Result<OwnedPermit<T>, ReserveError> {
+        Take::new(&self.chan.room, 1).await.map_err(ReserveError)?;
+        Ok(OwnedPermit::new(self))
+    }
+
+    /// Reserves room for one message if there is some now.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or the receiver is gone or closed.
+    pub fn try_reserve(&self) -> Result<Permit<'_, T>, ReserveError> {
+        self.chan.room.try_take(1).map_err(ReserveError)?;
+        Ok(Permit::new(self))
+    }
+
+    /// Waits until the receiver is gone, or closed.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**.
+    /// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if the receiver was gone when the wait was
+    /// polled again.
+    pub async fn closed(&self) -> Result<(), Cancelled> {
+        match Take::new(&self.chan.closing, 1).await {
+            Err(Refused::Cancelled) => Err(Cancelled),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the receiver is gone, or closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.chan.room.is_closed()
+    }
+
+    /// How many more messages fit now.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.chan.room.free()
+    }
+
+    /// How many messages fit at most.
+    #[must_use]
+    pub fn max_capacity(&self) -> usize {
+        self.chan.capacity
+    }
+
+    /// Whether both send to the same receiver.
+    #[must_use]
+    pub fn same_channel(&self, other: &Sender<T>) -> bool {
+        Arc::ptr_eq(&self.chan, &other.chan)
+    }
+
+    /// A sender that does not keep the channel open.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakSender<T> {
+        WeakSender { chan: self.chan.clone() }
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Sender<T> {
+        self.chan.add_sender();
+        Sender { chan: self.chan.clone() }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.chan.drop_sender();
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender")
+            .field("capacity", &self.capacity())
+            .field("closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A sender that does not keep the channel open.
+pub struct WeakSender<T> {
+    chan: Arc<Chan<T>>,
+}
+
+impl<T> WeakSender<T> {
+    /// A sender, if there is one yet.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Sender<T>> {
+        self.chan.try_add_sender().then(|| Sender { chan: self.chan.clone() })
+    }
+}
+
+impl<T> Clone for WeakSender<T> {
+    fn clone(&self) -> WeakSender<T> {
+        WeakSender { chan: self.chan.clone() }
+    }
+}
+
+impl<T> fmt::Debug for WeakSender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakSender").field("senders", &self.chan.sender_count()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,437 @@
+//! The two halves of a oneshot, and the memory between them.
+//!
+//! # Invariants
+//!
+//! VALUE, LAST-FREES and WAKER are those of [`word`](super::word).
+//!
+//! * **LIVE**: a half exists until its last step on the word, and the memory at least until then.
+//! * **CALLER**: `closing` is where the sender waits for the receiver to go. The sender makes it, then
+//!   looks whether the word is closed; the receiver closes the word, then looks whether it is made,
+//!   with a fence between on both sides: one of them closes it. Both do so before their last step.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker, ready};
+
+use super::word::{RawWaker, Said, Word};
+use crate::Cancelled;
+use crate::prim::fence_seq_cst;
+use crate::sync::permits::{Permits, Refused, Take};
+use crate::sync::wait::{Wait, block_on, wake};
+use crate::task::header::Ptr;
+use crate::task::waker::{counted_waker, task_behind};
+
+struct Between<T> {
+    word: Word,
+    value: UnsafeCell<MaybeUninit<T>>,
+    /// Made by the sender if it ever waits. CALLER
+    closing: OnceLock<Box<Permits>>,
+}
+
+/// A channel for one value.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::oneshot;
+///
+/// dapple::run(async {
+///     let (sender, receiver) = oneshot::channel();
+///     sender.send(5).unwrap();
+///     assert_eq!(receiver.await.unwrap(), 5);
+/// });
+/// ```
+pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
+    let between = Box::new(Between {
+        word: Word::new(),
+        value: UnsafeCell::new(MaybeUninit::uninit()),
+        closing: OnceLock::new(),
+    });
+    let between = NonNull::from(Box::leak(between));
+    let sender = Sender { half: Half { between, _value: PhantomData } };
+    (
+        sender,
+        Receiver { half: Some(Half { between, _value: PhantomData }), waits: None, wait: Wait::default() },
+    )
+}
+
+/// What a half has: the memory until its last step. LIVE
+struct Half<T> {
+    between: NonNull<Between<T>>,
+    _value: PhantomData<T>,
+}
+
+// SAFETY: the halves pass a `T` from one to the other, and nothing else.
+unsafe impl<T: Send> Send for Half<T> {}
+// SAFETY: a shared half gives nothing out but what the word says.
+unsafe impl<T: Send> Sync for Half<T> {}
+
+impl<T> Half<T> {
+    fn word(&self) -> &Word {
+        &self.between().word
+    }
+
+    fn between(&self) -> &Between<T> {
+        // SAFETY: this half has not made its last step. LIVE
+        unsafe { self.between.as_ref() }
+    }
+
+    /// # Safety
+    ///
+    /// The place of the value belongs to this half, and there is one. VALUE
+    unsafe fn take(&self) -> T {
+        // SAFETY: handed on from the caller.
+        let place = unsafe { &*self.between().value.get() };
+        // SAFETY: as above; the caller does not read it again.
+        unsafe { place.assume_init_read() }
+    }
+
+    /// # Safety
+    ///
+    /// The other half has made its last step, and the value is gone. LAST-FREES
+    unsafe fn free(self) {
+        // SAFETY: it came from a box, and nobody else uses it any more.
+        drop(unsafe { Box::from_raw(self.between.as_ptr()) });
+    }
+}
+
+const IS_TASK: usize = 1;
+
+/// Makes a waker a pointer: a tagged reference to a task of ours, or a box. WAKER
+fn pack(waker: Waker) -> RawWaker {
+    match task_behind(&waker) {
+        Some(task) => {
+            std::mem::forget(waker); // the pointer has its reference now
+            task.as_ptr().map_addr(|address| address | IS_TASK).cast()
+        }
+        None => Box::into_raw(Box::new(waker)).cast(),
+    }
+}
+
+/// # Safety
+///
+/// The pointer is from `pack`, and was not unpacked before. WAKER
+unsafe fn unpack(raw: RawWaker) -> Waker {
+    if raw.addr() & IS_TASK == 0 {
+        // SAFETY: without the tag it is a box that `pack` made.
+        return *unsafe { Box::from_raw(raw.cast::<Waker>()) };
+    }
+    let task = Ptr::new(raw.map_addr(|address| address & !IS_TASK).cast());
+    // SAFETY: with the tag it is a reference that `pack` left.
+    unsafe { counted_waker(task.expect("a tagged task")) }
+}
+
+/// Whether the packed waker wakes the same task. `false` if that is not cheap to say.
+fn wakes_same(raw: RawWaker, waker: &Waker) -> bool {
+    task_behind(waker).is_some_and(|task| raw.addr() == task.addr().get() | IS_TASK)
+}
+
+/// The right to send one value.
+pub struct Sender<T> {
+    half: Half<T>,
+}
+
+impl<T> Unpin for Sender<T> {}
+
+impl<T> Sender<T> {
+    /// Sends the value. That it was sent does not mean that it is received: the receiver may go.
+    ///
+    /// # Errors
+    ///
+    /// Hands the value back if the receiver is gone, or was closed.
+    pub fn send(self, value: T) -> Result<(), T> {
+        let between = self.half.between();
+        // SAFETY: the place is the sender's until it has sent. VALUE
+        let place = unsafe { &mut *between.value.get() };
+        place.write(value);
+        match between.word.send() {
+            Ok(waker) => {
+                std::mem::forget(self); // that was its last step
+                // SAFETY: the word gave it to us. WAKER
+                let waker = waker.map(|waker| unsafe { unpack(waker) });
+                waker.into_iter().for_each(wake);
+                Ok(())
+            }
+            // SAFETY: it was not sent, and is still ours. VALUE
+            Err(()) => Err(unsafe { self.half.take() }),
+        }
+    }
+
+    /// Whether the receiver is gone, or was closed: a value would come back.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self.half.word().load(), Said::Closed | Said::ReceiverGone)
+    }
+
+    /// Waits until the receiver is gone, or closed.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**.
+    /// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if the receiver was gone when the wait was
+    /// polled again.
+    pub async fn closed(&mut self) -> Result<(), Cancelled> {
+        let closing = self.half.between().closing.get_or_init(|| Box::new(Permits::new(0)));
+        fence_seq_cst(); // CALLER
+        if self.is_closed() {
+            closing.close();
+        }
+        match Take::new(closing, 1).await {
+            Err(Refused::Cancelled) => Err(Cancelled),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let half = Half { between: self.half.between, _value: PhantomData };
+        match half.word().drop_sender() {
+            // SAFETY: the receiver is gone, and nothing was sent. LAST-FREES
+            Said::ReceiverGone => unsafe { half.free() },
+            // SAFETY: the word gave it to us. WAKER
+            Said::Waits(waker) => wake(unsafe { unpack(waker) }),
+            _ => {}
+        }
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("closed", &self.is_closed()).finish()
+    }
+}
+
+/// The right to receive one value: a future.
+///
+/// # Cancellation
+///
+/// *Dropped early*: **lossy**: a value that was sent is dropped, and one that is sent later comes
+/// back to the sender. Await `&mut receiver` to keep it.
+/// *Scope cancelled*: returns a [`RecvError`] with [`is_cancelled`](RecvError::is_cancelled); the
+/// value stays, and `&mut receiver` can be awaited again. If it had come when the wait was polled
+/// again, it is returned.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Receiver<T> {
+    /// `None`: the value has been taken, or never comes.
+    half: Option<Half<T>>,
+    /// The waker that was offered.
+    waits: Option<Offered>,
+    wait: Wait,
+}
+
+/// Only compared, and withdrawn from the word.
+struct Offered(RawWaker);
+
+// SAFETY: it is not used but to be compared with what the word says.
+unsafe impl Send for Offered {}
+// SAFETY: as above.
+unsafe impl Sync for Offered {}
+
+impl<T> Unpin for Receiver<T> {}
+
+impl<T> Receiver<T> {
+    /// Takes the value if it is there.
+    ///
+    /// # Errors
+    ///
+    /// If it is not, and if it never comes.
+    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+        let Some(half) = &self.half else { return Err(TryRecvError { closed: true }) };
+        match half.word().load() {
+            Said::Sent => Ok(self.take_sent()),
+            Said::SenderGone | Said::Closed => Err(TryRecvError { closed: true }),
+            _ => Err(TryRecvError { closed: false }),
+        }
+    }
+
+    /// Waits on this thread, for threads outside.
+    ///
+    /// # Errors
+    ///
+    /// If the value never comes, or the call was cancelled in [`blocking`](crate::blocking()).
+    ///
+    /// # Panics
+    ///
+    /// On a thread that runs tasks.
+    #[track_caller]
+    pub fn recv_blocking(&mut self) -> Result<T, RecvError> {
+        block_on("oneshot::Receiver::recv_blocking", self)
+    }
+
+    /// Takes nothing any more: a value that is sent from now on comes back to the sender. One that
+    /// was sent before can still be received.
+    pub fn close(&mut self) {
+        let Some(half) = &self.half else { return };
+        let waker = match half.word().close() {
+            Said::Sent | Said::SenderGone => return,
+            Said::Waits(waker) => Some(waker),
+            _ => None,
+        };
+        fence_seq_cst(); // CALLER
+        if let Some(closing) = half.between().closing.get() {
+            closing.close();
+        }
+        self.waits = None;
+        // SAFETY: the word gave it to us. WAKER
+        drop(waker.map(|waker| unsafe { unpack(waker) }));
+    }
+
+    /// Takes the value that is known to be there: the sender is gone.
+    fn take_sent(&mut self) -> T {
+        let half = self.half.take().expect("a value that was not taken");
+        self.waits = None;
+        // SAFETY: it was sent, and is taken once, since we have no half any more. VALUE
+        let value = unsafe { half.take() };
+        // SAFETY: who has sent is gone. LAST-FREES
+        unsafe { half.free() };
+        value
+    }
+
+    /// Sees to it that `waker` is woken. Otherwise something has happened.
+    fn offer(&mut self, waker: &Waker) -> Result<(), Said> {
+        let word = self.half.as_ref().expect("a half").word();
+        if let Some(Offered(old)) = self.waits.take() {
+            if wakes_same(old, waker) && word.load() == Said::Waits(old) {
+                self.waits = Some(Offered(old));
+                return Ok(());
+            }
+            if word.withdraw(old) {
+                // SAFETY: we have it back. WAKER
+                drop(unsafe { unpack(old) });
+            }
+        }
+        let raw = pack(waker.clone());
+        match word.wait(raw) {
+            Ok(()) => {
+                self.waits = Some(Offered(raw));
+                Ok(())
+            }
+            Err(said) => {
+                // SAFETY: the word has not taken it. WAKER
+                drop(unsafe { unpack(raw) });
+                Err(said)
+            }
+        }
+    }
+}
+
+impl<T> Future for Receiver<T> {
+    type Output = Result<T, RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if ready!(this.wait.begin(cx)).is_err() {
+            return Poll::Ready(Err(RecvError { cancelled: true }));
+        }
+        let Some(half) = &this.half else {
+            return Poll::Ready(Err(RecvError { cancelled: false }));
+        };
+        let mut said = half.word().load();
+        if matches!(said, Said::Empty | Said::Waits(_)) && !this.wait.is_cancelled() {
+            match this.offer(cx.waker()) {
+                Ok(()) => {
+                    this.wait.rest(cx);
+                    return Poll::Pending;
+                }
+                Err(happened) => said = happened,
+            }
+        }
+        this.wait.end();
+        Poll::Ready(match said {
+            Said::Sent => Ok(this.take_sent()),
+            Said::Empty | Said::Waits(_) => Err(RecvError { cancelled: true }),
+            _ => Err(RecvError { cancelled: false }),
+        })
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.close();
+        let Some(half) = self.half.take() else { return };
+        match half.word().drop_receiver() {
+            Said::Sent => {
+                // SAFETY: it was sent, and we are the last to know. VALUE
+                let value = unsafe { half.take() };
+                // SAFETY: who has sent is gone. LAST-FREES
+                unsafe { half.free() };
+                drop(value);
+            }
+            // SAFETY: the sender is gone, and has sent nothing. LAST-FREES
+            Said::SenderGone => unsafe { half.free() },
+            _ => {} // closed, so nobody waits, and the sender frees the memory
+        }
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("taken", &self.half.is_none()).finish_non_exhaustive()
+    }
+}
+
+/// Why a wait for the value got none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvError {
+    cancelled: bool,
+}
+
+impl RecvError {
+    /// The sender is gone without having sent, the receiver was closed, or the value had been taken.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        !self.cancelled
+    }
+
+    /// The wait was cancelled; `&mut receiver` can be awaited again.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.cancelled { "the wait was cancelled" } else { "no value will come" })
+    }
+}
+
+impl std::error::Error for RecvError {}
+
+/// Why there is no value now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TryRecvError {
+    closed: bool,
+}
+
+impl TryRecvError {
+    /// None will come.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// It has not come yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.closed
+    }
+}
+
+impl fmt::Display for TryRecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.closed { "no value will come" } else { "the value has not come yet" })
+    }
+}
+
+impl std::error::Error for TryRecvError {}

@@ -1,0 +1,18 @@
+//! A channel for one value: one allocation, one atomic step on each side.
+//!
+//! ```
+//! use dapple::channel::oneshot;
+//!
+//! dapple::run(async {
+//!     let (sender, receiver) = oneshot::channel();
+//!     dapple::spawn(async move { sender.send("done") }).detach();
+//!     assert_eq!(receiver.await.unwrap(), "done");
+//! });
+//! ```
+
+#[cfg(not(loom))]
+mod half;
+pub(crate) mod word;
+
+#[cfg(not(loom))]
+pub use half::{Receiver, RecvError, Sender, TryRecvError, channel};

@@ -1,0 +1,393 @@
+//! A channel that keeps the newest of a value, for many to see.
+//!
+//! ```
+//! use dapple::channel::watch;
+//!
+//! dapple::run(async {
+//!     let (sender, mut receiver) = watch::channel("starting");
+//!     let seen = dapple::spawn(async move { receiver.wait_for(|state| *state == "ready").await.map(|s| *s) });
+//!     sender.send("loading").unwrap();
+//!     sender.send("ready").unwrap();
+//!     assert_eq!(seen.await.unwrap().unwrap(), "ready");
+//! });
+//! ```
+//!
+//! # Invariants
+//!
+//! * **VERSION**: the version grows by two with each change, under the lock of the value; its lowest
+//!   bit says that the sender is gone. Those who wait are told after it has changed.
+
+use std::fmt;
+use std::mem::replace;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+
+use crate::Cancelled;
+use crate::prim::{AtomicUsize, Ordering};
+use crate::sync::crowd::{Crowd, Place};
+use crate::sync::wait::Wait;
+
+/// The sender is gone. VERSION
+const CLOSED: usize = 1;
+const STEP: usize = 2;
+
+struct Watched<T> {
+    value: RwLock<T>,
+    version: AtomicUsize,
+    receivers: AtomicUsize,
+    /// Receivers that wait for a change.
+    waiting: Crowd,
+    /// The sender, if it waits for the receivers to go.
+    closing: Crowd,
+}
+
+impl<T> Watched<T> {
+    fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.value.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn version(&self) -> usize {
+        self.version.load(Ordering::Acquire)
+    }
+}
+
+/// A channel that has this value from the start on.
+#[must_use]
+pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
+    let watched = Arc::new(Watched {
+        value: RwLock::new(value),
+        version: AtomicUsize::new(0),
+        receivers: AtomicUsize::new(0),
+        waiting: Crowd::default(),
+        closing: Crowd::default(),
+    });
+    let receiver = Receiver::new(watched.clone(), 0);
+    (Sender { watched }, receiver)
+}
+
+/// The right to change the value.
+pub struct Sender<T> {
+    watched: Arc<Watched<T>>,
+}
+
+impl<T> Sender<T> {
+    /// Puts a new value in place of the old one, and tells all receivers.
+    ///
+    /// # Errors
+    ///
+    /// Hands the value back if there is no receiver.
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        if self.receiver_count() == 0 {
+            return Err(SendError(value));
+        }
+        drop(self.send_replace(value));
+        Ok(())
+    }
+
+    /// Puts a new value in place of the old one, which it returns, whether or not there is a receiver.
+    pub fn send_replace(&self, value: T) -> T {
+        let mut value = Some(value);
+        let mut old = None;
+        self.send_modify(|place| old = value.take().map(|value| replace(place, value)));
+        old.expect("a value that was replaced")
+    }
+
+    /// Changes the value in place. Nobody can look at it meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// If `modify` does. Nobody is told of a change then.
+    pub fn send_modify(&self, modify: impl FnOnce(&mut T)) {
+        self.send_if_modified(|value| {
+            modify(value);
+            true
+        });
+    }
+
+    /// Changes the value in place, and tells the receivers if `modify` says that it did.
+    ///
+    /// # Panics
+    ///
+    /// If `modify` does. Nobody is told of a change then.
+    pub fn send_if_modified(&self, modify: impl FnOnce(&mut T) -> bool) -> bool {
+        let mut value = self.watched.value.write().unwrap_or_else(PoisonError::into_inner);
+        let modified = modify(&mut value);
+        if modified {
+            self.watched.version.fetch_add(STEP, Ordering::AcqRel); // VERSION
+        }
+        drop(value);
+        if modified {
+            self.watched.waiting.tell();
+        }
+        modified
+    }
+
+    /// The value. While this is held, it cannot be changed: do not keep it.
+    pub fn borrow(&self) -> Ref<'_, T> {
+        Ref { value: self.watched.read(), changed: false }
+    }
+
+    /// One more receiver, which has seen the value of now.
+    #[must_use]
+    pub fn subscribe(&self) -> Receiver<T> {
+        Receiver::new(self.watched.clone(), self.watched.version())
+    }
+
+    /// How many receivers there are.
+    #[must_use]
+    pub fn receiver_count(&self) -> usize {
+        self.watched.receivers.load(Ordering::Acquire)
+    }
+
+    /// Whether there is no receiver.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.receiver_count() == 0
+    }
+
+    /// Waits until there is no receiver.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**.
+    /// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if there was no receiver when the wait was
+    /// polled again.
+    pub async fn closed(&self) -> Result<(), Cancelled> {
+        self.watched.closing.until(|| self.is_closed().then_some(())).await
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.watched.version.fetch_or(CLOSED, Ordering::AcqRel);
+        self.watched.waiting.tell();
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("receivers", &self.receiver_count()).finish_non_exhaustive()
+    }
+}
+
+/// The right to see the value, and to wait for changes; also as a `Stream` of the values that it
+/// changes to, in which `None` means that the sender is gone. Values that were soon replaced by
+/// others may be missed.
+pub struct Receiver<T> {
+    watched: Arc<Watched<T>>,
+    /// The version that was seen last.
+    seen: usize,
+    /// The wait of the stream.
+    place: Place,
+}
+
+impl<T> Receiver<T> {
+    fn new(watched: Arc<Watched<T>>, seen: usize) -> Receiver<T> {
+        watched.receivers.fetch_add(1, Ordering::AcqRel);
+        Receiver { watched, seen: seen & !CLOSED, place: Place::default() }
+    }
+
+    /// The value. While this is held, it cannot be changed: do not keep it.
+    pub fn borrow(&self) -> Ref<'_, T> {
+        let value = self.watched.read();
+        let changed = self.watched.version() & !CLOSED != self.seen;
+        Ref { value, changed }
+    }
+
+    /// The value, which counts as seen from now on. While this is held, it cannot be changed.
+    pub fn borrow_and_update(&mut self) -> Ref<'_, T> {
+        let value = self.watched.read();
+        let version = self.watched.version() & !CLOSED;
+        let changed = replace(&mut self.seen, version) != version;
+        Ref { value, changed }
+    }
+
+    /// Whether the value has changed since it was last seen.
+    ///
+    /// # Errors
+    ///
+    /// If the sender is gone.
+    pub fn has_changed(&self) -> Result<bool, RecvError> {
+        let version = self.watched.version();
+        if version & CLOSED != 0 {
+            return Err(RecvError { cancelled: false });
+        }
+        Ok(version != self.seen)
+    }
+
+    /// Waits until the value has changed since it was last seen; it counts as seen then.
+    ///
+    /// # Errors
+    ///
+    /// If the sender is gone and the last value was seen, or the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**; a change is not seen before this returns.
+    /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and no
+    /// change was seen; or `Ok`, if there was one when the wait was polled again.
+    pub async fn changed(&mut self) -> Result<(), RecvError> {
+        let (watched, seen) = (&self.watched, self.seen);
+        let version = watched.waiting.until(|| news(watched.version(), seen)).await;
+        self.seen = version.map_err(|Cancelled| RecvError { cancelled: true })??;
+        Ok(())
+    }
+
+    /// Waits until the value is as `is_wanted` says, and returns it. It counts as seen then.
+    ///
+    /// # Errors
+    ///
+    /// If the sender is gone and the value is not so, or the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**; but changes that were looked at count as seen.
+    /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled); or the
+    /// value, if it was as wanted when the wait was polled again.
+    pub async fn wait_for(&mut self, mut is_wanted: impl FnMut(&T) -> bool) -> Result<Ref<'_, T>, RecvError> {
+        let mut begin = Wait::default();
+        let begun = std::future::poll_fn(|cx| begin.begin(cx)).await;
+        begun.map_err(|Cancelled| RecvError { cancelled: true })?;
+        loop {
+            {
+                let value = self.watched.read();
+                let version = self.watched.version() & !CLOSED;
+                let changed = replace(&mut self.seen, version) != version;
+                if is_wanted(&value) {
+                    return Ok(Ref { value, changed });
+                }
+            }
+            let (watched, seen) = (&self.watched, self.seen);
+            let news = watched.waiting.until(|| news(watched.version(), seen)).await;
+            news.map_err(|Cancelled| RecvError { cancelled: true })??;
+        }
+    }
+}
+
+/// The version that is new, or that there will be none.
+fn news(version: usize, seen: usize) -> Option<Result<usize, RecvError>> {
+    if version & !CLOSED != seen {
+        return Some(Ok(version & !CLOSED));
+    }
+    (version & CLOSED != 0).then_some(Err(RecvError { cancelled: false }))
+}
+
+impl<T: Clone> Stream for Receiver<T> {
+    type Item = Result<T, Cancelled>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let (watched, seen) = (&this.watched, this.seen);
+        let polled = watched.waiting.poll_until(&mut this.place, cx, || news(watched.version(), seen));
+        Poll::Ready(match ready!(polled) {
+            Ok(Ok(_)) => Some(Ok(this.borrow_and_update().clone())),
+            Ok(Err(_)) => None,
+            Err(cancelled) => Some(Err(cancelled)),
+        })
+    }
+}
+
+impl<T> Unpin for Receiver<T> {}
+
+impl<T> Clone for Receiver<T> {
+    /// One more receiver, which has seen what this one has.
+    fn clone(&self) -> Receiver<T> {
+        Receiver::new(self.watched.clone(), self.seen)
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.watched.waiting.leave(&mut self.place);
+        if self.watched.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.watched.closing.tell();
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("changed", &self.has_changed()).finish_non_exhaustive()
+    }
+}
+
+/// A look at the value, which cannot be changed meanwhile.
+pub struct Ref<'a, T> {
+    value: RwLockReadGuard<'a, T>,
+    changed: bool,
+}
+
+impl<T> Ref<'_, T> {
+    /// Whether the receiver had not seen this value before. `false` for the sender.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.changed
+    }
+}
+
+impl<T> Deref for Ref<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Ref<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A value could not be sent, since there is no receiver; here it is.
+pub struct SendError<T>(pub T);
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no receiver")
+    }
+}
+
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SendError({self})")
+    }
+}
+
+impl<T> std::error::Error for SendError<T> {}
+
+/// Why a wait for a change saw none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvError {
+    cancelled: bool,
+}
+
+impl RecvError {
+    /// The sender is gone, and the last value was seen.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        !self.cancelled
+    }
+
+    /// The wait was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.cancelled { "the wait was cancelled" } else { "the sender is gone" })
+    }
+}
+
+impl std::error::Error for RecvError {}

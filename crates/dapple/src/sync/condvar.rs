@@ -1,0 +1,214 @@
+//! A condition variable for the [`Mutex`](super::Mutex).
+//!
+//! # Invariants
+//!
+//! * **IN-LINE-FIRST**: a wait is in line before it unlocks the mutex, so no notification of one who
+//!   has locked it since is missed.
+//! * **PASSED-ON**: a notification that went to a wait which did not return, because it was dropped,
+//!   goes to the next in line.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use super::line::Line;
+use super::mutex::MutexGuard;
+use super::permits::Take;
+use super::wait::{Wait, Wakers};
+use crate::Cancelled;
+use crate::prim::{Mutex, lock};
+
+/// Waits, with a [`Mutex`](super::Mutex) unlocked, until somebody says that its value has changed.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sync::{Condvar, Mutex};
+/// use std::sync::Arc;
+///
+/// dapple::run(async {
+///     let shared = Arc::new((Mutex::new(0), Condvar::new()));
+///     let waiter = dapple::spawn({
+///         let shared = shared.clone();
+///         async move {
+///             let (number, changed) = &*shared;
+///             let number = number.lock().await?;
+///             let (number, waited) = changed.wait_while(number, |number| *number < 3).await;
+///             waited.map(|()| *number)
+///         }
+///     });
+///     let (number, changed) = &*shared;
+///     for _ in 0..3 {
+///         *number.lock().await.unwrap() += 1;
+///         changed.notify_one();
+///     }
+///     assert_eq!(waiter.await.unwrap(), Ok(3));
+/// });
+/// ```
+#[derive(Default)]
+pub struct Condvar {
+    line: Mutex<Line>,
+}
+
+impl Condvar {
+    /// With nobody waiting.
+    #[must_use]
+    pub fn new() -> Condvar {
+        Condvar::default()
+    }
+
+    /// Unlocks the mutex, waits for a notification, and locks the mutex again.
+    ///
+    /// The guard comes back in any case, so that what the mutex guards can be put in order.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **hands over** to the next in line the notification that it had got; the
+    /// mutex has been unlocked.
+    /// *Scope cancelled*: returns the guard and [`Cancelled`]; the mutex was unlocked meanwhile,
+    /// unless the task had been cancelled before, and no notification has been taken. Locking it again
+    /// is not cancelled. If there had been a notification, it returns the guard and `Ok`.
+    pub async fn wait<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+    ) -> (MutexGuard<'a, T>, Result<(), Cancelled>) {
+        let mutex = MutexGuard::mutex(&guard);
+        let mut guard = Some(guard);
+        let mut pass_on = PassOn { condvar: self, armed: false };
+        let waiting = InLine { condvar: self, guard: &mut guard, key: None, wait: Wait::default() };
+        let waited = waiting.await;
+        if let Some(guard) = guard {
+            return (guard, waited); // cancelled before it began
+        }
+        pass_on.armed = waited.is_ok();
+        let locked = Take::shielded(mutex.permits(), 1).await;
+        debug_assert!(locked.is_ok(), "a mutex is not closed, and this wait not cancelled");
+        pass_on.armed = false;
+        (mutex.guard(), waited)
+    }
+
+    /// Waits until `condition` no longer holds, which is asked with the mutex locked.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **hands over** to the next in line the notification that it had got; the
+    /// mutex has been unlocked.
+    /// *Scope cancelled*: returns the guard and [`Cancelled`]; or the guard and `Ok`, if the condition
+    /// no longer held when the mutex was locked again.
+    pub async fn wait_while<'a, T: ?Sized, F: FnMut(&mut T) -> bool>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        mut condition: F,
+    ) -> (MutexGuard<'a, T>, Result<(), Cancelled>) {
+        let mut begin = Wait::default();
+        let mut waited = std::future::poll_fn(|cx| begin.begin(cx)).await;
+        if waited.is_err() {
+            return (guard, waited);
+        }
+        while condition(&mut guard) {
+            if waited.is_err() {
+                return (guard, waited);
+            }
+            (guard, waited) = self.wait(guard).await;
+        }
+        (guard, Ok(()))
+    }
+
+    /// Wakes the first who waits.
+    pub fn notify_one(&self) {
+        let mut wakers = Wakers::default();
+        lock(&self.line).wake_next(&mut wakers);
+        wakers.wake_all();
+    }
+
+    /// Wakes all who wait now.
+    pub fn notify_all(&self) {
+        let mut wakers = Wakers::default();
+        let mut left = lock(&self.line).len();
+        while left > 0 {
+            let mut line = lock(&self.line);
+            while left > 0 && line.wake_next(&mut wakers) {
+                left -= 1;
+            }
+            let more = wakers.is_full();
+            drop(line);
+            wakers.wake_all();
+            if !more {
+                return;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = lock(&self.line).len();
+        f.debug_struct("Condvar").field("waiting", &waiting).finish()
+    }
+}
+
+/// A notification that has to reach somebody. PASSED-ON
+struct PassOn<'a> {
+    condvar: &'a Condvar,
+    armed: bool,
+}
+
+impl Drop for PassOn<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.condvar.notify_one();
+        }
+    }
+}
+
+/// The wait for a notification. Unlocks the mutex when it begins.
+struct InLine<'a, 'g, 'm, T: ?Sized> {
+    condvar: &'a Condvar,
+    guard: &'g mut Option<MutexGuard<'m, T>>,
+    key: Option<usize>,
+    wait: Wait,
+}
+
+impl<T: ?Sized> Future for InLine<'_, '_, '_, T> {
+    type Output = Result<(), Cancelled>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        ready!(this.wait.begin(cx))?;
+        let (waker, cancelled) = (cx.waker().clone(), this.wait.is_cancelled());
+        let mut line = lock(&this.condvar.line);
+        let Some(key) = this.key else {
+            this.key = Some(line.join(1, Some(waker)));
+            drop(line);
+            drop(this.guard.take()); // IN-LINE-FIRST
+            this.wait.rest(cx);
+            return Poll::Pending;
+        };
+        let notified = line.is_woken(key);
+        if notified || cancelled {
+            let old = line.leave(key);
+            this.key = None;
+            drop(line);
+            drop((old, waker));
+            this.wait.end();
+            return Poll::Ready(if notified { Ok(()) } else { Err(Cancelled) });
+        }
+        let old = line.sleep(key, waker);
+        drop(line);
+        drop(old);
+        this.wait.rest(cx);
+        Poll::Pending
+    }
+}
+
+impl<T: ?Sized> Drop for InLine<'_, '_, '_, T> {
+    fn drop(&mut self) {
+        let Some(key) = self.key.take() else { return };
+        let mut line = lock(&self.condvar.line);
+        let notified = line.is_woken(key);
+        let waker = line.leave(key);
+        drop(line);
+        let _passed_on = PassOn { condvar: self.condvar, armed: notified };
+        drop(waker);
+    }
+}

@@ -1,0 +1,104 @@
+//! Those who wait until something is so, and are all told when it may be.
+//!
+//! # Invariants
+//!
+//! * **TOLD**: who changes what is waited for does so first and then calls [`Crowd::tell`], which
+//!   takes the lock; who waits looks under the lock, and joins the line under the same lock if it is
+//!   not so. So a change is seen, or whoever waits is told.
+
+use std::task::{Context, Poll, ready};
+
+use super::line::Line;
+use super::wait::{Wait, Wakers};
+use crate::Cancelled;
+use crate::prim::{Mutex, lock};
+
+#[derive(Default)]
+pub(crate) struct Crowd {
+    line: Mutex<Line>,
+}
+
+/// A place in the crowd.
+#[derive(Default)]
+pub(crate) struct Place {
+    key: Option<usize>,
+    wait: Wait,
+}
+
+impl Crowd {
+    /// Wakes all who wait now. TOLD
+    pub(crate) fn tell(&self) {
+        let mut wakers = Wakers::default();
+        let mut line = lock(&self.line);
+        let mut left = line.len();
+        while left > 0 {
+            while left > 0 && line.wake_next(&mut wakers) {
+                left -= 1;
+            }
+            let more = wakers.is_full();
+            drop(line);
+            wakers.wake_all();
+            if !more {
+                return;
+            }
+            line = lock(&self.line);
+        }
+    }
+
+    /// Waits until `is_so` says what to return. It must not run foreign code.
+    pub(crate) fn poll_until<R>(
+        &self,
+        place: &mut Place,
+        cx: &mut Context<'_>,
+        is_so: impl FnOnce() -> Option<R>,
+    ) -> Poll<Result<R, Cancelled>> {
+        ready!(place.wait.begin(cx))?;
+        let (waker, cancelled) = (cx.waker().clone(), place.wait.is_cancelled());
+        let mut line = lock(&self.line);
+        let so = is_so();
+        if so.is_some() || cancelled {
+            let old = place.key.take().and_then(|key| line.leave(key));
+            drop(line);
+            drop((old, waker));
+            place.wait.end();
+            return Poll::Ready(so.ok_or(Cancelled));
+        }
+        let old = match place.key {
+            Some(key) => line.sleep(key, waker),
+            None => {
+                place.key = Some(line.join(1, Some(waker)));
+                None
+            }
+        };
+        drop(line);
+        drop(old);
+        place.wait.rest(cx);
+        Poll::Pending
+    }
+
+    /// Gives up waiting.
+    pub(crate) fn leave(&self, place: &mut Place) {
+        if let Some(key) = place.key.take() {
+            let waker = lock(&self.line).leave(key);
+            drop(waker);
+        }
+        place.wait.end();
+    }
+
+    /// The same as a future.
+    pub(crate) async fn until<R>(&self, mut is_so: impl FnMut() -> Option<R>) -> Result<R, Cancelled> {
+        let mut there = Waiting { crowd: self, place: Place::default() };
+        std::future::poll_fn(move |cx| there.crowd.poll_until(&mut there.place, cx, &mut is_so)).await
+    }
+}
+
+struct Waiting<'a> {
+    crowd: &'a Crowd,
+    place: Place,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.crowd.leave(&mut self.place);
+    }
+}

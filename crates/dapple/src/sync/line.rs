@@ -1,0 +1,203 @@
+//! A line of waiters: who is first, who has been woken, and how much they need.
+//!
+//! Those in line own nothing: what they wait for stays free until they are polled and take it. The
+//! line only says whose waker is next. A waiter's place is a slot in a table, which only he gives
+//! up: one that is leaked costs its slot and holds up nobody.
+//!
+//! # Invariants
+//!
+//! * **OWN-PLACE**: a slot that was given out is freed by its waiter alone, so its key is valid until
+//!   then. The line lies behind a lock of the one whose line it is.
+//! * **WOKEN**: a waiter that has been woken, and not been polled since, has no waker in its slot.
+//!   `next` is the first who has not been woken; some behind it may have been.
+
+use std::task::Waker;
+
+use super::wait::Wakers;
+
+const NONE: usize = usize::MAX;
+
+/// Beyond this many slots, the table is given back when the line is empty.
+const KEEP: usize = 64;
+
+#[derive(Default)]
+pub(crate) struct Line {
+    slots: Vec<Slot>,
+    /// Freed slots, linked by `next`.
+    free: Option<usize>,
+    first: Option<usize>,
+    last: Option<usize>,
+    /// The first who has not been woken. WOKEN
+    next: Option<usize>,
+    len: usize,
+    /// What all need together, and what those that have been woken need.
+    needs: usize,
+    claims: usize,
+}
+
+struct Slot {
+    prev: usize,
+    next: usize,
+    need: usize,
+    woken: bool,
+    waker: Option<Waker>,
+}
+
+fn key(index: usize) -> Option<usize> {
+    (index != NONE).then_some(index)
+}
+
+impl Line {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What all in line need together.
+    pub(crate) fn needs(&self) -> usize {
+        self.needs
+    }
+
+    /// What those need that have been woken.
+    pub(crate) fn claims(&self) -> usize {
+        self.claims
+    }
+
+    /// Whether it is this one's turn to take of what is free: he was woken, or all ahead of him were;
+    /// and no sleeper ahead of him waits for more than is free.
+    pub(crate) fn may_take(&self, key: usize, free: usize) -> bool {
+        let Some(next) = self.next else { return true };
+        let slot = &self.slots[key];
+        next == key || slot.woken && (self.slots[next].need <= free || self.is_ahead(key, next))
+    }
+
+    /// Whether no sleeper waits for more than is free.
+    pub(crate) fn lets_through(&self, free: usize) -> bool {
+        self.next_need().is_none_or(|need| need <= free)
+    }
+
+    pub(crate) fn is_woken(&self, key: usize) -> bool {
+        self.slots[key].woken
+    }
+
+    /// Puts a waiter at the end. Without a waker he counts as woken.
+    pub(crate) fn join(&mut self, need: usize, waker: Option<Waker>) -> usize {
+        let slot = Slot { prev: self.last.unwrap_or(NONE), next: NONE, need, woken: waker.is_none(), waker };
+        let woken = slot.woken;
+        let index = match self.free {
+            Some(index) => {
+                self.free = key(self.slots[index].next);
+                self.slots[index] = slot; // a free slot has no waker
+                index
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() - 1
+            }
+        };
+        match self.last {
+            Some(last) => self.slots[last].next = index,
+            None => self.first = Some(index),
+        }
+        self.last = Some(index);
+        self.len += 1;
+        self.needs += need;
+        if woken {
+            self.claims += need;
+        } else if self.next.is_none() {
+            self.next = Some(index);
+        }
+        index
+    }
+
+    /// A waiter that keeps his place sleeps (again). Gives back the waker that he had.
+    pub(crate) fn sleep(&mut self, key: usize, waker: Waker) -> Option<Waker> {
+        let slot = &mut self.slots[key];
+        if slot.woken {
+            slot.woken = false;
+            self.claims -= slot.need;
+            if self.next.is_none_or(|next| self.is_ahead(key, next)) {
+                self.next = Some(key);
+            }
+        }
+        self.slots[key].waker.replace(waker)
+    }
+
+    /// Whether `key`, which was among the woken until now, is ahead of the first who sleeps.
+    fn is_ahead(&self, key: usize, next: usize) -> bool {
+        // Those ahead of the first who sleeps are few: woken, and not polled yet.
+        let mut ahead = self.slots[next].prev;
+        while ahead != NONE {
+            if ahead == key {
+                return true;
+            }
+            ahead = self.slots[ahead].prev;
+        }
+        false
+    }
+
+    /// Whether the waker of this one is as good as `waker`.
+    pub(crate) fn wakes_same(&self, key: usize, waker: &Waker) -> bool {
+        self.slots[key].waker.as_ref().is_some_and(|own| own.will_wake(waker))
+    }
+
+    /// Takes a waiter out. Gives back the waker that he had.
+    pub(crate) fn leave(&mut self, index: usize) -> Option<Waker> {
+        if self.next == Some(index) {
+            self.next = self.next_asleep(self.slots[index].next);
+        }
+        let Slot { prev, next, need, woken, .. } = self.slots[index];
+        match key(prev) {
+            Some(prev) => self.slots[prev].next = next,
+            None => self.first = key(next),
+        }
+        match key(next) {
+            Some(next) => self.slots[next].prev = prev,
+            None => self.last = key(prev),
+        }
+        self.len -= 1;
+        self.needs -= need;
+        if woken {
+            self.claims -= need;
+        }
+        let waker = self.slots[index].waker.take();
+        self.slots[index].next = self.free.unwrap_or(NONE);
+        self.free = Some(index);
+        if self.len == 0 && self.slots.len() > KEEP {
+            self.slots = Vec::new(); // all slots are free, and without a waker
+            self.free = None;
+        }
+        waker
+    }
+
+    fn next_asleep(&self, mut index: usize) -> Option<usize> {
+        while index != NONE && self.slots[index].woken {
+            index = self.slots[index].next;
+        }
+        key(index)
+    }
+
+    /// What the next sleeper needs.
+    pub(crate) fn next_need(&self) -> Option<usize> {
+        self.next.map(|next| self.slots[next].need)
+    }
+
+    /// Counts the next sleeper as woken, and puts his waker among those to be used. `false` if
+    /// nobody sleeps, or no more fit.
+    pub(crate) fn wake_next(&mut self, wakers: &mut Wakers) -> bool {
+        let Some(next) = self.next else { return false };
+        if wakers.is_full() {
+            return false;
+        }
+        let slot = &mut self.slots[next];
+        slot.woken = true;
+        self.claims += slot.need;
+        wakers.put(slot.waker.take());
+        let after = slot.next;
+        self.next = self.next_asleep(after);
+        true
+    }
+}

@@ -1,0 +1,35 @@
+//! Locks and signals for tasks: [`Mutex`], [`RwLock`], [`Condvar`], [`Semaphore`], [`Notify`].
+//!
+//! They work in any task of any runtime, and on any executor; the forms with `blocking` in their
+//! names are for threads that run no tasks. All of them keep the same promises:
+//!
+//! * Nothing is lost when a wait is dropped or cancelled: a permit that was not taken stays, and a
+//!   wake-up goes to the next.
+//! * Nobody owns what he has not been polled for: what is released is free until somebody takes it,
+//!   so a future that is never polled again, or leaked, holds up nobody who comes after it.
+//! * Those who wait are served in order. Who comes while others wait gives way to them once.
+//!
+//! # Inside
+//!
+//! ```text
+//! wait     how a wait begins, rests and ends; wakers on their way out of a lock; threads that wait
+//! line     who waits, in order, and who has been woken
+//! crowd    those who wait until something is so
+//! permits  a number and a line: semaphore, mutex, read-write lock, capacity of a channel
+//! ```
+
+mod condvar;
+pub(crate) mod crowd;
+mod line;
+mod mutex;
+mod notify;
+pub(crate) mod permits;
+mod rwlock;
+mod semaphore;
+pub(crate) mod wait;
+
+pub use condvar::Condvar;
+pub use mutex::{Mutex, MutexGuard, OwnedMutexGuard, TryLockError};
+pub use notify::{Notified, Notify};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use semaphore::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit, TryAcquireError};

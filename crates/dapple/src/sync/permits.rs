@@ -1,0 +1,349 @@
+//! Permits that can be taken, released and waited for: what the semaphore, the mutex, the
+//! read-write lock and the capacity of a channel are made of.
+//!
+//! A newcomer who finds nobody in line takes what is free, with one compare-and-swap. Whoever
+//! releases adds to what is free, with one addition, and wakes the first in line if there is one.
+//! A newcomer who finds others in line takes only if enough is left for all of them; otherwise he
+//! gives way once: he joins the line, and takes what is free when he is polled again, unless one
+//! who sleeps ahead of him waits for more than is free.
+//!
+//! # Invariants
+//!
+//! * **FREE-UNTIL-POLLED**: permits are handed to nobody. They are free until somebody takes them in
+//!   his own poll, so that a waiter that is leaked or forgotten keeps none.
+//! * **FLAGS**: `WAITERS` is set while the line is not empty, `SLEEPERS` while somebody in it has not
+//!   been woken. They are changed under the lock of the line, and lie in the word of the free permits:
+//!   a waiter that goes to sleep has looked at them after (or as) it was set, and one who releases
+//!   sees it or is seen. While all in line have been woken, nobody else needs the lock.
+//! * **TOLD**: if something is free and somebody sleeps who could take it, somebody has been woken
+//!   for it, or is about to be by the one who released it. Whoever was woken and leaves without
+//!   taking, or takes and leaves some, wakes the next.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use super::line::Line;
+use super::wait::{Wait, Wakers};
+use crate::prim::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+
+/// Somebody is in line. FLAGS
+const WAITERS: usize = 1;
+/// Somebody is in line who has not been woken. FLAGS
+const SLEEPERS: usize = 2;
+/// No permits are given out any more. Never unset.
+const CLOSED: usize = 4;
+/// The free permits are counted above the flags.
+const ONE: usize = 8;
+
+/// The most permits that there can be.
+pub(crate) const MAX: usize = usize::MAX >> 4;
+
+pub(crate) struct Permits {
+    word: AtomicUsize,
+    /// What those in line need together, for newcomers who do not look at the line.
+    needs: AtomicUsize,
+    line: Mutex<Line>,
+}
+
+/// Why permits could not be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// There are not enough.
+    Busy,
+    Closed,
+    Cancelled,
+}
+
+impl Permits {
+    pub(crate) fn new(permits: usize) -> Permits {
+        assert!(permits <= MAX, "more than {MAX} permits");
+        Permits { word: AtomicUsize::new(permits * ONE), needs: AtomicUsize::new(0), line: Mutex::default() }
+    }
+
+    /// How many are free now.
+    pub(crate) fn free(&self) -> usize {
+        self.word.load(Ordering::Acquire) / ONE
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.word.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// Takes what is free now, whoever is in line.
+    #[inline]
+    pub(crate) fn try_take(&self, need: usize) -> Result<(), Refused> {
+        self.take_if(need, |_| need)
+    }
+
+    /// Takes what is free now, if that leaves enough for those in line.
+    #[inline]
+    fn take_leaving_enough(&self, need: usize) -> Result<(), Refused> {
+        self.take_if(need, |word| match word & WAITERS {
+            0 => need,
+            _ => need.saturating_add(self.needs.load(Ordering::Relaxed)),
+        })
+    }
+
+    /// Takes what is free now, if so many are that `enough` says.
+    #[inline]
+    fn take_if(&self, need: usize, enough: impl Fn(usize) -> usize) -> Result<(), Refused> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if word & CLOSED != 0 {
+                return Err(Refused::Closed);
+            }
+            if word / ONE < enough(word) {
+                return Err(Refused::Busy);
+            }
+            let taken = word - need * ONE;
+            match self.word.compare_exchange_weak(word, taken, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Gives permits back, or adds some. Says whether the permits are closed.
+    ///
+    /// # Panics
+    ///
+    /// If there are too many then.
+    #[inline]
+    pub(crate) fn release(&self, permits: usize) -> bool {
+        let word = self.word.fetch_add(permits * ONE, Ordering::AcqRel); // FLAGS
+        if word & SLEEPERS != 0 && permits != 0 {
+            self.wake(lock(&self.line), permits);
+        }
+        word & CLOSED != 0
+    }
+
+    /// Refuses everybody, now and from now on. `false` if that was so before.
+    pub(crate) fn close(&self) -> bool {
+        let word = self.word.fetch_or(CLOSED, Ordering::AcqRel);
+        let mut wakers = Wakers::default();
+        loop {
+            let mut line = lock(&self.line);
+            while line.wake_next(&mut wakers) {}
+            let more = line.next_need().is_some();
+            self.show(&line);
+            drop(line);
+            wakers.wake_all();
+            if !more {
+                return word & CLOSED == 0;
+            }
+        }
+    }
+
+    /// Shows to those outside of the lock what the line has become. Says what is free. FLAGS
+    fn show(&self, line: &Line) -> usize {
+        self.needs.store(line.needs(), Ordering::Relaxed);
+        let waiters = if line.is_empty() { 0 } else { WAITERS };
+        let flags = if line.next_need().is_none() { waiters } else { waiters | SLEEPERS };
+        let word = self.word.load(Ordering::Relaxed);
+        if word & (WAITERS | SLEEPERS) == flags {
+            return word / ONE; // only we change them
+        }
+        self.word.fetch_or(flags, Ordering::AcqRel);
+        self.word.fetch_and(flags | !(WAITERS | SLEEPERS), Ordering::AcqRel) / ONE
+    }
+
+    /// Wakes the next in line, as far as `permits` go. TOLD
+    #[cold]
+    fn wake<'a>(&'a self, mut line: MutexGuard<'a, Line>, permits: usize) {
+        let mut wakers = Wakers::default();
+        let mut left = permits;
+        loop {
+            let free = self.free();
+            // Those that were woken may be gone for good: what was just released goes to others.
+            left = left.max(free.saturating_sub(line.claims()));
+            // The first may need more than was released now, if it is there.
+            let mut most = if left > 0 { free } else { 0 };
+            while let Some(need) = line.next_need()
+                && need <= most
+                && line.wake_next(&mut wakers)
+            {
+                left = left.saturating_sub(need);
+                most = left.min(free);
+            }
+            let full = wakers.is_full();
+            self.show(&line);
+            drop(line);
+            wakers.wake_all();
+            if !full {
+                return;
+            }
+            line = lock(&self.line);
+        }
+    }
+
+    /// Takes permits, or waits in line for them.
+    #[inline]
+    pub(crate) fn poll_take(
+        &self,
+        place: &mut Place,
+        need: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Refused>> {
+        let begun = ready!(place.wait.begin(cx));
+        let result = match (begun, place.key) {
+            (Err(_), None) => Err(Refused::Cancelled),
+            // Not the first poll, and not cancelled before it: `begin` says so only at the first.
+            (_, Some(key)) => return self.poll_in_line(place, key, need, cx),
+            (Ok(()), None) => match self.take_leaving_enough(need) {
+                Err(Refused::Busy) => return self.poll_newcomer(place, need, cx),
+                result => result,
+            },
+        };
+        place.wait.end();
+        Poll::Ready(result)
+    }
+
+    #[cold]
+    fn poll_newcomer(
+        &self,
+        place: &mut Place,
+        need: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Refused>> {
+        let waker = cx.waker().clone();
+        let mut line = lock(&self.line);
+        let mut word = self.word.load(Ordering::Acquire);
+        let result = loop {
+            if word & CLOSED != 0 {
+                break Some(Err(Refused::Closed));
+            }
+            let takes = (word / ONE).checked_sub(need).is_some_and(|left| left >= line.needs());
+            let next = if takes { word - need * ONE } else { word | WAITERS | SLEEPERS };
+            match self.word.compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break takes.then_some(Ok(())),
+                Err(now) => word = now,
+            }
+        };
+        if let Some(result) = result {
+            drop(line);
+            drop(waker);
+            place.wait.end();
+            return Poll::Ready(result);
+        }
+        let gives_way = word / ONE >= need && line.lets_through(word / ONE);
+        let mut waker = Some(waker);
+        place.key = Some(line.join(need, if gives_way { None } else { waker.take() }));
+        self.show(&line);
+        drop(line);
+        // Gives way to those who were woken for it, and then comes back without being told.
+        waker.into_iter().for_each(Waker::wake);
+        place.wait.rest(cx);
+        Poll::Pending
+    }
+
+    #[cold]
+    fn poll_in_line(
+        &self,
+        place: &mut Place,
+        key: usize,
+        need: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Refused>> {
+        let waker = cx.waker().clone();
+        let cancelled = place.wait.is_cancelled();
+        let mut line = lock(&self.line);
+        let result = match line.may_take(key, self.free()) {
+            true => self.try_take(need),
+            false if self.is_closed() => Err(Refused::Closed),
+            false => Err(Refused::Busy),
+        };
+        if result == Err(Refused::Busy) && !cancelled {
+            let old = if line.wakes_same(key, &waker) { Some(waker) } else { line.sleep(key, waker) };
+            // What is free may be meant for one who will not come for it: let one more see. TOLD
+            let free = self.show(&line);
+            if line.claims() <= free && line.next_need().is_some_and(|need| need <= free) {
+                self.wake(line, 1);
+            } else {
+                drop(line);
+            }
+            drop(old);
+            place.wait.rest(cx);
+            return Poll::Pending;
+        }
+        let passed_on = if result.is_err() && line.is_woken(key) { need } else { 0 };
+        let old = self.leave(place, line, key, passed_on);
+        drop((old, waker));
+        place.wait.end();
+        Poll::Ready(
+            result.map_err(|refused| if refused == Refused::Busy { Refused::Cancelled } else { refused }),
+        )
+    }
+
+    /// Takes a waiter out of the line, and wakes those whom that lets through, or whom he was woken
+    /// in place of. TOLD
+    fn leave(
+        &self,
+        place: &mut Place,
+        mut line: MutexGuard<'_, Line>,
+        key: usize,
+        passed_on: usize,
+    ) -> Option<Waker> {
+        place.key = None;
+        let waker = line.leave(key);
+        let free = self.show(&line);
+        if free > 0 && line.next_need().is_some() {
+            self.wake(line, passed_on);
+        }
+        waker
+    }
+
+    /// Gives up waiting for so many.
+    #[cold]
+    fn give_up(&self, place: &mut Place, need: usize) {
+        if let Some(key) = place.key {
+            let line = lock(&self.line);
+            let passed_on = if line.is_woken(key) { need } else { 0 };
+            drop(self.leave(place, line, key, passed_on));
+        }
+        place.wait.end();
+    }
+}
+
+/// Where a waiter is in line.
+#[derive(Default)]
+pub(crate) struct Place {
+    key: Option<usize>,
+    wait: Wait,
+}
+
+/// A wait for permits.
+pub(crate) struct Take<'a> {
+    permits: &'a Permits,
+    need: usize,
+    place: Place,
+}
+
+impl<'a> Take<'a> {
+    pub(crate) fn new(permits: &'a Permits, need: usize) -> Take<'a> {
+        Take { permits, need, place: Place::default() }
+    }
+
+    /// A wait that is not to be cancelled.
+    pub(crate) fn shielded(permits: &'a Permits, need: usize) -> Take<'a> {
+        Take { permits, need, place: Place { key: None, wait: Wait::shielded() } }
+    }
+}
+
+impl Future for Take<'_> {
+    type Output = Result<(), Refused>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        this.permits.poll_take(&mut this.place, this.need, cx)
+    }
+}
+
+impl Drop for Take<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.place.key.is_some() {
+            self.permits.give_up(&mut self.place, self.need);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Notifications: stored once, passed on, and told to all.
+
+mod common;
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use common::{Event, foreign_block_on, runtime, watched};
+use dapple::sync::{Notified, Notify};
+
+fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn waiting(notify: &Notify) -> Pin<Box<Notified<'_>>> {
+    let mut wait = Box::pin(notify.notified());
+    assert!(poll_once(wait.as_mut()).is_pending());
+    wait
+}
+
+#[test]
+fn one_notification_is_stored() {
+    let notify = Notify::new();
+    notify.notify_one();
+    notify.notify_one();
+    foreign_block_on(notify.notified()).unwrap();
+    drop(waiting(&notify));
+    notify.notify_waiters();
+    drop(waiting(&notify)); // nothing is stored
+}
+
+#[test]
+fn each_notification_goes_to_one_in_order() {
+    let notify = Notify::new();
+    let mut waits: Vec<_> = (0..3).map(|_| waiting(&notify)).collect();
+    notify.notify_one();
+    assert!(poll_once(waits[2].as_mut()).is_pending());
+    assert!(poll_once(waits[0].as_mut()).is_ready());
+    notify.notify_one();
+    notify.notify_one();
+    assert!(poll_once(waits[1].as_mut()).is_ready());
+    assert!(poll_once(waits[2].as_mut()).is_ready());
+    drop(waiting(&notify));
+}
+
+#[test]
+fn who_is_dropped_leaves_it_to_the_next() {
+    watched(|| {
+        let notify = Notify::new();
+        let (first, mut second) = (waiting(&notify), waiting(&notify));
+        notify.notify_one();
+        drop(first);
+        assert!(poll_once(second.as_mut()).is_ready());
+        let (first, second) = (waiting(&notify), waiting(&notify));
+        notify.notify_one();
+        notify.notify_one();
+        drop((first, second));
+        foreign_block_on(notify.notified()).unwrap();
+        drop(waiting(&notify)); // of two that nobody took, one is stored
+        // And one that is leaked keeps nothing from those who come later.
+        std::mem::forget(waiting(&notify));
+        notify.notify_one();
+        foreign_block_on(notify.notified()).unwrap();
+    });
+}
+
+#[test]
+fn notify_waiters_reaches_all_that_exist() {
+    let notify = Notify::new();
+    let mut waits: Vec<_> = (0..50).map(|_| waiting(&notify)).collect();
+    let unpolled = notify.notified();
+    notify.notify_one();
+    notify.notify_waiters();
+    let mut late = Box::pin(notify.notified());
+    for wait in &mut waits {
+        assert!(poll_once(wait.as_mut()).is_ready());
+    }
+    assert!(poll_once(pin!(unpolled)).is_ready());
+    assert!(poll_once(late.as_mut()).is_pending(), "it came later, and the one was taken");
+}
+
+#[test]
+fn cancelled_waits_take_nothing() {
+    watched(|| {
+        let rt = runtime(2);
+        let notify = Arc::new(Notify::new());
+        notify.notify_one();
+        let gate = Event::default();
+        let task = rt.spawn({
+            let (notify, go) = (notify.clone(), gate.clone());
+            async move {
+                go.happened().await;
+                notify.notified().await
+            }
+        });
+        task.cancel();
+        gate.set();
+        assert!(rt.block_on(task).unwrap().is_err());
+        rt.block_on(notify.notified()).unwrap();
+        // Woken, then cancelled, before it was polled: it has it, or the next gets it.
+        let (color, begun) = (rt.handle().color(), Event::default());
+        let waiter = color.spawn({
+            let (notify, begun) = (notify.clone(), begun.clone());
+            async move {
+                let mut wait = pin!(notify.notified());
+                std::future::poll_fn(|cx| {
+                    let polled = wait.as_mut().poll(cx);
+                    begun.set();
+                    polled
+                })
+                .await
+            }
+        });
+        begun.wait();
+        let task = waiter.task().unwrap().clone();
+        let judge = color.call({
+            let notify = notify.clone();
+            move || {
+                notify.notify_one();
+                task.cancel();
+            }
+        });
+        rt.block_on(judge).unwrap();
+        assert_eq!(rt.block_on(waiter).unwrap(), Ok(()));
+        drop(waiting(&notify));
+    });
+}
+
+#[test]
+fn ping_pong_between_threads_loses_no_notification() {
+    watched(|| {
+        let rt = runtime(2);
+        let pair = Arc::new((Notify::new(), Notify::new()));
+        let other = pair.clone();
+        let task = rt.spawn(async move {
+            for _ in 0..1000 {
+                other.0.notified().await.unwrap();
+                other.1.notify_one();
+            }
+        });
+        let thread = thread::spawn(move || {
+            for _ in 0..1000 {
+                pair.0.notify_one();
+                foreign_block_on(pair.1.notified()).unwrap();
+            }
+        });
+        thread.join().unwrap();
+        rt.block_on(task).unwrap();
+    });
+}
