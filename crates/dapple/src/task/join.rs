@@ -13,16 +13,14 @@ use super::cell::{Payload, discard};
 use super::header::{Ptr, Reason, field};
 use super::run::{read_reason, take_payload};
 use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
-use super::waker::{counted_waker, task_behind};
+use super::waker::{pack, unpack, wakes_same};
 use super::{Task, cancel};
 use crate::prim::{AtomicPtr, Ordering};
 
-/// Where the waker of the one who waits for a task lies: a tagged reference to a task, or a boxed
-/// waker. Whose it is, SLOT in `state` says.
+/// Where the waker of the one who waits for a task lies, in one word. Whose it is, SLOT in `state`
+/// says.
 #[derive(Default)]
 pub(crate) struct JoinSlot(AtomicPtr<()>);
-
-const IS_TASK: usize = 1;
 
 impl JoinSlot {
     /// # Safety
@@ -36,21 +34,11 @@ impl JoinSlot {
     }
 
     fn put(&self, waker: &Waker) {
-        let waker = waker.clone();
-        let tagged = match task_behind(&waker) {
-            Some(task) => {
-                std::mem::forget(waker); // the slot has its reference now
-                task.as_ptr().map_addr(|address| address | IS_TASK).cast()
-            }
-            None => Box::into_raw(Box::new(waker)).cast(),
-        };
-        self.0.store(tagged, Ordering::Relaxed);
+        self.0.store(pack(waker.clone()), Ordering::Relaxed);
     }
 
-    /// Whether the waker in it wakes the same task. `false` if that is not cheap to say.
     fn wakes_same(&self, waker: &Waker) -> bool {
-        let tagged = self.0.load(Ordering::Relaxed);
-        task_behind(waker).is_some_and(|task| tagged.addr() == task.addr().get() | IS_TASK)
+        wakes_same(self.0.load(Ordering::Relaxed), waker)
     }
 
     /// Takes the waker out.
@@ -59,14 +47,8 @@ impl JoinSlot {
     ///
     /// There is one, and the slot belongs to the caller. SLOT
     pub(super) unsafe fn take(&self) -> Waker {
-        let tagged = self.0.swap(null_mut(), Ordering::Relaxed);
-        if tagged.addr() & IS_TASK == 0 {
-            // SAFETY: without the tag it is a box that `put` made.
-            return *unsafe { Box::from_raw(tagged.cast::<Waker>()) };
-        }
-        let task = Ptr::new(tagged.map_addr(|address| address & !IS_TASK).cast());
-        // SAFETY: with the tag it is a reference that `put` left here.
-        unsafe { counted_waker(task.expect("a tagged task")) }
+        // SAFETY: what is there is from `put`, and was not taken before.
+        unsafe { unpack(self.0.swap(null_mut(), Ordering::Relaxed)) }
     }
 }
 

@@ -28,13 +28,36 @@ pub(crate) fn task_behind(waker: &Waker) -> Option<Ptr> {
     (waker.vtable() == &VTABLE).then(|| Ptr::new(waker.data().cast_mut().cast())).flatten()
 }
 
-/// Turns a counted reference to a task into a waker.
+const IS_TASK: usize = 1;
+
+/// Makes a waker one word: a tagged reference to a task of ours, or a box.
+pub(crate) fn pack(waker: Waker) -> *mut () {
+    match task_behind(&waker) {
+        Some(task) => {
+            std::mem::forget(waker); // the word has its reference now
+            task.as_ptr().map_addr(|address| address | IS_TASK).cast()
+        }
+        None => Box::into_raw(Box::new(waker)).cast(),
+    }
+}
+
+/// Makes a word a waker again.
 ///
 /// # Safety
 ///
-/// The caller has such a reference and gives it away.
-pub(crate) unsafe fn counted_waker(task: Ptr) -> Waker {
-    ManuallyDrop::into_inner(borrowed_waker(task))
+/// It is from [`pack`], and was not unpacked before.
+pub(crate) unsafe fn unpack(packed: *mut ()) -> Waker {
+    if packed.addr() & IS_TASK == 0 {
+        // SAFETY: without the tag it is a box that `pack` made.
+        return *unsafe { Box::from_raw(packed.cast::<Waker>()) };
+    }
+    let task = ptr(packed.map_addr(|address| address & !IS_TASK));
+    ManuallyDrop::into_inner(borrowed_waker(task)) // with the reference that `pack` left
+}
+
+/// Whether the packed waker wakes the same task. `false` if that is not cheap to say.
+pub(crate) fn wakes_same(packed: *mut (), waker: &Waker) -> bool {
+    task_behind(waker).is_some_and(|task| packed.addr() == task.addr().get() | IS_TASK)
 }
 
 #[inline]

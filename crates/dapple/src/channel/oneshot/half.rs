@@ -23,8 +23,7 @@ use crate::Cancelled;
 use crate::prim::fence_seq_cst;
 use crate::sync::permits::{Permits, Refused, Take};
 use crate::sync::wait::{Wait, block_on, wake};
-use crate::task::header::Ptr;
-use crate::task::waker::{counted_waker, task_behind};
+use crate::task::waker::{pack, unpack, wakes_same};
 
 struct Between<T> {
     word: Word,
@@ -98,37 +97,6 @@ impl<T> Half<T> {
         // SAFETY: it came from a box, and nobody else uses it any more.
         drop(unsafe { Box::from_raw(self.between.as_ptr()) });
     }
-}
-
-const IS_TASK: usize = 1;
-
-/// Makes a waker a pointer: a tagged reference to a task of ours, or a box. WAKER
-fn pack(waker: Waker) -> RawWaker {
-    match task_behind(&waker) {
-        Some(task) => {
-            std::mem::forget(waker); // the pointer has its reference now
-            task.as_ptr().map_addr(|address| address | IS_TASK).cast()
-        }
-        None => Box::into_raw(Box::new(waker)).cast(),
-    }
-}
-
-/// # Safety
-///
-/// The pointer is from `pack`, and was not unpacked before. WAKER
-unsafe fn unpack(raw: RawWaker) -> Waker {
-    if raw.addr() & IS_TASK == 0 {
-        // SAFETY: without the tag it is a box that `pack` made.
-        return *unsafe { Box::from_raw(raw.cast::<Waker>()) };
-    }
-    let task = Ptr::new(raw.map_addr(|address| address & !IS_TASK).cast());
-    // SAFETY: with the tag it is a reference that `pack` left.
-    unsafe { counted_waker(task.expect("a tagged task")) }
-}
-
-/// Whether the packed waker wakes the same task. `false` if that is not cheap to say.
-fn wakes_same(raw: RawWaker, waker: &Waker) -> bool {
-    task_behind(waker).is_some_and(|task| raw.addr() == task.addr().get() | IS_TASK)
 }
 
 /// The right to send one value.
