@@ -15,12 +15,12 @@
 //! wait     how a wait begins, rests and ends; wakers on their way out of a lock; threads that wait
 //! line     who waits, in order, and who has been woken
 //! crowd    those who wait until something is so
-//! permits  a number and a line: semaphore, mutex, read-write lock, capacity of a channel
+//! permits  a number and a line: semaphore, mutex, read-write lock
 //! ```
 
 mod condvar;
 pub(crate) mod crowd;
-mod line;
+pub(crate) mod line;
 mod mutex;
 mod notify;
 pub(crate) mod permits;

@@ -1,5 +1,5 @@
-//! Permits that can be taken, released and waited for: what the semaphore, the mutex, the
-//! read-write lock and the capacity of a channel are made of.
+//! Permits that can be taken, released and waited for: what the semaphore, the mutex and the
+//! read-write lock are made of.
 //!
 //! A newcomer who finds nobody in line takes what is free, with one compare-and-swap. Whoever
 //! releases adds to what is free, with one addition, and wakes the first in line if there is one.
@@ -103,23 +103,18 @@ impl Permits {
         }
     }
 
-    /// Gives permits back, or adds some. Says whether the permits are closed.
-    ///
-    /// # Panics
-    ///
-    /// If there are too many then.
+    /// Gives permits back, or adds some. There must not be more than `MAX` then.
     #[inline]
-    pub(crate) fn release(&self, permits: usize) -> bool {
+    pub(crate) fn release(&self, permits: usize) {
         let word = self.word.fetch_add(permits * ONE, Ordering::AcqRel); // FLAGS
         if word & SLEEPERS != 0 && permits != 0 {
             self.wake(lock(&self.line), permits);
         }
-        word & CLOSED != 0
     }
 
-    /// Refuses everybody, now and from now on. `false` if that was so before.
-    pub(crate) fn close(&self) -> bool {
-        let word = self.word.fetch_or(CLOSED, Ordering::AcqRel);
+    /// Refuses everybody, now and from now on.
+    pub(crate) fn close(&self) {
+        self.word.fetch_or(CLOSED, Ordering::AcqRel);
         let mut wakers = Wakers::default();
         loop {
             let mut line = lock(&self.line);
@@ -129,7 +124,7 @@ impl Permits {
             drop(line);
             wakers.wake_all();
             if !more {
-                return word & CLOSED == 0;
+                return;
             }
         }
     }

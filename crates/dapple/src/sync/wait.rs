@@ -107,6 +107,12 @@ impl Wakers {
     }
 }
 
+impl Drop for Wakers {
+    fn drop(&mut self) {
+        self.wake_all();
+    }
+}
+
 struct Unpark(Parker);
 
 impl Wake for Unpark {

@@ -1,50 +1,86 @@
-//! What lies between the senders and the receiver: permits for the room, and a queue behind a lock.
+//! What lies between the senders and the receiver: a queue behind a lock, and the room in it.
 //!
-//! A sender takes a permit, then puts its message into the queue. The receiver takes the whole queue
-//! at once, gives out one message after the other, and releases a permit for each: the lock is held
-//! for a few instructions, and by the receiver once for many messages.
+//! A sender takes room and puts its message into the queue under one short lock. The receiver takes
+//! the whole queue at once, under the same lock, and then gives out one message after the other. For
+//! each it counts `given` up, in a cache line of its own; a sender who finds no room looks there for
+//! what has come free. So the receiver and the senders meet about once in a queue, not once a message.
 //!
 //! # Invariants
 //!
-//! * **ROOM**: each message that the receiver has not given out, and each permit that a sender holds,
-//!   has one of the permits in `room`. When nothing is in line and all are free, nobody can send but
-//!   by taking a new one.
-//! * **TOLD**: the receiver puts its waker into the queue under the lock under which it has seen that
-//!   the queue is empty. Who changes what it waits for does so first, then takes the waker out.
+//! * **ROOM**: `free`, the permits that senders hold, the messages that the receiver has not given
+//!   out, and those that it has given out but nobody has `credited`, make up the capacity.
+//! * **RECEIVER-TOLD**: the receiver puts its waker into the queue under the lock under which it has
+//!   seen that there is nothing. Who changes what it waits for does so first, then takes the waker out.
+//! * **SENDERS-TOLD**: `sleepers` is true while a sender in line has not been woken. It is set before
+//!   `given` is looked at for the last time; the receiver changes `given` before it looks at
+//!   `sleepers`; all sequentially consistent. So a sender that sleeps has seen the room, or is woken.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::task::Waker;
 
 use super::receiver::Receiver;
 use super::sender::Sender;
-use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
+use crate::prim::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+use crate::sync::line::Line;
 use crate::sync::permits::Permits;
 use crate::sync::wait::wake;
 
 pub(super) struct Chan<T> {
-    /// ROOM
-    pub(super) room: Permits,
+    pub(super) queue: Apart<Mutex<Queue<T>>>,
+    /// How many messages the receiver has given out; it alone writes this. ROOM
+    pub(super) given: Apart<AtomicUsize>,
+    /// SENDERS-TOLD
+    pub(super) sleepers: AtomicBool,
     pub(super) capacity: usize,
-    queue: Mutex<Queue<T>>,
     /// Senders, weak ones not counted. Once it is 0 it stays 0.
     senders: AtomicUsize,
     /// Has no permits; closed when the receiver is, for those who wait for that.
     pub(super) closing: Permits,
 }
 
-struct Queue<T> {
-    messages: VecDeque<T>,
-    /// The receiver waits. TOLD
-    waker: Option<Waker>,
+/// In cache lines of its own, which the hardware fetches in pairs.
+#[repr(align(128))]
+pub(super) struct Apart<T>(T);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+pub(super) struct Queue<T> {
+    pub(super) messages: VecDeque<T>,
+    /// The receiver waits. RECEIVER-TOLD
+    pub(super) waker: Option<Waker>,
+    /// ROOM
+    pub(super) free: usize,
+    pub(super) credited: usize,
+    /// Senders that wait for room.
+    pub(super) line: Line,
+    pub(super) closed: bool,
     receiver_gone: bool,
 }
 
 pub(super) fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    let queue = Queue {
+        messages: VecDeque::new(),
+        waker: None,
+        free: capacity,
+        credited: 0,
+        line: Line::default(),
+        closed: false,
+        receiver_gone: false,
+    };
     let chan = Arc::new(Chan {
-        room: Permits::new(capacity),
+        queue: Apart(Mutex::new(queue)),
+        given: Apart(AtomicUsize::new(0)),
+        sleepers: AtomicBool::new(false),
         capacity,
-        queue: Mutex::new(Queue { messages: VecDeque::new(), waker: None, receiver_gone: false }),
         senders: AtomicUsize::new(1),
         closing: Permits::new(0),
     });
@@ -60,9 +96,8 @@ pub(super) enum Found {
 }
 
 impl<T> Chan<T> {
-    /// Puts a message in line, with a permit that the caller has. Hands it back if nobody is there
-    /// to receive it.
-    #[inline]
+    /// Puts a message in line, in the room that the caller has reserved. Hands it back if nobody is
+    /// there to receive it.
     pub(super) fn push(&self, message: T) -> Result<(), T> {
         let mut queue = lock(&self.queue);
         if queue.receiver_gone {
@@ -71,18 +106,8 @@ impl<T> Chan<T> {
         queue.messages.push_back(message);
         let waker = queue.waker.take();
         drop(queue);
-        if let Some(waker) = waker {
-            wake(waker);
-        }
+        waker.into_iter().for_each(wake);
         Ok(())
-    }
-
-    /// Gives back permits: of messages that were received, or that nothing was sent with.
-    #[inline]
-    pub(super) fn release(&self, permits: usize) {
-        if self.room.release(permits) {
-            self.wake_receiver(); // it may be waiting for the last permit
-        }
     }
 
     #[cold]
@@ -100,33 +125,23 @@ impl<T> Chan<T> {
     #[inline]
     pub(super) fn pull(&self, local: &mut VecDeque<T>, waker: &mut Option<Waker>) -> Found {
         debug_assert!(local.is_empty());
-        // Before the queue is looked at: the last sender sends, then goes.
-        let no_senders = self.senders.load(Ordering::Acquire) == 0;
         let mut queue = lock(&self.queue);
         if !queue.messages.is_empty() {
             std::mem::swap(&mut queue.messages, local);
             return Found::Messages;
         }
-        if no_senders || self.room.is_closed() && self.room.free() == self.capacity {
-            return Found::End; // ROOM
-        }
         if waker.is_some() {
-            std::mem::swap(&mut queue.waker, waker); // TOLD
-            if self.senders.load(Ordering::Acquire) == 0 {
-                return Found::End; // the last one may have gone before it could see the waker
-            }
+            std::mem::swap(&mut queue.waker, waker); // RECEIVER-TOLD
+        }
+        // The last sender sends, then goes; and it goes, then looks for the waker.
+        if self.sender_count() == 0 || queue.closed && self.reclaim(&mut queue) == self.capacity {
+            return Found::End; // ROOM
         }
         Found::Nothing
     }
 
     pub(super) fn len(&self) -> usize {
         lock(&self.queue).messages.len()
-    }
-
-    /// Lets nobody begin to send any more.
-    pub(super) fn close(&self) {
-        self.room.close();
-        self.closing.close();
     }
 
     /// The receiver goes. What is in line is dropped.
@@ -153,7 +168,7 @@ impl<T> Chan<T> {
     /// One sender less.
     pub(super) fn drop_sender(&self) {
         if self.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.wake_receiver(); // TOLD
+            self.wake_receiver(); // RECEIVER-TOLD
         }
     }
 

@@ -22,6 +22,7 @@ mod chan;
 mod error;
 mod permit;
 mod receiver;
+mod room;
 mod sender;
 
 use crate::sync::permits::MAX;

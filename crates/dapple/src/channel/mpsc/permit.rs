@@ -22,14 +22,14 @@ impl<'a, T> Permit<'a, T> {
     /// Hands the message back if the receiver is gone.
     pub fn send(self, message: T) -> Result<(), T> {
         let sender = self.sender;
-        std::mem::forget(self); // the message has the permit now
+        std::mem::forget(self); // the message has the room now
         sender.chan.push(message)
     }
 }
 
 impl<T> Drop for Permit<'_, T> {
     fn drop(&mut self) {
-        self.sender.chan.release(1);
+        self.sender.chan.give_back();
     }
 }
 
@@ -65,7 +65,7 @@ impl<T> OwnedPermit<T> {
     #[must_use]
     pub fn release(mut self) -> Sender<T> {
         let sender = self.sender.take().expect("a permit is used once");
-        sender.chan.release(1);
+        sender.chan.give_back();
         sender
     }
 }
@@ -73,7 +73,7 @@ impl<T> OwnedPermit<T> {
 impl<T> Drop for OwnedPermit<T> {
     fn drop(&mut self) {
         if let Some(sender) = &self.sender {
-            sender.chan.release(1);
+            sender.chan.give_back();
         }
     }
 }

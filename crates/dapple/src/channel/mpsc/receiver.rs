@@ -124,7 +124,7 @@ impl<T> Receiver<T> {
     /// Whether nobody can begin to send any more: it was closed, or all senders are gone.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.chan.room.is_closed() || self.chan.sender_count() == 0
+        self.chan.closing.is_closed() || self.chan.sender_count() == 0
     }
 
     /// How many messages have come and not been received.
@@ -147,7 +147,7 @@ impl<T> Receiver<T> {
     #[inline]
     fn take_first(&mut self) -> T {
         let message = self.local.pop_front().expect("a message that was found");
-        self.chan.release(1);
+        self.chan.give(1);
         message
     }
 
@@ -159,7 +159,7 @@ impl<T> Receiver<T> {
             into.extend(self.local.drain(..some));
             taken += some;
         }
-        self.chan.release(taken);
+        self.chan.give(taken);
         taken
     }
 

@@ -1,11 +1,13 @@
 //! The senders of a channel, and weak ones that do not keep it open.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use super::chan::Chan;
 use super::error::{ReserveError, SendError, TrySendError};
 use super::permit::{OwnedPermit, Permit};
+use super::room::Sending;
 use crate::Cancelled;
 use crate::sync::permits::{Refused, Take};
 use crate::sync::wait::block_on;
@@ -48,10 +50,12 @@ impl<T> Sender<T> {
     /// });
     /// ```
     pub async fn send(&self, message: T) -> Result<(), SendError<T>> {
-        match Take::new(&self.chan.room, 1).await {
-            Ok(()) => self.chan.push(message).map_err(|message| SendError { message, cancelled: false }),
-            Err(refused) => Err(SendError { message, cancelled: refused == Refused::Cancelled }),
-        }
+        let mut sending = Sending::new(&self.chan, Some(message));
+        let sent = poll_fn(|cx| sending.poll(cx)).await;
+        sent.map_err(|refused| SendError {
+            message: sending.message.take().expect("a message that was not sent"),
+            cancelled: refused == Refused::Cancelled,
+        })
     }
 
     /// Sends a message if there is room now, also ahead of those who wait for it.
@@ -60,10 +64,11 @@ impl<T> Sender<T> {
     ///
     /// Hands the message back if there is no room, or the receiver is gone or closed.
     pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
-        match self.chan.room.try_take(1) {
-            Ok(()) => self.chan.push(message).map_err(|message| TrySendError { message, closed: true }),
-            Err(refused) => Err(TrySendError { message, closed: refused == Refused::Closed }),
-        }
+        let mut message = Some(message);
+        self.chan.try_take(&mut message).map_err(|refused| TrySendError {
+            message: message.take().expect("a message that was not sent"),
+            closed: refused == Refused::Closed,
+        })
     }
 
     /// As [`send`](Self::send), for threads outside: waits on this thread.
@@ -93,7 +98,9 @@ impl<T> Sender<T> {
     /// *Scope cancelled*: returns a [`ReserveError`], and nothing has been reserved; or the permit, if
     /// there was room when the wait was polled again.
     pub async fn reserve(&self) -> Result<Permit<'_, T>, ReserveError> {
-        Take::new(&self.chan.room, 1).await.map_err(ReserveError)?;
+        let mut sending = Sending::new(&self.chan, None);
+        poll_fn(|cx| sending.poll(cx)).await.map_err(ReserveError)?;
+        drop(sending);
         Ok(Permit::new(self))
     }
 
@@ -108,7 +115,9 @@ impl<T> Sender<T> {
     /// *Dropped early*: **loses its place**; the sender is dropped.
     /// *Scope cancelled*: as [`reserve`](Self::reserve).
     pub async fn reserve_owned(self) -> Result<OwnedPermit<T>, ReserveError> {
-        Take::new(&self.chan.room, 1).await.map_err(ReserveError)?;
+        let mut sending = Sending::new(&self.chan, None);
+        poll_fn(|cx| sending.poll(cx)).await.map_err(ReserveError)?;
+        drop(sending);
         Ok(OwnedPermit::new(self))
     }
 
@@ -118,7 +127,7 @@ impl<T> Sender<T> {
     ///
     /// If there is none, or the receiver is gone or closed.
     pub fn try_reserve(&self) -> Result<Permit<'_, T>, ReserveError> {
-        self.chan.room.try_take(1).map_err(ReserveError)?;
+        self.chan.try_take(&mut None).map_err(ReserveError)?;
         Ok(Permit::new(self))
     }
 
@@ -143,13 +152,13 @@ impl<T> Sender<T> {
     /// Whether the receiver is gone, or closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.chan.room.is_closed()
+        self.chan.closing.is_closed()
     }
 
     /// How many more messages fit now.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.chan.room.free()
+        self.chan.room()
     }
 
     /// How many messages fit at most.

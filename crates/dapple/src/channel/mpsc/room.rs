@@ -1,0 +1,244 @@
+//! Waiting for room: how senders take it, stand in line for it, and are woken.
+//!
+//! The rules are those of [`permits`](crate::sync::permits): room is handed to nobody; who comes
+//! takes it if enough is left for those in line, and otherwise gives way once; who was woken and
+//! leaves without taking wakes the next. ROOM and SENDERS-TOLD are those of [`chan`](super::chan).
+
+use std::task::{Context, Poll, Waker, ready};
+
+use super::chan::{Chan, Queue};
+use crate::prim::{MutexGuard, Ordering, lock};
+use crate::sync::permits::Refused;
+use crate::sync::wait::{Wait, Wakers, wake};
+
+/// A wait for room, with the message that is to be put there; or without, to reserve it.
+pub(super) struct Sending<'a, T> {
+    chan: &'a Chan<T>,
+    pub(super) message: Option<T>,
+    key: Option<usize>,
+    wait: Wait,
+}
+
+impl<'a, T> Sending<'a, T> {
+    pub(super) fn new(chan: &'a Chan<T>, message: Option<T>) -> Sending<'a, T> {
+        Sending { chan, message, key: None, wait: Wait::default() }
+    }
+
+    #[inline]
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refused>> {
+        if ready!(self.wait.begin(cx)).is_err() {
+            return Poll::Ready(Err(Refused::Cancelled));
+        }
+        if self.key.is_none() {
+            let mut queue = lock(&self.chan.queue);
+            let leave = queue.line.needs();
+            let taken = self.chan.take(&mut queue, leave);
+            if taken != Err(Refused::Busy) {
+                self.put(queue, taken);
+                return Poll::Ready(taken);
+            }
+        }
+        self.poll_in_line(cx)
+    }
+
+    /// Ends the wait: with the message in the queue, if there is room for it.
+    #[inline]
+    fn put(&mut self, mut queue: MutexGuard<'_, Queue<T>>, taken: Result<(), Refused>) {
+        let mut waker = None;
+        if taken.is_ok()
+            && let Some(message) = self.message.take()
+        {
+            queue.messages.push_back(message);
+            waker = queue.waker.take();
+        }
+        drop(queue);
+        if let Some(waker) = waker {
+            wake(waker);
+        }
+        self.wait.end();
+    }
+
+    #[cold]
+    fn poll_in_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refused>> {
+        let (chan, mut waker) = (self.chan, Some(cx.waker().clone()));
+        let cancelled = self.key.is_some() && self.wait.is_cancelled();
+        let mut queue = lock(&chan.queue);
+        let free = chan.reclaim(&mut queue);
+        let taken = match self.key {
+            None => {
+                let leave = queue.line.needs();
+                chan.take(&mut queue, leave)
+            }
+            Some(key) if queue.closed || queue.line.may_take(key, free) => chan.take(&mut queue, 0),
+            Some(_) => Err(Refused::Busy),
+        };
+        if taken == Err(Refused::Busy) && !cancelled {
+            let old = match self.key {
+                Some(key) => waker.take().and_then(|waker| queue.line.sleep(key, waker)),
+                None => {
+                    // What is free is meant for one who was woken: gives way, and comes back untold.
+                    let sleeps = waker.take_if(|_| free == 0);
+                    self.key = Some(queue.line.join(1, sleeps));
+                    None
+                }
+            };
+            // What is free may be meant for one who will not come for it: lets one more see.
+            let heal = usize::from(queue.line.claims() <= chan.show(&mut queue));
+            chan.wake_senders(queue, heal);
+            drop(old);
+            waker.into_iter().for_each(Waker::wake);
+            self.wait.rest(cx);
+            return Poll::Pending;
+        }
+        let old = self.leave(&mut queue, taken.is_ok());
+        self.put(queue, taken);
+        drop((old, waker));
+        Poll::Ready(taken.map_err(|refused| match refused {
+            Refused::Busy => Refused::Cancelled,
+            refused => refused,
+        }))
+    }
+
+    /// Leaves the line, and wakes those whom this one was woken in place of.
+    fn leave(&mut self, queue: &mut MutexGuard<'_, Queue<T>>, took: bool) -> (Option<Waker>, Wakers) {
+        let mut wakers = Wakers::default();
+        let Some(key) = self.key.take() else { return (None, wakers) };
+        let passes_on = usize::from(queue.line.is_woken(key) && !took);
+        let waker = queue.line.leave(key);
+        self.chan.show(queue);
+        queue.next_senders(passes_on, &mut wakers);
+        self.chan.show(queue);
+        (waker, wakers)
+    }
+}
+
+impl<T> Drop for Sending<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.key.is_some() {
+            let mut queue = lock(&self.chan.queue);
+            let old = self.leave(&mut queue, false);
+            drop(queue);
+            drop(old);
+        }
+    }
+}
+
+impl<T> Queue<T> {
+    /// Counts the next in line as woken, as far as there is room that is meant for nobody, or as
+    /// `fresh` goes. What is left of that, if no more wakers fit.
+    fn next_senders(&mut self, fresh: usize, wakers: &mut Wakers) -> usize {
+        let mut left = fresh.max(self.free.saturating_sub(self.line.claims())).min(self.free);
+        while left > 0 && self.line.wake_next(wakers) {
+            left -= 1;
+        }
+        if wakers.is_full() { left } else { 0 }
+    }
+}
+
+impl<T> Chan<T> {
+    /// Adds what the receiver has given out to what is free, and says how much that is. ROOM
+    pub(super) fn reclaim(&self, queue: &mut Queue<T>) -> usize {
+        let given = self.given.load(Ordering::SeqCst); // SENDERS-TOLD
+        queue.free += given.wrapping_sub(queue.credited);
+        queue.credited = given;
+        queue.free
+    }
+
+    /// Takes room for one message, if more than `leave` is free.
+    #[inline]
+    fn take(&self, queue: &mut Queue<T>, leave: usize) -> Result<(), Refused> {
+        if queue.closed {
+            return Err(Refused::Closed);
+        }
+        if queue.free <= leave && self.reclaim(queue) <= leave {
+            return Err(Refused::Busy);
+        }
+        queue.free -= 1;
+        Ok(())
+    }
+
+    /// Takes room for one message now, whoever is in line; with `message` puts it there.
+    pub(super) fn try_take(&self, message: &mut Option<T>) -> Result<(), Refused> {
+        let mut queue = lock(&self.queue);
+        self.take(&mut queue, 0)?;
+        let Some(message) = message.take() else { return Ok(()) };
+        queue.messages.push_back(message);
+        let waker = queue.waker.take();
+        drop(queue);
+        waker.into_iter().for_each(wake);
+        Ok(())
+    }
+
+    /// Tells the receiver whether somebody sleeps, and says what is free after that. SENDERS-TOLD
+    fn show(&self, queue: &mut Queue<T>) -> usize {
+        let sleepers = queue.line.next_need().is_some();
+        if self.sleepers.load(Ordering::Relaxed) != sleepers {
+            self.sleepers.store(sleepers, Ordering::SeqCst); // only we change it
+        }
+        self.reclaim(queue)
+    }
+
+    /// Wakes the next in line, at least `fresh` of them if there is as much room.
+    fn wake_senders<'a>(&'a self, mut queue: MutexGuard<'a, Queue<T>>, mut fresh: usize) {
+        let mut wakers = Wakers::default();
+        loop {
+            fresh = queue.next_senders(fresh, &mut wakers);
+            self.show(&mut queue);
+            drop(queue);
+            wakers.wake_all();
+            if fresh == 0 {
+                return;
+            }
+            queue = lock(&self.queue);
+        }
+    }
+
+    /// The receiver has given out so many messages. ROOM
+    #[inline]
+    pub(super) fn give(&self, messages: usize) {
+        self.given.fetch_add(messages, Ordering::SeqCst); // SENDERS-TOLD
+        if self.sleepers.load(Ordering::SeqCst) {
+            self.tell_senders(messages);
+        }
+    }
+
+    #[cold]
+    fn tell_senders(&self, fresh: usize) {
+        let mut queue = lock(&self.queue);
+        self.reclaim(&mut queue);
+        self.wake_senders(queue, fresh);
+    }
+
+    /// Gives back room that was reserved, and not used. The receiver may wait for the last of it.
+    pub(super) fn give_back(&self) {
+        let mut queue = lock(&self.queue);
+        queue.free += 1;
+        let waker = if queue.closed { queue.waker.take() } else { None };
+        self.wake_senders(queue, 1);
+        waker.into_iter().for_each(wake);
+    }
+
+    /// How many more messages fit now.
+    pub(super) fn room(&self) -> usize {
+        self.reclaim(&mut lock(&self.queue))
+    }
+
+    /// Lets nobody begin to send any more.
+    pub(super) fn close(&self) {
+        self.closing.close();
+        let mut wakers = Wakers::default();
+        loop {
+            let mut queue = lock(&self.queue);
+            queue.closed = true;
+            while queue.line.wake_next(&mut wakers) {}
+            let more = queue.line.next_need().is_some();
+            self.show(&mut queue);
+            drop(queue);
+            wakers.wake_all();
+            if !more {
+                return;
+            }
+        }
+    }
+}
