@@ -11,7 +11,12 @@
 //! message that was not taken stays, and a value that was not sent comes back.
 
 #[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
 pub mod mpsc;
 pub mod oneshot;
 #[cfg(not(loom))]
 pub mod watch;
+
+#[cfg(not(loom))]
+pub use error::{RecvError, TryRecvError};

@@ -26,6 +26,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 
+pub use super::error::RecvError;
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Ordering};
 use crate::sync::crowd::{Crowd, Place};
@@ -363,31 +364,3 @@ impl<T> fmt::Debug for SendError<T> {
 }
 
 impl<T> std::error::Error for SendError<T> {}
-
-/// Why a wait for a change saw none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecvError {
-    cancelled: bool,
-}
-
-impl RecvError {
-    /// The sender is gone, and the last value was seen.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        !self.cancelled
-    }
-
-    /// The wait was cancelled.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.cancelled
-    }
-}
-
-impl fmt::Display for RecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.cancelled { "the wait was cancelled" } else { "the sender is gone" })
-    }
-}
-
-impl std::error::Error for RecvError {}

@@ -27,7 +27,8 @@ mod sender;
 
 use crate::sync::permits::MAX;
 
-pub use error::{RecvError, ReserveError, SendError, TryRecvError, TrySendError};
+pub use super::error::{RecvError, TryRecvError};
+pub use error::{ReserveError, SendError, TrySendError};
 pub use permit::{OwnedPermit, Permit};
 pub use receiver::Receiver;
 pub use sender::{Sender, WeakSender};

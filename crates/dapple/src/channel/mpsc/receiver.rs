@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 
+use super::super::error::{RecvError, TryRecvError};
 use super::chan::{Chan, Found};
-use super::error::{RecvError, TryRecvError};
 use crate::Cancelled;
 use crate::sync::wait::{Wait, block_on};
 

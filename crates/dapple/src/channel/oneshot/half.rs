@@ -18,6 +18,7 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker, ready};
 
+use super::super::error::{RecvError, TryRecvError};
 use super::word::{RawWaker, Said, Word};
 use crate::Cancelled;
 use crate::prim::fence_seq_cst;
@@ -347,59 +348,3 @@ impl<T> fmt::Debug for Receiver<T> {
         f.debug_struct("Receiver").field("taken", &self.half.is_none()).finish_non_exhaustive()
     }
 }
-
-/// Why a wait for the value got none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecvError {
-    cancelled: bool,
-}
-
-impl RecvError {
-    /// The sender is gone without having sent, the receiver was closed, or the value had been taken.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        !self.cancelled
-    }
-
-    /// The wait was cancelled; `&mut receiver` can be awaited again.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.cancelled
-    }
-}
-
-impl fmt::Display for RecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.cancelled { "the wait was cancelled" } else { "no value will come" })
-    }
-}
-
-impl std::error::Error for RecvError {}
-
-/// Why there is no value now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TryRecvError {
-    closed: bool,
-}
-
-impl TryRecvError {
-    /// None will come.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    /// It has not come yet.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        !self.closed
-    }
-}
-
-impl fmt::Display for TryRecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.closed { "no value will come" } else { "the value has not come yet" })
-    }
-}
-
-impl std::error::Error for TryRecvError {}

@@ -15,4 +15,6 @@ mod half;
 pub(crate) mod word;
 
 #[cfg(not(loom))]
-pub use half::{Receiver, RecvError, Sender, TryRecvError, channel};
+pub use super::error::{RecvError, TryRecvError};
+#[cfg(not(loom))]
+pub use half::{Receiver, Sender, channel};
