@@ -71,8 +71,8 @@ mod fences {
     pub(crate) fn heavy_fence() {
         fence(Ordering::SeqCst);
         if KIND.load(Ordering::Relaxed) == MEMBARRIER && !membarrier(MEMBARRIER_PRIVATE_EXPEDITED) {
-            // Registered, yet refused: no thread may rely on it from here on. The threads that
-            // still see MEMBARRIER lose a wake-up at the worst, which the next push repeats.
+            // Registered, yet refused: no thread may rely on it from here on. A task that is being
+            // spawned just now may escape being cancelled; it is dropped when its time is up.
             KIND.store(PLAIN, Ordering::Relaxed);
         }
     }
