@@ -8,6 +8,7 @@ use lexopt::prelude::{Long, Short, Value};
 
 use crate::cases::memory;
 use crate::contest::{Contest, Scale};
+use crate::served;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
@@ -35,6 +36,17 @@ pub(crate) enum Command {
         side: String,
         name: String,
         tasks: u64,
+    },
+    /// Be the server of a case.
+    Serve {
+        name: String,
+        side: String,
+    },
+    /// Be the load of a case.
+    Load {
+        name: String,
+        server: String,
+        operations: usize,
     },
 }
 
@@ -67,6 +79,16 @@ pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error
                     side: parser.value()?.string()?,
                     name: parser.value()?.string()?,
                     tasks: at_least_one(&mut parser)?.into(),
+                });
+            }
+            Long(served::SERVE) => {
+                return Ok(Command::Serve { name: parser.value()?.string()?, side: parser.value()?.string()? });
+            }
+            Long(served::LOAD) => {
+                return Ok(Command::Load {
+                    name: parser.value()?.string()?,
+                    server: parser.value()?.string()?,
+                    operations: at_least_one(&mut parser)? as usize,
                 });
             }
             other => return Err(other.unexpected()),

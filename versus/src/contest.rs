@@ -4,17 +4,28 @@ use crate::progress::Progress;
 
 /// Something that is measured, always as a cost: less is better.
 pub(crate) struct Metric {
-    /// The name in the ratio lines; empty if the contest has only this one.
+    /// The name in the lines; empty if the contest has only this one.
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
+    /// It counts: there is a line for each rival.
+    pub(crate) ratios: bool,
+    /// There is a line with the absolute value of each side.
+    pub(crate) absolutes: bool,
+}
+
+impl Metric {
+    /// One that counts.
+    pub(crate) const fn new(name: &'static str, unit: &'static str) -> Self {
+        Self { name, unit, ratios: true, absolutes: false }
+    }
 }
 
 /// Time per operation: on the clock, and of all CPUs together.
 pub(crate) const TIMES: &[Metric] =
-    &[Metric { name: "wall", unit: "ns" }, Metric { name: "cpu", unit: "ns" }];
+    &[Metric::new("wall", "ns"), Metric::new("cpu", "ns")];
 
 /// Resident memory per task.
-pub(crate) const BYTES: &[Metric] = &[Metric { name: "", unit: "B" }];
+pub(crate) const BYTES: &[Metric] = &[Metric::new("", "B")];
 
 /// What one round of one side cost: one value for each metric of the contest.
 pub(crate) type Sample = Vec<f64>;
@@ -60,8 +71,10 @@ pub(crate) struct Contest {
     /// A sentence for `list`.
     pub(crate) about: &'static str,
     pub(crate) metrics: &'static [Metric],
-    /// One round without a warm-up is enough.
-    pub(crate) once: bool,
+    /// A round of every side before those that count.
+    pub(crate) warm_up: bool,
+    /// No more rounds than that, whatever was asked for.
+    pub(crate) at_most: usize,
     pub(crate) entries: Vec<Entry>,
 }
 
@@ -96,13 +109,13 @@ impl Contest {
     pub(crate) fn run(&self, scale: Scale, progress: &Progress) -> Result<Outcome, Failure> {
         let sides = self.entries.len();
         let mut scores: Vec<Score> = self.entries.iter().map(Score::of).collect();
-        if !self.once {
+        if self.warm_up {
             for entry in &self.entries {
                 progress.show(&format!("{}: warm-up, {}", self.name, entry.side));
                 (entry.round)(scale)?;
             }
         }
-        let rounds = if self.once { 1 } else { scale.rounds };
+        let rounds = scale.rounds.min(self.at_most);
         for round in 0..rounds {
             for turn in 0..sides {
                 let index = (round + turn) % sides;

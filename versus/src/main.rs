@@ -7,11 +7,14 @@
 
 mod args;
 mod cases;
+mod child;
 mod contest;
 mod json;
+mod load;
 mod plot;
 mod progress;
 mod report;
+mod served;
 mod setting;
 mod sides;
 mod signal;
@@ -50,6 +53,8 @@ fn main() -> ExitCode {
         Command::MemoryChild { side, name, tasks } => {
             cases::memory::child(&side, &name, tasks).map(|bytes| println!("{bytes}"))
         }
+        Command::Serve { name, side } => cases::serve(&name, &side),
+        Command::Load { name, server, operations } => cases::load(&name, &server, operations),
         Command::Run(options) => match args::select(cases::all(), &options.cases) {
             Ok(contests) => run(&contests, &options),
             Err(error) => return fail(&error, MISUSE),

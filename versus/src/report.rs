@@ -18,7 +18,7 @@ pub(crate) fn ratios(outcome: &Outcome) -> Vec<Ratio> {
     let rivals = outcome.scores.iter().filter(|s| s.role == Role::Rival);
     rivals
         .flat_map(|rival| {
-            let metrics = outcome.metrics.iter().enumerate();
+            let metrics = outcome.metrics.iter().enumerate().filter(|(_, metric)| metric.ratios);
             metrics.map(|(index, metric)| Ratio {
                 metric: metric.name,
                 rival: rival.side,
@@ -51,14 +51,14 @@ pub(crate) fn print(outcome: &Outcome) {
 }
 
 fn heading(metric: &Metric) -> String {
-    let Metric { name, unit } = metric;
+    let Metric { name, unit, .. } = metric;
     let title = if name.is_empty() { (*unit).to_owned() } else { format!("{name} {unit}") };
-    format!("{title:>12}  {:<22}", "min .. max")
+    format!("{title:>16}  {:<22}", "min .. max")
 }
 
 fn cell(summary: Summary) -> String {
     let Summary { median, min, max } = summary;
-    format!("{median:>12.1}  {:<22}", format!("{min:.1} .. {max:.1}"))
+    format!("{median:>16.1}  {:<22}", format!("{min:.1} .. {max:.1}"))
 }
 
 /// The lines that programs read.
@@ -75,6 +75,13 @@ fn lines(outcome: &Outcome) -> Vec<String> {
     if let (Some(ours), Some(metric)) = (outcome.ours(), outcome.metrics.first()) {
         let median = Summary::of(&ours.values(0)).median;
         lines.push(format!("{name}: dapple = {median:.1} {}", metric.unit));
+    }
+    let absolutes = outcome.metrics.iter().enumerate().filter(|(_, metric)| metric.absolutes);
+    for (index, Metric { name: metric, unit, .. }) in absolutes {
+        lines.extend(outcome.scores.iter().map(|score| {
+            let median = Summary::of(&score.values(index)).median;
+            format!("{name}/{metric}: {} = {median:.1} {unit}", score.side)
+        }));
     }
     lines
 }
@@ -107,6 +114,22 @@ mod tests {
         let expected =
             ["spawn/wall: dapple/tokio = 3.00", "spawn/cpu: dapple/tokio = 3.00", "spawn: dapple = 50.0 ns"];
         assert_eq!(lines(&outcome("spawn", TIMES, &[50.0, 80.0])), expected);
+    }
+
+    #[test]
+    fn what_is_shown_in_absolutes_has_a_line_for_each_side() {
+        const METRICS: &[Metric] = &[
+            Metric::new("cpu", "ns"),
+            Metric { name: "worst", unit: "us", ratios: false, absolutes: true },
+        ];
+        let expected = [
+            "timers/cpu: dapple/tokio = 3.00",
+            "timers: dapple = 50.0 ns",
+            "timers/worst: dapple = 2.0 us",
+            "timers/worst: tokio = 6.0 us",
+            "timers/worst: monoio = 1.0 us",
+        ];
+        assert_eq!(lines(&outcome("timers", METRICS, &[50.0, 2.0])), expected);
     }
 
     #[test]

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 const LOCK: &str = include_str!("../../Cargo.lock");
 
 /// Whose versions matter.
-const PACKAGES: [&str; 7] = ["dapple", "tokio", "smol", "async-executor", "async-task", "monoio", "mimalloc"];
+const PACKAGES: [&str; 8] =
+    ["dapple", "tokio", "smol", "async-executor", "async-io", "async-task", "monoio", "mimalloc"];
 
 /// The setting at the start of a run.
 pub(crate) struct Setting {

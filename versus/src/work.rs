@@ -43,7 +43,7 @@ pub(crate) fn contest_with_monoio<W: Work>(name: &'static str, about: &'static s
 
 /// A contest of the given sides.
 pub(crate) fn timed(name: &'static str, about: &'static str, entries: Vec<Entry>) -> Contest {
-    Contest { name, about, metrics: TIMES, once: false, entries }
+    Contest { name, about, metrics: TIMES, warm_up: true, at_most: usize::MAX, entries }
 }
 
 /// A side that does the work.
@@ -83,6 +83,6 @@ impl Stopwatch {
 }
 
 /// User and system time of this process: what `getrusage` says, in nanoseconds.
-fn cpu_time() -> Duration {
+pub(crate) fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().expect("a time that is not negative")
 }

@@ -36,6 +36,7 @@
 //! | wait, cancel, abort | [`JoinHandle`] |
 //! | send messages | [`channel::oneshot`], [`channel::mpsc`], [`channel::watch`] |
 //! | lock, signal, limit | [`sync::Mutex`], [`sync::RwLock`], [`sync::Condvar`], [`sync::Notify`], [`sync::Semaphore`] |
+//! | wait for a time | [`time::sleep`], [`time::interval`] |
 //! | see what is going on | [`Runtime::metrics`], [`Runtime::dump`] |
 //!
 //! # Supported
@@ -51,11 +52,15 @@ compile_error!("dapple runs on 64-bit Linux only; see \"Supported\" in its docum
 mod blocking;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "owns the memory between the halves of a oneshot"))]
 pub mod channel;
+#[cfg(not(loom))]
+mod driver;
 #[expect(unsafe_code, reason = "owns the turn protocol")]
 mod lane;
 #[expect(unsafe_code, reason = "models of protocols that hand out rights to memory")]
 #[cfg(all(test, loom))]
 mod loom;
+#[cfg(not(loom))]
+pub mod net;
 mod prim;
 #[expect(unsafe_code, reason = "goes from a task's home back to the runtime around it")]
 #[cfg(not(loom))]
@@ -67,6 +72,8 @@ mod sched;
 pub mod sync;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "owns the task protocol and the memory of tasks"))]
 pub mod task;
+#[cfg(not(loom))]
+pub mod time;
 
 #[cfg(not(loom))]
 pub use {
@@ -77,7 +84,10 @@ pub use {
         spawn_local,
     },
     sched::{Metrics, WorkerMetrics},
-    task::{JoinError, JoinHandle, cancel::Cancelled},
+    task::{
+        JoinError, JoinHandle,
+        cancel::{Cancelled, is_cancelled},
+    },
 };
 
 /// What the attributes expand to. Not for use by hand.

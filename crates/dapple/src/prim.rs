@@ -16,7 +16,7 @@ pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 #[cfg(loom)]
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic::Ordering};
 
@@ -103,6 +103,19 @@ mod fences {
 
 #[cfg(not(loom))]
 pub(crate) use fences::init as init_fences;
+
+/// What wakes a thread that waits, or will: a [`Parker`], or the driver that it sleeps in.
+#[cfg(not(loom))]
+pub(crate) trait Unpark: Send + Sync {
+    fn unpark(&self);
+}
+
+#[cfg(not(loom))]
+impl Unpark for Parker {
+    fn unpark(&self) {
+        Parker::unpark(self);
+    }
+}
 
 /// A token that one thread waits for and any thread hands over; a token given early is kept.
 #[cfg(not(loom))]

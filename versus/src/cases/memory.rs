@@ -11,13 +11,14 @@
 
 use std::fs;
 use std::hint::black_box;
-use std::process::{self, Command, Stdio};
+use std::process;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, LazyLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::child::Child;
 use crate::contest::{BYTES, Contest, Entry, Failure, Role, Scale};
 use crate::sides::{Dapple, Host, Side, Smol, SmolStatic, Tokio};
 use crate::signal::Gate;
@@ -64,7 +65,8 @@ fn contest(name: &'static str, about: &'static str) -> Contest {
         name,
         about,
         metrics: BYTES,
-        once: true,
+        warm_up: false,
+        at_most: 1,
         entries: vec![
             entry::<Dapple>(name, Role::Ours),
             entry::<Tokio>(name, Role::Rival),
@@ -80,18 +82,7 @@ fn entry<H: Host>(name: &'static str, role: Role) -> Entry {
 
 /// Measures one side in a fresh process.
 fn in_child(side: &str, name: &str, scale: Scale) -> Result<f64, Failure> {
-    let failed = |why: String| format!("{name} on {side}: {why}");
-    let output = Command::new("/proc/self/exe")
-        .arg(format!("--{CHILD}"))
-        .args([side, name, &scale.tasks.to_string()])
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        return Err(failed(output.status.to_string()));
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.trim().parse().map_err(|_| failed(format!("not a number: {text:?}")))
+    Child::start(&[&format!("--{CHILD}"), side, name, &scale.tasks.to_string()])?.answer()
 }
 
 /// What the fresh process does: measures and returns bytes per task.

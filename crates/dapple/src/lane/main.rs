@@ -13,7 +13,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use super::line::{Lane, NewLane};
-use crate::prim::{AtomicBool, Ordering, Parker};
+use crate::prim::{AtomicBool, Ordering, Unpark};
 use crate::task::cell::{Front, TaskKind};
 use crate::task::header::{Kind, Ptr};
 use crate::task::here::{Here, here};
@@ -25,7 +25,7 @@ use crate::task::{Home, Place, Task};
 pub(crate) struct MainThread {
     /// The lane's turn waits to be taken.
     ready: AtomicBool,
-    parker: Arc<Parker>,
+    sleeper: Arc<dyn Unpark>,
     /// Everything that comes in now is dropped. Only used by the thread itself.
     closing: AtomicBool,
 }
@@ -38,7 +38,10 @@ impl MainThread {
         // Once the thread has the turn, the lane may go.
         let main = main.clone();
         main.ready.store(true, Ordering::Release); // HANDOVER
-        main.parker.unpark();
+        // On its own thread nobody sleeps, and it looks before it does.
+        if here(|here| here.main.get() != lane.as_ptr()) {
+            main.sleeper.unpark();
+        }
     }
 
     /// Called for each task that is about to be stepped. `true`: it must end.
@@ -168,9 +171,9 @@ pub(crate) struct MainLane {
 
 impl MainLane {
     /// A main color for this thread, the innermost from now on; `None` if the runtime is gone.
-    pub(crate) fn open(home: &Home, parker: Arc<Parker>) -> Option<MainLane> {
+    pub(crate) fn open(home: &Home, sleeper: Arc<dyn Unpark>) -> Option<MainLane> {
         let (ready, closing) = (AtomicBool::new(false), AtomicBool::new(false));
-        let thread = Arc::new(MainThread { ready, parker, closing });
+        let thread = Arc::new(MainThread { ready, sleeper, closing });
         let new = NewLane { key: None, main: Some(thread.clone()), of: None };
         let lane = super::Color::from_counted(Lane::make(home, new)?);
         let outer = here(|here| here.main.replace(lane.lane().ptr().as_ptr()));
@@ -228,7 +231,7 @@ impl MainLane {
             if self.is_empty() && self.lane.lane().close_if_idle() {
                 return;
             }
-            self.thread.parker.park(Some(std::time::Duration::from_millis(1)));
+            std::thread::sleep(std::time::Duration::from_micros(50));
         }
     }
 }

@@ -70,12 +70,12 @@ pub fn run<F: Future>(future: F) -> F::Output {
 pub(crate) fn run_with<F: Future>(builder: RuntimeBuilder, future: F) -> F::Output {
     assert_not_on_worker("dapple::run");
     builder.check().unwrap_or_else(|error| panic!("dapple::run: {error}"));
-    let core = Core::new(&builder);
+    let core = Core::new(&builder).unwrap_or_else(|error| panic!("dapple::run: {error}"));
     // Whatever happens from here on, the runtime ends with this call.
     let _end = super::Runtime::of(core.clone());
     let seat = core.sched.take_seat(0);
     core.start_workers(1..builder.worker_count()).unwrap_or_else(|error| panic!("dapple::run: {error}"));
-    let main = MainLane::open(core.home(), core.sched.parker(0)).expect("a new runtime");
+    let main = MainLane::open(core.home(), core.sched.driver(0).clone()).expect("a new runtime");
     // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
     let mut root = unsafe { main.spawn_root(future) };
     seat.drive(Some(&main), None, || root.is_finished());

@@ -67,7 +67,7 @@ impl RuntimeBuilder {
     /// if the system has no thread to give. Nothing is left running then.
     pub fn build(self) -> io::Result<Runtime> {
         self.check()?;
-        let core = Core::new(&self);
+        let core = Core::new(&self)?;
         core.start_workers(0..self.worker_count())?;
         Ok(Runtime::of(core))
     }

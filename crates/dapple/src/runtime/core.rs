@@ -48,16 +48,16 @@ static HOOKS: Hooks = Hooks {
 
 impl Core {
     /// A core whose workers nobody drives yet.
-    pub(super) fn new(builder: &RuntimeBuilder) -> Arc<Core> {
+    pub(super) fn new(builder: &RuntimeBuilder) -> io::Result<Arc<Core>> {
         let core = Arc::new(Core {
-            sched: Sched::new(builder.worker_count(), builder.seed(), &HOOKS),
+            sched: Sched::new(builder.worker_count(), builder.seed(), &HOOKS)?,
             pool: Pool::new(builder.pool.clone()),
             threads: Mutex::default(),
             thread_name: builder.thread_name.as_deref().unwrap_or("dapple").into(),
             stack_size: builder.stack_size,
         });
         Home::settle(Arc::as_ptr(&core).cast());
-        core
+        Ok(core)
     }
 
     /// Starts threads for the given workers, and the monitor if there are several. If one cannot be

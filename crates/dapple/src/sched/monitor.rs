@@ -3,8 +3,8 @@
 //! What is in a worker's ring can be stolen by anybody who searches. What is in its slot is left
 //! to it, since it is about to run it; but a task that blocks, or computes for long, would hide it
 //! there. The monitor looks every few milliseconds, and moves what it finds for the second time to
-//! the shared line. It also wakes a worker for what others could take, should that have escaped
-//! the last one who searched.
+//! the shared line, and hands out the events and timers of its driver in its place. It also wakes a
+//! worker for what others could take, should that have escaped the last one who searched.
 //!
 //! # Invariants
 //!
@@ -63,11 +63,13 @@ impl Sched {
             }
             for (worker, before) in self.workers.iter().zip(&mut before) {
                 let now = worker.progress();
-                if now == *before
-                    && !now.1.is_null()
-                    && let Some(runnable) = worker.take_next()
-                {
-                    self.inject(runnable);
+                if now == *before {
+                    worker.look_after();
+                    if !now.1.is_null()
+                        && let Some(runnable) = worker.take_next()
+                    {
+                        self.inject(runnable);
+                    }
                 }
                 *before = now;
             }

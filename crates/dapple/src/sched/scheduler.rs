@@ -1,5 +1,6 @@
 //! The scheduler of one runtime: its workers and what they share.
 
+use std::io;
 use std::ptr::null;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +9,9 @@ use super::idle::Idle;
 use super::injector::Injector;
 use super::monitor::Monitor;
 use super::worker::Worker;
+use crate::driver::Driver;
 use crate::lane::main::MainLane;
-use crate::prim::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Parker, lock};
+use crate::prim::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, lock};
 use crate::task::header::{Kind, Place, Runnable};
 use crate::task::here::{Here, SetAside, here};
 use crate::task::home::{Home, Hooks, Phase};
@@ -17,6 +19,8 @@ use crate::task::state::ABORTED;
 
 /// How many picks may pass before the main color gets its turn.
 const MAIN_EVERY: u32 = 16;
+/// How many file descriptors more than another a driver may have.
+const CLUSTER: usize = 16;
 
 /// See the head of the module. `repr(C)`, so that a pointer to its home is a pointer to it.
 #[repr(C)]
@@ -26,6 +30,8 @@ pub(crate) struct Sched {
     pub(super) injector: Injector,
     pub(super) idle: Idle,
     pub(super) monitor: Monitor,
+    /// Whose turn it is to take what a thread from outside brings.
+    next_driver: AtomicUsize,
     /// Workers that are driven, or will be.
     driven: AtomicUsize,
     /// LAST-OUT
@@ -37,22 +43,23 @@ pub(crate) struct Sched {
 }
 
 impl Sched {
-    pub(crate) fn new(workers: usize, seed: u64, hooks: &'static Hooks) -> Sched {
+    pub(crate) fn new(workers: usize, seed: u64, hooks: &'static Hooks) -> io::Result<Sched> {
         crate::prim::init_fences();
-        Sched {
+        Ok(Sched {
             home: Home::new(hooks),
             workers: (0..workers)
                 .map(|i| Worker::new(i, seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
-                .collect(),
+                .collect::<io::Result<_>>()?,
             injector: Injector::default(),
             idle: Idle::new(workers),
             monitor: Monitor::default(),
+            next_driver: AtomicUsize::new(0),
             driven: AtomicUsize::new(workers),
             closed: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             drained: Mutex::new(false),
             has_drained: Condvar::new(),
-        }
+        })
     }
 
     /// The scheduler around a home.
@@ -62,19 +69,29 @@ impl Sched {
         unsafe { &*home.whole().cast::<Sched>() }
     }
 
+    /// Calls `f` with the scheduler of the runtime that this thread is in, if it is in one.
+    #[inline]
+    pub(crate) fn current<R>(f: impl FnOnce(&Sched) -> R) -> Option<R> {
+        let home = here(|here| here.home.get());
+        // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
+        unsafe { home.as_ref() }.map(|home| f(Sched::of(home)))
+    }
+
     /// Puts a runnable in line: with this thread's worker if it is one of ours, else in the shared
     /// line.
     #[inline]
     pub(crate) fn enqueue(&self, runnable: Runnable, place: Place) {
-        let worker = here(|here| {
-            let is_ours = std::ptr::eq(here.home.get(), &raw const self.home);
-            if is_ours { here.worker.get().cast::<Worker>() } else { null() }
-        });
+        let worker = here(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         match unsafe { worker.as_ref() } {
             Some(worker) => worker.enqueue(self, runnable, place),
             None => self.inject(runnable),
         }
+    }
+
+    #[inline]
+    fn is_home(&self, here: &Here) -> bool {
+        std::ptr::eq(here.home.get(), &raw const self.home)
     }
 
     #[cold]
@@ -104,12 +121,38 @@ impl Sched {
 
     #[cold]
     pub(super) fn unpark(&self, worker: usize) {
-        self.workers[worker].parker.unpark();
+        self.workers[worker].driver.ring();
     }
 
-    /// What wakes a worker that sleeps, whatever the reason.
-    pub(crate) fn parker(&self, worker: usize) -> Arc<Parker> {
-        self.workers[worker].parker.clone()
+    /// A worker's driver, which also wakes it, whatever the reason.
+    pub(crate) fn driver(&self, worker: usize) -> &Arc<Driver> {
+        &self.workers[worker].driver
+    }
+
+    /// The driver for a new timer: this thread's, if it is a worker of ours (`true`), or else any.
+    #[inline]
+    pub(crate) fn driver_here(&self) -> (&Arc<Driver>, bool) {
+        let worker = here(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
+        // SAFETY: it is set while this thread drives it. ONE-DRIVER
+        match unsafe { worker.as_ref() } {
+            Some(worker) => (&worker.driver, true),
+            None => (self.any_driver(), false),
+        }
+    }
+
+    #[cold]
+    fn any_driver(&self) -> &Arc<Driver> {
+        let next = self.next_driver.fetch_add(1, Ordering::Relaxed);
+        &self.workers[next % self.workers.len()].driver
+    }
+
+    /// The driver for a new file descriptor: this thread's, unless another has far fewer. So a server
+    /// that accepts on one worker is spread over all, and what is small stays together.
+    pub(crate) fn driver_for_source(&self) -> &Arc<Driver> {
+        let (here, _) = self.driver_here();
+        let drivers = self.workers.iter().map(|worker| &worker.driver);
+        let least = drivers.min_by_key(|driver| driver.sources()).unwrap_or(here);
+        if here.sources() > least.sources() + CLUSTER { least } else { here }
     }
 
     /// Makes this thread drive a worker until the guard is dropped. Once for each worker.
@@ -127,7 +170,7 @@ impl Sched {
     /// Tells all workers to leave. Returns at once.
     pub(crate) fn stop(&self) {
         self.home.enter_phase(Phase::Stopped);
-        self.workers.iter().for_each(|worker| worker.parker.unpark());
+        self.workers.iter().for_each(|worker| worker.driver.ring());
         self.monitor.stop();
     }
 
@@ -156,6 +199,7 @@ impl Sched {
             // SAFETY: it gives back what `keep` took. Whoever called us keeps the core.
             unsafe { (hooks.retire)(home) };
         }
+        self.workers.iter().for_each(|worker| worker.driver.close());
         *lock(&self.drained) = true;
         self.has_drained.notify_all();
     }
@@ -185,7 +229,7 @@ impl Sched {
 
     /// Whether this thread drives one of its workers.
     pub(crate) fn is_here(&self) -> bool {
-        here(|here| !here.worker.get().is_null() && std::ptr::eq(here.home.get(), &raw const self.home))
+        here(|here| !here.worker.get().is_null() && self.is_home(here))
     }
 }
 

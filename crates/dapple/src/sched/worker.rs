@@ -1,9 +1,10 @@
 //! A worker: picks what to run next, from its own queues, the shared line, or other workers.
 //!
 //! A worker is a value; a thread *drives* it. It owns a ring (`ring`), a slot for what should run
-//! next (`next`), and a store of memory. In the order of picking:
+//! next (`next`), a driver in which it sleeps, and a store of memory. In the order of picking:
 //!
-//! 1. every so often the shared line, so that it does not starve;
+//! 1. every so often it *looks around*: what has happened outside, which timers are due, and what is
+//!    in the shared line, so that none of these starves;
 //! 2. the slot, a bounded number of times in a row: what a task wakes finds its data in the cache;
 //! 3. the ring;
 //! 4. the shared line, a batch at a time;
@@ -15,20 +16,29 @@
 //!   takes from it, by a swap.
 
 use std::cell::Cell;
+use std::io;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Sched;
 use super::ring::{CAPACITY, Ring};
-use crate::prim::{AtomicPtr, Ordering, Parker};
+use crate::driver::clock::Time;
+use crate::driver::Driver;
+use crate::prim::{AtomicPtr, Ordering};
 use crate::task::header::{Header, Place, Runnable};
 use crate::task::here::Here;
 use crate::task::home::OwnCount;
 use crate::task::slab::LocalSlab;
 
+/// How many picks may pass before the worker looks around, and how long, in nanoseconds, if they take
+/// long.
+const LOOK_EVERY: u32 = 64;
+const LOOK_AFTER: u64 = 50_000;
 /// How many picks may pass before the shared line gets one ahead of the worker's own.
 const SHARED_EVERY: u64 = 64;
+/// How long, in nanoseconds, the kernel is not asked for events while there is something to run.
+const EVENTS_AFTER: u64 = 100_000;
 /// How often in a row the slot is served ahead of the ring.
 const STREAK: u32 = 24;
 /// How long a searcher watches a slot before it takes it from a worker that seems stuck.
@@ -52,7 +62,7 @@ pub(crate) struct Worker {
     index: usize,
     ring: Ring<Header>,
     next: AtomicPtr<Header>,
-    pub(super) parker: Arc<Parker>,
+    pub(super) driver: Arc<Driver>,
     pub(crate) slab: LocalSlab,
     pub(super) counts: Counts,
     own: Own,
@@ -72,10 +82,16 @@ pub(super) struct Counts {
 struct Own {
     streak: Cell<u32>,
     random: Cell<u64>,
+    /// How many more picks until it looks around.
+    until_look: Cell<u32>,
     /// How long a runnable takes on the average, in nanoseconds, and when that was last looked at,
     /// after so many runs.
     pace: Cell<u64>,
-    paced: Cell<(Instant, u64)>,
+    paced: Cell<(Time, u64)>,
+    /// When the kernel was last asked for events.
+    asked: Cell<Time>,
+    /// After how many runs the shared line last got one ahead.
+    shared: Cell<u64>,
     /// How much there must be in a ring for it to steal from it at once.
     greed: Cell<usize>,
     /// How often it looks out for something before it falls asleep.
@@ -90,25 +106,28 @@ struct Own {
 unsafe impl Sync for Worker {}
 
 impl Worker {
-    pub(super) fn new(index: usize, seed: u64) -> Worker {
-        Worker {
+    pub(super) fn new(index: usize, seed: u64) -> io::Result<Worker> {
+        Ok(Worker {
             index,
             ring: Ring::new(),
             next: AtomicPtr::new(null_mut()),
-            parker: Arc::default(),
+            driver: Arc::new(Driver::new()?),
             slab: LocalSlab::default(),
             counts: Counts::default(),
             own: Own {
                 streak: Cell::new(0),
                 random: Cell::new(seed | 1),
+                until_look: Cell::new(0),
                 pace: Cell::new(WORTH_WAKING),
-                paced: Cell::new((Instant::now(), 0)),
+                paced: Cell::new((Time::now(), 0)),
+                asked: Cell::new(Time::now()),
+                shared: Cell::new(0),
                 greed: Cell::new(1),
                 patience: Cell::new(PATIENCE),
                 tried: Cell::new(0),
                 searching: Cell::new(false),
             },
-        }
+        })
     }
 
     /// Puts a runnable in line. For the owner.
@@ -162,17 +181,33 @@ impl Worker {
         }
     }
 
-    /// Takes note of how long a runnable takes here, on the average.
+    /// Takes note of how long a runnable takes here, and turns to what goes on outside. What is
+    /// returned is from the shared line.
     #[cold]
-    fn look_at_pace(&self, sched: &Sched) {
-        let (now, runs) = (Instant::now(), self.counts.runs.get());
-        let (since, runs_then) = self.own.paced.replace((now, runs));
-        let (time, runs) = (now.duration_since(since).as_nanos() as u64, runs - runs_then);
-        if let Some(pace) = time.checked_div(runs) {
-            self.own.pace.set(self.own.pace.get().midpoint(pace));
+    fn look_around(&self, sched: &Sched) -> Option<Runnable> {
+        let (now, runs) = (Time::now(), self.counts.runs.get());
+        self.look_at_pace(now, runs);
+        let mut more = false;
+        if now.nanos_since(self.own.asked.get()) >= EVENTS_AFTER || self.driver.timers.may_be_due(now.tick()) {
+            self.own.asked.set(now);
+            more = self.driver.claim().is_some_and(|claim| claim.hand_out(now.tick()));
         }
         if sched.idle.could_wake() {
             self.announce(sched);
+        }
+        let looks = LOOK_AFTER.checked_div(self.own.pace.get()).unwrap_or(u64::MAX);
+        self.own.until_look.set(if more { LOOK_EVERY } else { looks.clamp(1, LOOK_EVERY.into()) as u32 });
+        if runs - self.own.shared.get() < SHARED_EVERY {
+            return None;
+        }
+        self.own.shared.set(runs);
+        sched.injector.pop_one()
+    }
+
+    fn look_at_pace(&self, now: Time, runs: u64) {
+        let (since, runs_then) = self.own.paced.replace((now, runs));
+        if let Some(pace) = now.nanos_since(since).checked_div(runs - runs_then) {
+            self.own.pace.set(self.own.pace.get().midpoint(pace));
         }
     }
 
@@ -189,11 +224,13 @@ impl Worker {
     /// What to run next, without looking at other workers.
     #[inline]
     pub(super) fn pick(&self, sched: &Sched) -> Option<Runnable> {
-        if self.counts.runs.get().is_multiple_of(SHARED_EVERY) {
-            self.look_at_pace(sched);
-            if let Some(runnable) = sched.injector.pop_one() {
-                return Some(runnable);
+        match self.own.until_look.get() {
+            0 => {
+                if let Some(runnable) = self.look_around(sched) {
+                    return Some(runnable);
+                }
             }
+            left => self.own.until_look.set(left - 1),
         }
         let streak = self.own.streak.get();
         if streak < STREAK
@@ -327,15 +364,26 @@ impl Worker {
     /// Sleeps until there is something to do, `awake` says that there is, or `limit` has passed.
     pub(super) fn sleep(&self, sched: &Sched, limit: Option<Duration>, awake: impl Fn() -> bool) {
         sched.idle.fall_asleep(self.index, self.own.searching.replace(false));
-        let awake = awake() || sched.has_work();
-        if !awake {
+        let events = (!awake() && !sched.has_work()).then(|| {
             self.counts.sleeps.add_one();
-            self.parker.park(limit);
-        }
-        self.own.paced.set((Instant::now(), self.counts.runs.get()));
+            self.driver.sleep(limit)
+        });
+        let now = Time::now();
+        self.own.paced.set((now, self.counts.runs.get()));
         // Taken off the list by another, we count as searching. ONE-WAKER
         self.own.searching.set(!sched.idle.wake_up(self.index));
         sched.monitor.wake(); // SLEEPS-WITH-ALL
+        if let Some(events) = events {
+            self.own.asked.set(now);
+            events.hand_out(now.tick());
+        }
+    }
+
+    /// Hands out what happened to a worker that does not get on. For the monitor.
+    pub(super) fn look_after(&self) {
+        if let Some(events) = self.driver.claim() {
+            events.hand_out(Time::now().tick());
+        }
     }
 
     /// Gives up what it has, when its thread leaves.

@@ -12,6 +12,8 @@
 //!   one or by the other.
 
 use std::collections::HashMap;
+use std::error::Error;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 use std::task::Waker;
@@ -36,6 +38,38 @@ impl std::fmt::Display for Cancelled {
 
 impl std::error::Error for Cancelled {}
 
+impl From<Cancelled> for io::Error {
+    /// An error for which [`is_cancelled`](crate::is_cancelled) holds.
+    fn from(cancelled: Cancelled) -> io::Error {
+        // Not `Interrupted`, which is tried again.
+        io::Error::other(cancelled)
+    }
+}
+
+/// Whether an I/O error says that the wait was cancelled, itself or somewhere down its chain of
+/// sources: libraries wrap errors.
+///
+/// # Examples
+///
+/// ```
+/// let error = std::io::Error::from(dapple::Cancelled);
+/// assert!(dapple::is_cancelled(&error));
+/// assert!(!dapple::is_cancelled(&std::io::ErrorKind::TimedOut.into()));
+/// ```
+#[must_use]
+pub fn is_cancelled(error: &io::Error) -> bool {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if error.is::<Cancelled>() {
+            return true;
+        }
+        // What an `io::Error` wraps is not its source: that is the source of what it wraps.
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = wrapped.map(|wrapped| wrapped as &(dyn Error + 'static)).or_else(|| error.source());
+    }
+    false
+}
+
 /// Items linked now, in all tasks: while there are none, `cancel` need not look for any.
 static LINKED: AtomicUsize = AtomicUsize::new(0);
 
@@ -52,11 +86,11 @@ fn shard(task: Ptr) -> &'static Mutex<Items> {
 /// Whether the task that this thread is running was cancelled.
 #[inline]
 pub(crate) fn is_current_cancelled() -> bool {
-    here(|here| is_cancelled(here.current.get()))
+    here(|here| has_been(here.current.get()))
 }
 
 #[inline]
-fn is_cancelled(task: *const Header) -> bool {
+fn has_been(task: *const Header) -> bool {
     // SAFETY: the current task is being polled, so it exists. EXISTS
     !task.is_null() && unsafe { &*task }.state.load().has(CANCELLED)
 }
@@ -119,7 +153,7 @@ impl Item {
         lock(shard(ptr)).entry(ptr.addr().get()).or_default().push((number, entry));
         fence_seq_cst();
         self.0 = Some(linked);
-        if is_cancelled(current) {
+        if has_been(current) {
             waker.wake_by_ref(); // LINK-OR-SEE
         }
     }

@@ -9,6 +9,7 @@ use std::ptr::null;
 use super::header::Header;
 use super::home::Home;
 use super::slab::LocalSlab;
+use super::wait::BUDGET;
 
 pub(crate) struct Here {
     /// The runtime that this thread works for or has entered; null outside.
@@ -23,6 +24,8 @@ pub(crate) struct Here {
     pub(crate) woken: Cell<bool>,
     /// References to the current task that were made (or, below zero, dropped) in this poll.
     pub(crate) unsettled: Cell<i64>,
+    /// How many more results the current task may get in this poll. BUDGET in `wait`
+    pub(crate) budget: Cell<i32>,
     /// The identity of the running color; 0 if there is none.
     pub(crate) color: Cell<usize>,
     /// The lane whose turn this thread has; null for a task with a color of its own.
@@ -40,6 +43,7 @@ impl Here {
             current: Cell::new(null()),
             woken: Cell::new(false),
             unsettled: Cell::new(0),
+            budget: Cell::new(BUDGET),
             color: Cell::new(0),
             lane: Cell::new(null()),
             main: Cell::new(null()),
@@ -55,6 +59,24 @@ impl Here {
         unsafe { slab.as_ref() }
     }
 
+    /// Whether the current task has got so much in this poll that it must give way.
+    #[inline]
+    pub(crate) fn is_spent(&self) -> bool {
+        self.budget.get() <= 0 && self.is_really_spent()
+    }
+
+    #[cold]
+    fn is_really_spent(&self) -> bool {
+        // What is polled outside of a task has nobody to give way to. And a task that goes on and on
+        // does not give way at all: it blocks on a foreign executor, which would wait for ever.
+        if self.current.get().is_null() || self.budget.get() < -BUDGET {
+            self.budget.set(BUDGET);
+            return false;
+        }
+        self.budget.set(self.budget.get() - 1);
+        true
+    }
+
     fn swap(&self, other: &Here) {
         self.home.swap(&other.home);
         self.worker.swap(&other.worker);
@@ -62,6 +84,7 @@ impl Here {
         self.current.swap(&other.current);
         self.woken.swap(&other.woken);
         self.unsettled.swap(&other.unsettled);
+        self.budget.swap(&other.budget);
         self.color.swap(&other.color);
         self.lane.swap(&other.lane);
         self.main.swap(&other.main);

@@ -16,8 +16,8 @@
 //! cell    header, join slot and future, as they lie in memory
 //! slab    their memory: cells in chunks, free lists per worker; memory: from the system
 //! run     one step: poll, then rest, again, or the end; queue: runnables in line
-//! waker   wake-ups; join: the handle; cancel: how a wait learns of it; local: task-locals
-//! here    what this thread is doing; home: the runtime as tasks see it
+//! waker   wake-ups; join: the handle; wait: what all waits share; cancel: how they learn of it
+//! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
 //! ```
 
 #[cfg(not(loom))]
@@ -45,6 +45,8 @@ pub(crate) mod run;
 #[cfg(not(loom))]
 pub(crate) mod slab;
 pub(crate) mod state;
+#[cfg(not(loom))]
+pub(crate) mod wait;
 #[cfg(not(loom))]
 pub(crate) mod waker;
 #[cfg(not(loom))]

@@ -9,6 +9,7 @@ use super::here::{Here, SetAside, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
 use super::state::{ABORTED, ENDED, Finished, JOIN_INTEREST, PANICKED, Rest};
+use super::wait::BUDGET;
 use super::{Place, Task};
 
 /// What became of a task in one step.
@@ -61,6 +62,7 @@ pub(super) unsafe fn step_with(
     here.current.set(task.as_ptr());
     here.woken.set(false);
     here.unsettled.set(0);
+    here.budget.set(BUDGET);
     let polled = if before.has(ABORTED) {
         // SAFETY: the caller owns the task. STAGE
         unsafe { end(task) }

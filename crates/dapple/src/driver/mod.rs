@@ -1,0 +1,268 @@
+//! Where a worker's events come from: the kernel's readiness of file descriptors, its timers, and
+//! wake-ups by other threads. A worker that has nothing to do sleeps here.
+//!
+//! ```text
+//! bell       wakes the thread that sleeps in the driver
+//! readiness  what is known of one file descriptor, and who waits for it
+//! table      the file descriptors of a driver, by token
+//! wheel      timers in order of their deadlines, as plain data; timers: the same, shared by threads
+//! clock      time in ticks
+//! ```
+//!
+//! A driver knows wakers, and nothing of who is behind them. What is ready becomes a batch of
+//! wakers first and is woken afterwards, with no lock held but the claim.
+//!
+//! # Invariants
+//!
+//! * **CLAIMED**: only who has the claim waits for events and hands them out. It is the driver's
+//!   own worker as a rule; another thread may take it while that worker is stuck in a task.
+//! * **NO-STALE-EVENT**: a token is used once. An event for a file descriptor that has left the
+//!   table (it may outlive that, in a duplicate) finds nobody.
+
+pub(crate) mod bell;
+pub(crate) mod clock;
+pub(crate) mod readiness;
+mod table;
+pub(crate) mod timers;
+mod wheel;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+
+use bell::Bell;
+use clock::{Tick, Time};
+use readiness::Readiness;
+use table::Table;
+use timers::Timers;
+
+use crate::prim::{AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, lock};
+use crate::task::wait::wake;
+
+/// How many events are taken from the kernel at a time.
+const EVENTS: usize = 256;
+/// How many timers are fired at a time.
+const FIRINGS: usize = 512;
+/// The token of the bell; a table never gives it out.
+const BELL: u64 = u64::MAX;
+
+pub(crate) struct Driver {
+    epoll: OwnedFd,
+    bell: Bell,
+    pub(crate) timers: Timers,
+    table: Mutex<Table>,
+    /// File descriptors in the table.
+    sources: AtomicUsize,
+    /// CLAIMED
+    batch: Mutex<Batch>,
+}
+
+type Event = (u64, EventFlags);
+
+struct Batch {
+    /// What happened, to which token.
+    events: Vec<Event>,
+    wakers: Vec<Waker>,
+}
+
+impl Driver {
+    pub(crate) fn new() -> io::Result<Driver> {
+        let explain = |what: &'static str| {
+            move |errno: Errno| {
+                let error = io::Error::from(errno);
+                io::Error::new(error.kind(), format!("cannot start a driver: {what}: {error}"))
+            }
+        };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(explain("epoll_create"))?;
+        let bell = Bell::new().map_err(explain("eventfd"))?;
+        // On the edge, so that it need not be read: each ring is an event.
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&epoll, bell.as_fd(), EventData::new_u64(BELL), flags).map_err(explain("epoll_ctl"))?;
+        let driver = Driver {
+            epoll,
+            bell,
+            timers: Timers::default(),
+            table: Mutex::default(),
+            sources: AtomicUsize::new(0),
+            batch: Mutex::new(Batch { events: Vec::with_capacity(EVENTS), wakers: Vec::new() }),
+        };
+        let asked = driver.wait(&mut lock(&driver.batch).events, Some(Duration::ZERO));
+        asked.map_err(explain("epoll_pwait2, which Linux has from 5.11 on"))?;
+        Ok(driver)
+    }
+
+    /// Wakes the thread that sleeps in it; if none does, the next that would.
+    #[inline]
+    pub(crate) fn ring(&self) {
+        self.bell.ring();
+    }
+
+    /// Sleeps until something happens, the bell rings, or `limit` has passed. For the worker whose
+    /// driver it is.
+    pub(crate) fn sleep(&self, limit: Option<Duration>) -> Claim<'_> {
+        let mut batch = lock(&self.batch);
+        let limit = match self.timers.plan(Time::now().tick()) {
+            Some(until) => Some(limit.map_or(until, |limit| limit.min(until))),
+            None => limit,
+        };
+        let may_sleep = self.bell.lie_down();
+        self.wait_here(&mut batch.events, if may_sleep { limit } else { Some(Duration::ZERO) });
+        self.bell.get_up();
+        Claim { driver: self, batch }
+    }
+
+    /// Looks for events without waiting; `None` if somebody else is at it.
+    pub(crate) fn claim(&self) -> Option<Claim<'_>> {
+        let mut batch = match self.batch.try_lock() {
+            Ok(batch) => batch,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        };
+        if self.sources() > 0 {
+            self.wait_here(&mut batch.events, Some(Duration::ZERO));
+        }
+        Some(Claim { driver: self, batch })
+    }
+
+    fn wait_here(&self, events: &mut Vec<Event>, limit: Option<Duration>) {
+        match self.wait(events, limit) {
+            Ok(()) | Err(Errno::INTR) => {}
+            // There is nothing that it could be but a bug of ours.
+            Err(errno) => panic!("epoll_pwait2: {}", io::Error::from(errno)),
+        }
+    }
+
+    #[cfg(not(miri))]
+    fn wait(&self, events: &mut Vec<Event>, limit: Option<Duration>) -> Result<(), Errno> {
+        // Beyond what the kernel can tell it is for ever.
+        let limit = limit.and_then(|limit| rustix::event::Timespec::try_from(limit).ok());
+        let mut buffer = [const { MaybeUninit::uninit() }; EVENTS];
+        let (happened, _) = epoll::wait(&self.epoll, &mut buffer, limit.as_ref())?;
+        events.extend(happened.iter().map(|event| (event.data.u64(), event.flags)));
+        Ok(())
+    }
+
+    /// There are no events under Miri but the bell.
+    #[cfg(miri)]
+    fn wait(&self, _events: &mut Vec<Event>, limit: Option<Duration>) -> Result<(), Errno> {
+        if limit != Some(Duration::ZERO) {
+            self.bell.listen(limit);
+        }
+        Ok(())
+    }
+
+    /// How many file descriptors are registered.
+    #[inline]
+    pub(crate) fn sources(&self) -> usize {
+        self.sources.load(Ordering::Relaxed)
+    }
+
+    /// Registers a file descriptor, for reading and writing, on the edge.
+    pub(crate) fn register(self: &Arc<Driver>, fd: BorrowedFd<'_>) -> io::Result<Registration> {
+        let readiness = Arc::new(Readiness::default());
+        let token = lock(&self.table).insert(readiness.clone())?;
+        self.sources.fetch_add(1, Ordering::Relaxed);
+        let registration = Registration { driver: self.clone(), token, readiness };
+        registration.renew(fd)?;
+        Ok(registration)
+    }
+
+    /// Ends all waits: the workers are gone, and nothing will ever happen here again.
+    pub(crate) fn close(&self) {
+        let mut wakers = Vec::new();
+        lock(&self.table).close(&mut wakers);
+        self.timers.close(&mut wakers);
+        wakers.into_iter().for_each(wake);
+    }
+}
+
+impl Unpark for Driver {
+    fn unpark(&self) {
+        self.ring();
+    }
+}
+
+fn explain_refusal(errno: Errno) -> io::Error {
+    let advice = match errno {
+        Errno::PERM => "it is never not ready, such as a regular file: read it with dapple::blocking",
+        Errno::NOSPC => "the limit on watches is reached: see /proc/sys/fs/epoll/max_user_watches",
+        _ => return errno.into(),
+    };
+    let error = io::Error::from(errno);
+    io::Error::new(error.kind(), format!("cannot wait for this file descriptor: {advice} ({error})"))
+}
+
+/// The right to hand out what happened. CLAIMED
+pub(crate) struct Claim<'a> {
+    driver: &'a Driver,
+    batch: MutexGuard<'a, Batch>,
+}
+
+impl Claim<'_> {
+    /// Wakes all who waited for what happened, and for a time that has come. `true`: there may be
+    /// more.
+    pub(crate) fn hand_out(mut self, now: Tick) -> bool {
+        let Batch { events, wakers } = &mut *self.batch;
+        let is_full = events.len() >= EVENTS;
+        if !events.is_empty() {
+            let table = lock(&self.driver.table);
+            for (token, flags) in events.drain(..) {
+                if token != BELL {
+                    table.deliver(token, flags, wakers); // NO-STALE-EVENT
+                }
+            }
+        }
+        let more = self.driver.timers.fire(now, FIRINGS, wakers);
+        wakers.drain(..).for_each(wake);
+        is_full || more
+    }
+}
+
+/// A file descriptor's place in a driver, until it is dropped.
+pub(crate) struct Registration {
+    driver: Arc<Driver>,
+    token: u64,
+    pub(crate) readiness: Arc<Readiness>,
+}
+
+impl Registration {
+    /// Puts the file descriptor on the kernel's list. If it is ready, that is an event.
+    pub(crate) fn renew(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let data = EventData::new_u64(self.token);
+        let added = match epoll::add(&self.driver.epoll, fd, data, flags) {
+            // It is there already, or was left over by another of this number that lives on in a
+            // duplicate.
+            Err(Errno::EXIST) => epoll::modify(&self.driver.epoll, fd, data, flags),
+            added => added,
+        };
+        added.map_err(explain_refusal)
+    }
+
+    /// Takes the file descriptor back from the kernel's list. Closing it does so too, unless there
+    /// are duplicates.
+    pub(crate) fn withdraw(&self, fd: impl AsFd) {
+        // It fails if the file descriptor was closed behind our back, and there is nothing to do then.
+        let _ = epoll::delete(&self.driver.epoll, fd);
+    }
+}
+
+impl std::fmt::Debug for Registration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registration").field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.driver.sources.fetch_sub(1, Ordering::Relaxed);
+        let removed = lock(&self.driver.table).remove(self.token);
+        drop(removed);
+    }
+}

@@ -1,0 +1,194 @@
+//! What is known of one file descriptor: whether reading and writing may succeed, and who waits.
+//!
+//! The kernel tells of every change once (on the edge). So what it told is kept in a word until a
+//! system call says otherwise; a count in the word tells whether the kernel has spoken meanwhile.
+//!
+//! # Invariants
+//!
+//! * **CLEAR-WHAT-WAS-SEEN**: readiness is taken back only if the word has not changed since it was
+//!   read, before the system call that found nothing.
+//! * **ENLIST-OR-SEE**: an event is noted in the word before the list of those who wait is taken;
+//!   who waits enters the list before he looks at the word again, both under the lock.
+
+use std::task::Waker;
+
+use rustix::event::epoll::EventFlags;
+
+use crate::prim::{AtomicU32, Mutex, Ordering, lock};
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+const READABLE: u32 = 1;
+const WRITABLE: u32 = 2;
+/// The other side, or this one, will send no more: reading does not wait from here on.
+const READ_CLOSED: u32 = 4;
+const WRITE_CLOSED: u32 = 8;
+/// The driver is gone.
+const GONE: u32 = 16;
+/// One event, in the count above the flags.
+const EVENT: u32 = 256;
+
+impl Direction {
+    fn flags(self) -> u32 {
+        match self {
+            Direction::Read => READABLE | READ_CLOSED,
+            Direction::Write => WRITABLE | WRITE_CLOSED,
+        }
+    }
+
+    fn only_ready(self) -> u32 {
+        match self {
+            Direction::Read => READABLE,
+            Direction::Write => WRITABLE,
+        }
+    }
+}
+
+/// What was known at a time. CLEAR-WHAT-WAS-SEEN
+#[derive(Clone, Copy)]
+pub(crate) struct Seen(u32);
+
+#[derive(Default)]
+pub(crate) struct Readiness {
+    word: AtomicU32,
+    waiters: Mutex<Waiters>,
+}
+
+#[derive(Default)]
+struct Waiters {
+    /// The one who reads, and the one who writes, through an exclusive reference.
+    one: [Option<Waker>; 2],
+    /// Those who share the file descriptor: by number.
+    crowd: Vec<(u64, Direction, Waker)>,
+    last_number: u64,
+}
+
+/// Who waits.
+pub(crate) enum Who<'a> {
+    /// The only one in this direction.
+    One,
+    /// One of many, who keeps his number while he waits.
+    OfMany(&'a mut Option<u64>),
+}
+
+/// How an attempt to wait went.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Enlisted {
+    /// There will be a wake-up.
+    Waits,
+    /// It may be ready.
+    Ready,
+    /// The driver is gone.
+    Gone,
+}
+
+impl Readiness {
+    /// What is known, if that is that the operation might succeed.
+    #[inline]
+    pub(crate) fn seen(&self, direction: Direction) -> Option<Seen> {
+        let word = self.word.load(Ordering::Acquire);
+        (word & direction.flags() != 0).then_some(Seen(word))
+    }
+
+    /// The system call found nothing.
+    #[inline]
+    pub(crate) fn clear(&self, direction: Direction, seen: Seen) {
+        self.change(seen, !direction.flags());
+    }
+
+    /// The system call took all there was, but for the end of it.
+    #[inline]
+    pub(crate) fn drained(&self, direction: Direction, seen: Seen) {
+        self.change(seen, !direction.only_ready());
+    }
+
+    fn change(&self, Seen(seen): Seen, keep: u32) {
+        // If it fails, the kernel has spoken, and the next attempt will tell. CLEAR-WHAT-WAS-SEEN
+        let _ = self.word.compare_exchange(seen, seen & keep, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Waits for the next event, unless there has been one. ENLIST-OR-SEE
+    pub(crate) fn enlist(&self, direction: Direction, who: Who<'_>, waker: &Waker) -> Enlisted {
+        let new = waker.clone(); // foreign code, like the old one's destructor: not under the lock
+        let mut waiters = lock(&self.waiters);
+        let word = self.word.load(Ordering::Acquire);
+        if word & GONE != 0 {
+            return Enlisted::Gone;
+        }
+        if word & direction.flags() != 0 {
+            return Enlisted::Ready;
+        }
+        let old = match who {
+            Who::One => waiters.one[direction as usize].replace(new),
+            Who::OfMany(number) => waiters.join(direction, number, new),
+        };
+        drop(waiters);
+        drop(old);
+        Enlisted::Waits
+    }
+
+    /// Waits no more.
+    pub(crate) fn leave(&self, number: u64) {
+        let mut waiters = lock(&self.waiters);
+        let index = waiters.crowd.iter().position(|waiter| waiter.0 == number);
+        let left = index.map(|index| waiters.crowd.swap_remove(index));
+        drop(waiters);
+        drop(left);
+    }
+
+    /// Notes an event, and moves those who waited for it to `wakers`. ENLIST-OR-SEE
+    pub(super) fn deliver(&self, flags: EventFlags, wakers: &mut Vec<Waker>) {
+        let mut news = 0;
+        if flags.intersects(EventFlags::IN | EventFlags::PRI) {
+            news |= READABLE;
+        }
+        if flags.contains(EventFlags::OUT) {
+            news |= WRITABLE;
+        }
+        if flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
+            news |= READ_CLOSED;
+        }
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            news |= WRITE_CLOSED;
+        }
+        self.note(news, wakers);
+    }
+
+    pub(super) fn close(&self, wakers: &mut Vec<Waker>) {
+        self.note(READ_CLOSED | WRITE_CLOSED | GONE, wakers);
+    }
+
+    fn note(&self, news: u32, wakers: &mut Vec<Waker>) {
+        let add = |word: u32| Some((word | news).wrapping_add(EVENT));
+        let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, add);
+        let mut waiters = lock(&self.waiters);
+        for direction in [Direction::Read, Direction::Write] {
+            if news & direction.flags() != 0 {
+                wakers.extend(waiters.one[direction as usize].take());
+            }
+        }
+        if !waiters.crowd.is_empty() {
+            let is_told = |waiter: &mut (_, Direction, _)| news & waiter.1.flags() != 0;
+            wakers.extend(waiters.crowd.extract_if(.., is_told).map(|waiter| waiter.2));
+        }
+    }
+}
+
+impl Waiters {
+    fn join(&mut self, direction: Direction, number: &mut Option<u64>, waker: Waker) -> Option<Waker> {
+        let place = number.and_then(|number| self.crowd.iter_mut().find(|waiter| waiter.0 == number));
+        if let Some((_, was, old)) = place {
+            *was = direction;
+            return Some(std::mem::replace(old, waker));
+        }
+        self.last_number += 1;
+        *number = Some(self.last_number);
+        self.crowd.push((self.last_number, direction, waker));
+        None
+    }
+}

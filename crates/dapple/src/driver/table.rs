@@ -1,0 +1,88 @@
+//! The file descriptors of a driver, by token.
+//!
+//! A token is a place and the number of its user. NO-STALE-EVENT
+
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+
+use rustix::event::epoll::EventFlags;
+
+use super::readiness::Readiness;
+
+#[derive(Default)]
+pub(super) struct Table {
+    places: Vec<Place>,
+    free: Vec<u32>,
+    closed: bool,
+}
+
+struct Place {
+    user: u32,
+    readiness: Option<Arc<Readiness>>,
+}
+
+fn split(token: u64) -> (usize, u32) {
+    ((token & u64::from(u32::MAX)) as usize, (token >> 32) as u32)
+}
+
+impl Table {
+    pub(super) fn insert(&mut self, readiness: Arc<Readiness>) -> io::Result<u64> {
+        if self.closed {
+            return Err(io::Error::other("the runtime has ended"));
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place { user: 0, readiness: None });
+            (self.places.len() - 1) as u32
+        });
+        let place = &mut self.places[index as usize];
+        place.readiness = Some(readiness);
+        Ok(u64::from(place.user) << 32 | u64::from(index))
+    }
+
+    /// What is returned is to be dropped without the lock.
+    pub(super) fn remove(&mut self, token: u64) -> Option<Arc<Readiness>> {
+        let (index, user) = split(token);
+        let place = self.places.get_mut(index).filter(|place| place.user == user)?;
+        // The bell's token has the last number of all.
+        place.user = (user + 1) % u32::MAX;
+        let removed = place.readiness.take();
+        self.free.push(index as u32);
+        removed
+    }
+
+    pub(super) fn deliver(&self, token: u64, flags: EventFlags, wakers: &mut Vec<Waker>) {
+        let (index, user) = split(token);
+        let place = self.places.get(index).filter(|place| place.user == user); // NO-STALE-EVENT
+        if let Some(readiness) = place.and_then(|place| place.readiness.as_ref()) {
+            readiness.deliver(flags, wakers);
+        }
+    }
+
+    pub(super) fn close(&mut self, wakers: &mut Vec<Waker>) {
+        self.closed = true;
+        let all = self.places.iter().filter_map(|place| place.readiness.as_ref());
+        all.for_each(|readiness| readiness.close(wakers));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_used_once() {
+        let mut table = Table::default();
+        let first = table.insert(Arc::default()).unwrap();
+        assert!(table.remove(first).is_some());
+        let second = table.insert(Arc::default()).unwrap();
+        assert_ne!(first, second);
+        assert!(table.remove(first).is_none());
+        let mut wakers = Vec::new();
+        let readiness = table.places[0].readiness.clone().unwrap();
+        table.deliver(first, EventFlags::IN, &mut wakers);
+        assert!(readiness.seen(super::super::readiness::Direction::Read).is_none());
+        table.deliver(second, EventFlags::IN, &mut wakers);
+        assert!(readiness.seen(super::super::readiness::Direction::Read).is_some());
+    }
+}

@@ -1,0 +1,243 @@
+//! A file descriptor that can be waited for: what all sockets, pipes and the like are made of.
+//!
+//! An operation is tried first. Only if the kernel says that it would block, the file descriptor is
+//! registered, with the driver of the worker that this happens on, and stays there until it is
+//! closed. So a connection that never has to wait costs no registration.
+//!
+//! # Invariants
+//!
+//! * **TRY-AGAIN**: an operation is tried after the readiness was read and before it is cleared, and
+//!   again whenever the kernel has spoken since. So no edge is lost.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll, ready};
+
+use crate::driver::Registration;
+pub(crate) use crate::driver::readiness::Direction;
+use crate::driver::readiness::{Enlisted, Seen, Who};
+use crate::sched::Sched;
+use crate::task::wait::Wait;
+
+/// A file descriptor in non-blocking mode, with what is known of it.
+#[derive(Debug)]
+pub(crate) struct Source<T> {
+    registration: OnceLock<Registration>, // goes before the file descriptor is closed
+    io: T,
+}
+
+/// What an operation tells beside its result.
+pub(crate) enum Took {
+    /// There may be more.
+    Some,
+    /// There is no more, until the kernel says so: what was asked for was more than what was there.
+    All,
+}
+
+impl<T: AsFd> Source<T> {
+    /// It must be in non-blocking mode.
+    pub(crate) fn new(io: T) -> Source<T> {
+        Source { registration: OnceLock::new(), io }
+    }
+
+    pub(crate) fn get(&self) -> &T {
+        &self.io
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        &mut self.io
+    }
+
+    /// Gives the file descriptor back, as it was but for the non-blocking mode.
+    pub(crate) fn into_inner(self) -> T {
+        self.withdraw();
+        self.io
+    }
+
+    /// Takes it from the kernel's list. To be used if the file descriptor might live on.
+    pub(crate) fn withdraw(&self) {
+        if let Some(registration) = self.registration.get() {
+            registration.withdraw(&self.io);
+        }
+    }
+
+    /// Tries an operation, and waits until it can be done: for the only one who waits in this
+    /// direction. `wait` is the same from the first poll of an operation to its result.
+    #[inline]
+    pub(crate) fn poll_io<R>(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        wait: &mut Wait,
+        mut operation: impl FnMut(&T) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        self.poll_as(cx, direction, wait, None, |io| operation(io).map(|result| (result, Took::Some)))
+    }
+
+    /// As `poll_io`, for bytes of a stream: less than `wanted`, but not nothing, was all there was.
+    #[inline]
+    pub(crate) fn poll_stream(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        wait: &mut Wait,
+        wanted: usize,
+        mut operation: impl FnMut(&T) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let took = |n: usize| if 0 < n && n < wanted { Took::All } else { Took::Some };
+        self.poll_as(cx, direction, wait, None, |io| operation(io).map(|n| (n, took(n))))
+    }
+
+    /// Tries an operation, and waits until it can be done: for one of many who may wait.
+    pub(crate) fn io<R, F>(&self, direction: Direction, operation: F) -> Io<'_, T, F>
+    where
+        F: FnMut(&T) -> io::Result<R>,
+    {
+        Io { source: self, direction, operation, number: None, wait: Wait::default() }
+    }
+
+    /// Waits until it is ready, as the kernel sees it at that moment.
+    pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
+        self.io(direction, |io| if is_ready(io.as_fd(), direction)? { Ok(()) } else { Err(ErrorKind::WouldBlock.into()) })
+            .await
+    }
+
+    /// Registers it now, instead of when it first has to wait.
+    pub(crate) fn register(&self) -> io::Result<&Registration> {
+        if let Some(registration) = self.registration.get() {
+            return Ok(registration);
+        }
+        let registration = Sched::current(|sched| sched.driver_for_source().register(self.io.as_fd()));
+        let registration = registration.unwrap_or_else(|| {
+            Err(io::Error::other(
+                "no runtime here to wait in: await it inside of dapple::run, a task, or Runtime::block_on",
+            ))
+        })?;
+        if let Err(late) = self.registration.set(registration) {
+            // Another thread was faster, and the kernel keeps one of them. Keep theirs for both: take
+            // ours out, unless it is the same driver, where ours took the place of theirs.
+            late.withdraw(&self.io);
+            let theirs = self.registration.get().expect("it is there, or we would have set it");
+            theirs.renew(self.io.as_fd())?;
+        }
+        Ok(self.registration.get().expect("it was just set"))
+    }
+
+    /// TRY-AGAIN
+    fn poll_as<R>(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        wait: &mut Wait,
+        mut number: Option<&mut Option<u64>>,
+        mut operation: impl FnMut(&T) -> io::Result<(R, Took)>,
+    ) -> Poll<io::Result<R>> {
+        if let Err(cancelled) = ready!(wait.begin(cx)) {
+            return Poll::Ready(Err(cancelled.into()));
+        }
+        loop {
+            let readiness = self.registration.get().map(|registration| &*registration.readiness);
+            let seen: Option<Option<Seen>> = match readiness {
+                Some(readiness) => readiness.seen(direction).map(Some),
+                None => Some(None),
+            };
+            if let Some(seen) = seen {
+                let result = match operation(&self.io) {
+                    Ok((result, took)) => {
+                        if let (Some(readiness), Some(seen), Took::All) = (readiness, seen, took) {
+                            readiness.drained(direction, seen);
+                        }
+                        Ok(result)
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        if let (Some(readiness), Some(seen)) = (readiness, seen) {
+                            readiness.clear(direction, seen);
+                        }
+                        Err(None)
+                    }
+                    Err(error) => Err(Some(error)),
+                };
+                match result {
+                    Ok(result) => {
+                        wait.end();
+                        return Poll::Ready(Ok(result));
+                    }
+                    Err(Some(error)) => {
+                        wait.end();
+                        return Poll::Ready(Err(error));
+                    }
+                    Err(None) => {}
+                }
+            }
+            if wait.is_cancelled() {
+                wait.end();
+                return Poll::Ready(Err(crate::Cancelled.into()));
+            }
+            let registration = self.register()?;
+            let who = match &mut number {
+                Some(number) => Who::OfMany(number),
+                None => Who::One,
+            };
+            match registration.readiness.enlist(direction, who, cx.waker()) {
+                Enlisted::Waits => {
+                    wait.rest(cx);
+                    return Poll::Pending;
+                }
+                Enlisted::Ready => {}
+                Enlisted::Gone => {
+                    wait.end();
+                    return Poll::Ready(Err(io::Error::other("the runtime that waited for it has ended")));
+                }
+            }
+        }
+    }
+}
+
+impl<T: AsFd> AsFd for Source<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.as_fd()
+    }
+}
+
+/// Asks the kernel.
+fn is_ready(fd: BorrowedFd<'_>, direction: Direction) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let flags = match direction {
+        Direction::Read => PollFlags::IN | PollFlags::RDHUP,
+        Direction::Write => PollFlags::OUT,
+    };
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    Ok(poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now))? > 0)
+}
+
+/// An operation that waits; see [`Source::io`].
+pub(crate) struct Io<'a, T, F> {
+    source: &'a Source<T>,
+    direction: Direction,
+    operation: F,
+    number: Option<u64>,
+    wait: Wait,
+}
+
+impl<T, F> Unpin for Io<'_, T, F> {}
+
+impl<T: AsFd, R, F: FnMut(&T) -> io::Result<R>> Future for Io<'_, T, F> {
+    type Output = io::Result<R>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
+        let this = &mut *self;
+        let operation = |io: &T| (this.operation)(io).map(|result| (result, Took::Some));
+        this.source.poll_as(cx, this.direction, &mut this.wait, Some(&mut this.number), operation)
+    }
+}
+
+impl<T, F> Drop for Io<'_, T, F> {
+    fn drop(&mut self) {
+        if let (Some(number), Some(registration)) = (self.number, self.source.registration.get()) {
+            registration.readiness.leave(number);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What all waits have in common: how they begin, how they rest, and how they end.
+//!
+//! # Invariants
+//!
+//! * **EXACT**: a wait that is polled for the first time in a cancelled task returns `Cancelled`
+//!   and has had no effect. A wait that is polled again takes what it waits for if that can be had,
+//!   and only otherwise returns `Cancelled`.
+//! * **BUDGET**: a task that gets so many results in one poll is made to give way before it gets the
+//!   next: whatever is always ready does not keep a worker from its other tasks. Only results
+//!   count, so that a wait is not put off for the sake of others that are not ready.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Poll, Waker};
+
+use super::cancel::{self, Cancelled, Item};
+use super::cell::discard;
+use super::here::{Here, here};
+
+/// How many results a task may get in one poll. BUDGET
+pub(crate) const BUDGET: i32 = 128;
+
+/// What every wait keeps: whether it has begun, and how it learns that its task was cancelled.
+#[derive(Default)]
+pub(crate) struct Wait {
+    begun: bool,
+    /// Not to be cancelled.
+    shielded: bool,
+    on_cancel: Item,
+}
+
+impl Wait {
+    /// A wait that is not to be cancelled.
+    pub(crate) fn shielded() -> Wait {
+        Wait { shielded: true, ..Wait::default() }
+    }
+
+    /// At the head of every poll: whether the operation may be tried now. EXACT
+    ///
+    /// This is the one place through which all waits go.
+    #[inline]
+    pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+        if here(Here::is_spent) {
+            cx.waker().wake_by_ref(); // BUDGET
+            return Poll::Pending;
+        }
+        if !self.begun {
+            if self.is_cancelled() {
+                return Poll::Ready(Err(Cancelled));
+            }
+            self.begun = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// After what it waits for could not be had: whether the wait is over all the same. EXACT
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        !self.shielded && cancel::is_current_cancelled()
+    }
+
+    /// At the end of a poll that returns `Pending`.
+    #[inline]
+    pub(crate) fn rest(&mut self, cx: &mut Context<'_>) {
+        if !self.shielded {
+            self.on_cancel.link(cx.waker());
+        }
+    }
+
+    /// At the end of a poll that returns a result. The next poll begins a new wait.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        here(|here| here.budget.set(here.budget.get().wrapping_sub(1))); // BUDGET
+        self.begun = false;
+        self.on_cancel.unlink();
+    }
+}
+
+impl std::fmt::Debug for Wait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wait").field("begun", &self.begun).finish_non_exhaustive()
+    }
+}
+
+/// Wakes somebody, whatever his waker does: it may be foreign code, and must not keep the others
+/// from being woken, or the one who wakes from going on.
+#[inline]
+pub(crate) fn wake(waker: Waker) {
+    discard(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+}
+

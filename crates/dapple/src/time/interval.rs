@@ -1,0 +1,153 @@
+//! Ticks at regular times.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_core::Stream;
+
+use super::{Instant, Sleep, sleep_until};
+use crate::Cancelled;
+
+/// Ticks every `period`, for the first time at once.
+///
+/// If ticks are missed, because the program was busy, they are made up for; see [`MissedTicks`].
+///
+/// # Panics
+///
+/// If the period is zero.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::{Duration, interval};
+///
+/// dapple::run(async {
+///     let mut ticks = interval(Duration::from_millis(2));
+///     let first = ticks.tick().await.unwrap();
+///     let second = ticks.tick().await.unwrap();
+///     assert_eq!(second - first, Duration::from_millis(2));
+/// });
+/// ```
+#[track_caller]
+pub fn interval(period: Duration) -> Interval {
+    interval_at(Instant::now(), period)
+}
+
+/// Ticks every `period`, for the first time at `start`. As [`interval`] otherwise.
+///
+/// # Panics
+///
+/// If the period is zero.
+#[track_caller]
+pub fn interval_at(start: Instant, period: Duration) -> Interval {
+    assert!(!period.is_zero(), "the period of an interval must not be zero");
+    Interval { sleep: sleep_until(start), period, missed: MissedTicks::default() }
+}
+
+/// What an [`Interval`] does about ticks that nobody took in time.
+///
+/// With a period of 10, and a delay of 25 after the first tick at 0:
+///
+/// | | ticks at |
+/// |---|---|
+/// | `Burst` | 0, 25 (for 10), 25 (for 20), 30, 40 |
+/// | `Delay` | 0, 25, 35, 45 |
+/// | `Skip` | 0, 25, 30, 40 |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MissedTicks {
+    /// Makes up for all of them, without a pause. The default.
+    #[default]
+    Burst,
+    /// Goes on from the one that was taken late.
+    Delay,
+    /// Leaves them out, and goes on with the next that is due.
+    Skip,
+}
+
+/// Ticks at regular times; also a [`Stream`], which never ends. Made by [`interval`].
+#[derive(Debug)]
+pub struct Interval {
+    sleep: Sleep,
+    period: Duration,
+    missed: MissedTicks,
+}
+
+impl Interval {
+    /// Chooses what to do about ticks that were missed.
+    #[must_use]
+    pub fn missed_ticks(mut self, missed: MissedTicks) -> Interval {
+        self.missed = missed;
+        self
+    }
+
+    /// The time between two ticks.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Begins anew: the next tick comes a period from now.
+    pub fn reset(&mut self) {
+        self.sleep.reset(Instant::now().later(self.period));
+    }
+
+    /// Waits for the next tick, and says for which moment it was.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**, no tick is lost. *Scope cancelled*: returns [`Cancelled`], and the
+    /// tick is still to come.
+    pub fn tick(&mut self) -> Tick<'_> {
+        Tick(self)
+    }
+
+    /// As [`tick`](Self::tick), for those who write futures by hand.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled.
+    pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, Cancelled>> {
+        if let Err(cancelled) = ready!(Pin::new(&mut self.sleep).poll(cx)) {
+            return Poll::Ready(Err(cancelled));
+        }
+        let (tick, now) = (self.sleep.deadline(), Instant::now());
+        let next = tick.later(self.period);
+        self.sleep.reset(match self.missed {
+            MissedTicks::Delay if next <= now => now.later(self.period),
+            MissedTicks::Skip if next <= now => {
+                let late = now.duration_since(tick).as_nanos() % self.period.as_nanos();
+                let left = self.period.as_nanos() - late;
+                now.later(Duration::from_nanos_u128(left))
+            }
+            _ => next,
+        });
+        Poll::Ready(Ok(tick))
+    }
+}
+
+impl Stream for Interval {
+    type Item = Result<Instant, Cancelled>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_tick(cx).map(Some)
+    }
+}
+
+/// The wait of [`Interval::tick`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Tick<'a>(&'a mut Interval);
+
+impl Future for Tick<'_> {
+    type Output = Result<Instant, Cancelled>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll_tick(cx)
+    }
+}

@@ -1,0 +1,172 @@
+//! A wait for a moment.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use super::Instant;
+use crate::Cancelled;
+use crate::driver::clock::{self, Tick};
+use crate::driver::timers::{Entered, Fired, Key};
+use crate::driver::Driver;
+use crate::sched::Sched;
+use crate::task::wait::Wait;
+
+/// Waits for so long, from now (not from the first poll) on.
+///
+/// Zero is over at the first poll. A thousand years are for ever.
+///
+/// # Errors
+///
+/// If the wait was cancelled.
+///
+/// # Panics
+///
+/// If it is awaited outside of a runtime.
+///
+/// # Cancellation
+///
+/// *Dropped early*: **clean**. *Scope cancelled*: returns [`Cancelled`], unless the time had come.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::{Duration, sleep};
+///
+/// dapple::run(async {
+///     sleep(Duration::from_millis(1)).await.unwrap();
+///     let endless = dapple::spawn(sleep(Duration::MAX));
+///     endless.cancel();
+///     assert_eq!(endless.await.unwrap(), Err(dapple::Cancelled));
+/// });
+/// ```
+pub fn sleep(duration: Duration) -> Sleep {
+    let now = Instant::now();
+    Sleep::at(now.later(duration), now)
+}
+
+/// Waits for a moment. If it has passed, that is over at the first poll. As [`sleep`] otherwise.
+///
+/// # Errors
+///
+/// If the wait was cancelled.
+///
+/// # Panics
+///
+/// If it is awaited outside of a runtime.
+///
+/// # Cancellation
+///
+/// *Dropped early*: **clean**. *Scope cancelled*: returns [`Cancelled`], unless the time had come.
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep::at(deadline, Instant::now())
+}
+
+/// The wait of [`sleep`] and [`sleep_until`].
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Sleep {
+    deadline: Instant,
+    /// When to fire; 0 if the moment had passed when it was made.
+    tick: Tick,
+    timer: Option<(Arc<Driver>, Key)>,
+    wait: Wait,
+}
+
+impl Sleep {
+    #[inline]
+    fn at(deadline: Instant, now: Instant) -> Sleep {
+        let tick = if deadline <= now { 0 } else { clock::not_before(deadline.into_std()) };
+        Sleep { deadline, tick, timer: None, wait: Wait::default() }
+    }
+
+    /// The moment that it waits for.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Waits for another moment instead, whether or not the old one has come.
+    pub fn reset(&mut self, deadline: Instant) {
+        self.withdraw();
+        *self = Sleep::at(deadline, Instant::now());
+    }
+
+    fn withdraw(&mut self) {
+        if let Some((driver, key)) = self.timer.take() {
+            driver.timers.remove(key);
+        }
+    }
+
+    #[inline]
+    fn has_elapsed(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Some((driver, key)) = &self.timer {
+            match driver.timers.has_fired(*key, cx.waker()) {
+                Fired::Yes => return true,
+                Fired::NotYet => return false,
+                Fired::Gone => self.timer = None, // on with another runtime, if there is one
+            }
+        }
+        if self.tick == 0 {
+            return true;
+        }
+        let entered = Sched::current(|sched| {
+            let (driver, is_own) = sched.driver_here();
+            match driver.timers.insert(self.tick, cx.waker().clone()) {
+                Entered::Due => return true,
+                Entered::At { key, is_first } => {
+                    self.timer = Some((driver.clone(), key));
+                    if is_first && !is_own {
+                        driver.ring();
+                    }
+                }
+                // Nobody will poll it again but to drop it.
+                Entered::Gone => {}
+            }
+            false
+        });
+        entered.expect(
+            "a sleep was awaited where there is no runtime: await it inside of dapple::run, a task, or \
+             Runtime::block_on",
+        )
+    }
+}
+
+impl Future for Sleep {
+    type Output = Result<(), Cancelled>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Err(cancelled) = ready!(this.wait.begin(cx)) {
+            return Poll::Ready(Err(cancelled));
+        }
+        if this.has_elapsed(cx) {
+            this.timer = None;
+            this.tick = 0;
+            this.wait.end();
+            return Poll::Ready(Ok(()));
+        }
+        if this.wait.is_cancelled() {
+            this.withdraw();
+            this.wait.end();
+            return Poll::Ready(Err(Cancelled));
+        }
+        this.wait.rest(cx);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    #[inline]
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}

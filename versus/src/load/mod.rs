@@ -1,0 +1,80 @@
+//! The load that servers are put under, in a process of its own: one thread, plain system calls.
+//!
+//! Each kind keeps a fixed number of exchanges going, checks every reply, and is done after a given
+//! number of them. What goes wrong ends the process, which the process that started it reports.
+
+mod accept;
+mod echo;
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+
+use crate::child;
+
+pub(crate) use self::accept::Visitors;
+pub(crate) use self::echo::Connections;
+
+/// A kind of load.
+pub(crate) trait Load {
+    /// Does so many operations.
+    fn run(&mut self, operations: usize);
+}
+
+/// What the process of a load does: a tenth of the work to warm up, and all of it when it is told to.
+pub(crate) fn put<L: Load>(mut load: L, operations: usize) {
+    load.run(operations.div_ceil(10));
+    child::say("warm");
+    if child::told() {
+        let begin = Instant::now();
+        load.run(operations);
+        child::say(begin.elapsed().as_nanos());
+    }
+}
+
+/// A server that says nothing for so long has failed.
+const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+
+/// Tells which connections have something to say, by number.
+struct Poll {
+    epoll: OwnedFd,
+    events: Vec<Event>,
+}
+
+impl Poll {
+    /// Room for the events of so many connections.
+    fn new(connections: usize) -> Self {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).expect("an epoll instance");
+        Self { epoll, events: Vec::with_capacity(connections) }
+    }
+
+    /// Watches a connection until it is closed.
+    fn add(&self, connection: impl AsFd, number: usize, interest: EventFlags) {
+        let data = EventData::new_u64(number as u64);
+        epoll::add(&self.epoll, connection, data, interest).expect("a connection to watch");
+    }
+
+    /// Waits until there is something, and hands it all out.
+    fn wait(&mut self) -> impl Iterator<Item = usize> + use<'_> {
+        loop {
+            match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&PATIENCE)) {
+                Ok(0) => panic!("the server does not answer"),
+                Ok(_) => break,
+                // After a SIGSTOP and a SIGCONT.
+                Err(Errno::INTR) => {}
+                Err(error) => panic!("epoll: {error}"),
+            }
+        }
+        self.events.drain(..).map(|event| event.data.u64() as usize)
+    }
+}
+
+/// Where the server is; what it says is taken as it is.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("not an address: {text:?}"))
+}
