@@ -19,7 +19,7 @@ Usage: versus [OPTION]... [CASE | CASE/VARIANT | all | list]...
   list           name the cases
   all            run all of them (so does naming none)
 
-  --rounds N     rounds that count, 7 unless said otherwise
+  --rounds N     rounds that count, 7 unless said otherwise (`timers/fire`: at most 5)
   --quick        a smoke test: 3 rounds of little work, numbers mean nothing
   --tasks N      live tasks in `memory`, 10 million unless said otherwise
   --json FILE    store the run, with machine, versions and commit
@@ -82,7 +82,10 @@ pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error
                 });
             }
             Long(served::SERVE) => {
-                return Ok(Command::Serve { name: parser.value()?.string()?, side: parser.value()?.string()? });
+                return Ok(Command::Serve {
+                    name: parser.value()?.string()?,
+                    side: parser.value()?.string()?,
+                });
             }
             Long(served::LOAD) => {
                 return Ok(Command::Load {

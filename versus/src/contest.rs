@@ -21,8 +21,7 @@ impl Metric {
 }
 
 /// Time per operation: on the clock, and of all CPUs together.
-pub(crate) const TIMES: &[Metric] =
-    &[Metric::new("wall", "ns"), Metric::new("cpu", "ns")];
+pub(crate) const TIMES: &[Metric] = &[Metric::new("wall", "ns"), Metric::new("cpu", "ns")];
 
 /// Resident memory per task.
 pub(crate) const BYTES: &[Metric] = &[Metric::new("", "B")];

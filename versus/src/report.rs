@@ -118,10 +118,8 @@ mod tests {
 
     #[test]
     fn what_is_shown_in_absolutes_has_a_line_for_each_side() {
-        const METRICS: &[Metric] = &[
-            Metric::new("cpu", "ns"),
-            Metric { name: "worst", unit: "us", ratios: false, absolutes: true },
-        ];
+        const METRICS: &[Metric] =
+            &[Metric::new("cpu", "ns"), Metric { name: "worst", unit: "us", ratios: false, absolutes: true }];
         let expected = [
             "timers/cpu: dapple/tokio = 3.00",
             "timers: dapple = 50.0 ns",

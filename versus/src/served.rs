@@ -45,6 +45,7 @@ pub(crate) fn contest(
         Entry { side, role, round: Box::new(round) }
     };
     let entries = vec![
+        entry(Dapple::NAME, Role::Ours),
         entry(TokioDriven::NAME, Role::Rival),
         entry(SmolDriven::NAME, Role::Rival),
         entry(Monoio::NAME, Role::Reference),
@@ -68,6 +69,7 @@ fn round(name: &str, side: &str, operations: usize) -> Result<Sample, Failure> {
 /// What the process of a server does.
 pub(crate) fn serve<V: Service>(side: &str) -> Result<(), Failure> {
     match side {
+        Dapple::NAME => serve_on::<Dapple, net::OfDapple, V>(),
         TokioDriven::NAME => serve_on::<TokioDriven, net::OfTokio, V>(),
         SmolDriven::NAME => serve_on::<SmolDriven, net::OfSmol, V>(),
         Monoio::NAME => serve_on_monoio::<V>(),

@@ -1,21 +1,184 @@
-//! What [hyper](https://docs.rs/hyper) needs of a runtime: an executor, a timer, and its I/O traits,
-//! which all streams of [`net`](crate::net) have with the feature `hyper`.
+//! What [hyper](https://docs.rs/hyper) needs of a runtime: an [`Executor`], a [`Timer`], and I/O:
+//! its traits `Read` and `Write`, which all streams of [`net`](crate::net) have.
+//!
+//! With the feature `hyper`.
+//!
+//! # Examples
+//!
+//! A server for one connection:
+//!
+//! ```
+//! use dapple::net::{TcpListener, TcpStream};
+//! use futures_lite::{AsyncReadExt, AsyncWriteExt};
+//! use http_body_util::Full;
+//! use hyper::body::{Bytes, Incoming};
+//! use hyper::{Request, Response, server::conn::http1, service::service_fn};
+//! use std::convert::Infallible;
+//!
+//! async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+//!     Ok(Response::new(Full::new("hello".into())))
+//! }
+//!
+//! # fn main() -> std::io::Result<()> {
+//! dapple::run(async {
+//!     let listener = TcpListener::bind("127.0.0.1:0").await?;
+//!     let mut client = TcpStream::connect(listener.local_addr()?).await?;
+//!     let (stream, _) = listener.accept().await?;
+//!     let serving = dapple::spawn(
+//!         http1::Builder::new().timer(dapple::hyper::Timer).serve_connection(stream, service_fn(hello)),
+//!     );
+//!     client.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await?;
+//!     let mut answer = String::new();
+//!     client.read_to_string(&mut answer).await?;
+//!     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("hello"));
+//!     serving.await.unwrap().unwrap();
+//!     Ok(())
+//! })
+//! # }
+//! ```
 
 use std::io;
-use std::task::{Poll, ready};
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use hyper::rt::ReadBufCursor;
 
-/// Reads into a buffer of hyper's.
+use crate::net::TcpStream;
+use crate::net::source::Direction;
+use crate::net::stream::Stream;
+use crate::time;
+
+/// How much of a buffer is initialised to read into it.
+const MOST: usize = 64 * 1024;
+
+/// Spawns hyper's tasks, each with a color of its own, on the runtime of the task that uses it.
+///
+/// # Panics
+///
+/// When it is used outside of a runtime.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Executor;
+
+impl<F> hyper::rt::Executor<F> for Executor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        crate::spawn(future).detach();
+    }
+}
+
+/// Spawns hyper's tasks in the main color, on the thread that uses it: for services that are not
+/// `Send`.
+///
+/// # Panics
+///
+/// When it is used outside of a main color; see [`spawn_local`](crate::spawn_local).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalExecutor;
+
+impl<F> hyper::rt::Executor<F> for LocalExecutor
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    fn execute(&self, future: F) {
+        crate::spawn_local(future).detach();
+    }
+}
+
+/// Gives hyper the runtime's clock, for its timeouts.
+///
+/// # Cancellation
+///
+/// hyper knows no timer that is cancelled, and takes one that ends for a time that has passed. So in
+/// a cancelled task a timer does not end any more: what ends the connection is its I/O, which returns
+/// an error.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timer;
+
+impl hyper::rt::Timer for Timer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
+        Box::pin(Sleep(time::sleep(duration)))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
+        Box::pin(Sleep(time::sleep_until(deadline.into())))
+    }
+
+    fn now(&self) -> Instant {
+        time::Instant::now().into()
+    }
+
+    fn reset(&self, sleep: &mut Pin<Box<dyn hyper::rt::Sleep>>, deadline: Instant) {
+        match sleep.as_mut().downcast_mut_pin::<Sleep>() {
+            Some(mut sleep) => sleep.0.reset(deadline.into()),
+            None => *sleep = self.sleep_until(deadline),
+        }
+    }
+}
+
+/// A sleep that is not cancelled.
+struct Sleep(time::Sleep);
+
+impl hyper::rt::Sleep for Sleep {}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match ready!(Pin::new(&mut self.0).poll(cx)) {
+            Ok(()) => Poll::Ready(()),
+            Err(_cancelled) => Poll::Pending,
+        }
+    }
+}
+
+impl hyper::rt::Read for TcpStream {
+    #[inline]
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        cursor: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        poll_read(&mut self.get_mut().0, cx, cursor)
+    }
+}
+
+/// Reads into a buffer of hyper's, which need not be initialised: the kernel fills it.
+fn poll_read<T: AsFd>(
+    stream: &mut Stream<T>,
+    cx: &mut Context<'_>,
+    mut cursor: ReadBufCursor<'_>,
+) -> Poll<io::Result<()>> {
+    let wanted = cursor.remaining();
+    if wanted == 0 {
+        return Poll::Ready(Ok(()));
+    }
+    let n = ready!(stream.source.poll_stream(cx, Direction::Read, &mut stream.reading, wanted, |io| {
+        // SAFETY: it is filled, and nothing in it is made uninitialised.
+        let buffer = unsafe { cursor.as_mut() };
+        let (filled, _) = rustix::io::read(io, buffer)?;
+        Ok(filled.len())
+    }))?;
+    // SAFETY: so many bytes of it were filled.
+    unsafe { cursor.advance(n) };
+    Poll::Ready(Ok(()))
+}
+
+/// Reads into a buffer of hyper's what can only be read into an initialised one.
 pub(crate) fn poll_fill(
     mut cursor: ReadBufCursor<'_>,
     read: impl FnOnce(&mut [u8]) -> Poll<io::Result<usize>>,
 ) -> Poll<io::Result<()>> {
-    let buffer = cursor.initialize_unfilled();
-    let room = buffer.len();
-    let n = ready!(read(buffer))?;
+    // hyper may offer far more than comes at a time.
+    let room = cursor.remaining().min(MOST);
+    let n = ready!(read(cursor.initialize_unfilled_to(room)))?;
     assert!(n <= room, "read more than there was room for");
-    // SAFETY: all of the buffer was initialised above, and `n` is within it.
+    // SAFETY: so many bytes of the buffer and more were initialised above.
     unsafe { cursor.advance(n) };
     Poll::Ready(Ok(()))
 }

@@ -37,6 +37,9 @@
 //! | send messages | [`channel::oneshot`], [`channel::mpsc`], [`channel::watch`] |
 //! | lock, signal, limit | [`sync::Mutex`], [`sync::RwLock`], [`sync::Condvar`], [`sync::Notify`], [`sync::Semaphore`] |
 //! | wait for a time | [`time::sleep`], [`time::interval`] |
+//! | read and write | [`io::AsyncReadExt`], [`io::AsyncWriteExt`], [`io::BufReader`], [`io::copy`](io::copy()) |
+//! | use the terminal | [`io::stdin`](io::stdin()), [`io::stdout`](io::stdout()), [`io::stderr`](io::stderr()) |
+//! | start programs, hear signals | [`process::Command`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) |
 //! | see what is going on | [`Runtime::metrics`], [`Runtime::dump`] |
 //!
 //! # Supported
@@ -54,6 +57,11 @@ mod blocking;
 pub mod channel;
 #[cfg(not(loom))]
 mod driver;
+#[cfg(all(feature = "hyper", not(loom)))]
+#[expect(unsafe_code, reason = "hyper's buffers are filled before they are initialised")]
+pub mod hyper;
+#[cfg(not(loom))]
+pub mod io;
 #[expect(unsafe_code, reason = "owns the turn protocol")]
 mod lane;
 #[expect(unsafe_code, reason = "models of protocols that hand out rights to memory")]
@@ -62,11 +70,17 @@ mod loom;
 #[cfg(not(loom))]
 pub mod net;
 mod prim;
+#[expect(unsafe_code, reason = "hands on the promise of who calls pre_exec")]
+#[cfg(not(loom))]
+pub mod process;
 #[expect(unsafe_code, reason = "goes from a task's home back to the runtime around it")]
 #[cfg(not(loom))]
 mod runtime;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "queues own rights to run; a thread finds its worker"))]
 mod sched;
+#[expect(unsafe_code, reason = "puts an action into a signal handler")]
+#[cfg(not(loom))]
+pub mod signal;
 #[expect(unsafe_code, reason = "guards give out what their locks own")]
 #[cfg(not(loom))]
 pub mod sync;

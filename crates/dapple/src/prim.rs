@@ -104,6 +104,75 @@ mod fences {
 #[cfg(not(loom))]
 pub(crate) use fences::init as init_fences;
 
+/// A lock for what takes some tens of nanoseconds, and is nearly always free: to give it back is a plain
+/// store, where a mutex needs an atomic step. Who finds it taken spins, and lets others run.
+#[cfg(not(loom))]
+#[derive(Default)]
+pub(crate) struct SpinLock<T> {
+    taken: AtomicBool,
+    inside: std::cell::UnsafeCell<T>,
+}
+
+#[cfg(not(loom))]
+#[expect(unsafe_code, reason = "the lock says who may touch what is inside")]
+// SAFETY: what is inside is reached through the guard alone, of which there is one at a time.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+
+#[cfg(not(loom))]
+impl<T> SpinLock<T> {
+    #[inline]
+    pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
+        if self.taken.swap(true, Ordering::Acquire) {
+            self.wait();
+        }
+        SpinGuard(self)
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let mut looks = 0_u32;
+        while self.taken.load(Ordering::Relaxed) || self.taken.swap(true, Ordering::Acquire) {
+            looks += 1;
+            // Whoever has it may be waiting for the processor.
+            if looks.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+}
+
+/// The right to what is inside of a [`SpinLock`].
+#[cfg(not(loom))]
+pub(crate) struct SpinGuard<'a, T>(&'a SpinLock<T>);
+
+#[cfg(not(loom))]
+#[expect(unsafe_code, reason = "the lock says who may touch what is inside")]
+impl<T> std::ops::Deref for SpinGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard has the lock.
+        unsafe { &*self.0.inside.get() }
+    }
+}
+
+#[cfg(not(loom))]
+#[expect(unsafe_code, reason = "the lock says who may touch what is inside")]
+impl<T> std::ops::DerefMut for SpinGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard has the lock, and is borrowed exclusively.
+        unsafe { &mut *self.0.inside.get() }
+    }
+}
+
+#[cfg(not(loom))]
+impl<T> Drop for SpinGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.taken.store(false, Ordering::Release);
+    }
+}
+
 /// What wakes a thread that waits, or will: a [`Parker`], or the driver that it sleeps in.
 #[cfg(not(loom))]
 pub(crate) trait Unpark: Send + Sync {

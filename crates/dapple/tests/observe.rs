@@ -159,3 +159,30 @@ fn an_idle_runtime_uses_no_cpu_and_is_never_woken() {
         assert_eq!(after_a_while(), Some(at_rest), "and stays so");
     });
 }
+
+#[test]
+fn a_dump_says_what_is_waited_for() {
+    watched(|| {
+        let rt = runtime(1);
+        let (_sender, mut receiver) = dapple::channel::mpsc::unbounded::<()>();
+        let named = |name: &'static str| dapple::task::Builder::new().name(name);
+        rt.block_on(async {
+            let tasks = [
+                named("sleeper").spawn(async { _ = dapple::time::sleep(Duration::MAX).await }),
+                named("listener").spawn(async move { _ = receiver.recv().await }),
+            ];
+            let waits_for = |name: &str| {
+                let tasks = rt.dump().tasks;
+                tasks.iter().find(|task| task.name == name).and_then(|task| task.waits_for)
+            };
+            eventually("both wait", || {
+                waits_for("sleeper") == Some("a time") && waits_for("listener") == Some("a message")
+            });
+            assert!(rt.dump().to_string().contains("sleeper in "), "{}", rt.dump());
+            assert!(rt.dump().to_string().contains(", for a time"), "{}", rt.dump());
+            for task in tasks {
+                task.abort();
+            }
+        });
+    });
+}

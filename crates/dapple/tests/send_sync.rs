@@ -80,6 +80,35 @@ pin! {
     Scoped<u8, Ready<Neither>>: no no;
 }
 
+pin! {
+    dapple::net::TcpListener: yes yes;
+    dapple::net::TcpSocket: yes yes;
+    dapple::net::TcpStream: yes yes;
+    dapple::net::tcp::Incoming<'static>: yes yes;
+    dapple::net::tcp::IntoIncoming: yes yes;
+    dapple::net::tcp::ReadHalf<'static>: yes yes;
+    dapple::net::tcp::WriteHalf<'static>: yes yes;
+    dapple::net::tcp::OwnedReadHalf: yes yes;
+    dapple::net::tcp::OwnedWriteHalf: yes yes;
+
+    dapple::net::AsyncFd<std::fs::File>: yes yes;
+    dapple::net::AsyncFd<std::sync::Arc<std::fs::File>>: yes yes;
+    dapple::net::UdpSocket: yes yes;
+    dapple::net::UnixDatagram: yes yes;
+    dapple::net::UnixListener: yes yes;
+    dapple::net::UnixStream: yes yes;
+    dapple::net::unix::Incoming<'static>: yes yes;
+    dapple::net::unix::IntoIncoming: yes yes;
+    dapple::net::unix::ReadHalf<'static>: yes yes;
+    dapple::net::unix::WriteHalf<'static>: yes yes;
+    dapple::net::unix::OwnedReadHalf: yes yes;
+    dapple::net::unix::OwnedWriteHalf: yes yes;
+    dapple::net::unix::UCred: yes yes;
+    dapple::net::pipe::Sender: yes yes;
+    dapple::net::pipe::Receiver: yes yes;
+    dapple::net::pipe::OpenOptions: yes yes;
+}
+
 /// What `spawn` needs, a future that awaits a handle of what is `Send` has.
 #[test]
 fn futures_that_hold_handles_and_colors_are_send() {

@@ -25,7 +25,7 @@ pub(crate) fn contests() -> Vec<Contest> {
 const METRICS: &[Metric] = &[Metric::new("cpu", "ns"), Metric::new("wall", "ns")];
 
 /// Requests in a round.
-const REQUESTS: usize = 100_000;
+const REQUESTS: usize = 50_000;
 
 /// Bytes that the server reads at most.
 const BUFFER: usize = 1024;

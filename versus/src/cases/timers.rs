@@ -1,10 +1,10 @@
 //! `timers`: timers that fire, and timers that are cancelled before they do.
 //!
 //! `fire`: a million tasks sleep, each for a time of its own between a thousandth of a second and a
-//! whole one. How long that takes on the clock is given, so CPU time counts, of the timer and of the
-//! task around it, and how late the tasks are on average. A task takes the time before it asks for its
-//! sleep, so that a runtime that is right can be late but never early, which is checked. What the tasks
-//! report goes to counters of their thread ([`Tally`]), and nothing is shared by the way.
+//! whole one. CPU time counts, of the timer and of the task around it, and how late the tasks are on
+//! average. A task takes the time before it asks for its sleep, so that a runtime that is right can be
+//! late but never early, which is checked. What the tasks report goes to counters of their thread
+//! ([`Tally`]); they share nothing else.
 //!
 //! `cancel`: what timeouts do that are not needed. A task keeps places for a thousand sleeps, fills
 //! them, polls each once, which is when all sides register, and empties them again. The places stay:
@@ -19,7 +19,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::contest::{Contest, Entry, Metric, Role, Sample, Scale};
-use crate::sides::{Host, Side, SmolDriven, TokioDriven};
+use crate::sides::{Dapple, Host, Side, SmolDriven, TokioDriven};
 use crate::work::{self, BATCH, Work, cpu_time};
 
 pub(crate) fn contests() -> Vec<Contest> {
@@ -31,12 +31,14 @@ pub(crate) fn contests() -> Vec<Contest> {
         warm_up: false,
         at_most: 5,
         entries: vec![
+            fires::<Dapple, OfDapple>(Role::Ours),
             fires::<TokioDriven, OfTokio>(Role::Rival),
             fires::<SmolDriven, OfSmol>(Role::Rival),
         ],
     };
     let about = "register 1000 timers and drop them before they fire; per timer";
     let cancel = vec![
+        work::entry::<Dapple, Cancel<OfDapple>>(Role::Ours),
         work::entry::<TokioDriven, Cancel<OfTokio>>(Role::Rival),
         work::entry::<SmolDriven, Cancel<OfSmol>>(Role::Rival),
     ];
@@ -55,6 +57,8 @@ const FIRE: &[Metric] = &[
     Metric::new("cpu", "ns"),
     Metric { name: "lateness", unit: "us", ratios: true, absolutes: true },
     Metric { name: "lateness-max", unit: "us", ratios: false, absolutes: true },
+    // A second at least, and as long as spawning takes: over how long a side spreads its timers.
+    Metric { name: "wall", unit: "ms", ratios: false, absolutes: false },
 ];
 
 /// Batches of tasks in `fire`, and milliseconds of the longest sleep: so that less work is as dense.
@@ -76,10 +80,11 @@ fn fire_round<H: Host, T: Timers>(scale: Scale) -> Sample {
     let mut host = H::start();
     host.run(|side| async move {
         fire::<H::Side, T>(&side, batches.div_ceil(10)).await;
-        let before = cpu_time();
+        let (before, begin) = (cpu_time(), Instant::now());
         let lateness = fire::<H::Side, T>(&side, batches).await;
-        let cpu = cpu_time() - before;
-        vec![cpu.as_secs_f64() * 1e9 / (batches * BATCH) as f64, lateness.mean, lateness.max]
+        let (cpu, wall) = (cpu_time() - before, begin.elapsed());
+        let cpu = cpu.as_secs_f64() * 1e9 / (batches * BATCH) as f64;
+        vec![cpu, lateness.mean, lateness.max, wall.as_secs_f64() * 1e3]
     })
 }
 
@@ -89,7 +94,7 @@ async fn fire<S: Side, T: Timers>(side: &S, batches: usize) -> Lateness {
     let tasks = batches * BATCH;
     for number in 0..tasks {
         S::detach(side.spawn(sleeper::<T>(number, batches)));
-        if number % BATCH == BATCH - 1 && std::env::var("NOYIELD").is_err() {
+        if number % BATCH == BATCH - 1 {
             // As a task should that has much to do: others run, and timers are looked at.
             S::yield_now().await;
         }
@@ -179,15 +184,14 @@ impl Tally {
     fn add(&self, deadline: Instant) {
         let now = Instant::now();
         let line = &self.0[LINE.with(|&line| line)];
-        match now.checked_duration_since(deadline) {
-            None => drop(line.early.fetch_add(1, Relaxed)),
-            Some(late) => {
-                let late = late.as_nanos() as u64;
-                line.late.fetch_add(late, Relaxed);
-                if late > line.latest.load(Relaxed) {
-                    line.latest.fetch_max(late, Relaxed);
-                }
+        if let Some(late) = now.checked_duration_since(deadline) {
+            let late = late.as_nanos() as u64;
+            line.late.fetch_add(late, Relaxed);
+            if late > line.latest.load(Relaxed) {
+                line.latest.fetch_max(late, Relaxed);
             }
+        } else {
+            line.early.fetch_add(1, Relaxed);
         }
         // Whoever counts it in `woken` sees the rest too.
         line.woken.fetch_add(1, Release);
@@ -237,6 +241,17 @@ impl<T: Timers> Work for Cancel<T> {
             }
             S::yield_now().await;
         }
+    }
+}
+
+struct OfDapple;
+
+impl Timers for OfDapple {
+    type Sleep = dapple::time::Sleep;
+
+    #[inline]
+    fn sleep(duration: Duration) -> Self::Sleep {
+        dapple::time::sleep(duration)
     }
 }
 

@@ -58,6 +58,17 @@ macro_rules! forward {
     };
 }
 
+pub(crate) struct OfDapple;
+
+const _: () = {
+    use dapple::io::{AsyncReadExt, AsyncWriteExt};
+    use dapple::net::{TcpListener, TcpStream};
+
+    impl Net for OfDapple {
+        forward!(TcpListener, TcpStream);
+    }
+};
+
 pub(crate) struct OfTokio;
 
 const _: () = {

@@ -103,7 +103,6 @@ impl Pool for Driven {
     }
 
     fn run(stopped: Receiver<()>) {
-        if std::env::var("LITE").is_ok() { return drop(future::block_on(PLAIN.run(stopped.recv()))); }
         let _ = smol::block_on(PLAIN.run(stopped.recv()));
     }
 }

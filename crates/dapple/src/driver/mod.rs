@@ -55,7 +55,7 @@ const BELL: u64 = u64::MAX;
 pub(crate) struct Driver {
     epoll: OwnedFd,
     bell: Bell,
-    pub(crate) timers: Timers,
+    pub(crate) timers: &'static Timers,
     table: Mutex<Table>,
     /// File descriptors in the table.
     sources: AtomicUsize,
@@ -87,7 +87,7 @@ impl Driver {
         let driver = Driver {
             epoll,
             bell,
-            timers: Timers::default(),
+            timers: Timers::open(),
             table: Mutex::default(),
             sources: AtomicUsize::new(0),
             batch: Mutex::new(Batch { events: Vec::with_capacity(EVENTS), wakers: Vec::new() }),
@@ -182,6 +182,13 @@ impl Driver {
     }
 }
 
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.close();
+        self.timers.give_back();
+    }
+}
+
 impl Unpark for Driver {
     fn unpark(&self) {
         self.ring();
@@ -234,7 +241,8 @@ pub(crate) struct Registration {
 impl Registration {
     /// Puts the file descriptor on the kernel's list. If it is ready, that is an event.
     pub(crate) fn renew(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let interest = EventFlags::IN | EventFlags::PRI | EventFlags::OUT;
+        let flags = interest | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64(self.token);
         let added = match epoll::add(&self.driver.epoll, fd, data, flags) {
             // It is there already, or was left over by another of this number that lives on in a

@@ -30,10 +30,20 @@ const READ_CLOSED: u32 = 4;
 const WRITE_CLOSED: u32 = 8;
 /// The driver is gone.
 const GONE: u32 = 16;
+/// There has been urgent data: a read stops at it, so that a short one is not all there was.
+const URGENT: u32 = 32;
 /// One event, in the count above the flags.
 const EVENT: u32 = 256;
 
 impl Direction {
+    /// What somebody waits for who waits for it.
+    pub(crate) fn what(self) -> &'static &'static str {
+        match self {
+            Direction::Read => &"a file descriptor to be readable",
+            Direction::Write => &"a file descriptor to be writable",
+        }
+    }
+
     fn flags(self) -> u32 {
         match self {
             Direction::Read => READABLE | READ_CLOSED,
@@ -104,7 +114,9 @@ impl Readiness {
     /// The system call took all there was, but for the end of it.
     #[inline]
     pub(crate) fn drained(&self, direction: Direction, seen: Seen) {
-        self.change(seen, !direction.only_ready());
+        if seen.0 & URGENT == 0 {
+            self.change(seen, !direction.only_ready());
+        }
     }
 
     fn change(&self, Seen(seen): Seen, keep: u32) {
@@ -146,6 +158,9 @@ impl Readiness {
         let mut news = 0;
         if flags.intersects(EventFlags::IN | EventFlags::PRI) {
             news |= READABLE;
+        }
+        if flags.contains(EventFlags::PRI) {
+            news |= URGENT;
         }
         if flags.contains(EventFlags::OUT) {
             news |= WRITABLE;

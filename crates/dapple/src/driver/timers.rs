@@ -5,19 +5,22 @@
 //! * **PLANNED**: before a worker sleeps it notes, under the lock, the tick until which it will. Who
 //!   enters an earlier timer from elsewhere sees that, under the lock, and rings the bell.
 //! * **LOWER-BOUND**: `earliest` is never later than the first timer that is to fire.
+//! * **FOR-EVER**: timers live as long as the process. Those of a driver that is gone are used again
+//!   by the next one; a key from before finds nothing there, by its stamp. So whoever sleeps needs no
+//!   counted reference.
 
 use std::task::Waker;
 use std::time::Duration;
 
 use super::clock::{self, Tick};
-use super::wheel::Wheel;
 pub(crate) use super::wheel::Key;
-use crate::prim::{AtomicU64, Mutex, Ordering, lock};
+use super::wheel::Wheel;
+use crate::prim::{AtomicU64, Mutex, Ordering, SpinLock, lock};
 
 pub(crate) struct Timers {
     /// LOWER-BOUND. The last tick if there are none.
     earliest: AtomicU64,
-    inside: Mutex<Inside>,
+    inside: SpinLock<Inside>,
 }
 
 #[derive(Default)]
@@ -26,13 +29,12 @@ struct Inside {
     /// PLANNED
     sleeps_until: Tick,
     closed: bool,
+    /// Keys with a stamp up to this one are from an earlier driver. FOR-EVER
+    before: u64,
 }
 
-impl Default for Timers {
-    fn default() -> Timers {
-        Timers { earliest: AtomicU64::new(clock::LAST), inside: Mutex::default() }
-    }
-}
+/// Timers that no driver uses. FOR-EVER
+static SPARE: Mutex<Vec<&'static Timers>> = Mutex::new(Vec::new());
 
 /// What became of a timer that was to be entered.
 pub(crate) enum Entered {
@@ -54,8 +56,8 @@ pub(crate) enum Fired {
 
 impl Inside {
     /// What is to be said of a timer that is not in the wheel any more.
-    fn fired(&self) -> Fired {
-        if self.closed { Fired::Gone } else { Fired::Yes }
+    fn fired(&self, key: Key) -> Fired {
+        if self.closed || key.stamp() <= self.before { Fired::Gone } else { Fired::Yes }
     }
 }
 
@@ -63,7 +65,7 @@ impl Timers {
     /// Enters a timer.
     #[inline]
     pub(crate) fn insert(&self, tick: Tick, waker: Waker) -> Entered {
-        let mut inside = lock(&self.inside);
+        let mut inside = self.inside.lock();
         if inside.closed {
             return Entered::Gone;
         }
@@ -79,17 +81,17 @@ impl Timers {
 
     /// Whether a timer has fired. If not, it will wake `waker`.
     pub(crate) fn has_fired(&self, key: Key, waker: &Waker) -> Fired {
-        let mut inside = lock(&self.inside);
+        let mut inside = self.inside.lock();
         match inside.wheel.waker(key) {
-            None => return inside.fired(),
+            None => return inside.fired(key),
             Some(old) if old.will_wake(waker) => return Fired::NotYet,
             Some(_) => {}
         }
         drop(inside);
         // Foreign code, like the old one's destructor: not under the lock.
         let new = waker.clone();
-        let mut inside = lock(&self.inside);
-        let Some(place) = inside.wheel.waker(key) else { return inside.fired() };
+        let mut inside = self.inside.lock();
+        let Some(place) = inside.wheel.waker(key) else { return inside.fired(key) };
         let old = std::mem::replace(place, new);
         drop(inside);
         drop(old);
@@ -99,13 +101,13 @@ impl Timers {
     /// Takes a timer out, if it has not fired.
     #[inline]
     pub(crate) fn remove(&self, key: Key) {
-        let removed = lock(&self.inside).wheel.remove(key);
+        let removed = self.inside.lock().wheel.remove(key);
         drop(removed);
     }
 
     /// How long the driver's worker, which is about to do so, may sleep. PLANNED
     pub(super) fn plan(&self, now: Tick) -> Option<Duration> {
-        let mut inside = lock(&self.inside);
+        let mut inside = self.inside.lock();
         let next = inside.wheel.next();
         if next.is_none_or(|next| next > now) {
             inside.wheel.advance(now, 0, &mut Vec::new());
@@ -125,15 +127,35 @@ impl Timers {
         if !self.may_be_due(now) {
             return false;
         }
-        let mut inside = lock(&self.inside);
+        let mut inside = self.inside.lock();
         let more = inside.wheel.advance(now, limit, wakers);
         self.earliest.store(inside.wheel.next().unwrap_or(clock::LAST), Ordering::Relaxed); // LOWER-BOUND
         more
     }
 
+    /// Wakes all, whose time has not come, and takes no more.
     pub(super) fn close(&self, wakers: &mut Vec<Waker>) {
-        let mut inside = lock(&self.inside);
+        let mut inside = self.inside.lock();
         inside.closed = true;
-        inside.wheel.advance(clock::LAST, usize::MAX, wakers);
+        inside.wheel.clear(wakers);
+    }
+
+    /// Timers for a new driver. FOR-EVER
+    pub(super) fn open() -> &'static Timers {
+        let spare = lock(&SPARE).pop();
+        let timers = spare.unwrap_or_else(|| {
+            Box::leak(Box::new(Timers { earliest: AtomicU64::default(), inside: SpinLock::default() }))
+        });
+        timers.earliest.store(clock::LAST, Ordering::Relaxed);
+        let mut inside = timers.inside.lock();
+        inside.closed = false;
+        inside.before = inside.wheel.last_stamp();
+        drop(inside);
+        timers
+    }
+
+    /// Gives them back, after they were closed.
+    pub(super) fn give_back(&'static self) {
+        lock(&SPARE).push(self);
     }
 }

@@ -38,6 +38,12 @@ pub(crate) struct Key {
     stamp: u64,
 }
 
+impl Key {
+    pub(super) fn stamp(self) -> u64 {
+        self.stamp
+    }
+}
+
 struct Timer {
     tick: Tick,
     waker: Option<Waker>,
@@ -83,6 +89,16 @@ impl Wheel {
     /// The last tick that was looked at.
     pub(super) fn now(&self) -> Tick {
         self.now
+    }
+
+    pub(super) fn last_stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// Begins anew, but for the stamps. STAMPED
+    pub(super) fn clear(&mut self, wakers: &mut Vec<Waker>) {
+        self.advance(LAST, usize::MAX, wakers);
+        *self = Wheel { stamp: self.stamp, ..Wheel::default() };
     }
 
     /// Enters a timer for a tick that is ahead.

@@ -40,10 +40,21 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// Outside of a runtime. If it cannot be waited for, as a regular file, which is always ready.
     pub fn new(io: T) -> io::Result<AsyncFd<T>> {
+        AsyncFd::try_new(io).map_err(|(error, _)| error)
+    }
+
+    /// As [`new`](Self::new), and gives the value back if it fails.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn try_new(io: T) -> Result<AsyncFd<T>, (io::Error, T)> {
         let source = Source::new(io);
-        source.register()?;
-        rustix::io::ioctl_fionbio(source.get(), true)?;
-        Ok(AsyncFd(Some(source)))
+        let is_ready = rustix::io::ioctl_fionbio(source.get(), true).map_err(io::Error::from);
+        match is_ready.and_then(|()| source.register().map(drop)) {
+            Ok(()) => Ok(AsyncFd(Some(source))),
+            Err(error) => Err((error, source.into_inner())),
+        }
     }
 
     fn source(&self) -> &Source<T> {
@@ -55,7 +66,8 @@ impl<T: AsFd> AsyncFd<T> {
         self.source().get()
     }
 
-    /// What is inside.
+    /// What is inside. The file descriptor must stay the one that was registered: of another one put
+    /// in its place, nothing would be heard.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.as_mut().expect("only `into_inner` takes it").get_mut()
     }

@@ -56,6 +56,11 @@ impl<T: AsFd> Source<T> {
         self.io
     }
 
+    /// The same file descriptor as another type.
+    pub(crate) fn map<U>(self, f: impl FnOnce(T) -> U) -> Source<U> {
+        Source { registration: self.registration, io: f(self.io) }
+    }
+
     /// Takes it from the kernel's list. To be used if the file descriptor might live on.
     pub(crate) fn withdraw(&self) {
         if let Some(registration) = self.registration.get() {
@@ -100,8 +105,17 @@ impl<T: AsFd> Source<T> {
 
     /// Waits until it is ready, as the kernel sees it at that moment.
     pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
-        self.io(direction, |io| if is_ready(io.as_fd(), direction)? { Ok(()) } else { Err(ErrorKind::WouldBlock.into()) })
-            .await
+        self.io(direction, |io| is_ready(io.as_fd(), direction)).await
+    }
+
+    /// As `ready`, for the only one who waits in this direction.
+    pub(crate) fn poll_ready(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        wait: &mut Wait,
+    ) -> Poll<io::Result<()>> {
+        self.poll_io(cx, direction, wait, |io| is_ready(io.as_fd(), direction))
     }
 
     /// Registers it now, instead of when it first has to wait.
@@ -176,14 +190,20 @@ impl<T: AsFd> Source<T> {
                 wait.end();
                 return Poll::Ready(Err(crate::Cancelled.into()));
             }
-            let registration = self.register()?;
+            let registration = match self.register() {
+                Ok(registration) => registration,
+                Err(error) => {
+                    wait.end();
+                    return Poll::Ready(Err(error));
+                }
+            };
             let who = match &mut number {
                 Some(number) => Who::OfMany(number),
                 None => Who::One,
             };
             match registration.readiness.enlist(direction, who, cx.waker()) {
                 Enlisted::Waits => {
-                    wait.rest(cx);
+                    wait.rest(cx, direction.what());
                     return Poll::Pending;
                 }
                 Enlisted::Ready => {}
@@ -202,15 +222,16 @@ impl<T: AsFd> AsFd for Source<T> {
     }
 }
 
-/// Asks the kernel.
-fn is_ready(fd: BorrowedFd<'_>, direction: Direction) -> io::Result<bool> {
+/// Asks the kernel; `WouldBlock` if it is not.
+fn is_ready(fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let flags = match direction {
         Direction::Read => PollFlags::IN | PollFlags::RDHUP,
         Direction::Write => PollFlags::OUT,
     };
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    Ok(poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now))? > 0)
+    let ready = poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now))?;
+    if ready > 0 { Ok(()) } else { Err(ErrorKind::WouldBlock.into()) }
 }
 
 /// An operation that waits; see [`Source::io`].

@@ -4,10 +4,11 @@
 //! A stream has one reader and one writer at a time, each with a wait of its own (`task::wait`), so
 //! that it is known from the first poll of an operation to its result whether it was cancelled.
 
+use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::source::{Direction, Source};
 use crate::task::wait::Wait;
@@ -48,8 +49,26 @@ impl<T> Shares<T> for Arc<Source<T>> {
     }
 }
 
+/// What has a stream of bytes.
+pub(crate) trait Bytes: AsFd {
+    /// Whether a read that got less than it could have has taken all there was. Otherwise the kernel is
+    /// asked once more, for it would say nothing of what is left.
+    const SHORT_READ_IS_ALL: bool;
+}
+
+impl Bytes for std::net::TcpStream {
+    const SHORT_READ_IS_ALL: bool = true;
+}
+
+/// Of which size a read is that may fall short.
+#[inline]
+fn wanted_of<T: Bytes>(len: usize) -> usize {
+    if T::SHORT_READ_IS_ALL { len } else { 0 }
+}
+
 /// Reads some bytes; none for an empty buffer, at once, and at the end of the stream.
-pub(crate) fn poll_read<T: AsFd>(
+#[inline]
+pub(crate) fn poll_read<T: Bytes>(
     source: &Source<T>,
     wait: &mut Wait,
     cx: &mut Context<'_>,
@@ -58,10 +77,14 @@ pub(crate) fn poll_read<T: AsFd>(
 where
     for<'a> &'a T: Read,
 {
-    source.poll_stream(cx, Direction::Read, wait, buffer.len(), |mut io| io.read(buffer))
+    if buffer.is_empty() {
+        return poll_nothing(wait, cx);
+    }
+    source.poll_stream(cx, Direction::Read, wait, wanted_of::<T>(buffer.len()), |mut io| io.read(buffer))
 }
 
-pub(crate) fn poll_read_vectored<T: AsFd>(
+#[inline]
+pub(crate) fn poll_read_vectored<T: Bytes>(
     source: &Source<T>,
     wait: &mut Wait,
     cx: &mut Context<'_>,
@@ -71,9 +94,14 @@ where
     for<'a> &'a T: Read,
 {
     let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
-    source.poll_stream(cx, Direction::Read, wait, wanted, |mut io| io.read_vectored(buffers))
+    if wanted == 0 {
+        return poll_nothing(wait, cx);
+    }
+    source.poll_stream(cx, Direction::Read, wait, wanted_of::<T>(wanted), |mut io| io.read_vectored(buffers))
 }
 
+/// Writes some bytes; none of no bytes, at once.
+#[inline]
 pub(crate) fn poll_write<T: AsFd>(
     source: &Source<T>,
     wait: &mut Wait,
@@ -83,9 +111,13 @@ pub(crate) fn poll_write<T: AsFd>(
 where
     for<'a> &'a T: Write,
 {
+    if bytes.is_empty() {
+        return poll_nothing(wait, cx);
+    }
     source.poll_stream(cx, Direction::Write, wait, bytes.len(), |mut io| io.write(bytes))
 }
 
+#[inline]
 pub(crate) fn poll_write_vectored<T: AsFd>(
     source: &Source<T>,
     wait: &mut Wait,
@@ -96,11 +128,32 @@ where
     for<'a> &'a T: Write,
 {
     let wanted = slices.iter().map(|slice| slice.len()).sum();
+    if wanted == 0 {
+        return poll_nothing(wait, cx);
+    }
     source.poll_stream(cx, Direction::Write, wait, wanted, |mut io| io.write_vectored(slices))
 }
 
+/// The beginning of an operation that need not wait: whether its task was cancelled.
+pub(crate) async fn begin() -> io::Result<()> {
+    let mut wait = Wait::default();
+    Ok(poll_fn(|cx| wait.begin(cx)).await?)
+}
+
+/// An operation on no bytes: the kernel would make it wait for a byte, or for room for one.
+#[cold]
+fn poll_nothing(wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    ready!(wait.begin(cx))?;
+    wait.end();
+    Poll::Ready(Ok(0))
+}
+
 impl<S> Way<S> {
-    pub(crate) fn poll_read<T: AsFd>(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>
+    pub(crate) fn poll_read<T: Bytes>(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>>
     where
         S: Shares<T>,
         for<'a> &'a T: Read,
@@ -108,7 +161,7 @@ impl<S> Way<S> {
         poll_read(self.source.share(), &mut self.wait, cx, buffer)
     }
 
-    pub(crate) fn poll_read_vectored<T: AsFd>(
+    pub(crate) fn poll_read_vectored<T: Bytes>(
         &mut self,
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
@@ -120,7 +173,11 @@ impl<S> Way<S> {
         poll_read_vectored(self.source.share(), &mut self.wait, cx, buffers)
     }
 
-    pub(crate) fn poll_write<T: AsFd>(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>
+    pub(crate) fn poll_write<T: AsFd>(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>>
     where
         S: Shares<T>,
         for<'a> &'a T: Write,
@@ -152,10 +209,57 @@ pub(crate) struct Stream<T> {
 impl<T: AsFd> Stream<T> {
     /// `io` must be in non-blocking mode.
     pub(crate) fn new(io: T) -> Stream<T> {
-        Stream { source: Source::new(io), reading: Wait::default(), writing: Wait::default() }
+        Stream::from_source(Source::new(io))
     }
 
+    pub(crate) fn from_source(source: Source<T>) -> Stream<T> {
+        Stream { source, reading: Wait::default(), writing: Wait::default() }
+    }
+
+    #[inline]
     pub(crate) fn get(&self) -> &T {
         self.source.get()
+    }
+
+    #[inline]
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>
+    where
+        T: Bytes,
+        for<'a> &'a T: Read,
+    {
+        poll_read(&self.source, &mut self.reading, cx, buffer)
+    }
+
+    #[inline]
+    pub(crate) fn poll_read_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>>
+    where
+        T: Bytes,
+        for<'a> &'a T: Read,
+    {
+        poll_read_vectored(&self.source, &mut self.reading, cx, buffers)
+    }
+
+    #[inline]
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>
+    where
+        for<'a> &'a T: Write,
+    {
+        poll_write(&self.source, &mut self.writing, cx, bytes)
+    }
+
+    #[inline]
+    pub(crate) fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>>
+    where
+        for<'a> &'a T: Write,
+    {
+        poll_write_vectored(&self.source, &mut self.writing, cx, slices)
     }
 }

@@ -13,6 +13,23 @@
 /// Gives a type the traits of what can be read.
 macro_rules! impl_read {
     ($type:ty) => {
+        crate::net::traits::impl_read!($type, but hyper);
+
+        #[cfg(feature = "hyper")]
+        impl ::hyper::rt::Read for $type {
+            #[inline]
+            fn poll_read(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                cursor: ::hyper::rt::ReadBufCursor<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                let this = self.get_mut();
+                crate::hyper::poll_fill(cursor, |buffer| <$type>::poll_read(this, cx, buffer))
+            }
+        }
+    };
+    // `hyper.rs` has that.
+    ($type:ty, but hyper) => {
         impl futures_io::AsyncRead for $type {
             #[inline]
             fn poll_read(
@@ -34,29 +51,17 @@ macro_rules! impl_read {
         }
 
         #[cfg(feature = "tokio-io")]
-        impl tokio::io::AsyncRead for $type {
+        impl ::tokio::io::AsyncRead for $type {
             #[inline]
             fn poll_read(
                 self: std::pin::Pin<&mut Self>,
                 cx: &mut std::task::Context<'_>,
-                buffer: &mut tokio::io::ReadBuf<'_>,
+                buffer: &mut ::tokio::io::ReadBuf<'_>,
             ) -> std::task::Poll<std::io::Result<()>> {
-                let n = std::task::ready!(<$type>::poll_read(self.get_mut(), cx, buffer.initialize_unfilled()))?;
+                let n =
+                    std::task::ready!(<$type>::poll_read(self.get_mut(), cx, buffer.initialize_unfilled()))?;
                 buffer.advance(n);
                 std::task::Poll::Ready(Ok(()))
-            }
-        }
-
-        #[cfg(feature = "hyper")]
-        impl hyper::rt::Read for $type {
-            #[inline]
-            fn poll_read(
-                self: std::pin::Pin<&mut Self>,
-                cx: &mut std::task::Context<'_>,
-                cursor: hyper::rt::ReadBufCursor<'_>,
-            ) -> std::task::Poll<std::io::Result<()>> {
-                let this = self.get_mut();
-                crate::hyper::poll_fill(cursor, |buffer| <$type>::poll_read(this, cx, buffer))
             }
         }
     };
@@ -101,12 +106,12 @@ macro_rules! impl_write {
         }
 
         #[cfg(feature = "tokio-io")]
-        impl tokio::io::AsyncWrite for $type {
+        impl ::tokio::io::AsyncWrite for $type {
             crate::net::traits::shutting_writer!($type);
         }
 
         #[cfg(feature = "hyper")]
-        impl hyper::rt::Write for $type {
+        impl ::hyper::rt::Write for $type {
             crate::net::traits::shutting_writer!($type);
         }
     };
@@ -156,6 +161,6 @@ macro_rules! shutting_writer {
     };
 }
 
-pub(crate) use {impl_read, impl_write};
 #[cfg(any(feature = "hyper", feature = "tokio-io"))]
 pub(crate) use shutting_writer;
+pub(crate) use {impl_read, impl_write};

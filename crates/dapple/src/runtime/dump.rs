@@ -25,6 +25,9 @@ pub struct TaskInfo {
     pub color: usize,
     /// What it was doing.
     pub state: TaskState,
+    /// What it waits for, if it waits and that was kept: for tasks with a name
+    /// ([`Builder`](crate::task::Builder)), and for all with the feature `trace`.
+    pub waits_for: Option<&'static str>,
     /// Where it was spawned, if that was kept.
     pub spawned_at: Option<&'static Location<'static>>,
 }
@@ -56,7 +59,9 @@ impl TaskInfo {
             _ if task.is_waiting() => TaskState::Waiting,
             _ => TaskState::Runnable,
         };
-        TaskInfo { name: task.name(), color: task.color_id(), state, spawned_at: task.spawned_at() }
+        let waits_for = if state == TaskState::Waiting { task.waited_for() } else { None };
+        let (name, color, spawned_at) = (task.name(), task.color_id(), task.spawned_at());
+        TaskInfo { name, color, state, waits_for, spawned_at }
     }
 }
 
@@ -68,6 +73,7 @@ impl fmt::Display for TaskInfo {
             TaskState::Blocking => "blocking",
         };
         write!(f, "{state:8} {} in {}", self.name, crate::lane::ColorName(self.color))?;
+        self.waits_for.map_or(Ok(()), |what| write!(f, ", for {what}"))?;
         self.spawned_at.map_or(Ok(()), |place| write!(f, ", spawned at {place}"))
     }
 }

@@ -18,9 +18,9 @@ use crate::prim::{AtomicBool, Ordering, Parker, fence_seq_cst};
 use crate::task::home::Phase;
 
 /// How often it looks.
-const PERIOD: Duration = Duration::from_millis(10);
+const PERIOD: Duration = Duration::from_millis(2);
 /// How many times it looks at workers that all sleep before it sleeps too.
-const PATIENCE: u32 = 20;
+const PATIENCE: u32 = 100;
 
 #[derive(Default)]
 pub(crate) struct Monitor {
@@ -64,6 +64,7 @@ impl Sched {
             for (worker, before) in self.workers.iter().zip(&mut before) {
                 let now = worker.progress();
                 if now == *before {
+                    worker.is_stuck();
                     worker.look_after();
                     if !now.1.is_null()
                         && let Some(runnable) = worker.take_next()

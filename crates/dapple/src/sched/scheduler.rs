@@ -19,8 +19,9 @@ use crate::task::state::ABORTED;
 
 /// How many picks may pass before the main color gets its turn.
 const MAIN_EVERY: u32 = 16;
-/// How many file descriptors more than another a driver may have.
-const CLUSTER: usize = 16;
+/// How many file descriptors more than another a driver may have: so many a worker serves alone, with
+/// fewer wake-ups than two would need.
+const CLUSTER: usize = 64;
 
 /// See the head of the module. `repr(C)`, so that a pointer to its home is a pointer to it.
 #[repr(C)]
@@ -81,7 +82,8 @@ impl Sched {
     /// line.
     #[inline]
     pub(crate) fn enqueue(&self, runnable: Runnable, place: Place) {
-        let worker = here(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
+        let worker =
+            here(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         match unsafe { worker.as_ref() } {
             Some(worker) => worker.enqueue(self, runnable, place),
@@ -107,7 +109,7 @@ impl Sched {
 
     /// Whether there is something that any worker could take.
     pub(super) fn has_work(&self) -> bool {
-        !self.injector.is_empty() || self.workers.iter().any(Worker::has_spare)
+        !self.injector.is_empty() || self.workers.iter().any(|worker| worker.has_spare(0))
     }
 
     /// Wakes a worker if there is something for it, and nobody searches.
@@ -132,7 +134,8 @@ impl Sched {
     /// The driver for a new timer: this thread's, if it is a worker of ours (`true`), or else any.
     #[inline]
     pub(crate) fn driver_here(&self) -> (&Arc<Driver>, bool) {
-        let worker = here(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
+        let worker =
+            here(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         match unsafe { worker.as_ref() } {
             Some(worker) => (&worker.driver, true),

@@ -23,9 +23,9 @@ use std::time::Duration;
 
 use super::Sched;
 use super::ring::{CAPACITY, Ring};
-use crate::driver::clock::Time;
 use crate::driver::Driver;
-use crate::prim::{AtomicPtr, Ordering};
+use crate::driver::clock::Time;
+use crate::prim::{AtomicPtr, AtomicU64, Ordering};
 use crate::task::header::{Header, Place, Runnable};
 use crate::task::here::Here;
 use crate::task::home::OwnCount;
@@ -50,8 +50,12 @@ const PATIENCE: u32 = if cfg!(miri) { 1 } else { 32 };
 const PAUSE: u32 = 4;
 
 /// How long what is in a ring must be going to take, in nanoseconds, for another to be woken for it:
-/// as long as waking it takes.
-const WORTH_WAKING: u64 = 5_000;
+/// ten times as long as waking it takes.
+const WORTH_WAKING: u64 = 50_000;
+/// How long a runnable must take, in nanoseconds, to be worth moving to another core: as long as the
+/// cache misses of that. If they take less, there must be very much to do.
+const WORTH_MOVING: u64 = 100;
+const VERY_MUCH: u64 = 500_000;
 
 /// The most that a worker wants to find in a ring before it steals from it at once.
 const GREED: usize = 64;
@@ -63,6 +67,9 @@ pub(crate) struct Worker {
     ring: Ring<Header>,
     next: AtomicPtr<Header>,
     pub(super) driver: Arc<Driver>,
+    /// How long a runnable takes here on the average, in nanoseconds; at least `WORTH_MOVING` if most
+    /// come back, and so would be moved once to be run many times.
+    pace: AtomicU64,
     pub(crate) slab: LocalSlab,
     pub(super) counts: Counts,
     own: Own,
@@ -84,9 +91,9 @@ struct Own {
     random: Cell<u64>,
     /// How many more picks until it looks around.
     until_look: Cell<u32>,
-    /// How long a runnable takes on the average, in nanoseconds, and when that was last looked at,
-    /// after so many runs.
-    pace: Cell<u64>,
+    /// Runnables that came back since the pace was last looked at.
+    came_back: Cell<u64>,
+    /// When the pace was last looked at, after so many runs.
     paced: Cell<(Time, u64)>,
     /// When the kernel was last asked for events.
     asked: Cell<Time>,
@@ -112,13 +119,14 @@ impl Worker {
             ring: Ring::new(),
             next: AtomicPtr::new(null_mut()),
             driver: Arc::new(Driver::new()?),
+            pace: AtomicU64::new(WORTH_WAKING),
             slab: LocalSlab::default(),
             counts: Counts::default(),
             own: Own {
                 streak: Cell::new(0),
                 random: Cell::new(seed | 1),
                 until_look: Cell::new(0),
-                pace: Cell::new(WORTH_WAKING),
+                came_back: Cell::new(0),
                 paced: Cell::new((Time::now(), 0)),
                 asked: Cell::new(Time::now()),
                 shared: Cell::new(0),
@@ -174,7 +182,7 @@ impl Worker {
     fn announce(&self, sched: &Sched) {
         // At its own pace this worker might be done with it before another has woken up. If it turns
         // out not to be, the next look at the pace, or the monitor, wakes somebody after all.
-        if self.ring.len() as u64 * self.own.pace.get() >= WORTH_WAKING
+        if self.has_spare(WORTH_WAKING)
             && let Some(worker) = sched.idle.whom_to_wake()
         {
             sched.unpark(worker);
@@ -188,14 +196,15 @@ impl Worker {
         let (now, runs) = (Time::now(), self.counts.runs.get());
         self.look_at_pace(now, runs);
         let mut more = false;
-        if now.nanos_since(self.own.asked.get()) >= EVENTS_AFTER || self.driver.timers.may_be_due(now.tick()) {
+        if now.nanos_since(self.own.asked.get()) >= EVENTS_AFTER || self.driver.timers.may_be_due(now.tick())
+        {
             self.own.asked.set(now);
             more = self.driver.claim().is_some_and(|claim| claim.hand_out(now.tick()));
         }
         if sched.idle.could_wake() {
             self.announce(sched);
         }
-        let looks = LOOK_AFTER.checked_div(self.own.pace.get()).unwrap_or(u64::MAX);
+        let looks = LOOK_AFTER.checked_div(self.pace.load(Ordering::Relaxed)).unwrap_or(u64::MAX);
         self.own.until_look.set(if more { LOOK_EVERY } else { looks.clamp(1, LOOK_EVERY.into()) as u32 });
         if runs - self.own.shared.get() < SHARED_EVERY {
             return None;
@@ -206,8 +215,11 @@ impl Worker {
 
     fn look_at_pace(&self, now: Time, runs: u64) {
         let (since, runs_then) = self.own.paced.replace((now, runs));
-        if let Some(pace) = now.nanos_since(since).checked_div(runs - runs_then) {
-            self.own.pace.set(self.own.pace.get().midpoint(pace));
+        let runs = runs - runs_then;
+        let most_come_back = 2 * self.own.came_back.replace(0) >= runs;
+        if let Some(pace) = now.nanos_since(since).checked_div(runs) {
+            let pace = self.pace.load(Ordering::Relaxed).midpoint(pace);
+            self.pace.store(if most_come_back { pace.max(WORTH_MOVING) } else { pace }, Ordering::Relaxed);
         }
     }
 
@@ -283,7 +295,7 @@ impl Worker {
         let first = self.random() as usize % sched.workers.len();
         let (before, after) = sched.workers.split_at(first);
         let others = after.iter().chain(before).filter(|other| other.index != self.index);
-        let mut worth_it = others.filter(|other| other.ring.len() >= at_least);
+        let mut worth_it = others.filter(|other| other.ring.len() >= at_least && other.has_spare(0));
         let node = worth_it.find_map(|other| other.ring.steal_into(&self.ring))?;
         let stolen = self.ring.len() + 1;
         let greed = self.own.greed.get();
@@ -306,6 +318,10 @@ impl Worker {
     /// Looks out for a moment for something to come in, which is cheaper than to fall asleep and be
     /// woken; less and less if it turns out to be in vain.
     fn linger(&self, sched: &Sched) -> Option<Runnable> {
+        // Where events come from outside, they come to those who sleep.
+        if sched.workers.iter().any(|worker| worker.driver.sources() > 0) {
+            return None;
+        }
         let looks = self.own.patience.get();
         for left in (0..looks).rev() {
             for _ in 0..PAUSE {
@@ -346,6 +362,7 @@ impl Worker {
         self.found(sched);
         self.counts.runs.add_one();
         if let Some(again) = runnable.run(here) {
+            self.own.came_back.set(self.own.came_back.get() + 1);
             self.enqueue_back(sched, again, self.next.load(Ordering::Relaxed).is_null());
         }
     }
@@ -399,9 +416,17 @@ impl Worker {
         sched.injector.push(left);
     }
 
-    /// Whether there is something in its ring, for others to take.
-    pub(super) fn has_spare(&self) -> bool {
-        self.ring.len() > 0
+    /// Whether there is something in its ring for others to take: it will take the worker so long,
+    /// and is worth moving.
+    pub(super) fn has_spare(&self, nanos: u64) -> bool {
+        let (len, pace) = (self.ring.len() as u64, self.pace.load(Ordering::Relaxed));
+        len > 0 && len * pace >= if pace >= WORTH_MOVING { nanos } else { VERY_MUCH }
+    }
+
+    /// It does not get on, or has nothing to do: whatever is in its ring is for others, until it is known
+    /// again how long a runnable takes.
+    pub(super) fn is_stuck(&self) {
+        self.pace.store(WORTH_WAKING, Ordering::Relaxed);
     }
 
     pub(super) fn queued(&self) -> usize {

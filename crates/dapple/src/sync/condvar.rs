@@ -181,7 +181,7 @@ impl<T: ?Sized> Future for InLine<'_, '_, '_, T> {
             this.key = Some(line.join(1, Some(waker)));
             drop(line);
             drop(this.guard.take()); // IN-LINE-FIRST
-            this.wait.rest(cx);
+            this.wait.rest(cx, &"a condition variable");
             return Poll::Pending;
         };
         let notified = line.is_woken(key);
@@ -196,7 +196,7 @@ impl<T: ?Sized> Future for InLine<'_, '_, '_, T> {
         let old = line.sleep(key, waker);
         drop(line);
         drop(old);
-        this.wait.rest(cx);
+        this.wait.rest(cx, &"a condition variable");
         Poll::Pending
     }
 }

@@ -72,7 +72,7 @@ impl Crowd {
         };
         drop(line);
         drop(old);
-        place.wait.rest(cx);
+        place.wait.rest(cx, &"a value to change");
         Poll::Pending
     }
 

@@ -195,7 +195,7 @@ impl Future for Notified<'_> {
         if let Some(waker) = waker {
             waker.wake(); // gives way, and comes back without being told
         }
-        this.wait.rest(cx);
+        this.wait.rest(cx, &"a notification");
         Poll::Pending
     }
 }

@@ -227,7 +227,7 @@ impl Permits {
         drop(line);
         // Gives way to those who were woken for it, and then comes back without being told.
         waker.into_iter().for_each(Waker::wake);
-        place.wait.rest(cx);
+        place.wait.rest(cx, &"a lock or permits");
         Poll::Pending
     }
 
@@ -257,7 +257,7 @@ impl Permits {
                 drop(line);
             }
             drop(old);
-            place.wait.rest(cx);
+            place.wait.rest(cx, &"a lock or permits");
             return Poll::Pending;
         }
         let passed_on = if result.is_err() && line.is_woken(key) { need } else { 0 };

@@ -20,7 +20,7 @@ use std::task::Waker;
 
 use super::Task;
 use super::cell::discard;
-use super::header::{Header, Ptr};
+use super::header::{Extended, Header, Ptr};
 use super::here::here;
 use super::state::{CANCELLED, DONE};
 use super::waker::task_behind;
@@ -39,7 +39,7 @@ impl std::fmt::Display for Cancelled {
 impl std::error::Error for Cancelled {}
 
 impl From<Cancelled> for io::Error {
-    /// An error for which [`is_cancelled`](crate::is_cancelled) holds.
+    /// An error for which [`is_cancelled`] holds.
     fn from(cancelled: Cancelled) -> io::Error {
         // Not `Interrupted`, which is tried again.
         io::Error::other(cancelled)
@@ -125,10 +125,14 @@ struct Linked {
 
 impl Item {
     /// Sees to it that `waker` is woken when the current task is cancelled. To be called by a wait
-    /// that returns `Pending`, after it has looked at the flag.
+    /// that returns `Pending`, after it has looked at the flag. `what` completes "waits for".
     #[inline]
-    pub(crate) fn link(&mut self, waker: &Waker) {
+    pub(crate) fn link(&mut self, waker: &Waker, what: &'static &'static str) {
         let current = here(|here| here.current.get());
+        // SAFETY: the current task is being polled, so it exists. EXISTS
+        if let Some(extended) = unsafe { current.as_ref() }.and_then(Extended::of) {
+            extended.waits_for(what);
+        }
         if current.is_null() || task_behind(waker).is_some_and(|task| std::ptr::eq(task.as_ptr(), current)) {
             self.unlink();
         } else {

@@ -72,6 +72,11 @@ impl Task {
         Extended::of(self.header()).and_then(|e| e.meta.spawned_at)
     }
 
+    /// What it waited for when it last had to, if that was kept, as its name is.
+    pub(crate) fn waited_for(&self) -> Option<&'static str> {
+        Extended::of(self.header()).and_then(Extended::waited_for)
+    }
+
     /// A number that tells colors apart; 0 for a blocking call, which has none.
     #[must_use]
     pub fn color_id(&self) -> usize {

@@ -207,6 +207,8 @@ pub(crate) struct Extended {
     free: unsafe fn(Ptr),
     /// The one that this replaced: others may still be reading it.
     replaced: *mut VTable,
+    /// What the task waited for when it last had to, or null.
+    waits_for: AtomicPtr<&'static str>,
 }
 
 impl Extended {
@@ -219,9 +221,21 @@ impl Extended {
         let free = old.map_or(base.free, |e| e.free);
         let replaced = if old.is_some() { task.vtable_ptr() } else { std::ptr::null_mut() };
         let vtable = VTable { free: free_extended, is_extended: true, ..base.clone() };
-        Box::new(Extended { vtable, meta, lane, free, replaced })
+        Box::new(Extended { vtable, meta, lane, free, replaced, waits_for: AtomicPtr::default() })
     }
 
+    /// Notes what the task waits for.
+    pub(crate) fn waits_for(&self, what: &'static &'static str) {
+        self.waits_for.store(std::ptr::from_ref(what).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// What the task waited for when it last had to.
+    pub(crate) fn waited_for(&self) -> Option<&'static str> {
+        // SAFETY: it is null, or from `waits_for`, and so from a reference for ever.
+        unsafe { self.waits_for.load(Ordering::Relaxed).as_ref() }.copied()
+    }
+
+    #[inline]
     pub(crate) fn of(task: &Header) -> Option<&Extended> {
         let vtable = task.vtable_ptr(); // once: the task may be getting another one
         // SAFETY: as in `Header::vtable`.

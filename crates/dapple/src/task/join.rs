@@ -242,7 +242,7 @@ impl<T> Future for JoinHandle<T> {
         }
         match self.poll_done(cx.waker()) {
             Poll::Pending => {
-                self.on_cancel.link(cx.waker());
+                self.on_cancel.link(cx.waker(), &"a task to end");
                 Poll::Pending
             }
             ready => {

@@ -58,11 +58,11 @@ impl Wait {
         !self.shielded && cancel::is_current_cancelled()
     }
 
-    /// At the end of a poll that returns `Pending`.
+    /// At the end of a poll that returns `Pending`. `what` completes "waits for".
     #[inline]
-    pub(crate) fn rest(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn rest(&mut self, cx: &mut Context<'_>, what: &'static &'static str) {
         if !self.shielded {
-            self.on_cancel.link(cx.waker());
+            self.on_cancel.link(cx.waker(), what);
         }
     }
 
@@ -87,4 +87,3 @@ impl std::fmt::Debug for Wait {
 pub(crate) fn wake(waker: Waker) {
     discard(catch_unwind(AssertUnwindSafe(|| waker.wake())));
 }
-

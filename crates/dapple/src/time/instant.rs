@@ -1,7 +1,10 @@
 //! A moment, as the runtime's clock tells it.
 
 use std::ops::{Add, AddAssign, Sub, SubAssign};
+use std::sync::OnceLock;
 use std::time::Duration;
+
+use crate::driver::clock::Time;
 
 /// A moment of the runtime's clock, which never goes back.
 ///
@@ -20,29 +23,26 @@ use std::time::Duration;
 /// });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Instant(std::time::Instant);
-
-/// What stands for a moment too far away to be told.
-const FAR: Duration = Duration::from_secs(500 * 365 * 24 * 3600);
+pub struct Instant(Time);
 
 impl Instant {
     /// This moment.
     #[must_use]
     #[inline]
     pub fn now() -> Instant {
-        Instant(std::time::Instant::now())
+        Instant(Time::now())
     }
 
     /// How much time has passed since `earlier`; zero if that is later.
     #[must_use]
     pub fn duration_since(&self, earlier: Instant) -> Duration {
-        self.0.saturating_duration_since(earlier.0)
+        Duration::from_nanos(self.0.nanos_since(earlier.0))
     }
 
     /// How much time has passed since `earlier`, or `None` if that is later.
     #[must_use]
     pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
-        self.0.checked_duration_since(earlier.0)
+        (*self >= earlier).then(|| self.duration_since(earlier))
     }
 
     /// How much time has passed since; zero if it is still to come.
@@ -51,13 +51,13 @@ impl Instant {
         Instant::now().duration_since(*self)
     }
 
-    /// The moment so much later, if it can be told.
+    /// The moment so much later, if it can be told: that is for some centuries.
     #[must_use]
     pub fn checked_add(&self, duration: Duration) -> Option<Instant> {
         self.0.checked_add(duration).map(Instant)
     }
 
-    /// The moment so much earlier, if it can be told.
+    /// The moment so much earlier, if it can be told: that is back to the start of the machine.
     #[must_use]
     pub fn checked_sub(&self, duration: Duration) -> Option<Instant> {
         self.0.checked_sub(duration).map(Instant)
@@ -66,24 +66,59 @@ impl Instant {
     /// As the standard library has it.
     #[must_use]
     pub fn into_std(self) -> std::time::Instant {
-        self.0
+        let anchor = Anchor::get();
+        match self.checked_duration_since(anchor.here) {
+            Some(later) => anchor.std + later,
+            None => anchor.std.checked_sub(anchor.here - self).unwrap_or(anchor.std),
+        }
     }
 
     /// The moment so much later, or one in the far future if it cannot be told.
+    #[inline]
     pub(super) fn later(self, duration: Duration) -> Instant {
-        self.checked_add(duration).unwrap_or_else(|| self + FAR)
+        self.checked_add(duration).unwrap_or(Instant(Time::FAR))
+    }
+
+    #[inline]
+    pub(super) fn time(self) -> Time {
+        self.0
+    }
+}
+
+/// The same moment on both clocks. The standard library's was read first: so what is converted from it
+/// comes out later, if anything, and what waits for it is not early.
+struct Anchor {
+    std: std::time::Instant,
+    here: Instant,
+}
+
+impl Anchor {
+    fn get() -> &'static Anchor {
+        static ANCHOR: OnceLock<Anchor> = OnceLock::new();
+        ANCHOR.get_or_init(|| {
+            let std = std::time::Instant::now();
+            Anchor { std, here: Instant::now() }
+        })
     }
 }
 
 impl From<std::time::Instant> for Instant {
+    /// A moment too far away to be told becomes the last, or the first, that can be.
     fn from(instant: std::time::Instant) -> Instant {
-        Instant(instant)
+        let anchor = Anchor::get();
+        match instant.checked_duration_since(anchor.std) {
+            Some(later) => anchor.here.later(later),
+            None => {
+                let earlier = anchor.std.duration_since(instant);
+                anchor.here.checked_sub(earlier).unwrap_or(Instant(Time::FIRST))
+            }
+        }
     }
 }
 
 impl From<Instant> for std::time::Instant {
     fn from(instant: Instant) -> std::time::Instant {
-        instant.0
+        instant.into_std()
     }
 }
 
@@ -94,7 +129,7 @@ impl Add<Duration> for Instant {
     ///
     /// If the moment cannot be told; see [`checked_add`](Instant::checked_add).
     fn add(self, duration: Duration) -> Instant {
-        Instant(self.0 + duration)
+        self.checked_add(duration).expect("a moment too far away to be told: see Instant::checked_add")
     }
 }
 
@@ -111,7 +146,8 @@ impl Sub<Duration> for Instant {
     ///
     /// If the moment cannot be told; see [`checked_sub`](Instant::checked_sub).
     fn sub(self, duration: Duration) -> Instant {
-        Instant(self.0 - duration)
+        self.checked_sub(duration)
+            .expect("a moment before the start of the machine: see Instant::checked_sub")
     }
 }
 

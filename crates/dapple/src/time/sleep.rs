@@ -2,15 +2,12 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::Instant;
 use crate::Cancelled;
-use crate::driver::clock::{self, Tick};
-use crate::driver::timers::{Entered, Fired, Key};
-use crate::driver::Driver;
+use crate::driver::timers::{Entered, Fired, Key, Timers};
 use crate::sched::Sched;
 use crate::task::wait::Wait;
 
@@ -68,17 +65,16 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Sleep {
     deadline: Instant,
-    /// When to fire; 0 if the moment had passed when it was made.
-    tick: Tick,
-    timer: Option<(Arc<Driver>, Key)>,
+    /// The moment has come, or had when it was made.
+    is_over: bool,
+    timer: Option<(&'static Timers, Key)>,
     wait: Wait,
 }
 
 impl Sleep {
     #[inline]
     fn at(deadline: Instant, now: Instant) -> Sleep {
-        let tick = if deadline <= now { 0 } else { clock::not_before(deadline.into_std()) };
-        Sleep { deadline, tick, timer: None, wait: Wait::default() }
+        Sleep { deadline, is_over: deadline <= now, timer: None, wait: Wait::default() }
     }
 
     /// The moment that it waits for.
@@ -94,29 +90,29 @@ impl Sleep {
     }
 
     fn withdraw(&mut self) {
-        if let Some((driver, key)) = self.timer.take() {
-            driver.timers.remove(key);
+        if let Some((timers, key)) = self.timer.take() {
+            timers.remove(key);
         }
     }
 
     #[inline]
     fn has_elapsed(&mut self, cx: &mut Context<'_>) -> bool {
-        if let Some((driver, key)) = &self.timer {
-            match driver.timers.has_fired(*key, cx.waker()) {
+        if let Some((timers, key)) = self.timer {
+            match timers.has_fired(key, cx.waker()) {
                 Fired::Yes => return true,
                 Fired::NotYet => return false,
                 Fired::Gone => self.timer = None, // on with another runtime, if there is one
             }
         }
-        if self.tick == 0 {
+        if self.is_over {
             return true;
         }
         let entered = Sched::current(|sched| {
             let (driver, is_own) = sched.driver_here();
-            match driver.timers.insert(self.tick, cx.waker().clone()) {
+            match driver.timers.insert(self.deadline.time().not_before(), cx.waker().clone()) {
                 Entered::Due => return true,
                 Entered::At { key, is_first } => {
-                    self.timer = Some((driver.clone(), key));
+                    self.timer = Some((driver.timers, key));
                     if is_first && !is_own {
                         driver.ring();
                     }
@@ -144,7 +140,7 @@ impl Future for Sleep {
         }
         if this.has_elapsed(cx) {
             this.timer = None;
-            this.tick = 0;
+            this.is_over = true;
             this.wait.end();
             return Poll::Ready(Ok(()));
         }
@@ -153,7 +149,7 @@ impl Future for Sleep {
             this.wait.end();
             return Poll::Ready(Err(Cancelled));
         }
-        this.wait.rest(cx);
+        this.wait.rest(cx, &"a time");
         Poll::Pending
     }
 }

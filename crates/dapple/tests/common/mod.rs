@@ -108,6 +108,19 @@ impl Event {
     }
 }
 
+/// Tells when a future has begun to wait.
+pub(crate) async fn telling<F: Future>(begun: Event, future: F) -> F::Output {
+    let mut future = Box::pin(future);
+    poll_fn(|cx| {
+        let polled = future.as_mut().poll(cx);
+        if polled.is_pending() {
+            begun.set();
+        }
+        polled
+    })
+    .await
+}
+
 /// Counts how many of its guards have been dropped.
 #[derive(Clone, Default)]
 pub(crate) struct Drops(Arc<AtomicUsize>);

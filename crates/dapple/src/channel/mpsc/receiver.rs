@@ -184,7 +184,7 @@ impl<T> Receiver<T> {
                     return Poll::Ready(Err(Cancelled.into()));
                 }
                 *waits = true;
-                wait.rest(cx);
+                wait.rest(cx, &"a message");
                 return Poll::Pending;
             }
         }

@@ -87,7 +87,7 @@ impl<'a, T> Sending<'a, T> {
             chan.wake_senders(queue, heal);
             drop(old);
             waker.into_iter().for_each(Waker::wake);
-            self.wait.rest(cx);
+            self.wait.rest(cx, &"room in a channel");
             return Poll::Pending;
         }
         let old = self.leave(&mut queue, taken.is_ok());

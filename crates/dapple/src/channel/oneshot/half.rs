@@ -309,7 +309,7 @@ impl<T> Future for Receiver<T> {
         if matches!(said, Said::Empty | Said::Waits(_)) && !this.wait.is_cancelled() {
             match this.offer(cx.waker()) {
                 Ok(()) => {
-                    this.wait.rest(cx);
+                    this.wait.rest(cx, &"the value of a oneshot");
                     return Poll::Pending;
                 }
                 Err(happened) => said = happened,

@@ -1,0 +1,156 @@
+//! A writer with a buffer.
+
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_io::{AsyncBufRead, AsyncRead, AsyncWrite};
+
+use super::buf_reader::BUFFER;
+use super::write::takes_no_more;
+
+/// Writes much at a time, though it is given little at a time.
+///
+/// **Flush it** ([`flush`](super::AsyncWriteExt::flush)) when the other side is to see it, and at the
+/// end: dropping it cannot wait, so what is in the buffer is lost then.
+///
+/// If what is inside can be read, so can this; reading has no buffer.
+///
+/// # Cancellation
+///
+/// What lies in the buffer stays there when a wait is dropped or cancelled, and is written by the
+/// next one. No byte is written twice.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{AsyncWriteExt, BufWriter};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let mut writer = BufWriter::new(Vec::new()); // or of a TcpStream
+///     for i in 0..10_u8 {
+///         writer.write_u8(i).await?; // no system call
+///     }
+///     assert!(writer.get_ref().is_empty());
+///     writer.flush().await?; // one
+///     assert_eq!(writer.get_ref().len(), 10);
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub struct BufWriter<W> {
+    writer: W,
+    buffer: Vec<u8>,
+    /// How much of the buffer has been written.
+    written: usize,
+}
+
+impl<W> BufWriter<W> {
+    /// With a buffer of 8 KiB.
+    pub fn new(writer: W) -> BufWriter<W> {
+        BufWriter::with_capacity(BUFFER, writer)
+    }
+
+    /// With a buffer of `capacity` bytes.
+    pub fn with_capacity(capacity: usize, writer: W) -> BufWriter<W> {
+        BufWriter { writer, buffer: Vec::with_capacity(capacity), written: 0 }
+    }
+
+    /// What has not been written yet.
+    pub fn buffer(&self) -> &[u8] {
+        &self.buffer[self.written..]
+    }
+
+    /// What is inside.
+    pub fn get_ref(&self) -> &W {
+        &self.writer
+    }
+
+    /// What is inside. What is written to it directly comes before what is in the buffer.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.writer
+    }
+
+    /// Gives back what is inside. What is in the [`buffer`](Self::buffer) is lost: flush it before.
+    pub fn into_inner(self) -> W {
+        self.writer
+    }
+}
+
+impl<W: AsyncWrite + Unpin> BufWriter<W> {
+    /// Empties the buffer.
+    fn poll_empty(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.buffer.len() {
+            match ready!(Pin::new(&mut self.writer).poll_write(cx, &self.buffer[self.written..])) {
+                Ok(0) => return Poll::Ready(Err(takes_no_more())),
+                Ok(n) => self.written += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        self.buffer.clear();
+        self.written = 0;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<W: AsyncWrite + Unpin> AsyncWrite for BufWriter<W> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        if this.buffer.len() + bytes.len() > this.buffer.capacity() {
+            ready!(this.poll_empty(cx))?;
+        }
+        if bytes.len() >= this.buffer.capacity() {
+            return Pin::new(&mut this.writer).poll_write(cx, bytes); // no need to copy
+        }
+        this.buffer.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_empty(cx))?;
+        Pin::new(&mut self.writer).poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_empty(cx))?;
+        Pin::new(&mut self.writer).poll_close(cx)
+    }
+}
+
+impl<W: AsyncRead + Unpin> AsyncRead for BufWriter<W> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.writer).poll_read(cx, buffer)
+    }
+
+    fn poll_read_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.writer).poll_read_vectored(cx, buffers)
+    }
+}
+
+impl<W: AsyncBufRead + Unpin> AsyncBufRead for BufWriter<W> {
+    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        Pin::new(&mut self.get_mut().writer).poll_fill_buf(cx)
+    }
+
+    fn consume(mut self: Pin<&mut Self>, amount: usize) {
+        Pin::new(&mut self.writer).consume(amount);
+    }
+}
+
+impl<W: fmt::Debug> fmt::Debug for BufWriter<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let buffer = format_args!("{}/{}", self.buffer().len(), self.buffer.capacity());
+        f.debug_struct("BufWriter").field("writer", &self.writer).field("buffer", &buffer).finish()
+    }
+}

@@ -1,0 +1,260 @@
+//! Lines, and other parts with a delimiter between them.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use futures_io::AsyncBufRead;
+
+use super::buf_read::{Part, not_text, poll_part, too_long};
+use super::error::Partial;
+use crate::task::wait::Wait;
+
+/// How long a part may be, unless it is said.
+const MAX: usize = 1 << 20;
+
+/// The parts between delimiters: [`AsyncBufReadExt::split`](super::AsyncBufReadExt::split).
+///
+/// Also a `Stream` of `io::Result<Vec<u8>>`, where `None` only means the end.
+///
+/// # Cancellation
+///
+/// What has been read of a part is kept here when a wait is dropped or cancelled, and the next wait
+/// goes on from there.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{AsyncBufReadExt, BufReader};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let mut parts = BufReader::new(&b"a,b"[..]).split(b',');
+///     assert_eq!(parts.next_part().await?.unwrap(), b"a");
+///     assert_eq!(parts.next_part().await?.unwrap(), b"b");
+///     assert_eq!(parts.next_part().await?, None);
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Split<R> {
+    reader: R,
+    delimiter: u8,
+    max: usize,
+    /// What has been read of the next part.
+    part: Vec<u8>,
+    /// The wait of the stream.
+    wait: Wait,
+}
+
+impl<R> Split<R> {
+    pub(super) fn new(reader: R, delimiter: u8) -> Split<R> {
+        Split { reader, delimiter, max: MAX, part: Vec::new(), wait: Wait::default() }
+    }
+
+    /// How many bytes a part may have, with its delimiter. One mebibyte if nothing is said.
+    #[must_use = "it gives back the reader with the new maximum"]
+    pub fn max(mut self, max: usize) -> Split<R> {
+        self.max = max;
+        self
+    }
+
+    /// What is inside.
+    pub fn get_ref(&self) -> &R {
+        &self.reader
+    }
+
+    /// What is inside.
+    pub fn get_mut(&mut self) -> &mut R {
+        &mut self.reader
+    }
+
+    /// Gives back what is inside, and what has been read of the next part.
+    pub fn into_inner(self) -> (R, Vec<u8>) {
+        (self.reader, self.part)
+    }
+}
+
+impl<R: AsyncBufRead + Unpin> Split<R> {
+    /// The next part, without its delimiter; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// What the reader says; `InvalidData` if the part is too long, then and whenever it is called
+    /// again; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)). How much of the part
+    /// has been read, [`how_far`](super::how_far) says.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**; what was read is kept.
+    /// *Scope cancelled*: returns an error, and what was read is kept.
+    pub fn next_part(&mut self) -> NextPart<'_, R> {
+        NextPart { split: self, wait: Wait::default() }
+    }
+
+    fn poll_with(&mut self, wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+        loop {
+            let part = &mut self.part;
+            let left = self.max.saturating_sub(part.len());
+            let polled = poll_part(&mut self.reader, wait, cx, self.delimiter, left, |bytes| {
+                part.extend_from_slice(bytes);
+                Ok(())
+            });
+            let error = match ready!(polled) {
+                Ok((Part::Delimited, _)) => {
+                    self.part.pop();
+                    return Poll::Ready(Ok(Some(std::mem::take(&mut self.part))));
+                }
+                Ok((Part::End, _)) if self.part.is_empty() => return Poll::Ready(Ok(None)),
+                Ok((Part::End, _)) => return Poll::Ready(Ok(Some(std::mem::take(&mut self.part)))),
+                Ok((Part::More, _)) => continue,
+                Ok((Part::TooLong, _)) if self.delimiter == b'\n' => too_long("a line", self.max),
+                Ok((Part::TooLong, _)) => too_long("a part", self.max),
+                Err(error) => error,
+            };
+            return Poll::Ready(Err(Partial::error(self.part.len() as u64, Vec::new(), error)));
+        }
+    }
+
+    fn poll_as_stream(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+        let mut wait = std::mem::take(&mut self.wait);
+        let polled = self.poll_with(&mut wait, cx);
+        self.wait = wait;
+        polled
+    }
+}
+
+impl<R: AsyncBufRead + Unpin> Stream for Split<R> {
+    type Item = io::Result<Vec<u8>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<u8>>>> {
+        self.poll_as_stream(cx).map(io::Result::transpose)
+    }
+}
+
+/// The future of [`Split::next_part`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct NextPart<'a, R> {
+    split: &'a mut Split<R>,
+    wait: Wait,
+}
+
+impl<R: AsyncBufRead + Unpin> Future for NextPart<'_, R> {
+    type Output = io::Result<Option<Vec<u8>>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        this.split.poll_with(&mut this.wait, cx)
+    }
+}
+
+/// The lines of a reader: [`AsyncBufReadExt::lines`](super::AsyncBufReadExt::lines).
+///
+/// Also a `Stream` of `io::Result<String>`, where `None` only means the end.
+///
+/// # Cancellation
+///
+/// What has been read of a line is kept here when a wait is dropped or cancelled, and the next wait
+/// goes on from there.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{AsyncBufReadExt, BufReader};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let reader = BufReader::new(&b"one\r\ntwo\nfar too long"[..]);
+///     let mut lines = reader.lines().max(8);
+///     assert_eq!(lines.next_line().await?.as_deref(), Some("one"));
+///     assert_eq!(lines.next_line().await?.as_deref(), Some("two"));
+///     let error = lines.next_line().await.unwrap_err();
+///     assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Lines<R>(Split<R>);
+
+impl<R> Lines<R> {
+    pub(super) fn new(reader: R) -> Lines<R> {
+        Lines(Split::new(reader, b'\n'))
+    }
+
+    /// How many bytes a line may have, with its end. One mebibyte if nothing is said.
+    #[must_use = "it gives back the reader with the new maximum"]
+    pub fn max(self, max: usize) -> Lines<R> {
+        Lines(self.0.max(max))
+    }
+
+    /// What is inside.
+    pub fn get_ref(&self) -> &R {
+        self.0.get_ref()
+    }
+
+    /// What is inside.
+    pub fn get_mut(&mut self) -> &mut R {
+        self.0.get_mut()
+    }
+
+    /// Gives back what is inside, and what has been read of the next line.
+    pub fn into_inner(self) -> (R, Vec<u8>) {
+        self.0.into_inner()
+    }
+}
+
+impl<R: AsyncBufRead + Unpin> Lines<R> {
+    /// The next line, without its end (`\n` or `\r\n`); `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// What the reader says; `InvalidData` if the line is too long, then and whenever it is called
+    /// again; `InvalidData` if it is not UTF-8: its bytes are in [`Partial::rest`], and the next call
+    /// gives the next line. If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)). How much
+    /// of the line has been read, [`how_far`](super::how_far) says.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**; what was read is kept.
+    /// *Scope cancelled*: returns an error, and what was read is kept.
+    pub fn next_line(&mut self) -> NextLine<'_, R> {
+        NextLine(self.0.next_part())
+    }
+}
+
+impl<R: AsyncBufRead + Unpin> Stream for Lines<R> {
+    type Item = io::Result<String>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<String>>> {
+        let line = ready!(self.0.poll_as_stream(cx))?;
+        Poll::Ready(line.map(into_text))
+    }
+}
+
+fn into_text(mut line: Vec<u8>) -> io::Result<String> {
+    if line.last() == Some(&b'\r') {
+        line.pop();
+    }
+    String::from_utf8(line).map_err(|error| {
+        let line = error.into_bytes();
+        Partial::error(line.len() as u64, line, not_text())
+    })
+}
+
+/// The future of [`Lines::next_line`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct NextLine<'a, R>(NextPart<'a, R>);
+
+impl<R: AsyncBufRead + Unpin> Future for NextLine<'_, R> {
+    type Output = io::Result<Option<String>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let line = ready!(Pin::new(&mut self.0).poll(cx))?;
+        Poll::Ready(line.map(into_text).transpose())
+    }
+}

@@ -1,0 +1,71 @@
+//! Reading and writing streams of bytes, whatever they are: sockets, pipes, memory, the terminal.
+//!
+//! The traits are those of `futures-io`, and given here again: [`AsyncRead`], [`AsyncWrite`],
+//! [`AsyncBufRead`], [`AsyncSeek`]. What can be done with them is in [`AsyncReadExt`],
+//! [`AsyncWriteExt`] and [`AsyncBufReadExt`].
+//!
+//! ```
+//! use dapple::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! dapple::run(async {
+//!     let mut there = Vec::new(); // or a TcpStream
+//!     there.write_all(b"GET / HTTP/1.0\r\n\r\nbody").await?;
+//!
+//!     let mut back = BufReader::new(&there[..]);
+//!     let mut first = String::new();
+//!     back.read_line_limited(&mut first, 8192).await?;
+//!     assert_eq!(first, "GET / HTTP/1.0\r\n");
+//!     let mut rest = Vec::new();
+//!     back.read_to_end(&mut rest).await?;
+//!     assert_eq!(rest, b"\r\nbody");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! # How far it got
+//!
+//! A single `read` or `write` happens, or it does not: cancelled, it has had no effect. Whatever
+//! needs several of them ([`write_all`](AsyncWriteExt::write_all),
+//! [`read_exact`](AsyncReadExt::read_exact), [`copy`], ...) can be stopped halfway, by an error or by
+//! `cancel`. Its error then says how far it got ([`how_far`]), has the bytes that were taken from
+//! the one side and not given to the other ([`Partial::rest`]), and is otherwise the error that
+//! stopped it: it has its kind, and [`is_cancelled`](crate::is_cancelled) holds if that was it.
+//!
+//! # Giving way
+//!
+//! Memory is always ready. So that a long read from memory does not keep a worker from its other
+//! tasks, everything here gives way now and then, and can be cancelled there.
+
+mod adapt;
+mod buf_read;
+mod buf_reader;
+mod buf_writer;
+mod copy;
+mod error;
+mod frames;
+mod int;
+mod lines;
+mod memory;
+mod read;
+mod stdin;
+mod stdout;
+mod step;
+mod write;
+
+pub use adapt::{Chain, Take};
+pub use buf_read::{AsyncBufReadExt, FillBuf, ReadLine, ReadUntil};
+pub use buf_reader::BufReader;
+pub use buf_writer::BufWriter;
+pub use copy::{Copy, CopyBidirectional, copy, copy_bidirectional};
+pub use error::{Partial, how_far};
+pub use frames::{Frames, NextFrame, Prefix, WriteFrame};
+pub use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite};
+pub use int::{Int, ReadInt, WriteInt};
+pub use lines::{Lines, NextLine, NextPart, Split};
+pub use memory::{Empty, Repeat, Sink, empty, repeat, sink};
+pub use read::{AsyncReadExt, Read, ReadExact, ReadToEnd, ReadToString, ReadVectored};
+pub use stdin::{Stdin, stdin};
+pub use stdout::{Stderr, Stdout, stderr, stdout};
+pub use write::{AsyncWriteExt, Close, Flush, Write, WriteAll, WriteVectored};

@@ -1,0 +1,262 @@
+//! The program's standard input, read without blocking a worker.
+//!
+//! Whether there is something to read is asked of the driver, and then the pool reads it: the
+//! terminal is shared with other programs, so that it must not be put in non-blocking mode. What
+//! was read goes to a buffer that all handles share.
+//!
+//! # Invariants
+//!
+//! * **ONE-READS**: at most one read is under way, and it ends in the buffer, whoever asked for it.
+//!   So no byte is lost when a wait is, and none overtakes another.
+//! * **JOIN-OR-SEE**: who waits has joined the list under the lock under which he looked; who
+//!   changes what is to be seen takes the list under the same lock.
+//! * **ASKED-FOR**: nothing is read unless somebody waits for it at that moment: what nobody asked
+//!   for is left to others, such as a child that inherits the input.
+
+use std::fmt;
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::net::source::{Direction, Source};
+use crate::net::traits::impl_read;
+use crate::prim::{AtomicU64, Mutex, Ordering, lock};
+use crate::task::here::here;
+use crate::task::wait::{Wait, wake};
+use crate::{Cancelled, blocking};
+
+const BUFFER: usize = 8 << 10;
+
+/// What all handles share.
+static SHARED: Mutex<Shared> =
+    Mutex::new(Shared { bytes: Vec::new(), taken: 0, outcome: None, is_reading: false, waiting: Vec::new() });
+
+struct Shared {
+    /// What was read; `bytes[taken..]` is still to be given out.
+    bytes: Vec<u8>,
+    taken: usize,
+    /// That the last read found the end (0), or an error, until somebody was told.
+    outcome: Option<io::Result<usize>>,
+    /// ONE-READS
+    is_reading: bool,
+    /// By the number of their handles.
+    waiting: Vec<(u64, Waker)>,
+}
+
+impl Shared {
+    fn take(&mut self, into: &mut [u8]) -> Option<io::Result<usize>> {
+        let bytes = &self.bytes[self.taken..];
+        if bytes.is_empty() {
+            return self.outcome.take();
+        }
+        let n = bytes.len().min(into.len());
+        into[..n].copy_from_slice(&bytes[..n]);
+        self.taken += n;
+        Some(Ok(n))
+    }
+
+    fn join(&mut self, number: u64, waker: Waker) -> Option<Waker> {
+        if let Some((_, old)) = self.waiting.iter_mut().find(|waiting| waiting.0 == number) {
+            return Some(std::mem::replace(old, waker));
+        }
+        self.waiting.push((number, waker));
+        None
+    }
+
+    fn leave(&mut self, number: u64) -> Option<Waker> {
+        let index = self.waiting.iter().position(|waiting| waiting.0 == number)?;
+        Some(self.waiting.swap_remove(index).1)
+    }
+}
+
+/// The standard input of the program.
+///
+/// Reading does not block a worker, nor keep the program from ending. All handles share one buffer:
+/// what one of them does not take, the next one gets. Lines are read with a
+/// [`BufReader`](super::BufReader) around it. Do not read [`std::io::stdin`] as well: it has a buffer
+/// of its own.
+///
+/// # Cancellation
+///
+/// No byte is lost when a read is dropped or cancelled: a read that is under way then leaves what it
+/// gets to the next one. Nothing is read while nobody asks for it.
+///
+/// # Examples
+///
+/// ```no_run
+/// use dapple::io::{AsyncBufReadExt, BufReader, stdin};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let mut lines = BufReader::new(stdin()).lines();
+///     while let Some(line) = lines.next_line().await? {
+///         println!("you said: {line}");
+///     }
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub struct Stdin {
+    /// A duplicate of the file descriptor; `None` if there is no standard input.
+    source: Option<Arc<Source<OwnedFd>>>,
+    number: u64,
+    wait: Wait,
+    /// The wait for something to read.
+    readiness: Wait,
+}
+
+/// The standard input of the program.
+#[must_use = "it does nothing unless it is read"]
+pub fn stdin() -> Stdin {
+    static NUMBERS: AtomicU64 = AtomicU64::new(0);
+    let own = io::stdin().as_fd().try_clone_to_owned().ok();
+    Stdin {
+        source: own.map(|fd| Arc::new(Source::new(fd))),
+        number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+        wait: Wait::default(),
+        readiness: Wait::default(),
+    }
+}
+
+impl Stdin {
+    /// Reads some bytes; 0 is the end.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        ready!(self.wait.begin(cx))?;
+        let read = ready!(self.poll_begun(cx, buffer));
+        let left = lock(&SHARED).leave(self.number);
+        drop(left); // foreign code, not under the lock
+        self.wait.end();
+        Poll::Ready(read)
+    }
+
+    fn poll_begun(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let Some(source) = self.source.clone().filter(|_| !buffer.is_empty()) else {
+            return Poll::Ready(Ok(0));
+        };
+        loop {
+            let waker = cx.waker().clone(); // foreign code, not under the lock
+            let mut shared = lock(&SHARED);
+            if let Some(taken) = shared.take(buffer) {
+                return Poll::Ready(taken);
+            }
+            let is_reading = shared.is_reading;
+            let old = shared.join(self.number, waker); // JOIN-OR-SEE
+            drop(shared);
+            drop(old);
+            if is_reading {
+                if self.wait.is_cancelled() {
+                    return Poll::Ready(Err(Cancelled.into()));
+                }
+                self.wait.rest(cx, &"standard input");
+                return Poll::Pending;
+            }
+            ready!(source.poll_io(cx, Direction::Read, &mut self.readiness, is_readable))?;
+            if self.wait.is_cancelled() {
+                return Poll::Ready(Err(Cancelled.into())); // ASKED-FOR
+            }
+            start(source.clone());
+        }
+    }
+
+    pub(crate) fn poll_read_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match buffers.iter_mut().find(|buffer| !buffer.is_empty()) {
+            Some(buffer) => self.poll_read(cx, buffer),
+            None => self.poll_read(cx, &mut []),
+        }
+    }
+}
+
+impl_read!(Stdin);
+
+impl Drop for Stdin {
+    fn drop(&mut self) {
+        let left = lock(&SHARED).leave(self.number);
+        drop(left);
+        if let Some(source) = &self.source {
+            source.withdraw(); // the standard input lives on
+        }
+    }
+}
+
+impl fmt::Debug for Stdin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stdin").finish_non_exhaustive()
+    }
+}
+
+/// Asks the kernel. What cannot be waited for, such as a file, is always ready.
+fn is_readable(fd: &OwnedFd) -> io::Result<()> {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now))? {
+        0 => Err(ErrorKind::WouldBlock.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Begins to read, unless somebody has. There is something to read, so it will not take long (but if
+/// another program takes it first, it may).
+fn start(source: Arc<Source<OwnedFd>>) {
+    let mut shared = lock(&SHARED);
+    if shared.is_reading || shared.taken < shared.bytes.len() || shared.outcome.is_some() {
+        return;
+    }
+    shared.is_reading = true; // ONE-READS
+    drop(shared);
+    let reading = Reading(Some(source));
+    if here(|here| here.home.get().is_null()) {
+        return reading.read(); // no pool here
+    }
+    blocking(move || reading.read()).detach();
+}
+
+/// The duty to read, until it was done. ONE-READS
+struct Reading(Option<Arc<Source<OwnedFd>>>);
+
+impl Reading {
+    fn read(mut self) {
+        let Some(source) = self.0.take() else { return };
+        let mut bytes = vec![0; BUFFER];
+        let read = loop {
+            match rustix::io::read(source.get(), &mut bytes) {
+                Err(Errno::INTR) => {}
+                // Another has made it non-blocking, and a third has taken what was there.
+                Err(Errno::AGAIN) => {
+                    let _ = poll(&mut [PollFd::new(source.get(), PollFlags::IN)], None);
+                }
+                read => break read,
+            }
+        };
+        let mut shared = lock(&SHARED);
+        match read {
+            Ok(0) => shared.outcome = Some(Ok(0)),
+            Ok(n) => {
+                bytes.truncate(n);
+                (shared.bytes, shared.taken) = (bytes, 0);
+            }
+            Err(errno) => shared.outcome = Some(Err(errno.into())),
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut shared = lock(&SHARED);
+        if self.0.is_some() {
+            let message =
+                "standard input could not be read: the runtime is ending, or no thread is to be had";
+            shared.outcome = Some(Err(io::Error::other(message)));
+        }
+        shared.is_reading = false;
+        let waiting = std::mem::take(&mut shared.waiting); // JOIN-OR-SEE
+        drop(shared);
+        waiting.into_iter().for_each(|(_, waker)| wake(waker));
+    }
+}

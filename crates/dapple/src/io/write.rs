@@ -1,0 +1,324 @@
+//! What can be done with everything that is written to.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_io::AsyncWrite;
+
+use super::error::Partial;
+use super::frames::{Prefix, WriteFrame};
+use super::int::WriteInt;
+use super::step::{is_interrupted, step};
+use crate::task::wait::Wait;
+
+macro_rules! write_ints {
+    ($($(#[$doc:meta])* $name:ident $name_le:ident $int:ty;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        ///
+        /// As for [`write_all`](Self::write_all).
+        ///
+        /// # Cancellation
+        ///
+        /// *Dropped early*: **lossy**, in that nobody knows how much was written.
+        /// *Scope cancelled*: returns an error that says how much.
+        fn $name(&mut self, int: $int) -> WriteInt<'_, Self, $int>
+        where
+            Self: Unpin,
+        {
+            WriteInt::new(self, int, false)
+        }
+
+        $(#[$doc])*
+        /// Least significant byte first.
+        ///
+        /// # Errors
+        ///
+        /// As for [`write_all`](Self::write_all).
+        ///
+        /// # Cancellation
+        ///
+        /// *Dropped early*: **lossy**, in that nobody knows how much was written.
+        /// *Scope cancelled*: returns an error that says how much.
+        fn $name_le(&mut self, int: $int) -> WriteInt<'_, Self, $int>
+        where
+            Self: Unpin,
+        {
+            WriteInt::new(self, int, true)
+        }
+    )*};
+}
+
+/// What can be done with everything that is written to.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::AsyncWriteExt;
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let mut writer = Vec::new(); // or a TcpStream
+///     writer.write_u16(5).await?;
+///     writer.write_all(b"hello").await?;
+///     writer.flush().await?;
+///     assert_eq!(writer, b"\x00\x05hello");
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub trait AsyncWriteExt: AsyncWrite {
+    /// Writes some of the bytes, as many as there is room for, and says how many.
+    ///
+    /// # Errors
+    ///
+    /// What the writer says; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**; nothing was written.
+    /// *Scope cancelled*: returns an error, and nothing was written; or how much was, if there was room
+    /// when it was polled again.
+    fn write<'a>(&'a mut self, bytes: &'a [u8]) -> Write<'a, Self>
+    where
+        Self: Unpin,
+    {
+        Write { writer: self, bytes, wait: Wait::default() }
+    }
+
+    /// As [`write`](Self::write), of several slices, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**; nothing was written.
+    /// *Scope cancelled*: returns an error, and nothing was written; or how much was, if there was room
+    /// when it was polled again.
+    fn write_vectored<'a>(&'a mut self, slices: &'a [IoSlice<'a>]) -> WriteVectored<'a, Self>
+    where
+        Self: Unpin,
+    {
+        WriteVectored { writer: self, slices, wait: Wait::default() }
+    }
+
+    /// Writes all the bytes.
+    ///
+    /// # Errors
+    ///
+    /// What the writer says; `WriteZero` if it takes no more; if the wait was cancelled. How many
+    /// bytes were written by then, [`how_far`](super::how_far) says.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **lossy**, in that nobody knows how much was written.
+    /// *Scope cancelled*: returns an error that says how much.
+    fn write_all<'a>(&'a mut self, bytes: &'a [u8]) -> WriteAll<'a, Self>
+    where
+        Self: Unpin,
+    {
+        WriteAll { writer: self, bytes, done: 0, wait: Wait::default() }
+    }
+
+    /// Waits until what was written has left the writer's own buffers. A socket has none.
+    ///
+    /// # Errors
+    ///
+    /// What the writer says; if the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**; what is in the buffers stays there.
+    /// *Scope cancelled*: returns an error, and what is in the buffers stays there.
+    fn flush(&mut self) -> Flush<'_, Self>
+    where
+        Self: Unpin,
+    {
+        Flush { writer: self, wait: Wait::default() }
+    }
+
+    /// Flushes, and says that nothing more will be written. The other side of a stream reads its end
+    /// then.
+    ///
+    /// # Errors
+    ///
+    /// What the writer says; if the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**; it can be called again.
+    /// *Scope cancelled*: returns an error, and it can be called again.
+    fn close(&mut self) -> Close<'_, Self>
+    where
+        Self: Unpin,
+    {
+        Close { writer: self, wait: Wait::default() }
+    }
+
+    /// Writes one byte.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write_all`](Self::write_all).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, and nothing was written.
+    fn write_u8(&mut self, byte: u8) -> WriteInt<'_, Self, u8>
+    where
+        Self: Unpin,
+    {
+        WriteInt::new(self, byte, false)
+    }
+
+    /// Writes the length of `body`, and then `body`: what [`Frames`](super::Frames) reads.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write_all`](Self::write_all), the length included in what was written;
+    /// `InvalidInput` if the length does not fit the prefix.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **lossy**, in that nobody knows how much was written.
+    /// *Scope cancelled*: returns an error that says how much.
+    fn write_frame<'a>(&'a mut self, prefix: Prefix, body: &'a [u8]) -> WriteFrame<'a, Self>
+    where
+        Self: Unpin,
+    {
+        WriteFrame::new(self, prefix, body)
+    }
+
+    write_ints! {
+        /// Writes a number of two bytes.
+        write_u16 write_u16_le u16;
+        /// Writes a number of four bytes.
+        write_u32 write_u32_le u32;
+        /// Writes a number of eight bytes.
+        write_u64 write_u64_le u64;
+    }
+}
+
+impl<W: AsyncWrite + ?Sized> AsyncWriteExt for W {}
+
+/// The future of [`AsyncWriteExt::write`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Write<'a, W: ?Sized> {
+    writer: &'a mut W,
+    bytes: &'a [u8],
+    wait: Wait,
+}
+
+impl<W: AsyncWrite + Unpin + ?Sized> Future for Write<'_, W> {
+    type Output = io::Result<usize>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        step(&mut this.wait, cx, |cx| Pin::new(&mut *this.writer).poll_write(cx, this.bytes))
+    }
+}
+
+/// The future of [`AsyncWriteExt::write_vectored`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct WriteVectored<'a, W: ?Sized> {
+    writer: &'a mut W,
+    slices: &'a [IoSlice<'a>],
+    wait: Wait,
+}
+
+impl<W: AsyncWrite + Unpin + ?Sized> Future for WriteVectored<'_, W> {
+    type Output = io::Result<usize>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        step(&mut this.wait, cx, |cx| Pin::new(&mut *this.writer).poll_write_vectored(cx, this.slices))
+    }
+}
+
+/// The future of [`AsyncWriteExt::write_all`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct WriteAll<'a, W: ?Sized> {
+    writer: &'a mut W,
+    bytes: &'a [u8],
+    done: usize,
+    wait: Wait,
+}
+
+impl<W: AsyncWrite + Unpin + ?Sized> Future for WriteAll<'_, W> {
+    type Output = io::Result<()>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let written = ready!(poll_write_all(this.writer, &mut this.wait, cx, this.bytes, &mut this.done));
+        Poll::Ready(written.map_err(|error| Partial::error(this.done as u64, Vec::new(), error)))
+    }
+}
+
+/// Writes `bytes` from `done` on.
+#[inline]
+pub(super) fn poll_write_all<W: AsyncWrite + Unpin + ?Sized>(
+    writer: &mut W,
+    wait: &mut Wait,
+    cx: &mut Context<'_>,
+    bytes: &[u8],
+    done: &mut usize,
+) -> Poll<io::Result<()>> {
+    while *done < bytes.len() {
+        let written = ready!(step(wait, cx, |cx| Pin::new(&mut *writer).poll_write(cx, &bytes[*done..])));
+        if is_interrupted(&written) {
+            continue;
+        }
+        match written? {
+            0 => return Poll::Ready(Err(takes_no_more())),
+            n => *done += n,
+        }
+    }
+    Poll::Ready(Ok(()))
+}
+
+pub(super) fn takes_no_more() -> io::Error {
+    io::Error::new(ErrorKind::WriteZero, "the writer takes no more bytes")
+}
+
+/// The future of [`AsyncWriteExt::flush`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Flush<'a, W: ?Sized> {
+    writer: &'a mut W,
+    wait: Wait,
+}
+
+impl<W: AsyncWrite + Unpin + ?Sized> Future for Flush<'_, W> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        step(&mut this.wait, cx, |cx| Pin::new(&mut *this.writer).poll_flush(cx))
+    }
+}
+
+/// The future of [`AsyncWriteExt::close`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Close<'a, W: ?Sized> {
+    writer: &'a mut W,
+    wait: Wait,
+}
+
+impl<W: AsyncWrite + Unpin + ?Sized> Future for Close<'_, W> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        step(&mut this.wait, cx, |cx| Pin::new(&mut *this.writer).poll_close(cx))
+    }
+}

@@ -1,0 +1,173 @@
+//! Accepting connections: what listeners of all kinds have in common.
+//!
+//! A connection that was broken before it was accepted is passed over. When file descriptors or
+//! memory have run out, the caller is told, and whoever accepts next waits a little first: the
+//! connection stays in the kernel's queue, where it gives no new event (on the edge), so only trying
+//! again finds it; and a loop that logs the error and goes on must not spin.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
+
+use super::source::{Direction, Io, Source};
+use crate::Cancelled;
+use crate::prim::{AtomicU32, Ordering};
+use crate::sched::Sched;
+use crate::task::wait::Wait;
+use crate::time::{Sleep, sleep};
+
+/// How long the first pause is after something has run out, and the longest.
+const FIRST_PAUSE: u32 = 1;
+const LONGEST_PAUSE: u32 = 100;
+
+/// A connection as the kernel gives it: non-blocking, and not inherited by other programs.
+pub(crate) type Connection = (OwnedFd, Option<SocketAddrAny>);
+
+/// A socket that listens, in non-blocking mode.
+pub(crate) struct Listening<T> {
+    source: Source<T>,
+    /// How long the next one waits before he tries, in milliseconds.
+    pause: AtomicU32,
+    /// Of the one who has the listener to himself.
+    wait: Wait,
+    turn: Turn,
+}
+
+/// Where somebody who accepts is.
+#[derive(Default)]
+struct Turn {
+    begun: bool,
+    /// Boxed, for it is rare.
+    pause: Option<Box<Sleep>>,
+}
+
+impl<T: AsFd> Listening<T> {
+    pub(crate) fn new(io: T) -> Listening<T> {
+        Listening {
+            source: Source::new(io),
+            pause: AtomicU32::new(0),
+            wait: Wait::default(),
+            turn: Turn::default(),
+        }
+    }
+
+    pub(crate) fn get(&self) -> &T {
+        self.source.get()
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.source.into_inner()
+    }
+
+    /// Accepts, as one of many.
+    #[inline]
+    pub(crate) fn accept(&self) -> Accept<'_, T> {
+        Accept { listening: self, io: self.source.io(Direction::Read, accept_now), turn: Turn::default() }
+    }
+
+    /// Accepts, as the only one.
+    pub(crate) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Connection>> {
+        ready!(self.turn.poll(cx, &self.pause))?;
+        let result = ready!(self.source.poll_io(cx, Direction::Read, &mut self.wait, accept_now));
+        self.turn.end(&result, &self.pause);
+        Poll::Ready(result)
+    }
+}
+
+impl<T: AsFd + fmt::Debug> fmt::Debug for Listening<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+impl Turn {
+    /// Waits, if something has run out.
+    #[inline]
+    fn poll(&mut self, cx: &mut Context<'_>, pause: &AtomicU32) -> Poll<Result<(), Cancelled>> {
+        if !self.begun {
+            self.begun = true;
+            let pause = pause.load(Ordering::Relaxed);
+            if pause > 0 && Sched::current(|_| ()).is_some() {
+                self.pause = Some(Box::new(sleep(Duration::from_millis(pause.into()))));
+            }
+        }
+        let Some(sleep) = &mut self.pause else { return Poll::Ready(Ok(())) };
+        let slept = ready!(Pin::new(&mut **sleep).poll(cx));
+        self.pause = None;
+        self.begun = slept.is_ok();
+        Poll::Ready(slept)
+    }
+
+    #[inline]
+    fn end(&mut self, result: &io::Result<Connection>, pause: &AtomicU32) {
+        self.begun = false;
+        let last = pause.load(Ordering::Relaxed);
+        let next = match result {
+            Ok(_) => 0,
+            Err(error) if is_shortage(error) => (last * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE),
+            Err(_) => last,
+        };
+        if next != last {
+            pause.store(next, Ordering::Relaxed); // it is a hint
+        }
+    }
+}
+
+/// Somebody who accepts, again and again; see [`Listening::accept`].
+pub(crate) struct Accept<'a, T> {
+    listening: &'a Listening<T>,
+    io: Io<'a, T, fn(&T) -> io::Result<Connection>>,
+    turn: Turn,
+}
+
+impl<T: AsFd> Future for Accept<'_, T> {
+    type Output = io::Result<Connection>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Connection>> {
+        let this = &mut *self;
+        let pause = &this.listening.pause;
+        ready!(this.turn.poll(cx, pause))?;
+        let result = ready!(Pin::new(&mut this.io).poll(cx));
+        this.turn.end(&result, pause);
+        Poll::Ready(result)
+    }
+}
+
+fn accept_now<T: AsFd>(listener: &T) -> io::Result<Connection> {
+    loop {
+        match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Err(errno) if is_of_connection(errno) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Whether it is an error of a connection that was to be accepted, which is gone with it. See "Error
+/// handling" in accept(2).
+fn is_of_connection(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::CONNABORTED
+            | Errno::CONNRESET
+            | Errno::INTR
+            | Errno::PROTO
+            | Errno::NETDOWN
+            | Errno::NOPROTOOPT
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+    )
+}
+
+/// Whether file descriptors or memory have run out.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
+}

@@ -1,0 +1,71 @@
+//! What `UdpSocket` and `UnixDatagram` have in common: a socket that any number of tasks share.
+//!
+//! Each `async` operation has a wait of its own. The `poll_` forms have one wait for each direction,
+//! kept here between their polls: without it, a poll could not be told that its task was cancelled.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::task::{Context, Poll};
+
+use super::source::{Direction, Io, Source};
+use crate::prim::{Mutex, lock};
+use crate::task::wait::Wait;
+
+#[derive(Debug)]
+pub(crate) struct Shared<T> {
+    source: Source<T>,
+    /// The waits of the `poll_` forms, by direction.
+    polled: [Mutex<Wait>; 2],
+}
+
+impl<T: AsFd> Shared<T> {
+    /// `io` must be in non-blocking mode.
+    pub(crate) fn new(io: T) -> Shared<T> {
+        Shared { source: Source::new(io), polled: Default::default() }
+    }
+
+    pub(crate) fn get(&self) -> &T {
+        self.source.get()
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.source.into_inner()
+    }
+
+    pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
+        self.source.ready(direction).await
+    }
+
+    /// The same as a poll; see [`poll_io`](Self::poll_io).
+    pub(crate) fn poll_ready(&self, cx: &mut Context<'_>, direction: Direction) -> Poll<io::Result<()>> {
+        self.poll_with(direction, |wait| self.source.poll_ready(cx, direction, wait))
+    }
+
+    /// Calls `operation` until it does not say that it would block.
+    pub(crate) fn io<R, F>(&self, direction: Direction, operation: F) -> Io<'_, T, F>
+    where
+        F: FnMut(&T) -> io::Result<R>,
+    {
+        self.source.io(direction, operation)
+    }
+
+    /// The same as a poll; the last one who polled in this direction is woken.
+    pub(crate) fn poll_io<R>(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        operation: impl FnMut(&T) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        self.poll_with(direction, |wait| self.source.poll_io(cx, direction, wait, operation))
+    }
+
+    /// The wait is taken out meanwhile: what is polled may be foreign code, and gets no lock of ours.
+    fn poll_with<R>(&self, direction: Direction, poll: impl FnOnce(&mut Wait) -> R) -> R {
+        let kept = &self.polled[direction as usize];
+        let mut wait = std::mem::take(&mut *lock(kept));
+        let polled = poll(&mut wait);
+        let replaced = std::mem::replace(&mut *lock(kept), wait);
+        drop(replaced);
+        polled
+    }
+}

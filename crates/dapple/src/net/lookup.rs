@@ -1,0 +1,232 @@
+//! From names to addresses: what can be connected and bound to, and `getaddrinfo` in the pool.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
+
+use super::stream::begin;
+use crate::sched::Sched;
+use crate::{Cancelled, JoinHandle};
+
+/// What names one or more socket addresses: an address, a literal, or a name and a port.
+///
+/// | | looked up |
+/// |---|---|
+/// | [`SocketAddr`], [`SocketAddrV4`], [`SocketAddrV6`], slices, arrays and `Vec`s of [`SocketAddr`] | never |
+/// | `(IpAddr, u16)`, `(Ipv4Addr, u16)`, `(Ipv6Addr, u16)` | never |
+/// | `"127.0.0.1:80"`, `"[::1]:80"`, `("127.0.0.1", 80)` | never |
+/// | `"localhost:80"`, `("localhost", 80)` | as [`lookup`] does |
+///
+/// Strings may be `&str` or `String`; everything may be behind a reference. Not to be implemented by
+/// others.
+pub trait ToAddrs: Sealed {}
+
+/// What a value of [`ToAddrs`] stands for.
+#[derive(Clone, Debug)]
+pub enum Target {
+    One(SocketAddr),
+    Many(Vec<SocketAddr>),
+    Name(String, u16),
+    /// A string without a port.
+    Portless(String),
+    /// A string with something for a port that is none.
+    BadPort(String),
+}
+
+/// Keeps [`ToAddrs`] to this crate.
+pub trait Sealed {
+    #[doc(hidden)]
+    fn target(&self) -> Target;
+}
+
+macro_rules! to_addrs {
+    ($($type:ty: |$this:ident| $target:expr,)*) => {
+        $(
+            impl Sealed for $type {
+                fn target(&self) -> Target {
+                    let $this = self;
+                    $target
+                }
+            }
+            impl ToAddrs for $type {}
+        )*
+    };
+}
+
+to_addrs! {
+    SocketAddr: |addr| Target::One(*addr),
+    SocketAddrV4: |addr| Target::One((*addr).into()),
+    SocketAddrV6: |addr| Target::One((*addr).into()),
+    (IpAddr, u16): |addr| Target::One((*addr).into()),
+    (Ipv4Addr, u16): |addr| Target::One((*addr).into()),
+    (Ipv6Addr, u16): |addr| Target::One((*addr).into()),
+    (&str, u16): |addr| host_and_port(addr.0, addr.1),
+    (String, u16): |addr| host_and_port(&addr.0, addr.1),
+    str: |text| parse(text),
+    String: |text| parse(text),
+    [SocketAddr]: |addrs| Target::Many(addrs.to_vec()),
+    Vec<SocketAddr>: |addrs| Target::Many(addrs.clone()),
+}
+
+impl<const N: usize> Sealed for [SocketAddr; N] {
+    fn target(&self) -> Target {
+        Target::Many(self.to_vec())
+    }
+}
+
+impl<const N: usize> ToAddrs for [SocketAddr; N] {}
+
+impl<T: Sealed + ?Sized> Sealed for &T {
+    fn target(&self) -> Target {
+        T::target(self)
+    }
+}
+
+impl<T: ToAddrs + ?Sized> ToAddrs for &T {}
+
+fn host_and_port(host: &str, port: u16) -> Target {
+    match host.parse::<IpAddr>() {
+        Ok(ip) => Target::One(SocketAddr::new(ip, port)),
+        Err(_) => Target::Name(host.to_owned(), port),
+    }
+}
+
+fn parse(text: &str) -> Target {
+    if let Ok(addr) = text.parse() {
+        return Target::One(addr);
+    }
+    match text.rsplit_once(':') {
+        // An IPv6 address without a port has more than one colon.
+        Some((host, port)) if !host.contains(':') => match port.parse() {
+            Ok(port) => Target::Name(host.to_owned(), port),
+            Err(_) => Target::BadPort(text.to_owned()),
+        },
+        _ => Target::Portless(text.to_owned()),
+    }
+}
+
+/// The addresses that were found.
+#[derive(Debug)]
+pub(crate) enum Addrs {
+    One(SocketAddr),
+    Many(Vec<SocketAddr>),
+}
+
+impl Addrs {
+    pub(crate) fn as_slice(&self) -> &[SocketAddr] {
+        match self {
+            Addrs::One(addr) => std::slice::from_ref(addr),
+            Addrs::Many(addrs) => addrs,
+        }
+    }
+}
+
+/// Looks up what is to be connected or bound to. In a cancelled task it does nothing.
+pub(crate) async fn resolve(target: Target) -> io::Result<Addrs> {
+    begin().await?;
+    let found = match target {
+        Target::One(addr) => return Ok(Addrs::One(addr)),
+        Target::Many(addrs) => addrs,
+        Target::Name(host, port) => ask(host, port).await?,
+        Target::Portless(text) => {
+            let advice = format!("{text:?} has no port: write \"host:port\", or give (host, port)");
+            return Err(io::Error::new(ErrorKind::InvalidInput, advice));
+        }
+        Target::BadPort(text) => {
+            let advice =
+                format!("{text:?} has no valid port: it is a number from 0 to 65535 after the last ':'");
+            return Err(io::Error::new(ErrorKind::InvalidInput, advice));
+        }
+    };
+    if found.is_empty() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "no address was given: the list is empty"));
+    }
+    Ok(Addrs::Many(found))
+}
+
+/// `getaddrinfo`, in the pool.
+async fn ask(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if Sched::current(|_| ()).is_none() {
+        let advice = "no runtime here to look up names in: await it inside of dapple::run, a task, or Runtime::block_on";
+        return Err(io::Error::other(advice));
+    }
+    let mut call = Abandoned(crate::blocking(move || {
+        let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        found.map_err(|why: io::Error| io::Error::new(why.kind(), NotFound { host, why }))
+    }));
+    (&mut call.0).await.unwrap_or_else(|error| {
+        Err(if error.is_cancelled() { Cancelled.into() } else { io::Error::other(error) })
+    })
+}
+
+/// A call in the pool that is not begun any more once nobody waits for it.
+struct Abandoned<T>(JoinHandle<T>);
+
+impl<T> Drop for Abandoned<T> {
+    fn drop(&mut self) {
+        self.0.abort(); // of no effect if it has begun
+    }
+}
+
+/// A name without an address.
+#[derive(Debug)]
+struct NotFound {
+    host: String,
+    why: io::Error,
+}
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot find the address of {:?}: {}", self.host, self.why)
+    }
+}
+
+impl Error for NotFound {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.why)
+    }
+}
+
+/// Finds the addresses of a host.
+///
+/// Names are looked up as the C library does it (`getaddrinfo`), in the pool of
+/// [`blocking`](crate::blocking()) calls. Literals and addresses are known at once, and never leave
+/// the worker. A name or literal without a port gives addresses with port 0.
+///
+/// # Errors
+///
+/// If the name has no address, with the name in the message; if the wait was cancelled
+/// ([`is_cancelled`](crate::is_cancelled)); outside of a runtime, for a name.
+///
+/// # Cancellation
+///
+/// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the addresses if they were
+/// there then. In both cases a call that has begun goes on in the pool, and its result is dropped;
+/// one that has not does not begin.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::net::lookup;
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     for addr in lookup("localhost:80").await? {
+///         assert!(addr.ip().is_loopback() && addr.port() == 80);
+///     }
+///     assert_eq!(lookup(("::1", 443)).await?, ["[::1]:443".parse().unwrap()]);
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub async fn lookup(host: impl ToAddrs) -> io::Result<Vec<SocketAddr>> {
+    let target = match host.target() {
+        Target::Portless(host) => host_and_port(host.trim_start_matches('[').trim_end_matches(']'), 0),
+        target => target,
+    };
+    Ok(match resolve(target).await? {
+        Addrs::One(addr) => vec![addr],
+        Addrs::Many(addrs) => addrs,
+    })
+}

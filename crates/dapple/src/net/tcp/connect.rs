@@ -1,0 +1,139 @@
+//! From addresses to a connection: one after the other, each for so long.
+
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use socket2::{SockAddr, Socket};
+
+use super::socket::{TcpSocket, new_socket};
+use super::stream::TcpStream;
+use crate::is_cancelled;
+use crate::net::lookup::{Target, resolve};
+use crate::net::source::{Direction, Source};
+use crate::net::stream::Stream;
+use crate::time::sleep;
+
+/// Tries all addresses in turn.
+pub(super) async fn connect_to_any(target: Target, each: Duration) -> io::Result<TcpStream> {
+    let addrs = resolve(target).await?;
+    let mut tried = Vec::new();
+    for &addr in addrs.as_slice() {
+        let socket = match new_socket(addr) {
+            Ok(socket) => socket,
+            Err(error) => {
+                tried.push((addr, error));
+                continue;
+            }
+        };
+        match connect(socket, addr, Some(each)).await {
+            Err(error) if !is_cancelled(&error) => tried.push((addr, error)),
+            done => return done,
+        }
+    }
+    let kind = tried.last().map_or(ErrorKind::InvalidInput, |(_, error)| error.kind());
+    Err(io::Error::new(kind, Unreached { tried }))
+}
+
+/// Connects a socket. If that does not succeed, or the future is dropped, the socket is closed.
+pub(super) async fn connect(
+    socket: Socket,
+    addr: SocketAddr,
+    limit: Option<Duration>,
+) -> io::Result<TcpStream> {
+    let (source, address) = (Source::new(socket), SockAddr::from(addr));
+    // To ask a socket to connect that was asked before is to ask how that went.
+    let mut connecting = source.io(Direction::Write, |socket| match socket.connect(&address) {
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EINPROGRESS) => match socket.connect(&address) {
+                // Over loopback it is often done by now.
+                Err(error) if is_under_way(&error) => Err(ErrorKind::WouldBlock.into()),
+                result => result,
+            },
+            Some(libc::EALREADY) => Err(ErrorKind::WouldBlock.into()),
+            Some(libc::EISCONN) => Ok(()),
+            // Not that it would block, as the name of its kind says.
+            Some(libc::EAGAIN) => Err(io::Error::new(
+                ErrorKind::AddrNotAvailable,
+                "no local port is free for it: see /proc/sys/net/ipv4/ip_local_port_range",
+            )),
+            _ => Err(error),
+        },
+        Ok(()) => Ok(()),
+    });
+    let mut timer = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = Pin::new(&mut connecting).poll(cx) {
+            return Poll::Ready(result);
+        }
+        let Some(limit) = limit else { return Poll::Pending };
+        ready!(Pin::new(timer.get_or_insert_with(|| sleep(limit))).poll(cx))?;
+        let message = format!("no answer within {limit:?}");
+        Poll::Ready(Err(io::Error::new(ErrorKind::TimedOut, message)))
+    })
+    .await?;
+    drop(connecting);
+    Ok(TcpStream(Stream::from_source(source.map(std::net::TcpStream::from))))
+}
+
+fn is_under_way(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EALREADY))
+}
+
+/// None of the addresses could be connected to.
+#[derive(Debug)]
+struct Unreached {
+    tried: Vec<(SocketAddr, io::Error)>,
+}
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cannot connect")?;
+        for (index, (addr, error)) in self.tried.iter().enumerate() {
+            write!(f, "{} {addr}: {error}", if index == 0 { " to" } else { "; nor to" })?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for Unreached {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.tried.last().map(|(_, error)| error as _)
+    }
+}
+
+impl TcpSocket {
+    /// Connects to an address; how long that takes is up to the system (about two minutes).
+    ///
+    /// # Errors
+    ///
+    /// If there is nobody at the address, or no way to it; if the wait was cancelled
+    /// ([`is_cancelled`](crate::is_cancelled)); outside of a runtime, if it has to wait.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **lossy**: the socket is closed. *Scope cancelled*: returns the connection if
+    /// there was one then, or an error, and then the socket is closed.
+    pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
+        connect(self.into_socket(), addr, None).await
+    }
+
+    /// As [`connect`](Self::connect), for as long as `limit`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect), and [`TimedOut`](ErrorKind::TimedOut).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **lossy**: the socket is closed. *Scope cancelled*: returns the connection if
+    /// there was one then, or an error, and then the socket is closed.
+    pub async fn connect_timeout(self, addr: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+        connect(self.into_socket(), addr, Some(limit)).await
+    }
+}

@@ -1,0 +1,290 @@
+//! What accepts TCP connections.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+
+use super::socket::TcpSocket;
+use super::stream::TcpStream;
+use crate::net::accept::{Accept, Connection, Listening};
+use crate::net::lookup::{ToAddrs, resolve};
+
+/// How many connections may wait to be accepted, unless it is said.
+const BACKLOG: u32 = 1024;
+
+/// A TCP socket that listens for connections.
+///
+/// Any number of tasks may accept at the same time, through a shared reference. Each connection goes
+/// to one of them.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::net::{TcpListener, TcpStream};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let client = dapple::spawn(TcpStream::connect(listener.local_addr()?));
+///     let (stream, from) = listener.accept().await?;
+///     assert_eq!(from, client.await.unwrap()?.local_addr()?);
+///     drop(stream);
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub struct TcpListener(Listening<std::net::TcpListener>);
+
+impl TcpListener {
+    /// Listens at an address: the first of those given that can be had. Port 0 is any that is free.
+    ///
+    /// The address may have been in use a moment ago (`SO_REUSEADDR`), and 1024 connections may wait
+    /// to be accepted; use a [`TcpSocket`] to have it otherwise.
+    ///
+    /// # Errors
+    ///
+    /// If no address can be had, with that of the last one; those of [`lookup`](crate::net::lookup).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the listener, if the
+    /// address was known then.
+    pub async fn bind(addrs: impl ToAddrs) -> io::Result<TcpListener> {
+        let addrs = resolve(addrs.target()).await?;
+        let mut last = None;
+        for &addr in addrs.as_slice() {
+            let bound = (|| {
+                let socket = TcpSocket::new_for(addr)?;
+                socket.set_reuseaddr(true)?;
+                socket.bind(addr)?;
+                socket.listen(BACKLOG)
+            })();
+            match bound {
+                Ok(listener) => return Ok(listener),
+                Err(error) => {
+                    let message = format!("cannot listen at {addr}: {error}");
+                    last = Some(io::Error::new(error.kind(), message));
+                }
+            }
+        }
+        Err(last.expect("there is an address, or `resolve` fails"))
+    }
+
+    /// Takes over a listener of the standard library's, and puts it in non-blocking mode.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn from_std(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+        listener.set_nonblocking(true)?;
+        Ok(TcpListener::from_nonblocking(listener))
+    }
+
+    pub(super) fn from_nonblocking(listener: std::net::TcpListener) -> TcpListener {
+        TcpListener(Listening::new(listener))
+    }
+
+    /// Gives the listener to the standard library. It stays in non-blocking mode.
+    ///
+    /// # Errors
+    ///
+    /// None today.
+    pub fn into_std(self) -> io::Result<std::net::TcpListener> {
+        Ok(self.0.into_inner())
+    }
+
+    /// Accepts a connection.
+    ///
+    /// # Errors
+    ///
+    /// If file descriptors or memory have run out. The connection is not lost, and to accept again
+    /// is right: that waits for a moment first (1 ms, then longer, up to 100 ms), so that a loop
+    /// does not spin. A connection that breaks before it is accepted is not an error, and is passed
+    /// over.
+    ///
+    /// If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)); if the runtime has ended;
+    /// outside of a runtime, if it has to wait.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: returns an error, or a
+    /// connection if there was one then.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.0.accept().await.and_then(accepted)
+    }
+
+    /// As [`accept`](Self::accept), for futures written by hand: for one task, which is woken when it
+    /// is worth another try.
+    ///
+    /// # Errors
+    ///
+    /// As for [`accept`](Self::accept).
+    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        self.0.poll_accept(cx).map(|result| result.and_then(accepted))
+    }
+
+    /// The connections as a `Stream`, which never ends by itself: go on after an error, unless it
+    /// [`is_cancelled`](crate::is_cancelled).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: gives an error, or a
+    /// connection if there was one then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::net::{TcpListener, TcpStream};
+    /// use futures_lite::StreamExt;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// dapple::run(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let client = dapple::spawn(TcpStream::connect(listener.local_addr()?));
+    ///     let mut incoming = listener.incoming();
+    ///     while let Some(stream) = incoming.next().await {
+    ///         println!("a connection from {}", stream?.peer_addr()?);
+    /// #       break;
+    ///     }
+    /// #   client.await.unwrap()?;
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming(self.0.accept())
+    }
+
+    /// As [`incoming`](Self::incoming), with the listener inside.
+    pub fn into_incoming(self) -> IntoIncoming {
+        IntoIncoming(self)
+    }
+
+    /// The address at which it listens.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.get().local_addr()
+    }
+
+    /// How many routers a packet may pass.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.0.get().ttl()
+    }
+
+    /// See [`ttl`](Self::ttl). Accepted connections take it over.
+    ///
+    /// # Errors
+    ///
+    /// If it is 0 or more than 255.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.0.get().set_ttl(ttl)
+    }
+
+    /// The error that waits to be told, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.0.get().take_error()
+    }
+}
+
+fn accepted((fd, from): Connection) -> io::Result<(TcpStream, SocketAddr)> {
+    let stream = TcpStream::from_nonblocking(std::net::TcpStream::from(fd));
+    let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+    // A listener that was made of something else than a TCP socket.
+    let from = from.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a listener of TCP"))?;
+    Ok((stream, from))
+}
+
+impl TryFrom<std::net::TcpListener> for TcpListener {
+    type Error = io::Error;
+
+    fn try_from(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+        TcpListener::from_std(listener)
+    }
+}
+
+impl AsFd for TcpListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.get().as_fd()
+    }
+}
+
+impl AsRawFd for TcpListener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.get().as_raw_fd()
+    }
+}
+
+impl From<TcpListener> for OwnedFd {
+    fn from(listener: TcpListener) -> OwnedFd {
+        listener.0.into_inner().into()
+    }
+}
+
+impl fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The connections of a listener; see [`TcpListener::incoming`].
+#[must_use = "streams do nothing unless polled"]
+pub struct Incoming<'a>(Accept<'a, std::net::TcpListener>);
+
+impl Stream for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<TcpStream>>> {
+        let result = ready!(Pin::new(&mut self.0).poll(cx));
+        Poll::Ready(Some(result.and_then(accepted).map(|(stream, _)| stream)))
+    }
+}
+
+impl fmt::Debug for Incoming<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming").finish_non_exhaustive()
+    }
+}
+
+/// The connections of a listener; see [`TcpListener::into_incoming`].
+#[derive(Debug)]
+#[must_use = "streams do nothing unless polled"]
+pub struct IntoIncoming(TcpListener);
+
+impl IntoIncoming {
+    /// The listener inside.
+    #[must_use]
+    pub fn into_inner(self) -> TcpListener {
+        self.0
+    }
+}
+
+impl AsRef<TcpListener> for IntoIncoming {
+    fn as_ref(&self) -> &TcpListener {
+        &self.0
+    }
+}
+
+impl Stream for IntoIncoming {
+    type Item = io::Result<TcpStream>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<TcpStream>>> {
+        let result = ready!(self.0.poll_accept(cx));
+        Poll::Ready(Some(result.map(|(stream, _)| stream)))
+    }
+}

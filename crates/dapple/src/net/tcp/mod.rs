@@ -1,0 +1,19 @@
+//! TCP.
+//!
+//! ```text
+//! socket    a socket that is neither connected nor listening yet, and its options
+//! connect   from addresses to a connection
+//! stream    a connection; split: its halves
+//! listener  what accepts connections
+//! ```
+
+mod connect;
+mod listener;
+mod socket;
+mod split;
+mod stream;
+
+pub use listener::{Incoming, IntoIncoming, TcpListener};
+pub use socket::TcpSocket;
+pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
+pub use stream::TcpStream;

@@ -1,0 +1,323 @@
+//! A TCP socket that is neither connected nor listening yet.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
+
+use super::listener::TcpListener;
+
+/// A socket in non-blocking mode, that other programs do not inherit, in one system call.
+pub(super) fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
+    Socket::new_raw(Domain::for_address(addr), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
+}
+
+/// A TCP socket that is neither connected nor listening yet: for options that must be set before.
+///
+/// # Examples
+///
+/// Two listeners at one address, between which the system divides the connections:
+///
+/// ```
+/// use dapple::net::{TcpListener, TcpSocket};
+/// use std::net::SocketAddr;
+///
+/// fn listen(addr: SocketAddr) -> std::io::Result<TcpListener> {
+///     let socket = TcpSocket::new_v4()?;
+///     socket.set_reuseport(true)?;
+///     socket.bind(addr)?;
+///     socket.listen(1024)
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let first = listen(([127, 0, 0, 1], 0).into())?;
+///     let second = listen(first.local_addr()?)?;
+///     assert_eq!(first.local_addr()?, second.local_addr()?);
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub struct TcpSocket(Socket);
+
+impl TcpSocket {
+    /// A socket for IPv4.
+    ///
+    /// # Errors
+    ///
+    /// If there is no file descriptor left.
+    pub fn new_v4() -> io::Result<TcpSocket> {
+        new_socket(([0, 0, 0, 0], 0).into()).map(TcpSocket)
+    }
+
+    /// A socket for IPv6, and if bound to `::` and not [only](Self::set_only_v6), for IPv4 too.
+    ///
+    /// # Errors
+    ///
+    /// If there is no file descriptor left, or no IPv6 on this machine.
+    pub fn new_v6() -> io::Result<TcpSocket> {
+        new_socket(([0_u16; 8], 0).into()).map(TcpSocket)
+    }
+
+    /// A socket for the kind of address that `addr` is.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new_v4`](Self::new_v4) and [`new_v6`](Self::new_v6).
+    pub fn new_for(addr: SocketAddr) -> io::Result<TcpSocket> {
+        new_socket(addr).map(TcpSocket)
+    }
+
+    /// Takes over a socket that another library has made and not connected, and puts it in
+    /// non-blocking mode.
+    ///
+    /// # Errors
+    ///
+    /// If it is not a socket.
+    pub fn from_std(socket: impl Into<OwnedFd>) -> io::Result<TcpSocket> {
+        let socket = Socket::from(socket.into());
+        socket.set_nonblocking(true)?;
+        Ok(TcpSocket(socket))
+    }
+
+    pub(super) fn into_socket(self) -> Socket {
+        self.0
+    }
+
+    /// Gives the socket an address of this machine. Port 0 is any that is free.
+    ///
+    /// # Errors
+    ///
+    /// If the address is in use, is not of this machine, or must not be used.
+    pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
+        self.0.bind(&SockAddr::from(addr))
+    }
+
+    /// Makes it listen for connections, of which up to `backlog` wait to be accepted (the system's
+    /// limit is in `/proc/sys/net/core/somaxconn`).
+    ///
+    /// # Errors
+    ///
+    /// If another listens at the address.
+    pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
+        self.0.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        Ok(TcpListener::from_nonblocking(self.0.into()))
+    }
+
+    /// Lets it be bound to an address at which connections of an earlier listener still linger.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn set_reuseaddr(&self, on: bool) -> io::Result<()> {
+        self.0.set_reuse_address(on)
+    }
+
+    /// See [`set_reuseaddr`](Self::set_reuseaddr).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn reuseaddr(&self) -> io::Result<bool> {
+        self.0.reuse_address()
+    }
+
+    /// Lets several sockets that all say so be bound to one address. The system divides connections
+    /// between them.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn set_reuseport(&self, on: bool) -> io::Result<()> {
+        self.0.set_reuse_port(on)
+    }
+
+    /// See [`set_reuseport`](Self::set_reuseport).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn reuseport(&self) -> io::Result<bool> {
+        self.0.reuse_port()
+    }
+
+    /// Whether a socket for IPv6 is for that alone. The system's default is in
+    /// `/proc/sys/net/ipv6/bindv6only`.
+    ///
+    /// # Errors
+    ///
+    /// If it is a socket for IPv4.
+    pub fn set_only_v6(&self, on: bool) -> io::Result<()> {
+        self.0.set_only_v6(on)
+    }
+
+    /// See [`set_only_v6`](Self::set_only_v6).
+    ///
+    /// # Errors
+    ///
+    /// If it is a socket for IPv4.
+    pub fn only_v6(&self) -> io::Result<bool> {
+        self.0.only_v6()
+    }
+
+    /// Whether bytes are sent at once, rather than kept back for a moment in case more follow.
+    /// Accepted connections take it over from their listener.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.0.set_tcp_nodelay(on)
+    }
+
+    /// See [`set_nodelay`](Self::set_nodelay).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        self.0.tcp_nodelay()
+    }
+
+    /// After how long without a sign of life the other side is asked for one; `None`: never.
+    /// Accepted connections take it over from their listener.
+    ///
+    /// # Errors
+    ///
+    /// If it is too long for the system, or less than a second.
+    pub fn set_keepalive(&self, after: Option<Duration>) -> io::Result<()> {
+        set_keepalive(socket2::SockRef::from(&self.0), after)
+    }
+
+    /// See [`set_keepalive`](Self::set_keepalive).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn keepalive(&self) -> io::Result<Option<Duration>> {
+        keepalive(socket2::SockRef::from(&self.0))
+    }
+
+    /// What becomes of bytes not sent yet when it is closed; see
+    /// [`TcpStream::set_linger`](super::TcpStream::set_linger).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        self.0.set_linger(linger)
+    }
+
+    /// See [`set_linger`](Self::set_linger).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        self.0.linger()
+    }
+
+    /// How many bytes the system keeps that are to be sent. It takes this for a wish: Linux doubles
+    /// it, and limits it by `/proc/sys/net/core/wmem_max`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        self.0.set_send_buffer_size(bytes)
+    }
+
+    /// See [`set_send_buffer_size`](Self::set_send_buffer_size).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn send_buffer_size(&self) -> io::Result<usize> {
+        self.0.send_buffer_size()
+    }
+
+    /// How many bytes the system keeps that are to be read. It takes this for a wish: Linux doubles
+    /// it, and limits it by `/proc/sys/net/core/rmem_max`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        self.0.set_recv_buffer_size(bytes)
+    }
+
+    /// See [`set_recv_buffer_size`](Self::set_recv_buffer_size).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn recv_buffer_size(&self) -> io::Result<usize> {
+        self.0.recv_buffer_size()
+    }
+
+    /// Sends and receives through this network interface only.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of this name.
+    pub fn bind_device(&self, interface: Option<&[u8]>) -> io::Result<()> {
+        self.0.bind_device(interface)
+    }
+
+    /// Its own address.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let addr = self.0.local_addr()?;
+        addr.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not an IP socket"))
+    }
+
+    /// The error that waits to be told, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.0.take_error()
+    }
+}
+
+pub(super) fn set_keepalive(socket: socket2::SockRef<'_>, after: Option<Duration>) -> io::Result<()> {
+    match after {
+        Some(after) => socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(after)),
+        None => socket.set_keepalive(false),
+    }
+}
+
+pub(super) fn keepalive(socket: socket2::SockRef<'_>) -> io::Result<Option<Duration>> {
+    if socket.keepalive()? { socket.tcp_keepalive_time().map(Some) } else { Ok(None) }
+}
+
+impl AsFd for TcpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for TcpSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl From<TcpSocket> for OwnedFd {
+    fn from(socket: TcpSocket) -> OwnedFd {
+        socket.0.into()
+    }
+}
+
+impl fmt::Debug for TcpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TcpSocket").field(&self.as_raw_fd()).finish()
+    }
+}

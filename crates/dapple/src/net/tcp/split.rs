@@ -1,0 +1,38 @@
+//! The halves of a TCP connection: one to read, one to write.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::stream::TcpStream;
+use crate::net::halves::halves;
+use crate::net::stream::Way;
+use crate::net::traits::{impl_read, impl_write};
+
+halves!(TcpStream, SocketAddr);
+
+macro_rules! peeks {
+    ($type:ty) => {
+        impl $type {
+            /// As [`TcpStream::peek`].
+            ///
+            /// # Errors
+            ///
+            /// As for [`TcpStream::peek`].
+            ///
+            /// # Cancellation
+            ///
+            /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if there
+            /// were some then.
+            pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+                self.stream().peek(buffer).await
+            }
+        }
+    };
+}
+
+peeks!(ReadHalf<'_>);
+peeks!(OwnedReadHalf);

@@ -1,0 +1,514 @@
+//! A TCP connection.
+
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+
+use super::connect::connect_to_any;
+use super::socket::{keepalive, set_keepalive};
+use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::net::lookup::ToAddrs;
+use crate::net::source::{Direction, Source};
+use crate::net::stream::{Shares, Stream, begin};
+use crate::net::traits::{impl_read, impl_write};
+
+/// How long each address is tried, unless it is said.
+const EACH: Duration = Duration::from_secs(10);
+
+/// A TCP connection.
+///
+/// It is read and written through `futures_io::{AsyncRead, AsyncWrite}`; with the feature `tokio-io`
+/// also through tokio's traits, and with `hyper` through hyper's. Closing it
+/// (`AsyncWrite::poll_close`) tells the other side that no more will be sent, and leaves it open for
+/// reading; dropping it closes both.
+///
+/// One task reads and one writes at a time; to have two tasks do so, [split](Self::into_split) it.
+///
+/// # Cancellation
+///
+/// Reading, writing: *Dropped early*: **clean**: bytes that were not read stay, and what was written
+/// was returned as written. *Scope cancelled*: returns an error for which
+/// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it could be
+/// had then.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::net::{TcpListener, TcpStream};
+/// use futures_lite::{AsyncReadExt, AsyncWriteExt};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let listener = TcpListener::bind("localhost:0").await?;
+///     let addr = listener.local_addr()?;
+///     let echo = dapple::spawn(async move {
+///         let (mut stream, _) = listener.accept().await?;
+///         let mut line = [0; 5];
+///         stream.read_exact(&mut line).await?;
+///         stream.write_all(&line).await
+///     });
+///     let mut stream = TcpStream::connect(addr).await?;
+///     stream.write_all(b"hello").await?;
+///     let mut answer = String::new();
+///     stream.read_to_string(&mut answer).await?;
+///     assert_eq!(answer, "hello");
+///     echo.await.unwrap()
+/// })
+/// # }
+/// ```
+pub struct TcpStream(pub(crate) Stream<std::net::TcpStream>);
+
+impl TcpStream {
+    /// Connects to an address, by number or by name.
+    ///
+    /// If there are several, they are tried in turn, for ten seconds each, until one answers.
+    ///
+    /// # Errors
+    ///
+    /// If none can be connected to: the message says which were tried and how each failed, and the
+    /// kind is that of the last. Those of [`lookup`](crate::net::lookup). If the wait was cancelled
+    /// ([`is_cancelled`](crate::is_cancelled)); outside of a runtime, if it has to wait.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**: an attempt under way is closed. *Scope cancelled*: returns an
+    /// error, or the connection if there was one then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use dapple::net::TcpStream;
+    ///
+    /// # async fn example() -> std::io::Result<()> {
+    /// let by_name = TcpStream::connect("www.example.com:80").await?;
+    /// let by_name_and_port = TcpStream::connect(("www.example.com", 80)).await?;
+    /// let by_address = TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, 80)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(addrs: impl ToAddrs) -> io::Result<TcpStream> {
+        connect_to_any(addrs.target(), EACH).await
+    }
+
+    /// As [`connect`](Self::connect), for as long as `each` with each address.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**: an attempt under way is closed. *Scope cancelled*: returns an
+    /// error, or the connection if there was one then.
+    pub async fn connect_timeout(addrs: impl ToAddrs, each: Duration) -> io::Result<TcpStream> {
+        connect_to_any(addrs.target(), each).await
+    }
+
+    /// Takes over a connection of the standard library's, and puts it in non-blocking mode.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn from_std(stream: std::net::TcpStream) -> io::Result<TcpStream> {
+        stream.set_nonblocking(true)?;
+        Ok(TcpStream::from_nonblocking(stream))
+    }
+
+    pub(super) fn from_nonblocking(stream: std::net::TcpStream) -> TcpStream {
+        TcpStream(Stream::new(stream))
+    }
+
+    /// Gives the connection to the standard library. It stays in non-blocking mode.
+    ///
+    /// # Errors
+    ///
+    /// None today.
+    pub fn into_std(self) -> io::Result<std::net::TcpStream> {
+        Ok(self.0.source.into_inner())
+    }
+
+    /// Two halves that borrow it: one to read, one to write, for two futures in one task.
+    pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+        split::borrowed(self)
+    }
+
+    /// Two halves that own it together, for two tasks. [`OwnedReadHalf::reunite`] puts them together
+    /// again. Dropping the half that writes tells the other side that no more will be sent.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::net::{TcpListener, TcpStream};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// dapple::run(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let (read, write) = TcpStream::connect(listener.local_addr()?).await?.into_split();
+    ///     let stream = read.reunite(write).expect("they belong together");
+    ///     assert_eq!(stream.peer_addr()?, listener.local_addr()?);
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        split::owned(self)
+    }
+
+    /// Waits for bytes and copies them, without taking them: they can be read afterwards. None is
+    /// the end of the stream, or an empty buffer.
+    ///
+    /// # Errors
+    ///
+    /// As those of reading; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if there were
+    /// some then.
+    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return begin().await.map(|()| 0);
+        }
+        self.0.source.io(Direction::Read, |stream| stream.peek(buffer)).await
+    }
+
+    /// Waits until there is something to read, the end of the stream and errors included.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)); if the runtime has ended.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.0.source.ready(Direction::Read).await
+    }
+
+    /// Waits until there is room to write to, errors included.
+    ///
+    /// # Errors
+    ///
+    /// As for [`readable`](Self::readable).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.0.source.ready(Direction::Write).await
+    }
+
+    /// Calls `operation` until it returns anything but `WouldBlock` (or `Interrupted`), waiting until
+    /// there is something to read before each call but the first: for system calls that have no
+    /// method here.
+    ///
+    /// # Errors
+    ///
+    /// Those of `operation`; and as for [`readable`](Self::readable).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**: what `operation` has done it has returned. *Scope cancelled*:
+    /// returns the result of `operation`, or an error, and then it has done nothing.
+    pub async fn read_with<R>(
+        &self,
+        operation: impl FnMut(&std::net::TcpStream) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.0.source.io(Direction::Read, operation).await
+    }
+
+    /// As [`read_with`](Self::read_with), for an operation that writes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read_with`](Self::read_with).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**: what `operation` has done it has returned. *Scope cancelled*:
+    /// returns the result of `operation`, or an error, and then it has done nothing.
+    pub async fn write_with<R>(
+        &self,
+        operation: impl FnMut(&std::net::TcpStream) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.0.source.io(Direction::Write, operation).await
+    }
+
+    /// Reads what is there; see [`readable`](Self::readable).
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if nothing is; those of reading.
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() { Ok(0) } else { self.0.get().read(buffer) }
+    }
+
+    /// As [`try_read`](Self::try_read), into several buffers.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_read`](Self::try_read).
+    pub fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if buffers.iter().all(|buffer| buffer.is_empty()) {
+            Ok(0)
+        } else {
+            self.0.get().read_vectored(buffers)
+        }
+    }
+
+    /// Writes what there is room for; see [`writable`](Self::writable).
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if there is none; those of writing.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.get().write(bytes)
+    }
+
+    /// As [`try_write`](Self::try_write), from several slices.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_write`](Self::try_write).
+    pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.get().write_vectored(slices)
+    }
+
+    /// Ends the stream in one direction or both. After `Shutdown::Write` the other side reads to the
+    /// end, and can still send.
+    ///
+    /// # Errors
+    ///
+    /// If it is not connected any more.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.get().shutdown(how)
+    }
+
+    pub(super) fn poll_shutdown(&self) -> Poll<io::Result<()>> {
+        match self.shutdown(Shutdown::Write) {
+            Err(error) if error.kind() == ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            result => Poll::Ready(result),
+        }
+    }
+
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.0.poll_read(cx, buffer)
+    }
+
+    pub(crate) fn poll_read_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_read_vectored(cx, buffers)
+    }
+
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.poll_write(cx, bytes)
+    }
+
+    pub(crate) fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_write_vectored(cx, slices)
+    }
+
+    pub(crate) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(())) // nothing is kept back here
+    }
+
+    pub(crate) fn poll_close(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_shutdown()
+    }
+}
+
+impl_read!(TcpStream, but hyper);
+impl_write!(TcpStream);
+
+/// Options. Those that have no method here can be set through `socket2::SockRef::from(&stream)`.
+impl TcpStream {
+    /// This side's address.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.get().local_addr()
+    }
+
+    /// The other side's address.
+    ///
+    /// # Errors
+    ///
+    /// If it is not connected any more.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.get().peer_addr()
+    }
+
+    /// Whether bytes are sent at once, rather than kept back for a moment in case more follow.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.0.get().set_nodelay(on)
+    }
+
+    /// See [`set_nodelay`](Self::set_nodelay).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        self.0.get().nodelay()
+    }
+
+    /// Whether what arrives is acknowledged at once. The system may change its mind later.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn set_quickack(&self, on: bool) -> io::Result<()> {
+        SockRef::from(self).set_tcp_quickack(on)
+    }
+
+    /// See [`set_quickack`](Self::set_quickack).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn quickack(&self) -> io::Result<bool> {
+        SockRef::from(self).tcp_quickack()
+    }
+
+    /// After how long without a sign of life the other side is asked for one; `None`: never.
+    ///
+    /// # Errors
+    ///
+    /// If it is too long for the system, or less than a second.
+    pub fn set_keepalive(&self, after: Option<Duration>) -> io::Result<()> {
+        set_keepalive(SockRef::from(self), after)
+    }
+
+    /// See [`set_keepalive`](Self::set_keepalive).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn keepalive(&self) -> io::Result<Option<Duration>> {
+        keepalive(SockRef::from(self))
+    }
+
+    /// How often the other side is asked for a sign of life, and how many times in vain before the
+    /// connection is taken to be broken. [`set_keepalive`](Self::set_keepalive) says when that
+    /// begins.
+    ///
+    /// # Errors
+    ///
+    /// If either is too large for the system, or zero.
+    pub fn set_keepalive_probes(&self, every: Duration, times: u32) -> io::Result<()> {
+        let socket = SockRef::from(self);
+        let is_on = socket.keepalive()?;
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_interval(every).with_retries(times))?;
+        socket.set_keepalive(is_on)
+    }
+
+    /// What becomes of bytes not sent yet when the connection is dropped. `None`: the system goes on
+    /// sending them. Zero: they are thrown away, and the other side sees the connection break
+    /// ("reset"). Anything longer would block the thread that drops it for so long, and is no good
+    /// in a task.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        SockRef::from(self).set_linger(linger)
+    }
+
+    /// See [`set_linger`](Self::set_linger).
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        SockRef::from(self).linger()
+    }
+
+    /// How many routers a packet may pass.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.0.get().ttl()
+    }
+
+    /// See [`ttl`](Self::ttl).
+    ///
+    /// # Errors
+    ///
+    /// If it is 0 or more than 255.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.0.get().set_ttl(ttl)
+    }
+
+    /// The error that waits to be told, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.0.get().take_error()
+    }
+}
+
+impl Shares<std::net::TcpStream> for &TcpStream {
+    fn share(&self) -> &Source<std::net::TcpStream> {
+        &self.0.source
+    }
+}
+
+impl Shares<std::net::TcpStream> for std::sync::Arc<TcpStream> {
+    fn share(&self) -> &Source<std::net::TcpStream> {
+        &self.0.source
+    }
+}
+
+impl TryFrom<std::net::TcpStream> for TcpStream {
+    type Error = io::Error;
+
+    fn try_from(stream: std::net::TcpStream) -> io::Result<TcpStream> {
+        TcpStream::from_std(stream)
+    }
+}
+
+impl AsFd for TcpStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.get().as_fd()
+    }
+}
+
+impl AsRawFd for TcpStream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.get().as_raw_fd()
+    }
+}
+
+impl From<TcpStream> for OwnedFd {
+    fn from(stream: TcpStream) -> OwnedFd {
+        stream.0.source.into_inner().into()
+    }
+}
+
+impl fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.get().fmt(f)
+    }
+}

@@ -1,0 +1,89 @@
+//! Addresses, and what must be attempted again after a while: there is no event that tells when a
+//! listener, or the receiver of a datagram, has room again.
+
+use std::ffi::OsStr;
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::SocketAddr;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::sched::Sched;
+use crate::task::wait::Wait;
+use crate::time::sleep;
+
+/// The first pause between two attempts, and the longest.
+const FIRST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(32);
+
+/// Ever longer pauses.
+pub(super) struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Pauses {
+        Pauses(FIRST)
+    }
+}
+
+impl Pauses {
+    pub(super) async fn pause(&mut self) -> io::Result<()> {
+        if Sched::current(|_| ()).is_none() {
+            return Err(io::Error::other(
+                "no runtime here to wait in: await it inside of dapple::run, a task, or Runtime::block_on",
+            ));
+        }
+        sleep(self.0).await?;
+        self.0 = (2 * self.0).min(LONGEST);
+        Ok(())
+    }
+}
+
+/// Connects a new stream, in non-blocking mode. In a cancelled task it does nothing.
+pub(super) async fn connect(to: &SocketAddr) -> io::Result<OwnedFd> {
+    let mut wait = Wait::default();
+    poll_fn(|cx| wait.begin(cx)).await?;
+    let to = to_kernel(to)?;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let mut pauses = Pauses::default();
+    let connected = loop {
+        match rustix::net::connect(&socket, &to) {
+            Err(Errno::AGAIN) => pauses.pause().await?,
+            Err(Errno::INTR) => {}
+            connected => break connected,
+        }
+    };
+    wait.end();
+    connected?;
+    Ok(socket)
+}
+
+fn to_kernel(addr: &SocketAddr) -> io::Result<SocketAddrUnix> {
+    if let Some(path) = addr.as_pathname() {
+        return Ok(SocketAddrUnix::new(path)?);
+    }
+    let Some(name) = addr.as_abstract_name() else {
+        return Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            "a Unix socket without a name cannot be connected to",
+        ));
+    };
+    Ok(SocketAddrUnix::new_abstract_name(name)?)
+}
+
+/// The address of who has connected; most have none.
+pub(super) fn from_kernel(addr: Option<SocketAddrAny>) -> io::Result<SocketAddr> {
+    let addr = addr.and_then(|addr| SocketAddrUnix::try_from(addr).ok());
+    // One without a name looks like one with an empty abstract name.
+    if let Some(name) = addr.as_ref().and_then(SocketAddrUnix::abstract_name).filter(|name| !name.is_empty())
+    {
+        return SocketAddr::from_abstract_name(name);
+    }
+    let path = addr.as_ref().and_then(SocketAddrUnix::path_bytes).unwrap_or_default();
+    SocketAddr::from_pathname(OsStr::from_bytes(path))
+}

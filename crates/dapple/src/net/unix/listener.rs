@@ -1,0 +1,261 @@
+//! What accepts connections from processes of this machine.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::{self as std_net, SocketAddr};
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+
+use super::attempt::from_kernel;
+use super::stream::UnixStream;
+use crate::net::accept::{Accept, Connection, Listening};
+
+/// A Unix socket that listens for connections.
+///
+/// Any number of tasks may accept at the same time, through a shared reference. Each connection goes
+/// to one of them.
+///
+/// # The file stays
+///
+/// A path that a listener is bound to stays in the file system when the listener is gone, and cannot be
+/// bound to again until it is removed (`std::fs::remove_file`, best *before* binding, so that it does
+/// not matter how the program ended last time). An abstract name ([`bind_addr`](Self::bind_addr)) goes
+/// with its listener.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::net::{UnixListener, UnixStream};
+/// use futures_lite::{AsyncReadExt, AsyncWriteExt};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let folder = std::env::temp_dir().join(format!("dapple-doc-listener-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// let path = folder.join("socket");
+/// # let at = path.clone();
+/// dapple::run(async {
+///     let listener = UnixListener::bind(&path)?;
+///     let client = dapple::spawn(async move {
+///         let mut stream = UnixStream::connect(&path).await?;
+///         stream.write_all(b"hello").await
+///     });
+///     let (mut stream, _) = listener.accept().await?;
+///     let mut text = String::new();
+///     stream.read_to_string(&mut text).await?;
+///     assert_eq!(text, "hello");
+///     client.await.unwrap()
+/// })?;
+/// # assert!(at.exists());
+/// # std::fs::remove_dir_all(&folder)
+/// # }
+/// ```
+pub struct UnixListener(Listening<std_net::UnixListener>);
+
+impl UnixListener {
+    /// Listens at a path.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse` if there is something at the path, be it only left over; those of making a file.
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
+        let path = path.as_ref();
+        let listener = std_net::UnixListener::bind(path).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot listen at {}: {error}", path.display()))
+        })?;
+        UnixListener::from_std(listener)
+    }
+
+    /// Listens at an address, which may be an abstract name:
+    ///
+    /// ```
+    /// use std::os::linux::net::SocketAddrExt;
+    /// use std::os::unix::net::SocketAddr;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let name = format!("dapple-doc-{}", std::process::id());
+    /// let addr = SocketAddr::from_abstract_name(name)?;
+    /// let listener = dapple::net::UnixListener::bind_addr(&addr)?;
+    /// # drop(listener);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse` if it is in use; those of making a file.
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixListener> {
+        let listener = std_net::UnixListener::bind_addr(addr)
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot listen at {addr:?}: {error}")))?;
+        UnixListener::from_std(listener)
+    }
+
+    /// Takes over a listener of the standard library's, and puts it in non-blocking mode.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn from_std(listener: std_net::UnixListener) -> io::Result<UnixListener> {
+        listener.set_nonblocking(true)?;
+        Ok(UnixListener(Listening::new(listener)))
+    }
+
+    /// Gives the listener to the standard library. It stays in non-blocking mode.
+    ///
+    /// # Errors
+    ///
+    /// None today.
+    pub fn into_std(self) -> io::Result<std_net::UnixListener> {
+        Ok(self.0.into_inner())
+    }
+
+    /// Accepts a connection. The address is that of the other side, which most often has none.
+    ///
+    /// # Errors
+    ///
+    /// If file descriptors or memory have run out. The connection is not lost, and to accept again is
+    /// right: that waits for a moment first (1 ms, then longer, up to 100 ms), so that a loop does not
+    /// spin.
+    ///
+    /// If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)); if the runtime has ended;
+    /// outside of a runtime, if it has to wait.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: returns an error, or a
+    /// connection if there was one then.
+    pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        self.0.accept().await.and_then(accepted)
+    }
+
+    /// As [`accept`](Self::accept), for futures written by hand: for one task, which is woken when it
+    /// is worth another try.
+    ///
+    /// # Errors
+    ///
+    /// As for [`accept`](Self::accept).
+    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
+        self.0.poll_accept(cx).map(|result| result.and_then(accepted))
+    }
+
+    /// The connections as a `Stream`, which never ends by itself: go on after an error, unless it
+    /// [`is_cancelled`](crate::is_cancelled).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: gives an error, or a
+    /// connection if there was one then.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming(self.0.accept())
+    }
+
+    /// As [`incoming`](Self::incoming), with the listener inside.
+    pub fn into_incoming(self) -> IntoIncoming {
+        IntoIncoming(self)
+    }
+
+    /// The address at which it listens.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.get().local_addr()
+    }
+
+    /// The error that waits to be told, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.0.get().take_error()
+    }
+}
+
+fn accepted((fd, from): Connection) -> io::Result<(UnixStream, SocketAddr)> {
+    let stream = UnixStream::from_nonblocking(std_net::UnixStream::from(fd));
+    Ok((stream, from_kernel(from)?))
+}
+
+impl TryFrom<std_net::UnixListener> for UnixListener {
+    type Error = io::Error;
+
+    fn try_from(listener: std_net::UnixListener) -> io::Result<UnixListener> {
+        UnixListener::from_std(listener)
+    }
+}
+
+impl AsFd for UnixListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.get().as_fd()
+    }
+}
+
+impl AsRawFd for UnixListener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.get().as_raw_fd()
+    }
+}
+
+impl From<UnixListener> for OwnedFd {
+    fn from(listener: UnixListener) -> OwnedFd {
+        listener.0.into_inner().into()
+    }
+}
+
+impl fmt::Debug for UnixListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The connections of a listener; see [`UnixListener::incoming`].
+#[must_use = "streams do nothing unless polled"]
+pub struct Incoming<'a>(Accept<'a, std_net::UnixListener>);
+
+impl Stream for Incoming<'_> {
+    type Item = io::Result<UnixStream>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<UnixStream>>> {
+        let result = ready!(Pin::new(&mut self.0).poll(cx));
+        Poll::Ready(Some(result.and_then(accepted).map(|(stream, _)| stream)))
+    }
+}
+
+impl fmt::Debug for Incoming<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming").finish_non_exhaustive()
+    }
+}
+
+/// The connections of a listener; see [`UnixListener::into_incoming`].
+#[derive(Debug)]
+#[must_use = "streams do nothing unless polled"]
+pub struct IntoIncoming(UnixListener);
+
+impl IntoIncoming {
+    /// The listener inside.
+    #[must_use]
+    pub fn into_inner(self) -> UnixListener {
+        self.0
+    }
+}
+
+impl AsRef<UnixListener> for IntoIncoming {
+    fn as_ref(&self) -> &UnixListener {
+        &self.0
+    }
+}
+
+impl Stream for IntoIncoming {
+    type Item = io::Result<UnixStream>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<UnixStream>>> {
+        let result = ready!(self.0.poll_accept(cx));
+        Poll::Ready(Some(result.map(|(stream, _)| stream)))
+    }
+}

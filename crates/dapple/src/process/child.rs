@@ -1,0 +1,255 @@
+//! A child: to wait for, to kill, and its pipes.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::process::{self, ExitStatus, Output};
+use std::task::{Context, Poll};
+
+use futures_io::AsyncRead;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::{ChildStderr, ChildStdin, ChildStdout, reaper};
+use crate::io::{AsyncReadExt, Partial};
+use crate::net::source::{Direction, Source};
+use crate::prim::{Mutex, lock};
+
+/// A child process, and the pipes to it.
+///
+/// Dropping it lets the child run on, or kills it if
+/// [`Command::kill_on_drop`](super::Command::kill_on_drop) was asked for. Either way it leaves no zombie.
+pub struct Child {
+    /// What the child reads, if it is a pipe.
+    pub stdin: Option<ChildStdin>,
+    /// What the child writes, if it is a pipe.
+    pub stdout: Option<ChildStdout>,
+    /// What the child writes of errors, if it is a pipe.
+    pub stderr: Option<ChildStderr>,
+    /// `None` only in `drop`.
+    process: Option<Process>,
+    kill_on_drop: bool,
+}
+
+struct Process {
+    /// Becomes ready when the child has ended.
+    pidfd: Source<OwnedFd>,
+    child: Mutex<process::Child>,
+    id: u32,
+}
+
+impl Child {
+    pub(super) fn new(mut child: process::Child, kill_on_drop: bool) -> io::Result<Child> {
+        match Child::wrap(&mut child) {
+            Ok((stdin, stdout, stderr, pidfd)) => {
+                let process = Process { pidfd: Source::new(pidfd), id: child.id(), child: Mutex::new(child) };
+                Ok(Child { stdin, stdout, stderr, process: Some(process), kill_on_drop })
+            }
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait(); // it has been killed: this does not take long
+                let message = format!("the child was killed, because it could not be waited for: {error}");
+                Err(io::Error::new(error.kind(), message))
+            }
+        }
+    }
+
+    #[expect(clippy::type_complexity, reason = "the parts of a child")]
+    fn wrap(
+        child: &mut process::Child,
+    ) -> io::Result<(Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>, OwnedFd)> {
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("the system gave it an impossible number"))?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        let stdin = child.stdin.take().map(ChildStdin::new).transpose()?;
+        let stdout = child.stdout.take().map(ChildStdout::new).transpose()?;
+        let stderr = child.stderr.take().map(ChildStderr::new).transpose()?;
+        Ok((stdin, stdout, stderr, pidfd))
+    }
+
+    fn process(&self) -> &Process {
+        self.process.as_ref().expect("only `drop` takes it")
+    }
+
+    /// The number of the process; `None` once its end has been seen, for another may have it then.
+    pub fn id(&self) -> Option<u32> {
+        match self.process().look() {
+            Ok(None) => Some(self.process().id),
+            _ => None,
+        }
+    }
+
+    /// Waits until the child ends. Can be called again, and says the same then.
+    ///
+    /// The child's standard input is closed first, if it is a pipe that has not been taken: a child
+    /// that reads to the end would never end otherwise.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)); if somebody else has waited
+    /// for the child, by a system call or by ignoring `SIGCHLD`.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**; the child runs on.
+    /// *Scope cancelled*: returns an error, and the child runs on; or how it ended, if it had when the
+    /// wait was polled again.
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+        drop(self.stdin.take());
+        self.process().ended().await
+    }
+
+    /// How the child has ended; `None` if it has not.
+    ///
+    /// # Errors
+    ///
+    /// If somebody else has waited for it.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.process().look()
+    }
+
+    /// Kills the child, and waits until it has ended. If it has ended before, that is no error.
+    ///
+    /// # Errors
+    ///
+    /// If it must not be killed (it runs as another user); as for [`wait`](Self::wait).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: before the first poll **clean**, afterwards the child has been killed.
+    /// *Scope cancelled*: the child has been killed, and the wait for its end returns an error.
+    pub async fn kill(&mut self) -> io::Result<()> {
+        self.start_kill()?;
+        self.wait().await.map(drop)
+    }
+
+    /// Kills the child, and does not wait until it has ended. If it has ended before, that is no error.
+    ///
+    /// # Errors
+    ///
+    /// If it must not be killed: it runs as another user.
+    pub fn start_kill(&mut self) -> io::Result<()> {
+        self.process().kill()
+    }
+
+    /// Waits until the child ends, and gives all that it has written to its pipes. Both are read at the
+    /// same time, so that it can fill either.
+    ///
+    /// Its standard input is closed first, as in [`wait`](Self::wait).
+    ///
+    /// # Errors
+    ///
+    /// If a pipe cannot be read; as for [`wait`](Self::wait). What has been read of the standard output
+    /// is in [`Partial::rest`], and of the other in [`Partial::rest_back`]; the child is still here, and
+    /// can be asked again for the rest.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **lossy**: what was read.
+    /// *Scope cancelled*: returns an error that has what was read; the child runs on.
+    pub async fn wait_with_output(&mut self) -> io::Result<Output> {
+        drop(self.stdin.take());
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let read = {
+            let reading = read_all(self.stdout.as_mut(), &mut stdout);
+            both(reading, read_all(self.stderr.as_mut(), &mut stderr)).await
+        };
+        let ended = match read {
+            Ok(()) => self.process().ended().await,
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(status) => Ok(Output { status, stdout, stderr }),
+            Err(error) => {
+                let parts = [stdout, stderr].map(|bytes| (bytes.len() as u64, bytes));
+                let [there, back] = parts;
+                Err(Partial::both(there, back, error))
+            }
+        }
+    }
+}
+
+impl Process {
+    fn look(&self) -> io::Result<Option<ExitStatus>> {
+        lock(&self.child).try_wait()
+    }
+
+    async fn ended(&self) -> io::Result<ExitStatus> {
+        let look = |_: &OwnedFd| self.look()?.ok_or_else(|| ErrorKind::WouldBlock.into());
+        self.pidfd.io(Direction::Read, look).await
+    }
+
+    fn kill(&self) -> io::Result<()> {
+        match pidfd_send_signal(self.pidfd.get(), Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()), // it has ended
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+async fn read_all(pipe: Option<&mut (impl AsyncRead + Unpin)>, into: &mut Vec<u8>) -> io::Result<()> {
+    match pipe {
+        Some(pipe) => pipe.read_to_end(into).await.map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Both at the same time, until both are done or one has failed.
+async fn both(
+    a: impl Future<Output = io::Result<()>>,
+    b: impl Future<Output = io::Result<()>>,
+) -> io::Result<()> {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let mut is_done = [false; 2];
+    poll_fn(move |cx| {
+        let [a_done, b_done] = &mut is_done;
+        let a = poll_once(a.as_mut(), a_done, cx);
+        let b = poll_once(b.as_mut(), b_done, cx);
+        match (a, b) {
+            (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
+            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(Ok(())),
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Polls what is not done yet.
+fn poll_once(
+    future: Pin<&mut impl Future<Output = io::Result<()>>>,
+    is_done: &mut bool,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    if *is_done {
+        return Poll::Ready(Ok(()));
+    }
+    let polled = future.poll(cx);
+    *is_done = polled.is_ready();
+    polled
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let Some(process) = self.process.take() else { return };
+        if let Ok(Some(_)) = process.look() {
+            return;
+        }
+        if self.kill_on_drop {
+            let _ = process.kill(); // there is nobody to tell
+        }
+        let child = process.child.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        reaper::leave(child, process.pidfd.into_inner());
+    }
+}
+
+impl fmt::Debug for Child {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Child")
+            .field("id", &self.process().id)
+            .field("stdin", &self.stdin)
+            .field("stdout", &self.stdout)
+            .field("stderr", &self.stderr)
+            .finish_non_exhaustive()
+    }
+}

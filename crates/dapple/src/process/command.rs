@@ -1,0 +1,240 @@
+//! What to start, and how.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{self, ExitStatus, Output, Stdio};
+
+use super::Child;
+
+/// What to start, and how: as [`std::process::Command`], with waits that do not block.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+/// use dapple::process::{Command, Stdio};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let mut child =
+///         Command::new("tr").args(["a-z", "A-Z"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+///     let mut stdin = child.stdin.take().expect("it is piped");
+///     stdin.write_all(b"hello").await?;
+///     drop(stdin); // the child reads the end
+///     let mut answer = String::new();
+///     child.stdout.as_mut().expect("it is piped").read_to_string(&mut answer).await?;
+///     assert_eq!(answer, "HELLO");
+///     assert!(child.wait().await?.success());
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Command {
+    command: process::Command,
+    kill_on_drop: bool,
+    /// Whether the user has said what they should be: standard input, output, and that for errors.
+    is_set: [bool; 3],
+}
+
+impl Command {
+    /// Starts `program`, which is looked for in `PATH` if it has no `/`, with no arguments, and with
+    /// the environment, the directory and the standard input and outputs of this program.
+    pub fn new(program: impl AsRef<OsStr>) -> Command {
+        Command::from(process::Command::new(program))
+    }
+
+    /// Adds an argument.
+    pub fn arg(&mut self, arg: impl AsRef<OsStr>) -> &mut Command {
+        self.command.arg(arg);
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args(&mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> &mut Command {
+        self.command.args(args);
+        self
+    }
+
+    /// Sets what the program sees as its own name.
+    pub fn arg0(&mut self, arg: impl AsRef<OsStr>) -> &mut Command {
+        self.command.arg0(arg);
+        self
+    }
+
+    /// Sets a variable of the environment.
+    pub fn env(&mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Command {
+        self.command.env(key, value);
+        self
+    }
+
+    /// Sets variables of the environment.
+    pub fn envs<K, V>(&mut self, vars: impl IntoIterator<Item = (K, V)>) -> &mut Command
+    where
+        K: AsRef<OsStr>,
+        V: AsRef<OsStr>,
+    {
+        self.command.envs(vars);
+        self
+    }
+
+    /// Removes a variable of the environment.
+    pub fn env_remove(&mut self, key: impl AsRef<OsStr>) -> &mut Command {
+        self.command.env_remove(key);
+        self
+    }
+
+    /// Removes all variables of the environment.
+    pub fn env_clear(&mut self) -> &mut Command {
+        self.command.env_clear();
+        self
+    }
+
+    /// Sets the directory that the child starts in.
+    pub fn current_dir(&mut self, dir: impl AsRef<Path>) -> &mut Command {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// What the child's standard input is. For [`output`](Self::output) it is empty if nothing is said,
+    /// otherwise this program's.
+    pub fn stdin(&mut self, stdin: impl Into<Stdio>) -> &mut Command {
+        self.command.stdin(stdin);
+        self.is_set[0] = true;
+        self
+    }
+
+    /// What the child's standard output is. For [`output`](Self::output) it is a pipe if nothing is said,
+    /// otherwise this program's.
+    pub fn stdout(&mut self, stdout: impl Into<Stdio>) -> &mut Command {
+        self.command.stdout(stdout);
+        self.is_set[1] = true;
+        self
+    }
+
+    /// What the child's output for errors is. For [`output`](Self::output) it is a pipe if nothing is
+    /// said, otherwise this program's.
+    pub fn stderr(&mut self, stderr: impl Into<Stdio>) -> &mut Command {
+        self.command.stderr(stderr);
+        self.is_set[2] = true;
+        self
+    }
+
+    /// The user that the child runs as.
+    pub fn uid(&mut self, id: u32) -> &mut Command {
+        self.command.uid(id);
+        self
+    }
+
+    /// The group that the child runs as.
+    pub fn gid(&mut self, id: u32) -> &mut Command {
+        self.command.gid(id);
+        self
+    }
+
+    /// The process group of the child; 0 is a new one. A Ctrl-C at the terminal does not reach it then.
+    pub fn process_group(&mut self, group: i32) -> &mut Command {
+        self.command.process_group(group);
+        self
+    }
+
+    /// Whether the child is killed when its [`Child`] is dropped before it has ended. It is not, if
+    /// nothing is said.
+    pub fn kill_on_drop(&mut self, kill: bool) -> &mut Command {
+        self.kill_on_drop = kill;
+        self
+    }
+
+    /// Calls `f` in the child before the program starts.
+    ///
+    /// # Safety
+    ///
+    /// As for [`pre_exec`](CommandExt::pre_exec) of the standard library: `f` runs in a copy of this
+    /// process in which the other threads have vanished, whatever they were holding. It must not
+    /// allocate, lock, or use this runtime.
+    pub unsafe fn pre_exec(
+        &mut self,
+        f: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+    ) -> &mut Command {
+        // SAFETY: handed on from the caller.
+        unsafe { self.command.pre_exec(f) };
+        self
+    }
+
+    /// The command of the standard library.
+    pub fn as_std(&self) -> &process::Command {
+        &self.command
+    }
+
+    /// The command of the standard library, for what has no method here. What is set there for
+    /// the standard input and outputs, [`output`](Self::output) overrides.
+    pub fn as_std_mut(&mut self) -> &mut process::Command {
+        &mut self.command
+    }
+
+    /// Starts the child. This takes as long as the system needs to make a process.
+    ///
+    /// # Errors
+    ///
+    /// If the program cannot be started. If it can, but not be waited for, it is killed.
+    pub fn spawn(&mut self) -> io::Result<Child> {
+        Child::new(self.command.spawn()?, self.kill_on_drop)
+    }
+
+    /// Starts the child, and waits until it ends. Pipes to it, if it has any, are closed at once.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*, *scope cancelled* (returns an error then): **hands over** the child to the
+    /// background, where it runs on, or is killed if [`kill_on_drop`](Self::kill_on_drop) was asked
+    /// for. To keep hold of it, [`spawn`](Self::spawn) it.
+    pub async fn status(&mut self) -> io::Result<ExitStatus> {
+        let mut child = self.spawn()?;
+        drop((child.stdout.take(), child.stderr.take())); // nobody would read them
+        child.wait().await
+    }
+
+    /// Starts the child, and waits until it ends. Gives all that it has written.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started; as for [`Child::wait_with_output`].
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **lossy**: what was read; and as for [`status`](Self::status).
+    /// *Scope cancelled*: returns an error that has what was read; and as for [`status`](Self::status).
+    pub async fn output(&mut self) -> io::Result<Output> {
+        self.set_others(Stdio::null, Stdio::piped);
+        let spawned = self.spawn();
+        self.set_others(Stdio::inherit, Stdio::inherit);
+        spawned?.wait_with_output().await
+    }
+
+    /// Sets what the user has said nothing about.
+    fn set_others(&mut self, input: fn() -> Stdio, output: fn() -> Stdio) {
+        let [stdin, stdout, stderr] = self.is_set;
+        if !stdin {
+            self.command.stdin(input());
+        }
+        if !stdout {
+            self.command.stdout(output());
+        }
+        if !stderr {
+            self.command.stderr(output());
+        }
+    }
+}
+
+impl From<process::Command> for Command {
+    /// As it was set up; but see [`Command::as_std_mut`].
+    fn from(command: process::Command) -> Command {
+        Command { command, kill_on_drop: false, is_set: [false; 3] }
+    }
+}

@@ -1,0 +1,31 @@
+//! Child processes: started, talked to through pipes, waited for without blocking a worker.
+//!
+//! ```
+//! use dapple::process::Command;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! dapple::run(async {
+//!     let output = Command::new("echo").arg("hello").output().await?;
+//!     assert!(output.status.success());
+//!     assert_eq!(output.stdout, b"hello\n");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! # No zombies
+//!
+//! A child whose [`Child`] is dropped runs on, unless [`Command::kill_on_drop`] was asked for. When it
+//! ends, it is *reaped* in the background, by a thread that exists only while there are such
+//! children, and that needs no runtime. So it does not matter whether the runtime has ended by then.
+//! If the program ends first, the system takes over.
+
+mod child;
+mod command;
+mod pipes;
+mod reaper;
+
+pub use child::Child;
+pub use command::Command;
+pub use pipes::{ChildStderr, ChildStdin, ChildStdout};
+pub use std::process::{ExitStatus, Output, Stdio};

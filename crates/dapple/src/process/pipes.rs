@@ -1,0 +1,132 @@
+//! The pipes to a child, from our end.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{self, Stdio};
+use std::task::{Context, Poll};
+
+use crate::net::source::Source;
+use crate::net::stream::Way;
+use crate::net::traits::{impl_read, impl_write};
+
+/// Our end is in non-blocking mode; the child's end is a file of its own, and is not.
+fn open(pipe: impl Into<OwnedFd>) -> io::Result<Way<Source<File>>> {
+    let file = File::from(pipe.into());
+    rustix::io::ioctl_fionbio(&file, true)?;
+    Ok(Way::new(Source::new(file)))
+}
+
+/// For another child, which does not expect it to be in non-blocking mode.
+fn give_away(way: Way<Source<File>>) -> io::Result<OwnedFd> {
+    let file = way.source.into_inner();
+    rustix::io::ioctl_fionbio(&file, false)?;
+    Ok(file.into())
+}
+
+macro_rules! pipe {
+    ($(#[$doc:meta])* $type:ident, $std:ty) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $type(Way<Source<File>>);
+
+        impl $type {
+            pub(super) fn new(pipe: $std) -> io::Result<$type> {
+                open(pipe).map($type)
+            }
+
+            /// The file descriptor, in blocking mode again.
+            ///
+            /// # Errors
+            ///
+            /// If the mode cannot be changed.
+            pub fn into_owned_fd(self) -> io::Result<OwnedFd> {
+                give_away(self.0)
+            }
+        }
+
+        impl AsFd for $type {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.0.source.as_fd()
+            }
+        }
+
+        impl TryFrom<$type> for Stdio {
+            type Error = io::Error;
+
+            /// To connect it to another child.
+            fn try_from(pipe: $type) -> io::Result<Stdio> {
+                give_away(pipe.0).map(Stdio::from)
+            }
+        }
+    };
+}
+
+macro_rules! read_end {
+    ($type:ident) => {
+        impl $type {
+            pub(crate) fn poll_read(
+                &mut self,
+                cx: &mut Context<'_>,
+                buffer: &mut [u8],
+            ) -> Poll<io::Result<usize>> {
+                self.0.poll_read(cx, buffer)
+            }
+
+            pub(crate) fn poll_read_vectored(
+                &mut self,
+                cx: &mut Context<'_>,
+                buffers: &mut [IoSliceMut<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.0.poll_read_vectored(cx, buffers)
+            }
+        }
+
+        impl_read!($type);
+    };
+}
+
+pipe! {
+    /// What a child reads as its standard input is written here.
+    ///
+    /// Dropping it lets the child read the end. If the child has closed its end, or has ended, writing
+    /// fails with `BrokenPipe`.
+    ChildStdin, process::ChildStdin
+}
+pipe! {
+    /// What a child writes to its standard output is read here.
+    ChildStdout, process::ChildStdout
+}
+pipe! {
+    /// What a child writes to its output for errors is read here.
+    ChildStderr, process::ChildStderr
+}
+
+read_end!(ChildStdout);
+read_end!(ChildStderr);
+
+impl ChildStdin {
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.poll_write(cx, bytes)
+    }
+
+    pub(crate) fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_write_vectored(cx, slices)
+    }
+
+    /// There is nothing between us and the kernel.
+    pub(crate) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// A pipe is closed by dropping it.
+    pub(crate) fn poll_close(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl_write!(ChildStdin);

@@ -1,0 +1,128 @@
+//! hyper on Dapple: its I/O traits, executor and timer.
+#![cfg(feature = "hyper")]
+
+mod common;
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use common::{Event, runtime, watched};
+use dapple::hyper::{Executor, Timer};
+use dapple::net::{TcpListener, TcpStream, UnixStream};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::rt::{Executor as _, Read, Timer as _, Write};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+
+async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let length = request.uri().path().trim_start_matches('/').parse().unwrap();
+    Ok(Response::new(Full::new(vec![b'x'; length].into())))
+}
+
+#[test]
+fn serves_and_asks_over_tcp() {
+    watched(|| {
+        let rt = runtime(2);
+        rt.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (far, _) = listener.accept().await.unwrap();
+            serve_and_ask(near, far).await;
+        });
+    });
+}
+
+#[test]
+fn serves_and_asks_over_a_unix_socket() {
+    watched(|| {
+        let rt = runtime(2);
+        rt.block_on(async {
+            let (near, far) = UnixStream::pair().unwrap();
+            serve_and_ask(near, far).await;
+        });
+    });
+}
+
+async fn serve_and_ask<S: Read + Write + Send + Unpin + 'static>(near: S, far: S) {
+    let server = dapple::spawn(async move {
+        let mut http = hyper::server::conn::http1::Builder::new();
+        let http = http.timer(Timer).header_read_timeout(Duration::from_secs(30));
+        http.serve_connection(far, service_fn(answer)).await
+    });
+    let (mut ask, connection) = hyper::client::conn::http1::handshake(near).await.unwrap();
+    Executor.execute(connection);
+    for length in [5_usize, 0, 1_000_000, 1] {
+        ask.ready().await.unwrap();
+        let request = Request::get(format!("/{length}")).header("host", "localhost");
+        let response = ask.send_request(request.body(Empty::<Bytes>::new()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(body.len() == length && body.iter().all(|byte| *byte == b'x'));
+    }
+    drop(ask);
+    server.await.unwrap().unwrap();
+}
+
+#[test]
+fn a_client_that_sends_no_head_is_given_up() {
+    watched(|| {
+        let rt = runtime(2);
+        rt.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let _silent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut http = hyper::server::conn::http1::Builder::new();
+            let http = http.timer(Timer).header_read_timeout(Duration::from_millis(5));
+            let error = http.serve_connection(stream, service_fn(answer)).await.unwrap_err();
+            assert!(error.is_timeout(), "{error}");
+        });
+    });
+}
+
+#[test]
+fn cancelling_ends_a_connection_with_an_error() {
+    watched(|| {
+        let rt = runtime(2);
+        let listener = rt.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let slow = rt.block_on(TcpStream::connect(listener.local_addr().unwrap())).unwrap();
+        slow.try_write(b"GET / HT").unwrap();
+        let (stream, _) = rt.block_on(listener.accept()).unwrap();
+        let begun = Event::default();
+        let is_begun = begun.clone();
+        let task = rt.spawn(async move {
+            let mut http = hyper::server::conn::http1::Builder::new();
+            let http = http.timer(Timer).header_read_timeout(Duration::from_secs(1000));
+            let mut serving = Box::pin(http.serve_connection(stream, service_fn(answer)));
+            std::future::poll_fn(|cx| {
+                let polled = Future::poll(serving.as_mut(), cx);
+                is_begun.set();
+                polled
+            })
+            .await
+        });
+        begun.wait();
+        task.cancel();
+        let error = rt.block_on(task).unwrap().unwrap_err();
+        assert!(!error.is_timeout());
+        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
+        assert!(dapple::is_cancelled(source.unwrap()), "{error:?}");
+    });
+}
+
+#[test]
+fn timers_are_never_early_and_can_be_reset() {
+    watched(|| {
+        let rt = runtime(1);
+        rt.block_on(async {
+            let start = Instant::now();
+            Timer.sleep(Duration::from_millis(2)).await;
+            assert!(start.elapsed() >= Duration::from_millis(2));
+            Timer.sleep_until(start).await;
+            let mut sleep = Timer.sleep(Duration::from_secs(1_000_000));
+            Timer.reset(&mut sleep, start + Duration::from_millis(4));
+            sleep.await;
+            assert!(Timer.now() - start >= Duration::from_millis(4));
+        });
+    });
+}
