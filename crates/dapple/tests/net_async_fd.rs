@@ -468,3 +468,18 @@ fn wakers_that_panic_and_that_drop_file_descriptors() {
         });
     });
 }
+
+#[test]
+fn registered_twice_is_refused_and_harms_nobody() {
+    watched(|| {
+        runtime(1).block_on(async {
+            let (near, mut far) = StdStream::pair().unwrap();
+            let first = AsyncFd::new(&near).unwrap();
+            let (error, _) = AsyncFd::try_new(&near).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+            assert!(error.to_string().contains("try_clone"), "{error}");
+            far.write_all(b"x").unwrap();
+            first.readable().await.unwrap();
+        });
+    });
+}

@@ -23,7 +23,7 @@ const RUNG: u8 = 2;
 pub(crate) struct Bell {
     state: AtomicU8,
     event: OwnedFd,
-    #[cfg(miri)]
+    #[cfg(any(loom, miri))]
     parker: crate::prim::Parker,
 }
 
@@ -33,7 +33,7 @@ impl Bell {
         Ok(Bell {
             state: AtomicU8::new(AWAKE),
             event,
-            #[cfg(miri)]
+            #[cfg(any(loom, miri))]
             parker: Default::default(),
         })
     }
@@ -48,7 +48,7 @@ impl Bell {
 
     #[cold]
     fn strike(&self) {
-        #[cfg(miri)]
+        #[cfg(any(loom, miri))]
         self.parker.unpark();
         // It is never read, only its edge is seen. Its counter has room for all rings of a lifetime.
         let struck = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
@@ -65,7 +65,7 @@ impl Bell {
         self.state.swap(AWAKE, Ordering::SeqCst);
     }
 
-    #[cfg(miri)]
+    #[cfg(any(loom, miri))]
     pub(crate) fn listen(&self, limit: Option<std::time::Duration>) {
         self.parker.park(limit);
     }

@@ -28,7 +28,7 @@ mod wheel;
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -166,7 +166,7 @@ impl Driver {
     /// Registers a file descriptor, for reading and writing, on the edge.
     pub(crate) fn register(self: &Arc<Driver>, fd: BorrowedFd<'_>) -> io::Result<Registration> {
         let readiness = Arc::new(Readiness::default());
-        let token = lock(&self.table).insert(readiness.clone())?;
+        let token = lock(&self.table).insert(fd.as_raw_fd(), readiness.clone())?;
         self.sources.fetch_add(1, Ordering::Relaxed);
         let registration = Registration { driver: self.clone(), token, readiness };
         registration.renew(fd)?;
@@ -245,8 +245,15 @@ impl Registration {
         let flags = interest | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64(self.token);
         let added = match epoll::add(&self.driver.epoll, fd, data, flags) {
-            // It is there already, or was left over by another of this number that lives on in a
-            // duplicate.
+            Err(Errno::EXIST) if lock(&self.driver.table).has_another(fd.as_raw_fd(), self.token) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "this file descriptor is registered already: share what waits for it, or register a \
+                     duplicate (try_clone)",
+                ));
+            }
+            // It is there for this token, or was left over by another of this number that was closed here
+            // and lives on in a duplicate.
             Err(Errno::EXIST) => epoll::modify(&self.driver.epoll, fd, data, flags),
             added => added,
         };

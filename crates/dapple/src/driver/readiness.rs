@@ -154,7 +154,7 @@ impl Readiness {
     }
 
     /// Notes an event, and moves those who waited for it to `wakers`. ENLIST-OR-SEE
-    pub(super) fn deliver(&self, flags: EventFlags, wakers: &mut Vec<Waker>) {
+    pub(crate) fn deliver(&self, flags: EventFlags, wakers: &mut Vec<Waker>) {
         let mut news = 0;
         if flags.intersects(EventFlags::IN | EventFlags::PRI) {
             news |= READABLE;
@@ -174,7 +174,7 @@ impl Readiness {
         self.note(news, wakers);
     }
 
-    pub(super) fn close(&self, wakers: &mut Vec<Waker>) {
+    pub(crate) fn close(&self, wakers: &mut Vec<Waker>) {
         self.note(READ_CLOSED | WRITE_CLOSED | GONE, wakers);
     }
 

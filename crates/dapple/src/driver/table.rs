@@ -3,6 +3,7 @@
 //! A token is a place and the number of its user. NO-STALE-EVENT
 
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -19,6 +20,8 @@ pub(super) struct Table {
 
 struct Place {
     user: u32,
+    /// The number of the file descriptor, while there is one.
+    fd: RawFd,
     readiness: Option<Arc<Readiness>>,
 }
 
@@ -27,16 +30,16 @@ fn split(token: u64) -> (usize, u32) {
 }
 
 impl Table {
-    pub(super) fn insert(&mut self, readiness: Arc<Readiness>) -> io::Result<u64> {
+    pub(super) fn insert(&mut self, fd: RawFd, readiness: Arc<Readiness>) -> io::Result<u64> {
         if self.closed {
             return Err(io::Error::other("the runtime has ended"));
         }
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { user: 0, readiness: None });
+            self.places.push(Place { user: 0, fd, readiness: None });
             (self.places.len() - 1) as u32
         });
         let place = &mut self.places[index as usize];
-        place.readiness = Some(readiness);
+        (place.fd, place.readiness) = (fd, Some(readiness));
         Ok(u64::from(place.user) << 32 | u64::from(index))
     }
 
@@ -49,6 +52,14 @@ impl Table {
         let removed = place.readiness.take();
         self.free.push(index as u32);
         removed
+    }
+
+    /// Whether a file descriptor of this number is registered by another token.
+    pub(super) fn has_another(&self, fd: RawFd, token: u64) -> bool {
+        let is_another = |(index, place): (usize, &Place)| {
+            place.fd == fd && place.readiness.is_some() && (index, place.user) != split(token)
+        };
+        self.places.iter().enumerate().any(is_another)
     }
 
     pub(super) fn deliver(&self, token: u64, flags: EventFlags, wakers: &mut Vec<Waker>) {
@@ -73,9 +84,9 @@ mod tests {
     #[test]
     fn a_token_is_used_once() {
         let mut table = Table::default();
-        let first = table.insert(Arc::default()).unwrap();
+        let first = table.insert(7, Arc::default()).unwrap();
         assert!(table.remove(first).is_some());
-        let second = table.insert(Arc::default()).unwrap();
+        let second = table.insert(7, Arc::default()).unwrap();
         assert_ne!(first, second);
         assert!(table.remove(first).is_none());
         let mut wakers = Vec::new();

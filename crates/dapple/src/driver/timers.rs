@@ -15,7 +15,9 @@ use std::time::Duration;
 use super::clock::{self, Tick};
 pub(crate) use super::wheel::Key;
 use super::wheel::Wheel;
-use crate::prim::{AtomicU64, Mutex, Ordering, SpinLock, lock};
+use crate::prim::{AtomicU64, Ordering, SpinLock};
+#[cfg(not(loom))]
+use crate::prim::{Mutex, lock};
 
 pub(crate) struct Timers {
     /// LOWER-BOUND. The last tick if there are none.
@@ -34,6 +36,7 @@ struct Inside {
 }
 
 /// Timers that no driver uses. FOR-EVER
+#[cfg(not(loom))]
 static SPARE: Mutex<Vec<&'static Timers>> = Mutex::new(Vec::new());
 
 /// What became of a timer that was to be entered.
@@ -62,6 +65,10 @@ impl Inside {
 }
 
 impl Timers {
+    pub(crate) fn new() -> Timers {
+        Timers { earliest: AtomicU64::new(clock::LAST), inside: SpinLock::default() }
+    }
+
     /// Enters a timer.
     #[inline]
     pub(crate) fn insert(&self, tick: Tick, waker: Waker) -> Entered {
@@ -106,7 +113,7 @@ impl Timers {
     }
 
     /// How long the driver's worker, which is about to do so, may sleep. PLANNED
-    pub(super) fn plan(&self, now: Tick) -> Option<Duration> {
+    pub(crate) fn plan(&self, now: Tick) -> Option<Duration> {
         let mut inside = self.inside.lock();
         let next = inside.wheel.next();
         if next.is_none_or(|next| next > now) {
@@ -123,7 +130,7 @@ impl Timers {
     }
 
     /// Takes the wakers of those that are due, up to `limit`. `true`: more are due.
-    pub(super) fn fire(&self, now: Tick, limit: usize, wakers: &mut Vec<Waker>) -> bool {
+    pub(crate) fn fire(&self, now: Tick, limit: usize, wakers: &mut Vec<Waker>) -> bool {
         if !self.may_be_due(now) {
             return false;
         }
@@ -141,11 +148,10 @@ impl Timers {
     }
 
     /// Timers for a new driver. FOR-EVER
+    #[cfg(not(loom))]
     pub(super) fn open() -> &'static Timers {
         let spare = lock(&SPARE).pop();
-        let timers = spare.unwrap_or_else(|| {
-            Box::leak(Box::new(Timers { earliest: AtomicU64::default(), inside: SpinLock::default() }))
-        });
+        let timers = spare.unwrap_or_else(|| Box::leak(Box::new(Timers::new())));
         timers.earliest.store(clock::LAST, Ordering::Relaxed);
         let mut inside = timers.inside.lock();
         inside.closed = false;
@@ -155,6 +161,7 @@ impl Timers {
     }
 
     /// Gives them back, after they were closed.
+    #[cfg(not(loom))]
     pub(super) fn give_back(&'static self) {
         lock(&SPARE).push(self);
     }

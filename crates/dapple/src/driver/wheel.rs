@@ -6,10 +6,14 @@
 //! a level only slots ahead are in use, and the first one in use of the lowest level that has any
 //! comes next.
 //!
+//! A slot is an array of places, not a linked list: a million timers do not fit into the cache, and
+//! from an array the processor fetches many at a time.
+//!
 //! # Invariants
 //!
-//! * **AHEAD**: a timer that is not due lies in the slot of its level by its own digit, and its
-//!   higher digits are those of the wheel.
+//! * **AHEAD**: a timer lies in the slot of its level by its own digit, and its higher digits are
+//!   those of the wheel. What lies in the slot of the wheel's own tick is due, in any order.
+//! * **POSITION**: a timer knows in which slot it lies, and where in it.
 //! * **STAMPED**: a place is found by the stamp of the timer that was put there, and no stamp is
 //!   used twice. So a key of a timer that has fired, or was taken out, finds nothing, even after the
 //!   memory of an empty wheel was given back.
@@ -21,13 +25,10 @@ use super::clock::{LAST, Tick};
 const BITS: u32 = 8;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 6;
-/// The list of those that are due; the last of the lists.
-const DUE: usize = LEVELS * SLOTS;
 const NONE: u32 = u32::MAX;
-/// Marks a link back that leads to the head of a list.
-const HEAD: u32 = 1 << 31;
-/// How much memory an empty wheel keeps, in timers.
+/// How much memory an empty wheel keeps, and an empty slot, in timers.
 const KEEP: usize = 1024;
+const KEEP_IN_SLOT: usize = 64;
 
 const _: () = assert!(BITS as usize * LEVELS == LAST.count_ones() as usize);
 
@@ -47,26 +48,23 @@ impl Key {
 struct Timer {
     tick: Tick,
     waker: Option<Waker>,
+    /// 0 if the place is free.
     stamp: u64,
-    next: u32,
-    back: u32,
-}
-
-#[derive(Clone, Copy)]
-struct List {
-    first: u32,
-    last: u32,
+    /// POSITION. In a free place: the next one that is free.
+    position: u32,
+    slot: u16,
 }
 
 pub(super) struct Wheel {
     /// The last tick that was looked at.
     now: Tick,
     timers: Vec<Timer>,
-    /// Free places, linked by `next`.
+    /// Free places.
     free: u32,
     len: usize,
     stamp: u64,
-    lists: Box<[List]>,
+    /// All slots of all levels, once there has been a timer.
+    slots: Box<[Vec<u32>]>,
     /// Which slots of each level are in use.
     used: [[u64; SLOTS / 64]; LEVELS],
 }
@@ -79,7 +77,7 @@ impl Default for Wheel {
             free: NONE,
             len: 0,
             stamp: 0,
-            lists: vec![List { first: NONE, last: NONE }; DUE + 1].into(),
+            slots: Box::default(),
             used: [[0; SLOTS / 64]; LEVELS],
         }
     }
@@ -101,21 +99,25 @@ impl Wheel {
         *self = Wheel { stamp: self.stamp, ..Wheel::default() };
     }
 
-    /// Enters a timer for a tick that is ahead.
+    /// Enters a timer, for a tick that has not passed.
     pub(super) fn insert(&mut self, tick: Tick, waker: Waker) -> Key {
+        debug_assert!(tick >= self.now);
         self.stamp += 1;
-        let timer = Timer { tick, waker: Some(waker), stamp: self.stamp, next: NONE, back: NONE };
+        let timer = Timer { tick, waker: Some(waker), stamp: self.stamp, position: NONE, slot: 0 };
         let index = if self.free == NONE {
-            assert!(self.timers.len() < HEAD as usize, "more timers than there is room for");
+            assert!(self.timers.len() < NONE as usize, "more timers than there is room for");
+            if self.slots.is_empty() {
+                self.slots = vec![Vec::new(); LEVELS * SLOTS].into();
+            }
             self.timers.push(timer);
             (self.timers.len() - 1) as u32
         } else {
             let index = self.free;
-            self.free = std::mem::replace(&mut self.timers[index as usize], timer).next;
+            self.free = std::mem::replace(&mut self.timers[index as usize], timer).position;
             index
         };
         self.len += 1;
-        self.place(index, tick);
+        self.place(index);
         Key { index, stamp: self.stamp }
     }
 
@@ -130,8 +132,14 @@ impl Wheel {
 
     /// Takes a timer out, if it has not fired.
     pub(super) fn remove(&mut self, key: Key) -> Option<Waker> {
-        self.find(key)?;
-        self.unlink(key.index);
+        let Timer { slot, position, .. } = *self.find(key)?;
+        let list = &mut self.slots[usize::from(slot)];
+        list.swap_remove(position as usize);
+        match list.get(position as usize) {
+            Some(moved) => self.timers[*moved as usize].position = position, // POSITION
+            None if list.is_empty() => self.emptied(usize::from(slot)),
+            None => {}
+        }
         self.release(key.index)
     }
 
@@ -139,38 +147,35 @@ impl Wheel {
     /// more are due.
     pub(super) fn advance(&mut self, tick: Tick, limit: usize, wakers: &mut Vec<Waker>) -> bool {
         let mut left = limit;
-        loop {
-            while self.lists[DUE].first != NONE {
-                if left == 0 {
-                    return true;
-                }
-                left -= 1;
-                let index = self.lists[DUE].first;
-                self.unlink(index);
+        while let Some((level, slot, begins)) = self.next_slot()
+            && begins <= tick
+        {
+            self.now = begins;
+            if level > 0 {
+                self.move_down(level * SLOTS + slot);
+                continue;
+            }
+            let due = self.slots[slot].len().min(left);
+            for _ in 0..due {
+                let index = self.slots[slot].pop().expect("as many as were counted");
                 wakers.extend(self.release(index));
             }
-            match self.next_slot() {
-                Some((level, slot, begins)) if begins <= tick => {
-                    self.now = begins;
-                    self.move_down(level, slot);
-                }
-                _ => {
-                    self.now = self.now.max(tick);
-                    return false;
-                }
+            left -= due;
+            if !self.slots[slot].is_empty() {
+                return true;
             }
+            self.emptied(slot);
         }
+        self.now = self.now.max(tick);
+        false
     }
 
     /// The tick at which to look again, if ever.
     pub(super) fn next(&self) -> Option<Tick> {
-        if self.lists[DUE].first != NONE {
-            return Some(self.now);
-        }
         self.next_slot().map(|(_, _, begins)| begins)
     }
 
-    /// The first slot in use, and the tick at which it begins. AHEAD
+    /// The first slot in use: its level, its digit, and the tick at which it begins. AHEAD
     fn next_slot(&self) -> Option<(usize, usize, Tick)> {
         for (level, used) in self.used.iter().enumerate() {
             if let Some(word) = used.iter().position(|word| *word != 0) {
@@ -183,78 +188,44 @@ impl Wheel {
         None
     }
 
-    /// The wheel has come to a slot: its timers are due, or move to lower levels.
-    fn move_down(&mut self, level: usize, slot: usize) {
-        let list = &mut self.lists[level * SLOTS + slot];
-        let mut index = std::mem::replace(list, List { first: NONE, last: NONE }).first;
-        self.used[level][slot / 64] &= !(1 << (slot % 64));
-        while index != NONE {
-            let timer = &self.timers[index as usize];
-            let (next, tick) = (timer.next, timer.tick);
-            self.place(index, tick);
-            index = next;
+    /// The wheel has come to a slot of a higher level: its timers move to lower ones.
+    fn move_down(&mut self, slot: usize) {
+        let mut list = std::mem::take(&mut self.slots[slot]);
+        for index in list.drain(..) {
+            self.place(index);
         }
+        self.slots[slot] = list; // with its memory
+        self.emptied(slot);
     }
 
     /// Puts a timer where it belongs. AHEAD
-    fn place(&mut self, index: u32, tick: Tick) {
-        if tick <= self.now {
-            return self.append(DUE, index);
-        }
-        let level = ((tick ^ self.now).ilog2() / BITS) as usize;
-        let slot = (tick >> (BITS * level as u32)) as usize % SLOTS;
-        self.used[level][slot / 64] |= 1 << (slot % 64);
-        self.append(level * SLOTS + slot, index);
-    }
-
-    fn append(&mut self, list: usize, index: u32) {
-        let last = std::mem::replace(&mut self.lists[list].last, index);
+    fn place(&mut self, index: u32) {
         let timer = &mut self.timers[index as usize];
-        timer.next = NONE;
-        if last == NONE {
-            timer.back = HEAD | list as u32;
-            self.lists[list].first = index;
-        } else {
-            timer.back = last;
-            self.timers[last as usize].next = index;
+        let level = ((timer.tick ^ self.now) | (SLOTS as u64 - 1)).ilog2() / BITS;
+        let digit = (timer.tick >> (BITS * level)) as usize % SLOTS;
+        let slot = level as usize * SLOTS + digit;
+        let list = &mut self.slots[slot];
+        (timer.slot, timer.position) = (slot as u16, list.len() as u32); // POSITION
+        list.push(index);
+        self.used[level as usize][digit / 64] |= 1 << (digit % 64);
+    }
+
+    /// A slot has become empty.
+    fn emptied(&mut self, slot: usize) {
+        let (level, digit) = (slot / SLOTS, slot % SLOTS);
+        self.used[level][digit / 64] &= !(1 << (digit % 64));
+        if let Some(list) = self.slots.get_mut(slot)
+            && list.capacity() > KEEP_IN_SLOT
+        {
+            *list = Vec::new();
         }
     }
 
-    fn unlink(&mut self, index: u32) {
-        let Timer { next, back, .. } = self.timers[index as usize];
-        let list = if back & HEAD != 0 { Some((back & !HEAD) as usize) } else { None };
-        match list {
-            Some(list) => self.lists[list].first = next,
-            None => self.timers[back as usize].next = next,
-        }
-        if next != NONE {
-            self.timers[next as usize].back = back;
-            return;
-        }
-        // It was the last one of its list, which may have to be searched for.
-        let list = list.unwrap_or_else(|| self.list_of(index));
-        self.lists[list].last = if back & HEAD != 0 { NONE } else { back };
-        if back & HEAD != 0 && list != DUE {
-            let (level, slot) = (list / SLOTS, list % SLOTS);
-            self.used[level][slot / 64] &= !(1 << (slot % 64));
-        }
-    }
-
-    /// The list in which a timer lies. AHEAD
-    fn list_of(&self, index: u32) -> usize {
-        let tick = self.timers[index as usize].tick;
-        if tick <= self.now {
-            return DUE;
-        }
-        let level = ((tick ^ self.now).ilog2() / BITS) as usize;
-        level * SLOTS + (tick >> (BITS * level as u32)) as usize % SLOTS
-    }
-
-    /// Gives a place back that is in no list.
+    /// Gives a place back that is in no slot.
     fn release(&mut self, index: u32) -> Option<Waker> {
         let timer = &mut self.timers[index as usize];
         timer.stamp = 0;
-        timer.next = self.free;
+        timer.position = self.free;
         let waker = timer.waker.take();
         self.free = index;
         self.len -= 1;
@@ -341,7 +312,7 @@ mod tests {
     #[test]
     fn in_order() {
         let mut wheel = Wheel::default();
-        let ticks = [5_u64, 300, 300, 70_000, 70_000, 16_777_300];
+        let ticks = [5_u64, 300, 301, 70_000, 70_010, 16_777_300];
         let wakers: Vec<_> = ticks.iter().map(|_| waker()).collect();
         for (tick, waker) in ticks.iter().zip(&wakers) {
             wheel.insert(*tick, waker.clone());

@@ -27,7 +27,7 @@ pub(super) fn step<T>(
         wait.end();
         return Poll::Ready(Err(Cancelled.into()));
     }
-    wait.rest(cx, &"a stream");
+    wait.rest_around(cx);
     Poll::Pending
 }
 

@@ -18,6 +18,7 @@ use std::task::{Context, Poll, ready};
 use crate::driver::Registration;
 pub(crate) use crate::driver::readiness::Direction;
 use crate::driver::readiness::{Enlisted, Seen, Who};
+use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
 use crate::task::wait::Wait;
 
@@ -25,6 +26,7 @@ use crate::task::wait::Wait;
 #[derive(Debug)]
 pub(crate) struct Source<T> {
     registration: OnceLock<Registration>, // goes before the file descriptor is closed
+    registering: Mutex<()>,
     io: T,
 }
 
@@ -39,7 +41,7 @@ pub(crate) enum Took {
 impl<T: AsFd> Source<T> {
     /// It must be in non-blocking mode.
     pub(crate) fn new(io: T) -> Source<T> {
-        Source { registration: OnceLock::new(), io }
+        Source { registration: OnceLock::new(), registering: Mutex::default(), io }
     }
 
     pub(crate) fn get(&self) -> &T {
@@ -58,7 +60,7 @@ impl<T: AsFd> Source<T> {
 
     /// The same file descriptor as another type.
     pub(crate) fn map<U>(self, f: impl FnOnce(T) -> U) -> Source<U> {
-        Source { registration: self.registration, io: f(self.io) }
+        Source { registration: self.registration, registering: Mutex::default(), io: f(self.io) }
     }
 
     /// Takes it from the kernel's list. To be used if the file descriptor might live on.
@@ -123,20 +125,17 @@ impl<T: AsFd> Source<T> {
         if let Some(registration) = self.registration.get() {
             return Ok(registration);
         }
+        let _one_at_a_time = lock(&self.registering);
+        if let Some(registration) = self.registration.get() {
+            return Ok(registration);
+        }
         let registration = Sched::current(|sched| sched.driver_for_source().register(self.io.as_fd()));
         let registration = registration.unwrap_or_else(|| {
             Err(io::Error::other(
                 "no runtime here to wait in: await it inside of dapple::run, a task, or Runtime::block_on",
             ))
         })?;
-        if let Err(late) = self.registration.set(registration) {
-            // Another thread was faster, and the kernel keeps one of them. Keep theirs for both: take
-            // ours out, unless it is the same driver, where ours took the place of theirs.
-            late.withdraw(&self.io);
-            let theirs = self.registration.get().expect("it is there, or we would have set it");
-            theirs.renew(self.io.as_fd())?;
-        }
-        Ok(self.registration.get().expect("it was just set"))
+        Ok(self.registration.get_or_init(|| registration))
     }
 
     /// TRY-AGAIN
@@ -209,7 +208,8 @@ impl<T: AsFd> Source<T> {
                 Enlisted::Ready => {}
                 Enlisted::Gone => {
                     wait.end();
-                    return Poll::Ready(Err(io::Error::other("the runtime that waited for it has ended")));
+                    return Poll::Ready(Err(io::Error::other("the runtime that waited for it has ended: take the socket out (into_std, into_inner) and put it \
+                         into a new one")));
                 }
             }
         }

@@ -5,13 +5,8 @@
 //! links an [`Item`]: its waker is woken too. That is rare, so the items lie in a table on the
 //! side, and a task pays nothing for them.
 //!
-//! # Invariants
-//!
-//! * **LINK-OR-SEE**: the flag is set before the table is read, and the table is written before
-//!   the flag is read again: a wait that is linked while its task is cancelled is woken by the
-//!   one or by the other.
+//! How neither misses the other is LINK-OR-SEE in `links`.
 
-use std::collections::HashMap;
 use std::error::Error;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,11 +15,11 @@ use std::task::Waker;
 
 use super::Task;
 use super::cell::discard;
-use super::header::{Extended, Header, Ptr};
+use super::header::{Extended, Header};
 use super::here::here;
+use super::links::Links;
 use super::state::{CANCELLED, DONE};
 use super::waker::task_behind;
-use crate::prim::{AtomicUsize, Mutex, Ordering, fence_seq_cst, lock};
 
 /// A wait was cancelled: what it waited for has not happened, and nothing has been taken or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,18 +65,8 @@ pub fn is_cancelled(error: &io::Error) -> bool {
     false
 }
 
-/// Items linked now, in all tasks: while there are none, `cancel` need not look for any.
-static LINKED: AtomicUsize = AtomicUsize::new(0);
-
-/// Counted, so that no foreign code runs under the lock.
-type Items = HashMap<usize, Vec<(usize, Arc<Waker>)>>;
-
-/// The items by the address of their task, and by a number within it.
-static TABLE: LazyLock<[Mutex<Items>; 16]> = LazyLock::new(Default::default);
-
-fn shard(task: Ptr) -> &'static Mutex<Items> {
-    &TABLE[(task.addr().get() >> 6) % TABLE.len()]
-}
+/// Whom to wake. Counted, so that no foreign code runs under the lock.
+static LINKS: LazyLock<Links<Arc<Waker>>> = LazyLock::new(Links::default);
 
 /// Whether the task that this thread is running was cancelled.
 #[inline]
@@ -102,13 +87,8 @@ impl Task {
             return;
         }
         self.wake_with(CANCELLED);
-        fence_seq_cst();
-        if LINKED.load(Ordering::SeqCst) == 0 {
-            return; // LINK-OR-SEE
-        }
-        let items = lock(shard(self.ptr())).get(&self.ptr().addr().get()).cloned();
-        for (_, waker) in items.into_iter().flatten() {
-            // A waker may be foreign code, and must not keep the others from being woken.
+        for waker in LINKS.of(self.ptr().addr().get()) {
+            // LINK-OR-SEE. A waker may be foreign code, and must not keep the others from being woken.
             discard(catch_unwind(AssertUnwindSafe(|| waker.wake_by_ref())));
         }
     }
@@ -133,6 +113,13 @@ impl Item {
         if let Some(extended) = unsafe { current.as_ref() }.and_then(Extended::of) {
             extended.waits_for(what);
         }
+        self.link_only(waker);
+    }
+
+    /// As `link`, without a word about what is waited for.
+    #[inline]
+    pub(crate) fn link_only(&mut self, waker: &Waker) {
+        let current = here(|here| here.current.get());
         if current.is_null() || task_behind(waker).is_some_and(|task| std::ptr::eq(task.as_ptr(), current)) {
             self.unlink();
         } else {
@@ -151,11 +138,7 @@ impl Item {
         self.unlink();
         let Some(task) = Task::current() else { return };
         let linked = Box::new(Linked { task, waker: Arc::new(waker.clone()) });
-        let (ptr, number, entry) =
-            (linked.task.ptr(), std::ptr::from_ref(&*linked).addr(), linked.waker.clone());
-        LINKED.fetch_add(1, Ordering::SeqCst); // LINK-OR-SEE
-        lock(shard(ptr)).entry(ptr.addr().get()).or_default().push((number, entry));
-        fence_seq_cst();
+        LINKS.add(linked.key(), linked.number(), linked.waker.clone());
         self.0 = Some(linked);
         if has_been(current) {
             waker.wake_by_ref(); // LINK-OR-SEE
@@ -165,25 +148,24 @@ impl Item {
     #[inline]
     pub(crate) fn unlink(&mut self) {
         if let Some(linked) = self.0.take() {
-            unlink(&linked);
+            linked.unlink();
         }
     }
 }
 
-#[cold]
-fn unlink(linked: &Linked) {
-    let (ptr, number) = (linked.task.ptr(), std::ptr::from_ref(linked).addr());
-    let key = ptr.addr().get();
-    let mut items = lock(shard(ptr));
-    let Some(of_task) = items.get_mut(&key) else { return };
-    let index = of_task.iter().position(|(n, _)| *n == number);
-    let waker = index.map(|index| of_task.swap_remove(index));
-    if of_task.is_empty() {
-        items.remove(&key);
+impl Linked {
+    fn key(&self) -> usize {
+        self.task.ptr().addr().get()
     }
-    drop(items); // a waker's destructor is foreign code
-    drop(waker);
-    LINKED.fetch_sub(1, Ordering::SeqCst);
+
+    fn number(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    #[cold]
+    fn unlink(&self) {
+        drop(LINKS.remove(self.key(), self.number())); // a waker's destructor is foreign code
+    }
 }
 
 impl Drop for Item {

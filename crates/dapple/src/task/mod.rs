@@ -16,7 +16,7 @@
 //! cell    header, join slot and future, as they lie in memory
 //! slab    their memory: cells in chunks, free lists per worker; memory: from the system
 //! run     one step: poll, then rest, again, or the end; queue: runnables in line
-//! waker   wake-ups; join: the handle; wait: what all waits share; cancel: how they learn of it
+//! waker   wake-ups; join: the handle; wait: what all waits share; cancel, links: how they learn of it
 //! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
 //! ```
 
@@ -34,6 +34,7 @@ pub(crate) mod here;
 pub(crate) mod home;
 #[cfg(not(loom))]
 pub(crate) mod join;
+pub(crate) mod links;
 #[cfg(not(loom))]
 mod local;
 #[cfg(not(loom))]

@@ -58,6 +58,13 @@ impl Wait {
         !self.shielded && cancel::is_current_cancelled()
     }
 
+    /// As `rest`, if what is waited for inside has said so itself.
+    pub(crate) fn rest_around(&mut self, cx: &mut Context<'_>) {
+        if !self.shielded {
+            self.on_cancel.link_only(cx.waker());
+        }
+    }
+
     /// At the end of a poll that returns `Pending`. `what` completes "waits for".
     #[inline]
     pub(crate) fn rest(&mut self, cx: &mut Context<'_>, what: &'static &'static str) {
