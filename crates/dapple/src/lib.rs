@@ -57,6 +57,14 @@ mod blocking;
 pub mod channel;
 #[cfg(not(loom))]
 mod driver;
+#[cfg(loom)]
+mod driver {
+    pub(crate) mod bell;
+    pub(crate) mod clock;
+    pub(crate) mod readiness;
+    pub(crate) mod timers;
+    mod wheel;
+}
 #[cfg(all(feature = "hyper", not(loom)))]
 #[expect(unsafe_code, reason = "hyper's buffers are filled before they are initialised")]
 pub mod hyper;
@@ -81,8 +89,7 @@ mod sched;
 #[expect(unsafe_code, reason = "puts an action into a signal handler")]
 #[cfg(not(loom))]
 pub mod signal;
-#[expect(unsafe_code, reason = "guards give out what their locks own")]
-#[cfg(not(loom))]
+#[cfg_attr(not(loom), expect(unsafe_code, reason = "guards give out what their locks own"))]
 pub mod sync;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "owns the task protocol and the memory of tasks"))]
 pub mod task;

@@ -12,7 +12,9 @@
 //! kernel refuses it, both sides are ordinary sequentially consistent fences.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 #[cfg(loom)]
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
@@ -106,44 +108,52 @@ pub(crate) use fences::init as init_fences;
 
 /// A lock for what takes some tens of nanoseconds, and is nearly always free: to give it back is a plain
 /// store, where a mutex needs an atomic step. Who finds it taken spins, and lets others run.
-#[cfg(not(loom))]
 #[derive(Default)]
 pub(crate) struct SpinLock<T> {
     taken: AtomicBool,
     inside: std::cell::UnsafeCell<T>,
 }
 
-#[cfg(not(loom))]
 #[expect(unsafe_code, reason = "the lock says who may touch what is inside")]
 // SAFETY: what is inside is reached through the guard alone, of which there is one at a time.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 
-#[cfg(not(loom))]
 impl<T> SpinLock<T> {
     #[inline]
     pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
-        if self.taken.swap(true, Ordering::Acquire) {
+        if !self.take() {
             self.wait();
         }
         SpinGuard(self)
     }
 
+    #[inline]
+    fn take(&self) -> bool {
+        if cfg!(loom) {
+            // It would let a swap that changes nothing hide that the lock was given back.
+            return self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        }
+        !self.taken.swap(true, Ordering::Acquire)
+    }
+
     #[cold]
     fn wait(&self) {
+        #[cfg(loom)]
+        use loom::{hint::spin_loop, thread::yield_now};
+        #[cfg(not(loom))]
+        use std::{hint::spin_loop, thread::yield_now};
         let mut looks = 0_u32;
-        while self.taken.load(Ordering::Relaxed) || self.taken.swap(true, Ordering::Acquire) {
+        while self.taken.load(Ordering::Relaxed) || !self.take() {
             looks += 1;
             // Whoever has it may be waiting for the processor.
-            if looks.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
+            if looks.is_multiple_of(64) { yield_now() } else { spin_loop() }
         }
     }
 }
 
 /// The right to what is inside of a [`SpinLock`].
-#[cfg(not(loom))]
 pub(crate) struct SpinGuard<'a, T>(&'a SpinLock<T>);
 
-#[cfg(not(loom))]
 #[expect(unsafe_code, reason = "the lock says who may touch what is inside")]
 impl<T> std::ops::Deref for SpinGuard<'_, T> {
     type Target = T;
@@ -155,7 +165,6 @@ impl<T> std::ops::Deref for SpinGuard<'_, T> {
     }
 }
 
-#[cfg(not(loom))]
 #[expect(unsafe_code, reason = "the lock says who may touch what is inside")]
 impl<T> std::ops::DerefMut for SpinGuard<'_, T> {
     #[inline]
@@ -165,7 +174,6 @@ impl<T> std::ops::DerefMut for SpinGuard<'_, T> {
     }
 }
 
-#[cfg(not(loom))]
 impl<T> Drop for SpinGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {

@@ -24,6 +24,8 @@ fn lines_end_in_several_ways() {
                 assert_eq!(got, ["one", "two", "", "ä\r\rx", "last"]);
                 assert_eq!(lines.next_line().await.unwrap(), None, "and again");
             }
+            let lines: Vec<_> = (&b"a\r\nb\r"[..]).lines().map(Result::unwrap).collect().await;
+            assert_eq!(lines, ["a", "b\r"], "half an end is none");
             let lines: Vec<_> = (&b"a\nb\n"[..]).lines().map(Result::unwrap).collect().await;
             assert_eq!(lines, ["a", "b"]);
             let parts: Vec<_> = BufReader::new(&b"a,,b"[..]).split(b',').map(Result::unwrap).collect().await;

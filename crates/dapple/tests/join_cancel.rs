@@ -324,3 +324,27 @@ fn joining_races_with_the_end() {
         assert_eq!(count.load(Ordering::Relaxed), 3000);
     });
 }
+
+#[test]
+fn a_cancelled_wait_is_known_as_such_through_io_errors() {
+    watched(|| {
+        dapple::run(async {
+            let task = dapple::spawn(async {
+                dapple::task::current().cancel();
+                let (_sender, mut receiver) = dapple::channel::mpsc::bounded::<()>(1);
+                let semaphore = dapple::sync::Semaphore::new(0);
+                let other = dapple::spawn(std::future::pending::<()>());
+                let errors: [std::io::Error; 3] = [
+                    receiver.recv().await.unwrap_err().into(),
+                    semaphore.acquire().await.unwrap_err().into(),
+                    other.await.unwrap_err().into(),
+                ];
+                errors.iter().all(dapple::is_cancelled)
+            });
+            assert!(task.await.unwrap());
+            let (sender, mut receiver) = dapple::channel::mpsc::bounded::<()>(1);
+            drop(sender);
+            assert!(!dapple::is_cancelled(&receiver.recv().await.unwrap_err().into()));
+        });
+    });
+}

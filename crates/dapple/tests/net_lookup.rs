@@ -55,6 +55,23 @@ fn literals_and_addresses_need_no_pool_and_no_runtime() {
 }
 
 #[test]
+fn literals_give_way() {
+    watched(|| {
+        let rt = runtime(1);
+        let looking_up = rt.spawn(async {
+            loop {
+                if let Err(error) = lookup("127.0.0.1:80").await {
+                    return error;
+                }
+            }
+        });
+        rt.block_on(rt.spawn(async {})).unwrap();
+        looking_up.cancel();
+        assert!(is_cancelled(&rt.block_on(looking_up).unwrap()));
+    });
+}
+
+#[test]
 fn names_are_looked_up() {
     run(async {
         for addrs in [found("localhost:81").await, found(("localhost", 81)).await] {

@@ -148,6 +148,45 @@ fn the_address_of_who_connects() {
     });
 }
 
+/// A name without the zero at its end, which is allowed, and longer than any other.
+#[expect(unsafe_code, reason = "no crate makes such a name")]
+fn longest_name(folder: &Folder) -> socket2::SockAddr {
+    let set = |addr: *mut socket2::SockAddrStorage, len: *mut libc::socklen_t| {
+        let start = folder.0.join("socket").into_os_string().into_encoded_bytes();
+        // SAFETY: there is room for every kind of address, and all zeros are one.
+        let addr = unsafe { &mut *addr.cast::<libc::sockaddr_un>() };
+        addr.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        for (index, byte) in addr.sun_path.iter_mut().enumerate() {
+            *byte = start.get(index).copied().unwrap_or(b'x') as libc::c_char;
+        }
+        // SAFETY: it is a reference.
+        unsafe { *len = size_of::<libc::sockaddr_un>() as libc::socklen_t };
+        Ok(())
+    };
+    // SAFETY: it sets the address and its length.
+    unsafe { socket2::SockAddr::try_init(set) }.unwrap().1
+}
+
+#[test]
+fn who_connects_may_have_the_longest_name() {
+    watched(|| {
+        let folder = Folder::new();
+        runtime(1).block_on(async {
+            let name = abstract_name();
+            let listener = UnixListener::bind_addr(&name).unwrap();
+            let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
+            socket.bind(&longest_name(&folder)).unwrap();
+            let to = rustix::net::SocketAddrUnix::new_abstract_name(name.as_abstract_name().unwrap());
+            rustix::net::connect(&socket, &to.unwrap()).unwrap();
+            let (_, from) = listener.accept().await.unwrap();
+            assert_eq!(from.as_pathname().unwrap().as_os_str().len(), 108);
+            let again = UnixStream::connect_addr(&name).await.unwrap();
+            assert!(listener.accept().await.unwrap().1.is_unnamed(), "and it goes on");
+            drop(again);
+        });
+    });
+}
+
 #[test]
 fn who_the_peer_is() {
     watched(|| {

@@ -164,6 +164,31 @@ fn a_wait_that_is_dropped_or_cancelled_can_be_repeated() {
 }
 
 #[test]
+fn in_a_cancelled_task_nothing_is_started_or_closed() {
+    watched(|| {
+        let rt = runtime(1);
+        let never = "/does/not/exist"; // who starts it is told something else
+        let task = rt.spawn(async move {
+            let mut child = Command::new("cat").stdin(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+            assert!(dapple::time::sleep(Duration::MAX).await.is_err());
+            let errors = [
+                Command::new(never).status().await.unwrap_err(),
+                Command::new(never).output().await.unwrap_err(),
+                child.wait().await.unwrap_err(),
+                child.wait_with_output().await.unwrap_err(),
+            ];
+            (errors, child.stdin.is_some())
+        });
+        task.cancel();
+        let (errors, has_input) = rt.block_on(task).unwrap();
+        for error in errors {
+            assert!(dapple::is_cancelled(&error), "{error}");
+        }
+        assert!(has_input);
+    });
+}
+
+#[test]
 fn output_that_is_cancelled_has_what_was_read() {
     watched(|| {
         let rt = runtime(2);

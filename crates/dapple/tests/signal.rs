@@ -152,6 +152,28 @@ fn a_handler_of_the_programs_own_is_still_called() {
 }
 
 #[test]
+#[expect(unsafe_code, reason = "does something in a child that is not another program yet")]
+fn a_signal_to_a_child_that_was_just_started_is_not_ours() {
+    watched(|| {
+        let _turn = turn();
+        runtime(1).block_on(async {
+            let mut listener = listen(SignalKind::user_defined2());
+            let mut command = dapple::process::Command::new("true");
+            let raise = || {
+                raise_here();
+                Ok(())
+            };
+            // SAFETY: it raises a signal, whose handler makes two system calls.
+            unsafe { command.pre_exec(raise) };
+            assert!(command.status().await.unwrap().success());
+            assert!(poll_times(1, listener.recv()).await.is_none());
+            sent_and_seen(&mut listener).await;
+            assert!(poll_times(1, listener.recv()).await.is_none());
+        });
+    });
+}
+
+#[test]
 fn a_wait_that_is_cancelled_loses_no_signal() {
     watched(|| {
         let _turn = turn();

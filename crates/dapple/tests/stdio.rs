@@ -35,6 +35,7 @@ fn as_child() {
         "unflushed" => dapple::run(async { stdout().write_all(&[b'x'; 300_000]).await.unwrap() }),
         "broken" => dapple::run(broken()),
         "two" => dapple::run(two_handles()),
+        "full" => dapple::run(full()),
         other => panic!("no such role: {other}"),
     }
     print!("{END}");
@@ -295,6 +296,27 @@ fn lines_of_several_tasks_do_not_mix_and_stay_in_order() {
 #[test]
 fn what_was_written_is_there_when_the_program_ends() {
     watched(|| assert_eq!(said(role("unflushed").spawn().unwrap()).len(), 300_000));
+}
+
+/// No file descriptor is left: that is not the end of the input.
+async fn full() {
+    let mut files = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        files.push(file);
+    }
+    let mut early = stdin();
+    drop(files);
+    assert!(early.read_u8().await.unwrap_err().to_string().contains("os error 24"));
+    assert_eq!(stdin().read_u8().await.unwrap(), b'x');
+}
+
+#[test]
+fn input_that_cannot_be_opened_is_an_error_and_not_the_end() {
+    watched(|| {
+        let mut child = role("full").stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"x").unwrap();
+        assert_eq!(said(child), "");
+    });
 }
 
 /// Nobody reads what is written: the error comes, from each handle once.

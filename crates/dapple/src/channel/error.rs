@@ -29,7 +29,18 @@ impl fmt::Display for RecvError {
     }
 }
 
-impl Error for RecvError {}
+impl Error for RecvError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.is_cancelled().then_some(&crate::Cancelled as _)
+    }
+}
+
+impl From<RecvError> for std::io::Error {
+    /// An error for which [`is_cancelled`](crate::is_cancelled) holds if the wait was cancelled.
+    fn from(error: RecvError) -> std::io::Error {
+        std::io::Error::other(error)
+    }
+}
 
 /// Why there is nothing to be received now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -38,11 +38,11 @@ use rustix::io::Errno;
 
 use bell::Bell;
 use clock::{Tick, Time};
-use readiness::Readiness;
+use readiness::{Direction, Readiness};
 use table::Table;
 use timers::Timers;
 
-use crate::prim::{AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, lock};
+use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, lock};
 use crate::task::wait::wake;
 
 /// How many events are taken from the kernel at a time.
@@ -163,13 +163,18 @@ impl Driver {
         self.sources.load(Ordering::Relaxed)
     }
 
-    /// Registers a file descriptor, for reading and writing, on the edge.
-    pub(crate) fn register(self: &Arc<Driver>, fd: BorrowedFd<'_>) -> io::Result<Registration> {
+    /// Registers a file descriptor, on the edge.
+    pub(crate) fn register(
+        self: &Arc<Driver>,
+        fd: BorrowedFd<'_>,
+        direction: Direction,
+    ) -> io::Result<Registration> {
         let readiness = Arc::new(Readiness::default());
         let token = lock(&self.table).insert(fd.as_raw_fd(), readiness.clone())?;
         self.sources.fetch_add(1, Ordering::Relaxed);
-        let registration = Registration { driver: self.clone(), token, readiness };
-        registration.renew(fd)?;
+        let registration =
+            Registration { driver: self.clone(), token, readiness, writing: AtomicBool::new(false) };
+        registration.begin(fd, direction)?;
         Ok(registration)
     }
 
@@ -192,6 +197,16 @@ impl Drop for Driver {
 impl Unpark for Driver {
     fn unpark(&self) {
         self.ring();
+    }
+}
+
+/// What the kernel is asked for: reading, and writing from when somebody has had to wait for that. Most
+/// never have to, and would be told at once that they may.
+fn flags(direction: Direction) -> EventFlags {
+    let flags = EventFlags::IN | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
+    match direction {
+        Direction::Read => flags,
+        Direction::Write => flags | EventFlags::OUT,
     }
 }
 
@@ -226,7 +241,17 @@ impl Claim<'_> {
             }
         }
         let more = self.driver.timers.fire(now, FIRINGS, wakers);
+        if wakers.is_empty() {
+            return is_full || more;
+        }
+        // A waker may be foreign code, and block: the claim must be free then, for the monitor.
+        let mut wakers = std::mem::take(wakers);
+        let Claim { driver, batch } = self;
+        drop(batch);
         wakers.drain(..).for_each(wake);
+        if let Ok(mut batch) = driver.batch.try_lock() {
+            batch.wakers = wakers; // its memory
+        }
         is_full || more
     }
 }
@@ -236,15 +261,15 @@ pub(crate) struct Registration {
     driver: Arc<Driver>,
     token: u64,
     pub(crate) readiness: Arc<Readiness>,
+    /// The kernel tells when it can be written to.
+    writing: AtomicBool,
 }
 
 impl Registration {
     /// Puts the file descriptor on the kernel's list. If it is ready, that is an event.
-    pub(crate) fn renew(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let interest = EventFlags::IN | EventFlags::PRI | EventFlags::OUT;
-        let flags = interest | EventFlags::RDHUP | EventFlags::ET;
-        let data = EventData::new_u64(self.token);
-        let added = match epoll::add(&self.driver.epoll, fd, data, flags) {
+    fn begin(&self, fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
+        let (epoll, data, flags) = (&self.driver.epoll, EventData::new_u64(self.token), flags(direction));
+        let added = match epoll::add(epoll, fd, data, flags) {
             Err(Errno::EXIST) if lock(&self.driver.table).has_another(fd.as_raw_fd(), self.token) => {
                 return Err(io::Error::new(
                     io::ErrorKind::AlreadyExists,
@@ -252,12 +277,31 @@ impl Registration {
                      duplicate (try_clone)",
                 ));
             }
-            // It is there for this token, or was left over by another of this number that was closed here
-            // and lives on in a duplicate.
-            Err(Errno::EXIST) => epoll::modify(&self.driver.epoll, fd, data, flags),
+            // Left over from one of this number that was closed here, and lives on in a duplicate.
+            Err(Errno::EXIST) => epoll::modify(epoll, fd, data, flags),
             added => added,
         };
-        added.map_err(explain_refusal)
+        added.map_err(explain_refusal)?;
+        self.note(direction);
+        Ok(())
+    }
+
+    /// Sees to it that the kernel tells of `direction`, too. If it is ready, that is an event.
+    #[inline]
+    pub(crate) fn want(&self, fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
+        if direction == Direction::Read || self.writing.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let data = EventData::new_u64(self.token);
+        epoll::modify(&self.driver.epoll, fd, data, flags(direction)).map_err(explain_refusal)?;
+        self.note(direction);
+        Ok(())
+    }
+
+    fn note(&self, direction: Direction) {
+        if direction == Direction::Write {
+            self.writing.store(true, Ordering::Release);
+        }
     }
 
     /// Takes the file descriptor back from the kernel's list. Closing it does so too, unless there

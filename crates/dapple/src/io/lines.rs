@@ -94,6 +94,7 @@ impl<R: AsyncBufRead + Unpin> Split<R> {
         NextPart { split: self, wait: Wait::default() }
     }
 
+    /// The next part, with its delimiter if it has one: the last may have none.
     fn poll_with(&mut self, wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
         loop {
             let part = &mut self.part;
@@ -103,12 +104,10 @@ impl<R: AsyncBufRead + Unpin> Split<R> {
                 Ok(())
             });
             let error = match ready!(polled) {
-                Ok((Part::Delimited, _)) => {
-                    self.part.pop();
+                Ok((Part::End, _)) if self.part.is_empty() => return Poll::Ready(Ok(None)),
+                Ok((Part::Delimited | Part::End, _)) => {
                     return Poll::Ready(Ok(Some(std::mem::take(&mut self.part))));
                 }
-                Ok((Part::End, _)) if self.part.is_empty() => return Poll::Ready(Ok(None)),
-                Ok((Part::End, _)) => return Poll::Ready(Ok(Some(std::mem::take(&mut self.part)))),
                 Ok((Part::More, _)) => continue,
                 Ok((Part::TooLong, _)) if self.delimiter == b'\n' => too_long("a line", self.max),
                 Ok((Part::TooLong, _)) => too_long("a part", self.max),
@@ -130,8 +129,14 @@ impl<R: AsyncBufRead + Unpin> Stream for Split<R> {
     type Item = io::Result<Vec<u8>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<u8>>>> {
-        self.poll_as_stream(cx).map(io::Result::transpose)
+        let part = ready!(self.poll_as_stream(cx))?;
+        Poll::Ready(part.map(|part| Ok(without(self.delimiter, part))))
     }
+}
+
+fn without(delimiter: u8, mut part: Vec<u8>) -> Vec<u8> {
+    part.pop_if(|last| *last == delimiter);
+    part
 }
 
 /// The future of [`Split::next_part`].
@@ -147,7 +152,8 @@ impl<R: AsyncBufRead + Unpin> Future for NextPart<'_, R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        this.split.poll_with(&mut this.wait, cx)
+        let part = ready!(this.split.poll_with(&mut this.wait, cx))?;
+        Poll::Ready(Ok(part.map(|part| without(this.split.delimiter, part))))
     }
 }
 
@@ -222,7 +228,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
     /// *Dropped early*: **clean**; what was read is kept.
     /// *Scope cancelled*: returns an error, and what was read is kept.
     pub fn next_line(&mut self) -> NextLine<'_, R> {
-        NextLine(self.0.next_part())
+        NextLine { split: &mut self.0, wait: Wait::default() }
     }
 }
 
@@ -235,9 +241,10 @@ impl<R: AsyncBufRead + Unpin> Stream for Lines<R> {
     }
 }
 
+/// A line without its end. What looks like half of an end is a part of the last line, if it has none.
 fn into_text(mut line: Vec<u8>) -> io::Result<String> {
-    if line.last() == Some(&b'\r') {
-        line.pop();
+    if line.pop_if(|last| *last == b'\n').is_some() {
+        line.pop_if(|last| *last == b'\r');
     }
     String::from_utf8(line).map_err(|error| {
         let line = error.into_bytes();
@@ -248,13 +255,17 @@ fn into_text(mut line: Vec<u8>) -> io::Result<String> {
 /// The future of [`Lines::next_line`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
-pub struct NextLine<'a, R>(NextPart<'a, R>);
+pub struct NextLine<'a, R> {
+    split: &'a mut Split<R>,
+    wait: Wait,
+}
 
 impl<R: AsyncBufRead + Unpin> Future for NextLine<'_, R> {
     type Output = io::Result<Option<String>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let line = ready!(Pin::new(&mut self.0).poll(cx))?;
+        let this = &mut *self;
+        let line = ready!(this.split.poll_with(&mut this.wait, cx))?;
         Poll::Ready(line.map(into_text).transpose())
     }
 }

@@ -15,7 +15,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSliceMut};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -101,8 +101,8 @@ impl Shared {
 /// # }
 /// ```
 pub struct Stdin {
-    /// A duplicate of the file descriptor; `None` if there is no standard input.
-    source: Option<Arc<Source<OwnedFd>>>,
+    /// A duplicate of the file descriptor. `BADF` if there is no standard input.
+    source: Result<Arc<Source<OwnedFd>>, Errno>,
     number: u64,
     wait: Wait,
     /// The wait for something to read.
@@ -110,12 +110,13 @@ pub struct Stdin {
 }
 
 /// The standard input of the program.
+///
+/// If there is no file descriptor left for it, reading fails.
 #[must_use = "it does nothing unless it is read"]
 pub fn stdin() -> Stdin {
     static NUMBERS: AtomicU64 = AtomicU64::new(0);
-    let own = io::stdin().as_fd().try_clone_to_owned().ok();
     Stdin {
-        source: own.map(|fd| Arc::new(Source::new(fd))),
+        source: rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3).map(|own| Arc::new(Source::new(own))),
         number: NUMBERS.fetch_add(1, Ordering::Relaxed),
         wait: Wait::default(),
         readiness: Wait::default(),
@@ -134,8 +135,11 @@ impl Stdin {
     }
 
     fn poll_begun(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        let Some(source) = self.source.clone().filter(|_| !buffer.is_empty()) else {
-            return Poll::Ready(Ok(0));
+        let source = match &self.source {
+            _ if buffer.is_empty() => return Poll::Ready(Ok(0)),
+            Ok(source) => source.clone(),
+            Err(Errno::BADF) => return Poll::Ready(Ok(0)), // as the standard library has it
+            Err(errno) => return Poll::Ready(Err(refused(*errno))),
         };
         loop {
             let waker = cx.waker().clone(); // foreign code, not under the lock
@@ -180,7 +184,7 @@ impl Drop for Stdin {
     fn drop(&mut self) {
         let left = lock(&SHARED).leave(self.number);
         drop(left);
-        if let Some(source) = &self.source {
+        if let Ok(source) = &self.source {
             source.withdraw(); // the standard input lives on
         }
     }
@@ -190,6 +194,11 @@ impl fmt::Debug for Stdin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stdin").finish_non_exhaustive()
     }
+}
+
+fn refused(errno: Errno) -> io::Error {
+    let error = io::Error::from(errno);
+    io::Error::new(error.kind(), format!("standard input cannot be opened: {error}; ask for it anew later"))
 }
 
 /// Asks the kernel. What cannot be waited for, such as a file, is always ready.

@@ -4,7 +4,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
-use crate::task::wait::Wait;
+use crate::task::wait::{self, Wait};
 
 /// Does one step. `wait` is the same from the first poll of a step to its result.
 ///
@@ -18,9 +18,15 @@ pub(super) fn step<T>(
     poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>,
 ) -> Poll<io::Result<T>> {
     ready!(wait.begin(cx))?;
+    let budget = wait::budget();
     let polled = poll(cx);
     if polled.is_ready() {
-        wait.end();
+        // What is ours has counted the result, and it counts once.
+        if wait::budget() == budget {
+            wait.end()
+        } else {
+            wait.end_around()
+        }
         return polled;
     }
     if wait.is_cancelled() {

@@ -7,7 +7,8 @@
 //!
 //! Two things loom cannot see: a load that is delayed past a later store (so the release of a
 //! compare-and-swap that only keeps earlier *reads* in place, SLOT-KEPT, is not shown to matter),
-//! and `membarrier` (both fences of `prim` are sequentially consistent ones here).
+//! and `membarrier` (both fences of `prim` are sequentially consistent ones here). And it has no clock: who
+//! sleeps until a time sleeps for ever.
 //!
 //! # Proof that they can fail
 //!
@@ -29,6 +30,7 @@
 //! | a_walker_gets_no_reference_to_what_is_freed | `drop_ref`: Acquire of its load to Relaxed | freed while in use |
 //! | a_walker_sees_the_task_that_a_cell_was_made_into | `reset`: Release to Relaxed | race for the new task |
 //! | a_counted_thing_on_its_way_out_is_not_given_out | `drop_ref`: does not look at COUNTED | freed while in use |
+//! | who_finds_a_counted_thing_gone_comes_after_it | `try_ref_counted`: Acquire of its load to Relaxed | race for what a color guards |
 //!
 //! | `promotion` | what was made weaker | what failed |
 //! |---|---|---|
@@ -63,15 +65,91 @@
 //! | a_searcher_does_not_sleep_through_a_push_that_relied_on_it | `fall_asleep`: no fence | asleep for ever |
 //! | the_last_searcher_to_find_something_wakes_another | `end_search`: no fence | asleep for ever |
 //! | two_pushes_wake_two_sleepers | `fall_asleep`: no fence as the last one | asleep for ever |
+//!
+//! | `bell` | what was made weaker | what failed |
+//! |---|---|---|
+//! | a_sleeper_does_not_sleep_through_what_is_rung_for | `ring`: no write over RUNG | asleep for ever |
+//! | (the same) | `get_up`: swap to store | asleep for ever |
+//! | a_sleeper_whom_something_else_woke_misses_no_ring | `lie_down`: compare-and-swap to load and store | asleep for ever |
+//!
+//! | `readiness` | what was made weaker | what failed |
+//! |---|---|---|
+//! | a_reader_gets_all_that_comes_in_one_by_one | `enlist`: does not look at the word | asleep for ever |
+//! | a_reader_that_takes_all_there_is_gets_what_comes_later | `note`: does not count | asleep for ever |
+//! | a_reader_that_takes_all_there_is_comes_to_the_end | `drained`: takes back READ_CLOSED too | asleep for ever |
+//! | a_reader_and_a_writer_do_not_take_from_each_other | `clear`: takes back both directions | asleep for ever |
+//! | one_event_is_for_all_who_share_a_file_descriptor | `note`: takes one of the crowd | asleep for ever |
+//! | who_waits_is_told_that_the_driver_is_gone | `note`: takes the list before it changes the word | asleep for ever |
+//! | who_sees_an_event_sees_what_came_before_it | `note`: AcqRel to Acquire | race for what came in |
+//!
+//! | `timers` | what was made weaker | what failed |
+//! |---|---|---|
+//! | a_worker_does_not_sleep_beyond_a_timer_that_is_entered_elsewhere | `plan`: gives up the lock between its look and its note | asleep for ever |
+//! | a_timer_that_is_entered_while_others_fire_is_not_forgotten | `fire`: stores `earliest` without the lock | did not fire |
+//!
+//! | `spin_lock` | what was made weaker | what failed |
+//! |---|---|---|
+//! | one_is_inside_at_a_time_and_sees_what_the_last_one_did | `drop`: Release to Relaxed; `take`: Acquire to Relaxed | race for what is inside |
+//!
+//! | `permits` | what was made weaker | what failed |
+//! |---|---|---|
+//! | one_has_a_permit_at_a_time_and_sees_what_the_last_one_did | `release`: AcqRel to Acquire; `take_if`: Acquire to Relaxed | race for what is guarded |
+//! | who_waits_does_not_sleep_through_a_release | `poll_newcomer`: sets its flags after its look | asleep for ever |
+//! | two_releases_are_enough_for_one_who_waits_for_both | `wake`: looks at what was released, not at what is free | asleep for ever |
+//! | who_finds_his_permit_taken_does_not_sleep_through_its_release | `poll_in_line`: does not look again after `show` | asleep for ever |
+//! | who_gives_up_passes_on_what_he_was_woken_for | `leave`: wakes nobody | asleep for ever |
+//! | who_is_leaked_holds_up_nobody | `release`: relies on whoever has been woken | asleep for ever |
+//! | all_who_wait_are_told_that_it_is_closed | `close`: wakes, then sets the flag | asleep for ever |
+//! | newcomers_and_releases_from_all_sides_leave_nobody_waiting | `poll_in_line`: looks at what was free before `show` | asleep for ever |
+//!
+//! | `links` | what was made weaker | what failed |
+//! |---|---|---|
+//! | a_wait_that_begins_during_a_cancel_is_told_of_it | `add`: no fence; `of`: no fence | asleep for ever |
+//! | all_waits_of_a_task_are_told | `of`: the first one only | asleep for ever |
 
+mod bell;
 mod idle;
 mod inbox;
+mod links;
 mod oneshot;
+mod permits;
 mod promotion;
+mod readiness;
 mod ring;
+mod spin_lock;
 mod state;
+mod timers;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 
 use loom::cell::UnsafeCell;
+
+use crate::prim::Parker;
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.unpark();
+    }
+}
+
+/// Where a thread sleeps, and what wakes it.
+fn sleeper() -> (Arc<Parker>, Waker) {
+    let parker = Arc::new(Parker::default());
+    (parker.clone(), Waker::from(parker))
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let (parker, waker) = sleeper();
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => drop(parker.park(None)),
+        }
+    }
+}
 
 /// Memory that is read and written without atomics: the model fails if two threads race for it.
 #[derive(Default)]

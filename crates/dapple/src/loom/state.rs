@@ -446,3 +446,24 @@ fn a_counted_thing_on_its_way_out_is_not_given_out() {
         assert!(lane.is_freed());
     });
 }
+
+#[test]
+fn who_finds_a_counted_thing_gone_comes_after_it() {
+    model(|| {
+        let lane = Task::with(State::new_counted());
+        let guarded = Arc::new(Plain::new(0)); // what a color guards, in one lane of its key after the other
+        let finder = spawn({
+            let (lane, guarded) = (lane.clone(), guarded.clone());
+            move || {
+                if lane.state.try_ref_counted() {
+                    return lane.state.drop_ref();
+                }
+                guarded.change(|n| *n += 1); // in a new lane
+                false
+            }
+        });
+        guarded.change(|n| *n += 1);
+        let last = lane.state.drop_refs(1);
+        assert!(last != finder.join().unwrap(), "one is the last");
+    });
+}

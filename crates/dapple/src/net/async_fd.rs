@@ -51,7 +51,7 @@ impl<T: AsFd> AsyncFd<T> {
     pub fn try_new(io: T) -> Result<AsyncFd<T>, (io::Error, T)> {
         let source = Source::new(io);
         let is_ready = rustix::io::ioctl_fionbio(source.get(), true).map_err(io::Error::from);
-        match is_ready.and_then(|()| source.register().map(drop)) {
+        match is_ready.and_then(|()| source.register(Direction::Read).map(drop)) {
             Ok(()) => Ok(AsyncFd(Some(source))),
             Err(error) => Err((error, source.into_inner())),
         }

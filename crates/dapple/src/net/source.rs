@@ -121,15 +121,18 @@ impl<T: AsFd> Source<T> {
     }
 
     /// Registers it now, instead of when it first has to wait.
-    pub(crate) fn register(&self) -> io::Result<&Registration> {
+    pub(crate) fn register(&self, direction: Direction) -> io::Result<&Registration> {
         if let Some(registration) = self.registration.get() {
+            registration.want(self.io.as_fd(), direction)?;
             return Ok(registration);
         }
         let _one_at_a_time = lock(&self.registering);
         if let Some(registration) = self.registration.get() {
+            registration.want(self.io.as_fd(), direction)?;
             return Ok(registration);
         }
-        let registration = Sched::current(|sched| sched.driver_for_source().register(self.io.as_fd()));
+        let registration =
+            Sched::current(|sched| sched.driver_for_source().register(self.io.as_fd(), direction));
         let registration = registration.unwrap_or_else(|| {
             Err(io::Error::other(
                 "no runtime here to wait in: await it inside of dapple::run, a task, or Runtime::block_on",
@@ -189,7 +192,7 @@ impl<T: AsFd> Source<T> {
                 wait.end();
                 return Poll::Ready(Err(crate::Cancelled.into()));
             }
-            let registration = match self.register() {
+            let registration = match self.register(direction) {
                 Ok(registration) => registration,
                 Err(error) => {
                     wait.end();
@@ -208,8 +211,10 @@ impl<T: AsFd> Source<T> {
                 Enlisted::Ready => {}
                 Enlisted::Gone => {
                     wait.end();
-                    return Poll::Ready(Err(io::Error::other("the runtime that waited for it has ended: take the socket out (into_std, into_inner) and put it \
-                         into a new one")));
+                    return Poll::Ready(Err(io::Error::other(
+                        "the runtime that waited for it has ended: take the socket out (into_std, into_inner) and put it \
+                         into a new one",
+                    )));
                 }
             }
         }

@@ -134,10 +134,13 @@ where
     source.poll_stream(cx, Direction::Write, wait, wanted, |mut io| io.write_vectored(slices))
 }
 
-/// The beginning of an operation that need not wait: whether its task was cancelled.
+/// The beginning of an operation that need not wait: whether its task was cancelled. It counts as a
+/// result, so that a loop of such operations gives way.
 pub(crate) async fn begin() -> io::Result<()> {
     let mut wait = Wait::default();
-    Ok(poll_fn(|cx| wait.begin(cx)).await?)
+    poll_fn(|cx| wait.begin(cx)).await?;
+    wait.end();
+    Ok(())
 }
 
 /// An operation on no bytes: the kernel would make it wait for a byte, or for room for one.

@@ -14,7 +14,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::{ChildStderr, ChildStdin, ChildStdout, reaper};
 use crate::io::{AsyncReadExt, Partial};
 use crate::net::source::{Direction, Source};
+use crate::net::stream::begin;
 use crate::prim::{Mutex, lock};
+use crate::signal::SignalKind;
 
 /// A child process, and the pipes to it.
 ///
@@ -96,6 +98,7 @@ impl Child {
     /// *Scope cancelled*: returns an error, and the child runs on; or how it ended, if it had when the
     /// wait was polled again.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+        begin().await?;
         drop(self.stdin.take());
         self.process().ended().await
     }
@@ -133,6 +136,51 @@ impl Child {
         self.process().kill()
     }
 
+    /// Sends a signal to the child, and to it alone: it may end by itself, or not at all. If it has ended
+    /// before, that is no error.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such signal, or it must not be sent (the child runs as another user).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::process::Command;
+    /// use dapple::signal::SignalKind;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// dapple::run(async {
+    ///     let mut child = Command::new("sleep").arg("1000").spawn()?;
+    ///     child.signal(SignalKind::terminate())?;
+    ///     assert!(!child.wait().await?.success());
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    pub fn signal(&self, kind: SignalKind) -> io::Result<()> {
+        self.process().send(to_signal(kind)?)
+    }
+
+    /// As [`signal`](Self::signal), to the whole process group of the child, if it leads one
+    /// ([`Command::process_group`](super::Command::process_group) with 0): it, and the children that it has
+    /// started. If its end has been seen, nothing is sent, since another group may have its number.
+    ///
+    /// # Errors
+    ///
+    /// As for [`signal`](Self::signal). If it does not lead a group.
+    pub fn signal_group(&self, kind: SignalKind) -> io::Result<()> {
+        let signal = to_signal(kind)?;
+        let Some(pid) = self.id().and_then(|id| Pid::from_raw(id.cast_signed())) else { return Ok(()) };
+        if rustix::process::getpgid(Some(pid))? != pid {
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                "the child does not lead a process group: spawn it with Command::process_group(0)",
+            ));
+        }
+        Ok(rustix::process::kill_process_group(pid, signal)?)
+    }
+
     /// Waits until the child ends, and gives all that it has written to its pipes. Both are read at the
     /// same time, so that it can fill either.
     ///
@@ -149,12 +197,14 @@ impl Child {
     /// *Dropped early*: **lossy**: what was read.
     /// *Scope cancelled*: returns an error that has what was read; the child runs on.
     pub async fn wait_with_output(&mut self) -> io::Result<Output> {
-        drop(self.stdin.take());
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let read = {
+        let read = async {
+            begin().await?;
+            drop(self.stdin.take());
             let reading = read_all(self.stdout.as_mut(), &mut stdout);
             both(reading, read_all(self.stderr.as_mut(), &mut stderr)).await
         };
+        let read = read.await;
         let ended = match read {
             Ok(()) => self.process().ended().await,
             Err(error) => Err(error),
@@ -181,11 +231,21 @@ impl Process {
     }
 
     fn kill(&self) -> io::Result<()> {
-        match pidfd_send_signal(self.pidfd.get(), Signal::KILL) {
+        self.send(Signal::KILL)
+    }
+
+    fn send(&self, signal: Signal) -> io::Result<()> {
+        match pidfd_send_signal(self.pidfd.get(), signal) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()), // it has ended
             Err(errno) => Err(errno.into()),
         }
     }
+}
+
+fn to_signal(kind: SignalKind) -> io::Result<Signal> {
+    Signal::from_named_raw(kind.as_raw()).ok_or_else(|| {
+        io::Error::new(ErrorKind::InvalidInput, format!("{kind:?} is not a signal that can be sent"))
+    })
 }
 
 async fn read_all(pipe: Option<&mut (impl AsyncRead + Unpin)>, into: &mut Vec<u8>) -> io::Result<()> {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{self, ExitStatus, Output, Stdio};
 
 use super::Child;
+use crate::net::stream::begin;
 
 /// What to start, and how: as [`std::process::Command`], with waits that do not block.
 ///
@@ -193,8 +194,9 @@ impl Command {
     ///
     /// *Dropped early*, *scope cancelled* (returns an error then): **hands over** the child to the
     /// background, where it runs on, or is killed if [`kill_on_drop`](Self::kill_on_drop) was asked
-    /// for. To keep hold of it, [`spawn`](Self::spawn) it.
+    /// for. To keep hold of it, [`spawn`](Self::spawn) it. In a cancelled task no child is started.
     pub async fn status(&mut self) -> io::Result<ExitStatus> {
+        begin().await?;
         let mut child = self.spawn()?;
         drop((child.stdout.take(), child.stderr.take())); // nobody would read them
         child.wait().await
@@ -211,6 +213,7 @@ impl Command {
     /// *Dropped early*: **lossy**: what was read; and as for [`status`](Self::status).
     /// *Scope cancelled*: returns an error that has what was read; and as for [`status`](Self::status).
     pub async fn output(&mut self) -> io::Result<Output> {
+        begin().await?;
         self.set_others(Stdio::null, Stdio::piped);
         let spawned = self.spawn();
         self.set_others(Stdio::inherit, Stdio::inherit);

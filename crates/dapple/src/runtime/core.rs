@@ -60,7 +60,7 @@ impl Core {
         Ok(core)
     }
 
-    /// Starts threads for the given workers, and the monitor if there are several. If one cannot be
+    /// Starts threads for the given workers, and the monitor if there is somebody whom a worker could hold up. If one cannot be
     /// had, those that were started leave.
     pub(super) fn start_workers(self: &Arc<Core>, workers: Range<usize>) -> io::Result<()> {
         let mut started = 0;
@@ -71,7 +71,8 @@ impl Core {
     }
 
     fn start_all(self: &Arc<Core>, workers: Range<usize>, started: &mut usize) -> io::Result<()> {
-        if workers.end > 1 {
+        // A worker that `run` drives, alone, has nobody beside it whom it could hold up.
+        if workers != (1..1) {
             let core = self.clone();
             self.start_thread("monitor", move || core.sched.watch())?;
         }

@@ -18,9 +18,9 @@ use crate::prim::{AtomicBool, Ordering, Parker, fence_seq_cst};
 use crate::task::home::Phase;
 
 /// How often it looks.
-const PERIOD: Duration = Duration::from_millis(2);
+const PERIOD: Duration = Duration::from_millis(5);
 /// How many times it looks at workers that all sleep before it sleeps too.
-const PATIENCE: u32 = 100;
+const PATIENCE: u32 = 40;
 
 #[derive(Default)]
 pub(crate) struct Monitor {

@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::idle::Idle;
 use super::injector::Injector;
 use super::monitor::Monitor;
-use super::worker::Worker;
+use super::worker::{WORTH_WAKING, Worker};
 use crate::driver::Driver;
 use crate::lane::main::MainLane;
-use crate::prim::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, lock};
+use crate::prim::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, lock};
 use crate::task::header::{Kind, Place, Runnable};
 use crate::task::here::{Here, SetAside, here};
 use crate::task::home::{Home, Hooks, Phase};
@@ -21,7 +21,7 @@ use crate::task::state::ABORTED;
 const MAIN_EVERY: u32 = 16;
 /// How many file descriptors more than another a driver may have: so many a worker serves alone, with
 /// fewer wake-ups than two would need.
-const CLUSTER: usize = 64;
+const CLUSTER: usize = 1024;
 
 /// See the head of the module. `repr(C)`, so that a pointer to its home is a pointer to it.
 #[repr(C)]
@@ -31,6 +31,8 @@ pub(crate) struct Sched {
     pub(super) injector: Injector,
     pub(super) idle: Idle,
     pub(super) monitor: Monitor,
+    /// How long what is in a ring must be going to take, in nanoseconds, for another to be woken.
+    pub(super) worth_waking: AtomicU64,
     /// Whose turn it is to take what a thread from outside brings.
     next_driver: AtomicUsize,
     /// Workers that are driven, or will be.
@@ -54,6 +56,7 @@ impl Sched {
             injector: Injector::default(),
             idle: Idle::new(workers),
             monitor: Monitor::default(),
+            worth_waking: AtomicU64::new(WORTH_WAKING),
             next_driver: AtomicUsize::new(0),
             driven: AtomicUsize::new(workers),
             closed: AtomicBool::new(false),

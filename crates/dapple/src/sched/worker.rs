@@ -25,7 +25,7 @@ use super::Sched;
 use super::ring::{CAPACITY, Ring};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
-use crate::prim::{AtomicPtr, AtomicU64, Ordering};
+use crate::prim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use crate::task::header::{Header, Place, Runnable};
 use crate::task::here::Here;
 use crate::task::home::OwnCount;
@@ -49,9 +49,12 @@ const WATCH: u32 = if cfg!(miri) { 2 } else { 100 };
 const PATIENCE: u32 = if cfg!(miri) { 1 } else { 32 };
 const PAUSE: u32 = 4;
 
-/// How long what is in a ring must be going to take, in nanoseconds, for another to be woken for it:
-/// ten times as long as waking it takes.
-const WORTH_WAKING: u64 = 50_000;
+/// How long what is in a ring must be going to take, in nanoseconds, for another to be woken for it: a
+/// few times as long as waking it takes. If it turns out that whoever is woken goes to sleep again
+/// soon, it takes more, up to what nobody should have to wait.
+pub(super) const WORTH_WAKING: u64 = 20_000;
+const SOON: u64 = 300_000;
+const NO_WAITING: u64 = 1_000_000;
 /// How long a runnable must take, in nanoseconds, to be worth moving to another core: as long as the
 /// cache misses of that. If they take less, there must be very much to do.
 const WORTH_MOVING: u64 = 100;
@@ -67,6 +70,8 @@ pub(crate) struct Worker {
     ring: Ring<Header>,
     next: AtomicPtr<Header>,
     pub(super) driver: Arc<Driver>,
+    /// It was woken for what is in the ring of another.
+    announced: AtomicBool,
     /// How long a runnable takes here on the average, in nanoseconds; at least `WORTH_MOVING` if most
     /// come back, and so would be moved once to be run many times.
     pace: AtomicU64,
@@ -97,6 +102,8 @@ struct Own {
     paced: Cell<(Time, u64)>,
     /// When the kernel was last asked for events.
     asked: Cell<Time>,
+    /// When it woke up, if it was for what is in the ring of another.
+    helps_since: Cell<Option<Time>>,
     /// After how many runs the shared line last got one ahead.
     shared: Cell<u64>,
     /// How much there must be in a ring for it to steal from it at once.
@@ -119,6 +126,7 @@ impl Worker {
             ring: Ring::new(),
             next: AtomicPtr::new(null_mut()),
             driver: Arc::new(Driver::new()?),
+            announced: AtomicBool::new(false),
             pace: AtomicU64::new(WORTH_WAKING),
             slab: LocalSlab::default(),
             counts: Counts::default(),
@@ -129,6 +137,7 @@ impl Worker {
                 came_back: Cell::new(0),
                 paced: Cell::new((Time::now(), 0)),
                 asked: Cell::new(Time::now()),
+                helps_since: Cell::new(None),
                 shared: Cell::new(0),
                 greed: Cell::new(1),
                 patience: Cell::new(PATIENCE),
@@ -182,9 +191,12 @@ impl Worker {
     fn announce(&self, sched: &Sched) {
         // At its own pace this worker might be done with it before another has woken up. If it turns
         // out not to be, the next look at the pace, or the monitor, wakes somebody after all.
-        if self.has_spare(WORTH_WAKING)
+        let takes_long = self.pace.load(Ordering::Relaxed) >= WORTH_WAKING;
+        let worth = if takes_long { 0 } else { sched.worth_waking.load(Ordering::Relaxed) };
+        if self.has_spare(worth)
             && let Some(worker) = sched.idle.whom_to_wake()
         {
+            sched.workers[worker].announced.store(true, Ordering::Relaxed);
             sched.unpark(worker);
         }
     }
@@ -383,9 +395,16 @@ impl Worker {
         sched.idle.fall_asleep(self.index, self.own.searching.replace(false));
         let events = (!awake() && !sched.has_work()).then(|| {
             self.counts.sleeps.add_one();
+            if let Some(since) = self.own.helps_since.take() {
+                self.has_helped(sched, since);
+            }
             self.driver.sleep(limit)
         });
         let now = Time::now();
+        if self.announced.load(Ordering::Relaxed) {
+            self.announced.store(false, Ordering::Relaxed);
+            self.own.helps_since.set(Some(now));
+        }
         self.own.paced.set((now, self.counts.runs.get()));
         // Taken off the list by another, we count as searching. ONE-WAKER
         self.own.searching.set(!sched.idle.wake_up(self.index));
@@ -394,6 +413,15 @@ impl Worker {
             self.own.asked.set(now);
             events.hand_out(now.tick());
         }
+    }
+
+    /// Sets how much there must be for the next to be woken, by how long this one was of use.
+    #[cold]
+    fn has_helped(&self, sched: &Sched, since: Time) {
+        let worth = sched.worth_waking.load(Ordering::Relaxed);
+        let soon = Time::now().nanos_since(since) < SOON;
+        let worth = if soon { worth + worth / 2 } else { worth / 2 };
+        sched.worth_waking.store(worth.clamp(WORTH_WAKING, NO_WAITING), Ordering::Relaxed);
     }
 
     /// Hands out what happened to a worker that does not get on. For the monitor.

@@ -4,9 +4,11 @@
 //!
 //! * **COUNTED**: each listener has an eventfd of its own, and the handler adds one to it. The kernel
 //!   adds: no signal is lost, however many come before the listener looks.
-//! * **IN-HANDLER**: what runs in the signal handler is one `write` to a file descriptor that the
-//!   handler's own reference keeps open: no allocation, no lock, no destructor. `signal-hook-registry`
-//!   keeps `errno`, and drops the reference outside of handlers.
+//! * **IN-HANDLER**: what runs in the signal handler is `getpid`, and one `write` to a file descriptor
+//!   that the handler's own reference keeps open: no allocation, no lock, no destructor.
+//!   `signal-hook-registry` keeps `errno`, and drops the reference outside of handlers.
+//! * **OWN-PROCESS**: between `fork` and `exec` a child has our handlers and our eventfds. A signal that
+//!   it gets then (Ctrl-C goes to both) is not ours, and is not counted.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -17,6 +19,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::getpid;
 use signal_hook_registry::{FORBIDDEN, SigId};
 
 use super::SignalKind;
@@ -70,12 +73,14 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
         return Err(io::Error::new(ErrorKind::InvalidInput, message));
     }
     let count = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-    let for_handler = count.clone();
+    let (for_handler, own) = (count.clone(), getpid());
     let add_one = move || {
-        // It fails only if 2^64 signals were not looked at.
-        let _ = rustix::io::write(&*for_handler, &1_u64.to_ne_bytes()); // COUNTED
+        if getpid() == own {
+            // OWN-PROCESS. It fails only if 2^64 signals were not looked at.
+            let _ = rustix::io::write(&*for_handler, &1_u64.to_ne_bytes()); // COUNTED
+        }
     };
-    // SAFETY: a write to an eventfd may be made in a signal handler, and does nothing else. IN-HANDLER
+    // SAFETY: both calls may be made in a signal handler, and do nothing else. IN-HANDLER
     let id = unsafe { signal_hook_registry::register(kind.as_raw(), add_one) };
     let id = id.map_err(|error| {
         io::Error::new(error.kind(), format!("cannot listen to {kind}, if there is such a signal: {error}"))

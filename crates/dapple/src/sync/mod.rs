@@ -12,24 +12,35 @@
 //! # Inside
 //!
 //! ```text
-//! wait     how a wait begins, rests and ends; wakers on their way out of a lock; threads that wait
+//! wait     how a wait begins, rests and ends; wakers on their way out of a lock; threads: that wait
 //! line     who waits, in order, and who has been woken
 //! crowd    those who wait until something is so
 //! permits  a number and a line: semaphore, mutex, read-write lock
 //! ```
 
+#[cfg(not(loom))]
 mod condvar;
+#[cfg(not(loom))]
 pub(crate) mod crowd;
 pub(crate) mod line;
+#[cfg(not(loom))]
 mod mutex;
+#[cfg(not(loom))]
 mod notify;
 pub(crate) mod permits;
+#[cfg(not(loom))]
 mod rwlock;
+#[cfg(not(loom))]
 mod semaphore;
+#[cfg(not(loom))]
+mod threads;
 pub(crate) mod wait;
 
-pub use condvar::Condvar;
-pub use mutex::{Mutex, MutexGuard, OwnedMutexGuard, TryLockError};
-pub use notify::{Notified, Notify};
-pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use semaphore::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit, TryAcquireError};
+#[cfg(not(loom))]
+pub use {
+    condvar::Condvar,
+    mutex::{Mutex, MutexGuard, OwnedMutexGuard, TryLockError},
+    notify::{Notified, Notify},
+    rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard},
+    semaphore::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit, TryAcquireError},
+};

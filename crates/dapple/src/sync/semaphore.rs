@@ -297,7 +297,18 @@ impl fmt::Display for AcquireError {
     }
 }
 
-impl std::error::Error for AcquireError {}
+impl std::error::Error for AcquireError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.is_cancelled().then_some(&crate::Cancelled as _)
+    }
+}
+
+impl From<AcquireError> for std::io::Error {
+    /// An error for which [`is_cancelled`](crate::is_cancelled) holds if the wait was cancelled.
+    fn from(error: AcquireError) -> std::io::Error {
+        std::io::Error::other(error)
+    }
+}
 
 /// Why there is no permit now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

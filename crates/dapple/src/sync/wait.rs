@@ -1,18 +1,21 @@
-//! What the waits of channels and locks have in common: how they wake others, and how a thread
-//! waits in place of a task. How they begin and end is in `task::wait`.
+//! What the waits of channels and locks have in common: how they wake others. How they begin and end is
+//! in `task::wait`, how a thread waits in place of a task in `threads`.
 //!
 //! # Invariants
 //!
 //! * **NO-FOREIGN-CODE**: no waker is cloned, used or dropped, and no value is dropped, while a lock
 //!   of ours is held.
 
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Waker;
 
-use crate::prim::Parker;
-use crate::task::here::here;
-pub(crate) use crate::task::wait::{Wait, wake};
+#[cfg(loom)]
+pub(crate) use in_models::{Wait, wake};
+
+#[cfg(not(loom))]
+pub(crate) use {
+    super::threads::block_on,
+    crate::task::wait::{Wait, wake},
+};
 
 const BATCH: usize = 16;
 
@@ -49,35 +52,33 @@ impl Drop for Wakers {
     }
 }
 
-struct Unpark(Parker);
+/// A model has no tasks: nothing is cancelled there, and nobody has a budget.
+#[cfg(loom)]
+mod in_models {
+    use std::task::{Context, Poll, Waker};
 
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
+    #[derive(Default)]
+    pub(crate) struct Wait;
 
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Waits on this thread, which must not be one that runs tasks.
-#[track_caller]
-pub(crate) fn block_on<F: Future>(what: &str, future: F) -> F::Output {
-    let runs_tasks = here(|here| !here.worker.get().is_null() || !here.main.get().is_null());
-    assert!(
-        !runs_tasks,
-        "{what} called on a thread that runs tasks: it would hold them up. Await the form that \
-         does not block, or move the call into dapple::blocking"
-    );
-    let mut future = pin!(future);
-    let unpark = Arc::new(Unpark(Parker::default()));
-    let waker = Waker::from(unpark.clone());
-    let mut cx = Context::from_waker(&waker);
-    loop {
-        match future.as_mut().poll(&mut cx) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => drop(unpark.0.park(None)),
+    impl Wait {
+        pub(crate) fn shielded() -> Wait {
+            Wait
         }
+
+        pub(crate) fn begin(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        pub(crate) fn is_cancelled(&self) -> bool {
+            false
+        }
+
+        pub(crate) fn rest(&mut self, _cx: &mut Context<'_>, _what: &'static &'static str) {}
+
+        pub(crate) fn end(&mut self) {}
+    }
+
+    pub(crate) fn wake(waker: Waker) {
+        waker.wake();
     }
 }

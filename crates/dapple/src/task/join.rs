@@ -367,7 +367,18 @@ impl fmt::Debug for JoinError {
     }
 }
 
-impl std::error::Error for JoinError {}
+impl std::error::Error for JoinError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.is_cancelled().then_some(&crate::Cancelled as _)
+    }
+}
+
+impl From<JoinError> for std::io::Error {
+    /// An error for which [`is_cancelled`](crate::is_cancelled) holds if the wait was cancelled.
+    fn from(error: JoinError) -> std::io::Error {
+        std::io::Error::other(error)
+    }
+}
 
 // A panic's payload need not be `Sync`; nothing here gives a shared reference to it away but
 // for reading a string out of it.

@@ -283,7 +283,8 @@ impl State {
     /// A reference to something counted that may be on its way out; `false` if it is.
     pub(crate) fn try_ref_counted(&self) -> bool {
         let alive = |word: u64| (word & REFS != 0).then(|| word + REF);
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, alive).is_ok()
+        // Acquire on failure: who makes another in its place comes after all that was done with it.
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, alive).is_ok()
     }
 
     /// Sets `flags` (CANCELLED, ABORTED) and wakes. `true`: the caller must enqueue the task.

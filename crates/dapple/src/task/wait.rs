@@ -19,6 +19,12 @@ use super::here::{Here, here};
 /// How many results a task may get in one poll. BUDGET
 pub(crate) const BUDGET: i32 = 128;
 
+/// How many more results the current task may get in this poll.
+#[inline]
+pub(crate) fn budget() -> i32 {
+    here(|here| here.budget.get())
+}
+
 /// What every wait keeps: whether it has begun, and how it learns that its task was cancelled.
 #[derive(Default)]
 pub(crate) struct Wait {
@@ -77,6 +83,12 @@ impl Wait {
     #[inline]
     pub(crate) fn end(&mut self) {
         here(|here| here.budget.set(here.budget.get().wrapping_sub(1))); // BUDGET
+        self.end_around();
+    }
+
+    /// As `end`, if what was waited for inside has been counted itself.
+    #[inline]
+    pub(crate) fn end_around(&mut self) {
         self.begun = false;
         self.on_cancel.unlink();
     }

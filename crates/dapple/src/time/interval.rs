@@ -8,6 +8,7 @@ use futures_core::Stream;
 
 use super::{Instant, Sleep, sleep_until};
 use crate::Cancelled;
+use crate::task::wait::Wait;
 
 /// Ticks every `period`, for the first time at once.
 ///
@@ -104,10 +105,11 @@ impl Interval {
     /// *Dropped early*: **clean**, no tick is lost. *Scope cancelled*: returns [`Cancelled`], and the
     /// tick is still to come.
     pub fn tick(&mut self) -> Tick<'_> {
-        Tick(self)
+        Tick { interval: self, wait: Wait::default() }
     }
 
-    /// As [`tick`](Self::tick), for those who write futures by hand.
+    /// As [`tick`](Self::tick), for those who write futures by hand. It cannot tell a new wait from one
+    /// that was given up: in a cancelled task it may still give a tick that has come since then.
     ///
     /// # Errors
     ///
@@ -142,12 +144,24 @@ impl Stream for Interval {
 /// The wait of [`Interval::tick`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Tick<'a>(&'a mut Interval);
+pub struct Tick<'a> {
+    interval: &'a mut Interval,
+    wait: Wait,
+}
 
 impl Future for Tick<'_> {
     type Output = Result<Instant, Cancelled>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll_tick(cx)
+        let this = &mut *self;
+        if let Err(cancelled) = ready!(this.wait.begin(cx)) {
+            return Poll::Ready(Err(cancelled));
+        }
+        let polled = this.interval.poll_tick(cx);
+        match polled {
+            Poll::Ready(_) => this.wait.end_around(),
+            Poll::Pending => this.wait.rest_around(cx),
+        }
+        polled
     }
 }

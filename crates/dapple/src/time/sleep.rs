@@ -17,7 +17,7 @@ use crate::task::wait::Wait;
 ///
 /// # Errors
 ///
-/// If the wait was cancelled.
+/// If the wait was cancelled, or the runtime has ended.
 ///
 /// # Panics
 ///
@@ -48,7 +48,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 ///
 /// # Errors
 ///
-/// If the wait was cancelled.
+/// If the wait was cancelled, or the runtime has ended.
 ///
 /// # Panics
 ///
@@ -95,32 +95,35 @@ impl Sleep {
         }
     }
 
+    /// Whether it is over; an error if its time will never come, since the runtime has ended.
     #[inline]
-    fn has_elapsed(&mut self, cx: &mut Context<'_>) -> bool {
+    fn has_elapsed(&mut self, cx: &mut Context<'_>) -> Result<bool, Cancelled> {
         if let Some((timers, key)) = self.timer {
             match timers.has_fired(key, cx.waker()) {
-                Fired::Yes => return true,
-                Fired::NotYet => return false,
-                Fired::Gone => self.timer = None, // on with another runtime, if there is one
+                Fired::Yes => return Ok(true),
+                Fired::NotYet => return Ok(false),
+                Fired::Gone => {
+                    self.timer = None; // on with another runtime, if there is one
+                    self.is_over = self.deadline <= Instant::now();
+                }
             }
         }
         if self.is_over {
-            return true;
+            return Ok(true);
         }
         let entered = Sched::current(|sched| {
             let (driver, is_own) = sched.driver_here();
             match driver.timers.insert(self.deadline.time().not_before(), cx.waker().clone()) {
-                Entered::Due => return true,
+                Entered::Due => return Ok(true),
                 Entered::At { key, is_first } => {
                     self.timer = Some((driver.timers, key));
                     if is_first && !is_own {
                         driver.ring();
                     }
                 }
-                // Nobody will poll it again but to drop it.
-                Entered::Gone => {}
+                Entered::Gone => return Err(Cancelled),
             }
-            false
+            Ok(false)
         });
         entered.expect(
             "a sleep was awaited where there is no runtime: await it inside of dapple::run, a task, or \
@@ -138,13 +141,14 @@ impl Future for Sleep {
         if let Err(cancelled) = ready!(this.wait.begin(cx)) {
             return Poll::Ready(Err(cancelled));
         }
-        if this.has_elapsed(cx) {
+        let elapsed = this.has_elapsed(cx);
+        if elapsed == Ok(true) {
             this.timer = None;
             this.is_over = true;
             this.wait.end();
             return Poll::Ready(Ok(()));
         }
-        if this.wait.is_cancelled() {
+        if elapsed.is_err() || this.wait.is_cancelled() {
             this.withdraw();
             this.wait.end();
             return Poll::Ready(Err(Cancelled));

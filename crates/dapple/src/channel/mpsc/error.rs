@@ -43,7 +43,11 @@ impl<T> fmt::Debug for SendError<T> {
     }
 }
 
-impl<T> Error for SendError<T> {}
+impl<T> Error for SendError<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.is_cancelled().then_some(&crate::Cancelled as _)
+    }
+}
 
 const CANCELLED: &str = "the wait was cancelled";
 const CLOSED: &str = "the channel is closed";
@@ -122,4 +126,15 @@ impl fmt::Display for ReserveError {
     }
 }
 
-impl Error for ReserveError {}
+impl Error for ReserveError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.is_cancelled().then_some(&crate::Cancelled as _)
+    }
+}
+
+impl From<ReserveError> for std::io::Error {
+    /// An error for which [`is_cancelled`](crate::is_cancelled) holds if the wait was cancelled.
+    fn from(error: ReserveError) -> std::io::Error {
+        std::io::Error::other(error)
+    }
+}

@@ -1,17 +1,15 @@
 //! Addresses, and what must be attempted again after a while: there is no event that tells when a
 //! listener, or the receiver of a datagram, has room again.
 
-use std::ffi::OsStr;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::sched::Sched;
 use crate::task::wait::Wait;
@@ -74,16 +72,4 @@ fn to_kernel(addr: &SocketAddr) -> io::Result<SocketAddrUnix> {
         ));
     };
     Ok(SocketAddrUnix::new_abstract_name(name)?)
-}
-
-/// The address of who has connected; most have none.
-pub(super) fn from_kernel(addr: Option<SocketAddrAny>) -> io::Result<SocketAddr> {
-    let addr = addr.and_then(|addr| SocketAddrUnix::try_from(addr).ok());
-    // One without a name looks like one with an empty abstract name.
-    if let Some(name) = addr.as_ref().and_then(SocketAddrUnix::abstract_name).filter(|name| !name.is_empty())
-    {
-        return SocketAddr::from_abstract_name(name);
-    }
-    let path = addr.as_ref().and_then(SocketAddrUnix::path_bytes).unwrap_or_default();
-    SocketAddr::from_pathname(OsStr::from_bytes(path))
 }

@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 
-use super::attempt::from_kernel;
 use super::stream::UnixStream;
 use crate::net::accept::{Accept, Connection, Listening};
 
@@ -177,8 +176,12 @@ impl UnixListener {
 }
 
 fn accepted((fd, from): Connection) -> io::Result<(UnixStream, SocketAddr)> {
-    let stream = UnixStream::from_nonblocking(std_net::UnixStream::from(fd));
-    Ok((stream, from_kernel(from)?))
+    let stream = std_net::UnixStream::from(fd);
+    // Most have no name. A name may fill all the room there is for one, which `rustix` does not expect.
+    let is_named = from.is_some_and(|from| from.addr_len() as usize > size_of::<libc::sa_family_t>());
+    let name = is_named.then(|| stream.peer_addr().ok()).flatten();
+    let from = name.map_or_else(|| SocketAddr::from_pathname(""), Ok)?;
+    Ok((UnixStream::from_nonblocking(stream), from))
 }
 
 impl TryFrom<std_net::UnixListener> for UnixListener {

@@ -1,0 +1,159 @@
+//! Models of permits: their word against their line.
+//!
+//! A wake-up that is lost shows as a thread that is parked for ever, which loom calls a deadlock.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use loom::model;
+use loom::thread::spawn;
+
+use super::{Plain, block_on};
+use crate::sync::permits::{Permits, Refused, Take};
+
+fn permits(free: usize) -> Arc<Permits> {
+    Arc::new(Permits::new(free))
+}
+
+fn take(permits: &Permits, need: usize) -> Result<(), Refused> {
+    block_on(Take::new(permits, need))
+}
+
+/// A wait that was polled once, has to wait, and is not polled again.
+fn waiting(permits: &Permits, need: usize) -> Take<'_> {
+    let mut take = Take::new(permits, need);
+    let polled = std::pin::pin!(&mut take).poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(polled, Poll::Pending);
+    take
+}
+
+#[test]
+fn one_has_a_permit_at_a_time_and_sees_what_the_last_one_did() {
+    model(|| {
+        let (permits, guarded) = (permits(1), Arc::new(Plain::new(0)));
+        let work = |permits: Arc<Permits>, guarded: Arc<Plain<usize>>| {
+            take(&permits, 1).unwrap();
+            guarded.change(|n| *n += 1);
+            permits.release(1);
+        };
+        let other = spawn({
+            let (permits, guarded) = (permits.clone(), guarded.clone());
+            move || work(permits, guarded)
+        });
+        work(permits.clone(), guarded.clone());
+        other.join().unwrap();
+        assert_eq!((permits.free(), guarded.read()), (1, 2));
+    });
+}
+
+#[test]
+fn who_waits_does_not_sleep_through_a_release() {
+    model(|| {
+        let permits = permits(0);
+        let waiter = spawn({
+            let permits = permits.clone();
+            move || take(&permits, 1)
+        });
+        permits.release(1);
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn two_releases_are_enough_for_one_who_waits_for_both() {
+    model(|| {
+        let permits = permits(0);
+        let waiter = spawn({
+            let permits = permits.clone();
+            move || take(&permits, 2)
+        });
+        let other = spawn({
+            let permits = permits.clone();
+            move || permits.release(1)
+        });
+        permits.release(1);
+        other.join().unwrap();
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn who_finds_his_permit_taken_does_not_sleep_through_its_release() {
+    model(|| {
+        let permits = permits(0);
+        let waiter = spawn({
+            let permits = permits.clone();
+            move || take(&permits, 1)
+        });
+        let passer_by = spawn({
+            let permits = permits.clone();
+            move || permits.try_take(1).into_iter().for_each(|()| permits.release(1))
+        });
+        permits.release(1);
+        passer_by.join().unwrap();
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn who_gives_up_passes_on_what_he_was_woken_for() {
+    model(|| {
+        let permits = permits(0);
+        let first = waiting(&permits, 1);
+        let (waiter, releaser) = (permits.clone(), permits.clone());
+        let waiter = spawn(move || take(&waiter, 1));
+        let releaser = spawn(move || releaser.release(1));
+        drop(first);
+        releaser.join().unwrap();
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn who_is_leaked_holds_up_nobody() {
+    model(|| {
+        let permits = permits(0);
+        std::mem::forget(waiting(&permits, 1));
+        let waiter = spawn({
+            let permits = permits.clone();
+            move || take(&permits, 1)
+        });
+        permits.release(1);
+        permits.release(1);
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn all_who_wait_are_told_that_it_is_closed() {
+    model(|| {
+        let permits = permits(0);
+        let waiters = [1, 2].map(|need| {
+            let permits = permits.clone();
+            spawn(move || take(&permits, need))
+        });
+        permits.close();
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), Err(Refused::Closed));
+        }
+    });
+}
+
+#[test]
+fn newcomers_and_releases_from_all_sides_leave_nobody_waiting() {
+    model(|| {
+        let permits = permits(1);
+        let others = [1, 2].map(|need| {
+            let permits = permits.clone();
+            spawn(move || {
+                take(&permits, need).unwrap();
+                permits.release(need);
+            })
+        });
+        permits.release(1);
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(permits.free(), 2);
+    });
+}

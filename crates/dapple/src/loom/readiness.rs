@@ -1,0 +1,223 @@
+//! Models of what is known of a file descriptor: nobody waits while there is something to be had.
+//!
+//! A wake-up that is lost shows as a thread that is parked for ever, which loom calls a deadlock.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use loom::model;
+use loom::thread::spawn;
+use rustix::event::epoll::EventFlags;
+
+use super::{Plain, sleeper};
+use crate::driver::readiness::{Direction, Enlisted, Readiness, Who};
+use crate::prim::{AtomicUsize, Ordering};
+
+/// A stream: as the kernel has it, and what is known of it here.
+struct Stream {
+    readiness: Readiness,
+    /// How much there is to be read, and how much room to write. What says so is the event alone.
+    there: [AtomicUsize; 2],
+    /// What was read is all there will ever be.
+    ended: AtomicUsize,
+}
+
+const ALL: usize = 100;
+
+impl Stream {
+    fn new() -> Arc<Stream> {
+        let there = Default::default();
+        Arc::new(Stream { readiness: Readiness::default(), there, ended: AtomicUsize::new(0) })
+    }
+
+    /// There is more in a direction, and the kernel says so. `Claim::hand_out`
+    fn happens(&self, direction: Direction, more: usize, flags: EventFlags) {
+        self.there[direction as usize].fetch_add(more, Ordering::Relaxed);
+        let mut wakers = Vec::new();
+        self.readiness.deliver(flags, &mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn comes_in(&self, more: usize) {
+        self.happens(Direction::Read, more, EventFlags::IN);
+    }
+
+    fn ends_with(&self, more: usize) {
+        self.ended.store(1, Ordering::Relaxed);
+        self.happens(Direction::Read, more, EventFlags::IN | EventFlags::RDHUP);
+    }
+
+    /// `Driver::close`
+    fn close(&self) {
+        let mut wakers = Vec::new();
+        self.readiness.close(&mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The system call: takes up to so much; nothing at the end; `None` if it would block.
+    fn try_take(&self, direction: Direction, most: usize) -> Option<usize> {
+        let rest = |there: usize| (there > 0).then(|| there.saturating_sub(most));
+        let took = self.there[direction as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
+        let ended = || (self.ended.load(Ordering::Relaxed) != 0).then_some(0);
+        took.ok().map(|there| there.min(most)).or_else(ended)
+    }
+
+    /// Takes up to so much, as soon as there is some; `None` if the driver is gone. `Source::poll_as`
+    fn take(&self, direction: Direction, most: usize) -> Option<usize> {
+        self.take_as(direction, most, None)
+    }
+
+    fn take_as(
+        &self,
+        direction: Direction,
+        most: usize,
+        mut number: Option<&mut Option<u64>>,
+    ) -> Option<usize> {
+        let (asleep, waker) = sleeper();
+        loop {
+            if let Some(seen) = self.readiness.seen(direction) {
+                match self.try_take(direction, most) {
+                    Some(taken) => {
+                        if 0 < taken && taken < most {
+                            self.readiness.drained(direction, seen);
+                        }
+                        return Some(taken);
+                    }
+                    None => self.readiness.clear(direction, seen),
+                }
+            }
+            let who = match &mut number {
+                Some(number) => Who::OfMany(number),
+                None => Who::One,
+            };
+            match self.readiness.enlist(direction, who, &waker) {
+                Enlisted::Waits => drop(asleep.park(None)),
+                Enlisted::Ready => {}
+                Enlisted::Gone => return None,
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reader_gets_all_that_comes_in_one_by_one() {
+    model(|| {
+        let stream = Stream::new();
+        let reader = spawn({
+            let stream = stream.clone();
+            move || [(); 2].map(|()| stream.take(Direction::Read, 1))
+        });
+        stream.comes_in(1);
+        stream.comes_in(1);
+        assert_eq!(reader.join().unwrap(), [Some(1); 2]);
+    });
+}
+
+#[test]
+fn a_reader_that_takes_all_there_is_gets_what_comes_later() {
+    model(|| {
+        let stream = Stream::new();
+        let reader = spawn({
+            let stream = stream.clone();
+            move || {
+                let mut taken = 0;
+                while taken < 2 {
+                    taken += stream.take(Direction::Read, ALL).unwrap();
+                }
+                taken
+            }
+        });
+        stream.comes_in(1);
+        stream.comes_in(1);
+        assert_eq!(reader.join().unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_reader_that_takes_all_there_is_comes_to_the_end() {
+    model(|| {
+        let stream = Stream::new();
+        let reader = spawn({
+            let stream = stream.clone();
+            move || {
+                let mut taken = 0;
+                loop {
+                    match stream.take(Direction::Read, ALL) {
+                        Some(0) => return taken,
+                        more => taken += more.unwrap(),
+                    }
+                }
+            }
+        });
+        stream.comes_in(1);
+        stream.ends_with(1);
+        assert_eq!(reader.join().unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_reader_and_a_writer_do_not_take_from_each_other() {
+    model(|| {
+        let stream = Stream::new();
+        let others = [(Direction::Read, 2), (Direction::Write, 1)].map(|(direction, times)| {
+            let stream = stream.clone();
+            spawn(move || (0..times).all(|_| stream.take(direction, 1) == Some(1)))
+        });
+        stream.comes_in(1);
+        stream.happens(Direction::Write, 1, EventFlags::OUT);
+        stream.comes_in(1);
+        for other in others {
+            assert!(other.join().unwrap());
+        }
+    });
+}
+
+#[test]
+fn one_event_is_for_all_who_share_a_file_descriptor() {
+    model(|| {
+        let stream = Stream::new();
+        let others = [(); 2].map(|()| {
+            let stream = stream.clone();
+            spawn(move || {
+                let mut number = None;
+                let taken = stream.take_as(Direction::Read, 1, Some(&mut number));
+                number.into_iter().for_each(|number| stream.readiness.leave(number));
+                taken
+            })
+        });
+        stream.comes_in(2);
+        for other in others {
+            assert_eq!(other.join().unwrap(), Some(1));
+        }
+    });
+}
+
+#[test]
+fn who_waits_is_told_that_the_driver_is_gone() {
+    model(|| {
+        let stream = Stream::new();
+        let reader = spawn({
+            let stream = stream.clone();
+            move || stream.take(Direction::Read, 1)
+        });
+        stream.close();
+        assert_eq!(reader.join().unwrap(), None);
+    });
+}
+
+#[test]
+fn who_sees_an_event_sees_what_came_before_it() {
+    model(|| {
+        let (stream, written) = (Stream::new(), Arc::new(Plain::new(0)));
+        let other = spawn({
+            let (stream, written) = (stream.clone(), written.clone());
+            move || {
+                written.write(7);
+                stream.comes_in(1);
+            }
+        });
+        assert_eq!(stream.take(Direction::Read, 1), Some(1));
+        assert_eq!(written.read(), 7);
+        other.join().unwrap();
+    });
+}

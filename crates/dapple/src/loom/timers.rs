@@ -1,0 +1,79 @@
+//! Models of the timers of a driver: its worker against those who enter timers from elsewhere.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use loom::model;
+use loom::thread::spawn;
+
+use crate::driver::bell::Bell;
+use crate::driver::clock::{Tick, between};
+use crate::driver::timers::{Entered, Timers};
+
+struct Driver {
+    timers: Timers,
+    bell: Bell,
+}
+
+const SOON: Tick = 10;
+const LATER: Tick = 100;
+
+impl Driver {
+    fn new() -> Arc<Driver> {
+        Arc::new(Driver { timers: Timers::new(), bell: Bell::new().expect("an eventfd") })
+    }
+
+    /// What a thread that does not drive it does. `Sleep::has_elapsed`
+    fn enter_from_elsewhere(&self, tick: Tick) {
+        match self.timers.insert(tick, Waker::noop().clone()) {
+            Entered::At { is_first: true, .. } => self.bell.ring(),
+            Entered::At { is_first: false, .. } => {}
+            Entered::Due | Entered::Gone => panic!("it is open, and its time has not come"),
+        }
+    }
+
+    /// Sleeps, without waking up by itself, until it plans to do so by the tick. `Driver::sleep`
+    fn sleep_until_planned(&self, tick: Tick) {
+        while self.timers.plan(0).is_none_or(|until| until > between(0, tick)) {
+            if self.bell.lie_down() {
+                self.bell.listen(None);
+            }
+            self.bell.get_up();
+        }
+    }
+}
+
+#[test]
+fn a_worker_does_not_sleep_beyond_a_timer_that_is_entered_elsewhere() {
+    for is_another in [false, true] {
+        model(move || {
+            let driver = Driver::new();
+            if is_another {
+                driver.enter_from_elsewhere(LATER);
+            }
+            let other = spawn({
+                let driver = driver.clone();
+                move || driver.enter_from_elsewhere(SOON)
+            });
+            driver.sleep_until_planned(SOON);
+            other.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_timer_that_is_entered_while_others_fire_is_not_forgotten() {
+    model(|| {
+        let driver = Driver::new();
+        driver.enter_from_elsewhere(SOON);
+        let other = spawn({
+            let driver = driver.clone();
+            move || driver.enter_from_elsewhere(LATER)
+        });
+        let mut wakers = Vec::new();
+        assert!(!driver.timers.fire(SOON, 1, &mut wakers));
+        other.join().unwrap();
+        driver.timers.fire(LATER, 1, &mut wakers);
+        assert_eq!(wakers.len(), 2);
+    });
+}

@@ -1,0 +1,41 @@
+//! How a thread waits in place of a task.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::prim::Parker;
+use crate::task::here::here;
+
+struct Unpark(Parker);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits on this thread, which must not be one that runs tasks.
+#[track_caller]
+pub(crate) fn block_on<F: Future>(what: &str, future: F) -> F::Output {
+    let runs_tasks = here(|here| !here.worker.get().is_null() || !here.main.get().is_null());
+    assert!(
+        !runs_tasks,
+        "{what} called on a thread that runs tasks: it would hold them up. Await the form that \
+         does not block, or move the call into dapple::blocking"
+    );
+    let mut future = pin!(future);
+    let unpark = Arc::new(Unpark(Parker::default()));
+    let waker = Waker::from(unpark.clone());
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => drop(unpark.0.park(None)),
+        }
+    }
+}
