@@ -37,6 +37,8 @@
 //! | send messages | [`channel::oneshot`], [`channel::mpsc`], [`channel::watch`] |
 //! | lock, signal, limit | [`sync::Mutex`], [`sync::RwLock`], [`sync::Condvar`], [`sync::Notify`], [`sync::Semaphore`] |
 //! | wait for a time | [`time::sleep`], [`time::interval`] |
+//! | talk to others | [`net::TcpListener`], [`net::TcpStream`], [`net::UdpSocket`], [`net::UnixStream`], [`net::pipe()`], [`net::lookup()`] |
+//! | wait for any file descriptor | [`net::AsyncFd`] |
 //! | read and write | [`io::AsyncReadExt`], [`io::AsyncWriteExt`], [`io::BufReader`], [`io::copy`](io::copy()) |
 //! | use the terminal | [`io::stdin`](io::stdin()), [`io::stdout`](io::stdout()), [`io::stderr`](io::stderr()) |
 //! | start programs, hear signals | [`process::Command`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) |
@@ -44,7 +46,7 @@
 //!
 //! # Supported
 //!
-//! Linux from 4.14 on, 64 bits; Rust from 1.95 on.
+//! Linux from 5.11 on (`epoll_pwait2`), 64 bits; Rust from 1.95 on.
 
 #![cfg_attr(loom, allow(dead_code, reason = "only what the models use is compiled under loom"))]
 

@@ -39,16 +39,23 @@ fn a_line_is_as_long_as_the_maximum_and_not_longer() {
     watched(|| {
         runtime(1).block_on(async {
             for capacity in [1, 3, 100] {
-                let reader = BufReader::with_capacity(capacity, &b"abcd\nabcde\n"[..]);
+                let reader = BufReader::with_capacity(capacity, &b"abcd\nabcdefgh\nx\nabcdef"[..]);
                 let mut lines = reader.lines().max(5);
                 assert_eq!(lines.next_line().await.unwrap().unwrap(), "abcd");
+                let error = lines.next_line().await.unwrap_err();
+                assert_eq!((error.kind(), how_far(&error)), (ErrorKind::InvalidData, Some(5)));
+                assert_eq!(Partial::of(&error).unwrap().rest(), b"abcde");
+                assert!(error.to_string().contains("a line of more than 5 bytes"), "{error}");
+                assert_eq!(lines.next_line().await.unwrap().unwrap(), "x", "told once");
+                assert_eq!(lines.next_line().await.unwrap_err().kind(), ErrorKind::InvalidData);
                 for _ in 0..2 {
-                    let error = lines.next_line().await.unwrap_err();
-                    assert_eq!((error.kind(), how_far(&error)), (ErrorKind::InvalidData, Some(5)));
-                    assert!(error.to_string().contains("a line of more than 5 bytes"), "{error}");
+                    assert_eq!(lines.next_line().await.unwrap(), None, "its rest is no line");
                 }
-                let mut lines = lines.max(6);
-                assert_eq!(lines.next_line().await.unwrap().unwrap(), "abcde", "nothing was lost");
+
+                let parts = BufReader::with_capacity(capacity, &b"abc,,a,abc"[..]).split(b',').max(2);
+                let parts: Vec<_> = parts.map(|part| part.map_err(|error| error.kind())).collect().await;
+                let too_long = Err(ErrorKind::InvalidData);
+                assert_eq!(parts, [too_long.clone(), Ok(vec![]), Ok(b"a".to_vec()), too_long]);
 
                 let mut lines = BufReader::with_capacity(capacity, &b"abcde"[..]).lines().max(5);
                 assert_eq!(lines.next_line().await.unwrap().unwrap(), "abcde", "the end is no byte");
@@ -79,10 +86,37 @@ fn what_is_not_text_is_in_the_error_and_the_next_line_comes() {
             assert_eq!(Partial::of(&error).unwrap().rest(), b"b\xffd");
             assert_eq!(lines.next_line().await.unwrap().unwrap(), "again");
 
-            let mut reader = &b"\xff\nrest"[..];
-            let mut line = String::new();
-            assert_eq!(reader.read_line(&mut line).await.unwrap_err().kind(), ErrorKind::InvalidData);
-            assert_eq!((&line[..], reader), ("", &b"\xff\nrest"[..]), "it stays in the reader");
+            // Line by line, and every byte turns up once, wherever the buffer ends.
+            for capacity in 1..8 {
+                let bytes = b"a\xff\xe2\x82b\n\xf0\x9f\n\xc3\xa4\xff\nz\xe2";
+                let mut reader = BufReader::with_capacity(capacity, &bytes[..]);
+                let mut got = Vec::new();
+                loop {
+                    let mut line = String::new();
+                    match reader.read_line(&mut line).await {
+                        Ok(0) => break,
+                        Ok(_) => got.push((line, vec![])),
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::InvalidData);
+                            let rest = Partial::of(&error).unwrap().rest();
+                            assert_eq!(how_far(&error), Some((line.len() + rest.len()) as u64));
+                            got.push((line, rest.to_vec()));
+                        }
+                    }
+                }
+                let expected: [(&str, &[u8]); 8] = [
+                    ("a", b"\xff"),
+                    ("", b"\xe2\x82"),
+                    ("b\n", b""),
+                    ("", b"\xf0\x9f"),
+                    ("\n", b""),
+                    ("ä", b"\xff"),
+                    ("\n", b""),
+                    ("z", b"\xe2"),
+                ];
+                let expected = expected.map(|(line, rest)| (line.to_owned(), rest.to_vec()));
+                assert_eq!(got, expected, "capacity {capacity}");
+            }
         });
     });
 }
@@ -204,11 +238,12 @@ fn frames_that_are_too_long_or_cut_short_are_errors() {
     watched(|| {
         runtime(1).block_on(async {
             let mut frames = (&b"\0\0\0\x05hello"[..]).frames().max(4);
+            let error = frames.next_frame().await.unwrap_err();
+            assert_eq!((error.kind(), how_far(&error)), (ErrorKind::InvalidData, Some(4)));
             for _ in 0..2 {
-                let error = frames.next_frame().await.unwrap_err();
-                assert_eq!((error.kind(), how_far(&error)), (ErrorKind::InvalidData, Some(4)));
+                assert_eq!(frames.next_frame().await.unwrap(), None, "told once");
             }
-            assert_eq!(frames.max(5).next_frame().await.unwrap().unwrap(), b"hello");
+            assert_eq!(frames.into_inner(), (&b"hello"[..], b"\0\0\0\x05".to_vec()));
 
             let error = (&[0xff; 8][..]).frames().prefix(Prefix::U64).max(usize::MAX - 1).next_frame().await;
             assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidData);
@@ -217,6 +252,7 @@ fn frames_that_are_too_long_or_cut_short_are_errors() {
                 let mut frames = (&b"\0\0\0\x05hello"[..cut]).frames();
                 let error = frames.next_frame().await.unwrap_err();
                 assert_eq!((error.kind(), how_far(&error)), (ErrorKind::UnexpectedEof, Some(cut as u64)));
+                assert_eq!(frames.next_frame().await.unwrap(), None, "told once");
                 assert_eq!(frames.into_inner().1, b"\0\0\0\x05hello"[..cut], "all that was read");
             }
 

@@ -166,6 +166,26 @@ fn numbers_in_both_orders() {
             let error = from.read_u8().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
 
+            let mut to = Vec::new();
+            to.write_i8(-1).await.unwrap();
+            to.write_i16(-2).await.unwrap();
+            to.write_i32_le(-3).await.unwrap();
+            to.write_i64(i64::MIN).await.unwrap();
+            to.write_u128_le(u128::MAX - 1).await.unwrap();
+            to.write_i128(-4).await.unwrap();
+            to.write_f32(0.5).await.unwrap();
+            to.write_f64_le(-0.25).await.unwrap();
+            assert_eq!(to[..7], [0xff, 0xff, 0xfe, 0xfd, 0xff, 0xff, 0xff]);
+            let mut from = BufReader::with_capacity(3, &to[..]);
+            assert_eq!(from.read_i8().await.unwrap(), -1);
+            assert_eq!(from.read_i16().await.unwrap(), -2);
+            assert_eq!(from.read_i32_le().await.unwrap(), -3);
+            assert_eq!(from.read_i64().await.unwrap(), i64::MIN);
+            assert_eq!(from.read_u128_le().await.unwrap(), u128::MAX - 1);
+            assert_eq!(from.read_i128().await.unwrap(), -4);
+            assert_eq!(from.read_f32().await.unwrap(), 0.5);
+            assert_eq!(from.read_f64_le().await.unwrap(), -0.25);
+
             let error = (&b"abc"[..]).read_u32().await.unwrap_err();
             assert_eq!(Partial::of(&error).unwrap().rest(), b"abc");
             let mut full = Script::writes([Step::Room(2), Step::Room(0)]);
@@ -293,6 +313,8 @@ fn the_futures_may_go_to_other_threads() {
     check_type::<dapple::process::Command>();
     check_type::<dapple::signal::Signal>();
     check_type::<Partial>();
+    check_type::<dapple::io::Duplex>();
+    check_type::<dapple::io::ReadHalf<std::cell::Cell<u8>>>();
 }
 
 #[test]

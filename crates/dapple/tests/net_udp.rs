@@ -235,6 +235,7 @@ fn peeking_takes_nothing() {
             let from = near.local_addr().unwrap();
             let mut buffer = [0; 10];
             assert_eq!(far.peek_sender().await.unwrap(), from);
+            assert_eq!(far.try_peek_sender().unwrap(), from);
             assert_eq!(far.peek(&mut buffer).await.unwrap(), 4);
             assert_eq!(far.peek_from(&mut buffer).await.unwrap(), (4, from));
             assert_eq!(far.try_peek(&mut buffer).unwrap(), 4);

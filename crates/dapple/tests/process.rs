@@ -10,6 +10,7 @@ use std::time::Duration;
 use common::{Event, eventually, runtime, watched};
 use dapple::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Partial};
 use dapple::process::{Child, Command, Stdio};
+use dapple::signal::SignalKind;
 use io_common::poll_times;
 
 fn sh(script: &str) -> Command {
@@ -295,6 +296,38 @@ fn a_child_that_never_ends_does_not_hold_up_the_end_of_the_runtime() {
         assert!(dapple::is_cancelled(&common::foreign_block_on(task).unwrap().unwrap_err()));
         kill(pid);
         eventually("the child is reaped", || is_gone(pid));
+    });
+}
+
+#[test]
+fn signals_of_all_kinds_reach_a_child_or_its_group() {
+    watched(|| {
+        runtime(1).block_on(async {
+            let real_time = SignalKind::from_raw(libc::SIGRTMIN() + 1);
+            for kind in [SignalKind::terminate(), real_time] {
+                for to_group in [false, true] {
+                    let mut child = endless().process_group(0).spawn().unwrap();
+                    match to_group {
+                        true => child.signal_group(kind).unwrap(),
+                        false => child.signal(kind).unwrap(),
+                    }
+                    let status = child.wait().await.unwrap();
+                    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(kind.as_raw()));
+                    // It has ended: nothing is sent, and that is no error.
+                    child.signal(kind).unwrap();
+                    child.signal_group(kind).unwrap();
+                }
+            }
+            let mut child = endless().kill_on_drop(true).spawn().unwrap();
+            for number in [-1, 0, 32, 65] {
+                let kind = SignalKind::from_raw(number);
+                assert_eq!(child.signal(kind).unwrap_err().kind(), ErrorKind::InvalidInput);
+                assert_eq!(child.signal_group(kind).unwrap_err().kind(), ErrorKind::InvalidInput);
+            }
+            let error = child.signal_group(SignalKind::terminate()).unwrap_err();
+            assert!(error.to_string().contains("does not lead a process group"), "{error}");
+            child.kill().await.unwrap();
+        });
     });
 }
 

@@ -13,6 +13,7 @@ use std::{env, thread};
 use common::{Event, runtime, watched};
 use dapple::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, stderr, stdin, stdout};
 use io_common::poll_times;
+use rustix::event::{PollFd, PollFlags};
 
 /// Says which program to be.
 const ROLE: &str = "DAPPLE_STDIO_ROLE";
@@ -36,6 +37,7 @@ fn as_child() {
         "broken" => dapple::run(broken()),
         "two" => dapple::run(two_handles()),
         "full" => dapple::run(full()),
+        "refused" => refused(),
         other => panic!("no such role: {other}"),
     }
     print!("{END}");
@@ -208,6 +210,40 @@ fn a_read_without_an_answer_does_not_keep_the_program_from_ending() {
         let to = child.stdin.take().unwrap(); // open, and nothing comes
         assert_eq!(said(child), "");
         drop(to);
+    });
+}
+
+/// A read that one runtime never began, and then one in another.
+fn refused() {
+    let rt = dapple::Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap();
+    let (begun, release) = (Event::default(), Event::default());
+    let busy = rt.handle().blocking({
+        let (begun, release) = (begun.clone(), release.clone());
+        move || {
+            begun.set();
+            release.wait();
+        }
+    });
+    busy.detach();
+    begun.wait(); // the only thread
+    let mut handle = stdin();
+    let input = std::io::stdin();
+    rustix::event::poll(&mut [PollFd::new(&input, PollFlags::IN)], None).unwrap();
+    assert!(rt.block_on(poll_times(1, handle.read(&mut [0; 8]))).is_none(), "in line behind it");
+    drop(rt.shutdown(std::time::Duration::ZERO)); // ends it
+    release.set();
+    drop(handle);
+    let mut all = String::new();
+    runtime(1).block_on(stdin().read_to_string(&mut all)).unwrap();
+    print!("{all}");
+}
+
+#[test]
+fn a_read_that_a_runtime_did_not_begin_is_no_error_in_the_next() {
+    watched(|| {
+        let mut child = role("refused").stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"hello").unwrap();
+        assert_eq!(said(child), "hello");
     });
 }
 

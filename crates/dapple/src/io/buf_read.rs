@@ -113,9 +113,10 @@ pub trait AsyncBufReadExt: AsyncBufRead {
     ///
     /// # Errors
     ///
-    /// What the reader says; `InvalidData` if it is not UTF-8, and what is not stays in the reader; if
-    /// the wait was cancelled. What was read by then is in `into`, but for a character that is not
-    /// complete: that is in [`Partial::rest`].
+    /// What the reader says; `InvalidData` if it is not UTF-8; if the wait was cancelled. What was read
+    /// by then is in `into`, but for the bytes that are no character, or not all of one: those, three at
+    /// most, are in [`Partial::rest`]. They are taken from the reader too, so that calling it again goes on
+    /// behind them, with the rest of the line.
     ///
     /// # Cancellation
     ///
@@ -204,10 +205,13 @@ pub(super) enum Part {
     TooLong,
     /// At the end of all.
     End,
+    /// Where `sink` would take no more.
+    Refused,
 }
 
 /// Hands what is in the buffer to `sink`: up to `delimiter`, it included, and at most `max` bytes.
-/// If `sink` fails, it stays in the reader. Says how much it was.
+/// `sink` says after how many of the bytes it refuses them, if it does: the others stay in the reader.
+/// Says how much was taken.
 #[inline]
 pub(super) fn poll_part<R: AsyncBufRead + Unpin + ?Sized>(
     reader: &mut R,
@@ -215,7 +219,7 @@ pub(super) fn poll_part<R: AsyncBufRead + Unpin + ?Sized>(
     cx: &mut Context<'_>,
     delimiter: u8,
     max: usize,
-    mut sink: impl FnMut(&[u8]) -> io::Result<()>,
+    mut sink: impl FnMut(&[u8]) -> Option<usize>,
 ) -> Poll<io::Result<(Part, usize)>> {
     loop {
         let part = ready!(step(wait, cx, |cx| {
@@ -228,8 +232,8 @@ pub(super) fn poll_part<R: AsyncBufRead + Unpin + ?Sized>(
                 _ if within.len() < bytes.len() => Part::TooLong,
                 _ => Part::More,
             };
-            sink(&within[..len])?;
-            Poll::Ready(Ok((part, len)))
+            let refused = sink(&within[..len]);
+            Poll::Ready(Ok(refused.map_or((part, len), |len| (Part::Refused, len))))
         }));
         if is_interrupted(&part) {
             continue;
@@ -267,7 +271,7 @@ impl<R: AsyncBufRead + Unpin + ?Sized> Future for ReadUntil<'_, R> {
             let left = this.max - this.done;
             let part = poll_part(this.reader, &mut this.wait, cx, this.delimiter, left, |bytes| {
                 into.extend_from_slice(bytes);
-                Ok(())
+                None
             });
             let error = match ready!(part) {
                 Ok((part, len)) => {
@@ -275,7 +279,7 @@ impl<R: AsyncBufRead + Unpin + ?Sized> Future for ReadUntil<'_, R> {
                     match part {
                         Part::Delimited | Part::End => return Poll::Ready(Ok(this.done)),
                         Part::More => continue,
-                        Part::TooLong => too_long("a part", this.max),
+                        Part::TooLong | Part::Refused => too_long("a part", this.max),
                     }
                 }
                 Err(error) => error,
@@ -312,6 +316,7 @@ impl<R: AsyncBufRead + Unpin + ?Sized> Future for ReadLine<'_, R> {
                 Ok((part, len)) => {
                     this.done += len;
                     match part {
+                        Part::Refused => not_text(),
                         Part::End if !this.cut.is_empty() => not_text(),
                         Part::Delimited | Part::End => return Poll::Ready(Ok(this.done)),
                         Part::More => continue,
@@ -330,18 +335,19 @@ pub(super) fn not_text() -> io::Error {
     io::Error::new(ErrorKind::InvalidData, "a line that is not UTF-8: read_until and split take any bytes")
 }
 
-/// Appends `bytes` to text, all or nothing but for the character at its end that is not complete.
-fn push(into: &mut String, cut: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
-    let bytes = if cut.is_empty() { Cow::Borrowed(bytes) } else { Cow::Owned([&cut[..], bytes].concat()) };
-    let (text, rest) = match str::from_utf8(&bytes) {
-        Ok(text) => (text, &[][..]),
-        Err(error) if error.error_len().is_some() => return Err(not_text()),
-        Err(error) => {
-            let (text, rest) = bytes.split_at(error.valid_up_to());
-            (str::from_utf8(text).expect("it was found to be"), rest)
-        }
+/// Appends `bytes` to text, up to a character at its end that is not complete, which is left in `cut`. If
+/// something else than a character comes before: says after how many bytes that ends, and leaves it in `cut`.
+fn push(into: &mut String, cut: &mut Vec<u8>, bytes: &[u8]) -> Option<usize> {
+    let before = cut.len();
+    let bytes = if before == 0 { Cow::Borrowed(bytes) } else { Cow::Owned([&cut[..], bytes].concat()) };
+    let (len, bad) = match str::from_utf8(&bytes) {
+        Ok(_) => (bytes.len(), None),
+        Err(error) => (error.valid_up_to(), error.error_len()),
     };
-    into.push_str(text);
+    let (text, rest) = bytes.split_at(len);
+    into.push_str(str::from_utf8(text).expect("it was found to be"));
+    let rest = bad.map_or(rest, |bad| &rest[..bad]);
     *cut = rest.to_vec();
-    Ok(())
+    // What was cut before could still become a character: it is not longer than what has turned out to be none.
+    bad.map(|bad| len + bad - before)
 }

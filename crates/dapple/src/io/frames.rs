@@ -79,7 +79,8 @@ impl Prefix {
 
 /// The frames of a reader: [`AsyncReadExt::frames`](super::AsyncReadExt::frames).
 ///
-/// Also a `Stream` of `io::Result<Vec<u8>>`, where `None` only means the end.
+/// Also a `Stream` of `io::Result<Vec<u8>>`. A frame that is too long, or that the reader ends within, is an
+/// error once, and then there is no next one: nobody knows where it would begin.
 ///
 /// # Cancellation
 ///
@@ -114,6 +115,8 @@ pub struct Frames<R> {
     /// The frame, as far as room has been made for it.
     body: Vec<u8>,
     body_done: usize,
+    /// Whether a frame was too long, or cut short.
+    is_over: bool,
     /// The wait of the stream.
     wait: Wait,
 }
@@ -122,7 +125,7 @@ impl<R> Frames<R> {
     pub(super) fn new(reader: R) -> Frames<R> {
         let (head, body) = ([0; 8], Vec::new());
         let (prefix, wait) = (Prefix::default(), Wait::default());
-        Frames { reader, prefix, max: MAX, head, head_done: 0, body, body_done: 0, wait }
+        Frames { reader, prefix, max: MAX, head, head_done: 0, body, body_done: 0, is_over: false, wait }
     }
 
     /// How the length is written: in four bytes, most significant first, if nothing is said.
@@ -158,14 +161,15 @@ impl<R> Frames<R> {
 }
 
 impl<R: AsyncRead + Unpin> Frames<R> {
-    /// The next frame, without its prefix; `None` at the end.
+    /// The next frame, without its prefix; `None` at the end, and after a frame that was too long or cut
+    /// short.
     ///
     /// # Errors
     ///
-    /// What the reader says; `UnexpectedEof` if it ends within a frame; `InvalidData` if the frame is
-    /// too long, then and whenever it is called again; if the wait was cancelled
-    /// ([`is_cancelled`](crate::is_cancelled)). How much of the frame and its prefix has been read,
-    /// [`how_far`](super::how_far) says.
+    /// What the reader says; `UnexpectedEof` if it ends within a frame, and `InvalidData` if the frame is
+    /// too long, each of them once; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)). How
+    /// much of the frame and its prefix has been read, [`how_far`](super::how_far) says, and
+    /// [`into_inner`](Self::into_inner) gives it.
     ///
     /// # Cancellation
     ///
@@ -176,6 +180,9 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     }
 
     fn poll_with(&mut self, wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+        if self.is_over {
+            return Poll::Ready(Ok(None));
+        }
         let head = &mut self.head[..self.prefix.len()];
         let filled = match ready!(poll_fill(&mut self.reader, wait, cx, head, &mut self.head_done)) {
             Ok(Filled::Wholly) => ready!(self.poll_body(wait, cx)),
@@ -189,6 +196,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
                 Ok(Some(std::mem::take(&mut self.body)))
             }
             Ok(Filled::Partly) => {
+                self.is_over = true;
                 let is_known = self.head_done == self.prefix.len();
                 let body = if is_known { self.prefix.read(self.head) as usize } else { 0 };
                 Err(ended_early(done, Vec::new(), self.prefix.len() + body))
@@ -200,6 +208,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     fn poll_body(&mut self, wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<Filled>> {
         let length = self.prefix.read(self.head);
         let Some(length) = usize::try_from(length).ok().filter(|length| *length <= self.max) else {
+            self.is_over = true;
             let max = self.max;
             let message = format!(
                 "a frame of {length} bytes, where {max} are allowed: raise the maximum if that can be right"

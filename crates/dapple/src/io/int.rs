@@ -13,9 +13,10 @@ use super::write::poll_write_all;
 use crate::task::wait::Wait;
 
 /// The longest number.
-const MAX: usize = 8;
+const MAX: usize = 16;
 
-/// A number that can be read and written: `u8`, `u16`, `u32` or `u64`.
+/// A number that can be read and written: an integer of 1, 2, 4, 8 or 16 bytes, with a sign or without, `f32`
+/// or `f64`.
 pub trait Int: sealed::Sealed + Copy + Unpin {}
 
 mod sealed {
@@ -49,7 +50,7 @@ macro_rules! int {
     )*};
 }
 
-int! { u8 u16 u32 u64 }
+int! { u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 }
 
 /// The future of [`AsyncReadExt::read_u16`](super::AsyncReadExt::read_u16) and the like.
 #[derive(Debug)]

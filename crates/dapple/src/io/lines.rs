@@ -18,6 +18,9 @@ const MAX: usize = 1 << 20;
 ///
 /// Also a `Stream` of `io::Result<Vec<u8>>`, where `None` only means the end.
 ///
+/// A part that is too long is an error once, and the next item is the next part: what is left of the
+/// long one is passed over when that is asked for, and not stored.
+///
 /// # Cancellation
 ///
 /// What has been read of a part is kept here when a wait is dropped or cancelled, and the next wait
@@ -45,13 +48,15 @@ pub struct Split<R> {
     max: usize,
     /// What has been read of the next part.
     part: Vec<u8>,
+    /// Whether what comes next in the reader is the rest of a part that was too long.
+    is_passing: bool,
     /// The wait of the stream.
     wait: Wait,
 }
 
 impl<R> Split<R> {
     pub(super) fn new(reader: R, delimiter: u8) -> Split<R> {
-        Split { reader, delimiter, max: MAX, part: Vec::new(), wait: Wait::default() }
+        Split { reader, delimiter, max: MAX, part: Vec::new(), is_passing: false, wait: Wait::default() }
     }
 
     /// How many bytes a part may have, with its delimiter. One mebibyte if nothing is said.
@@ -71,7 +76,8 @@ impl<R> Split<R> {
         &mut self.reader
     }
 
-    /// Gives back what is inside, and what has been read of the next part.
+    /// Gives back what is inside, and what has been read of the next part. After one that was too long,
+    /// its rest may still be inside.
     pub fn into_inner(self) -> (R, Vec<u8>) {
         (self.reader, self.part)
     }
@@ -82,9 +88,10 @@ impl<R: AsyncBufRead + Unpin> Split<R> {
     ///
     /// # Errors
     ///
-    /// What the reader says; `InvalidData` if the part is too long, then and whenever it is called
-    /// again; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)). How much of the part
-    /// has been read, [`how_far`](super::how_far) says.
+    /// What the reader says; `InvalidData` if the part is too long: its beginning is in
+    /// [`Partial::rest`], its rest is passed over, and the next call gives the next part. If the wait was
+    /// cancelled ([`is_cancelled`](crate::is_cancelled)). How much of the part has been read,
+    /// [`how_far`](super::how_far) says.
     ///
     /// # Cancellation
     ///
@@ -96,24 +103,36 @@ impl<R: AsyncBufRead + Unpin> Split<R> {
 
     /// The next part, with its delimiter if it has one: the last may have none.
     fn poll_with(&mut self, wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+        while self.is_passing {
+            match ready!(poll_part(&mut self.reader, wait, cx, self.delimiter, usize::MAX, |_| None)) {
+                Ok((Part::Delimited, _)) => self.is_passing = false,
+                Ok((Part::End, _)) => {
+                    self.is_passing = false;
+                    return Poll::Ready(Ok(None));
+                }
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Err(Partial::error(0, Vec::new(), error))),
+            }
+        }
         loop {
             let part = &mut self.part;
             let left = self.max.saturating_sub(part.len());
             let polled = poll_part(&mut self.reader, wait, cx, self.delimiter, left, |bytes| {
                 part.extend_from_slice(bytes);
-                Ok(())
+                None
             });
-            let error = match ready!(polled) {
-                Ok((Part::End, _)) if self.part.is_empty() => return Poll::Ready(Ok(None)),
-                Ok((Part::Delimited | Part::End, _)) => {
-                    return Poll::Ready(Ok(Some(std::mem::take(&mut self.part))));
-                }
+            return Poll::Ready(match ready!(polled) {
+                Ok((Part::End, _)) if self.part.is_empty() => Ok(None),
+                Ok((Part::Delimited | Part::End, _)) => Ok(Some(std::mem::take(&mut self.part))),
                 Ok((Part::More, _)) => continue,
-                Ok((Part::TooLong, _)) if self.delimiter == b'\n' => too_long("a line", self.max),
-                Ok((Part::TooLong, _)) => too_long("a part", self.max),
-                Err(error) => error,
-            };
-            return Poll::Ready(Err(Partial::error(self.part.len() as u64, Vec::new(), error)));
+                Ok((Part::TooLong | Part::Refused, _)) => {
+                    self.is_passing = true;
+                    let beginning = std::mem::take(&mut self.part);
+                    let what = if self.delimiter == b'\n' { "a line" } else { "a part" };
+                    Err(Partial::error(beginning.len() as u64, beginning, too_long(what, self.max)))
+                }
+                Err(error) => Err(Partial::error(self.part.len() as u64, Vec::new(), error)),
+            });
         }
     }
 
@@ -161,6 +180,9 @@ impl<R: AsyncBufRead + Unpin> Future for NextPart<'_, R> {
 ///
 /// Also a `Stream` of `io::Result<String>`, where `None` only means the end.
 ///
+/// A line that is too long is an error once, and the next item is the next line: what is left of the
+/// long one is passed over when that is asked for, and not stored.
+///
 /// # Cancellation
 ///
 /// What has been read of a line is kept here when a wait is dropped or cancelled, and the next wait
@@ -173,12 +195,12 @@ impl<R: AsyncBufRead + Unpin> Future for NextPart<'_, R> {
 ///
 /// # fn main() -> std::io::Result<()> {
 /// dapple::run(async {
-///     let reader = BufReader::new(&b"one\r\ntwo\nfar too long"[..]);
+///     let reader = BufReader::new(&b"one\r\nfar too long\ntwo\n"[..]);
 ///     let mut lines = reader.lines().max(8);
 ///     assert_eq!(lines.next_line().await?.as_deref(), Some("one"));
-///     assert_eq!(lines.next_line().await?.as_deref(), Some("two"));
 ///     let error = lines.next_line().await.unwrap_err();
 ///     assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
+///     assert_eq!(lines.next_line().await?.as_deref(), Some("two"));
 ///     Ok(())
 /// })
 /// # }
@@ -207,7 +229,8 @@ impl<R> Lines<R> {
         self.0.get_mut()
     }
 
-    /// Gives back what is inside, and what has been read of the next line.
+    /// Gives back what is inside, and what has been read of the next line. After one that was too long,
+    /// its rest may still be inside.
     pub fn into_inner(self) -> (R, Vec<u8>) {
         self.0.into_inner()
     }
@@ -218,10 +241,11 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
     ///
     /// # Errors
     ///
-    /// What the reader says; `InvalidData` if the line is too long, then and whenever it is called
-    /// again; `InvalidData` if it is not UTF-8: its bytes are in [`Partial::rest`], and the next call
-    /// gives the next line. If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)). How much
-    /// of the line has been read, [`how_far`](super::how_far) says.
+    /// What the reader says; `InvalidData` if the line is too long: its beginning is in
+    /// [`Partial::rest`], and its rest is passed over; `InvalidData` if it is not UTF-8: its bytes are in
+    /// [`Partial::rest`]. After either, the next call gives the next line. If the wait was cancelled
+    /// ([`is_cancelled`](crate::is_cancelled)). How much of the line has been read,
+    /// [`how_far`](super::how_far) says.
     ///
     /// # Cancellation
     ///

@@ -221,6 +221,22 @@ pub trait AsyncReadExt: AsyncRead {
         ReadInt::new(self, false)
     }
 
+    /// Reads one byte, with a sign.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read_exact`](Self::read_exact).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, and nothing was read.
+    fn read_i8(&mut self) -> ReadInt<'_, Self, i8>
+    where
+        Self: Unpin,
+    {
+        ReadInt::new(self, false)
+    }
+
     /// The frames, parts that begin with their length, one by one or as a `Stream`. A frame may have a
     /// mebibyte; [`Frames::max`] says otherwise.
     fn frames(self) -> Frames<Self>
@@ -237,6 +253,20 @@ pub trait AsyncReadExt: AsyncRead {
         read_u32 read_u32_le u32;
         /// Reads a number of eight bytes.
         read_u64 read_u64_le u64;
+        /// Reads a number of sixteen bytes.
+        read_u128 read_u128_le u128;
+        /// Reads a number of two bytes, with a sign.
+        read_i16 read_i16_le i16;
+        /// Reads a number of four bytes, with a sign.
+        read_i32 read_i32_le i32;
+        /// Reads a number of eight bytes, with a sign.
+        read_i64 read_i64_le i64;
+        /// Reads a number of sixteen bytes, with a sign.
+        read_i128 read_i128_le i128;
+        /// Reads a floating-point number of four bytes.
+        read_f32 read_f32_le f32;
+        /// Reads a floating-point number of eight bytes.
+        read_f64 read_f64_le f64;
     }
 }
 

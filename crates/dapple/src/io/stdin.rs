@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use crate::net::source::{Direction, Source};
 use crate::net::traits::impl_read;
-use crate::prim::{AtomicU64, Mutex, Ordering, lock};
+use crate::prim::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use crate::task::here::here;
 use crate::task::wait::{Wait, wake};
 use crate::{Cancelled, blocking};
@@ -162,7 +162,7 @@ impl Stdin {
             if self.wait.is_cancelled() {
                 return Poll::Ready(Err(Cancelled.into())); // ASKED-FOR
             }
-            start(source.clone());
+            start(source.clone())?;
         }
     }
 
@@ -212,26 +212,40 @@ fn is_readable(fd: &OwnedFd) -> io::Result<()> {
 
 /// Begins to read, unless somebody has. There is something to read, so it will not take long (but if
 /// another program takes it first, it may).
-fn start(source: Arc<Source<OwnedFd>>) {
+///
+/// If the runtime does not let it begin, that is told to the one who asked. To the others, who may be in
+/// other runtimes, it never was: they are woken, and ask themselves.
+fn start(source: Arc<Source<OwnedFd>>) -> io::Result<()> {
     let mut shared = lock(&SHARED);
     if shared.is_reading || shared.taken < shared.bytes.len() || shared.outcome.is_some() {
-        return;
+        return Ok(());
     }
     shared.is_reading = true; // ONE-READS
     drop(shared);
-    let reading = Reading(Some(source));
+    let was_refused = Arc::new(AtomicBool::new(false));
+    let reading = Reading { source: Some(source), was_refused: was_refused.clone() };
     if here(|here| here.home.get().is_null()) {
-        return reading.read(); // no pool here
+        reading.read(); // no pool here
+        return Ok(());
     }
     blocking(move || reading.read()).detach();
+    if was_refused.load(Ordering::Relaxed) {
+        let message = "standard input could not be read: the runtime is ending, or no thread is to be had";
+        return Err(io::Error::other(message));
+    }
+    Ok(())
 }
 
 /// The duty to read, until it was done. ONE-READS
-struct Reading(Option<Arc<Source<OwnedFd>>>);
+struct Reading {
+    source: Option<Arc<Source<OwnedFd>>>,
+    /// Set if it was dropped before it could begin.
+    was_refused: Arc<AtomicBool>,
+}
 
 impl Reading {
     fn read(mut self) {
-        let Some(source) = self.0.take() else { return };
+        let Some(source) = self.source.take() else { return };
         let mut bytes = vec![0; BUFFER];
         let read = loop {
             match rustix::io::read(source.get(), &mut bytes) {
@@ -257,12 +271,8 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
+        self.was_refused.store(self.source.is_some(), Ordering::Relaxed);
         let mut shared = lock(&SHARED);
-        if self.0.is_some() {
-            let message =
-                "standard input could not be read: the runtime is ending, or no thread is to be had";
-            shared.outcome = Some(Err(io::Error::other(message)));
-        }
         shared.is_reading = false;
         let waiting = std::mem::take(&mut shared.waiting); // JOIN-OR-SEE
         drop(shared);

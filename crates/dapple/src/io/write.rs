@@ -175,6 +175,22 @@ pub trait AsyncWriteExt: AsyncWrite {
         WriteInt::new(self, byte, false)
     }
 
+    /// Writes one byte, with a sign.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write_all`](Self::write_all).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, and nothing was written.
+    fn write_i8(&mut self, byte: i8) -> WriteInt<'_, Self, i8>
+    where
+        Self: Unpin,
+    {
+        WriteInt::new(self, byte, false)
+    }
+
     /// Writes the length of `body`, and then `body`: what [`Frames`](super::Frames) reads.
     ///
     /// # Errors
@@ -200,6 +216,20 @@ pub trait AsyncWriteExt: AsyncWrite {
         write_u32 write_u32_le u32;
         /// Writes a number of eight bytes.
         write_u64 write_u64_le u64;
+        /// Writes a number of sixteen bytes.
+        write_u128 write_u128_le u128;
+        /// Writes a number of two bytes, with a sign.
+        write_i16 write_i16_le i16;
+        /// Writes a number of four bytes, with a sign.
+        write_i32 write_i32_le i32;
+        /// Writes a number of eight bytes, with a sign.
+        write_i64 write_i64_le i64;
+        /// Writes a number of sixteen bytes, with a sign.
+        write_i128 write_i128_le i128;
+        /// Writes a floating-point number of four bytes.
+        write_f32 write_f32_le f32;
+        /// Writes a floating-point number of eight bytes.
+        write_f64 write_f64_le f64;
     }
 }
 

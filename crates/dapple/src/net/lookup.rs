@@ -1,10 +1,9 @@
 //! From names to addresses: what can be connected and bound to, and `getaddrinfo` in the pool.
 
-use std::error::Error;
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
 
+use super::error::failed;
 use super::stream::begin;
 use crate::sched::Sched;
 use crate::{Cancelled, JoinHandle};
@@ -153,7 +152,7 @@ async fn ask(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     }
     let mut call = Abandoned(crate::blocking(move || {
         let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        found.map_err(|why: io::Error| io::Error::new(why.kind(), NotFound { host, why }))
+        found.map_err(|why| failed(format!("cannot find the address of {host:?}"), why))
     }));
     (&mut call.0).await.unwrap_or_else(|error| {
         Err(if error.is_cancelled() { Cancelled.into() } else { io::Error::other(error) })
@@ -166,25 +165,6 @@ struct Abandoned<T>(JoinHandle<T>);
 impl<T> Drop for Abandoned<T> {
     fn drop(&mut self) {
         self.0.abort(); // of no effect if it has begun
-    }
-}
-
-/// A name without an address.
-#[derive(Debug)]
-struct NotFound {
-    host: String,
-    why: io::Error,
-}
-
-impl fmt::Display for NotFound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot find the address of {:?}: {}", self.host, self.why)
-    }
-}
-
-impl Error for NotFound {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.why)
     }
 }
 

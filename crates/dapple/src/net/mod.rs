@@ -1,8 +1,30 @@
 //! Sockets, pipes, and whatever else has a file descriptor that can be waited for.
+//!
+//! # Errors of binding and connecting
+//!
+//! They name the address, and have the error of the system's as their source, which knows its number:
+//!
+//! ```
+//! use std::error::Error;
+//! use std::io;
+//!
+//! use dapple::net::UdpSocket;
+//!
+//! # fn main() -> io::Result<()> {
+//! dapple::run(async {
+//!     let first = UdpSocket::bind("127.0.0.1:0").await?;
+//!     let error = UdpSocket::bind(first.local_addr()?).await.unwrap_err();
+//!     let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+//!     assert_eq!(source.unwrap().raw_os_error(), Some(98)); // EADDRINUSE
+//!     Ok(())
+//! })
+//! # }
+//! ```
 
 pub(crate) mod accept;
 mod async_fd;
 mod datagram;
+mod error;
 mod halves;
 pub(crate) mod lookup;
 pub mod pipe;

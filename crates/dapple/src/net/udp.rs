@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::task::{Context, Poll};
 
 use super::datagram::Shared;
+use super::error::failed;
 use super::lookup::{ToAddrs, resolve};
 use super::source::Direction;
 
@@ -72,7 +73,10 @@ impl UdpSocket {
     /// It waits only for a name to be resolved. *Dropped early*: **clean**. *Scope cancelled*: returns an
     /// error, and nothing is bound.
     pub async fn bind(addrs: impl ToAddrs) -> io::Result<UdpSocket> {
-        first_that_works(addrs, std::net::UdpSocket::bind).await.and_then(UdpSocket::from_std)
+        let bind = |addr| {
+            std::net::UdpSocket::bind(addr).map_err(|why| failed(format!("cannot bind to {addr}"), why))
+        };
+        first_that_works(addrs, bind).await.and_then(UdpSocket::from_std)
     }
 
     /// Takes a socket that was made elsewhere, and puts it in non-blocking mode (which all its
@@ -110,7 +114,10 @@ impl UdpSocket {
     /// It waits only for a name to be resolved. *Dropped early*: **clean**. *Scope cancelled*: returns an
     /// error, and nothing has changed.
     pub async fn connect(&self, addrs: impl ToAddrs) -> io::Result<()> {
-        first_that_works(addrs, |addr| self.0.get().connect(addr)).await
+        let socket = self.0.get();
+        let connect =
+            |addr| socket.connect(addr).map_err(|why| failed(format!("cannot connect to {addr}"), why));
+        first_that_works(addrs, connect).await
     }
 
     /// The address that the socket is bound to.
@@ -326,6 +333,15 @@ impl UdpSocket {
     /// `WouldBlock` if there is none; otherwise as for [`recv`](Self::recv).
     pub fn try_peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.get().peek_from(buffer)
+    }
+
+    /// As [`peek_sender`](Self::peek_sender), without waiting.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is none; otherwise as for [`recv`](Self::recv).
+    pub fn try_peek_sender(&self) -> io::Result<SocketAddr> {
+        self.0.get().peek_from(&mut []).map(|(_, from)| from)
     }
 
     /// As [`send_to`](Self::send_to), for futures written by hand; see [`poll_send`](Self::poll_send).

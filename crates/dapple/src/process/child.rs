@@ -3,13 +3,13 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::{Pin, pin};
 use std::process::{self, ExitStatus, Output};
 use std::task::{Context, Poll};
 
 use futures_io::AsyncRead;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{ChildStderr, ChildStdin, ChildStdout, reaper};
 use crate::io::{AsyncReadExt, Partial};
@@ -159,7 +159,7 @@ impl Child {
     /// # }
     /// ```
     pub fn signal(&self, kind: SignalKind) -> io::Result<()> {
-        self.process().send(to_signal(kind)?)
+        self.process().send(number_of(kind)?)
     }
 
     /// As [`signal`](Self::signal), to the whole process group of the child, if it leads one
@@ -170,15 +170,23 @@ impl Child {
     ///
     /// As for [`signal`](Self::signal). If it does not lead a group.
     pub fn signal_group(&self, kind: SignalKind) -> io::Result<()> {
-        let signal = to_signal(kind)?;
-        let Some(pid) = self.id().and_then(|id| Pid::from_raw(id.cast_signed())) else { return Ok(()) };
+        let number = number_of(kind)?;
+        let process = self.process();
+        // Held until it was sent: as long as nobody waits for it, the number stays its own.
+        let mut child = lock(&process.child);
+        let Ok(None) = child.try_wait() else { return Ok(()) };
+        let Some(pid) = Pid::from_raw(process.id.cast_signed()) else { return Ok(()) };
         if rustix::process::getpgid(Some(pid))? != pid {
             return Err(io::Error::new(
                 ErrorKind::InvalidInput,
                 "the child does not lead a process group: spawn it with Command::process_group(0)",
             ));
         }
-        Ok(rustix::process::kill_process_group(pid, signal)?)
+        // SAFETY: a system call that takes two integers.
+        match unsafe { libc::killpg(pid.as_raw_pid(), number) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Waits until the child ends, and gives all that it has written to its pipes. Both are read at the
@@ -231,21 +239,36 @@ impl Process {
     }
 
     fn kill(&self) -> io::Result<()> {
-        self.send(Signal::KILL)
+        self.send(libc::SIGKILL)
     }
 
-    fn send(&self, signal: Signal) -> io::Result<()> {
-        match pidfd_send_signal(self.pidfd.get(), signal) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()), // it has ended
-            Err(errno) => Err(errno.into()),
+    /// By the system call itself: `rustix` knows no real-time signals.
+    fn send(&self, number: i32) -> io::Result<()> {
+        let pidfd = self.pidfd.get().as_raw_fd();
+        let no_info = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: `pidfd` is open; the kernel makes the information itself, since there is none.
+        let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd, number, no_info, 0) };
+        if sent == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()), // it has ended
+            error => Err(error),
         }
     }
 }
 
-fn to_signal(kind: SignalKind) -> io::Result<Signal> {
-    Signal::from_named_raw(kind.as_raw()).ok_or_else(|| {
-        io::Error::new(ErrorKind::InvalidInput, format!("{kind:?} is not a signal that can be sent"))
-    })
+/// The number of a signal that can be sent. Those between the ordinary and the real-time ones are the C
+/// library's own.
+fn number_of(kind: SignalKind) -> io::Result<i32> {
+    match kind.as_raw() {
+        number if (1..=31).contains(&number) => Ok(number),
+        number if (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&number) => Ok(number),
+        _ => {
+            let message = format!("{kind:?} is not a signal that can be sent");
+            Err(io::Error::new(ErrorKind::InvalidInput, message))
+        }
+    }
 }
 
 async fn read_all(pipe: Option<&mut (impl AsyncRead + Unpin)>, into: &mut Vec<u8>) -> io::Result<()> {

@@ -175,6 +175,19 @@ impl Command {
         &mut self.command
     }
 
+    /// Gives the command to the standard library, whose children know nothing of
+    /// [`kill_on_drop`](Self::kill_on_drop).
+    #[must_use]
+    pub fn into_std(self) -> process::Command {
+        self.command
+    }
+
+    /// What was set by [`kill_on_drop`](Self::kill_on_drop).
+    #[must_use]
+    pub fn get_kill_on_drop(&self) -> bool {
+        self.kill_on_drop
+    }
+
     /// Starts the child. This takes as long as the system needs to make a process.
     ///
     /// # Errors

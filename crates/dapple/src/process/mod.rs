@@ -20,6 +20,7 @@
 //! children, and that needs no runtime. So it does not matter whether the runtime has ended by then.
 //! If the program ends first, the system takes over.
 
+#[expect(unsafe_code, reason = "sends signals that rustix has no name for")]
 mod child;
 mod command;
 mod pipes;

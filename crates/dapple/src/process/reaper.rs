@@ -2,6 +2,9 @@
 //!
 //! A thread waits for all of them at once. It starts with the first, and ends after the last.
 //!
+//! A child that has ended is not given to us while another process traces it, though its file descriptor
+//! says that it is ready. Such a one is *held*: it is looked at every so often instead.
+//!
 //! # Invariants
 //!
 //! * **TAKEN-CARE-OF**: who leaves a child here starts the thread, or finds it running; the thread ends
@@ -12,13 +15,14 @@ use std::process;
 use std::sync::LazyLock;
 use std::thread;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::prim::{Mutex, lock};
 
 struct Orphan {
     child: process::Child,
     pidfd: OwnedFd,
+    is_held: bool,
 }
 
 #[derive(Default)]
@@ -36,12 +40,12 @@ static REAPER: Mutex<Reaper> = Mutex::new(Reaper { left: Vec::new(), is_running:
 static BELL: LazyLock<Option<OwnedFd>> =
     LazyLock::new(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok());
 
-/// Without a bell: how often to look for more, in milliseconds.
+/// Without a bell, or with one that is held: how often to look, in milliseconds.
 const LOOK: i64 = 100;
 
 /// Leaves a child to the background.
 pub(super) fn leave(child: process::Child, pidfd: OwnedFd) {
-    let mut orphan = Orphan { child, pidfd };
+    let mut orphan = Orphan { child, pidfd, is_held: false };
     if orphan.has_ended() {
         return;
     }
@@ -73,13 +77,26 @@ fn reap() {
             return;
         }
         drop(reaper);
-        let bell = BELL.as_ref().map(AsFd::as_fd);
-        let ends = orphans.iter().map(|orphan| orphan.pidfd.as_fd());
-        let mut fds: Vec<_> =
-            ends.chain(bell).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: LOOK * 1_000_000 };
-        let _ = poll(&mut fds, if bell.is_some() { None } else { Some(&limit) }); // or interrupted: look again
+        wait(&mut orphans);
     }
+}
+
+/// Until one of them has ended, or another has come; or to look again.
+fn wait(orphans: &mut [Orphan]) {
+    let bell = BELL.as_ref().map(AsFd::as_fd);
+    let others = orphans.iter().filter(|orphan| !orphan.is_held);
+    let mut fds: Vec<_> = others
+        .map(|orphan| orphan.pidfd.as_fd())
+        .chain(bell)
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
+    let looks = bell.is_none() || orphans.iter().any(|orphan| orphan.is_held);
+    let limit = Timespec { tv_sec: 0, tv_nsec: LOOK * 1_000_000 };
+    let Ok(_) = poll(&mut fds, looks.then_some(&limit)) else { return }; // interrupted: look again
+    let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+    let others = orphans.iter_mut().filter(|orphan| !orphan.is_held);
+    // If it can be waited for now, it is gone before the next wait.
+    others.zip(ready).for_each(|(orphan, is_ready)| orphan.is_held = is_ready);
 }
 
 impl Orphan {

@@ -19,6 +19,8 @@ use crate::task::home::Phase;
 
 /// How often it looks.
 const PERIOD: Duration = Duration::from_millis(5);
+/// A worker that has run so few in that time takes long for each, and may not have looked around.
+const FEW: u64 = 64;
 /// How many times it looks at workers that all sleep before it sleeps too.
 const PATIENCE: u32 = 40;
 
@@ -63,14 +65,14 @@ impl Sched {
             }
             for (worker, before) in self.workers.iter().zip(&mut before) {
                 let now = worker.progress();
-                if now == *before {
-                    worker.is_stuck();
+                if now.0 - before.0 < FEW {
                     worker.look_after();
-                    if !now.1.is_null()
-                        && let Some(runnable) = worker.take_next()
-                    {
-                        self.inject(runnable);
-                    }
+                }
+                if now == *before
+                    && !now.1.is_null()
+                    && let Some(runnable) = worker.take_next()
+                {
+                    self.inject(runnable);
                 }
                 *before = now;
             }

@@ -25,7 +25,7 @@ use super::Sched;
 use super::ring::{CAPACITY, Ring};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
-use crate::prim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::task::header::{Header, Place, Runnable};
 use crate::task::here::Here;
 use crate::task::home::OwnCount;
@@ -35,8 +35,10 @@ use crate::task::slab::LocalSlab;
 /// long.
 const LOOK_EVERY: u32 = 64;
 const LOOK_AFTER: u64 = 50_000;
-/// How many picks may pass before the shared line gets one ahead of the worker's own.
+/// How many picks may pass before the shared line gets one ahead of the worker's own, and how long, in
+/// nanoseconds.
 const SHARED_EVERY: u64 = 64;
+const SHARED_AFTER: u64 = 1_000_000;
 /// How long, in nanoseconds, the kernel is not asked for events while there is something to run.
 const EVENTS_AFTER: u64 = 100_000;
 /// How often in a row the slot is served ahead of the ring.
@@ -56,9 +58,9 @@ pub(super) const WORTH_WAKING: u64 = 20_000;
 const SOON: u64 = 300_000;
 const NO_WAITING: u64 = 1_000_000;
 /// How long a runnable must take, in nanoseconds, to be worth moving to another core: as long as the
-/// cache misses of that. If they take less, there must be very much to do.
+/// cache misses of that. If they take less, there must be much to do.
 const WORTH_MOVING: u64 = 100;
-const VERY_MUCH: u64 = 500_000;
+const MUCH: u64 = CAPACITY as u64 * WORTH_MOVING / 2;
 
 /// The most that a worker wants to find in a ring before it steals from it at once.
 const GREED: usize = 64;
@@ -72,6 +74,8 @@ pub(crate) struct Worker {
     pub(super) driver: Arc<Driver>,
     /// It was woken for what is in the ring of another.
     announced: AtomicBool,
+    /// How many more picks until it looks around.
+    until_look: AtomicU32,
     /// How long a runnable takes here on the average, in nanoseconds; at least `WORTH_MOVING` if most
     /// come back, and so would be moved once to be run many times.
     pace: AtomicU64,
@@ -94,8 +98,6 @@ pub(super) struct Counts {
 struct Own {
     streak: Cell<u32>,
     random: Cell<u64>,
-    /// How many more picks until it looks around.
-    until_look: Cell<u32>,
     /// Runnables that came back since the pace was last looked at.
     came_back: Cell<u64>,
     /// When the pace was last looked at, after so many runs.
@@ -104,8 +106,8 @@ struct Own {
     asked: Cell<Time>,
     /// When it woke up, if it was for what is in the ring of another.
     helps_since: Cell<Option<Time>>,
-    /// After how many runs the shared line last got one ahead.
-    shared: Cell<u64>,
+    /// When, and after how many runs, the shared line last got one ahead.
+    shared: Cell<(Time, u64)>,
     /// How much there must be in a ring for it to steal from it at once.
     greed: Cell<usize>,
     /// How often it looks out for something before it falls asleep.
@@ -127,18 +129,18 @@ impl Worker {
             next: AtomicPtr::new(null_mut()),
             driver: Arc::new(Driver::new()?),
             announced: AtomicBool::new(false),
+            until_look: AtomicU32::new(0),
             pace: AtomicU64::new(WORTH_WAKING),
             slab: LocalSlab::default(),
             counts: Counts::default(),
             own: Own {
                 streak: Cell::new(0),
                 random: Cell::new(seed | 1),
-                until_look: Cell::new(0),
                 came_back: Cell::new(0),
                 paced: Cell::new((Time::now(), 0)),
                 asked: Cell::new(Time::now()),
                 helps_since: Cell::new(None),
-                shared: Cell::new(0),
+                shared: Cell::new((Time::now(), 0)),
                 greed: Cell::new(1),
                 patience: Cell::new(PATIENCE),
                 tried: Cell::new(0),
@@ -191,7 +193,7 @@ impl Worker {
     fn announce(&self, sched: &Sched) {
         // At its own pace this worker might be done with it before another has woken up. If it turns
         // out not to be, the next look at the pace, or the monitor, wakes somebody after all.
-        let takes_long = self.pace.load(Ordering::Relaxed) >= WORTH_WAKING;
+        let takes_long = self.pace.load(Ordering::Relaxed) >= 2 * WORTH_WAKING;
         let worth = if takes_long { 0 } else { sched.worth_waking.load(Ordering::Relaxed) };
         if self.has_spare(worth)
             && let Some(worker) = sched.idle.whom_to_wake()
@@ -217,11 +219,13 @@ impl Worker {
             self.announce(sched);
         }
         let looks = LOOK_AFTER.checked_div(self.pace.load(Ordering::Relaxed)).unwrap_or(u64::MAX);
-        self.own.until_look.set(if more { LOOK_EVERY } else { looks.clamp(1, LOOK_EVERY.into()) as u32 });
-        if runs - self.own.shared.get() < SHARED_EVERY {
+        let looks = if more { LOOK_EVERY } else { looks.clamp(1, LOOK_EVERY.into()) as u32 };
+        self.until_look.store(looks, Ordering::Relaxed);
+        let (since, runs_then) = self.own.shared.get();
+        if runs - runs_then < SHARED_EVERY && now.nanos_since(since) < SHARED_AFTER {
             return None;
         }
-        self.own.shared.set(runs);
+        self.own.shared.set((now, runs));
         sched.injector.pop_one()
     }
 
@@ -248,13 +252,13 @@ impl Worker {
     /// What to run next, without looking at other workers.
     #[inline]
     pub(super) fn pick(&self, sched: &Sched) -> Option<Runnable> {
-        match self.own.until_look.get() {
+        match self.until_look.load(Ordering::Relaxed) {
             0 => {
                 if let Some(runnable) = self.look_around(sched) {
                     return Some(runnable);
                 }
             }
-            left => self.own.until_look.set(left - 1),
+            left => self.until_look.store(left - 1, Ordering::Relaxed),
         }
         let streak = self.own.streak.get();
         if streak < STREAK
@@ -424,8 +428,12 @@ impl Worker {
         sched.worth_waking.store(worth.clamp(WORTH_WAKING, NO_WAITING), Ordering::Relaxed);
     }
 
-    /// Hands out what happened to a worker that does not get on. For the monitor.
+    /// It runs little, for what takes long or for want of anything: so it has not looked around either.
+    /// Hands out what happened in its place, and makes whatever is in its ring worth moving, until it is
+    /// known again how long a runnable takes. For the monitor.
     pub(super) fn look_after(&self) {
+        self.pace.store(WORTH_WAKING, Ordering::Relaxed);
+        self.until_look.store(0, Ordering::Relaxed);
         if let Some(events) = self.driver.claim() {
             events.hand_out(Time::now().tick());
         }
@@ -448,14 +456,9 @@ impl Worker {
     /// and is worth moving.
     pub(super) fn has_spare(&self, nanos: u64) -> bool {
         let (len, pace) = (self.ring.len() as u64, self.pace.load(Ordering::Relaxed));
-        len > 0 && len * pace >= if pace >= WORTH_MOVING { nanos } else { VERY_MUCH }
+        len > 0 && len * pace >= if pace >= WORTH_MOVING { nanos } else { MUCH }
     }
 
-    /// It does not get on, or has nothing to do: whatever is in its ring is for others, until it is known
-    /// again how long a runnable takes.
-    pub(super) fn is_stuck(&self) {
-        self.pace.store(WORTH_WAKING, Ordering::Relaxed);
-    }
 
     pub(super) fn queued(&self) -> usize {
         self.ring.len() + usize::from(!self.next.load(Ordering::Relaxed).is_null())

@@ -12,6 +12,7 @@ use futures_core::Stream;
 use super::socket::TcpSocket;
 use super::stream::TcpStream;
 use crate::net::accept::{Accept, Connection, Listening};
+use crate::net::error::failed;
 use crate::net::lookup::{ToAddrs, resolve};
 
 /// How many connections may wait to be accepted, unless it is said.
@@ -66,10 +67,7 @@ impl TcpListener {
             })();
             match bound {
                 Ok(listener) => return Ok(listener),
-                Err(error) => {
-                    let message = format!("cannot listen at {addr}: {error}");
-                    last = Some(io::Error::new(error.kind(), message));
-                }
+                Err(why) => last = Some(failed(format!("cannot listen at {addr}"), why)),
             }
         }
         Err(last.expect("there is an address, or `resolve` fails"))

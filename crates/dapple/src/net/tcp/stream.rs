@@ -36,6 +36,10 @@ const EACH: Duration = Duration::from_secs(10);
 /// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it could be
 /// had then.
 ///
+/// That is so for what [`dapple::io`](crate::io) does. A read that was begun through the polled traits by
+/// somebody else, and given up, leaves no trace to tell it by: the next one, in a task that was cancelled
+/// meanwhile, passes for its continuation, and may still take bytes.
+///
 /// # Examples
 ///
 /// ```
@@ -237,6 +241,26 @@ impl TcpStream {
         operation: impl FnMut(&std::net::TcpStream) -> io::Result<R>,
     ) -> io::Result<R> {
         self.0.source.io(Direction::Write, operation).await
+    }
+
+    /// As [`readable`](Self::readable), for futures written by hand: for the one task that reads, which is
+    /// woken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`readable`](Self::readable).
+    pub fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.source.poll_ready(cx, Direction::Read, &mut self.0.reading)
+    }
+
+    /// As [`writable`](Self::writable), for futures written by hand: for the one task that writes, which is
+    /// woken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`readable`](Self::readable).
+    pub fn poll_write_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.source.poll_ready(cx, Direction::Write, &mut self.0.writing)
     }
 
     /// Reads what is there; see [`readable`](Self::readable).

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::attempt::Pauses;
 use crate::net::datagram::Shared;
+use crate::net::error::failed;
 use crate::net::source::Direction;
 use crate::prim::{AtomicBool, Ordering};
 
@@ -64,7 +65,10 @@ impl UnixDatagram {
     ///
     /// `AddrInUse` if there is something at the path, be it only left over; those of making a file.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
-        std_net::UnixDatagram::bind(path).and_then(UnixDatagram::from_std)
+        let path = path.as_ref();
+        let bound = std_net::UnixDatagram::bind(path);
+        let bound = bound.map_err(|why| failed(format!("cannot bind to {}", path.display()), why))?;
+        UnixDatagram::from_std(bound)
     }
 
     /// Makes a socket with an address, which may be an abstract name:
@@ -86,7 +90,8 @@ impl UnixDatagram {
     ///
     /// `AddrInUse` if it is in use; those of making a file.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixDatagram> {
-        std_net::UnixDatagram::bind_addr(addr).and_then(UnixDatagram::from_std)
+        let bound = std_net::UnixDatagram::bind_addr(addr);
+        UnixDatagram::from_std(bound.map_err(|why| failed(format!("cannot bind to {addr:?}"), why))?)
     }
 
     /// Makes a socket without a name, which nobody can answer to.

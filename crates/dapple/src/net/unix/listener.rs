@@ -12,6 +12,7 @@ use futures_core::Stream;
 
 use super::stream::UnixStream;
 use crate::net::accept::{Accept, Connection, Listening};
+use crate::net::error::failed;
 
 /// A Unix socket that listens for connections.
 ///
@@ -62,10 +63,9 @@ impl UnixListener {
     /// `AddrInUse` if there is something at the path, be it only left over; those of making a file.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
         let path = path.as_ref();
-        let listener = std_net::UnixListener::bind(path).map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot listen at {}: {error}", path.display()))
-        })?;
-        UnixListener::from_std(listener)
+        let bound = std_net::UnixListener::bind(path);
+        let bound = bound.map_err(|why| failed(format!("cannot listen at {}", path.display()), why))?;
+        UnixListener::from_std(bound)
     }
 
     /// Listens at an address, which may be an abstract name:
@@ -87,9 +87,8 @@ impl UnixListener {
     ///
     /// `AddrInUse` if it is in use; those of making a file.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixListener> {
-        let listener = std_net::UnixListener::bind_addr(addr)
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot listen at {addr:?}: {error}")))?;
-        UnixListener::from_std(listener)
+        let bound = std_net::UnixListener::bind_addr(addr);
+        UnixListener::from_std(bound.map_err(|why| failed(format!("cannot listen at {addr:?}"), why))?)
     }
 
     /// Takes over a listener of the standard library's, and puts it in non-blocking mode.

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use super::attempt;
 use super::cred::UCred;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::net::error::failed;
 use crate::net::source::{Direction, Source};
 use crate::net::stream::{Bytes, Shares, Stream};
 use crate::net::traits::{impl_read, impl_write};
@@ -33,6 +34,10 @@ use crate::net::traits::{impl_read, impl_write};
 /// was returned as written. *Scope cancelled*: returns an error for which
 /// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it could be had
 /// then.
+///
+/// That is so for what [`dapple::io`](crate::io) does. A read that was begun through the polled traits by
+/// somebody else, and given up, leaves no trace to tell it by: the next one, in a task that was cancelled
+/// meanwhile, passes for its continuation, and may still take bytes.
 ///
 /// # Examples
 ///
@@ -78,7 +83,7 @@ impl UnixStream {
             if crate::is_cancelled(&error) {
                 return error;
             }
-            io::Error::new(error.kind(), format!("cannot connect to {}: {error}", path.display()))
+            failed(format!("cannot connect to {}", path.display()), error)
         })
     }
 
@@ -164,6 +169,26 @@ impl UnixStream {
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
     pub async fn writable(&self) -> io::Result<()> {
         self.0.source.ready(Direction::Write).await
+    }
+
+    /// As [`readable`](Self::readable), for futures written by hand: for the one task that reads, which is
+    /// woken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`readable`](Self::readable).
+    pub fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.source.poll_ready(cx, Direction::Read, &mut self.0.reading)
+    }
+
+    /// As [`writable`](Self::writable), for futures written by hand: for the one task that writes, which is
+    /// woken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`readable`](Self::readable).
+    pub fn poll_write_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.source.poll_ready(cx, Direction::Write, &mut self.0.writing)
     }
 
     /// Reads what is there; see [`readable`](Self::readable).

@@ -1,0 +1,244 @@
+//! Two streams in memory that are connected to each other.
+//!
+//! # Invariants
+//!
+//! * **JOIN-OR-SEE**: who waits has left his waker under the lock under which he looked; who changes what
+//!   is to be seen takes it under the same lock, and wakes him afterwards.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use crate::Cancelled;
+use crate::net::traits::{impl_read, impl_write};
+use crate::prim::{Mutex, lock};
+use crate::task::wait::{Wait, wake};
+
+/// Makes two streams that are connected to each other: what is written to one is read from the other.
+/// Each direction holds up to `capacity` bytes.
+///
+/// # Panics
+///
+/// If `capacity` is 0: nothing could ever be written.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{AsyncReadExt, AsyncWriteExt, duplex};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let (mut near, mut far) = duplex(64);
+///     near.write_all(b"hello").await?;
+///     near.close().await?;
+///     let mut text = String::new();
+///     far.read_to_string(&mut text).await?;
+///     assert_eq!(text, "hello");
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[must_use]
+pub fn duplex(capacity: usize) -> (Duplex, Duplex) {
+    assert!(capacity > 0, "a stream that holds no bytes takes none either");
+    let (there, back) = (Arc::new(Pipe::new(capacity)), Arc::new(Pipe::new(capacity)));
+    (Duplex::new(back.clone(), there.clone()), Duplex::new(there, back))
+}
+
+/// One of two streams in memory that are connected to each other; see [`duplex`].
+///
+/// Closing it (`AsyncWrite::poll_close`) lets the other side read the end, once it has read the rest, and
+/// leaves it open for reading. Dropping it does that as well, and the other side's writes fail with
+/// `BrokenPipe` from then on.
+///
+/// One task reads and one writes at a time; to have two tasks do so, [split](super::split()) it.
+///
+/// # Cancellation
+///
+/// Reading, writing: *Dropped early*: **clean**: bytes that were not read stay, and what was written was
+/// returned as written. *Scope cancelled*: returns an error for which
+/// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it could be had then.
+pub struct Duplex {
+    incoming: Arc<Pipe>,
+    outgoing: Arc<Pipe>,
+    reading: Wait,
+    writing: Wait,
+}
+
+impl Duplex {
+    fn new(incoming: Arc<Pipe>, outgoing: Arc<Pipe>) -> Duplex {
+        Duplex { incoming, outgoing, reading: Wait::default(), writing: Wait::default() }
+    }
+
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_read_vectored(cx, &mut [IoSliceMut::new(buffer)])
+    }
+
+    pub(crate) fn poll_read_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let incoming = &self.incoming;
+        poll_wait(&mut self.reading, cx, &"bytes to read", |waker| incoming.read(buffers, waker))
+    }
+
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    pub(crate) fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outgoing = &self.outgoing;
+        poll_wait(&mut self.writing, cx, &"room to write to", |waker| outgoing.write(slices, waker))
+    }
+
+    /// What was written is there.
+    pub(crate) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    pub(crate) fn poll_close(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.outgoing.end();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl_read!(Duplex);
+impl_write!(Duplex);
+
+impl Drop for Duplex {
+    fn drop(&mut self) {
+        self.outgoing.end();
+        self.incoming.abandon();
+    }
+}
+
+impl fmt::Debug for Duplex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Duplex").finish_non_exhaustive()
+    }
+}
+
+/// Does an operation as soon as it can be done. If it cannot, it keeps the waker.
+fn poll_wait<T>(
+    wait: &mut Wait,
+    cx: &mut Context<'_>,
+    what: &'static &'static str,
+    operation: impl FnOnce(Waker) -> Poll<io::Result<T>>,
+) -> Poll<io::Result<T>> {
+    ready!(wait.begin(cx))?;
+    let done = match operation(cx.waker().clone()) {
+        Poll::Pending if wait.is_cancelled() => Err(Cancelled.into()),
+        Poll::Pending => {
+            wait.rest(cx, what);
+            return Poll::Pending;
+        }
+        Poll::Ready(done) => done,
+    };
+    wait.end();
+    Poll::Ready(done)
+}
+
+/// One direction.
+struct Pipe {
+    capacity: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: VecDeque<u8>,
+    /// Nothing more will be written.
+    is_ended: bool,
+    /// Nobody will read.
+    is_abandoned: bool,
+    /// Who waits for bytes, and who for room. JOIN-OR-SEE
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+impl Pipe {
+    fn new(capacity: usize) -> Pipe {
+        Pipe { capacity, state: Mutex::default() }
+    }
+
+    fn read(&self, buffers: &mut [IoSliceMut<'_>], waker: Waker) -> Poll<io::Result<usize>> {
+        if buffers.iter().all(|buffer| buffer.is_empty()) {
+            return Poll::Ready(Ok(0));
+        }
+        let mut state = lock(&self.state);
+        if state.bytes.is_empty() {
+            if state.is_ended {
+                return Poll::Ready(Ok(0));
+            }
+            let old = state.reader.replace(waker);
+            drop(state);
+            drop(old); // foreign code, not under the lock
+            return Poll::Pending;
+        }
+        let mut done = 0;
+        for buffer in buffers {
+            let n = buffer.len().min(state.bytes.len());
+            state.bytes.read_exact(&mut buffer[..n])?;
+            done += n;
+        }
+        let writer = state.writer.take();
+        drop(state);
+        writer.into_iter().for_each(wake);
+        Poll::Ready(Ok(done))
+    }
+
+    fn write(&self, slices: &[IoSlice<'_>], waker: Waker) -> Poll<io::Result<usize>> {
+        let mut state = lock(&self.state);
+        if state.is_ended || state.is_abandoned {
+            let why = if state.is_ended { "it has been closed" } else { "the other side is gone" };
+            let message = format!("a stream in memory cannot be written to: {why}");
+            return Poll::Ready(Err(io::Error::new(ErrorKind::BrokenPipe, message)));
+        }
+        if slices.iter().all(|slice| slice.is_empty()) {
+            return Poll::Ready(Ok(0));
+        }
+        let before = state.bytes.len();
+        if before == self.capacity {
+            let old = state.writer.replace(waker);
+            drop(state);
+            drop(old); // foreign code, not under the lock
+            return Poll::Pending;
+        }
+        for slice in slices {
+            let n = slice.len().min(self.capacity - state.bytes.len());
+            state.bytes.extend(&slice[..n]);
+        }
+        let done = state.bytes.len() - before;
+        let reader = state.reader.take();
+        drop(state);
+        reader.into_iter().for_each(wake);
+        Poll::Ready(Ok(done))
+    }
+
+    /// Says that nothing more will be written.
+    fn end(&self) {
+        let mut state = lock(&self.state);
+        state.is_ended = true;
+        let reader = state.reader.take();
+        drop(state);
+        reader.into_iter().for_each(wake);
+    }
+
+    /// Says that nobody will read.
+    fn abandon(&self) {
+        let mut state = lock(&self.state);
+        state.is_abandoned = true;
+        let rest = (std::mem::take(&mut state.bytes), state.reader.take());
+        let writer = state.writer.take();
+        drop(state);
+        drop(rest); // foreign code, not under the lock
+        writer.into_iter().for_each(wake);
+    }
+}

@@ -1,0 +1,162 @@
+//! The halves of any stream: one to read, one to write.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_io::{AsyncRead, AsyncWrite};
+
+use crate::prim::{Mutex, lock};
+
+/// Splits a stream of any kind into two halves, for two tasks.
+///
+/// They share it under a lock, which is held only while a half is polled, not while it waits. Streams that
+/// can be split without one do so by themselves, as
+/// [`TcpStream::into_split`](crate::net::TcpStream::into_split).
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let (near, far) = duplex(4);
+///     let (mut read, mut write) = split(near);
+///     let writing = dapple::spawn(async move {
+///         write.write_all(b"more than fits at once").await?;
+///         write.close().await
+///     });
+///     let (mut from, mut to) = split(far);
+///     dapple::io::copy(&mut from, &mut to).await?; // an echo
+///     to.close().await?;
+///     let mut text = String::new();
+///     read.read_to_string(&mut text).await?;
+/// #   writing.await.unwrap()?;
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub fn split<S>(stream: S) -> (ReadHalf<S>, WriteHalf<S>) {
+    let stream = Arc::new(Mutex::new(stream));
+    (ReadHalf(stream.clone()), WriteHalf(stream))
+}
+
+/// The half of a stream that reads; see [`split`].
+///
+/// # Cancellation
+///
+/// As for the stream.
+pub struct ReadHalf<S>(Arc<Mutex<S>>);
+
+/// The half of a stream that writes; see [`split`].
+///
+/// Dropping it does not close the stream, which the other half still has:
+/// [`close`](super::AsyncWriteExt::close) it for the other side to read the end.
+///
+/// # Cancellation
+///
+/// As for the stream.
+pub struct WriteHalf<S>(Arc<Mutex<S>>);
+
+impl<S> ReadHalf<S> {
+    /// Whether they are halves of the same stream.
+    pub fn is_pair_of(&self, write: &WriteHalf<S>) -> bool {
+        Arc::ptr_eq(&self.0, &write.0)
+    }
+}
+
+impl<S: Unpin> ReadHalf<S> {
+    /// Puts the halves together again.
+    ///
+    /// # Errors
+    ///
+    /// If they are of different streams.
+    pub fn unsplit(self, write: WriteHalf<S>) -> Result<S, UnsplitError<S>> {
+        if !self.is_pair_of(&write) {
+            return Err(UnsplitError(self, write));
+        }
+        drop(write);
+        let stream = Arc::into_inner(self.0).expect("there are two halves, and the other is gone");
+        Ok(stream.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
+}
+
+impl<S: Unpin> WriteHalf<S> {
+    /// As [`ReadHalf::unsplit`].
+    ///
+    /// # Errors
+    ///
+    /// If they are of different streams.
+    pub fn unsplit(self, read: ReadHalf<S>) -> Result<S, UnsplitError<S>> {
+        read.unsplit(self)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReadHalf<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *lock(&self.0)).poll_read(cx, buffer)
+    }
+
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *lock(&self.0)).poll_read_vectored(cx, buffers)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteHalf<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *lock(&self.0)).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *lock(&self.0)).poll_write_vectored(cx, slices)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *lock(&self.0)).poll_flush(cx)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *lock(&self.0)).poll_close(cx)
+    }
+}
+
+impl<S> fmt::Debug for ReadHalf<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadHalf").finish_non_exhaustive()
+    }
+}
+
+impl<S> fmt::Debug for WriteHalf<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteHalf").finish_non_exhaustive()
+    }
+}
+
+/// The halves are of different streams. They are handed back.
+pub struct UnsplitError<S>(pub ReadHalf<S>, pub WriteHalf<S>);
+
+impl<S> fmt::Debug for UnsplitError<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("UnsplitError").field(&self.0).field(&self.1).finish()
+    }
+}
+
+impl<S> fmt::Display for UnsplitError<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the halves are of different streams")
+    }
+}
+
+impl<S> Error for UnsplitError<S> {}

@@ -1,0 +1,29 @@
+//! The error of an attempt: what was attempted, and the error of the system's.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+/// What failed, and why. An `io::Error` made of it has the other's kind, and the other as its source.
+#[derive(Debug)]
+struct Failed {
+    what: String,
+    why: io::Error,
+}
+
+/// `what` begins the message: "cannot listen at ...".
+pub(crate) fn failed(what: String, why: io::Error) -> io::Error {
+    io::Error::new(why.kind(), Failed { what, why })
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)
+    }
+}
+
+impl Error for Failed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.why)
+    }
+}
