@@ -313,8 +313,6 @@ fn the_futures_may_go_to_other_threads() {
     check_type::<dapple::process::Command>();
     check_type::<dapple::signal::Signal>();
     check_type::<Partial>();
-    check_type::<dapple::io::Duplex>();
-    check_type::<dapple::io::ReadHalf<std::cell::Cell<u8>>>();
 }
 
 #[test]

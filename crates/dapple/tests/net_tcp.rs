@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, Shutdown};
 
@@ -217,6 +218,11 @@ fn several_buffers_in_one_go() {
         near.readable().await.unwrap();
         let mut buffers = [IoSliceMut::new(&mut second)];
         assert_eq!(near.try_read_vectored(&mut buffers).unwrap(), 2);
+
+        assert!(future::poll_once(poll_fn(|cx| near.poll_read_ready(cx))).await.is_none());
+        poll_fn(|cx| far.poll_write_ready(cx)).await.unwrap();
+        drop(far);
+        poll_fn(|cx| near.poll_read_ready(cx)).await.unwrap();
     });
 }
 

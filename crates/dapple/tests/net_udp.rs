@@ -367,6 +367,21 @@ fn the_first_address_that_works() {
 }
 
 #[test]
+fn an_address_that_is_taken_is_named_and_the_number_is_told() {
+    watched(|| {
+        runtime(1).block_on(async {
+            let first = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let addr = first.local_addr().unwrap();
+            let error = UdpSocket::bind(addr).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AddrInUse);
+            assert!(error.to_string().starts_with(&format!("cannot bind to {addr}: ")), "{error}");
+            let source = std::error::Error::source(&error).unwrap().downcast_ref::<std::io::Error>();
+            assert_eq!(source.unwrap().raw_os_error(), Some(libc::EADDRINUSE));
+        });
+    });
+}
+
+#[test]
 fn options_are_kept() {
     watched(|| {
         runtime(1).block_on(async {

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -420,9 +421,12 @@ fn several_buffers_and_without_waiting() {
             let mut buffers = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)];
             assert_eq!(far.try_read_vectored(&mut buffers).unwrap(), 4);
             assert_eq!(far.try_read(&mut a).unwrap_err().kind(), ErrorKind::WouldBlock);
+            assert!(future::poll_once(poll_fn(|cx| far.poll_read_ready(cx))).await.is_none());
             near.writable().await.unwrap();
+            poll_fn(|cx| near.poll_write_ready(cx)).await.unwrap();
             near.shutdown(Shutdown::Write).unwrap();
             far.readable().await.unwrap();
+            poll_fn(|cx| far.poll_read_ready(cx)).await.unwrap();
             assert_eq!(far.try_read(&mut a).unwrap(), 0);
         });
     });

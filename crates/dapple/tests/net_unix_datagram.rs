@@ -87,7 +87,9 @@ fn by_path_by_name_and_without() {
 
             drop(at_path);
             assert!(path.exists());
-            assert_eq!(UnixDatagram::bind(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
+            let error = UnixDatagram::bind(&path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AddrInUse);
+            assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
             let error = named.send_to(b"gone", &path).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         });

@@ -340,6 +340,10 @@ fn a_command_has_what_it_was_given() {
             assert_eq!(command.output().await.unwrap().stdout, b"zero a b\n/\n");
             command.env_remove("A").env_clear();
             assert_eq!(command.output().await.unwrap().stdout, b"zero\n/\n");
+            assert!(!command.get_kill_on_drop());
+            assert!(command.kill_on_drop(true).get_kill_on_drop());
+            let output = command.into_std().stdout(Stdio::piped()).output().unwrap();
+            assert_eq!(output.stdout, b"zero\n/\n", "as it was set up");
         });
     });
 }

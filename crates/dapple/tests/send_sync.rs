@@ -104,6 +104,9 @@ pin! {
     dapple::net::unix::OwnedReadHalf: yes yes;
     dapple::net::unix::OwnedWriteHalf: yes yes;
     dapple::net::unix::UCred: yes yes;
+    dapple::io::Duplex: yes yes;
+    dapple::io::ReadHalf<SendOnly>: yes yes;
+    dapple::io::WriteHalf<Neither>: no no;
     dapple::net::pipe::Sender: yes yes;
     dapple::net::pipe::Receiver: yes yes;
     dapple::net::pipe::OpenOptions: yes yes;

@@ -58,9 +58,8 @@ pub(super) const WORTH_WAKING: u64 = 20_000;
 const SOON: u64 = 300_000;
 const NO_WAITING: u64 = 1_000_000;
 /// How long a runnable must take, in nanoseconds, to be worth moving to another core: as long as the
-/// cache misses of that. If they take less, there must be much to do.
+/// cache misses of that. What does not fit into the ring is moved all the same.
 const WORTH_MOVING: u64 = 100;
-const MUCH: u64 = CAPACITY as u64 * WORTH_MOVING / 2;
 
 /// The most that a worker wants to find in a ring before it steals from it at once.
 const GREED: usize = 64;
@@ -456,9 +455,8 @@ impl Worker {
     /// and is worth moving.
     pub(super) fn has_spare(&self, nanos: u64) -> bool {
         let (len, pace) = (self.ring.len() as u64, self.pace.load(Ordering::Relaxed));
-        len > 0 && len * pace >= if pace >= WORTH_MOVING { nanos } else { MUCH }
+        len > 0 && pace >= WORTH_MOVING && len * pace >= nanos
     }
-
 
     pub(super) fn queued(&self) -> usize {
         self.ring.len() + usize::from(!self.next.load(Ordering::Relaxed).is_null())
