@@ -270,6 +270,7 @@ impl Seat<'_> {
                 until_main = MAIN_EVERY;
                 worker.found(sched);
                 main.map(MainLane::take_turn);
+                worker.look_soon();
             }
             let Some(runnable) = worker.pick(sched) else {
                 until_main = 0;

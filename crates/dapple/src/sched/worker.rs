@@ -246,6 +246,14 @@ impl Worker {
         older.push(runnable);
         self.counts.overflows.add_one();
         sched.injector.push(older);
+        if let Some(worker) = sched.idle.whom_to_wake() {
+            sched.unpark(worker);
+        }
+    }
+
+    /// The main color has had a turn, which takes as long as it takes: looks around at the next pick.
+    pub(super) fn look_soon(&self) {
+        self.until_look.store(0, Ordering::Relaxed);
     }
 
     /// What to run next, without looking at other workers.
