@@ -38,7 +38,7 @@ static COUNTING: Counting = Counting;
 /// What caches may grow by.
 const SLACK: usize = 256 * 1024;
 
-const COUNT: usize = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
+const COUNT: usize = 100_000;
 
 /// Four clients at a time, each with a byte there and back.
 async fn connections(listener: &TcpListener, count: usize) {
