@@ -1,15 +1,14 @@
 //! Datagrams over IP.
 
-use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::task::{Context, Poll};
 
 use super::datagram::Shared;
 use super::error::failed;
 use super::lookup::{ToAddrs, resolve};
 use super::source::Direction;
+use crate::net::traits::impl_socket;
 
 /// A UDP socket.
 ///
@@ -574,36 +573,4 @@ async fn first_that_works<R>(
     operation(*last)
 }
 
-impl TryFrom<std::net::UdpSocket> for UdpSocket {
-    type Error = io::Error;
-
-    /// As [`from_std`](UdpSocket::from_std).
-    fn try_from(socket: std::net::UdpSocket) -> io::Result<UdpSocket> {
-        UdpSocket::from_std(socket)
-    }
-}
-
-impl From<UdpSocket> for OwnedFd {
-    /// It stays in non-blocking mode.
-    fn from(socket: UdpSocket) -> OwnedFd {
-        socket.0.into_inner().into()
-    }
-}
-
-impl AsFd for UdpSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.get().as_fd()
-    }
-}
-
-impl AsRawFd for UdpSocket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
-    }
-}
-
-impl fmt::Debug for UdpSocket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.get().fmt(f)
-    }
-}
+impl_socket!(UdpSocket of std::net::UdpSocket, 0);

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -14,6 +13,7 @@ use super::stream::TcpStream;
 use crate::net::accept::{Accept, Connection, Listening};
 use crate::net::error::failed;
 use crate::net::lookup::{ToAddrs, resolve};
+use crate::net::traits::impl_socket;
 
 /// How many connections may wait to be accepted, unless it is said.
 const BACKLOG: u32 = 1024;
@@ -208,37 +208,7 @@ fn accepted((fd, from): Connection) -> io::Result<(TcpStream, SocketAddr)> {
     Ok((stream, from))
 }
 
-impl TryFrom<std::net::TcpListener> for TcpListener {
-    type Error = io::Error;
-
-    fn try_from(listener: std::net::TcpListener) -> io::Result<TcpListener> {
-        TcpListener::from_std(listener)
-    }
-}
-
-impl AsFd for TcpListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.get().as_fd()
-    }
-}
-
-impl AsRawFd for TcpListener {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.get().as_raw_fd()
-    }
-}
-
-impl From<TcpListener> for OwnedFd {
-    fn from(listener: TcpListener) -> OwnedFd {
-        listener.0.into_inner().into()
-    }
-}
-
-impl fmt::Debug for TcpListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+impl_socket!(TcpListener of std::net::TcpListener, 0);
 
 /// The connections of a listener; see [`TcpListener::incoming`].
 #[must_use = "streams do nothing unless polled"]

@@ -1,9 +1,7 @@
 //! A TCP connection.
 
-use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,7 +13,7 @@ use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::net::lookup::ToAddrs;
 use crate::net::source::{Direction, Source};
 use crate::net::stream::{Shares, Stream, begin};
-use crate::net::traits::{impl_read, impl_write};
+use crate::net::traits::{impl_read, impl_socket, impl_write};
 
 /// How long each address is tried, unless it is said.
 const EACH: Duration = Duration::from_secs(10);
@@ -505,34 +503,4 @@ impl Shares<std::net::TcpStream> for std::sync::Arc<TcpStream> {
     }
 }
 
-impl TryFrom<std::net::TcpStream> for TcpStream {
-    type Error = io::Error;
-
-    fn try_from(stream: std::net::TcpStream) -> io::Result<TcpStream> {
-        TcpStream::from_std(stream)
-    }
-}
-
-impl AsFd for TcpStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.get().as_fd()
-    }
-}
-
-impl AsRawFd for TcpStream {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.get().as_raw_fd()
-    }
-}
-
-impl From<TcpStream> for OwnedFd {
-    fn from(stream: TcpStream) -> OwnedFd {
-        stream.0.source.into_inner().into()
-    }
-}
-
-impl fmt::Debug for TcpStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.get().fmt(f)
-    }
-}
+impl_socket!(TcpStream of std::net::TcpStream, 0.source);

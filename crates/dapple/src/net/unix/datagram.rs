@@ -1,9 +1,7 @@
 //! Datagrams between processes of one machine.
 
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::{self as std_net, SocketAddr};
 use std::path::Path;
 use std::task::{Context, Poll};
@@ -14,6 +12,7 @@ use super::attempt::Pauses;
 use crate::net::datagram::Shared;
 use crate::net::error::failed;
 use crate::net::source::Direction;
+use crate::net::traits::impl_socket;
 use crate::prim::{AtomicBool, Ordering};
 
 /// A Unix socket for datagrams.
@@ -488,36 +487,4 @@ fn is_for_receiver(socket: &std_net::UnixDatagram) -> io::Result<bool> {
     Ok(has_room || socket.peer_addr().is_ok())
 }
 
-impl TryFrom<std_net::UnixDatagram> for UnixDatagram {
-    type Error = io::Error;
-
-    /// As [`from_std`](UnixDatagram::from_std).
-    fn try_from(socket: std_net::UnixDatagram) -> io::Result<UnixDatagram> {
-        UnixDatagram::from_std(socket)
-    }
-}
-
-impl From<UnixDatagram> for OwnedFd {
-    /// It stays in non-blocking mode.
-    fn from(socket: UnixDatagram) -> OwnedFd {
-        socket.shared.into_inner().into()
-    }
-}
-
-impl AsFd for UnixDatagram {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.get().as_fd()
-    }
-}
-
-impl AsRawFd for UnixDatagram {
-    fn as_raw_fd(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
-    }
-}
-
-impl fmt::Debug for UnixDatagram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.get().fmt(f)
-    }
-}
+impl_socket!(UnixDatagram of std_net::UnixDatagram, shared);

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::{self as std_net, SocketAddr};
 use std::path::Path;
 use std::pin::Pin;
@@ -13,6 +12,7 @@ use futures_core::Stream;
 use super::stream::UnixStream;
 use crate::net::accept::{Accept, Connection, Listening};
 use crate::net::error::failed;
+use crate::net::traits::impl_socket;
 
 /// A Unix socket that listens for connections.
 ///
@@ -183,37 +183,7 @@ fn accepted((fd, from): Connection) -> io::Result<(UnixStream, SocketAddr)> {
     Ok((UnixStream::from_nonblocking(stream), from))
 }
 
-impl TryFrom<std_net::UnixListener> for UnixListener {
-    type Error = io::Error;
-
-    fn try_from(listener: std_net::UnixListener) -> io::Result<UnixListener> {
-        UnixListener::from_std(listener)
-    }
-}
-
-impl AsFd for UnixListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.get().as_fd()
-    }
-}
-
-impl AsRawFd for UnixListener {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.get().as_raw_fd()
-    }
-}
-
-impl From<UnixListener> for OwnedFd {
-    fn from(listener: UnixListener) -> OwnedFd {
-        listener.0.into_inner().into()
-    }
-}
-
-impl fmt::Debug for UnixListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+impl_socket!(UnixListener of std_net::UnixListener, 0);
 
 /// The connections of a listener; see [`UnixListener::incoming`].
 #[must_use = "streams do nothing unless polled"]

@@ -1,9 +1,7 @@
 //! A connection between processes of one machine.
 
-use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::{self as std_net, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +13,7 @@ use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::net::error::failed;
 use crate::net::source::{Direction, Source};
 use crate::net::stream::{Bytes, Shares, Stream};
-use crate::net::traits::{impl_read, impl_write};
+use crate::net::traits::{impl_read, impl_socket, impl_write};
 
 /// A Unix stream: a connection between processes of one machine, or within one.
 ///
@@ -376,34 +374,4 @@ impl Shares<std_net::UnixStream> for Arc<UnixStream> {
     }
 }
 
-impl TryFrom<std_net::UnixStream> for UnixStream {
-    type Error = io::Error;
-
-    fn try_from(stream: std_net::UnixStream) -> io::Result<UnixStream> {
-        UnixStream::from_std(stream)
-    }
-}
-
-impl AsFd for UnixStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.get().as_fd()
-    }
-}
-
-impl AsRawFd for UnixStream {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.get().as_raw_fd()
-    }
-}
-
-impl From<UnixStream> for OwnedFd {
-    fn from(stream: UnixStream) -> OwnedFd {
-        stream.0.source.into_inner().into()
-    }
-}
-
-impl fmt::Debug for UnixStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.get().fmt(f)
-    }
-}
+impl_socket!(UnixStream of std_net::UnixStream, 0.source);
