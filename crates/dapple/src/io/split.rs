@@ -30,12 +30,16 @@ use crate::prim::{Mutex, lock};
 ///         write.write_all(b"more than fits at once").await?;
 ///         write.close().await
 ///     });
-///     let (mut from, mut to) = split(far);
-///     dapple::io::copy(&mut from, &mut to).await?; // an echo
-///     to.close().await?;
+///     let echo = dapple::spawn(async move {
+///         let (mut from, mut to) = split(far);
+///         dapple::io::copy(&mut from, &mut to).await?;
+///         to.close().await
+///     });
 ///     let mut text = String::new();
-///     read.read_to_string(&mut text).await?;
+///     read.read_to_string(&mut text).await?; // while the other half writes
+///     assert_eq!(text, "more than fits at once");
 /// #   writing.await.unwrap()?;
+/// #   echo.await.unwrap()?;
 ///     Ok(())
 /// })
 /// # }
