@@ -163,7 +163,6 @@ macro_rules! shutting_writer {
     };
 }
 
-#[cfg(any(feature = "hyper", feature = "tokio-io"))]
 /// Gives a socket the traits of what owns a file descriptor; `$field` is where it lies, and `$source` how
 /// it is taken out of there.
 macro_rules! impl_socket {
@@ -204,6 +203,6 @@ macro_rules! impl_socket {
     };
 }
 
-pub(crate) use impl_socket;
+#[cfg(any(feature = "hyper", feature = "tokio-io"))]
 pub(crate) use shutting_writer;
-pub(crate) use {impl_read, impl_write};
+pub(crate) use {impl_read, impl_socket, impl_write};
