@@ -30,7 +30,7 @@ use crate::net::traits::impl_socket;
 ///
 /// What must be set before the socket is bound (`SO_REUSEPORT`, `IPV6_V6ONLY`) can be set with the
 /// crate `socket2`, whose socket is given to [`from_std`](Self::from_std); anything else at any time, as
-/// this is [`AsFd`].
+/// this is [`AsFd`](std::os::fd::AsFd).
 ///
 /// # Examples
 ///
