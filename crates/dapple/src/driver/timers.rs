@@ -115,10 +115,10 @@ impl Timers {
     /// How long the driver's worker, which is about to do so, may sleep. PLANNED
     pub(crate) fn plan(&self, now: Tick) -> Option<Duration> {
         let mut inside = self.inside.lock();
+        // Timers of slots that have begun move down, without any being fired: or the beginning of such a
+        // slot, which has passed, would be taken for the next moment to look, again and again.
+        inside.wheel.advance(now, 0, &mut Vec::new());
         let next = inside.wheel.next();
-        if next.is_none_or(|next| next > now) {
-            inside.wheel.advance(now, 0, &mut Vec::new());
-        }
         inside.sleeps_until = next.unwrap_or(clock::LAST);
         next.map(|next| clock::between(now, next))
     }
@@ -164,5 +164,25 @@ impl Timers {
     #[cfg(not(loom))]
     pub(super) fn give_back(&'static self) {
         lock(&SPARE).push(self);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_due_is_slept_for() {
+        // A new wheel, long after its first tick: the timer lies in a slot that has begun.
+        let (now, later) = (Tick::from(0x0012_3456_u32), Tick::from(0x0012_3556_u32));
+        let timers = Timers::new();
+        let Entered::At { key, .. } = timers.insert(later, Waker::noop().clone()) else { panic!("not yet") };
+        assert!(timers.plan(now).is_some_and(|limit| limit > Duration::ZERO));
+        assert_eq!(timers.plan(later), Some(Duration::ZERO));
+        let mut wakers = Vec::new();
+        timers.fire(later, usize::MAX, &mut wakers);
+        assert_eq!(wakers.len(), 1);
+        assert!(matches!(timers.has_fired(key, Waker::noop()), Fired::Yes));
+        assert_eq!(timers.plan(later), None);
     }
 }
