@@ -91,12 +91,24 @@ mod sched;
 #[expect(unsafe_code, reason = "puts an action into a signal handler")]
 #[cfg(not(loom))]
 pub mod signal;
+#[cfg(not(loom))]
+pub mod sim;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "guards give out what their locks own"))]
 pub mod sync;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "owns the task protocol and the memory of tasks"))]
 pub mod task;
 #[cfg(not(loom))]
 pub mod time;
+#[expect(unsafe_code, reason = "a thread finds its world, and a virtual thread its own stack")]
+#[cfg(not(loom))]
+mod world;
+#[cfg(loom)]
+mod world {
+    /// A model has no clock.
+    pub(crate) fn clock() -> Option<u64> {
+        None
+    }
+}
 
 #[cfg(not(loom))]
 pub use {

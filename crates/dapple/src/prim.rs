@@ -22,6 +22,9 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, A
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic::Ordering};
 
+#[cfg(not(loom))]
+use crate::world::Sleeper;
+
 /// Locks, whether or not a panic has poisoned the lock: our critical sections do not run user code.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -200,24 +203,21 @@ impl Unpark for Parker {
 pub(crate) struct Parker {
     token: AtomicBool,
     /// The thread that waits, from its first wait on. It is always the same one.
-    thread: std::sync::OnceLock<std::thread::Thread>,
+    sleeper: std::sync::OnceLock<Sleeper>,
 }
 
 #[cfg(not(loom))]
 impl Parker {
     /// Waits for the token and takes it; `false` if `limit` passed (or something else woke us) first.
     pub(crate) fn park(&self, limit: Option<std::time::Duration>) -> bool {
-        let thread = self.thread.get_or_init(std::thread::current);
-        debug_assert_eq!(thread.id(), std::thread::current().id());
+        let sleeper = self.sleeper.get_or_init(Sleeper::here);
+        debug_assert!(sleeper.is_here());
         fence_seq_cst(); // we see the token, or `unpark` sees the thread
         // A user's own `unpark` wakes us too, and a user's own `park` may eat ours: so the token.
         while !self.token.swap(false, Ordering::SeqCst) {
-            match limit {
-                None => std::thread::park(),
-                Some(limit) => {
-                    std::thread::park_timeout(limit);
-                    return self.token.swap(false, Ordering::SeqCst);
-                }
+            sleeper.rest(limit);
+            if limit.is_some() {
+                return self.token.swap(false, Ordering::SeqCst);
             }
         }
         true
@@ -227,8 +227,8 @@ impl Parker {
     pub(crate) fn unpark(&self) {
         self.token.store(true, Ordering::SeqCst);
         fence_seq_cst(); // we see the thread, or it sees the token
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
+        if let Some(sleeper) = self.sleeper.get() {
+            sleeper.wake();
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The bell: wakes the thread that sleeps in a driver.
 //!
 //! Somebody who rings while nobody sleeps only leaves a note; so does everybody after the first.
-//! The system call is made for a sleeper alone.
+//! The system call is made for a sleeper alone. Where there is no kernel to sleep in (in a simulation,
+//! under Miri, in a model), a parker takes its place.
 //!
 //! # Invariants
 //!
@@ -10,11 +11,12 @@
 //!   finds the sleeper.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::prim::{AtomicU8, Ordering};
+use crate::prim::{AtomicU8, Ordering, Parker};
 
 const AWAKE: u8 = 0;
 const ASLEEP: u8 = 1;
@@ -22,20 +24,25 @@ const RUNG: u8 = 2;
 
 pub(crate) struct Bell {
     state: AtomicU8,
-    event: OwnedFd,
-    #[cfg(any(loom, miri))]
-    parker: crate::prim::Parker,
+    hammer: Hammer,
+}
+
+/// What reaches the sleeper.
+enum Hammer {
+    Event(OwnedFd),
+    Parker(Parker),
 }
 
 impl Bell {
+    /// For who sleeps in the kernel.
     pub(crate) fn new() -> Result<Bell, Errno> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Bell {
-            state: AtomicU8::new(AWAKE),
-            event,
-            #[cfg(any(loom, miri))]
-            parker: Default::default(),
-        })
+        Ok(Bell { state: AtomicU8::new(AWAKE), hammer: Hammer::Event(event) })
+    }
+
+    /// For who sleeps in [`listen`](Self::listen).
+    pub(crate) fn without_kernel() -> Bell {
+        Bell { state: AtomicU8::new(AWAKE), hammer: Hammer::Parker(Parker::default()) }
     }
 
     #[inline]
@@ -48,11 +55,14 @@ impl Bell {
 
     #[cold]
     fn strike(&self) {
-        #[cfg(any(loom, miri))]
-        self.parker.unpark();
-        // It is never read, only its edge is seen. Its counter has room for all rings of a lifetime.
-        let struck = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-        debug_assert!(struck.is_ok(), "an eventfd takes what it is given");
+        match &self.hammer {
+            Hammer::Parker(parker) => parker.unpark(),
+            Hammer::Event(event) => {
+                // It is never read, only its edge is seen. Its counter has room for all rings of a lifetime.
+                let struck = rustix::io::write(event, &1_u64.to_ne_bytes());
+                debug_assert!(struck.is_ok(), "an eventfd takes what it is given");
+            }
+        }
     }
 
     /// Before the thread sleeps. `false`: it has been rung for, and must not.
@@ -65,14 +75,18 @@ impl Bell {
         self.state.swap(AWAKE, Ordering::SeqCst);
     }
 
-    #[cfg(any(loom, miri))]
-    pub(crate) fn listen(&self, limit: Option<std::time::Duration>) {
-        self.parker.park(limit);
+    /// Waits to be rung for, where there is no kernel to do so in.
+    pub(crate) fn listen(&self, limit: Option<Duration>) {
+        if let Hammer::Parker(parker) = &self.hammer {
+            parker.park(limit);
+        }
     }
-}
 
-impl AsFd for Bell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    /// What the kernel is to wait for.
+    pub(crate) fn event(&self) -> Option<BorrowedFd<'_>> {
+        match &self.hammer {
+            Hammer::Event(event) => Some(event.as_fd()),
+            Hammer::Parker(_) => None,
+        }
     }
 }

@@ -13,14 +13,20 @@ const SHIFT: u32 = 17;
 /// The last tick; later than any moment that can be told.
 pub(crate) const LAST: Tick = (1 << 48) - 1;
 
-/// A moment, in nanoseconds of the kernel's monotonic clock. All that the runtime knows of time it
-/// knows from here.
+/// A moment, in nanoseconds of the kernel's monotonic clock, or of a simulation's. All that the runtime
+/// knows of time it knows from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Time(u64);
 
 impl Time {
     #[inline]
     pub(crate) fn now() -> Time {
+        crate::world::clock().map_or_else(Time::real, Time)
+    }
+
+    /// This moment by the kernel's clock, in whatever world.
+    #[inline]
+    pub(crate) fn real() -> Time {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         Time(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
     }
@@ -47,6 +53,12 @@ impl Time {
     pub(crate) fn checked_add(self, duration: Duration) -> Option<Time> {
         let nanos = duration.as_secs().checked_mul(1_000_000_000)?;
         self.0.checked_add(nanos.checked_add(u64::from(duration.subsec_nanos()))?).map(Time)
+    }
+
+    /// The moment so much later, or one in the far future if it cannot be told.
+    #[inline]
+    pub(crate) fn later(self, duration: Duration) -> Time {
+        self.checked_add(duration).unwrap_or(Time::FAR)
     }
 
     #[inline]

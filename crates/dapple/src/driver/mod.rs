@@ -44,6 +44,7 @@ use timers::Timers;
 
 use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, lock};
 use crate::task::wait::wake;
+use crate::world;
 
 /// How many events are taken from the kernel at a time.
 const EVENTS: usize = 256;
@@ -53,7 +54,8 @@ const FIRINGS: usize = 512;
 const BELL: u64 = u64::MAX;
 
 pub(crate) struct Driver {
-    epoll: OwnedFd,
+    /// None in a simulation, and under Miri, where nothing happens outside.
+    epoll: Option<OwnedFd>,
     bell: Bell,
     pub(crate) timers: &'static Timers,
     table: Mutex<Table>,
@@ -79,22 +81,30 @@ impl Driver {
                 io::Error::new(error.kind(), format!("cannot start a driver: {what}: {error}"))
             }
         };
+        if cfg!(miri) || world::is_simulated() {
+            return Ok(Driver::of(None, Bell::without_kernel()));
+        }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(explain("epoll_create"))?;
         let bell = Bell::new().map_err(explain("eventfd"))?;
         // On the edge, so that it need not be read: each ring is an event.
         let flags = EventFlags::IN | EventFlags::ET;
-        epoll::add(&epoll, bell.as_fd(), EventData::new_u64(BELL), flags).map_err(explain("epoll_ctl"))?;
-        let driver = Driver {
+        let event = bell.event().expect("a bell for who sleeps in the kernel");
+        epoll::add(&epoll, event, EventData::new_u64(BELL), flags).map_err(explain("epoll_ctl"))?;
+        let driver = Driver::of(Some(epoll), bell);
+        let asked = driver.wait(&mut lock(&driver.batch).events, Some(Duration::ZERO));
+        asked.map_err(explain("epoll_pwait2, which Linux has from 5.11 on"))?;
+        Ok(driver)
+    }
+
+    fn of(epoll: Option<OwnedFd>, bell: Bell) -> Driver {
+        Driver {
             epoll,
             bell,
             timers: Timers::open(),
             table: Mutex::default(),
             sources: AtomicUsize::new(0),
-            batch: Mutex::new(Batch { events: Vec::with_capacity(EVENTS), wakers: Vec::new() }),
-        };
-        let asked = driver.wait(&mut lock(&driver.batch).events, Some(Duration::ZERO));
-        asked.map_err(explain("epoll_pwait2, which Linux has from 5.11 on"))?;
-        Ok(driver)
+            batch: Mutex::new(Batch { events: Vec::new(), wakers: Vec::new() }),
+        }
     }
 
     /// Wakes the thread that sleeps in it; if none does, the next that would.
@@ -138,22 +148,18 @@ impl Driver {
         }
     }
 
-    #[cfg(not(miri))]
     fn wait(&self, events: &mut Vec<Event>, limit: Option<Duration>) -> Result<(), Errno> {
+        let Some(epoll) = &self.epoll else {
+            if limit != Some(Duration::ZERO) {
+                self.bell.listen(limit);
+            }
+            return Ok(());
+        };
         // Beyond what the kernel can tell it is for ever.
         let limit = limit.and_then(|limit| rustix::event::Timespec::try_from(limit).ok());
         let mut buffer = [const { MaybeUninit::uninit() }; EVENTS];
-        let (happened, _) = epoll::wait(&self.epoll, &mut buffer, limit.as_ref())?;
+        let (happened, _) = epoll::wait(epoll, &mut buffer, limit.as_ref())?;
         events.extend(happened.iter().map(|event| (event.data.u64(), event.flags)));
-        Ok(())
-    }
-
-    /// There are no events under Miri but the bell.
-    #[cfg(miri)]
-    fn wait(&self, _events: &mut Vec<Event>, limit: Option<Duration>) -> Result<(), Errno> {
-        if limit != Some(Duration::ZERO) {
-            self.bell.listen(limit);
-        }
         Ok(())
     }
 
@@ -268,7 +274,8 @@ pub(crate) struct Registration {
 impl Registration {
     /// Puts the file descriptor on the kernel's list. If it is ready, that is an event.
     fn begin(&self, fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
-        let (epoll, data, flags) = (&self.driver.epoll, EventData::new_u64(self.token), flags(direction));
+        let (data, flags) = (EventData::new_u64(self.token), flags(direction));
+        let Some(epoll) = &self.driver.epoll else { return Err(world::no_outside("this file descriptor")) };
         let added = match epoll::add(epoll, fd, data, flags) {
             Err(Errno::EXIST) if lock(&self.driver.table).has_another(fd.as_raw_fd(), self.token) => {
                 return Err(io::Error::new(
@@ -293,7 +300,8 @@ impl Registration {
             return Ok(());
         }
         let data = EventData::new_u64(self.token);
-        epoll::modify(&self.driver.epoll, fd, data, flags(direction)).map_err(explain_refusal)?;
+        let Some(epoll) = &self.driver.epoll else { return Err(world::no_outside("this file descriptor")) };
+        epoll::modify(epoll, fd, data, flags(direction)).map_err(explain_refusal)?;
         self.note(direction);
         Ok(())
     }
@@ -307,8 +315,10 @@ impl Registration {
     /// Takes the file descriptor back from the kernel's list. Closing it does so too, unless there
     /// are duplicates.
     pub(crate) fn withdraw(&self, fd: impl AsFd) {
-        // It fails if the file descriptor was closed behind our back, and there is nothing to do then.
-        let _ = epoll::delete(&self.driver.epoll, fd);
+        if let Some(epoll) = &self.driver.epoll {
+            // It fails if the file descriptor was closed behind our back, and there is nothing to do then.
+            let _ = epoll::delete(epoll, fd);
+        }
     }
 }
 

@@ -177,26 +177,26 @@ impl Color {
     /// first poll after all that was submitted before.
     ///
     /// If the runtime is gone, the handle says so ([`JoinError::is_gone`](crate::JoinError)).
-    #[cfg_attr(feature = "trace", track_caller)]
+    #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.spawn_with(future, crate::runtime::meta_here())
+        self.spawn_with(future, Meta::here())
     }
 
     /// Calls a closure in this color, behind all that was submitted before.
-    #[cfg_attr(feature = "trace", track_caller)]
+    #[track_caller]
     pub fn call<F, T>(&self, f: F) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.spawn_with(Call::new(f), crate::runtime::meta_here())
+        self.spawn_with(Call::new(f), Meta::here())
     }
 
-    pub(crate) fn spawn_with<F>(&self, future: F, meta: Option<Meta>) -> JoinHandle<F::Output>
+    pub(crate) fn spawn_with<F>(&self, future: F, meta: Meta) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
@@ -208,7 +208,7 @@ impl Color {
     /// # Safety
     ///
     /// As for [`Cell::make`].
-    unsafe fn spawn_anything<F: Future>(&self, future: F, meta: Option<Meta>) -> JoinHandle<F::Output> {
+    unsafe fn spawn_anything<F: Future>(&self, future: F, meta: Meta) -> JoinHandle<F::Output> {
         let lane = self.lane();
         here(|here| lane.add_task(here));
         let made = if lane.main.is_some() {
@@ -231,7 +231,7 @@ impl Color {
 
 /// Spawns a task in the main color that is running here.
 #[track_caller]
-pub(crate) fn spawn_local<F: Future + 'static>(future: F, meta: Option<Meta>) -> JoinHandle<F::Output> {
+pub(crate) fn spawn_local<F: Future + 'static>(future: F, meta: Meta) -> JoinHandle<F::Output> {
     let Some(color) = Color::try_main() else {
         panic!(
             "spawn_local called outside of a main color: use it in the future of dapple::run or \
@@ -251,7 +251,7 @@ impl super::main::MainLane {
     /// The caller runs this lane on this thread until the future is gone.
     pub(crate) unsafe fn spawn_root<F: Future>(&self, future: F) -> JoinHandle<F::Output> {
         // SAFETY: it is run and dropped on this thread, before the caller returns.
-        unsafe { self.color().spawn_anything(future, crate::runtime::meta_here()) }
+        unsafe { self.color().spawn_anything(future, Meta { name: Some("main".into()), ..Meta::here() }) }
     }
 }
 

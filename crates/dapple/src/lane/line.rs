@@ -32,6 +32,7 @@ use crate::task::run::{After, Own, step};
 use crate::task::slab::{class_of, put_cell};
 use crate::task::state::{ABORTED, State};
 use crate::task::{Home, Place, Task};
+use crate::world;
 
 /// How many tasks a turn steps at the most, before others of the worker get theirs.
 const TURN: usize = 64;
@@ -58,7 +59,7 @@ pub(crate) struct Body {
     pub(crate) id: usize,
     pub(crate) key: Option<u64>,
     /// The task that was promoted to it, which keeps `id` from being used again.
-    _of: Option<Task>,
+    of: Option<Task>,
     pub(crate) main: Option<Arc<MainThread>>,
     pub(super) locals: Locals,
 }
@@ -126,7 +127,7 @@ impl Lane {
             unsettled: Cell::new(0),
             id: new.of.as_ref().map_or(ptr.addr().get(), Task::id),
             key: new.key,
-            _of: new.of,
+            of: new.of,
             locals: Locals::default(),
             main: new.main,
         };
@@ -135,7 +136,19 @@ impl Lane {
         unsafe { field::<UnsafeCell<Body>>(ptr, offset_of!(Lane, body)).write(UnsafeCell::new(body)) };
         // SAFETY: a cell has a header at all times. ZEROED
         unsafe { ptr.as_ref() }.install(vtable, State::new_counted());
+        if home.is_simulated {
+            // SAFETY: we have the only reference.
+            unsafe { Lane::of(ptr) }.number();
+        }
         Some(ptr)
+    }
+
+    /// Gives it a number in a simulation.
+    #[cold]
+    fn number(&self) {
+        let of = self.of.as_ref().and_then(Task::number);
+        let number = if self.main.is_some() { 0 } else { of.unwrap_or_else(world::number) };
+        world::with(|world| world.log.borrow_mut().name_lane(self.ptr.addr().get(), number));
     }
 
     /// # Safety

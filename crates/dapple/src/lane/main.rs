@@ -231,7 +231,7 @@ impl MainLane {
             if self.is_empty() && self.lane.lane().close_if_idle() {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_micros(50));
+            crate::world::sleep(std::time::Duration::from_micros(50));
         }
     }
 }

@@ -1,10 +1,11 @@
 //! `run` and `block_on`: a future in a main color, on the thread that calls.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::builder::RuntimeBuilder;
 use super::core::Core;
+use crate::driver::clock::Time;
 use crate::lane::main::MainLane;
 use crate::prim::Parker;
 use crate::task::JoinError;
@@ -14,7 +15,7 @@ use crate::task::here::{SetAside, here};
 const GRACE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); // Miri is slow
 
 #[track_caller]
-fn assert_not_on_worker(what: &str) {
+pub(crate) fn assert_not_on_worker(what: &str) {
     let on_worker = here(|here| !here.worker.get().is_null());
     assert!(
         !on_worker,
@@ -40,8 +41,8 @@ pub(super) fn block_on<F: Future>(core: &Arc<Core>, future: F) -> F::Output {
     }
     let result = root.take_finished();
     main.cancel_all();
-    let deadline = Instant::now() + GRACE;
-    while !main.is_empty() && main.take_turn() && Instant::now() < deadline {}
+    let deadline = Time::now().later(GRACE);
+    while !main.is_empty() && main.take_turn() && Time::now() < deadline {}
     drop(main);
     result.unwrap_or_else(JoinError::unwind_any)
 }
@@ -71,21 +72,35 @@ pub(crate) fn run_with<F: Future>(builder: RuntimeBuilder, future: F) -> F::Outp
     assert_not_on_worker("dapple::run");
     builder.check().unwrap_or_else(|error| panic!("dapple::run: {error}"));
     let core = Core::new(&builder).unwrap_or_else(|error| panic!("dapple::run: {error}"));
+    let result = run_on(&core, builder.worker_count(), future, || false);
+    result.expect("it runs until it is finished").unwrap_or_else(JoinError::unwind_any)
+}
+
+/// Runs a future on a new core, of which this thread is the first worker, until it is finished, or
+/// until `give_up` says so (and the worker was woken): `None`.
+#[track_caller]
+pub(crate) fn run_on<F: Future>(
+    core: &Arc<Core>,
+    workers: usize,
+    future: F,
+    give_up: impl Fn() -> bool,
+) -> Option<Result<F::Output, JoinError>> {
     // Whatever happens from here on, the runtime ends with this call.
     let _end = super::Runtime::of(core.clone());
     let seat = core.sched.take_seat(0);
-    core.start_workers(1..builder.worker_count()).unwrap_or_else(|error| panic!("dapple::run: {error}"));
+    core.start_workers(1..workers).unwrap_or_else(|error| panic!("dapple::run: {error}"));
     let main = MainLane::open(core.home(), core.sched.driver(0).clone()).expect("a new runtime");
     // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
     let mut root = unsafe { main.spawn_root(future) };
-    seat.drive(Some(&main), None, || root.is_finished());
-    let result = root.take_finished();
+    seat.drive(Some(&main), None, || root.is_finished() || give_up());
+    let result = root.is_finished().then(|| root.take_finished());
     core.cancel_all();
-    let deadline = Instant::now() + GRACE;
+    let deadline = Time::now().later(GRACE);
     let poll = Some(Duration::from_millis(2));
-    seat.drive(Some(&main), poll, || core.sched.alive() == 0 || Instant::now() >= deadline);
+    let is_over = || core.sched.alive() == 0 || Time::now() >= deadline || give_up();
+    seat.drive(Some(&main), poll, is_over);
     drop(main);
     core.sched.stop();
     drop(seat);
-    result.unwrap_or_else(JoinError::unwind_any)
+    result
 }

@@ -72,7 +72,7 @@ impl RuntimeBuilder {
         Ok(Runtime::of(core))
     }
 
-    pub(super) fn check(&self) -> io::Result<()> {
+    pub(crate) fn check(&self) -> io::Result<()> {
         let name = self.thread_name.as_deref().unwrap_or_default();
         let wrong = match self {
             _ if self.workers == Some(0) => "a runtime needs at least one worker",

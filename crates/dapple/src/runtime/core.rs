@@ -10,15 +10,17 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::builder::RuntimeBuilder;
-use crate::blocking::Pool;
+use crate::blocking::{Limits, Pool};
+use crate::driver::clock::Time;
 use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
 use crate::task::Home;
 use crate::task::here::here;
 use crate::task::home::Hooks;
+use crate::world;
 
 #[repr(C)]
 pub(crate) struct Core {
@@ -48,10 +50,15 @@ static HOOKS: Hooks = Hooks {
 
 impl Core {
     /// A core whose workers nobody drives yet.
-    pub(super) fn new(builder: &RuntimeBuilder) -> io::Result<Arc<Core>> {
+    pub(crate) fn new(builder: &RuntimeBuilder) -> io::Result<Arc<Core>> {
+        let mut pool = builder.pool.clone();
+        if world::is_simulated() {
+            // A virtual thread is had at once: none waits for calls that may come.
+            pool = Limits { keep_alive: Duration::ZERO, ..pool };
+        }
         let core = Arc::new(Core {
             sched: Sched::new(builder.worker_count(), builder.seed(), &HOOKS)?,
-            pool: Pool::new(builder.pool.clone()),
+            pool: Pool::new(pool),
             threads: Mutex::default(),
             thread_name: builder.thread_name.as_deref().unwrap_or("dapple").into(),
             stack_size: builder.stack_size,
@@ -60,8 +67,8 @@ impl Core {
         Ok(core)
     }
 
-    /// Starts threads for the given workers, and the monitor if there is somebody whom a worker could hold up. If one cannot be
-    /// had, those that were started leave.
+    /// Starts threads for the given workers, and the monitor if there is somebody whom a worker could
+    /// hold up. If one cannot be had, those that were started leave.
     pub(super) fn start_workers(self: &Arc<Core>, workers: Range<usize>) -> io::Result<()> {
         let mut started = 0;
         self.start_all(workers.clone(), &mut started).inspect_err(|_| {
@@ -72,10 +79,7 @@ impl Core {
 
     fn start_all(self: &Arc<Core>, workers: Range<usize>, started: &mut usize) -> io::Result<()> {
         // A worker that `run` drives, alone, has nobody beside it whom it could hold up.
-        if workers != (1..1) {
-            let core = self.clone();
-            self.start_thread("monitor", move || core.sched.watch())?;
-        }
+        let is_alone = workers == (1..1);
         for index in workers {
             let core = self.clone();
             self.start_thread(&index.to_string(), move || {
@@ -83,6 +87,10 @@ impl Core {
                 seat.drive(None, None, || seat.is_stopped());
             })?;
             *started += 1;
+        }
+        if !is_alone {
+            let core = self.clone();
+            self.start_thread("monitor", move || core.sched.watch())?;
         }
         Ok(())
     }
@@ -102,6 +110,10 @@ impl Core {
 
     fn start_thread(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let name = format!("{}-{name}", self.thread_name);
+        if world::is_simulated() {
+            world::with(|world| world.start_thread(name, work));
+            return Ok(());
+        }
         let builder = thread::Builder::new().name(name.clone());
         let builder = match self.stack_size {
             Some(size) => builder.stack_size(size),
@@ -117,12 +129,12 @@ impl Core {
     }
 
     /// Waits for all threads to end, but not past `deadline`, and not for itself.
-    pub(super) fn join_threads(&self, deadline: Instant) {
+    pub(super) fn join_threads(&self, deadline: Time) {
         for thread in std::mem::take(&mut *lock(&self.threads)) {
             if thread.thread().id() == thread::current().id() {
                 continue;
             }
-            while !thread.is_finished() && Instant::now() < deadline {
+            while !thread.is_finished() && Time::now() < deadline {
                 thread::sleep(Duration::from_micros(50));
             }
             if thread.is_finished() {

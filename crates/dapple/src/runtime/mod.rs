@@ -21,14 +21,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::block_on::run;
-pub(crate) use self::block_on::run_with;
+pub(crate) use self::block_on::{assert_not_on_worker, run_on, run_with};
 pub use self::builder::RuntimeBuilder;
 pub use self::dump::{Dump, TaskInfo, TaskState};
 pub use self::shutdown::Shutdown;
-pub(crate) use self::spawn::meta_here;
 pub use self::spawn::{Builder, blocking, spawn, spawn_local};
 
-use self::core::Core;
+pub(crate) use self::core::Core;
+use crate::task::header::Meta;
 use crate::{Color, JoinHandle, Metrics};
 
 /// A runtime: its workers, its pool for blocking calls, and all tasks spawned on it.
@@ -83,7 +83,7 @@ impl Runtime {
     }
 
     /// See [`Handle::spawn`].
-    #[cfg_attr(feature = "trace", track_caller)]
+    #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -136,23 +136,23 @@ pub struct Handle {
 
 impl Handle {
     /// Spawns a task with a color of its own.
-    #[cfg_attr(feature = "trace", track_caller)]
+    #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        spawn::spawn_own(self.core.home(), future, meta_here())
+        spawn::spawn_own(self.core.home(), future, Meta::here())
     }
 
     /// Calls `f` on a thread where it may block; see [`blocking`](crate::blocking()).
-    #[cfg_attr(feature = "trace", track_caller)]
+    #[track_caller]
     pub fn blocking<F, T>(&self, f: F) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn::spawn_blocking(self.core.home(), f, meta_here())
+        spawn::spawn_blocking(self.core.home(), f, Meta::here())
     }
 
     /// Runs `future` on this thread, in a main color of its own, until it is done.

@@ -6,14 +6,16 @@
 //! ```
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::core::Core;
 use super::dump::{Dump, TaskInfo};
+use crate::driver::clock::Time;
 use crate::prim::heavy_fence;
 use crate::task::Task;
 use crate::task::here::here;
 use crate::task::home::Phase;
+use crate::world;
 
 /// How long to wait for threads to end, beyond what the caller allowed.
 const LEAVE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); // Miri is slow
@@ -58,15 +60,15 @@ impl Core {
 
     pub(super) fn shut_down(&self, timeout: Duration) -> Shutdown {
         // A deadline too far away to be told is none.
-        let deadline = Instant::now().checked_add(timeout);
-        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let deadline = Time::now().checked_add(timeout);
+        let is_over = || deadline.is_some_and(|deadline| Time::now() >= deadline);
         self.cancel_all();
         // Who is waiting in a task of this runtime, or in a `block_on`, must not wait for itself; and
         // a worker that waits would keep its tasks from ending.
         let inside = here(|here| std::ptr::eq(here.home.get(), self.home()));
         let mut pause = Duration::from_micros(50);
         while !self.sched.is_here() && self.sched.alive() > u64::from(inside) && !is_over() {
-            std::thread::sleep(pause);
+            world::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(5));
         }
         let still_running = if self.sched.alive() > 0 { Dump::of(self.home()).tasks } else { Vec::new() };
@@ -77,7 +79,7 @@ impl Core {
     /// Stops the workers and the pool. Waits for their threads, unless this is a worker, and not
     /// for long.
     pub(super) fn end(&self) {
-        let deadline = Instant::now() + LEAVE;
+        let deadline = Time::now().later(LEAVE);
         self.sched.stop();
         self.pool.close();
         if !self.sched.is_here() {

@@ -1,8 +1,6 @@
 //! Spawning: tasks with a color of their own, in a color, in the main color, and blocking calls.
 
 use std::borrow::Cow;
-#[cfg(feature = "trace")]
-use std::panic::Location;
 
 use crate::sched::Sched;
 use crate::task::cell::Cell;
@@ -12,18 +10,8 @@ use crate::task::run::{Blocking, Call, Own, start};
 use crate::task::{Home, JoinHandle};
 use crate::{Color, lane};
 
-/// What is kept of every spawn: nothing, or with the feature `trace` its place.
-#[cfg_attr(feature = "trace", track_caller)]
 #[inline]
-pub(crate) fn meta_here() -> Option<Meta> {
-    #[cfg(feature = "trace")]
-    return Some(Meta { name: None, spawned_at: Some(Location::caller()) });
-    #[cfg(not(feature = "trace"))]
-    None
-}
-
-#[inline]
-pub(super) fn spawn_own<F>(home: &Home, future: F, meta: Option<Meta>) -> JoinHandle<F::Output>
+pub(super) fn spawn_own<F>(home: &Home, future: F, meta: Meta) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
@@ -44,7 +32,7 @@ where
     }
 }
 
-pub(super) fn spawn_blocking<F, T>(home: &Home, f: F, meta: Option<Meta>) -> JoinHandle<T>
+pub(super) fn spawn_blocking<F, T>(home: &Home, f: F, meta: Meta) -> JoinHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
@@ -108,7 +96,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    spawn_own(home_here("dapple::spawn"), future, meta_here())
+    spawn_own(home_here("dapple::spawn"), future, Meta::here())
 }
 
 /// Spawns a task in the main color: it runs on this thread, and need not be `Send`.
@@ -136,7 +124,7 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    lane::spawn_local(future, meta_here())
+    lane::spawn_local(future, Meta::here())
 }
 
 /// Calls `f` on a thread of its own, where it may block for as long as it likes.
@@ -164,7 +152,7 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    spawn_blocking(home_here("dapple::blocking"), f, meta_here())
+    spawn_blocking(home_here("dapple::blocking"), f, Meta::here())
 }
 
 /// Spawns tasks with a name, or in a color; the place of the spawn is kept too.
@@ -204,8 +192,8 @@ impl Builder {
     }
 
     #[track_caller]
-    fn meta(&mut self) -> Option<Meta> {
-        Some(Meta { name: self.name.take(), spawned_at: Some(std::panic::Location::caller()) })
+    fn meta(&mut self) -> Meta {
+        Meta { name: self.name.take(), is_kept: true, ..Meta::here() }
     }
 
     /// Spawns a task, as [`dapple::spawn`](crate::spawn) or [`Color::spawn`] does.

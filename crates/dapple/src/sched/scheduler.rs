@@ -10,12 +10,14 @@ use super::injector::Injector;
 use super::monitor::Monitor;
 use super::worker::{WORTH_WAKING, Worker};
 use crate::driver::Driver;
+use crate::driver::clock::Time;
 use crate::lane::main::MainLane;
-use crate::prim::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, lock};
+use crate::prim::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::task::header::{Kind, Place, Runnable};
 use crate::task::here::{Here, SetAside, here};
 use crate::task::home::{Home, Hooks, Phase};
 use crate::task::state::ABORTED;
+use crate::world;
 
 /// How many picks may pass before the main color gets its turn.
 const MAIN_EVERY: u32 = 16;
@@ -33,6 +35,8 @@ pub(crate) struct Sched {
     pub(super) monitor: Monitor,
     /// How long what is in a ring must be going to take, in nanoseconds, for another to be woken.
     pub(super) worth_waking: AtomicU64,
+    /// At least: `WORTH_WAKING`, or what a simulation says.
+    pub(super) least_worth_waking: u64,
     /// Whose turn it is to take what a thread from outside brings.
     next_driver: AtomicUsize,
     /// Workers that are driven, or will be.
@@ -41,13 +45,13 @@ pub(crate) struct Sched {
     closed: AtomicBool,
     draining: AtomicBool,
     /// The last driver has left and all that was to be ended has been.
-    drained: Mutex<bool>,
-    has_drained: Condvar,
+    drained: AtomicBool,
 }
 
 impl Sched {
     pub(crate) fn new(workers: usize, seed: u64, hooks: &'static Hooks) -> io::Result<Sched> {
         crate::prim::init_fences();
+        let worth_waking = world::with(|world| world.dice.threshold(WORTH_WAKING)).unwrap_or(WORTH_WAKING);
         Ok(Sched {
             home: Home::new(hooks),
             workers: (0..workers)
@@ -56,13 +60,13 @@ impl Sched {
             injector: Injector::default(),
             idle: Idle::new(workers),
             monitor: Monitor::default(),
-            worth_waking: AtomicU64::new(WORTH_WAKING),
+            worth_waking: AtomicU64::new(worth_waking),
+            least_worth_waking: worth_waking,
             next_driver: AtomicUsize::new(0),
             driven: AtomicUsize::new(workers),
             closed: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            drained: Mutex::new(false),
-            has_drained: Condvar::new(),
+            drained: AtomicBool::new(false),
         })
     }
 
@@ -206,8 +210,7 @@ impl Sched {
             unsafe { (hooks.retire)(home) };
         }
         self.workers.iter().for_each(|worker| worker.driver.close());
-        *lock(&self.drained) = true;
-        self.has_drained.notify_all();
+        self.drained.store(true, Ordering::Release);
     }
 
     /// Ends all that is in the shared line, unless somebody else is at it.
@@ -228,9 +231,12 @@ impl Sched {
 
     /// Waits until the last driver has left and everything was ended; `false` if `limit` passed.
     pub(crate) fn wait_drained(&self, limit: Duration) -> bool {
-        let drained = lock(&self.drained);
-        let waited = self.has_drained.wait_timeout_while(drained, limit, |drained| !*drained);
-        *waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+        let begun = Time::now();
+        let is_over = || Time::now().nanos_since(begun) >= limit.as_nanos() as u64;
+        while !self.drained.load(Ordering::Acquire) && !is_over() {
+            world::sleep(Duration::from_micros(50));
+        }
+        self.drained.load(Ordering::Acquire)
     }
 
     /// Whether this thread drives one of its workers.

@@ -30,6 +30,7 @@ use crate::task::header::{Header, Place, Runnable};
 use crate::task::here::Here;
 use crate::task::home::OwnCount;
 use crate::task::slab::LocalSlab;
+use crate::world;
 
 /// How many picks may pass before the worker looks around, and how long, in nanoseconds, if they take
 /// long.
@@ -78,6 +79,8 @@ pub(crate) struct Worker {
     /// How long a runnable takes here on the average, in nanoseconds; at least `WORTH_MOVING` if most
     /// come back, and so would be moved once to be run many times.
     pace: AtomicU64,
+    /// How long a runnable must take to be worth moving: `WORTH_MOVING`, or what a simulation says.
+    worth_moving: u64,
     pub(crate) slab: LocalSlab,
     pub(super) counts: Counts,
     own: Own,
@@ -130,6 +133,7 @@ impl Worker {
             announced: AtomicBool::new(false),
             until_look: AtomicU32::new(0),
             pace: AtomicU64::new(WORTH_WAKING),
+            worth_moving: world::with(|world| world.dice.threshold(WORTH_MOVING)).unwrap_or(WORTH_MOVING),
             slab: LocalSlab::default(),
             counts: Counts::default(),
             own: Own {
@@ -234,7 +238,8 @@ impl Worker {
         let most_come_back = 2 * self.own.came_back.replace(0) >= runs;
         if let Some(pace) = now.nanos_since(since).checked_div(runs) {
             let pace = self.pace.load(Ordering::Relaxed).midpoint(pace);
-            self.pace.store(if most_come_back { pace.max(WORTH_MOVING) } else { pace }, Ordering::Relaxed);
+            self.pace
+                .store(if most_come_back { pace.max(self.worth_moving) } else { pace }, Ordering::Relaxed);
         }
     }
 
@@ -308,6 +313,7 @@ impl Worker {
             return None;
         }
         self.own.searching.set(true);
+        world::pause();
         let found = self.pick_shared(sched).or_else(|| self.steal(sched, self.own.greed.get()));
         found.or_else(|| self.linger(sched)).or_else(|| self.steal(sched, 1)).or_else(|| self.relieve(sched))
     }
@@ -348,7 +354,7 @@ impl Worker {
         let looks = self.own.patience.get();
         for left in (0..looks).rev() {
             for _ in 0..PAUSE {
-                std::hint::spin_loop();
+                world::spin();
             }
             let at_least = self.own.greed.get() * left as usize / PATIENCE as usize;
             let found = self.pick_shared(sched).or_else(|| self.steal(sched, at_least.max(1)));
@@ -373,7 +379,7 @@ impl Worker {
     fn seems_stuck(&self) -> bool {
         let before = self.progress();
         let is_the_same = |_| {
-            std::hint::spin_loop();
+            world::spin();
             self.progress() == before
         };
         !before.1.is_null() && (0..WATCH).all(is_the_same)
@@ -404,6 +410,7 @@ impl Worker {
     /// Sleeps until there is something to do, `awake` says that there is, or `limit` has passed.
     pub(super) fn sleep(&self, sched: &Sched, limit: Option<Duration>, awake: impl Fn() -> bool) {
         sched.idle.fall_asleep(self.index, self.own.searching.replace(false));
+        world::pause();
         let events = (!awake() && !sched.has_work()).then(|| {
             self.counts.sleeps.add_one();
             if let Some(since) = self.own.helps_since.take() {
@@ -432,7 +439,7 @@ impl Worker {
         let worth = sched.worth_waking.load(Ordering::Relaxed);
         let soon = Time::now().nanos_since(since) < SOON;
         let worth = if soon { worth + worth / 2 } else { worth / 2 };
-        sched.worth_waking.store(worth.clamp(WORTH_WAKING, NO_WAITING), Ordering::Relaxed);
+        sched.worth_waking.store(worth.clamp(sched.least_worth_waking, NO_WAITING), Ordering::Relaxed);
     }
 
     /// It runs little, for what takes long or for want of anything: so it has not looked around either.
@@ -463,7 +470,7 @@ impl Worker {
     /// and is worth moving.
     pub(super) fn has_spare(&self, nanos: u64) -> bool {
         let (len, pace) = (self.ring.len() as u64, self.pace.load(Ordering::Relaxed));
-        len > 0 && pace >= WORTH_MOVING && len * pace >= nanos
+        len > 0 && pace >= self.worth_moving && len * pace >= nanos
     }
 
     pub(super) fn queued(&self) -> usize {

@@ -100,6 +100,8 @@ pub(crate) struct Item(Option<Box<Linked>>);
 
 struct Linked {
     task: Task,
+    /// In the order in which they were linked.
+    number: u64,
     waker: Arc<Waker>,
 }
 
@@ -137,8 +139,8 @@ impl Item {
         }
         self.unlink();
         let Some(task) = Task::current() else { return };
-        let linked = Box::new(Linked { task, waker: Arc::new(waker.clone()) });
-        LINKS.add(linked.key(), linked.number(), linked.waker.clone());
+        let linked = Box::new(Linked { task, number: LINKS.number(), waker: Arc::new(waker.clone()) });
+        LINKS.add(linked.key(), linked.number, linked.waker.clone());
         self.0 = Some(linked);
         if has_been(current) {
             waker.wake_by_ref(); // LINK-OR-SEE
@@ -158,13 +160,9 @@ impl Linked {
         self.task.ptr().addr().get()
     }
 
-    fn number(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
     #[cold]
     fn unlink(&self) {
-        drop(LINKS.remove(self.key(), self.number())); // a waker's destructor is foreign code
+        drop(LINKS.remove(self.key(), self.number)); // a waker's destructor is foreign code
     }
 }
 

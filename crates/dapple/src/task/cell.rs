@@ -19,12 +19,14 @@ use super::header::{Extended, Header, Kind, Meta, Polled, Ptr, Reason, VTable, f
 use super::here::{Here, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
+use super::observed::Observed;
 use super::run::{After, Plain, step_with};
 use super::slab::{LARGE, MAX_ALIGN, class_of, put_cell};
 use super::state::{CANCELLED, State};
 use super::waker::borrowed_waker;
 use super::{Place, Task};
 use crate::prim::light_fence;
+use crate::world;
 
 /// What a kind of task adds to its header, and how it is run and put in line.
 ///
@@ -117,9 +119,9 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     /// The task is run only where `F` may be polled and dropped, and not after what `F` borrows is
     /// gone; its output is taken only where `F::Output` may go.
     #[inline]
-    pub(crate) unsafe fn make(home: &Home, kind: K, future: F, meta: Option<Meta>) -> Result<Task, F> {
+    pub(crate) unsafe fn make(home: &Home, kind: K, future: F, meta: Meta) -> Result<Task, F> {
         let phase = home.phase();
-        if phase == Phase::Stopped {
+        if phase != Phase::Running && phase == Phase::Stopped {
             return Err(future);
         }
         let slab = here(|here| here.slab_of(home));
@@ -134,14 +136,10 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         unsafe { field::<Stage<F>>(task, offset_of!(Self, stage)).write(stage) };
         // SAFETY: as above; a zeroed or left-behind header is a valid one.
         let header = unsafe { task.as_ref() };
-        let state = State::new(phase == Phase::Cancelling);
-        match meta {
-            None => header.install(Self::VTABLE, state),
-            Some(meta) => {
-                header.set_vtable(std::ptr::from_ref(Self::VTABLE).cast_mut());
-                let extended = Extended::over(header, Some(meta), std::ptr::null());
-                header.install(Box::into_raw(extended).cast(), state);
-            }
+        if phase != Phase::Running || meta.is_kept {
+            install_unusual(home, header, Self::VTABLE, meta, phase);
+        } else {
+            header.install(Self::VTABLE, State::new(false));
         }
         light_fence();
         if home.phase() != phase {
@@ -256,6 +254,24 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         // SAFETY: the task ended with an output, which is not touched again.
         unsafe { ManuallyDrop::drop(&mut stage.output) };
     }
+}
+
+/// Makes the header of a task that is born cancelled, of which more is kept, or that is of a simulation.
+#[cold]
+fn install_unusual(home: &Home, header: &Header, vtable: &'static VTable, meta: Meta, phase: Phase) {
+    let state = State::new(phase == Phase::Cancelling);
+    if !meta.is_kept && !home.is_simulated {
+        return header.install(vtable, state);
+    }
+    header.set_vtable(std::ptr::from_ref(vtable).cast_mut());
+    let mut extended = Extended::over(header, Some(meta), std::ptr::null());
+    if home.is_simulated {
+        let observed = Observed::over(&mut extended.vtable);
+        extended.observed = Some(observed);
+        let name = || extended.meta.name.as_deref().unwrap_or_else(|| (vtable.type_name)()).to_owned();
+        world::with(|world| world.log.borrow_mut().name(observed.number, name));
+    }
+    header.install(Box::into_raw(extended).cast(), state);
 }
 
 /// Drops the payload of a panic that nobody waits for, however it behaves.

@@ -72,6 +72,11 @@ impl Task {
         Extended::of(self.header()).and_then(|e| e.meta.spawned_at)
     }
 
+    /// Its number in a simulation.
+    pub(crate) fn number(&self) -> Option<u64> {
+        Extended::of(self.header()).and_then(|e| e.observed).map(|observed| observed.number)
+    }
+
     /// What it waited for when it last had to, if that was kept, as its name is.
     pub(crate) fn waited_for(&self) -> Option<&'static str> {
         Extended::of(self.header()).and_then(Extended::waited_for)

@@ -15,6 +15,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 
 use super::here::Here;
+use super::observed::Observed;
 use super::run::After;
 use super::state::State;
 use crate::prim::{AtomicPtr, Ordering};
@@ -189,14 +190,25 @@ pub(crate) struct VTable {
     pub(crate) is_extended: bool,
 }
 
-/// What is known of a task only if its maker asked for it.
+/// What is known of a task when it is made, and later on only if it is kept.
 #[derive(Clone, Default)]
 pub(crate) struct Meta {
     pub(crate) name: Option<Cow<'static, str>>,
     pub(crate) spawned_at: Option<&'static Location<'static>>,
+    pub(crate) is_kept: bool,
 }
 
-/// A vtable of one task alone, for the few that have a name, or that were promoted to a lane.
+impl Meta {
+    /// Of a task that is spawned here: not kept but with the feature `trace`, and in a simulation.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn here() -> Meta {
+        Meta { name: None, spawned_at: Some(Location::caller()), is_kept: cfg!(feature = "trace") }
+    }
+}
+
+/// A vtable of one task alone, for the few that have a name, that were promoted to a lane, or that are
+/// of a simulation.
 #[repr(C)]
 pub(crate) struct Extended {
     pub(crate) vtable: VTable,
@@ -209,6 +221,7 @@ pub(crate) struct Extended {
     replaced: *mut VTable,
     /// What the task waited for when it last had to, or null.
     waits_for: AtomicPtr<&'static str>,
+    pub(crate) observed: Option<Observed>,
 }
 
 impl Extended {
@@ -221,7 +234,8 @@ impl Extended {
         let free = old.map_or(base.free, |e| e.free);
         let replaced = if old.is_some() { task.vtable_ptr() } else { std::ptr::null_mut() };
         let vtable = VTable { free: free_extended, is_extended: true, ..base.clone() };
-        Box::new(Extended { vtable, meta, lane, free, replaced, waits_for: AtomicPtr::default() })
+        let observed = old.and_then(|e| e.observed);
+        Box::new(Extended { vtable, meta, lane, free, replaced, waits_for: AtomicPtr::default(), observed })
     }
 
     /// Notes what the task waits for.

@@ -117,3 +117,9 @@ impl Drop for SetAside {
         here(|here| here.swap(&self.0));
     }
 }
+
+/// Room for what a virtual thread is doing, and the way to exchange it for what this thread does.
+pub(crate) fn context() -> Box<dyn Fn()> {
+    let own = Here::nowhere();
+    Box::new(move || here(|here| here.swap(&own)))
+}

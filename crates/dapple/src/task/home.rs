@@ -10,6 +10,8 @@ use crate::prim::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 #[repr(u8)]
 pub(crate) enum Phase {
     Running,
+    /// The same, in a simulated world.
+    Simulated,
     /// Everything has been cancelled; what is spawned now is born cancelled.
     Cancelling,
     /// Nothing new is taken, and workers leave.
@@ -23,6 +25,7 @@ pub(crate) struct Home {
     /// A pointer to the whole of which this is the first part; see [`Home::settle`].
     whole: AtomicPtr<Home>,
     phase: AtomicU8,
+    pub(crate) is_simulated: bool,
     /// Tasks spawned and finished by threads that are not workers; each worker counts its own.
     spawned: AtomicU64,
     finished: AtomicU64,
@@ -43,10 +46,13 @@ pub(crate) struct Hooks {
 
 impl Home {
     pub(crate) fn new(hooks: &'static Hooks) -> Home {
+        let is_simulated = crate::world::is_simulated();
+        let phase = if is_simulated { Phase::Simulated } else { Phase::Running };
         Home {
             slab: Slab::default(),
             whole: AtomicPtr::default(),
-            phase: AtomicU8::new(Phase::Running as u8),
+            phase: AtomicU8::new(phase as u8),
+            is_simulated,
             spawned: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             hooks,
@@ -74,7 +80,8 @@ impl Home {
     pub(crate) fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
             0 => Phase::Running,
-            1 => Phase::Cancelling,
+            1 => Phase::Simulated,
+            2 => Phase::Cancelling,
             _ => Phase::Stopped,
         }
     }
@@ -110,6 +117,17 @@ impl Home {
 
     /// Calls `visit` with every task that is not done, and may miss those spawned meanwhile.
     pub(crate) fn each_task(&self, mut visit: impl FnMut(Task)) {
+        if self.is_simulated {
+            // In the order in which they were made: where they lie is not the same in every run.
+            let mut index = 0;
+            let chunks = std::iter::from_fn(|| {
+                index += 1;
+                self.slab.tasks_in_chunk(index - 1)
+            });
+            let mut tasks: Vec<Task> = chunks.flatten().collect();
+            tasks.sort_by_key(Task::number);
+            return tasks.into_iter().for_each(visit);
+        }
         let mut index = 0;
         while let Some(tasks) = self.slab.tasks_in_chunk(index) {
             tasks.into_iter().for_each(&mut visit);

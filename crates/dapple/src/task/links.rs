@@ -8,23 +8,28 @@
 
 use std::collections::BTreeMap;
 
-use crate::prim::{AtomicUsize, Mutex, Ordering, fence_seq_cst, lock};
+use crate::prim::{AtomicU64, AtomicUsize, Mutex, Ordering, fence_seq_cst, lock};
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 
 /// By the address of the task, and by a number within it.
-type Shard<W> = Mutex<BTreeMap<(usize, usize), W>>;
+type Shard<W> = Mutex<BTreeMap<(usize, u64), W>>;
 
 /// A cheap handle `W` to each of their wakers.
 pub(crate) struct Links<W> {
     /// How many there are, in all tasks: while there are none, nobody need look for any.
     len: AtomicUsize,
+    numbers: AtomicU64,
     shards: [Shard<W>; SHARDS],
 }
 
 impl<W> Default for Links<W> {
     fn default() -> Links<W> {
-        Links { len: AtomicUsize::new(0), shards: std::array::from_fn(|_| Mutex::default()) }
+        Links {
+            len: AtomicUsize::new(0),
+            numbers: AtomicU64::new(0),
+            shards: std::array::from_fn(|_| Mutex::default()),
+        }
     }
 }
 
@@ -33,8 +38,13 @@ impl<W: Clone> Links<W> {
         &self.shards[(task >> 6) % SHARDS]
     }
 
+    /// A number that is used once.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Enters one. The caller must look at the task's flag after this. LINK-OR-SEE
-    pub(crate) fn add(&self, task: usize, number: usize, waker: W) {
+    pub(crate) fn add(&self, task: usize, number: u64, waker: W) {
         self.len.fetch_add(1, Ordering::SeqCst);
         let before = lock(self.shard(task)).insert((task, number), waker);
         debug_assert!(before.is_none(), "a number is used once at a time");
@@ -42,7 +52,7 @@ impl<W: Clone> Links<W> {
     }
 
     /// Takes one out. What is returned is to be dropped without the lock.
-    pub(crate) fn remove(&self, task: usize, number: usize) -> Option<W> {
+    pub(crate) fn remove(&self, task: usize, number: u64) -> Option<W> {
         let waker = lock(self.shard(task)).remove(&(task, number))?;
         self.len.fetch_sub(1, Ordering::SeqCst);
         Some(waker)
@@ -55,6 +65,6 @@ impl<W: Clone> Links<W> {
             return Vec::new();
         }
         let shard = lock(self.shard(task));
-        shard.range((task, 0)..=(task, usize::MAX)).map(|(_, waker)| waker.clone()).collect()
+        shard.range((task, 0)..=(task, u64::MAX)).map(|(_, waker)| waker.clone()).collect()
     }
 }

@@ -18,6 +18,7 @@
 //! run     one step: poll, then rest, again, or the end; queue: runnables in line
 //! waker   wake-ups; join: the handle; wait: what all waits share; cancel, links: how they learn of it
 //! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
+//! observed  tasks of a simulation
 //! ```
 
 #[cfg(not(loom))]
@@ -39,6 +40,8 @@ pub(crate) mod links;
 mod local;
 #[cfg(not(loom))]
 mod memory;
+#[cfg(not(loom))]
+pub(crate) mod observed;
 #[cfg(not(loom))]
 pub(crate) mod queue;
 #[cfg(not(loom))]

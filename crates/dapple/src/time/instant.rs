@@ -76,7 +76,7 @@ impl Instant {
     /// The moment so much later, or one in the far future if it cannot be told.
     #[inline]
     pub(super) fn later(self, duration: Duration) -> Instant {
-        self.checked_add(duration).unwrap_or(Instant(Time::FAR))
+        Instant(self.0.later(duration))
     }
 
     #[inline]
@@ -97,7 +97,7 @@ impl Anchor {
         static ANCHOR: OnceLock<Anchor> = OnceLock::new();
         ANCHOR.get_or_init(|| {
             let std = std::time::Instant::now();
-            Anchor { std, here: Instant::now() }
+            Anchor { std, here: Instant(Time::real()) }
         })
     }
 }

@@ -1,0 +1,131 @@
+//! Virtual time: the same scheduler on simulated workers, by seed.
+//!
+//! A [`Sim`] runs a future as [`dapple::run`](crate::run) does, but on as many *virtual* workers as one
+//! asks for, all on one thread, and by a *virtual clock*, which moves only when nothing can run. A sleep
+//! of an hour takes no time. Lanes, queues, stealing, timers, channels and locks are the same code.
+//! Whatever real concurrency leaves open (who steals from whom, who goes first, how long a wake-up
+//! takes) is settled by the seed. The same seed is the same run, bit for bit: on every machine, and after
+//! every rebuild.
+//!
+//! ```
+//! use dapple::sim::Sim;
+//! use dapple::time::{Duration, Instant, sleep};
+//!
+//! let late = Sim::new(7).workers(64).run(async {
+//!     let begun = Instant::now();
+//!     sleep(Duration::from_secs(3600)).await.unwrap();
+//!     begun.elapsed()
+//! });
+//! assert_eq!(late.as_secs(), 3600);
+//! ```
+//!
+//! # Finding what goes wrong once in a thousand times
+//!
+//! [`explore`] tries one seed after the other and stops at the first that fails. A test does so with
+//! `#[dapple::test(sim)]`. The seed is printed, with a line that runs it again; that run is the same, so
+//! it can be looked at ([`Trace`]) until it is understood. A deadlock is a failure, too: if nothing can
+//! run and no timer is pending, all tasks are named, with what they wait for.
+//!
+//! # Time and work
+//!
+//! Code takes no virtual time, but for a fraction of a microsecond per poll, which differs, so that polls
+//! come in any order. [`work`] stands for code that takes long: it keeps its virtual worker busy, while
+//! others go on. That makes a simulation a plan of a machine with more cores than one has. For that there
+//! are [steady](Sim::steady) simulations, in which nothing else takes time.
+//!
+//! # What a simulation is not
+//!
+//! * A poll runs from its start to its end, unless it calls [`work`]: what can go wrong between two
+//!   *instructions* is not found here, but by loom.
+//! * There is no outside. Sockets, processes, signals and names fail with an error that says so;
+//!   [`net`] has listeners and streams for inside. [`blocking`](crate::blocking()) works, on virtual
+//!   threads; a call in it that really blocks, and a thread that is started, holds up everything and
+//!   is not simulated.
+//! * What is random by itself is not the same every time: the order of a `HashMap` with the standard
+//!   hasher, addresses, the clock of the standard library. [`random`] is the same.
+//! * Virtual workers share their real thread's `thread_local!`s; and a lock of the standard library that
+//!   is held over [`work`] blocks the real thread if another virtual worker wants it.
+
+mod explore;
+mod failure;
+mod simulation;
+mod trace;
+
+use std::time::Duration;
+
+pub use explore::{Outcome, explore};
+pub use failure::Failure;
+pub use simulation::Sim;
+pub use trace::{Poll, Trace};
+
+use crate::world;
+
+/// Stands for so much work of the processor.
+///
+/// In a simulation, virtual time passes on this worker, which is busy with it, while others go on. It
+/// is a place where others may come between, also if `duration` is zero. Elsewhere it really computes,
+/// for so much time of the processor: so a program can be run both ways, and compared.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sim::{self, Sim};
+/// use dapple::time::{Duration, Instant};
+///
+/// let took = Sim::new(1).workers(4).steady().run(async {
+///     let begun = Instant::now();
+///     let work = || sim::work(Duration::from_millis(10));
+///     let tasks: Vec<_> = (0..8).map(|_| dapple::spawn(async move { work() })).collect();
+///     for task in tasks {
+///         task.await.unwrap();
+///     }
+///     begun.elapsed()
+/// });
+/// assert_eq!(took.as_millis(), 20); // eight times ten, on four workers
+/// ```
+pub fn work(duration: Duration) {
+    if world::with(|world| world.work(duration)).is_none() {
+        burn(duration);
+    }
+}
+
+/// Computes for so much time of the processor.
+fn burn(duration: Duration) {
+    use rustix::time::{ClockId, clock_gettime};
+    let spent = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
+    };
+    let until = spent() + duration;
+    while spent() < until {
+        for _ in 0..64 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// A random number, by the seed of the simulation.
+///
+/// # Panics
+///
+/// Outside of a simulation.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sim::{self, Sim};
+///
+/// let roll = || Sim::new(3).run(async { sim::random() % 6 });
+/// assert_eq!(roll(), roll());
+/// ```
+#[must_use]
+#[track_caller]
+pub fn random() -> u64 {
+    world::with(|world| world.dice.next()).expect("dapple::sim::random() called outside of a simulation")
+}
+
+/// Whether this is a simulation.
+#[must_use]
+pub fn is_simulated() -> bool {
+    world::is_simulated()
+}

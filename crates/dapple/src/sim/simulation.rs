@@ -1,0 +1,204 @@
+//! A simulation: its settings, and one run of it.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{Failure, Outcome, Trace};
+use crate::RuntimeBuilder;
+use crate::runtime::{Core, assert_not_on_worker, run_on};
+use crate::task::header::Kind;
+use crate::task::here::context;
+use crate::world::{End, World};
+
+/// How many polls a run may have unless it is set: some ten seconds of them.
+const MOST_POLLS: u64 = 100_000_000;
+
+/// A simulation: a future on virtual workers, in virtual time, by a seed. See [the module](super).
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sim::Sim;
+///
+/// let sum = Sim::new(42).workers(8).run(async {
+///     let tasks: Vec<_> = (1..=10).map(|i| dapple::spawn(async move { i })).collect();
+///     let mut sum = 0;
+///     for task in tasks {
+///         sum += task.await.unwrap();
+///     }
+///     sum
+/// });
+/// assert_eq!(sum, 55);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "call `.run(future)`"]
+pub struct Sim {
+    pub(super) seed: u64,
+    pub(super) workers: usize,
+    pub(super) is_steady: bool,
+    pub(super) max_polls: u64,
+    pub(super) is_traced: bool,
+}
+
+impl Sim {
+    /// A simulation of four workers, by this seed.
+    pub fn new(seed: u64) -> Sim {
+        Sim { seed, workers: 4, is_steady: false, max_polls: MOST_POLLS, is_traced: false }
+    }
+
+    /// How many virtual workers there are.
+    ///
+    /// # Panics
+    ///
+    /// If it is zero, or more than 32768.
+    #[track_caller]
+    pub fn workers(mut self, workers: usize) -> Sim {
+        let settings = RuntimeBuilder::default().workers(workers);
+        settings.check().unwrap_or_else(|error| panic!("Sim::workers: {error}"));
+        self.workers = workers;
+        self
+    }
+
+    /// Nothing takes time but sleeps and [`work`](super::work): polls and wake-ups take none (a poll a
+    /// nanosecond, so that the clock moves). For plans rather than for tests: there is less that differs
+    /// between seeds.
+    pub fn steady(mut self) -> Sim {
+        self.is_steady = true;
+        self
+    }
+
+    /// How many polls a run may have until it counts as one that does not end. By default a hundred
+    /// million.
+    pub fn max_polls(mut self, polls: u64) -> Sim {
+        self.max_polls = polls.max(1);
+        self
+    }
+
+    /// Runs a future to its end, as [`dapple::run`](crate::run) does: in the main color, on the first
+    /// virtual worker. It need not be `Send`. When it is done, all tasks are cancelled, get a (virtual)
+    /// second, and are then dropped.
+    ///
+    /// # Panics
+    ///
+    /// If the future panics, if nothing can go on (a deadlock), and if it does not end. The seed is
+    /// printed, with a line that runs it again. On a worker of a runtime, and inside of a simulation.
+    #[track_caller]
+    pub fn run<F: Future>(&self, future: F) -> F::Output {
+        self.try_run(future).unwrap_or_else(|failure| failure.report_and_unwind())
+    }
+
+    /// As [`run`](Self::run), and tells what happened.
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Self::run).
+    #[track_caller]
+    pub fn run_traced<F: Future>(&self, future: F) -> (F::Output, Trace) {
+        let sim = Sim { is_traced: true, ..self.clone() };
+        sim.start(future).unwrap_or_else(|failure| failure.report_and_unwind())
+    }
+
+    /// As [`run`](Self::run), with the failure as a value.
+    ///
+    /// # Errors
+    ///
+    /// If the future panics, if nothing can go on (a deadlock), and if it does not end.
+    ///
+    /// # Panics
+    ///
+    /// On a worker of a runtime, and inside of a simulation.
+    #[track_caller]
+    pub fn try_run<F: Future>(&self, future: F) -> Result<F::Output, Failure> {
+        self.start(future).map(|(output, _)| output)
+    }
+
+    /// Runs what `f` makes with one seed after the other, and stops at the first that fails: see
+    /// [`explore`](super::explore()).
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Self::run).
+    #[track_caller]
+    pub fn explore<F: Future>(&self, seeds: Range<u64>, f: impl FnMut() -> F)
+    where
+        F::Output: Outcome,
+    {
+        super::explore::explore_with(self, seeds, f);
+    }
+
+    /// As [`explore`](Self::explore), quietly, with the first failure as a value; or how many seeds were
+    /// tried.
+    ///
+    /// # Errors
+    ///
+    /// The first failure.
+    #[track_caller]
+    pub fn try_explore<F: Future>(&self, seeds: Range<u64>, f: impl FnMut() -> F) -> Result<u64, Failure>
+    where
+        F::Output: Outcome,
+    {
+        super::explore::try_explore(self, seeds, f, |_| {})
+    }
+
+    #[track_caller]
+    fn start<F: Future>(&self, future: F) -> Result<(F::Output, Trace), Failure> {
+        assert_not_on_worker("Sim::run");
+        let world = World::new(self.seed, self.is_steady, context);
+        world.log.borrow_mut().is_kept = self.is_traced;
+        let report = Rc::new(RefCell::new(String::new()));
+        let ran = world.enter(|| {
+            let builder = RuntimeBuilder::default().workers(self.workers).thread_name("sim");
+            let builder = builder.random_seed(world.dice.next());
+            let core = Core::new(&builder).unwrap_or_else(|error| panic!("Sim::run: {error}"));
+            world.limit(self.max_polls, {
+                let (core, report) = (core.clone(), report.clone());
+                move || {
+                    *report.borrow_mut() = describe(&core);
+                    core.sched.driver(0).ring();
+                }
+            });
+            run_on(&core, self.workers, future, || world.ended().is_some())
+        });
+        let trace = Trace::new(self, world.log.take());
+        let failure = match ran {
+            Some(Ok(output)) => return Ok((output, trace)),
+            Some(Err(error)) => match error.try_into_panic() {
+                Ok(payload) => Failure::panicked(self, payload, trace),
+                Err(error) => Failure::of(self, format!("the future did not end: {error}"), trace),
+            },
+            None => {
+                let elapsed = world.elapsed();
+                let why = match world.ended() {
+                    Some(End::Endless) => format!(
+                        "it does not end: {} polls in {elapsed:?} of virtual time (Sim::max_polls sets the limit)",
+                        world.polls()
+                    ),
+                    _ => format!(
+                        "deadlock: nothing can run and no timer is pending, after {elapsed:?} of virtual time"
+                    ),
+                };
+                Failure::of(self, why + &report.borrow(), trace)
+            }
+        };
+        Err(failure)
+    }
+}
+
+/// All tasks, with what they do, a line for each.
+fn describe(core: &Arc<Core>) -> String {
+    let mut text = String::new();
+    core.home().each_task(|task| {
+        let number = task.number().unwrap_or_default();
+        let what = match task.kind() {
+            Kind::Blocking => "is a blocking call".to_owned(),
+            _ if !task.is_waiting() => "can run".to_owned(),
+            _ => format!("waits for {}", task.waited_for().unwrap_or("something that is not dapple's")),
+        };
+        let place = task.spawned_at().map(|place| format!(", spawned at {place}")).unwrap_or_default();
+        let _ = write!(text, "\n  task {number} ({}{place}) {what}", task.name());
+    });
+    text
+}

@@ -1,0 +1,97 @@
+//! What happened in a run: who ran what, when, on which virtual worker.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Sim;
+use crate::world::log::{ColorName, Log};
+
+/// Who ran what, when, and on which virtual worker; see [`Sim::run_traced`].
+///
+/// `Display` writes a line for each poll, in the order in which they began. It is the same text for the
+/// same seed, on every machine and from every build of the same program.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sim::Sim;
+///
+/// let trace = || Sim::new(5).run_traced(async { dapple::spawn(async {}).await.unwrap() }).1;
+/// assert_eq!(trace().to_string(), trace().to_string());
+/// assert!(trace().polls().any(|poll| poll.task == "main" && poll.worker == Some(0)));
+/// ```
+#[derive(Clone)]
+pub struct Trace {
+    seed: u64,
+    workers: usize,
+    log: Log,
+}
+
+/// One poll of a task (or one call, of a closure).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Poll<'a> {
+    /// When it began, since the simulation did.
+    pub begun: Duration,
+    /// How long it took: what it [worked](super::work).
+    pub took: Duration,
+    /// On which worker; `None` for a blocking call.
+    pub worker: Option<usize>,
+    /// The number of the task, in the order of their spawning.
+    pub number: u64,
+    /// The name of the task, or the type of its future.
+    pub task: &'a str,
+    /// The number of its color, if it shares it with others; 0 is the main color.
+    pub color: Option<u64>,
+}
+
+impl Trace {
+    pub(super) fn new(sim: &Sim, log: Log) -> Trace {
+        Trace { seed: sim.seed, workers: sim.workers, log }
+    }
+
+    /// All polls, in the order in which they began.
+    pub fn polls(&self) -> impl Iterator<Item = Poll<'_>> {
+        self.log.polls.iter().map(|poll| Poll {
+            begun: Duration::from_nanos(poll.begun),
+            took: Duration::from_nanos(poll.ended - poll.begun),
+            worker: (poll.color != ColorName::None).then_some(poll.thread as usize),
+            number: poll.task,
+            task: self.log.names.get(&poll.task).map_or("", String::as_str),
+            color: match poll.color {
+                ColorName::Own | ColorName::None => None,
+                ColorName::Main => Some(0),
+                ColorName::Number(number) => Some(number),
+            },
+        })
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# seed {}, {} workers", self.seed, self.workers)?;
+        writeln!(f, "#{:>17} {:>15}  worker  task", "begun (us)", "took (us)")?;
+        self.polls().try_for_each(|poll| writeln!(f, "{poll}"))
+    }
+}
+
+impl fmt::Display for Poll<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = |time: Duration| format!("{}.{:03}", time.as_micros(), time.as_nanos() % 1000);
+        let worker = self.worker.map_or("pool".to_owned(), |worker| worker.to_string());
+        let (begun, took) = (micros(self.begun), micros(self.took));
+        write!(f, "{begun:>18} {took:>15}  {worker:<6}  {} {}", self.number, self.task)?;
+        match self.color {
+            None => Ok(()),
+            Some(0) => f.write_str(", in the main color"),
+            Some(color) => write!(f, ", in color {color}"),
+        }
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let polls = self.log.polls.len();
+        f.debug_struct("Trace").field("seed", &self.seed).field("polls", &polls).finish_non_exhaustive()
+    }
+}

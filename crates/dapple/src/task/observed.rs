@@ -1,0 +1,62 @@
+//! Tasks of a simulation: each has a number, and the world is told of each of its polls.
+//!
+//! It is by their vtables that they differ from others, so those pay nothing for it. A poll is told
+//! where the vtable is asked for it: by `run` for a task that is run by itself, by `step` for one that
+//! its lane steps.
+
+use super::header::{Extended, Header, Kind, Ptr, VTable};
+use super::here::Here;
+use super::run::After;
+use crate::world::{self, log};
+
+/// What is kept of a task of a simulation.
+#[derive(Clone, Copy)]
+pub(crate) struct Observed {
+    pub(crate) number: u64,
+    run: unsafe fn(Ptr, &Here) -> Option<Ptr>,
+    step: unsafe fn(Ptr, &Here) -> After,
+}
+
+impl Observed {
+    /// Has the polls of a task told that is about to be made, in a simulated world.
+    pub(crate) fn over(vtable: &mut VTable) -> Observed {
+        let observed = Observed { number: world::number(), run: vtable.run, step: vtable.step };
+        vtable.run = run;
+        vtable.step = step;
+        observed
+    }
+
+    fn of(task: &Header) -> Observed {
+        Extended::of(task).and_then(|extended| extended.observed).expect("a task of a simulation")
+    }
+
+    fn poll<R>(self, color: log::Color, poll: impl FnOnce() -> R) -> R {
+        let begun = world::with(|world| world.begin_poll(self.number, color));
+        let result = poll();
+        // Not in the simulation that it is from, if that is over and it is dropped.
+        begun.map(|begun| world::with(|world| world.end_poll(begun)));
+        result
+    }
+}
+
+/// # Safety
+///
+/// As for `VTable::run`.
+unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
+    // SAFETY: a task that is owned exists. EXISTS
+    let header = unsafe { task.as_ref() };
+    let observed = Observed::of(header);
+    let color = if header.vtable().kind == Kind::Blocking { log::Color::None } else { log::Color::Own };
+    // SAFETY: handed on from the caller.
+    observed.poll(color, || unsafe { (observed.run)(task, here) })
+}
+
+/// # Safety
+///
+/// As for `VTable::step`.
+unsafe fn step(task: Ptr, here: &Here) -> After {
+    // SAFETY: a task that is owned exists. EXISTS
+    let observed = Observed::of(unsafe { task.as_ref() });
+    // SAFETY: handed on from the caller.
+    observed.poll(log::Color::Lane(here.lane.get().addr()), || unsafe { (observed.step)(task, here) })
+}

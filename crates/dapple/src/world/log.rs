@@ -1,0 +1,82 @@
+//! What happened in a world: which task was polled when, and by which thread.
+
+use std::collections::HashMap;
+
+/// The color of a task that is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Color {
+    /// Its own.
+    Own,
+    /// That of the lane at this address.
+    Lane(usize),
+    /// None: it is a blocking call.
+    None,
+}
+
+/// A color, by a name that is the same in every run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ColorName {
+    Own,
+    Number(u64),
+    Main,
+    None,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Poll {
+    /// In nanoseconds from the beginning.
+    pub(crate) begun: u64,
+    pub(crate) ended: u64,
+    pub(crate) thread: u32,
+    pub(crate) task: u64,
+    pub(crate) color: ColorName,
+}
+
+/// See the head of the file. Empty unless it is kept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) is_kept: bool,
+    pub(crate) polls: Vec<Poll>,
+    /// The names of tasks, by number.
+    pub(crate) names: HashMap<u64, String>,
+    /// The numbers of colors, by the addresses of their lanes; 0 is the main color's.
+    colors: HashMap<usize, u64>,
+}
+
+impl Log {
+    /// A task was made.
+    pub(crate) fn name(&mut self, task: u64, name: impl FnOnce() -> String) {
+        if self.is_kept {
+            self.names.insert(task, name());
+        }
+    }
+
+    /// A lane was made.
+    pub(crate) fn name_lane(&mut self, lane: usize, number: u64) {
+        if self.is_kept {
+            self.colors.insert(lane, number);
+        }
+    }
+
+    pub(super) fn begin(&mut self, now: u64, thread: usize, task: u64, color: Color) -> usize {
+        if !self.is_kept {
+            return 0;
+        }
+        let color = match color {
+            Color::Own => ColorName::Own,
+            Color::None => ColorName::None,
+            Color::Lane(lane) => match self.colors.get(&lane) {
+                Some(0) => ColorName::Main,
+                number => ColorName::Number(number.copied().unwrap_or(0)),
+            },
+        };
+        self.polls.push(Poll { begun: now, ended: now, thread: thread as u32, task, color });
+        self.polls.len() - 1
+    }
+
+    pub(super) fn end(&mut self, begun: usize, now: u64) {
+        if let Some(poll) = self.polls.get_mut(begun) {
+            poll.ended = now;
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The world that a thread lives in: the real one, or a simulated one that has a clock, a seed and
+//! threads of its own.
+//!
+//! All that the runtime wants from outside, and that is different every time, it asks for here: what
+//! time it is, how a thread waits, when it goes on, and chance. In the real world that is the
+//! kernel's business. In a simulated one all threads are *virtual*: they take turns on one real
+//! thread, by a queue of events in the order of virtual time, and whatever is left open is settled by
+//! the seed. See docs/design/simulation.md.
+//!
+//! ```text
+//! threads  virtual threads, as coroutines, and the queue of events
+//! dice     random numbers from a seed, and how rough a world is
+//! log      what happened, for `sim::Trace`
+//! ```
+//!
+//! # Invariants
+//!
+//! * **ONE-WORLD**: the pointer to a world is set while, and only while, the real thread is in it.
+//! * **ONE-RUNS**: of the virtual threads of a world one runs at a time, and it gives way only where it
+//!   waits, works ([`World::work`]), or [`pause`]s. So what it does in between is atomic to the others.
+
+pub(crate) mod dice;
+pub(crate) mod log;
+mod threads;
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::ptr::null;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dice::Dice;
+use log::Log;
+use threads::{Rung, Threads};
+
+/// When a simulation begins: far from any moment of the real clock, with room before it.
+const BEGIN: u64 = 10 * 365 * 24 * 3600 * 1_000_000_000;
+
+thread_local! {
+    /// ONE-WORLD
+    static WORLD: Cell<*const World> = const { Cell::new(null()) };
+}
+
+/// A simulated world.
+pub(crate) struct World {
+    now: Cell<u64>,
+    pub(crate) dice: Dice,
+    threads: RefCell<Threads>,
+    rung: Arc<Rung>,
+    /// The last number that a task or a color was given.
+    numbers: Cell<u64>,
+    /// How many polls there have been, and may be.
+    polls: Cell<u64>,
+    most_polls: Cell<u64>,
+    /// Why it must end, once that is so.
+    ended: RefCell<Option<End>>,
+    /// Called when it must end.
+    on_end: RefCell<Option<Box<dyn Fn()>>>,
+    pub(crate) log: RefCell<Log>,
+    /// What layers above keep in it, by type.
+    parts: RefCell<Vec<Rc<dyn Any>>>,
+}
+
+/// Why a simulation must end before its future does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Nothing can run, and no time will change that.
+    Stuck,
+    /// It has gone on for longer than it may.
+    Endless,
+}
+
+/// Calls `f` with the world of this thread, if it is a simulated one.
+#[inline]
+pub(crate) fn with<R>(f: impl FnOnce(&World) -> R) -> Option<R> {
+    let world = WORLD.get();
+    // SAFETY: ONE-WORLD.
+    unsafe { world.as_ref() }.map(f)
+}
+
+/// Whether this thread lives in a simulated world.
+#[inline]
+pub(crate) fn is_simulated() -> bool {
+    !WORLD.get().is_null()
+}
+
+/// The time in a simulated world, in nanoseconds.
+#[inline]
+pub(crate) fn clock() -> Option<u64> {
+    with(|world| world.now.get())
+}
+
+/// A number for a task or a color, of which no other in this world has the same; 0 in the real one.
+pub(crate) fn number() -> u64 {
+    with(World::number).unwrap_or(0)
+}
+
+/// In the midst of a protocol: others may come between. Nothing in the real world, where they may at any
+/// time.
+#[inline]
+pub(crate) fn pause() {
+    with(World::pause);
+}
+
+/// As [`pause`], where the real world spins.
+#[inline]
+pub(crate) fn spin() {
+    if is_simulated() { pause() } else { std::hint::spin_loop() }
+}
+
+/// Holds this thread up for so long.
+pub(crate) fn sleep(duration: Duration) {
+    if with(|world| world.work(duration)).is_none() {
+        std::thread::sleep(duration);
+    }
+}
+
+/// A thread that waits, or will: what it takes to make it go on.
+pub(crate) enum Sleeper {
+    Real(std::thread::Thread),
+    Virtual { rung: Arc<Rung>, thread: threads::Name },
+}
+
+impl Sleeper {
+    /// This thread.
+    pub(crate) fn here() -> Sleeper {
+        let virtual_ = with(|world| Sleeper::Virtual { rung: world.rung.clone(), thread: world.thread() });
+        virtual_.unwrap_or_else(|| Sleeper::Real(std::thread::current()))
+    }
+
+    /// This thread waits until somebody wakes it, or `limit` has passed, or for no reason.
+    pub(crate) fn rest(&self, limit: Option<Duration>) {
+        match (self, limit) {
+            (Sleeper::Virtual { .. }, limit) => drop(with(|world| world.rest(limit))),
+            (Sleeper::Real(_), None) => std::thread::park(),
+            (Sleeper::Real(_), Some(limit)) => std::thread::park_timeout(limit),
+        }
+    }
+
+    /// Makes it go on, if it waits.
+    pub(crate) fn wake(&self) {
+        match self {
+            Sleeper::Real(thread) => thread.unpark(),
+            Sleeper::Virtual { rung, thread } => rung.ring(*thread),
+        }
+    }
+
+    /// Whether it is this thread.
+    pub(crate) fn is_here(&self) -> bool {
+        match self {
+            Sleeper::Real(thread) => thread.id() == std::thread::current().id(),
+            Sleeper::Virtual { thread, .. } => with(|world| world.thread() == *thread).unwrap_or(false),
+        }
+    }
+}
+
+impl World {
+    /// A world whose first virtual thread is the one that enters it. `context` makes a place for what
+    /// a thread knows of itself, and the way to exchange it for what is in use.
+    pub(crate) fn new(seed: u64, is_steady: bool, context: fn() -> threads::Context) -> World {
+        let dice = Dice::new(seed, is_steady);
+        World {
+            now: Cell::new(BEGIN),
+            threads: RefCell::new(Threads::new(context)),
+            rung: Arc::default(),
+            dice,
+            numbers: Cell::new(0),
+            polls: Cell::new(0),
+            most_polls: Cell::new(u64::MAX),
+            ended: RefCell::new(None),
+            on_end: RefCell::new(None),
+            log: RefCell::default(),
+            parts: RefCell::default(),
+        }
+    }
+
+    /// Sets how many polls there may be, and what is called when the world must end.
+    pub(crate) fn limit(&self, polls: u64, on_end: impl Fn() + 'static) {
+        self.most_polls.set(polls);
+        *self.on_end.borrow_mut() = Some(Box::new(on_end));
+    }
+
+    /// Makes this the world of this thread while `f` is called. Afterwards its virtual threads are gone.
+    pub(crate) fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Leave<'a>(&'a World);
+        impl Drop for Leave<'_> {
+            fn drop(&mut self) {
+                self.0.leave_threads();
+                *self.0.on_end.borrow_mut() = None;
+                WORLD.set(null());
+            }
+        }
+        assert!(!is_simulated(), "a simulation inside of a simulation: run them one after the other");
+        WORLD.set(self); // ONE-WORLD
+        let _leave = Leave(self);
+        f()
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.set(self.numbers.get() + 1);
+        self.numbers.get()
+    }
+
+    /// How long it has been going on.
+    pub(crate) fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.now.get() - BEGIN)
+    }
+
+    /// How many polls there have been.
+    pub(crate) fn polls(&self) -> u64 {
+        self.polls.get()
+    }
+
+    /// Why it must end, if it must.
+    pub(crate) fn ended(&self) -> Option<End> {
+        *self.ended.borrow()
+    }
+
+    fn end(&self, why: End) {
+        if self.ended.borrow().is_some() {
+            return;
+        }
+        *self.ended.borrow_mut() = Some(why);
+        if let Some(on_end) = &*self.on_end.borrow() {
+            on_end();
+        }
+    }
+
+    /// The part of a type, made at its first use.
+    pub(crate) fn part<T: Default + 'static>(&self) -> Rc<T> {
+        let found = self.parts.borrow().iter().find_map(|part| part.clone().downcast().ok());
+        found.unwrap_or_else(|| {
+            let part = Rc::new(T::default());
+            self.parts.borrow_mut().push(part.clone());
+            part
+        })
+    }
+
+    /// The current thread is busy for so long.
+    pub(crate) fn work(&self, duration: Duration) {
+        let until = self.now.get().saturating_add(nanos(duration));
+        self.wait(Some(until), false);
+    }
+
+    /// The current thread waits, until it is rung for or for so long.
+    fn rest(&self, limit: Option<Duration>) {
+        let until = limit.map(|limit| self.now.get().saturating_add(nanos(limit)));
+        self.wait(until, true);
+    }
+
+    /// Others may come between.
+    fn pause(&self) {
+        if let Some(cost) = self.dice.pause() {
+            self.wait(Some(self.now.get() + cost), false);
+        }
+    }
+
+    /// A poll begins, of the task with this number. What is returned is for [`World::end_poll`].
+    pub(crate) fn begin_poll(&self, task: u64, color: log::Color) -> usize {
+        self.log.borrow_mut().begin(self.now.get() - BEGIN, self.thread().index(), task, color)
+    }
+
+    /// A poll has ended; that it took place takes some time, too.
+    pub(crate) fn end_poll(&self, begun: usize) {
+        self.log.borrow_mut().end(begun, self.now.get() - BEGIN);
+        self.polls.set(self.polls.get() + 1);
+        if self.polls.get() == self.most_polls.get() {
+            self.end(End::Endless);
+        }
+        let cost = self.dice.poll() * self.slowness();
+        self.wait(Some(self.now.get() + cost), false);
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4)
+}
+
+/// The error of what would reach out of a simulation.
+pub(crate) fn no_outside(what: &str) -> std::io::Error {
+    std::io::Error::new(
+        std::io::ErrorKind::Unsupported,
+        format!(
+            "{what}: there is no outside in a simulation: use dapple::sim::net in place of dapple::net, or run it on a real runtime"
+        ),
+    )
+}
+
+/// An error in a simulated world: `what` would reach out of it.
+#[inline]
+pub(crate) fn outside(what: &str) -> std::io::Result<()> {
+    if is_simulated() { Err(no_outside(what)) } else { Ok(()) }
+}
