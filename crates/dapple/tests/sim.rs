@@ -80,3 +80,34 @@ fn a_deadlock_is_named() {
     eprintln!("{failure}");
     assert!(failure.why().contains("deadlock"));
 }
+
+#[test]
+fn a_sleep_for_ever_is_a_deadlock() {
+    let failure = Sim::new(1).try_run(async { drop(sleep(Duration::MAX).await) }).unwrap_err();
+    assert!(failure.why().contains("waits for a time"), "{failure}");
+    assert!(failure.why().contains("deadlock"), "{failure}");
+    let years = Duration::from_secs(200 * 365 * 24 * 3600);
+    Sim::new(1).run(async move { sleep(years).await.unwrap() });
+}
+
+#[test]
+fn no_work_at_all_lets_others_come_between() {
+    let twice = |seed| {
+        Sim::new(seed).run(async {
+            let taken = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+            let take = |taken: std::sync::Arc<std::sync::atomic::AtomicUsize>| async move {
+                let seen = taken.load(std::sync::atomic::Ordering::Relaxed);
+                sim::work(Duration::ZERO);
+                taken.store(seen + 1, std::sync::atomic::Ordering::Relaxed);
+            };
+            let tasks: Vec<_> = (0..4).map(|_| dapple::spawn(take(taken.clone()))).collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+            taken.load(std::sync::atomic::Ordering::Relaxed)
+        })
+    };
+    let counts: Vec<_> = (0..200).map(twice).collect();
+    assert!(counts.contains(&4), "never one after the other");
+    assert!(counts.iter().filter(|count| **count < 4).count() > 20, "hardly ever between: {counts:?}");
+}

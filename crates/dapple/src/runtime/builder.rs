@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Runtime;
 use super::core::Core;
 use crate::blocking::Limits;
+use crate::world;
 
 /// The settings of a runtime to be built; see [`Runtime::builder`].
 #[derive(Clone, Debug, Default)]
@@ -85,12 +86,16 @@ impl RuntimeBuilder {
     }
 
     pub(super) fn worker_count(&self) -> usize {
-        let available = || std::thread::available_parallelism().map_or(1, usize::from);
+        let available = || match world::is_simulated() {
+            true => world::WORKERS,
+            false => std::thread::available_parallelism().map_or(1, usize::from),
+        };
         self.workers.unwrap_or_else(available).min(MAX_WORKERS)
     }
 
     pub(super) fn seed(&self) -> u64 {
         use std::hash::{BuildHasher, RandomState};
-        self.seed.unwrap_or_else(|| RandomState::new().hash_one(0))
+        let seed = self.seed.or_else(|| world::with(|world| world.dice.next()));
+        seed.unwrap_or_else(|| RandomState::new().hash_one(0))
     }
 }

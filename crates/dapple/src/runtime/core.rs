@@ -109,11 +109,11 @@ impl Core {
     }
 
     fn start_thread(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let name = format!("{}-{name}", self.thread_name);
         if world::is_simulated() {
-            world::with(|world| world.start_thread(name, work));
+            world::with(|world| world.start_thread(work));
             return Ok(());
         }
+        let name = format!("{}-{name}", self.thread_name);
         let builder = thread::Builder::new().name(name.clone());
         let builder = match self.stack_size {
             Some(size) => builder.stack_size(size),

@@ -46,7 +46,13 @@ pub struct Sim {
 impl Sim {
     /// A simulation of four workers, by this seed.
     pub fn new(seed: u64) -> Sim {
-        Sim { seed, workers: 4, is_steady: false, max_polls: MOST_POLLS, is_traced: false }
+        Sim {
+            seed,
+            workers: crate::world::WORKERS,
+            is_steady: false,
+            max_polls: MOST_POLLS,
+            is_traced: false,
+        }
     }
 
     /// How many virtual workers there are.

@@ -24,7 +24,7 @@ use crate::world::log::{ColorName, Log};
 pub struct Trace {
     seed: u64,
     workers: usize,
-    log: Log,
+    log: Box<Log>,
 }
 
 /// One poll of a task (or one call, of a closure).
@@ -47,7 +47,7 @@ pub struct Poll<'a> {
 
 impl Trace {
     pub(super) fn new(sim: &Sim, log: Log) -> Trace {
-        Trace { seed: sim.seed, workers: sim.workers, log }
+        Trace { seed: sim.seed, workers: sim.workers, log: Box::new(log) }
     }
 
     /// All polls, in the order in which they began.
@@ -57,7 +57,7 @@ impl Trace {
             took: Duration::from_nanos(poll.ended - poll.begun),
             worker: (poll.color != ColorName::None).then_some(poll.thread as usize),
             number: poll.task,
-            task: self.log.names.get(&poll.task).map_or("", String::as_str),
+            task: self.log.names.get(&poll.task).map_or("", |name| name),
             color: match poll.color {
                 ColorName::Own | ColorName::None => None,
                 ColorName::Main => Some(0),

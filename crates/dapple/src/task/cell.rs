@@ -268,7 +268,7 @@ fn install_unusual(home: &Home, header: &Header, vtable: &'static VTable, meta: 
     if home.is_simulated {
         let observed = Observed::over(&mut extended.vtable);
         extended.observed = Some(observed);
-        let name = || extended.meta.name.as_deref().unwrap_or_else(|| (vtable.type_name)()).to_owned();
+        let name = || extended.meta.name.clone().unwrap_or_else(|| (vtable.type_name)().into());
         world::with(|world| world.log.borrow_mut().name(observed.number, name));
     }
     header.install(Box::into_raw(extended).cast(), state);

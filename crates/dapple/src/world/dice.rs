@@ -66,6 +66,11 @@ impl Dice {
         }
     }
 
+    /// How much longer than it says something takes that takes a while.
+    pub(super) fn work(&self) -> u64 {
+        if self.is_steady { 0 } else { self.about(1 << 12) }
+    }
+
     /// How many times slower than others a thread is.
     pub(super) fn slowness(&self) -> u64 {
         if self.is_steady || self.below(4) > 0 { 1 } else { 1 << self.below(4) }

@@ -1,5 +1,6 @@
 //! What happened in a world: which task was polled when, and by which thread.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// The color of a task that is polled.
@@ -38,14 +39,14 @@ pub(crate) struct Log {
     pub(crate) is_kept: bool,
     pub(crate) polls: Vec<Poll>,
     /// The names of tasks, by number.
-    pub(crate) names: HashMap<u64, String>,
+    pub(crate) names: HashMap<u64, Cow<'static, str>>,
     /// The numbers of colors, by the addresses of their lanes; 0 is the main color's.
     colors: HashMap<usize, u64>,
 }
 
 impl Log {
     /// A task was made.
-    pub(crate) fn name(&mut self, task: u64, name: impl FnOnce() -> String) {
+    pub(crate) fn name(&mut self, task: u64, name: impl FnOnce() -> Cow<'static, str>) {
         if self.is_kept {
             self.names.insert(task, name());
         }

@@ -34,8 +34,13 @@ use dice::Dice;
 use log::Log;
 use threads::{Rung, Threads};
 
+/// How many workers there are in a simulation, if nobody says.
+pub(crate) const WORKERS: usize = 4;
 /// When a simulation begins: far from any moment of the real clock, with room before it.
 const BEGIN: u64 = 10 * 365 * 24 * 3600 * 1_000_000_000;
+
+/// The clock never gets here: what is later than this is for ever.
+const FAR: u64 = u64::MAX / 2;
 
 thread_local! {
     /// ONE-WORLD
@@ -53,6 +58,8 @@ pub(crate) struct World {
     /// How many polls there have been, and may be.
     polls: Cell<u64>,
     most_polls: Cell<u64>,
+    /// When the last of them ended.
+    last_poll: Cell<u64>,
     /// Why it must end, once that is so.
     ended: RefCell<Option<End>>,
     /// Called when it must end.
@@ -109,9 +116,10 @@ pub(crate) fn spin() {
     if is_simulated() { pause() } else { std::hint::spin_loop() }
 }
 
-/// Holds this thread up for so long.
+/// Holds this thread up for so long, or less: for who looks again and again whether something has come
+/// about.
 pub(crate) fn sleep(duration: Duration) {
-    if with(|world| world.work(duration)).is_none() {
+    if with(|world| world.rest(Some(duration))).is_none() {
         std::thread::sleep(duration);
     }
 }
@@ -168,6 +176,7 @@ impl World {
             numbers: Cell::new(0),
             polls: Cell::new(0),
             most_polls: Cell::new(u64::MAX),
+            last_poll: Cell::new(BEGIN),
             ended: RefCell::new(None),
             on_end: RefCell::new(None),
             log: RefCell::default(),
@@ -202,9 +211,9 @@ impl World {
         self.numbers.get()
     }
 
-    /// How long it has been going on.
+    /// How long it has been going on, to the last poll.
     pub(crate) fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.now.get() - BEGIN)
+        Duration::from_nanos(self.last_poll.get() - BEGIN)
     }
 
     /// How many polls there have been.
@@ -237,16 +246,22 @@ impl World {
         })
     }
 
-    /// The current thread is busy for so long.
+    /// The current thread is busy for so long, and in a rough world a little longer, so that others can
+    /// come between also where that is no time.
     pub(crate) fn work(&self, duration: Duration) {
-        let until = self.now.get().saturating_add(nanos(duration));
+        let until = self.after(duration).unwrap_or(FAR) + self.dice.work();
         self.wait(Some(until), false);
     }
 
     /// The current thread waits, until it is rung for or for so long.
     fn rest(&self, limit: Option<Duration>) {
-        let until = limit.map(|limit| self.now.get().saturating_add(nanos(limit)));
-        self.wait(until, true);
+        self.wait(limit.and_then(|limit| self.after(limit)), true);
+    }
+
+    /// The moment so much later, if the clock will ever get there.
+    fn after(&self, duration: Duration) -> Option<u64> {
+        let nanos = u64::try_from(duration.as_nanos()).ok()?;
+        self.now.get().checked_add(nanos).filter(|time| *time < FAR)
     }
 
     /// Others may come between.
@@ -265,16 +280,13 @@ impl World {
     pub(crate) fn end_poll(&self, begun: usize) {
         self.log.borrow_mut().end(begun, self.now.get() - BEGIN);
         self.polls.set(self.polls.get() + 1);
+        self.last_poll.set(self.now.get());
         if self.polls.get() == self.most_polls.get() {
             self.end(End::Endless);
         }
         let cost = self.dice.poll() * self.slowness();
         self.wait(Some(self.now.get() + cost), false);
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4)
 }
 
 /// The error of what would reach out of a simulation.

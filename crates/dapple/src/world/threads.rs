@@ -72,7 +72,6 @@ pub(super) struct Threads {
 
 struct Thread {
     id: u64,
-    name: String,
     /// There while it waits, or is to begin. The first thread has none.
     coroutine: Option<Coroutine<(), (), ()>>,
     /// OWN-STACK
@@ -110,7 +109,6 @@ impl Threads {
     pub(super) fn new(context: fn() -> Context) -> Threads {
         let first = Thread {
             id: 0,
-            name: "main".to_owned(),
             coroutine: None,
             yielder: null(),
             context: Some(context()),
@@ -149,15 +147,8 @@ impl World {
         threads.list[threads.current].slowness
     }
 
-    /// The names of the threads that rest, but for the first.
-    pub(crate) fn resting(&self) -> Vec<String> {
-        let threads = self.threads.borrow();
-        let resting = threads.list.iter().skip(1).filter(|thread| thread.does == Does::Rest);
-        resting.map(|thread| thread.name.clone()).collect()
-    }
-
     /// Starts a virtual thread.
-    pub(crate) fn start_thread(&self, name: String, work: impl FnOnce() + 'static) {
+    pub(crate) fn start_thread(&self, work: impl FnOnce() + 'static) {
         let time = self.now.get() + self.dice.wake();
         let (tie, slowness) = (self.dice.tie(), self.dice.slowness());
         let threads = &mut *self.threads.borrow_mut();
@@ -171,7 +162,6 @@ impl World {
         let waits = threads.list.get(index).map_or(0, |thread| thread.waits + 1);
         let thread = Thread {
             id: threads.ids,
-            name,
             coroutine: Some(coroutine),
             yielder: null(),
             context: Some((threads.context)()),
@@ -188,8 +178,9 @@ impl World {
 
     /// The current thread waits until a moment, or, if it `rests`, until it is rung for. Others go on.
     pub(super) fn wait(&self, until: Option<u64>, rests: bool) {
-        // Who unwinds must not be left for others: they would seem to unwind, too.
-        if std::thread::panicking() {
+        // Who unwinds is not left for others, since they would seem to unwind, too; unless it waits for
+        // them.
+        if std::thread::panicking() && !rests {
             return;
         }
         self.hear();
