@@ -1,9 +1,15 @@
 //! The attributes `#[dapple::main]` and `#[dapple::test]`.
 //!
 //! Both take an `async fn` without arguments, drop the `async`, and wrap its body in a call that
-//! runs it. That needs no more than a look at the tokens, so no parser is pulled in.
+//! runs it. A body that is run more than once, in simulations, stays an `async fn`, inside of the
+//! function that calls it. That needs no more than a look at the tokens, so no parser is pulled in.
 
-use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+#[cfg(doctest)]
+mod misuse;
+mod options;
+
+use options::Options;
+use proc_macro::{Delimiter, Group, Span, TokenStream, TokenTree};
 
 /// Runs an `async fn main` on a runtime, as `dapple::run` does.
 ///
@@ -23,6 +29,43 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// Runs an `async fn` as a test on a runtime of its own.
 ///
 /// `#[dapple::test(workers = 2)]` sets the number of workers.
+///
+/// # In a simulation
+///
+/// `#[dapple::test(sim)]` runs the body in simulations instead (`dapple::sim`): on virtual workers, in
+/// virtual time, once for each of the seeds 0 to 99, each in a simulation of its own. The test fails at the
+/// first seed that fails: if the body panics or returns an `Err`, if nothing can go on (a deadlock), or if
+/// it does not end. The seed is printed, with a line that runs it again.
+///
+/// ```
+/// use dapple::time::{Duration, Instant, sleep};
+///
+/// #[dapple::test(sim)]
+/// async fn an_hour_passes_at_once() {
+///     let begun = Instant::now();
+///     sleep(Duration::from_secs(3600)).await.unwrap();
+///     assert!(begun.elapsed() >= Duration::from_secs(3600));
+/// }
+///
+/// #[dapple::test(sim, workers = 8, seeds = 1_000)]
+/// async fn a_thousand_runs_on_eight_workers() -> Result<(), dapple::JoinError> {
+///     let task = dapple::spawn(async { 1 });
+///     assert_eq!(task.await?, 1);
+///     Ok(())
+/// }
+/// ```
+///
+/// | option | | without it |
+/// |---|---|---|
+/// | `sim` | runs it in simulations | runs it once, on a runtime |
+/// | `workers = 8` | the number of workers | 4 in a simulation, else one for each core |
+/// | `seeds = 1000` | the number of seeds, with `sim` | 100 |
+///
+/// | variable | |
+/// |---|---|
+/// | `DAPPLE_SEED=17` | runs this seed alone |
+/// | `DAPPLE_SEEDS=5000` | sets the number of seeds, whatever the test says: for a nightly run |
+/// | `DAPPLE_TRACE=FILE` | writes the trace of the run that failed there, `-` is stderr |
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     let function = expand("dapple::test", options, item);
@@ -54,7 +97,7 @@ impl Error {
 }
 
 fn expand(attribute: &str, options: TokenStream, item: TokenStream) -> Result<TokenStream, Error> {
-    let workers = parse_options(attribute, options)?;
+    let options = Options::read(attribute, options)?;
     let mut tokens: Vec<TokenTree> = item.into_iter().collect();
     let is =
         |token: &TokenTree, word: &str| matches!(token, TokenTree::Ident(ident) if ident.to_string() == word);
@@ -78,10 +121,34 @@ fn expand(attribute: &str, options: TokenStream, item: TokenStream) -> Result<To
     let Some(TokenTree::Group(body)) = tokens.pop() else {
         return Err(Error::new(format!("#[{attribute}] needs a function with a body"), name_span));
     };
-    let call = format!("{{ ::dapple::__private::run({workers}, async move) }}");
-    tokens.push(insert_body(call.parse().expect("a block"), &body));
+    if options.is_simulated {
+        let original = tokens[async_at..].iter().cloned().chain([TokenTree::Group(body.clone())]).collect();
+        tokens.push(simulate(&options, &tokens[fn_at + 1].to_string(), original, body.span()));
+    } else {
+        let workers = code_of(options.workers);
+        let call = format!("{{ ::dapple::__private::run({workers}, async move) }}");
+        tokens.push(insert_body(call.parse().expect("a block"), &body));
+    }
     tokens.remove(async_at);
     Ok(tokens.into_iter().collect())
+}
+
+/// The body of a function that runs `original`, the `async fn` called `name`, in simulations.
+fn simulate(options: &Options, name: &str, original: TokenStream, span: Span) -> TokenTree {
+    let path = format!("::core::concat!(::core::module_path!(), \"::\", ::core::stringify!({name}))");
+    let (workers, seeds) = (code_of(options.workers), code_of(options.seeds));
+    let call = format!("::dapple::__private::simulate({path}, {workers}, {seeds}, {name})");
+    let call: TokenStream = call.parse().expect("a call");
+    let mut block = Group::new(Delimiter::Brace, original.into_iter().chain(call).collect());
+    block.set_span(span);
+    TokenTree::Group(block)
+}
+
+/// The code of an `Option` of a number.
+fn code_of(number: Option<u64>) -> String {
+    number.map_or("::core::option::Option::None".to_owned(), |number| {
+        format!("::core::option::Option::Some({number})")
+    })
 }
 
 /// Puts `body` behind the last token of the innermost group.
@@ -104,25 +171,4 @@ fn insert_body(block: TokenStream, body: &Group) -> TokenTree {
         1 => tokens.remove(0),
         _ => TokenTree::Group(Group::new(Delimiter::None, tokens.into_iter().collect())),
     }
-}
-
-/// Reads `workers = N`; the code of an `Option<usize>` comes out.
-fn parse_options(attribute: &str, options: TokenStream) -> Result<String, Error> {
-    let tokens: Vec<TokenTree> = options.into_iter().collect();
-    let usage = |span| Error::new(format!("write #[{attribute}] or #[{attribute}(workers = 2)]"), span);
-    match tokens.as_slice() {
-        [] => Ok("::core::option::Option::None".to_owned()),
-        [TokenTree::Ident(key), TokenTree::Punct(equals), TokenTree::Literal(workers)]
-            if is_workers(key) && equals.as_char() == '=' =>
-        {
-            let count = workers.to_string().parse::<usize>().ok().filter(|count| *count > 0);
-            let wrong = || Error::new("`workers` is a number, at least 1", workers.span());
-            count.map(|count| format!("::core::option::Option::Some({count})")).ok_or_else(wrong)
-        }
-        [first, ..] => Err(usage(first.span())),
-    }
-}
-
-fn is_workers(key: &Ident) -> bool {
-    key.to_string() == "workers"
 }

@@ -88,6 +88,9 @@ pub mod process;
 mod runtime;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "queues own rights to run; a thread finds its worker"))]
 mod sched;
+#[expect(unsafe_code, reason = "owns what was started, and its memory, for less than for ever")]
+#[cfg(not(loom))]
+mod scope;
 #[expect(unsafe_code, reason = "puts an action into a signal handler")]
 #[cfg(not(loom))]
 pub mod signal;
@@ -119,6 +122,10 @@ pub use {
         spawn_local,
     },
     sched::{Metrics, WorkerMetrics},
+    scope::{
+        Canceller, Finish, FinishLocal, LocalScope, OrCancelled, Race, Racers, Resume, Scope, Shield,
+        Started, Suspend, finish, finish_local, or_cancelled, race, shield, suspend,
+    },
     task::{
         JoinError, JoinHandle,
         cancel::{Cancelled, is_cancelled},
@@ -138,5 +145,19 @@ pub mod __private {
             None => builder,
         };
         crate::runtime::run_with(builder, future)
+    }
+
+    /// Runs the body of a test in simulations, by one seed after the other.
+    #[track_caller]
+    pub fn simulate<F: Future>(
+        name: &'static str,
+        workers: Option<usize>,
+        seeds: Option<u64>,
+        body: impl FnMut() -> F,
+    ) -> F::Output
+    where
+        F::Output: crate::sim::Outcome,
+    {
+        crate::sim::Sim::explore_test(name, workers, seeds, body)
     }
 }

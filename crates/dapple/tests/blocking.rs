@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use common::{Drops, Event, eventually, foreign_block_on, watched};
+use common::{Drops, Event, eventually, foreign_block_on, in_both_worlds, rounds, start_thread, watched};
 use dapple::{JoinHandle, Runtime};
 
 /// A runtime of one worker with a pool of so many threads, which stay for long.
@@ -94,11 +94,11 @@ fn the_pool_shrinks_when_idle_and_grows_again() {
 /// Threads that are about to go must not leave a call behind.
 #[test]
 fn no_call_is_lost_between_threads_that_come_and_go() {
-    watched(|| {
+    in_both_worlds(50, || {
         for keep_alive in [Duration::ZERO, Duration::from_micros(50)] {
             let builder = Runtime::builder().workers(1).max_blocking_threads(2);
             let rt = builder.blocking_keep_alive(keep_alive).build().unwrap();
-            for i in 0..500 {
+            for i in 0..rounds(500, 20) {
                 let calls = [rt.handle().blocking(move || i), rt.handle().blocking(move || i + 1)];
                 let sum: u32 = calls.into_iter().map(|call| foreign_block_on(call).unwrap()).sum();
                 assert_eq!(sum, 2 * i + 1);
@@ -135,7 +135,7 @@ fn panics_reach_the_handle_and_leave_the_thread() {
 
 #[test]
 fn a_call_aborted_before_it_begins_never_runs() {
-    watched(|| {
+    in_both_worlds(50, || {
         let rt = runtime(1);
         let (release, drops) = (Event::default(), Drops::default());
         let busy = occupy(&rt, 1, &release);
@@ -155,7 +155,7 @@ fn a_call_aborted_before_it_begins_never_runs() {
 
 #[test]
 fn a_call_that_has_begun_is_not_stopped() {
-    watched(|| {
+    in_both_worlds(50, || {
         let rt = runtime(1);
         let release = Event::default();
         let busy = occupy(&rt, 1, &release);
@@ -170,7 +170,7 @@ fn a_call_that_has_begun_is_not_stopped() {
 
 #[test]
 fn calls_can_start_calls_and_tasks() {
-    watched(|| {
+    in_both_worlds(50, || {
         let rt = runtime(2);
         let handle = rt.handle();
         let nested = rt.handle().blocking(move || {
@@ -187,7 +187,7 @@ fn calls_can_start_calls_and_tasks() {
 
 #[test]
 fn calls_in_line_when_the_runtime_ends_are_dropped() {
-    watched(|| {
+    in_both_worlds(50, || {
         let rt = runtime(1);
         let (release, drops) = (Event::default(), Drops::default());
         let busy = occupy(&rt, 1, &release);
@@ -197,7 +197,7 @@ fn calls_in_line_when_the_runtime_ends_are_dropped() {
                 rt.handle().blocking(move || drop(guard))
             })
             .collect();
-        let ender = thread::spawn(move || drop(rt));
+        let ender = start_thread(move || drop(rt));
         for call in in_line {
             assert!(foreign_block_on(call).unwrap_err().is_gone());
         }

@@ -4,14 +4,14 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{message, panic_of, runtime, watched};
+use common::{give_way, in_both_worlds, message, panic_of, rounds, runtime};
 use dapple::task::{Builder, yield_now};
 use dapple::{Color, ColorCell};
 
 #[test]
 fn a_cell_counts_without_a_lock() {
-    watched(|| {
-        let rt = runtime(4);
+    in_both_worlds(20, || {
+        let (rt, count) = (runtime(4), rounds(200, 20));
         let total = rt.block_on(async {
             let color = Color::new();
             let cell = Arc::new(ColorCell::in_color(&color, 0));
@@ -19,24 +19,28 @@ fn a_cell_counts_without_a_lock() {
                 let cell = cell.clone();
                 color.spawn(async move {
                     for _ in 0..10 {
-                        cell.with(|n| *n += 1);
+                        cell.with(|n| {
+                            let seen = *n;
+                            give_way(); // here another one would do harm
+                            *n = seen + 1;
+                        });
                         yield_now().await;
                     }
                 })
             };
-            let tasks: Vec<_> = (0..200).map(add).collect();
+            let tasks: Vec<_> = (0..count).map(add).collect();
             for task in tasks {
                 task.await.unwrap();
             }
             Arc::into_inner(cell).expect("all others are gone").into_inner()
         });
-        assert_eq!(total, 2000);
+        assert_eq!(total, 10 * count);
     });
 }
 
 #[test]
 fn use_from_another_color_panics_naming_both() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         rt.block_on(async {
             let (mine, other) = (Color::new(), Color::new());
@@ -58,7 +62,7 @@ fn use_from_another_color_panics_naming_both() {
 
 #[test]
 fn use_outside_of_any_color_panics_naming_its_own() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let color = rt.handle().color();
         let cell = Arc::new(ColorCell::in_color(&color, 0));
@@ -71,7 +75,7 @@ fn use_outside_of_any_color_panics_naming_its_own() {
 
 #[test]
 fn nested_use_panics_and_a_panic_leaves_the_cell_usable() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let color = rt.handle().color();
         let cell = Arc::new(ColorCell::in_color(&color, 1));
@@ -98,7 +102,7 @@ fn nested_use_panics_and_a_panic_leaves_the_cell_usable() {
 
 #[test]
 fn two_cells_of_one_color_can_be_used_inside_each_other() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let sum = rt.spawn(async {
             let (a, b) = (ColorCell::new(1), ColorCell::new(2));
@@ -110,7 +114,7 @@ fn two_cells_of_one_color_can_be_used_inside_each_other() {
 
 #[test]
 fn a_cell_of_an_ordinary_task_survives_its_promotion() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let total = rt.spawn(async {
             let before = Arc::new(ColorCell::new(1));
@@ -141,11 +145,11 @@ fn a_cell_of_an_ordinary_task_survives_its_promotion() {
 
 #[test]
 fn a_cell_keeps_its_color_from_being_taken_for_another() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let orphan = rt.block_on(rt.spawn(async { Arc::new(ColorCell::new(0)) })).unwrap();
         // The task is gone, and many others come: none may pass for it.
-        for _ in 0..2000 {
+        for _ in 0..rounds(2000, 20) {
             let orphan = orphan.clone();
             let used = rt.spawn(async move { orphan.with(|_| ()) });
             assert!(rt.block_on(used).unwrap_err().is_panic());
@@ -155,7 +159,7 @@ fn a_cell_keeps_its_color_from_being_taken_for_another() {
 
 #[test]
 fn a_cell_outlives_its_runtime_and_can_be_taken_apart() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let mut cell = ColorCell::in_color(&rt.handle().color(), String::from("kept"));
         drop(rt);

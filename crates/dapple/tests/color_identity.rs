@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier};
 use std::task::Waker;
 use std::thread;
 
-use common::{Alone, Event, runtime, watched};
+use common::{Alone, Event, give_way, in_both_worlds, rounds, runtime, start_thread, watched};
 use dapple::Color;
 use dapple::task::{self, yield_now};
 
@@ -26,7 +26,7 @@ mod mail {
 
 #[test]
 fn the_same_key_is_the_same_color_for_all() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         rt.block_on(async {
             let here = accounts::color();
@@ -36,7 +36,7 @@ fn the_same_key_is_the_same_color_for_all() {
             assert_eq!(dapple::blocking(mail::color).await.unwrap(), here);
             assert_eq!(here.call(Color::current).await.unwrap(), here);
             let handle = rt.handle();
-            let there = thread::spawn(move || handle.keyed_color("user 7")).join().unwrap();
+            let there = start_thread(move || handle.keyed_color("user 7")).join().unwrap();
             assert_eq!(there, here);
         });
     });
@@ -64,14 +64,14 @@ fn a_key_is_the_same_color_even_if_all_ask_at_once() {
 
 #[test]
 fn a_key_serializes_while_it_is_held_and_forgotten_in_between() {
-    watched(|| {
-        let rt = runtime(4);
+    in_both_worlds(20, || {
+        let (rt, times) = (runtime(4), rounds(500, 10));
         let (alone, ran) = (Arc::new(Alone::default()), Arc::new(AtomicUsize::new(0)));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let (handle, alone, ran) = (rt.handle(), alone.clone(), ran.clone());
-                thread::spawn(move || {
-                    for _ in 0..500 {
+                start_thread(move || {
+                    for _ in 0..times {
                         let (alone, ran) = (alone.clone(), ran.clone());
                         // The color goes out of scope at once: only the call holds it.
                         let call = handle.keyed_color("k").call(move || {
@@ -83,7 +83,7 @@ fn a_key_serializes_while_it_is_held_and_forgotten_in_between() {
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(ran.load(Ordering::SeqCst), 2000);
+        assert_eq!(ran.load(Ordering::SeqCst), 4 * times);
     });
 }
 
@@ -104,7 +104,7 @@ fn keys_are_told_apart_by_runtime() {
 
 #[test]
 fn the_main_color_is_that_of_the_innermost_block_on() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let (outer, inner) = rt.block_on(async {
             let outer = Color::main();
@@ -135,7 +135,7 @@ fn others_can_send_to_a_main_color() {
 
 #[test]
 fn the_current_color_stays_the_same_for_a_task() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let task = rt.spawn(async {
             let color = Color::current();
@@ -155,9 +155,9 @@ fn the_current_color_stays_the_same_for_a_task() {
 
 #[test]
 fn children_of_a_promoted_task_never_overlap_with_it() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(4);
-        let parents: Vec<_> = (0..20)
+        let parents: Vec<_> = (0..rounds(20, 5))
             .map(|round| {
                 rt.spawn(async move {
                     let alone = Arc::new(Alone::default());
@@ -165,7 +165,7 @@ fn children_of_a_promoted_task_never_overlap_with_it() {
                         alone.visit(|| ());
                         yield_now().await; // promoted at its first poll, or later
                     }
-                    let children: Vec<_> = (0..50)
+                    let children: Vec<_> = (0..rounds(50, 10))
                         .map(|_| {
                             let alone = alone.clone();
                             Color::current().spawn(async move {
@@ -192,16 +192,16 @@ fn children_of_a_promoted_task_never_overlap_with_it() {
 /// From the moment it asks for its color, others may submit to it; they wait for the poll to end.
 #[test]
 fn a_task_that_shares_its_color_has_the_turn_at_once() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         for _ in 0..50 {
             let task = rt.spawn(async {
                 let (color, alone) = (Color::current(), Arc::new(Alone::default()));
                 let other = alone.clone();
-                let call = thread::spawn(move || color.call(move || other.visit(|| ()))).join().unwrap();
+                let call = start_thread(move || color.call(move || other.visit(|| ()))).join().unwrap();
                 alone.visit(|| {
                     for _ in 0..50 {
-                        thread::yield_now(); // the other worker could run it now
+                        give_way(); // the other worker could run it now
                     }
                     assert!(!call.is_finished());
                 });
@@ -214,9 +214,9 @@ fn a_task_that_shares_its_color_has_the_turn_at_once() {
 
 #[test]
 fn promotion_beside_wake_ups_from_elsewhere_loses_none_and_overlaps_with_none() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
-        for round in 0..200 {
+        for round in 0..rounds(200, 10) {
             let (waker, stop) = (Event::default(), Event::default());
             let shared: Arc<std::sync::Mutex<Option<Waker>>> = Arc::default();
             let task = rt.spawn({
@@ -244,7 +244,7 @@ fn promotion_beside_wake_ups_from_elsewhere_loses_none_and_overlaps_with_none() 
                 }
             });
             waker.wait();
-            let wake = thread::spawn(move || {
+            let wake = start_thread(move || {
                 for _ in 0..50 {
                     let waker = shared.lock().unwrap().clone();
                     waker.unwrap().wake();

@@ -6,7 +6,7 @@ mod common;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
-use common::{Alone, Event, runtime, watched};
+use common::{Alone, Event, in_both_worlds, rounds, runtime, start_thread, watched};
 use dapple::task::yield_now;
 use dapple::{Color, JoinHandle};
 
@@ -44,16 +44,16 @@ async fn join_all<T>(handles: Vec<JoinHandle<T>>) -> Vec<T> {
 
 #[test]
 fn same_color_runs_in_order_of_submission() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(4);
-        for (round, from_a_worker) in [false, true].into_iter().cycle().take(20).enumerate() {
+        for (round, from_a_worker) in [false, true].into_iter().cycle().take(rounds(20, 2)).enumerate() {
             let log = Log::default();
             let submit = {
                 let log = log.clone();
                 async move {
                     let color = Color::new();
-                    let mut handles = bustle(50);
-                    for i in 0..500 {
+                    let mut handles = bustle(rounds(50, 10));
+                    for i in 0..rounds(500, 50) {
                         let log = log.clone();
                         handles.push(match i % 3 {
                             0 => color.spawn(async move { log.note(i) }),
@@ -71,31 +71,35 @@ fn same_color_runs_in_order_of_submission() {
             } else {
                 rt.block_on(submit);
             }
-            assert_eq!(log.notes(), (0..500).collect::<Vec<_>>(), "from a worker: {from_a_worker}");
+            assert_eq!(
+                log.notes(),
+                (0..rounds(500, 50)).collect::<Vec<_>>(),
+                "from a worker: {from_a_worker}"
+            );
         }
     });
 }
 
 #[test]
 fn order_holds_between_threads_that_hand_over() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (color, log) = (rt.handle().color(), Log::default());
         let mut last = None;
-        for i in 0..200 {
+        for i in 0..rounds(200, 20) {
             let (color, log) = (color.clone(), log.clone());
             // Each thread submits after the one before it has.
-            last = thread::spawn(move || Some(color.call(move || log.note(i)))).join().unwrap();
+            last = start_thread(move || Some(color.call(move || log.note(i)))).join().unwrap();
         }
         rt.block_on(last.unwrap()).unwrap();
-        assert_eq!(log.notes(), (0..200).collect::<Vec<_>>());
+        assert_eq!(log.notes(), (0..rounds(200, 20)).collect::<Vec<_>>());
     });
 }
 
 /// The tasks of each poll go on in the order in which they were woken.
 #[test]
 fn tasks_that_yield_take_turns_in_order() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let log = Log::default();
         rt.block_on(async {
@@ -126,7 +130,7 @@ fn tasks_that_yield_take_turns_in_order() {
 /// Others submit while one of the color is running, which then submits too, and yields.
 #[test]
 fn what_runs_submits_behind_what_came_from_outside() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (color, log) = (rt.handle().color(), Log::default());
         let (running, submitted) = (Event::default(), Event::default());
@@ -187,7 +191,7 @@ fn a_stolen_lane_keeps_its_order() {
 
 #[test]
 fn panics_neither_break_the_order_nor_stop_the_lane() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let log = Log::default();
         rt.block_on(async {
@@ -216,7 +220,7 @@ fn panics_neither_break_the_order_nor_stop_the_lane() {
 
 #[test]
 fn what_is_aborted_in_line_does_not_run_and_the_others_keep_their_order() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (log, dropped, open) = (Log::default(), Log::default(), Event::default());
         rt.block_on(async {
@@ -256,7 +260,7 @@ impl Drop for NoteDrop {
 /// What has begun its turn may go on in it; the rest is dropped unpolled. Both in order.
 #[test]
 fn at_shutdown_a_lane_ends_in_order() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (ended, handle) = (Log::default(), rt.handle());
         let color = handle.color();

@@ -5,9 +5,8 @@ mod common;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::thread;
 
-use common::{Event, foreign_block_on, runtime, watched};
+use common::{Event, foreign_block_on, in_both_worlds, rounds, runtime, start_thread};
 use dapple::sync::{Condvar, Mutex};
 use dapple::task::yield_now;
 
@@ -17,15 +16,15 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 
 #[test]
 fn a_queue_made_of_it_loses_nothing() {
-    watched(|| {
-        let rt = runtime(2);
+    in_both_worlds(20, || {
+        let (rt, each) = (runtime(2), rounds(250_u64, 10));
         let shared = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
         let takers: Vec<_> = (0..4)
             .map(|_| {
                 let shared = shared.clone();
                 rt.spawn(async move {
                     let mut sum = 0_u64;
-                    for _ in 0..250 {
+                    for _ in 0..each {
                         let guard = shared.0.lock().await.unwrap();
                         let (mut guard, waited) = shared.1.wait_while(guard, |queue| queue.is_empty()).await;
                         waited.unwrap();
@@ -35,21 +34,21 @@ fn a_queue_made_of_it_loses_nothing() {
                 })
             })
             .collect();
-        let giver = thread::spawn(move || {
-            for number in 1..=1000 {
+        let giver = start_thread(move || {
+            for number in 1..=4 * each {
                 shared.0.lock_blocking().unwrap().push(number);
                 if number % 100 == 0 { shared.1.notify_all() } else { shared.1.notify_one() }
             }
         });
         let sum: u64 = takers.into_iter().map(|taker| rt.block_on(taker).unwrap()).sum();
-        assert_eq!(sum, 500_500);
+        assert_eq!(sum, 2 * each * (4 * each + 1));
         giver.join().unwrap();
     });
 }
 
 #[test]
 fn a_cancelled_wait_returns_with_the_lock_held() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let shared = Arc::new((Mutex::new(0), Condvar::new()));
         for before in [true, false] {
@@ -83,7 +82,7 @@ fn a_cancelled_wait_returns_with_the_lock_held() {
 
 #[test]
 fn a_notification_that_came_first_is_returned_not_cancelled() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let shared = Arc::new((Mutex::new(0), Condvar::new()));
         let (color, begun) = (rt.handle().color(), Event::default());
@@ -140,7 +139,7 @@ fn a_notified_wait_that_is_dropped_passes_it_on() {
 
 #[test]
 fn notify_all_reaches_a_hundred() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let shared = Arc::new((Mutex::new((0, false)), Condvar::new()));
         let tasks: Vec<_> = (0..100)

@@ -5,10 +5,12 @@ mod common;
 use std::future::{pending, poll_fn};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
-use std::thread;
 use std::time::Duration;
 
-use common::{Drops, Event, foreign_block_on, panic_of, runtime, watched};
+use common::{
+    Drops, Event, foreign_block_on, give_way, in_both_worlds, panic_of, rounds, runtime, start_thread,
+    watched,
+};
 use dapple::task::yield_now;
 use dapple::{Color, Handle, JoinHandle, Runtime};
 
@@ -23,7 +25,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 
 #[test]
 fn what_a_destructor_spawns_while_the_runtime_ends_is_dropped() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (drops, spawned) = (Drops::default(), Arc::new(Mutex::new(Vec::new())));
         for _ in 0..100 {
@@ -85,7 +87,7 @@ fn a_runtime_can_be_dropped_inside_its_own_tasks() {
 
 #[test]
 fn a_runtime_can_be_shut_down_inside_its_own_task() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let handle = rt.handle();
         let task = handle.spawn(async move { rt.shutdown(std::time::Duration::ZERO) });
@@ -96,11 +98,11 @@ fn a_runtime_can_be_shut_down_inside_its_own_task() {
 
 #[test]
 fn block_on_ends_in_a_panic_when_the_runtime_ends_under_it() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let (handle, begun) = (rt.handle(), Event::default());
         let begin = begun.clone();
-        let thread = thread::spawn(move || {
+        let thread = start_thread(move || {
             panic_of(|| {
                 handle.block_on(async move {
                     begin.set();
@@ -118,7 +120,7 @@ fn block_on_ends_in_a_panic_when_the_runtime_ends_under_it() {
 /// The waker that the task cloned in the same poll still counts, whatever is ended in between.
 #[test]
 fn a_task_that_ends_its_runtime_with_calls_in_line_keeps_its_wakers() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap();
         let handle = rt.handle();
         let (begun, release) = (Event::default(), Event::default());
@@ -166,7 +168,7 @@ fn a_task_that_ends_its_runtime_with_calls_in_line_keeps_its_wakers() {
 
 #[test]
 fn shutdown_inside_waits_for_others_but_not_for_itself() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let handle = rt.handle();
         let report = handle.block_on(async { rt.shutdown(Duration::MAX) });
@@ -181,9 +183,9 @@ fn shutdown_inside_waits_for_others_but_not_for_itself() {
 /// Tasks that are born while all are being cancelled are cancelled too.
 #[test]
 fn no_task_escapes_a_shutdown_by_being_born() {
-    watched(|| {
+    in_both_worlds(20, || {
         let forever = runtime(1); // where nothing is cancelled
-        for round in 0..40 {
+        for round in 0..rounds(40, 2) {
             let rt = runtime(6);
             let begun = Event::default();
             for i in 0..6 {
@@ -191,6 +193,7 @@ fn no_task_escapes_a_shutdown_by_being_born() {
                 rt.spawn(async move {
                     let color = Color::current();
                     while !dapple::task::current().is_cancelled() {
+                        give_way(); // it is cancelled in between, and what follows is born too late
                         let never = other.spawn(pending::<()>());
                         // Ends by cancellation only.
                         let child = async move { assert!(never.await.unwrap_err().is_cancelled()) };

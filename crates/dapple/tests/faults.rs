@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use common::{Drops, Event, eventually, foreign_block_on, message, panic_of, runtime, watched};
+use common::{
+    Drops, Event, eventually, foreign_block_on, in_both_worlds, message, panic_of, rounds, runtime,
+    start_thread, watched,
+};
 use dapple::task::yield_now;
 use dapple::{Color, Handle, JoinHandle, Runtime};
 
@@ -145,7 +148,7 @@ fn a_waker_outlives_the_runtime() {
 
 #[test]
 fn a_handle_can_be_awaited_anywhere() {
-    watched(|| {
+    in_both_worlds(20, || {
         let (one, other) = (runtime(1), runtime(1));
         let gate = Event::default();
         let slow = |rt: &Runtime| {
@@ -164,7 +167,7 @@ fn a_handle_can_be_awaited_anywhere() {
         let waiting = Event::default();
         let opener = {
             let (waiting, gate) = (waiting.clone(), gate.clone());
-            thread::spawn(move || {
+            start_thread(move || {
                 waiting.wait();
                 gate.set();
             })
@@ -198,7 +201,7 @@ fn a_future_that_wakes_itself_forever_does_not_hold_up_others() {
             Poll::Pending
         }
     }
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let (stop, color) = (Arc::new(AtomicBool::new(false)), rt.handle().color());
         let selfish = [
@@ -206,7 +209,7 @@ fn a_future_that_wakes_itself_forever_does_not_hold_up_others() {
             rt.spawn(Selfish(stop.clone())),
             color.spawn(Selfish(stop.clone())),
         ];
-        for _ in 0..100 {
+        for _ in 0..rounds(100, 10) {
             let others = [
                 rt.spawn(async {
                     yield_now().await;
@@ -220,8 +223,8 @@ fn a_future_that_wakes_itself_forever_does_not_hold_up_others() {
         rt.block_on(async {
             dapple::spawn_local(Selfish(stop.clone())).detach();
             dapple::spawn_local(yield_now()).await.unwrap();
+            stop.store(true, Ordering::Relaxed); // else the local one has a second of grace, busily
         });
-        stop.store(true, Ordering::Relaxed);
         selfish.into_iter().for_each(|task| rt.block_on(task).unwrap());
     });
 }
@@ -229,7 +232,7 @@ fn a_future_that_wakes_itself_forever_does_not_hold_up_others() {
 /// What a task wakes runs next, ahead of the line: so two of them could keep the worker to themselves.
 #[test]
 fn tasks_that_wake_each_other_forever_do_not_hold_up_others() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let stop = Arc::new(AtomicBool::new(false));
         let wakers: Arc<[Mutex<Option<Waker>>; 2]> = Arc::default();
@@ -244,7 +247,7 @@ fn tasks_that_wake_each_other_forever_do_not_hold_up_others() {
             }))
         };
         let players = [player(0), player(1)];
-        for _ in 0..100 {
+        for _ in 0..rounds(100, 10) {
             // From inside, so that it goes into the worker's own line.
             let others = rt.spawn(async {
                 let inner = dapple::spawn(yield_now());

@@ -6,7 +6,7 @@ mod io_common;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::time::Duration;
 
-use common::{Event, Random, runtime, telling, watched};
+use common::{Event, Random, in_both_worlds, rounds, runtime, telling, watched};
 use dapple::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
 use dapple::{Runtime, is_cancelled};
 use futures_lite::future;
@@ -151,20 +151,20 @@ fn halves_of_different_streams_are_handed_back() {
 /// Reads and writes are dropped and repeated at random.
 #[test]
 fn nothing_is_lost_whoever_gives_up() {
-    watched(|| {
-        let rt = runtime(2);
-        for seed in 0..20 {
+    in_both_worlds(50, || {
+        let (rt, count) = (runtime(2), rounds(200_u8, 50));
+        for seed in 0..rounds(20, 2) {
             let (mut near, mut far) = duplex(3);
             let writing = rt.spawn(async move {
-                let mut random = Random(1 + seed);
-                for byte in 0..200_u8 {
+                let mut random = Random::new(1 + seed);
+                for byte in 0..count {
                     while poll_times(1 + random.below(2) as usize, near.write(&[byte])).await.is_none() {
                         dapple::task::yield_now().await;
                     }
                 }
             });
             let reading = async move {
-                let mut random = Random(1000 + seed);
+                let mut random = Random::new(1000 + seed);
                 let mut got = Vec::<u8>::new();
                 loop {
                     let mut buffer = [0; 2];
@@ -177,7 +177,7 @@ fn nothing_is_lost_whoever_gives_up() {
             };
             let (got, written) = rt.block_on(future::zip(reading, writing));
             written.unwrap();
-            assert!(got == (0..200).collect::<Vec<u8>>(), "seed {seed}");
+            assert!(got == (0..count).collect::<Vec<u8>>(), "seed {seed}");
         }
     });
 }

@@ -8,9 +8,10 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
 
-use common::{Alone, Drops, Event, foreign_block_on, runtime, watched};
+use common::{
+    Alone, Drops, Event, foreign_block_on, give_way, in_both_worlds, rounds, runtime, start_thread,
+};
 use dapple::task::yield_now;
 use dapple::{Color, JoinHandle};
 
@@ -39,7 +40,7 @@ fn waits<F: Future>(future: F) -> (Waits<F>, Event) {
 
 #[test]
 fn cancel_ends_a_wait_and_the_handle_can_be_awaited_elsewhere() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         for in_color in [false, true] {
             let gate = Event::default();
@@ -70,7 +71,7 @@ fn cancel_ends_a_wait_and_the_handle_can_be_awaited_elsewhere() {
 
 #[test]
 fn cancel_reaches_a_task_that_has_not_begun_and_local_ones() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         rt.block_on(async {
             let wait = || async { dapple::spawn(pending::<()>()).await.unwrap_err().is_cancelled() };
@@ -85,7 +86,7 @@ fn cancel_reaches_a_task_that_has_not_begun_and_local_ones() {
 
 #[test]
 fn what_happened_while_somebody_waited_is_returned_not_cancelled() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (gate, color) = (Event::default(), rt.handle().color());
         let go = gate.clone();
@@ -102,7 +103,7 @@ fn what_happened_while_somebody_waited_is_returned_not_cancelled() {
         let judge = color.call(move || {
             gate.set();
             while !slow_task.is_finished() {
-                thread::yield_now();
+                give_way();
             }
             waiter_task.cancel();
         });
@@ -155,9 +156,9 @@ impl<F: Future> Future for Picky<F> {
 
 #[test]
 fn cancel_reaches_waits_behind_a_foreign_waker() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
-        for round in 0..100 {
+        for round in 0..rounds(100, 20) {
             let inner = rt.spawn(pending::<()>());
             let stop = inner.task().unwrap().clone();
             let (wait, begun) = waits(Picky::new(Picky::new(inner)));
@@ -195,7 +196,7 @@ fn a_waker_that_panics_keeps_nobody_from_being_cancelled() {
             panic!("as asked");
         }
     }
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let never = rt.spawn(pending::<()>());
         let begun = Event::default();
@@ -234,7 +235,7 @@ fn abort_drops_the_future_in_its_own_color() {
             self.1.visit(|| self.0.send(Color::current()).unwrap());
         }
     }
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (color, alone) = (rt.handle().color(), Arc::new(Alone::default()));
         let stop = Arc::new(AtomicBool::new(false));
@@ -247,7 +248,7 @@ fn abort_drops_the_future_in_its_own_color() {
                 }
             }
         });
-        for _ in 0..100 {
+        for _ in 0..rounds(100, 20) {
             let (send, receive) = mpsc::channel();
             let ask = Ask(send, alone.clone());
             let (wait, begun) = waits(async move {
@@ -267,7 +268,7 @@ fn abort_drops_the_future_in_its_own_color() {
 
 #[test]
 fn a_joiner_may_change_give_up_and_come_back() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let (gate, drops) = (Event::default(), Drops::default());
         let go = gate.clone();
@@ -302,10 +303,11 @@ async fn poll_once_then_return<T>(mut wait: Waits<JoinHandle<T>>) -> JoinHandle<
 
 #[test]
 fn joining_races_with_the_end() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (count, drops) = (Arc::new(AtomicUsize::new(0)), Drops::default());
-        for i in 0..3000 {
+        let tasks = rounds(3000, 60);
+        for i in 0..tasks {
             let (count, guard) = (count.clone(), drops.guard());
             let task = rt.spawn(async move {
                 count.fetch_add(1, Ordering::Relaxed);
@@ -315,36 +317,32 @@ fn joining_races_with_the_end() {
                 0 => drop(foreign_block_on(task).unwrap()),
                 1 => task.detach(),
                 _ => {
-                    let other = thread::spawn(move || drop(task));
+                    let other = start_thread(move || drop(task));
                     other.join().unwrap();
                 }
             }
         }
-        common::eventually("all outputs are dropped", || drops.count() == 3000);
-        assert_eq!(count.load(Ordering::Relaxed), 3000);
+        common::eventually("all outputs are dropped", || drops.count() == tasks);
+        assert_eq!(count.load(Ordering::Relaxed), tasks);
     });
 }
 
-#[test]
-fn a_cancelled_wait_is_known_as_such_through_io_errors() {
-    watched(|| {
-        dapple::run(async {
-            let task = dapple::spawn(async {
-                dapple::task::current().cancel();
-                let (_sender, mut receiver) = dapple::channel::mpsc::bounded::<()>(1);
-                let semaphore = dapple::sync::Semaphore::new(0);
-                let other = dapple::spawn(std::future::pending::<()>());
-                let errors: [std::io::Error; 3] = [
-                    receiver.recv().await.unwrap_err().into(),
-                    semaphore.acquire().await.unwrap_err().into(),
-                    other.await.unwrap_err().into(),
-                ];
-                errors.iter().all(dapple::is_cancelled)
-            });
-            assert!(task.await.unwrap());
-            let (sender, mut receiver) = dapple::channel::mpsc::bounded::<()>(1);
-            drop(sender);
-            assert!(!dapple::is_cancelled(&receiver.recv().await.unwrap_err().into()));
-        });
+#[dapple::test(sim, seeds = 20)]
+async fn a_cancelled_wait_is_known_as_such_through_io_errors() {
+    let task = dapple::spawn(async {
+        dapple::task::current().cancel();
+        let (_sender, mut receiver) = dapple::channel::mpsc::bounded::<()>(1);
+        let semaphore = dapple::sync::Semaphore::new(0);
+        let other = dapple::spawn(std::future::pending::<()>());
+        let errors: [std::io::Error; 3] = [
+            receiver.recv().await.unwrap_err().into(),
+            semaphore.acquire().await.unwrap_err().into(),
+            other.await.unwrap_err().into(),
+        ];
+        errors.iter().all(dapple::is_cancelled)
     });
+    assert!(task.await.unwrap());
+    let (sender, mut receiver) = dapple::channel::mpsc::bounded::<()>(1);
+    drop(sender);
+    assert!(!dapple::is_cancelled(&receiver.recv().await.unwrap_err().into()));
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use common::{Event, foreign_block_on, message, watched};
+use common::{Event, foreign_block_on, in_virtual_time, message, start_thread, watched};
 use dapple::task::yield_now;
 use dapple::{Color, JoinError, JoinHandle, Runtime};
 
@@ -250,7 +250,7 @@ fn play(kind: Kind, does: Does, act: Act, when: When) -> Outcome {
         if when == When::DuringPoll {
             let (stage, acted) = (stage.clone(), Event::default());
             let told = acted.clone();
-            let actor = thread::spawn(move || {
+            let actor = start_thread(move || {
                 stage.begun.wait();
                 let handle = handle.and_then(|handle| perform(act, handle));
                 stage.go_on.set();
@@ -306,6 +306,19 @@ fn all_cells_of(kind: Kind) {
         }
     }
     assert!(wrong.is_empty(), "{} cells are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    // And by some seeds, in each of which all of them come in another order.
+    in_virtual_time(3, move || {
+        for does in DOES.into_iter().filter(|does| kind != Kind::Blocking || *does != Does::PendingThenReady)
+        {
+            for (act, when) in ACTS.into_iter().flat_map(|act| WHENS.map(|when| (act, when))) {
+                if (kind, when) == (Kind::Blocking, When::DuringPoll) {
+                    continue; // the only thread of the pool would be that of the actor
+                }
+                let outcome = play(kind, does, act, when);
+                assert_eq!(outcome, right_outcome(does, act, when), "{kind:?}, {does:?}, {act:?} {when:?}");
+            }
+        }
+    });
 }
 
 #[test]

@@ -5,9 +5,10 @@ mod common;
 use std::collections::HashSet;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
-use std::thread;
 
-use common::{Drops, foreign_block_on, panic_of, runtime, watched};
+use common::{
+    Drops, foreign_block_on, give_way, in_both_worlds, panic_of, rounds, runtime, start_thread, watched,
+};
 use dapple::channel::mpsc::{self, bounded, unbounded};
 use futures_core::Stream;
 
@@ -15,38 +16,43 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-#[test]
-fn messages_arrive_in_order_and_the_end_after_them() {
-    watched(|| {
-        dapple::run(async {
-            for (sender, mut receiver) in [bounded(3), bounded(1000), unbounded()] {
-                let task = dapple::spawn(async move {
-                    for number in 0..500 {
-                        sender.send(number).await.unwrap();
-                    }
-                });
-                for number in 0..500 {
-                    assert_eq!(receiver.recv().await, Ok(number));
-                }
-                assert!(receiver.recv().await.unwrap_err().is_closed());
-                assert!(receiver.try_recv().unwrap_err().is_closed());
-                task.await.unwrap();
+async fn in_order(count: u32) {
+    for (sender, mut receiver) in [bounded(3), bounded(1000), unbounded()] {
+        let task = dapple::spawn(async move {
+            for number in 0..count {
+                sender.send(number).await.unwrap();
             }
         });
-    });
+        for number in 0..count {
+            assert_eq!(receiver.recv().await, Ok(number));
+        }
+        assert!(receiver.recv().await.unwrap_err().is_closed());
+        assert!(receiver.try_recv().unwrap_err().is_closed());
+        task.await.unwrap();
+    }
+}
+
+#[test]
+fn messages_arrive_in_order_and_the_end_after_them() {
+    watched(|| dapple::run(in_order(500)));
+}
+
+#[dapple::test(sim)]
+async fn messages_arrive_in_order_by_any_seed() {
+    in_order(30).await;
 }
 
 #[test]
 fn nothing_is_lost_or_doubled_with_many_senders() {
-    watched(|| {
-        let rt = runtime(2);
+    in_both_worlds(20, || {
+        let (rt, each) = (runtime(2), rounds(300, 12));
         for capacity in [1, 2, 7, 100] {
             let (sender, mut receiver) = bounded(capacity);
             let senders: Vec<_> = (0..8_u64)
                 .map(|id| {
                     let sender = sender.clone();
                     rt.spawn(async move {
-                        for number in 0..300 {
+                        for number in 0..each {
                             match number % 4 {
                                 0 => sender.send((id, number)).await.unwrap(),
                                 1 => sender.reserve().await.unwrap().send((id, number)).unwrap(),
@@ -65,8 +71,8 @@ fn nothing_is_lost_or_doubled_with_many_senders() {
             let threads: Vec<_> = (8..10_u64)
                 .map(|id| {
                     let sender = sender.clone();
-                    thread::spawn(move || {
-                        (0..300).for_each(|number| sender.send_blocking((id, number)).unwrap())
+                    start_thread(move || {
+                        (0..each).for_each(|number| sender.send_blocking((id, number)).unwrap())
                     })
                 })
                 .collect();
@@ -82,7 +88,7 @@ fn nothing_is_lost_or_doubled_with_many_senders() {
                 }
                 next
             });
-            assert_eq!(rt.block_on(received).unwrap(), [300; 10]);
+            assert_eq!(rt.block_on(received).unwrap(), [each; 10]);
             senders.into_iter().for_each(|sender| rt.block_on(sender).unwrap());
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         }
@@ -151,7 +157,7 @@ fn a_receiver_that_goes_hands_back_what_is_not_sent() {
 
 #[test]
 fn a_closed_receiver_gets_what_was_sent_and_what_was_reserved() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         for keep in [true, false] {
             let (sender, mut receiver) = bounded(3);
@@ -167,7 +173,7 @@ fn a_closed_receiver_gets_what_was_sent_and_what_was_reserved() {
                 }
                 rest
             });
-            thread::yield_now();
+            give_way();
             let expected = if keep {
                 drop(permit.send(2).unwrap());
                 vec![1, 2]
@@ -214,9 +220,9 @@ fn messages_are_dropped_once_even_if_one_panics() {
 
 #[test]
 fn receivers_are_streams_that_end_with_the_senders() {
-    watched(|| {
+    in_both_worlds(20, || {
         let (sender, mut receiver) = bounded(4);
-        let thread = thread::spawn(move || {
+        let thread = start_thread(move || {
             let mut seen = HashSet::new();
             let next = |receiver: &mut mpsc::Receiver<u32>| {
                 foreign_block_on(std::future::poll_fn(|cx| Pin::new(&mut *receiver).poll_next(cx)))
@@ -235,13 +241,13 @@ fn receivers_are_streams_that_end_with_the_senders() {
 
 #[test]
 fn the_last_sender_wakes_a_receiver_that_waits() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
-        for _ in 0..300 {
+        for _ in 0..rounds(300, 10) {
             let (sender, mut receiver) = bounded::<u8>(1);
             let task = rt.spawn(async move { receiver.recv().await });
             let other = sender.clone();
-            let thread = thread::spawn(move || drop(other));
+            let thread = start_thread(move || drop(other));
             drop(sender);
             assert!(rt.block_on(task).unwrap().unwrap_err().is_closed());
             thread.join().unwrap();

@@ -2,15 +2,18 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
 
-use common::{Event, Random, runtime, watched};
+use common::{Event, Random, give_way, in_both_worlds, rounds, runtime};
 use dapple::channel::mpsc::{bounded, unbounded};
+use dapple::sim;
+use dapple::time::{Duration, Instant, sleep};
 use futures_core::Stream;
+use futures_lite::future;
 
 /// Tells when its future waits.
 async fn telling<F: Future>(begun: Event, future: F) -> F::Output {
@@ -27,7 +30,7 @@ async fn telling<F: Future>(begun: Event, future: F) -> F::Output {
 
 #[test]
 fn cancelled_before_the_first_poll_has_no_effect() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let (sender, mut receiver) = bounded(5);
         sender.try_send(1).unwrap();
@@ -56,7 +59,7 @@ fn cancelled_before_the_first_poll_has_no_effect() {
 
 #[test]
 fn cancelled_while_waiting_loses_nothing() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (sender, receiver) = bounded(1);
         let begun = Event::default();
@@ -88,7 +91,7 @@ fn cancelled_while_waiting_loses_nothing() {
 
 #[test]
 fn what_could_be_had_when_polled_again_is_taken() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (sender, mut receiver) = bounded(1);
         let color = rt.handle().color();
@@ -150,9 +153,9 @@ fn cancel_reaches_waits_behind_a_foreign_waker() {
         })
         .await
     }
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
-        for round in 0..100 {
+        for round in 0..rounds(100, 6) {
             let (sender, mut receiver) = bounded(1);
             sender.try_send(0).unwrap();
             let (begun, full) = (Event::default(), sender.clone());
@@ -176,7 +179,7 @@ fn cancel_reaches_waits_behind_a_foreign_waker() {
 
 #[test]
 fn a_leaked_sender_holds_up_nobody_who_comes_later() {
-    watched(|| {
+    in_both_worlds(20, || {
         let (sender, mut receiver) = bounded(1);
         sender.try_send(0).unwrap();
         for _ in 0..3 {
@@ -194,17 +197,17 @@ fn a_leaked_sender_holds_up_nobody_who_comes_later() {
 
 #[test]
 fn random_cancels_lose_and_double_nothing() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
-        let mut random = Random(0x5eed_0001);
-        for round in 0..60 {
+        let mut random = Random::new(0x5eed_0001);
+        for round in 0..rounds(60, 6) {
             let (sender, mut receiver) = if round % 3 == 0 { unbounded() } else { bounded(1 + round % 4) };
             let sent: Vec<_> = (0..6_u64)
                 .map(|id| {
                     let sender = sender.clone();
                     rt.spawn(async move {
                         let mut sent = 0;
-                        for number in 0..50 {
+                        for number in 0..rounds(50, 10) {
                             if sender.send((id, number)).await.is_err() {
                                 break;
                             }
@@ -224,7 +227,7 @@ fn random_cancels_lose_and_double_nothing() {
                 count
             });
             for _ in 0..random.below(200) {
-                thread::yield_now();
+                give_way();
             }
             for task in &sent {
                 if random.below(2) == 0 {
@@ -235,4 +238,80 @@ fn random_cancels_lose_and_double_nothing() {
             assert_eq!(rt.block_on(received).unwrap().to_vec(), sent);
         }
     });
+}
+
+/// Sends and receives that are given up after a while, at about the time at which they could be done.
+#[dapple::test(sim, seeds = 100)]
+async fn what_is_given_up_in_time_is_not_sent_and_what_is_not_given_up_arrives() {
+    async fn within<F: Future>(future: F) -> Option<F::Output> {
+        let limit = sleep(Duration::from_nanos(sim::random() % 1_000_000));
+        future::or(async { Some(future.await) }, async {
+            limit.await.unwrap();
+            None
+        })
+        .await
+    }
+    let (sender, mut receiver) = bounded(1 + (sim::random() % 3) as usize);
+    let senders: Vec<_> = (0..6_usize)
+        .map(|id| {
+            let sender = sender.clone();
+            dapple::spawn(async move {
+                let mut sent = Vec::new();
+                for number in 0..10 {
+                    if let Some(result) = within(sender.send((id, number))).await {
+                        result.unwrap();
+                        sent.push(number);
+                    }
+                }
+                // Those who gave up hold up nobody who does not.
+                sender.send((id, 10)).await.unwrap();
+                sent.push(10);
+                sent
+            })
+        })
+        .collect();
+    drop(sender);
+    let (begun, mut received) = (Instant::now(), vec![Vec::new(); 6]);
+    loop {
+        sleep(Duration::from_nanos(sim::random() % 500_000)).await.unwrap();
+        match within(receiver.recv()).await {
+            Some(Ok((id, number))) => received[id].push(number),
+            Some(Err(_)) => break,
+            None => assert!(begun.elapsed() < Duration::from_secs(1), "somebody is held up"),
+        }
+    }
+    for (sender, received) in senders.into_iter().zip(received) {
+        assert_eq!(sender.await.unwrap(), received);
+    }
+}
+
+/// One of two is aborted just when there is room for it: it has sent, or the other one has the room.
+#[test]
+fn who_is_aborted_leaves_its_room_to_the_next() {
+    let (sent, left) = (Cell::new(0), Cell::new(0));
+    sim::explore(0..100, || async {
+        let (sender, mut receiver) = bounded(1);
+        sender.try_send(0).unwrap();
+        let send = |number| {
+            let sender = sender.clone();
+            dapple::spawn(async move { sender.send(number).await })
+        };
+        let (first, second) = (send(1), send(2));
+        sleep(Duration::from_millis(1)).await.unwrap(); // both wait
+        assert_eq!(receiver.try_recv(), Ok(0));
+        sim::work(Duration::from_nanos(1 << (sim::random() % 25))); // so that somebody else may run it first
+        first.abort();
+        let is_aborted = first.await.is_err_and(|error| error.is_aborted());
+        let mut received = Vec::new();
+        while received.last() != Some(&2) && received.len() < if is_aborted { 1 } else { 2 } {
+            received.push(receiver.recv().await.unwrap());
+        }
+        second.await.unwrap().unwrap();
+        received.extend(receiver.try_recv());
+        received.sort_unstable();
+        assert_eq!(received, if is_aborted { vec![2] } else { vec![1, 2] });
+        let count = if is_aborted { &left } else { &sent };
+        count.set(count.get() + 1);
+    });
+    assert!(sent.get() > 0 && left.get() > 0, "both happen: {sent:?}, {left:?}");
 }

@@ -7,9 +7,8 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::thread;
 
-use common::{Event, foreign_block_on, panic_of, runtime, watched};
+use common::{Event, foreign_block_on, in_both_worlds, panic_of, rounds, runtime, start_thread};
 use dapple::channel::{mpsc, oneshot, watch};
 use dapple::sync::{
     Condvar, Mutex, MutexGuard, Notified, Notify, OwnedMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -66,11 +65,11 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 
 #[test]
 fn one_at_a_time_across_awaits() {
-    watched(|| {
-        let rt = runtime(2);
+    in_both_worlds(20, || {
+        let (rt, times) = (runtime(2), rounds(200, 15));
         let counter = Arc::new(Mutex::new((0, false)));
-        let visit = |counter: Arc<Mutex<(u32, bool)>>, owned: bool| async move {
-            for round in 0..200 {
+        let visit = move |counter: Arc<Mutex<(u32, bool)>>, owned: bool| async move {
+            for round in 0..times {
                 let mut guard = if owned {
                     let mut guard = counter.clone().lock_owned().await.unwrap();
                     guard.0 += 1;
@@ -90,15 +89,15 @@ fn one_at_a_time_across_awaits() {
         let threads: Vec<_> = (0..2)
             .map(|id| {
                 let counter = counter.clone();
-                thread::spawn(move || match id {
+                start_thread(move || match id {
                     0 => foreign_block_on(visit(counter, false)),
-                    _ => (0..200).for_each(|_| counter.lock_blocking().unwrap().0 += 1),
+                    _ => (0..times).for_each(|_| counter.lock_blocking().unwrap().0 += 1),
                 })
             })
             .collect();
         tasks.into_iter().for_each(|task| rt.block_on(task).unwrap());
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(Arc::into_inner(counter).unwrap().into_inner(), (2000, false));
+        assert_eq!(Arc::into_inner(counter).unwrap().into_inner(), (10 * times, false));
     });
 }
 
@@ -137,7 +136,7 @@ fn a_panic_unlocks_and_does_not_poison() {
 
 #[test]
 fn cancelled_waits_do_not_lock() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let mutex = Arc::new(Mutex::new(0));
         // Before the first poll, although it is free.
@@ -187,7 +186,7 @@ fn cancelled_waits_do_not_lock() {
 
 #[test]
 fn waits_that_are_dropped_or_leaked_hold_up_nobody() {
-    watched(|| {
+    in_both_worlds(20, || {
         let mutex = Mutex::new(0);
         let guard = mutex.try_lock().unwrap();
         let mut leaked = Box::pin(mutex.lock());

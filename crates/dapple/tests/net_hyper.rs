@@ -64,20 +64,18 @@ async fn serve_and_ask<S: Read + Write + Send + Unpin + 'static>(near: S, far: S
     server.await.unwrap().unwrap();
 }
 
-#[test]
-fn a_client_that_sends_no_head_is_given_up() {
-    watched(|| {
-        let rt = runtime(2);
-        rt.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let _silent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            let (stream, _) = listener.accept().await.unwrap();
-            let mut http = hyper::server::conn::http1::Builder::new();
-            let http = http.timer(Timer).header_read_timeout(Duration::from_millis(5));
-            let error = http.serve_connection(stream, service_fn(answer)).await.unwrap_err();
-            assert!(error.is_timeout(), "{error}");
-        });
-    });
+#[dapple::test(sim, seeds = 20)]
+async fn a_client_that_sends_no_head_is_given_up() {
+    let listener = dapple::sim::net::TcpListener::bind("10.0.0.1:80").await.unwrap();
+    let _silent = dapple::sim::net::TcpStream::connect("10.0.0.1:80").await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    let (limit, begun) = (Duration::from_secs(30), Timer.now());
+    let mut http = hyper::server::conn::http1::Builder::new();
+    let http = http.timer(Timer).header_read_timeout(limit);
+    let error = http.serve_connection(stream, service_fn(answer)).await.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    let took = Timer.now() - begun;
+    assert!(took >= limit && took < limit + Duration::from_millis(1), "{took:?}");
 }
 
 #[test]
@@ -110,19 +108,20 @@ fn cancelling_ends_a_connection_with_an_error() {
     });
 }
 
-#[test]
-fn timers_are_never_early_and_can_be_reset() {
-    watched(|| {
-        let rt = runtime(1);
-        rt.block_on(async {
-            let start = Instant::now();
-            Timer.sleep(Duration::from_millis(2)).await;
-            assert!(start.elapsed() >= Duration::from_millis(2));
-            Timer.sleep_until(start).await;
-            let mut sleep = Timer.sleep(Duration::from_secs(1_000_000));
-            Timer.reset(&mut sleep, start + Duration::from_millis(4));
-            sleep.await;
-            assert!(Timer.now() - start >= Duration::from_millis(4));
-        });
-    });
+#[dapple::test(sim, seeds = 50)]
+async fn timers_are_on_time_and_can_be_reset() {
+    let assert_now = |moment: Instant| {
+        let now = Timer.now();
+        assert!(now >= moment && now - moment < Duration::from_micros(500), "{:?}", now - moment);
+    };
+    let start = Timer.now();
+    Timer.sleep(Duration::from_millis(2)).await;
+    assert_now(start + Duration::from_millis(2));
+    let now = Timer.now();
+    Timer.sleep_until(start).await; // is over
+    assert!(Timer.now() - now < Duration::from_micros(500));
+    let mut sleep = Timer.sleep(Duration::from_secs(1_000_000));
+    Timer.reset(&mut sleep, start + Duration::from_millis(4));
+    sleep.await;
+    assert_now(start + Duration::from_millis(4));
 }

@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::thread;
 
-use common::{Event, foreign_block_on, runtime, watched};
+use common::{Event, foreign_block_on, in_both_worlds, rounds, runtime, start_thread};
+use dapple::sim;
 use dapple::sync::{Notified, Notify};
+use dapple::time::{Duration, sleep};
 
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
@@ -47,7 +49,7 @@ fn each_notification_goes_to_one_in_order() {
 
 #[test]
 fn who_is_dropped_leaves_it_to_the_next() {
-    watched(|| {
+    in_both_worlds(20, || {
         let notify = Notify::new();
         let (first, mut second) = (waiting(&notify), waiting(&notify));
         notify.notify_one();
@@ -83,7 +85,7 @@ fn notify_waiters_reaches_all_that_exist() {
 
 #[test]
 fn cancelled_waits_take_nothing() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let notify = Arc::new(Notify::new());
         notify.notify_one();
@@ -130,18 +132,18 @@ fn cancelled_waits_take_nothing() {
 
 #[test]
 fn ping_pong_between_threads_loses_no_notification() {
-    watched(|| {
-        let rt = runtime(2);
+    in_both_worlds(20, || {
+        let (rt, times) = (runtime(2), rounds(1000, 30));
         let pair = Arc::new((Notify::new(), Notify::new()));
         let other = pair.clone();
         let task = rt.spawn(async move {
-            for _ in 0..1000 {
+            for _ in 0..times {
                 other.0.notified().await.unwrap();
                 other.1.notify_one();
             }
         });
-        let thread = thread::spawn(move || {
-            for _ in 0..1000 {
+        let thread = start_thread(move || {
+            for _ in 0..times {
                 pair.0.notify_one();
                 foreign_block_on(pair.1.notified()).unwrap();
             }
@@ -149,4 +151,37 @@ fn ping_pong_between_threads_loses_no_notification() {
         thread.join().unwrap();
         rt.block_on(task).unwrap();
     });
+}
+
+/// One of two is aborted just when it is told: it has taken it, or the other one is told.
+#[test]
+fn who_is_aborted_leaves_it_to_the_next() {
+    let (taken, left) = (Cell::new(0), Cell::new(0));
+    sim::explore(0..100, || async {
+        let notify = Arc::new(Notify::new());
+        let wait = || {
+            let notify = notify.clone();
+            dapple::spawn(async move { notify.notified().await })
+        };
+        let (first, second) = (wait(), wait());
+        sleep(Duration::from_millis(1)).await.unwrap(); // both wait
+        notify.notify_one();
+        sim::work(Duration::from_nanos(1 << (sim::random() % 25))); // so that somebody else may run it first
+        first.abort();
+        let count = match first.await {
+            Ok(told) => {
+                told.unwrap();
+                notify.notify_one();
+                &taken
+            }
+            Err(error) => {
+                assert!(error.is_aborted());
+                &left
+            }
+        };
+        count.set(count.get() + 1);
+        second.await.unwrap().unwrap();
+        drop(waiting(&notify)); // nothing is stored
+    });
+    assert!(taken.get() > 0 && left.get() > 0, "both happen: {taken:?}, {left:?}");
 }

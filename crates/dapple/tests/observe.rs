@@ -5,13 +5,13 @@ mod common;
 use std::thread;
 use std::time::Duration;
 
-use common::{Event, eventually, runtime, watched};
+use common::{Event, eventually, give_way, in_both_worlds, rounds, runtime, watched};
 use dapple::task::{self, Builder, yield_now};
-use dapple::{Color, Runtime, TaskState};
+use dapple::{Color, Runtime, TaskState, sim};
 
 #[test]
 fn dump_tells_every_task_by_name_color_and_state() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let (release, held) = (Event::default(), Event::default());
         rt.block_on(async {
@@ -55,7 +55,7 @@ fn dump_tells_every_task_by_name_color_and_state() {
 
 #[test]
 fn dump_works_beside_tasks_that_come_go_and_are_promoted() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let stop = Event::default();
         let stopped = stop.clone();
@@ -80,11 +80,14 @@ fn dump_works_beside_tasks_that_come_go_and_are_promoted() {
             }
         });
         let mut seen = 0;
-        for _ in 0..if cfg!(miri) { 10 } else { 3000 } {
+        for _ in 0..rounds(3000, 100) {
             let dump = rt.dump();
             let is_known = |name: &str| name.starts_with("named ") || name.contains("observe::");
             assert!(dump.tasks.iter().all(|task| is_known(&task.name)), "{dump}");
             seen += dump.tasks.len();
+            if sim::is_simulated() {
+                give_way();
+            }
         }
         assert!(seen > 0);
         stop.set();
@@ -94,7 +97,7 @@ fn dump_works_beside_tasks_that_come_go_and_are_promoted() {
 
 #[test]
 fn metrics_count_what_happened() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let before = rt.metrics();
         assert_eq!((before.workers.len(), before.alive()), (2, 0));
@@ -162,7 +165,7 @@ fn an_idle_runtime_uses_no_cpu_and_is_never_woken() {
 
 #[test]
 fn a_dump_says_what_is_waited_for() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let (_sender, mut receiver) = dapple::channel::mpsc::unbounded::<()>();
         let named = |name: &'static str| dapple::task::Builder::new().name(name);

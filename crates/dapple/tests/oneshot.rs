@@ -6,9 +6,11 @@ mod common;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::thread;
 
-use common::{Drops, Event, foreign_block_on, message, panic_of, runtime, watched};
+use common::{
+    Drops, Event, foreign_block_on, give_way, in_both_worlds, message, panic_of, rounds, runtime,
+    start_thread,
+};
 use dapple::channel::oneshot::{self, Receiver};
 use dapple::task::yield_now;
 
@@ -19,12 +21,12 @@ fn poll_once<T>(receiver: &mut Receiver<T>) -> Poll<Result<T, oneshot::RecvError
 
 #[test]
 fn a_value_arrives_whoever_is_first() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (sender, receiver) = oneshot::channel();
         sender.send(1).unwrap();
         assert_eq!(rt.block_on(receiver).unwrap(), 1);
-        for number in 0..1000 {
+        for number in 0..rounds(1000, 20) {
             let (sender, receiver) = oneshot::channel();
             let receiver = rt.spawn(receiver);
             let sender = rt.spawn(async move { sender.send(number) });
@@ -36,14 +38,14 @@ fn a_value_arrives_whoever_is_first() {
 
 #[test]
 fn threads_and_foreign_executors_can_wait() {
-    watched(|| {
-        for _ in 0..100 {
+    in_both_worlds(20, || {
+        for _ in 0..rounds(100, 10) {
             let (sender, receiver) = oneshot::channel();
-            let thread = thread::spawn(move || foreign_block_on(receiver));
+            let thread = start_thread(move || foreign_block_on(receiver));
             sender.send(1).unwrap();
             assert_eq!(thread.join().unwrap().unwrap(), 1);
             let (sender, mut receiver) = oneshot::channel();
-            let thread = thread::spawn(move || receiver.recv_blocking());
+            let thread = start_thread(move || receiver.recv_blocking());
             sender.send(2).unwrap();
             assert_eq!(thread.join().unwrap().unwrap(), 2);
         }
@@ -57,7 +59,7 @@ fn threads_and_foreign_executors_can_wait() {
 
 #[test]
 fn a_sender_that_goes_closes_the_channel() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let (sender, mut receiver) = oneshot::channel::<u8>();
         assert!(receiver.try_recv().unwrap_err().is_empty());
@@ -131,9 +133,9 @@ fn a_destructor_that_panics_leaves_no_harm() {
 
 #[test]
 fn the_sender_learns_that_the_receiver_has_gone() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
-        for round in 0..300 {
+        for round in 0..rounds(300, 20) {
             let (mut sender, receiver) = oneshot::channel::<u8>();
             let gone = rt.spawn(async move {
                 sender.closed().await.unwrap();
@@ -141,7 +143,7 @@ fn the_sender_learns_that_the_receiver_has_gone() {
                 assert_eq!(sender.send(1), Err(1));
             });
             if round % 2 == 0 {
-                thread::yield_now();
+                give_way();
             }
             drop(receiver);
             rt.block_on(gone).unwrap();
@@ -155,7 +157,7 @@ fn the_sender_learns_that_the_receiver_has_gone() {
 
 #[test]
 fn a_cancelled_wait_can_be_repeated_and_loses_nothing() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         // Before the first poll: even a value that is there stays.
         let (sender, mut receiver) = oneshot::channel();
@@ -191,7 +193,7 @@ fn a_cancelled_wait_can_be_repeated_and_loses_nothing() {
 
 #[test]
 fn what_came_before_the_wait_was_polled_again_is_returned() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (sender, receiver) = oneshot::channel();
         let color = rt.handle().color();
@@ -217,7 +219,7 @@ fn what_came_before_the_wait_was_polled_again_is_returned() {
 
 #[test]
 fn a_receiver_may_move_between_tasks_and_wakers() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (sender, mut receiver) = oneshot::channel();
         assert!(poll_once(&mut receiver).is_pending());
@@ -230,7 +232,7 @@ fn a_receiver_may_move_between_tasks_and_wakers() {
             });
             receiver = rt.block_on(task).unwrap();
         }
-        let thread = thread::spawn(move || foreign_block_on(receiver));
+        let thread = start_thread(move || foreign_block_on(receiver));
         sender.send(7).unwrap();
         assert_eq!(thread.join().unwrap().unwrap(), 7);
     });
@@ -238,13 +240,12 @@ fn a_receiver_may_move_between_tasks_and_wakers() {
 
 #[test]
 fn halves_that_go_at_the_same_time_free_the_value_once() {
-    watched(|| {
+    in_both_worlds(20, || {
         let drops = Drops::default();
-        let rounds = if cfg!(miri) { 20 } else { 2000 };
-        for round in 0..rounds {
+        for round in 0..rounds(2000, 30) {
             let (sender, receiver) = oneshot::channel();
             let guard = drops.guard();
-            let sender = thread::Builder::new().spawn(move || match round % 3 {
+            let sender = start_thread(move || match round % 3 {
                 0 => drop(sender.send(guard)),
                 1 => drop((guard, sender)),
                 _ => drop(sender.send(guard)),
@@ -254,7 +255,7 @@ fn halves_that_go_at_the_same_time_free_the_value_once() {
                 1 => assert!(foreign_block_on(receiver).is_err()),
                 _ => assert!(foreign_block_on(receiver).is_ok()),
             }
-            sender.unwrap().join().unwrap();
+            sender.join().unwrap();
             assert_eq!(drops.count(), round + 1);
         }
     });
@@ -262,7 +263,7 @@ fn halves_that_go_at_the_same_time_free_the_value_once() {
 
 #[test]
 fn a_panic_while_waiting_loses_nothing() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let (sender, receiver) = oneshot::channel::<Arc<u8>>();
         let value = Arc::new(1);

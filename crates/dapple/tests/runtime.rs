@@ -8,8 +8,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
-use common::{Drops, runtime, watched};
+use common::{Drops, in_virtual_time, runtime, watched};
 use dapple::task::yield_now;
+use dapple::time::{Duration, Instant};
 use dapple::{Color, Runtime};
 
 #[dapple::main]
@@ -174,7 +175,8 @@ fn local_tasks_and_their_outputs_live_and_die_on_their_thread() {
 
 #[test]
 fn what_is_left_when_run_returns_is_dropped() {
-    watched(|| {
+    in_virtual_time(20, || {
+        let begun = Instant::now();
         let drops = Drops::default();
         let guards = || (drops.guard(), drops.guard(), drops.guard());
         let (a, b, c) = guards();
@@ -198,5 +200,8 @@ fn what_is_left_when_run_returns_is_dropped() {
             .detach();
         });
         assert_eq!(drops.count(), 3);
+        // The two that do not end by themselves had a second.
+        let took = begun.elapsed();
+        assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1010), "{took:?}");
     });
 }

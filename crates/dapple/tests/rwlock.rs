@@ -5,9 +5,8 @@ mod common;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::thread;
 
-use common::{runtime, watched};
+use common::{in_both_worlds, rounds, runtime, start_thread};
 use dapple::sync::{RwLock, RwLockWriteGuard};
 use dapple::task::yield_now;
 
@@ -17,14 +16,14 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 
 #[test]
 fn readers_share_and_writers_are_alone() {
-    watched(|| {
-        let rt = runtime(2);
+    in_both_worlds(20, || {
+        let (rt, times) = (runtime(2), rounds(200, 15));
         let pair = Arc::new(RwLock::new((0, 0)));
         let tasks: Vec<_> = (0..8)
             .map(|id| {
                 let pair = pair.clone();
                 rt.spawn(async move {
-                    for _ in 0..200 {
+                    for _ in 0..times {
                         if id % 4 == 0 {
                             let mut guard = pair.write().await.unwrap();
                             guard.0 += 1;
@@ -39,10 +38,10 @@ fn readers_share_and_writers_are_alone() {
                 })
             })
             .collect();
-        let thread = thread::spawn({
+        let thread = start_thread({
             let pair = pair.clone();
             move || {
-                for _ in 0..200 {
+                for _ in 0..times {
                     let guard = pair.read_blocking().unwrap();
                     assert_eq!(guard.0, guard.1);
                     drop(guard);
@@ -53,7 +52,7 @@ fn readers_share_and_writers_are_alone() {
         });
         tasks.into_iter().for_each(|task| rt.block_on(task).unwrap());
         thread.join().unwrap();
-        assert_eq!(Arc::into_inner(pair).unwrap().into_inner(), (600, 600));
+        assert_eq!(Arc::into_inner(pair).unwrap().into_inner(), (3 * times, 3 * times));
     });
 }
 
@@ -80,7 +79,7 @@ fn a_writer_is_not_starved_by_readers() {
 
 #[test]
 fn a_cancelled_writer_lets_readers_through() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let lock = Arc::new(RwLock::new(0));
         let reader = lock.try_read().unwrap();

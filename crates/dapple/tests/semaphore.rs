@@ -2,15 +2,17 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
 
-use common::{Random, foreign_block_on, panic_of, runtime, watched};
+use common::{Random, foreign_block_on, in_both_worlds, panic_of, rounds, runtime, start_thread};
+use dapple::sim;
 use dapple::sync::Semaphore;
 use dapple::task::yield_now;
+use dapple::time::{Duration, sleep};
 
 /// A waker that counts.
 #[derive(Default)]
@@ -166,7 +168,7 @@ fn a_leaked_wait_holds_up_nobody() {
 
 #[test]
 fn closing_refuses_all_and_wakes_many() {
-    watched(|| {
+    in_both_worlds(20, || {
         let semaphore = Semaphore::new(1);
         let kept = semaphore.try_acquire().unwrap();
         let mut waits: Vec<_> = (0..100).map(|_| Hand::waiting(semaphore.acquire())).collect();
@@ -215,8 +217,8 @@ fn a_waker_that_panics_keeps_nobody_from_being_woken() {
 
 #[test]
 fn never_more_at_a_time_under_load_with_cancels() {
-    watched(|| {
-        let rt = runtime(2);
+    in_both_worlds(20, || {
+        let (rt, count) = (runtime(2), rounds(200, 15));
         let (semaphore, inside) = (Arc::new(Semaphore::new(3)), Arc::new(AtomicUsize::new(0)));
         let visit = |need: usize, rounds: usize| {
             let (semaphore, inside) = (semaphore.clone(), inside.clone());
@@ -229,14 +231,14 @@ fn never_more_at_a_time_under_load_with_cancels() {
                 }
             }
         };
-        let tasks: Vec<_> = (0..12).map(|id| rt.spawn(visit(1 + id % 3, 200))).collect();
+        let tasks: Vec<_> = (0..12).map(|id| rt.spawn(visit(1 + id % 3, count))).collect();
         let threads: Vec<_> = (0..2)
             .map(|_| {
-                let visit = visit(1, 200);
-                thread::spawn(move || foreign_block_on(visit))
+                let visit = visit(1, count);
+                start_thread(move || foreign_block_on(visit))
             })
             .collect();
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         for task in &tasks {
             if random.below(3) == 0 {
                 task.cancel();
@@ -246,4 +248,27 @@ fn never_more_at_a_time_under_load_with_cancels() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(semaphore.available_permits(), 3);
     });
+}
+
+/// One of two is aborted just when a permit is free: either way it comes to the other one.
+#[test]
+fn who_is_aborted_leaves_the_permit_to_the_next() {
+    let (taken, left) = (Cell::new(0), Cell::new(0));
+    sim::explore(0..100, || async {
+        let semaphore = Arc::new(Semaphore::new(0));
+        let take = || {
+            let semaphore = semaphore.clone();
+            dapple::spawn(async move { drop(semaphore.acquire().await.unwrap()) })
+        };
+        let (first, second) = (take(), take());
+        sleep(Duration::from_millis(1)).await.unwrap(); // both wait
+        semaphore.add_permits(1);
+        sim::work(Duration::from_nanos(1 << (sim::random() % 25))); // so that somebody else may run it first
+        first.abort();
+        let count = if first.await.is_ok() { &taken } else { &left };
+        count.set(count.get() + 1);
+        second.await.unwrap();
+        assert_eq!(semaphore.available_permits(), 1);
+    });
+    assert!(taken.get() > 0 && left.get() > 0, "both happen: {taken:?}, {left:?}");
 }

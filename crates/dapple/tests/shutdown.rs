@@ -4,16 +4,30 @@
 mod common;
 
 use std::future::pending;
-use std::thread;
-use std::time::Duration;
 
-use common::{Drops, Event, Guard, foreign_block_on, runtime, watched};
+use common::{
+    Drops, Event, Guard, foreign_block_on, in_both_worlds, in_virtual_time, rounds, runtime, start_thread,
+};
+use dapple::sim;
 use dapple::task::{Builder, yield_now};
+use dapple::time::{Duration, Instant};
 use dapple::{Color, JoinHandle, Runtime, Shutdown};
 
 /// Long enough for anything that ends by itself.
 const LONG: Duration = Duration::from_secs(50);
 const SHORT: Duration = Duration::from_millis(20);
+/// How long a runtime waits for its threads to leave.
+const LEAVE: Duration = Duration::from_secs(1);
+/// How seldom a shutdown looks whether all have ended, and a little more.
+const PAUSE: Duration = Duration::from_millis(6);
+
+/// In a simulation: what took this long took at least `least`, and little more.
+#[track_caller]
+fn assert_took(took: Duration, least: Duration) {
+    if sim::is_simulated() {
+        assert!(took >= least && took < least + PAUSE, "{took:?}, where {least:?} was right");
+    }
+}
 
 fn names(report: &Shutdown) -> Vec<&str> {
     let mut names: Vec<&str> = report.still_running.iter().map(|task| task.name.as_str()).collect();
@@ -35,7 +49,7 @@ async fn until_cancelled(guard: Guard, begun: Event) -> bool {
 
 #[test]
 fn it_is_clean_when_tasks_end_on_cancel() {
-    watched(|| {
+    in_both_worlds(20, || {
         let (rt, drops) = (runtime(2), Drops::default());
         let color = rt.handle().color();
         let mut handles = Vec::new();
@@ -57,7 +71,7 @@ fn it_is_clean_when_tasks_end_on_cancel() {
 
 #[test]
 fn what_is_spawned_while_cancelling_is_born_cancelled() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let begun = Event::default();
         let begin = begun.clone();
@@ -80,7 +94,7 @@ fn what_is_spawned_while_cancelling_is_born_cancelled() {
 
 #[test]
 fn what_does_not_end_is_named_and_dropped() {
-    watched(|| {
+    in_both_worlds(20, || {
         let (rt, drops) = (runtime(2), Drops::default());
         let stubborn = |name: String, guard: Guard| {
             Builder::new().name(name).spawn(async move {
@@ -97,7 +111,9 @@ fn what_does_not_end_is_named_and_dropped() {
             }));
             handles
         });
+        let begun = Instant::now();
         let report = rt.shutdown(SHORT);
+        assert_took(begun.elapsed(), SHORT);
         assert!(!report.is_clean());
         assert_eq!(names(&report), ["colored", "s0", "s1", "s2"]);
         let text = report.to_string();
@@ -150,10 +166,12 @@ const ALL_STUCK: [&str; 5] = ["stuck in blocking", "stuck in color", "stuck in p
 
 #[test]
 fn it_ends_in_bounded_time_with_tasks_that_block_their_threads() {
-    watched(|| {
+    in_both_worlds(20, || {
         let drops = Drops::default();
         let (rt, release, handles) = stuck(&drops);
+        let begun = Instant::now();
         let report = rt.shutdown(SHORT);
+        assert_took(begun.elapsed(), SHORT + LEAVE);
         assert_eq!(names(&report), ALL_STUCK);
         assert_eq!(drops.count(), 0, "what is stuck goes on");
         release.set();
@@ -166,10 +184,12 @@ fn it_ends_in_bounded_time_with_tasks_that_block_their_threads() {
 
 #[test]
 fn dropping_a_runtime_with_stuck_tasks_does_not_hang() {
-    watched(|| {
+    in_both_worlds(20, || {
         let drops = Drops::default();
         let (rt, release, handles) = stuck(&drops);
+        let begun = Instant::now();
         drop(rt);
+        assert_took(begun.elapsed(), LEAVE);
         assert_eq!(drops.count(), 0);
         release.set();
         handles.into_iter().for_each(|handle| drop(foreign_block_on(handle)));
@@ -179,8 +199,8 @@ fn dropping_a_runtime_with_stuck_tasks_does_not_hang() {
 
 #[test]
 fn dropping_a_runtime_drops_each_future_once() {
-    watched(|| {
-        for round in 0..50 {
+    in_both_worlds(20, || {
+        for round in 0..rounds(50, 2) {
             let (rt, drops) = (runtime(2), Drops::default());
             let color = rt.handle().keyed_color("k");
             let never = Event::default();
@@ -200,7 +220,7 @@ fn dropping_a_runtime_drops_each_future_once() {
                     }
                 }
             };
-            let count = 200 + round;
+            let count = rounds(200, 40) + round;
             for i in 0..count {
                 let handle = match i % 5 {
                     0 | 1 => rt.spawn(task(i)),
@@ -218,12 +238,12 @@ fn dropping_a_runtime_drops_each_future_once() {
 
 #[test]
 fn spawning_from_other_threads_while_it_ends_loses_nothing() {
-    watched(|| {
-        for _ in 0..20 {
+    in_both_worlds(20, || {
+        for _ in 0..rounds(20, 2) {
             let (rt, drops) = (runtime(2), Drops::default());
             let (handle, color, spawned) = (rt.handle(), rt.handle().color(), Event::default());
             let (guards, begin) = (drops.clone(), spawned.clone());
-            let spawner = thread::spawn(move || {
+            let spawner = start_thread(move || {
                 let mut count = 0;
                 let mut results = Vec::new();
                 loop {
@@ -251,17 +271,19 @@ fn spawning_from_other_threads_while_it_ends_loses_nothing() {
 
 #[test]
 fn shutdown_waits_for_blocking_calls() {
-    watched(|| {
+    in_virtual_time(50, || {
         let (rt, drops) = (runtime(1), Drops::default());
         let (begun, guard) = (Event::default(), drops.guard());
         let begin = begun.clone();
         let call = rt.handle().blocking(move || {
             let _kept = guard;
             begin.set();
-            thread::sleep(SHORT); // nothing tells that the shutdown has begun
+            sim::work(SHORT); // nothing tells that the shutdown has begun
         });
         begun.wait();
+        let begun = Instant::now();
         assert!(rt.shutdown(LONG).is_clean());
+        assert_took(begun.elapsed(), SHORT - Duration::from_millis(1));
         assert_eq!(drops.count(), 1);
         assert!(foreign_block_on(call).is_ok());
     });
@@ -269,7 +291,7 @@ fn shutdown_waits_for_blocking_calls() {
 
 #[test]
 fn an_endless_timeout_is_no_overflow() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         rt.spawn(until_cancelled(Drops::default().guard(), Event::default())).detach();
         assert!(rt.shutdown(Duration::MAX).is_clean());

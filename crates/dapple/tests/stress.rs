@@ -13,10 +13,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
-use common::{Drops, Event, Random, foreign_block_on, message, watched};
+use common::{
+    Drops, Event, Random, Thread, foreign_block_on, give_way, in_virtual_time, message, receive,
+    start_thread, watched,
+};
 use dapple::task::{Task, yield_now};
-use dapple::{Color, Handle, JoinHandle, Runtime};
+use dapple::{Color, Handle, JoinHandle, Runtime, sim};
 
 fn scale() -> u64 {
     let factor = std::env::var("DAPPLE_STRESS").ok().and_then(|text| text.parse().ok());
@@ -39,7 +43,11 @@ impl Counter {
     fn bump(&self, spin: u64) {
         // SAFETY: nobody else of this color runs.
         let value = unsafe { *self.unguarded.get() };
-        (0..spin).for_each(|_| std::hint::spin_loop());
+        if sim::is_simulated() {
+            sim::work(Duration::from_nanos(spin)); // others may come between
+        } else {
+            (0..spin).for_each(|_| std::hint::spin_loop());
+        }
         // SAFETY: as above.
         unsafe { *self.unguarded.get() = value + 1 };
         self.right.fetch_add(1, Ordering::Relaxed);
@@ -213,7 +221,7 @@ fn end_all(spawned: Vec<Spawned>) -> [usize; 4] {
 }
 
 fn wakes(wakers: mpsc::Receiver<Waker>) {
-    for (i, waker) in wakers.into_iter().enumerate() {
+    for (i, waker) in std::iter::from_fn(|| receive(&wakers)).enumerate() {
         match i % 3 {
             0 => waker.wake(),
             1 => {
@@ -222,7 +230,7 @@ fn wakes(wakers: mpsc::Receiver<Waker>) {
             }
             _ => {
                 let twin = waker.clone();
-                thread::yield_now();
+                give_way();
                 waker.wake();
                 drop(twin);
             }
@@ -230,7 +238,7 @@ fn wakes(wakers: mpsc::Receiver<Waker>) {
     }
 }
 
-fn world(rt: &Runtime, colors: u64) -> (World, thread::JoinHandle<()>) {
+fn world(rt: &Runtime, colors: u64) -> (World, Thread<()>) {
     let (foreign, wakers) = mpsc::channel();
     let ink = |i: u64| {
         let ink = if i.is_multiple_of(2) { Ink::Held(rt.handle().color()) } else { Ink::Keyed(i) };
@@ -238,7 +246,40 @@ fn world(rt: &Runtime, colors: u64) -> (World, thread::JoinHandle<()>) {
     };
     let inks = (0..colors).map(ink).collect();
     let world = World { rt: rt.handle(), inks, foreign, alive: Drops::default(), made: Arc::default() };
-    (world, thread::spawn(move || wakes(wakers)))
+    (world, start_thread(move || wakes(wakers)))
+}
+
+/// Tasks of all kinds from everywhere: how many ended in which way, and how many were stolen.
+fn storm(seed: u64, rounds: u64) -> ([usize; 4], u64) {
+    let rt = Runtime::builder().workers(4).random_seed(seed).build().unwrap();
+    let (world, waker) = world(&rt, 6);
+    let storm = |seed: u64, rounds: u64| {
+        let (world, mut random) = (world.clone(), Random((seed * 0x9e37_79b9) | 1));
+        move || (0..rounds).map(|_| world.spawn_one(&mut random)).collect::<Vec<_>>()
+    };
+    let threads: Vec<_> = (1..3).map(|i| start_thread(storm(seed + 100 * i, rounds))).collect();
+    let from_worker = rt.spawn({
+        let mut storm = storm(seed + 1000, rounds);
+        async move { storm() }
+    });
+    let from_main = rt.block_on(async { storm(seed + 2000, rounds)() });
+    let mut ends = end_all(from_main);
+    let spawned = threads.into_iter().map(|thread| thread.join().unwrap());
+    for spawned in spawned.chain([foreign_block_on(from_worker).unwrap()]) {
+        ends.iter_mut().zip(end_all(spawned)).for_each(|(sum, n)| *sum += n);
+    }
+    for (i, (_, counter)) in world.inks.iter().enumerate() {
+        let counter = counter.clone();
+        let count = foreign_block_on(world.color(i).call(move || counter.check())).unwrap();
+        assert!(count > 0);
+    }
+    let stolen: u64 = rt.metrics().workers.iter().map(|worker| worker.stolen).sum();
+    let (alive, made) = (world.alive.clone(), world.made.clone());
+    drop(rt);
+    drop(world);
+    waker.join().unwrap();
+    assert_eq!(alive.count(), made.load(Ordering::Relaxed), "each future is dropped once");
+    (ends, stolen)
 }
 
 #[test]
@@ -246,44 +287,18 @@ fn no_update_is_lost() {
     let mut totals = [0; 4];
     let mut steals = 0;
     for seed in 1..=8 {
-        let (ends, stolen) = watched(move || {
-            let rt = Runtime::builder().workers(4).random_seed(seed).build().unwrap();
-            let (world, waker) = world(&rt, 6);
-            let rounds = 1000 * scale();
-            let storm = |seed: u64, rounds: u64| {
-                let (world, mut random) = (world.clone(), Random((seed * 0x9e37_79b9) | 1));
-                move || (0..rounds).map(|_| world.spawn_one(&mut random)).collect::<Vec<_>>()
-            };
-            let threads: Vec<_> = (1..3).map(|i| thread::spawn(storm(seed + 100 * i, rounds))).collect();
-            let from_worker = rt.spawn({
-                let mut storm = storm(seed + 1000, rounds);
-                async move { storm() }
-            });
-            let from_main = rt.block_on(async { storm(seed + 2000, rounds)() });
-            let mut ends = end_all(from_main);
-            let spawned = threads.into_iter().map(|thread| thread.join().unwrap());
-            for spawned in spawned.chain([foreign_block_on(from_worker).unwrap()]) {
-                ends.iter_mut().zip(end_all(spawned)).for_each(|(sum, n)| *sum += n);
-            }
-            for (i, (_, counter)) in world.inks.iter().enumerate() {
-                let counter = counter.clone();
-                let count = foreign_block_on(world.color(i).call(move || counter.check())).unwrap();
-                assert!(count > 0);
-            }
-            let stolen: u64 = rt.metrics().workers.iter().map(|worker| worker.stolen).sum();
-            let (alive, made) = (world.alive.clone(), world.made.clone());
-            drop(rt);
-            drop(world);
-            waker.join().unwrap();
-            assert_eq!(alive.count(), made.load(Ordering::Relaxed), "each future is dropped once");
-            (ends, stolen)
-        });
+        let (ends, stolen) = watched(move || storm(seed, 1000 * scale()));
         totals.iter_mut().zip(ends).for_each(|(sum, n)| *sum += n);
         steals += stolen;
     }
     println!("plain, waited, panicked, aborted: {totals:?}; stolen: {steals}");
     assert!(totals.iter().all(|n| *n > 0), "every kind of end is met: {totals:?}");
     assert!(steals > 0, "there was something to steal");
+}
+
+#[test]
+fn no_update_is_lost_in_virtual_time() {
+    in_virtual_time(20, || _ = storm(sim::random() >> 44, 30));
 }
 
 #[test]
@@ -335,46 +350,68 @@ fn a_runtime_that_ends_under_load_keeps_colors_apart_and_drops_all_once() {
     }
 }
 
+/// One task that is woken, cancelled, looked at and perhaps aborted, all at the same time.
+fn everybodys(seed: u64) {
+    let rt = Runtime::builder().workers(2).random_seed(seed).build().unwrap();
+    let (drops, counter) = (Drops::default(), Arc::new(Counter::default()));
+    let (send, wakers) = mpsc::channel::<Waker>();
+    let (guard, steps) = (drops.guard(), 3 + seed % 20);
+    let count = counter.clone();
+    let body = async move {
+        let _kept = guard;
+        for step in 0..steps {
+            count.bump(20);
+            if step == seed % 7 {
+                let count = count.clone();
+                Color::current().call(move || count.bump(20)).detach();
+            }
+            let mut polled = false;
+            poll_fn(|cx| {
+                let _ = send.send(cx.waker().clone());
+                if std::mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
+        count.check();
+    };
+    let handle = rt.spawn(body);
+    let task = handle.task().unwrap().clone();
+    let wake = start_thread(move || std::iter::from_fn(|| receive(&wakers)).for_each(Waker::wake));
+    let cancel = start_thread(move || {
+        for _ in 0..50 {
+            task.cancel();
+            if sim::is_simulated() {
+                give_way();
+            }
+        }
+    });
+    let dumper = rt.handle();
+    let dump = start_thread(move || {
+        for _ in 0..20 {
+            drop(dumper.dump());
+            if sim::is_simulated() {
+                give_way();
+            }
+        }
+    });
+    if seed.is_multiple_of(3) {
+        handle.abort();
+    }
+    let result = foreign_block_on(handle);
+    assert!(result.is_ok() || seed.is_multiple_of(3));
+    [wake, cancel, dump].into_iter().for_each(|thread| thread.join().unwrap());
+    drop(rt);
+    assert_eq!(drops.count(), 1);
+}
+
 #[test]
 fn one_task_in_everybodys_hands() {
     for seed in 1..=200 * scale() {
-        watched(move || {
-            let rt = Runtime::builder().workers(2).random_seed(seed).build().unwrap();
-            let (drops, counter) = (Drops::default(), Arc::new(Counter::default()));
-            let (send, wakers) = mpsc::channel::<Waker>();
-            let (guard, steps) = (drops.guard(), 3 + seed % 20);
-            let count = counter.clone();
-            let body = async move {
-                let _kept = guard;
-                for step in 0..steps {
-                    count.bump(20);
-                    if step == seed % 7 {
-                        let count = count.clone();
-                        Color::current().call(move || count.bump(20)).detach();
-                    }
-                    let mut polled = false;
-                    poll_fn(|cx| {
-                        let _ = send.send(cx.waker().clone());
-                        if std::mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending }
-                    })
-                    .await;
-                }
-                count.check();
-            };
-            let handle = rt.spawn(body);
-            let task = handle.task().unwrap().clone();
-            let wake = thread::spawn(move || wakers.into_iter().for_each(Waker::wake));
-            let cancel = thread::spawn(move || (0..50).for_each(|_| task.cancel()));
-            let dumper = rt.handle();
-            let dump = thread::spawn(move || (0..20).for_each(|_| drop(dumper.dump())));
-            if seed % 3 == 0 {
-                handle.abort();
-            }
-            let result = foreign_block_on(handle);
-            assert!(result.is_ok() || seed % 3 == 0);
-            [wake, cancel, dump].into_iter().for_each(|thread| thread.join().unwrap());
-            drop(rt);
-            assert_eq!(drops.count(), 1);
-        });
+        watched(move || everybodys(seed));
     }
+}
+
+#[test]
+fn one_task_in_everybodys_virtual_hands() {
+    in_virtual_time(100, || everybodys(sim::random() >> 44));
 }

@@ -5,9 +5,8 @@ mod common;
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
-use std::thread;
 
-use common::{Drops, panic_of, runtime, watched};
+use common::{Drops, in_both_worlds, panic_of, runtime, start_thread, watched};
 use dapple::task::{self, Builder, Local, yield_now, yield_to};
 use dapple::{Color, JoinHandle};
 
@@ -20,7 +19,7 @@ fn notes_of(notes: &Notes) -> Vec<&'static str> {
 
 #[test]
 fn tasks_that_yield_alternate() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let notes = Notes::default();
         let each = |name: &'static str| {
@@ -49,7 +48,7 @@ fn tasks_that_yield_alternate() {
 /// With one worker: `a` hands over to `target` while others are in line and in the slot.
 #[test]
 fn yield_to_runs_its_target_next() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         for in_color in [false, true] {
             let notes = Notes::default();
@@ -99,7 +98,7 @@ async fn yield_once_unwoken() {
 
 #[test]
 fn yield_to_oneself_to_the_dead_and_to_the_busy_just_yields() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let task = rt.spawn(async {
             yield_to(&task::current()).await;
@@ -144,7 +143,7 @@ fn a_task_knows_itself() {
 
 #[test]
 fn a_builder_gives_name_place_and_color() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         rt.block_on(async {
             let color = Color::new();
@@ -179,7 +178,7 @@ static NAME: Local<String> = Local::new();
 
 #[test]
 fn task_locals_follow_their_future_and_nobody_else() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let work = |n: u32| {
             DEPTH.scope(n, async move {
@@ -222,7 +221,7 @@ fn a_task_local_is_there_when_its_future_is_dropped() {
             self.0.send(DEPTH.try_with(|n| *n)).unwrap();
         }
     }
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let (send, receive) = std::sync::mpsc::channel();
         let drops = Drops::default();
@@ -239,11 +238,11 @@ fn a_task_local_is_there_when_its_future_is_dropped() {
 
 #[test]
 fn a_name_is_what_others_see() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let task = rt.block_on(async { Builder::new().name("watched").spawn(pending::<()>()) });
         let seen = task.task().unwrap().clone();
-        let name = thread::spawn(move || (seen.name(), format!("{seen:?}"))).join().unwrap();
+        let name = start_thread(move || (seen.name(), format!("{seen:?}"))).join().unwrap();
         assert_eq!(name, ("watched".to_owned(), "Task(watched)".to_owned()));
         assert_eq!(format!("{task:?}"), "JoinHandle(Some(Task(watched)))");
         drop(rt);

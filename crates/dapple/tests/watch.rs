@@ -4,9 +4,10 @@ mod common;
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
-use std::thread;
 
-use common::{Drops, Event, foreign_block_on, panic_of, runtime, watched};
+use common::{
+    Drops, Event, foreign_block_on, give_way, in_both_worlds, panic_of, rounds, runtime, start_thread,
+};
 use dapple::channel::watch;
 use dapple::task::yield_now;
 use futures_core::Stream;
@@ -17,15 +18,15 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 
 #[test]
 fn the_newest_value_is_seen_by_all() {
-    watched(|| {
-        let rt = runtime(2);
+    in_both_worlds(20, || {
+        let (rt, newest) = (runtime(2), rounds(1000, 40));
         let (sender, receiver) = watch::channel(0);
         let tasks: Vec<_> = (0..20)
             .map(|_| {
                 let mut receiver = receiver.clone();
                 rt.spawn(async move {
                     let mut last = 0;
-                    while last != 1000 {
+                    while last != newest {
                         receiver.changed().await.unwrap();
                         let value = *receiver.borrow_and_update();
                         assert!(value >= last, "never back");
@@ -34,10 +35,15 @@ fn the_newest_value_is_seen_by_all() {
                 })
             })
             .collect();
-        let thread = thread::spawn(move || (1..=1000).for_each(|value| sender.send(value).unwrap()));
+        let thread = start_thread(move || {
+            (1..=newest).for_each(|value| {
+                sender.send(value).unwrap();
+                give_way();
+            })
+        });
         tasks.into_iter().for_each(|task| rt.block_on(task).unwrap());
         thread.join().unwrap();
-        assert_eq!(*receiver.borrow(), 1000);
+        assert_eq!(*receiver.borrow(), newest);
         assert!(receiver.has_changed().unwrap_err().is_closed());
     });
 }
@@ -66,7 +72,7 @@ fn a_change_is_seen_once() {
 
 #[test]
 fn wait_for_returns_the_value_that_was_wanted() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (sender, mut receiver) = watch::channel(0);
         let task =
@@ -75,6 +81,7 @@ fn wait_for_returns_the_value_that_was_wanted() {
             if sender.send(value).is_err() {
                 break;
             }
+            give_way();
         }
         assert_eq!(rt.block_on(task).unwrap().unwrap() % 7, 6);
         let mut receiver = sender.subscribe();
@@ -86,7 +93,7 @@ fn wait_for_returns_the_value_that_was_wanted() {
 
 #[test]
 fn the_sender_learns_that_all_receivers_have_gone() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(2);
         let (sender, receiver) = watch::channel(0);
         let other = receiver.clone();
@@ -106,7 +113,7 @@ fn the_sender_learns_that_all_receivers_have_gone() {
 
 #[test]
 fn cancelled_waits_see_nothing() {
-    watched(|| {
+    in_both_worlds(20, || {
         let rt = runtime(1);
         let (sender, mut receiver) = watch::channel(0);
         sender.send(1).unwrap();
@@ -134,9 +141,9 @@ fn cancelled_waits_see_nothing() {
 
 #[test]
 fn a_receiver_is_a_stream_of_changes() {
-    watched(|| {
+    in_both_worlds(20, || {
         let (sender, mut receiver) = watch::channel(0);
-        let thread = thread::spawn(move || {
+        let thread = start_thread(move || {
             let mut last = 0;
             while let Some(value) =
                 foreign_block_on(std::future::poll_fn(|cx| Pin::new(&mut receiver).poll_next(cx)))

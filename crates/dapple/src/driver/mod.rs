@@ -121,6 +121,7 @@ impl Driver {
             Some(until) => Some(limit.map_or(until, |limit| limit.min(until))),
             None => limit,
         };
+        world::pause();
         let may_sleep = self.bell.lie_down();
         self.wait_here(&mut batch.events, if may_sleep { limit } else { Some(Duration::ZERO) });
         self.bell.get_up();

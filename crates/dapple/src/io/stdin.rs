@@ -27,7 +27,7 @@ use crate::net::traits::impl_read;
 use crate::prim::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use crate::task::here::here;
 use crate::task::wait::{Wait, wake};
-use crate::{Cancelled, blocking};
+use crate::{Cancelled, blocking, world};
 
 const BUFFER: usize = 8 << 10;
 
@@ -136,6 +136,7 @@ impl Stdin {
 
     fn poll_begun(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let source = match &self.source {
+            _ if world::is_simulated() => return Poll::Ready(Err(world::no_outside("io::stdin"))),
             _ if buffer.is_empty() => return Poll::Ready(Ok(0)),
             Ok(source) => source.clone(),
             Err(Errno::BADF) => return Poll::Ready(Ok(0)), // as the standard library has it

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use super::source::{Direction, Source};
+use crate::world;
 
 /// Waits for a file descriptor: a socket that another library made, a device, an inotify, a timerfd.
 ///
@@ -49,6 +50,9 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// As for [`new`](Self::new).
     pub fn try_new(io: T) -> Result<AsyncFd<T>, (io::Error, T)> {
+        if let Err(error) = world::outside("AsyncFd::new") {
+            return Err((error, io));
+        }
         let source = Source::new(io);
         let is_ready = rustix::io::ioctl_fionbio(source.get(), true).map_err(io::Error::from);
         match is_ready.and_then(|()| source.register(Direction::Read).map(drop)) {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use super::error::failed;
 use super::stream::begin;
 use crate::sched::Sched;
+use crate::world;
 use crate::{Cancelled, JoinHandle};
 
 /// What names one or more socket addresses: an address, a literal, or a name and a port.
@@ -146,6 +147,9 @@ pub(crate) async fn resolve(target: Target) -> io::Result<Addrs> {
 
 /// `getaddrinfo`, in the pool.
 async fn ask(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if world::is_simulated() {
+        return Err(world::no_outside(&format!("lookup of {host:?}")));
+    }
     if Sched::current(|_| ()).is_none() {
         let advice = "no runtime here to look up names in: await it inside of dapple::run, a task, or Runtime::block_on";
         return Err(io::Error::other(advice));

@@ -24,8 +24,8 @@
 pub(crate) mod accept;
 mod async_fd;
 mod datagram;
-mod error;
-mod halves;
+pub(crate) mod error;
+pub(crate) mod halves;
 pub(crate) mod lookup;
 pub mod pipe;
 pub(crate) mod source;

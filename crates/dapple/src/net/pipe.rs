@@ -13,6 +13,7 @@ use rustix::fs::OFlags;
 use super::source::{Direction, Source};
 use super::stream::{Bytes, Way};
 use super::traits::{impl_read, impl_write};
+use crate::world;
 
 /// Makes a pipe: what is written to the one end is read from the other.
 ///
@@ -38,6 +39,7 @@ use super::traits::{impl_read, impl_write};
 /// # }
 /// ```
 pub fn pipe() -> io::Result<(Sender, Receiver)> {
+    world::outside("net::pipe")?;
     let (reader, writer) = std::io::pipe()?;
     Ok((Sender::from_fd(writer)?, Receiver::from_fd(reader)?))
 }
@@ -115,6 +117,7 @@ impl Sender {
     ///
     /// [`InvalidInput`](ErrorKind::InvalidInput) if it is not a pipe, or cannot be written to.
     pub fn from_fd(pipe: impl Into<OwnedFd>) -> io::Result<Sender> {
+        world::outside("pipe::Sender::from_fd")?;
         adopt(pipe.into(), End::Write).map(Sender)
     }
 
@@ -190,6 +193,7 @@ impl Receiver {
     ///
     /// [`InvalidInput`](ErrorKind::InvalidInput) if it is not a pipe, or cannot be read from.
     pub fn from_fd(pipe: impl Into<OwnedFd>) -> io::Result<Receiver> {
+        world::outside("pipe::Receiver::from_fd")?;
         adopt(pipe.into(), End::Read).map(Receiver)
     }
 
@@ -289,6 +293,7 @@ impl OpenOptions {
     ///
     /// Those of opening a file; [`InvalidInput`](ErrorKind::InvalidInput) if it is not a pipe.
     pub fn open_receiver(&self, path: impl AsRef<Path>) -> io::Result<Receiver> {
+        world::outside("pipe::OpenOptions::open_receiver")?;
         Receiver::from_fd(self.open(path.as_ref(), End::Read)?)
     }
 
@@ -300,6 +305,7 @@ impl OpenOptions {
     /// [reading, too](Self::read_write). Those of opening a file;
     /// [`InvalidInput`](ErrorKind::InvalidInput) if it is not a pipe.
     pub fn open_sender(&self, path: impl AsRef<Path>) -> io::Result<Sender> {
+        world::outside("pipe::OpenOptions::open_sender")?;
         Sender::from_fd(self.open(path.as_ref(), End::Write)?)
     }
 

@@ -9,6 +9,7 @@ use super::error::failed;
 use super::lookup::{ToAddrs, resolve};
 use super::source::Direction;
 use crate::net::traits::impl_socket;
+use crate::world;
 
 /// A UDP socket.
 ///
@@ -72,6 +73,7 @@ impl UdpSocket {
     /// It waits only for a name to be resolved. *Dropped early*: **clean**. *Scope cancelled*: returns an
     /// error, and nothing is bound.
     pub async fn bind(addrs: impl ToAddrs) -> io::Result<UdpSocket> {
+        world::outside("UdpSocket::bind")?;
         let bind = |addr| {
             std::net::UdpSocket::bind(addr).map_err(|why| failed(format!("cannot bind to {addr}"), why))
         };
@@ -85,6 +87,7 @@ impl UdpSocket {
     ///
     /// If it cannot be put in non-blocking mode.
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<UdpSocket> {
+        world::outside("UdpSocket::from_std")?;
         socket.set_nonblocking(true)?;
         Ok(UdpSocket(Shared::new(socket)))
     }

@@ -8,6 +8,7 @@ use std::process::{self, ExitStatus, Output, Stdio};
 
 use super::Child;
 use crate::net::stream::begin;
+use crate::world;
 
 /// What to start, and how: as [`std::process::Command`], with waits that do not block.
 ///
@@ -194,6 +195,7 @@ impl Command {
     ///
     /// If the program cannot be started. If it can, but not be waited for, it is killed.
     pub fn spawn(&mut self) -> io::Result<Child> {
+        world::outside("Command::spawn")?;
         Child::new(self.command.spawn()?, self.kill_on_drop)
     }
 
@@ -209,6 +211,7 @@ impl Command {
     /// background, where it runs on, or is killed if [`kill_on_drop`](Self::kill_on_drop) was asked
     /// for. To keep hold of it, [`spawn`](Self::spawn) it. In a cancelled task no child is started.
     pub async fn status(&mut self) -> io::Result<ExitStatus> {
+        world::outside("Command::status")?;
         begin().await?;
         let mut child = self.spawn()?;
         drop((child.stdout.take(), child.stderr.take())); // nobody would read them
@@ -226,6 +229,7 @@ impl Command {
     /// *Dropped early*: **lossy**: what was read; and as for [`status`](Self::status).
     /// *Scope cancelled*: returns an error that has what was read; and as for [`status`](Self::status).
     pub async fn output(&mut self) -> io::Result<Output> {
+        world::outside("Command::output")?;
         begin().await?;
         self.set_others(Stdio::null, Stdio::piped);
         let spawned = self.spawn();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::builder::RuntimeBuilder;
 use crate::blocking::{Limits, Pool};
 use crate::driver::clock::Time;
-use crate::prim::{Mutex, lock};
+use crate::prim::{AtomicBool, Mutex, lock};
 use crate::sched::Sched;
 use crate::task::Home;
 use crate::task::here::here;
@@ -28,6 +28,7 @@ pub(crate) struct Core {
     pub(crate) pool: Pool,
     /// The threads that were started, but for those known to have ended.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(super) has_ended: AtomicBool,
     thread_name: Box<str>,
     stack_size: Option<usize>,
 }
@@ -60,6 +61,7 @@ impl Core {
             sched: Sched::new(builder.worker_count(), builder.seed(), &HOOKS)?,
             pool: Pool::new(pool),
             threads: Mutex::default(),
+            has_ended: AtomicBool::new(false),
             thread_name: builder.thread_name.as_deref().unwrap_or("dapple").into(),
             stack_size: builder.stack_size,
         });

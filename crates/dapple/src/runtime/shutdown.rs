@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::core::Core;
 use super::dump::{Dump, TaskInfo};
 use crate::driver::clock::Time;
-use crate::prim::heavy_fence;
+use crate::prim::{Ordering, heavy_fence};
 use crate::task::Task;
 use crate::task::here::here;
 use crate::task::home::Phase;
@@ -76,9 +76,12 @@ impl Core {
         Shutdown { still_running }
     }
 
-    /// Stops the workers and the pool. Waits for their threads, unless this is a worker, and not
+    /// Stops the workers and the pool, once. Waits for their threads, unless this is a worker, and not
     /// for long.
     pub(super) fn end(&self) {
+        if self.has_ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let deadline = Time::now().later(LEAVE);
         self.sched.stop();
         self.pool.close();

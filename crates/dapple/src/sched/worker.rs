@@ -409,6 +409,7 @@ impl Worker {
 
     /// Sleeps until there is something to do, `awake` says that there is, or `limit` has passed.
     pub(super) fn sleep(&self, sched: &Sched, limit: Option<Duration>, awake: impl Fn() -> bool) {
+        world::pause(); // something may come in after the last look
         sched.idle.fall_asleep(self.index, self.own.searching.replace(false));
         world::pause();
         let events = (!awake() && !sched.has_work()).then(|| {

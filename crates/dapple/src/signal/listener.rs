@@ -25,6 +25,7 @@ use signal_hook_registry::{FORBIDDEN, SigId};
 use super::SignalKind;
 use crate::net::source::{Direction, Source};
 use crate::task::wait::Wait;
+use crate::world;
 
 /// Waits for signals of one kind, also as a `Stream` of `io::Result<()>` that does not end.
 ///
@@ -64,6 +65,7 @@ pub struct Signal {
 /// # }
 /// ```
 pub fn signal(kind: SignalKind) -> io::Result<Signal> {
+    world::outside("signal::signal")?;
     if FORBIDDEN.contains(&kind.as_raw()) {
         let message = match kind.as_raw() {
             libc::SIGKILL | libc::SIGSTOP => "the system does not let a program listen to it",
@@ -198,7 +200,8 @@ impl fmt::Debug for Signal {
 /// # }
 /// ```
 pub fn ctrl_c() -> CtrlC {
-    CtrlC { signal: Some(signal(SignalKind::interrupt())) }
+    let signal = world::outside("signal::ctrl_c").and_then(|()| signal(SignalKind::interrupt()));
+    CtrlC { signal: Some(signal) }
 }
 
 /// The future of [`ctrl_c`].

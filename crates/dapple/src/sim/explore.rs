@@ -1,11 +1,44 @@
 //! Trying one seed after the other.
 
-use std::fmt::Debug;
-use std::ops::Range;
+mod progress;
 
-use super::{Failure, Sim, Trace};
+use std::fmt::Debug;
+use std::ops::{Range, RangeInclusive};
+
+use progress::Progress;
+
+use super::failure::{Returned, wants_trace};
+use super::{Failure, Sim};
+
+/// The one seed that is tried, if it is set.
+const SEED: &str = "DAPPLE_SEED";
+/// How many seeds a test tries, if it is set.
+const SEEDS: &str = "DAPPLE_SEEDS";
+/// How many seeds a test tries otherwise, unless it says so itself.
+const SEEDS_OF_A_TEST: u64 = 100;
 
 /// What a run can end in: `()`, or a `Result`, whose error is a failure.
+///
+/// It is what a future must return to be [explored](explore). Others can be made one:
+///
+/// ```
+/// use dapple::sim::{self, Outcome};
+///
+/// struct Balance(i64);
+///
+/// impl Outcome for Balance {
+///     fn failure(&self) -> Option<String> {
+///         (self.0 < 0).then(|| format!("overdrawn by {}", -self.0))
+///     }
+/// }
+///
+/// sim::explore(0..10, || async { Balance(5) });
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not tell whether a run failed",
+    label = "ends in `{Self}`, which is no `sim::Outcome`",
+    note = "what is explored returns `()` or a `Result`; if it never returns, or returns something else, end it with `()`"
+)]
 pub trait Outcome {
     /// What went wrong, if it did.
     fn failure(&self) -> Option<String>;
@@ -23,7 +56,45 @@ impl<T, E: Debug> Outcome for Result<T, E> {
     }
 }
 
-/// Tries.
+/// Runs what `f` makes with one seed after the other, and stops at the first that fails.
+///
+/// A run fails if the future panics, or returns an `Err` (see [`Outcome`]); if nothing can go on, which is
+/// a deadlock; and if it does not end. Each run is a simulation of its own, as of `Sim::new(seed)`, on this
+/// thread; `f` should make the same every time. [`Sim::explore`] does so with other settings,
+/// [`Sim::try_explore`] with the failure as a value.
+///
+/// On a terminal a bar on stderr shows how far it has come (in a test only if its output is not captured:
+/// `cargo test -- --nocapture`). At the end there is one line that sums it up.
+///
+/// If `DAPPLE_SEED` is set, that seed is tried alone: so a run that failed is run again.
+///
+/// # Panics
+///
+/// At the first run that fails, as [`Sim::run`]: the seed is printed, with a line that runs it again.
+/// If `DAPPLE_SEED` is not a number.
+///
+/// # Examples
+///
+/// Two tasks look first and act then. Some seeds let one come between the other's two steps:
+///
+/// ```should_panic
+/// use dapple::{sim, task::yield_now};
+/// use std::sync::{Arc, atomic::{AtomicI64, Ordering::Relaxed}};
+///
+/// sim::explore(0..1000, || async {
+///     let balance = Arc::new(AtomicI64::new(100));
+///     let withdraw = |balance: Arc<AtomicI64>| async move {
+///         if balance.load(Relaxed) >= 100 {
+///             yield_now().await; // asks somebody, say
+///             balance.fetch_sub(100, Relaxed);
+///         }
+///     };
+///     let one = dapple::spawn(withdraw(balance.clone()));
+///     let two = dapple::spawn(withdraw(balance.clone()));
+///     (one.await.unwrap(), two.await.unwrap());
+///     assert!(balance.load(Relaxed) >= 0, "no money left");
+/// });
+/// ```
 #[track_caller]
 pub fn explore<F: Future>(seeds: Range<u64>, f: impl FnMut() -> F)
 where
@@ -37,8 +108,27 @@ pub(super) fn explore_with<F: Future>(sim: &Sim, seeds: Range<u64>, f: impl FnMu
 where
     F::Output: Outcome,
 {
-    if let Err(failure) = try_explore(sim, seeds, f, |_| {}) {
-        failure.report_and_unwind();
+    explore_aloud(sim, None, seeds, f);
+}
+
+impl Sim {
+    /// Runs the body of a test; what it returned with the last seed.
+    #[track_caller]
+    pub(crate) fn explore_test<F: Future>(
+        name: &'static str,
+        workers: Option<usize>,
+        seeds: Option<u64>,
+        f: impl FnMut() -> F,
+    ) -> F::Output
+    where
+        F::Output: Outcome,
+    {
+        let count = number(SEEDS).or(seeds).unwrap_or(SEEDS_OF_A_TEST);
+        assert!(count > 0, "{SEEDS}=0: it must be at least 1");
+        let sim = workers.into_iter().fold(Sim::new(0), Sim::workers);
+        // Tests are called by their paths in their crate.
+        let name = name.split_once("::").map_or(name, |(_, path)| path);
+        explore_aloud(&sim, Some(name), 0..count, f).expect("at least one seed")
     }
 }
 
@@ -55,11 +145,105 @@ where
     let count = seeds.end.saturating_sub(seeds.start);
     for seed in seeds {
         progress(seed);
-        let sim = Sim { seed, ..sim.clone() };
-        let output = sim.try_run(f())?;
-        if let Some(why) = output.failure() {
-            return Err(Failure::of(&sim, why, Trace::new(&sim, Default::default())));
-        }
+        try_seed(&Sim { seed, ..sim.clone() }, f())?;
     }
     Ok(count)
+}
+
+/// Shows how far it has come, and reports the first failure. Returns what the last run did.
+#[track_caller]
+fn explore_aloud<F: Future>(
+    sim: &Sim,
+    test: Option<&'static str>,
+    seeds: Range<u64>,
+    mut f: impl FnMut() -> F,
+) -> Option<F::Output>
+where
+    F::Output: Outcome,
+{
+    let only = number(SEED);
+    let mut progress = Progress::begin(match only {
+        Some(_) => 1,
+        None => seeds.end.saturating_sub(seeds.start),
+    });
+    let mut last = None;
+    for seed in all_of(seeds, only) {
+        // There will not be many others: it can be traced from the start.
+        let is_traced = sim.is_traced || only.is_some() && wants_trace().is_some();
+        let sim = Sim { seed, is_traced, ..sim.clone() };
+        match try_seed(&sim, f()) {
+            Ok(output) => last = Some(output),
+            Err(failure) => {
+                progress.end(&match only {
+                    Some(_) => format!("seed {seed} alone, by {SEED}: it failed"),
+                    None => format!("seed {seed} failed"),
+                });
+                with_trace(&sim, failure, f).in_test(test).report_and_unwind();
+            }
+        }
+        progress.step();
+    }
+    progress.end(&match only {
+        Some(seed) => format!("seed {seed} alone, by {SEED}: it did not fail"),
+        None => "none failed".to_owned(),
+    });
+    last
+}
+
+/// All seeds, or the only one.
+fn all_of(seeds: Range<u64>, only: Option<u64>) -> RangeInclusive<u64> {
+    match only {
+        Some(only) => only..=only,
+        None if seeds.is_empty() => RangeInclusive::new(1, 0),
+        None => seeds.start..=seeds.end - 1,
+    }
+}
+
+/// One run: an output that is a failure is one of the run.
+#[track_caller]
+fn try_seed<F: Future>(sim: &Sim, future: F) -> Result<F::Output, Failure>
+where
+    F::Output: Outcome,
+{
+    sim.try_run(async {
+        let output = future.await;
+        let Some(why) = output.failure() else { return output };
+        drop(output);
+        // As a panic ends it, but that nothing is printed: it is not one.
+        std::panic::resume_unwind(Box::new(Returned(why)))
+    })
+}
+
+/// The failure with its trace, if that is wanted: the same seed once more.
+#[track_caller]
+fn with_trace<F: Future>(sim: &Sim, failure: Failure, mut f: impl FnMut() -> F) -> Failure
+where
+    F::Output: Outcome,
+{
+    if failure.is_traced() || wants_trace().is_none() {
+        return failure;
+    }
+    eprintln!("dapple: runs seed {} again, for its trace", sim.seed);
+    let by_chance = "is there anything in it that does not go by the seed? See dapple::sim";
+    match try_seed(&Sim { is_traced: true, ..sim.clone() }, f()) {
+        Err(traced) => {
+            if traced.why() != failure.why() {
+                eprintln!("dapple: it failed otherwise before: {}\n{by_chance}", failure.why());
+            }
+            traced
+        }
+        Ok(_) => {
+            eprintln!("dapple: this time it did not fail: {by_chance}");
+            failure
+        }
+    }
+}
+
+/// The number that a variable of the environment is set to, if it is.
+#[track_caller]
+fn number(variable: &str) -> Option<u64> {
+    let value = std::env::var_os(variable).filter(|value| !value.is_empty())?;
+    let number = value.to_str().and_then(|value| value.trim().replace('_', "").parse().ok());
+    assert!(number.is_some(), "{variable}={}: it must be a number", value.display());
+    number
 }

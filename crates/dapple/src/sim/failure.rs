@@ -1,29 +1,78 @@
 //! A run that failed: by which seed, why, and how to run it again.
 
+mod again;
+
 use std::any::Any;
+use std::borrow::Cow;
+use std::ffi::OsString;
 use std::fmt;
+use std::path::Path;
+
+pub(super) use again::shows_all;
 
 use super::{Sim, Trace};
 
-/// A run that failed.
+/// Names where the trace of a run that fails is written to.
+const TRACE: &str = "DAPPLE_TRACE";
+
+/// A run that failed: by which seed, why, and how to run it again.
+///
+/// `Display` tells all three. That is what [`Sim::run`], [`explore`](super::explore()) and
+/// `#[dapple::test(sim)]` print before they panic:
+///
+/// ```text
+/// dapple: the simulation failed with seed 17: panicked: no money left
+/// run it again: DAPPLE_SEED=17 cargo test -p bank --test accounts -- --exact --nocapture two_withdraw
+/// ```
+///
+/// If `DAPPLE_TRACE` is set, they write the [`Trace`] of that run, too: into the file that it names, or to
+/// stderr if it is `-`. A run of [`explore`](super::explore()) or of a test is repeated for that, since only
+/// the one that fails is of interest.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sim::Sim;
+///
+/// let failure = Sim::new(17).try_run(async { panic!("no money left") }).unwrap_err();
+/// assert_eq!(failure.seed(), 17);
+/// assert_eq!(failure.why(), "panicked: no money left");
+/// assert!(failure.run_again().contains("DAPPLE_SEED=17 "));
+/// ```
 pub struct Failure {
     seed: u64,
     why: String,
     /// What the future panicked with.
     payload: Option<Box<dyn Any + Send>>,
     trace: Trace,
+    is_traced: bool,
+    /// The test that it happened in, if it is known to be one.
+    test: Option<Cow<'static, str>>,
 }
+
+/// What a future unwinds with that has returned a failure: it is not a panic, and says nothing.
+pub(super) struct Returned(pub(super) String);
 
 impl Failure {
     pub(super) fn of(sim: &Sim, why: String, trace: Trace) -> Failure {
-        Failure { seed: sim.seed, why, payload: None, trace }
+        let test = again::test_of_this_thread().map(Cow::Owned);
+        Failure { seed: sim.seed, why, payload: None, trace, is_traced: sim.is_traced, test }
     }
 
     pub(super) fn panicked(sim: &Sim, payload: Box<dyn Any + Send>, trace: Trace) -> Failure {
+        let payload = match payload.downcast::<Returned>() {
+            Ok(returned) => return Failure::of(sim, returned.0, trace),
+            Err(payload) => payload,
+        };
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         let why = format!("panicked: {}", text.unwrap_or("(not a text)"));
         Failure { payload: Some(payload), ..Failure::of(sim, why, trace) }
+    }
+
+    /// It happened in this test.
+    pub(super) fn in_test(self, name: Option<&'static str>) -> Failure {
+        Failure { test: name.map(Cow::Borrowed).or(self.test), ..self }
     }
 
     /// The seed of the run.
@@ -32,7 +81,8 @@ impl Failure {
         self.seed
     }
 
-    /// What went wrong: the message of the panic; the deadlock, with all tasks and what they wait for.
+    /// What went wrong: the message of the panic; the error that was returned; the deadlock, with all
+    /// tasks and what they wait for.
     #[must_use]
     pub fn why(&self) -> &str {
         &self.why
@@ -44,35 +94,49 @@ impl Failure {
         &self.trace
     }
 
-    /// One line that runs it again.
+    pub(super) fn is_traced(&self) -> bool {
+        self.is_traced
+    }
+
+    /// One line, for a shell, that runs it again.
+    ///
+    /// It is made of what a program can know of how it was started: by `cargo test` or `cargo run` (run
+    /// the line in the same workspace; features are not known, add `--features` if there were any), or by
+    /// hand. [`explore`](super::explore()) and `#[dapple::test(sim)]` take the seed from it. If the seed
+    /// is in the program, as with [`Sim::run`], it does no harm.
     #[must_use]
     pub fn run_again(&self) -> String {
-        let release = if cfg!(debug_assertions) { "" } else { " --release" };
-        let seed = format!("DAPPLE_SEED={}", self.seed);
-        let thread = std::thread::current();
-        let test = thread.name().filter(|name| *name != "main");
-        match (test, std::env::var("CARGO_PKG_NAME")) {
-            (Some(test), Ok(package)) => {
-                format!("{seed} cargo test{release} -p {package} {test} -- --exact --nocapture")
-            }
-            (Some(test), Err(_)) => format!("{seed} {} --exact --nocapture {test}", program()),
-            (None, _) => format!("{seed} {}", std::env::args().collect::<Vec<_>>().join(" ")),
-        }
+        format!("DAPPLE_SEED={} {}", self.seed, again::command(self.test.as_deref()))
     }
 
     /// Prints it, and goes on as the future did: with its panic.
-    #[track_caller]
     pub(super) fn report_and_unwind(self) -> ! {
-        eprintln!("{self}");
-        match self.payload {
-            Some(payload) => std::panic::resume_unwind(payload),
-            None => panic!("the simulation failed with seed {}: {}", self.seed, self.why),
+        let trace = wants_trace().map(|place| self.write_trace(&place));
+        eprintln!("{self}{}", trace.unwrap_or_default());
+        // The hook for panics is not called: the future's panic has called it; and all is said.
+        let why = || Box::new(format!("the simulation failed with seed {}: {}", self.seed, self.why));
+        std::panic::resume_unwind(self.payload.unwrap_or_else(|| why()))
+    }
+
+    /// Says what became of it.
+    fn write_trace(&self, place: &OsString) -> String {
+        if !self.is_traced {
+            return "\nits trace: this run has none".to_owned();
+        }
+        if place == "-" {
+            return format!("\nits trace:\n{}", self.trace);
+        }
+        let path = std::path::absolute(place).unwrap_or_else(|_| Path::new(place).to_owned());
+        match std::fs::write(&path, self.trace.to_string()) {
+            Ok(()) => format!("\nits trace: {}", path.display()),
+            Err(error) => format!("\nits trace: {TRACE}={}: {error}", path.display()),
         }
     }
 }
 
-fn program() -> String {
-    std::env::args().next().unwrap_or_default()
+/// Where the trace of a run that fails is wanted, if it is.
+pub(super) fn wants_trace() -> Option<OsString> {
+    std::env::var_os(TRACE).filter(|place| !place.is_empty())
 }
 
 impl fmt::Display for Failure {

@@ -26,6 +26,17 @@
 //! it can be looked at ([`Trace`]) until it is understood. A deadlock is a failure, too: if nothing can
 //! run and no timer is pending, all tasks are named, with what they wait for.
 //!
+//! # Environment
+//!
+//! | variable | |
+//! |---|---|
+//! | `DAPPLE_SEED=17` | [`explore`] and `#[dapple::test(sim)]` run this seed alone: so a run that failed is run again |
+//! | `DAPPLE_SEEDS=5000` | how many seeds `#[dapple::test(sim)]` tries, whatever the test says: for a nightly run |
+//! | `DAPPLE_TRACE=FILE` | where the [`Trace`] of a run that fails is written to; `-` is stderr |
+//!
+//! They are for [`explore`], [`Sim::explore`], [`Sim::run`] and tests. What returns a failure as a value
+//! ([`Sim::try_run`], [`Sim::try_explore`]) does not look at them.
+//!
 //! # Time and work
 //!
 //! Code takes no virtual time, but for a fraction of a microsecond per poll, which differs, so that polls
@@ -48,6 +59,7 @@
 
 mod explore;
 mod failure;
+pub mod net;
 mod simulation;
 mod trace;
 
@@ -98,7 +110,7 @@ fn burn(duration: Duration) {
     };
     let until = spent() + duration;
     while spent() < until {
-        for _ in 0..64 {
+        for _ in 0..4 {
             std::hint::spin_loop();
         }
     }

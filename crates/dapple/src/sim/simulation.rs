@@ -93,7 +93,10 @@ impl Sim {
     /// printed, with a line that runs it again. On a worker of a runtime, and inside of a simulation.
     #[track_caller]
     pub fn run<F: Future>(&self, future: F) -> F::Output {
-        self.try_run(future).unwrap_or_else(|failure| failure.report_and_unwind())
+        // A future cannot be run again: what may be asked for afterwards is kept from the start.
+        let is_traced = self.is_traced || super::failure::wants_trace().is_some();
+        let sim = Sim { is_traced, ..self.clone() };
+        sim.try_run(future).unwrap_or_else(|failure| failure.report_and_unwind())
     }
 
     /// As [`run`](Self::run), and tells what happened.

@@ -10,14 +10,16 @@
 use std::error::Error;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null;
 use std::sync::{Arc, LazyLock};
 use std::task::Waker;
 
 use super::Task;
 use super::cell::discard;
 use super::header::{Extended, Header};
-use super::here::here;
+use super::here::{Here, here};
 use super::links::Links;
+use super::reach::{self, Reach};
 use super::state::{CANCELLED, DONE};
 use super::waker::task_behind;
 
@@ -71,7 +73,10 @@ static LINKS: LazyLock<Links<Arc<Waker>>> = LazyLock::new(Links::default);
 /// Whether the task that this thread is running was cancelled.
 #[inline]
 pub(crate) fn is_current_cancelled() -> bool {
-    here(|here| has_been(here.current.get()))
+    here(|here| match here.link.get().is_null() {
+        true => has_been(here.current.get()),
+        false => reach::is_cancelled(here, || has_been(here.current.get())),
+    })
 }
 
 #[inline]
@@ -87,10 +92,15 @@ impl Task {
             return;
         }
         self.wake_with(CANCELLED);
-        for waker in LINKS.of(self.ptr().addr().get()) {
-            // LINK-OR-SEE. A waker may be foreign code, and must not keep the others from being woken.
-            discard(catch_unwind(AssertUnwindSafe(|| waker.wake_by_ref())));
-        }
+        wake_linked(self.ptr().addr().get());
+    }
+}
+
+/// Wakes all that were linked to a task, or to the reach of a scope, after its flag was set. LINK-OR-SEE
+pub(super) fn wake_linked(to: usize) {
+    for waker in LINKS.of(to) {
+        // A waker may be foreign code, and must not keep the others from being woken.
+        discard(catch_unwind(AssertUnwindSafe(|| waker.wake_by_ref())));
     }
 }
 
@@ -99,10 +109,25 @@ impl Task {
 pub(crate) struct Item(Option<Box<Linked>>);
 
 struct Linked {
-    task: Task,
+    to: LinkedTo,
     /// In the order in which they were linked.
     number: u64,
     waker: Arc<Waker>,
+}
+
+/// What a wait is cancelled by; kept, so that its address is not another's.
+enum LinkedTo {
+    Task(Task),
+    Reach(Arc<Reach>),
+}
+
+impl LinkedTo {
+    fn address(&self) -> usize {
+        match self {
+            LinkedTo::Task(task) => task.ptr().addr().get(),
+            LinkedTo::Reach(reach) => Arc::as_ptr(reach).addr(),
+        }
+    }
 }
 
 impl Item {
@@ -121,28 +146,54 @@ impl Item {
     /// As `link`, without a word about what is waited for.
     #[inline]
     pub(crate) fn link_only(&mut self, waker: &Waker) {
-        let current = here(|here| here.current.get());
-        if current.is_null() || task_behind(waker).is_some_and(|task| std::ptr::eq(task.as_ptr(), current)) {
-            self.unlink();
-        } else {
-            self.link_to(current, waker);
-        }
+        here(|here| {
+            // Who is polled with its own waker, that of its task or of what was started in a scope, is woken
+            // by a cancel anyway.
+            // SAFETY: it is the waker of a poll that this thread is in.
+            let is_own = match unsafe { here.own.get().as_ref() } {
+                Some(own) => own.will_wake(waker),
+                None => {
+                    let current = here.current.get();
+                    current.is_null()
+                        || task_behind(waker).is_some_and(|task| std::ptr::eq(task.as_ptr(), current))
+                }
+            };
+            if is_own { self.unlink() } else { self.link_to(here, waker) }
+        });
     }
 
     #[cold]
-    fn link_to(&mut self, current: *const Header, waker: &Waker) {
-        let same = |linked: &Linked| {
-            std::ptr::eq(linked.task.ptr().as_ptr(), current) && linked.waker.will_wake(waker)
+    fn link_to(&mut self, here: &Here, waker: &Waker) {
+        // SAFETY: the innermost link is of a poll that this thread is in. ON-THE-STACK
+        let reach = match unsafe { here.link.get().as_ref() } {
+            None => null(),
+            Some(link) => match link.reach() {
+                Some(reach) => std::ptr::from_ref(reach),
+                None => return self.unlink(), // a shield: nothing to be told of
+            },
         };
-        if self.0.as_deref().is_some_and(same) {
+        let address = if reach.is_null() { here.current.get().addr() } else { reach.addr() };
+        if self
+            .0
+            .as_deref()
+            .is_some_and(|linked| linked.to.address() == address && linked.waker.will_wake(waker))
+        {
             return;
         }
         self.unlink();
-        let Some(task) = Task::current() else { return };
-        let linked = Box::new(Linked { task, number: LINKS.number(), waker: Arc::new(waker.clone()) });
-        LINKS.add(linked.key(), linked.number, linked.waker.clone());
+        let to = if reach.is_null() {
+            let Some(task) = Task::current() else { return };
+            LinkedTo::Task(task)
+        } else {
+            // SAFETY: a reach lies in an `Arc`, which the scope that is being polled has.
+            unsafe { Arc::increment_strong_count(reach) };
+            // SAFETY: the reference was just counted.
+            LinkedTo::Reach(unsafe { Arc::from_raw(reach) })
+        };
+        let linked = Box::new(Linked { to, number: LINKS.number(), waker: Arc::new(waker.clone()) });
+        LINKS.add(address, linked.number, linked.waker.clone());
         self.0 = Some(linked);
-        if has_been(current) {
+        if is_current_cancelled() {
             waker.wake_by_ref(); // LINK-OR-SEE
         }
     }
@@ -156,13 +207,9 @@ impl Item {
 }
 
 impl Linked {
-    fn key(&self) -> usize {
-        self.task.ptr().addr().get()
-    }
-
     #[cold]
     fn unlink(&self) {
-        drop(LINKS.remove(self.key(), self.number)); // a waker's destructor is foreign code
+        drop(LINKS.remove(self.to.address(), self.number)); // a waker's destructor is foreign code
     }
 }
 

@@ -5,10 +5,13 @@
 
 use std::cell::Cell;
 use std::ptr::null;
+use std::task::Waker;
 
 use super::header::Header;
 use super::home::Home;
+use super::reach::Link;
 use super::slab::LocalSlab;
+use super::strand::Strand;
 use super::wait::BUDGET;
 
 pub(crate) struct Here {
@@ -30,8 +33,27 @@ pub(crate) struct Here {
     pub(crate) color: Cell<usize>,
     /// The lane whose turn this thread has; null for a task with a color of its own.
     pub(crate) lane: Cell<*const Header>,
+    /// The innermost scope or shield around what is being polled; null if there is none. ON-THE-STACK in
+    /// `reach`
+    pub(crate) link: Cell<*const Link>,
+    /// The waker by which who polls that is woken when it is cancelled; null if that is the task's own.
+    pub(crate) own: Cell<*const Waker>,
+    /// The strand that is being polled.
+    pub(crate) strand: Cell<*const Strand>,
+    /// References to it that were made (or, below zero, dropped) in this poll.
+    pub(crate) strand_refs: Cell<i64>,
+    /// It has woken itself.
+    pub(crate) strand_woken: Cell<bool>,
     /// The main color's lane of the innermost `run` or `block_on` on this thread.
     pub(crate) main: Cell<*const Header>,
+}
+
+/// What is set aside while a strand is polled.
+pub(crate) struct OuterStrand {
+    strand: *const Strand,
+    own: *const Waker,
+    refs: i64,
+    woken: bool,
 }
 
 impl Here {
@@ -46,6 +68,11 @@ impl Here {
             budget: Cell::new(BUDGET),
             color: Cell::new(0),
             lane: Cell::new(null()),
+            link: Cell::new(null()),
+            own: Cell::new(null()),
+            strand: Cell::new(null()),
+            strand_refs: Cell::new(0),
+            strand_woken: Cell::new(false),
             main: Cell::new(null()),
         }
     }
@@ -77,6 +104,25 @@ impl Here {
         true
     }
 
+    /// A strand is going to be polled, with this waker. What is returned is for `leave_strand`.
+    #[inline]
+    pub(crate) fn enter_strand(&self, strand: *const Strand, waker: *const Waker) -> OuterStrand {
+        OuterStrand {
+            strand: self.strand.replace(strand),
+            own: self.own.replace(waker),
+            refs: self.strand_refs.replace(0),
+            woken: self.strand_woken.replace(false),
+        }
+    }
+
+    /// The poll is over: references that were made of the strand, and whether it woke itself.
+    #[inline]
+    pub(crate) fn leave_strand(&self, outer: OuterStrand) -> (i64, bool) {
+        self.strand.set(outer.strand);
+        self.own.set(outer.own);
+        (self.strand_refs.replace(outer.refs), self.strand_woken.replace(outer.woken))
+    }
+
     fn swap(&self, other: &Here) {
         self.home.swap(&other.home);
         self.worker.swap(&other.worker);
@@ -87,6 +133,11 @@ impl Here {
         self.budget.swap(&other.budget);
         self.color.swap(&other.color);
         self.lane.swap(&other.lane);
+        self.link.swap(&other.link);
+        self.own.swap(&other.own);
+        self.strand.swap(&other.strand);
+        self.strand_refs.swap(&other.strand_refs);
+        self.strand_woken.swap(&other.strand_woken);
         self.main.swap(&other.main);
     }
 }

@@ -45,10 +45,14 @@ pub(crate) mod observed;
 #[cfg(not(loom))]
 pub(crate) mod queue;
 #[cfg(not(loom))]
+pub(crate) mod reach;
+#[cfg(not(loom))]
 pub(crate) mod run;
 #[cfg(not(loom))]
 pub(crate) mod slab;
 pub(crate) mod state;
+#[cfg(not(loom))]
+pub(crate) mod strand;
 #[cfg(not(loom))]
 pub(crate) mod wait;
 #[cfg(not(loom))]

@@ -15,3 +15,5 @@ pub use std::time::Duration;
 pub use instant::Instant;
 pub use interval::{Interval, MissedTicks, Tick, interval, interval_at};
 pub use sleep::{Sleep, sleep, sleep_until};
+
+pub use crate::scope::{Elapsed, Timeout, timeout};

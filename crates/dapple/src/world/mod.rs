@@ -58,6 +58,8 @@ pub(crate) struct World {
     /// How many polls there have been, and may be.
     polls: Cell<u64>,
     most_polls: Cell<u64>,
+    /// How many events there have been since the last poll, or work.
+    idle_events: Cell<u64>,
     /// When the last of them ended.
     last_poll: Cell<u64>,
     /// Why it must end, once that is so.
@@ -176,6 +178,7 @@ impl World {
             numbers: Cell::new(0),
             polls: Cell::new(0),
             most_polls: Cell::new(u64::MAX),
+            idle_events: Cell::new(0),
             last_poll: Cell::new(BEGIN),
             ended: RefCell::new(None),
             on_end: RefCell::new(None),
@@ -249,6 +252,7 @@ impl World {
     /// The current thread is busy for so long, and in a rough world a little longer, so that others can
     /// come between also where that is no time.
     pub(crate) fn work(&self, duration: Duration) {
+        self.idle_events.set(0);
         let until = self.after(duration).unwrap_or(FAR) + self.dice.work();
         self.wait(Some(until), false);
     }
@@ -280,6 +284,7 @@ impl World {
     pub(crate) fn end_poll(&self, begun: usize) {
         self.log.borrow_mut().end(begun, self.now.get() - BEGIN);
         self.polls.set(self.polls.get() + 1);
+        self.idle_events.set(0);
         self.last_poll.set(self.now.get());
         if self.polls.get() == self.most_polls.get() {
             self.end(End::Endless);

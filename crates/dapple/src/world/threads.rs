@@ -28,6 +28,9 @@ use crate::prim::{AtomicBool, Mutex, Ordering, lock};
 const FIRST: usize = 0;
 /// As large as the standard library makes them. What is not used takes no memory.
 const STACK: usize = 2 << 20;
+/// How many events there may be without anything being polled or worked on: if there are more, something
+/// goes round in circles.
+const MOST_IDLE: u64 = 1_000_000;
 /// How long, in nanoseconds, threads may go on when their world ends.
 const LEAVE: u64 = 1_000_000_000;
 
@@ -231,16 +234,15 @@ impl World {
         loop {
             self.hear();
             let next = self.threads.borrow_mut().next(u64::MAX);
+            let is_stuck = next.is_none() || self.idle_events.get() > MOST_IDLE;
+            if is_stuck && self.ended().is_none() {
+                self.end(End::Stuck);
+                continue;
+            }
             match next {
-                Some((time, FIRST)) => {
-                    self.now.set(time.max(self.now.get()));
-                    break;
-                }
-                Some((time, index)) => self.run_thread(time, index),
-                None => {
-                    assert!(self.ended() != Some(End::Stuck), "a world that ends wakes its first thread");
-                    self.end(End::Stuck);
-                }
+                Some((time, index)) if index != FIRST => self.run_thread(time, index),
+                // It is the first thread's turn; or it has to see for itself that the world has ended.
+                next => break self.now.set(next.map_or(0, |(time, _)| time).max(self.now.get())),
             }
         }
         own();
@@ -253,6 +255,7 @@ impl World {
     /// Lets a thread go on until it waits.
     fn run_thread(&self, time: u64, index: usize) {
         self.now.set(time.max(self.now.get()));
+        self.idle_events.set(self.idle_events.get() + 1);
         let (mut coroutine, context) = {
             let threads = &mut *self.threads.borrow_mut();
             threads.current = index;

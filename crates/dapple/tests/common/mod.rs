@@ -1,4 +1,7 @@
-//! What the tests share: a watchdog, events, counters of drops, and a foreign executor.
+//! What the tests share: a watchdog, both worlds, events, counters of drops, and a foreign executor.
+//!
+//! Events, threads and the foreign executor wait by virtual time in a simulation, so that one body can be
+//! run [in both worlds](in_both_worlds): on real threads, once, and on virtual ones, by many seeds.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::any::Any;
@@ -9,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use dapple::Runtime;
+use dapple::{JoinHandle, Runtime, sim};
 
 /// After this long a test is taken to hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,13 +36,86 @@ pub(crate) fn watched<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'stat
     thread.join().expect("panics are caught").unwrap_or_else(|payload| resume_unwind(payload))
 }
 
+/// Runs a test in virtual time, by so many seeds (or `DAPPLE_SEEDS`): `body` on a thread that is no worker.
+///
+/// Not under ThreadSanitizer and Miri, which do not know what virtual threads are made of.
+#[track_caller]
+pub(crate) fn in_virtual_time(seeds: u64, body: impl Fn() + Clone + Send + 'static) {
+    if cfg!(miri) || std::env::var_os("TSAN_OPTIONS").is_some() {
+        return;
+    }
+    let wanted = std::env::var("DAPPLE_SEEDS").ok().and_then(|text| text.parse().ok());
+    let seeds = wanted.unwrap_or(seeds);
+    // One worker is enough to wait: the body makes runtimes of its own.
+    sim::Sim::new(0).workers(1).explore(0..seeds, || {
+        let body = body.clone();
+        async { start_thread(body).ended().await.unwrap_or_else(|payload| resume_unwind(payload)) }
+    });
+}
+
+/// Runs a test on real threads, and then in virtual time by so many seeds.
+#[track_caller]
+pub(crate) fn in_both_worlds(seeds: u64, body: impl Fn() + Clone + Send + 'static) {
+    watched(body.clone());
+    in_virtual_time(seeds, body);
+}
+
 /// Waits until `is_so` holds, for what happens soon and tells nobody.
 #[track_caller]
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = dapple::time::Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < deadline, "did not come to be: {what}");
-        thread::sleep(Duration::from_millis(1));
+        assert!(dapple::time::Instant::now() < deadline, "did not come to be: {what}");
+        pause(Duration::from_millis(1));
+    }
+}
+
+/// Waits for so long, by the clock of this world.
+pub(crate) fn pause(duration: Duration) {
+    if sim::is_simulated() { sim::work(duration) } else { thread::sleep(duration) }
+}
+
+/// Lets others go on, if they want to.
+pub(crate) fn give_way() {
+    if sim::is_simulated() {
+        sim::work(Duration::from_nanos(sim::random() % 500));
+    } else {
+        thread::yield_now();
+    }
+}
+
+/// How many rounds to go: on real threads, or in each of many simulations.
+pub(crate) fn rounds<N>(real: N, simulated: N) -> N {
+    if sim::is_simulated() { simulated } else { real }
+}
+
+/// A thread of this world.
+pub(crate) enum Thread<T> {
+    Real(thread::JoinHandle<T>),
+    Virtual(JoinHandle<T>),
+}
+
+pub(crate) fn start_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Thread<T> {
+    if sim::is_simulated() {
+        Thread::Virtual(dapple::blocking(body))
+    } else {
+        Thread::Real(thread::spawn(body))
+    }
+}
+
+impl<T> Thread<T> {
+    /// Blocks this thread until that one has ended.
+    pub(crate) fn join(self) -> thread::Result<T> {
+        foreign_block_on(self.ended())
+    }
+
+    async fn ended(self) -> thread::Result<T> {
+        match self {
+            Thread::Real(thread) => thread.join(),
+            Thread::Virtual(call) => {
+                call.await.map_err(|error| error.try_into_panic().unwrap_or_else(|error| Box::new(error)))
+            }
+        }
     }
 }
 
@@ -88,7 +164,11 @@ impl Event {
     }
 
     /// Blocks this thread until it has happened.
+    #[track_caller]
     pub(crate) fn wait(&self) {
+        if sim::is_simulated() {
+            return wait_until(|| self.is_set());
+        }
         let state = self.0.state.lock().unwrap();
         drop(self.0.told.wait_while(state, |state| !state.0).unwrap());
     }
@@ -152,6 +232,9 @@ impl Alone {
     pub(crate) fn visit<R>(&self, f: impl FnOnce() -> R) -> R {
         assert!(!self.0.swap(true, Ordering::Relaxed), "two of one color at the same time");
         let _leave = Leave(&self.0);
+        if sim::is_simulated() {
+            give_way(); // or else nobody could come between
+        }
         f()
     }
 }
@@ -164,22 +247,61 @@ impl Drop for Leave<'_> {
     }
 }
 
-struct Unpark(thread::Thread);
+/// Keeps this virtual thread busy until `is_so`; fails if that takes too long.
+#[track_caller]
+fn wait_until(is_so: impl Fn() -> bool) {
+    let (mut waited, mut most) = (Duration::ZERO, 200);
+    while !is_so() {
+        assert!(waited < PATIENCE, "hangs: not so after {waited:?} of virtual time");
+        // More and more rarely: what takes long is not to take many steps.
+        let pause = Duration::from_nanos(sim::random() % most);
+        most = (most + most / 8).min(10_000_000);
+        sim::work(pause);
+        waited += pause;
+    }
+}
+
+/// The next message; none when all senders have gone.
+#[track_caller]
+pub(crate) fn receive<T>(receiver: &mpsc::Receiver<T>) -> Option<T> {
+    if !sim::is_simulated() {
+        return receiver.recv().ok();
+    }
+    let received = std::cell::Cell::new(Err(mpsc::TryRecvError::Empty));
+    wait_until(|| {
+        let now = receiver.try_recv();
+        let is_so = !matches!(now, Err(mpsc::TryRecvError::Empty));
+        received.set(now);
+        is_so
+    });
+    received.into_inner().ok()
+}
+
+struct Unpark {
+    thread: thread::Thread,
+    is_woken: AtomicBool,
+}
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.is_woken.store(true, Ordering::Release);
+        self.thread.unpark();
     }
 }
 
 /// Another executor: the future on this thread, which parks between polls.
+#[track_caller]
 pub(crate) fn foreign_block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let unpark = Arc::new(Unpark { thread: thread::current(), is_woken: AtomicBool::new(false) });
+    let waker = Waker::from(unpark.clone());
     let mut cx = Context::from_waker(&waker);
     loop {
         match future.as_mut().poll(&mut cx) {
             Poll::Ready(output) => return output,
+            Poll::Pending if sim::is_simulated() => {
+                wait_until(|| unpark.is_woken.swap(false, Ordering::Acquire));
+            }
             Poll::Pending => thread::park(),
         }
     }
@@ -189,6 +311,11 @@ pub(crate) fn foreign_block_on<F: Future>(future: F) -> F::Output {
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
+    /// Of a seed of its own, or of the simulation's.
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(if sim::is_simulated() { sim::random() | 1 } else { seed })
+    }
+
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

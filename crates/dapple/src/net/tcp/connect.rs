@@ -18,6 +18,7 @@ use crate::net::lookup::{Target, resolve};
 use crate::net::source::{Direction, Source};
 use crate::net::stream::Stream;
 use crate::time::sleep;
+use crate::world;
 
 /// Tries all addresses in turn.
 pub(super) async fn connect_to_any(target: Target, each: Duration) -> io::Result<TcpStream> {
@@ -36,8 +37,13 @@ pub(super) async fn connect_to_any(target: Target, each: Duration) -> io::Result
             done => return done,
         }
     }
+    Err(unreached(tried))
+}
+
+/// The error of having tried all addresses.
+pub(crate) fn unreached(tried: Vec<(SocketAddr, io::Error)>) -> io::Error {
     let kind = tried.last().map_or(ErrorKind::InvalidInput, |(_, error)| error.kind());
-    Err(io::Error::new(kind, Unreached { tried }))
+    io::Error::new(kind, Unreached { tried })
 }
 
 /// Connects a socket. If that does not succeed, or the future is dropped, the socket is closed.
@@ -120,6 +126,7 @@ impl TcpSocket {
     /// *Dropped early*: **lossy**: the socket is closed. *Scope cancelled*: returns the connection if
     /// there was one then, or an error, and then the socket is closed.
     pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
+        world::outside("TcpSocket::connect")?;
         connect(self.into_socket(), addr, None).await
     }
 
@@ -134,6 +141,7 @@ impl TcpSocket {
     /// *Dropped early*: **lossy**: the socket is closed. *Scope cancelled*: returns the connection if
     /// there was one then, or an error, and then the socket is closed.
     pub async fn connect_timeout(self, addr: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+        world::outside("TcpSocket::connect_timeout")?;
         connect(self.into_socket(), addr, Some(limit)).await
     }
 }

@@ -14,6 +14,7 @@ use crate::net::accept::{Accept, Connection, Listening};
 use crate::net::error::failed;
 use crate::net::lookup::{ToAddrs, resolve};
 use crate::net::traits::impl_socket;
+use crate::world;
 
 /// How many connections may wait to be accepted, unless it is said.
 const BACKLOG: u32 = 1024;
@@ -56,6 +57,7 @@ impl TcpListener {
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the listener, if the
     /// address was known then.
     pub async fn bind(addrs: impl ToAddrs) -> io::Result<TcpListener> {
+        world::outside("TcpListener::bind")?;
         let addrs = resolve(addrs.target()).await?;
         let mut last = None;
         for &addr in addrs.as_slice() {
@@ -79,6 +81,7 @@ impl TcpListener {
     ///
     /// Those of the system.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+        world::outside("TcpListener::from_std")?;
         listener.set_nonblocking(true)?;
         Ok(TcpListener::from_nonblocking(listener))
     }

@@ -13,6 +13,7 @@ mod socket;
 mod split;
 mod stream;
 
+pub(crate) use connect::unreached;
 pub use listener::{Incoming, IntoIncoming, TcpListener};
 pub use socket::TcpSocket;
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};

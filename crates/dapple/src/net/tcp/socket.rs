@@ -9,6 +9,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::listener::TcpListener;
+use crate::world;
 
 /// A socket in non-blocking mode, that other programs do not inherit, in one system call.
 pub(super) fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
@@ -50,6 +51,7 @@ impl TcpSocket {
     ///
     /// If there is no file descriptor left.
     pub fn new_v4() -> io::Result<TcpSocket> {
+        world::outside("TcpSocket::new_v4")?;
         new_socket(([0, 0, 0, 0], 0).into()).map(TcpSocket)
     }
 
@@ -59,6 +61,7 @@ impl TcpSocket {
     ///
     /// If there is no file descriptor left, or no IPv6 on this machine.
     pub fn new_v6() -> io::Result<TcpSocket> {
+        world::outside("TcpSocket::new_v6")?;
         new_socket(([0_u16; 8], 0).into()).map(TcpSocket)
     }
 
@@ -68,6 +71,7 @@ impl TcpSocket {
     ///
     /// As for [`new_v4`](Self::new_v4) and [`new_v6`](Self::new_v6).
     pub fn new_for(addr: SocketAddr) -> io::Result<TcpSocket> {
+        world::outside("TcpSocket::new_for")?;
         new_socket(addr).map(TcpSocket)
     }
 
@@ -78,6 +82,7 @@ impl TcpSocket {
     ///
     /// If it is not a socket.
     pub fn from_std(socket: impl Into<OwnedFd>) -> io::Result<TcpSocket> {
+        world::outside("TcpSocket::from_std")?;
         let socket = Socket::from(socket.into());
         socket.set_nonblocking(true)?;
         Ok(TcpSocket(socket))
@@ -103,6 +108,7 @@ impl TcpSocket {
     ///
     /// If another listens at the address.
     pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
+        world::outside("TcpSocket::listen")?;
         self.0.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
         Ok(TcpListener::from_nonblocking(self.0.into()))
     }

@@ -14,6 +14,7 @@ use crate::net::lookup::ToAddrs;
 use crate::net::source::{Direction, Source};
 use crate::net::stream::{Shares, Stream, begin};
 use crate::net::traits::{impl_read, impl_socket, impl_write};
+use crate::world;
 
 /// How long each address is tried, unless it is said.
 const EACH: Duration = Duration::from_secs(10);
@@ -94,6 +95,7 @@ impl TcpStream {
     /// # }
     /// ```
     pub async fn connect(addrs: impl ToAddrs) -> io::Result<TcpStream> {
+        world::outside("TcpStream::connect")?;
         connect_to_any(addrs.target(), EACH).await
     }
 
@@ -108,6 +110,7 @@ impl TcpStream {
     /// *Dropped early*: **clean**: an attempt under way is closed. *Scope cancelled*: returns an
     /// error, or the connection if there was one then.
     pub async fn connect_timeout(addrs: impl ToAddrs, each: Duration) -> io::Result<TcpStream> {
+        world::outside("TcpStream::connect_timeout")?;
         connect_to_any(addrs.target(), each).await
     }
 
@@ -117,6 +120,7 @@ impl TcpStream {
     ///
     /// Those of the system.
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<TcpStream> {
+        world::outside("TcpStream::from_std")?;
         stream.set_nonblocking(true)?;
         Ok(TcpStream::from_nonblocking(stream))
     }

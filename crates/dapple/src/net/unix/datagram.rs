@@ -14,6 +14,7 @@ use crate::net::error::failed;
 use crate::net::source::Direction;
 use crate::net::traits::impl_socket;
 use crate::prim::{AtomicBool, Ordering};
+use crate::world;
 
 /// A Unix socket for datagrams.
 ///
@@ -64,6 +65,7 @@ impl UnixDatagram {
     ///
     /// `AddrInUse` if there is something at the path, be it only left over; those of making a file.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
+        world::outside("UnixDatagram::bind")?;
         let path = path.as_ref();
         let bound = std_net::UnixDatagram::bind(path);
         let bound = bound.map_err(|why| failed(format!("cannot bind to {}", path.display()), why))?;
@@ -89,6 +91,7 @@ impl UnixDatagram {
     ///
     /// `AddrInUse` if it is in use; those of making a file.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixDatagram> {
+        world::outside("UnixDatagram::bind_addr")?;
         let bound = std_net::UnixDatagram::bind_addr(addr);
         UnixDatagram::from_std(bound.map_err(|why| failed(format!("cannot bind to {addr:?}"), why))?)
     }
@@ -99,6 +102,7 @@ impl UnixDatagram {
     ///
     /// If file descriptors have run out.
     pub fn unbound() -> io::Result<UnixDatagram> {
+        world::outside("UnixDatagram::unbound")?;
         std_net::UnixDatagram::unbound().and_then(UnixDatagram::from_std)
     }
 
@@ -108,6 +112,7 @@ impl UnixDatagram {
     ///
     /// If file descriptors have run out.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
+        world::outside("UnixDatagram::pair")?;
         let (near, far) = std_net::UnixDatagram::pair()?;
         Ok((UnixDatagram::from_std(near)?, UnixDatagram::from_std(far)?))
     }
@@ -119,6 +124,7 @@ impl UnixDatagram {
     ///
     /// If it cannot be put in non-blocking mode.
     pub fn from_std(socket: std_net::UnixDatagram) -> io::Result<UnixDatagram> {
+        world::outside("UnixDatagram::from_std")?;
         socket.set_nonblocking(true)?;
         Ok(UnixDatagram { shared: Shared::new(socket), at_end: AtomicBool::new(false) })
     }

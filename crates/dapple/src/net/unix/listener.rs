@@ -13,6 +13,7 @@ use super::stream::UnixStream;
 use crate::net::accept::{Accept, Connection, Listening};
 use crate::net::error::failed;
 use crate::net::traits::impl_socket;
+use crate::world;
 
 /// A Unix socket that listens for connections.
 ///
@@ -62,6 +63,7 @@ impl UnixListener {
     ///
     /// `AddrInUse` if there is something at the path, be it only left over; those of making a file.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
+        world::outside("UnixListener::bind")?;
         let path = path.as_ref();
         let bound = std_net::UnixListener::bind(path);
         let bound = bound.map_err(|why| failed(format!("cannot listen at {}", path.display()), why))?;
@@ -87,6 +89,7 @@ impl UnixListener {
     ///
     /// `AddrInUse` if it is in use; those of making a file.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixListener> {
+        world::outside("UnixListener::bind_addr")?;
         let bound = std_net::UnixListener::bind_addr(addr);
         UnixListener::from_std(bound.map_err(|why| failed(format!("cannot listen at {addr:?}"), why))?)
     }
@@ -97,6 +100,7 @@ impl UnixListener {
     ///
     /// Those of the system.
     pub fn from_std(listener: std_net::UnixListener) -> io::Result<UnixListener> {
+        world::outside("UnixListener::from_std")?;
         listener.set_nonblocking(true)?;
         Ok(UnixListener(Listening::new(listener)))
     }

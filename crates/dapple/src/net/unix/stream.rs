@@ -14,6 +14,7 @@ use crate::net::error::failed;
 use crate::net::source::{Direction, Source};
 use crate::net::stream::{Bytes, Shares, Stream};
 use crate::net::traits::{impl_read, impl_socket, impl_write};
+use crate::world;
 
 /// A Unix stream: a connection between processes of one machine, or within one.
 ///
@@ -75,6 +76,7 @@ impl UnixStream {
     /// *Dropped early*: **clean**: nobody was connected to. *Scope cancelled*: returns an error, and
     /// nobody was connected to.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<UnixStream> {
+        world::outside("UnixStream::connect")?;
         let path = path.as_ref();
         let connected = UnixStream::connect_addr(&SocketAddr::from_pathname(path)?).await;
         connected.map_err(|error| {
@@ -96,6 +98,7 @@ impl UnixStream {
     /// *Dropped early*: **clean**: nobody was connected to. *Scope cancelled*: returns an error, and
     /// nobody was connected to.
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<UnixStream> {
+        world::outside("UnixStream::connect_addr")?;
         Ok(UnixStream::from_nonblocking(attempt::connect(addr).await?.into()))
     }
 
@@ -105,6 +108,7 @@ impl UnixStream {
     ///
     /// If file descriptors have run out.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
+        world::outside("UnixStream::pair")?;
         let (near, far) = std_net::UnixStream::pair()?;
         Ok((UnixStream::from_std(near)?, UnixStream::from_std(far)?))
     }
@@ -115,6 +119,7 @@ impl UnixStream {
     ///
     /// Those of the system.
     pub fn from_std(stream: std_net::UnixStream) -> io::Result<UnixStream> {
+        world::outside("UnixStream::from_std")?;
         stream.set_nonblocking(true)?;
         Ok(UnixStream::from_nonblocking(stream))
     }

@@ -1,0 +1,78 @@
+//! What is written in the brackets of an attribute.
+
+use proc_macro::{Span, TokenStream, TokenTree};
+
+use crate::Error;
+
+#[derive(Default)]
+pub(crate) struct Options {
+    pub(crate) is_simulated: bool,
+    pub(crate) workers: Option<u64>,
+    pub(crate) seeds: Option<u64>,
+}
+
+impl Options {
+    /// Reads `sim`, `workers = N` and `seeds = N`, in any order, with commas between them.
+    pub(crate) fn read(attribute: &str, options: TokenStream) -> Result<Options, Error> {
+        let tokens: Vec<TokenTree> = options.into_iter().collect();
+        let mut read = Options::default();
+        let mut seeds_at = None;
+        let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',');
+        let mut parts: Vec<_> = tokens.split(is_comma).collect();
+        // One comma may come last, as everywhere.
+        if parts.last().is_some_and(|last| last.is_empty()) {
+            parts.pop();
+        }
+        for part in parts {
+            let span = part.first().map_or(Span::call_site(), TokenTree::span);
+            let key = match part {
+                [TokenTree::Ident(key), ..] => key.to_string(),
+                _ => return Err(usage(attribute, span)),
+            };
+            let is_twice = match (key.as_str(), &part[1..]) {
+                ("sim", []) if attribute == "dapple::main" => {
+                    return Err(Error::new(
+                        "a `main` is not simulated: call `dapple::sim::Sim::new(seed).run(...)` in it",
+                        span,
+                    ));
+                }
+                ("sim", []) => std::mem::replace(&mut read.is_simulated, true),
+                ("workers", value) => read.workers.replace(number(&key, value, span)?).is_some(),
+                ("seeds", value) if attribute == "dapple::test" => {
+                    seeds_at = Some(span);
+                    read.seeds.replace(number(&key, value, span)?).is_some()
+                }
+                _ => return Err(usage(attribute, span)),
+            };
+            if is_twice {
+                return Err(Error::new(format!("`{key}` is there twice"), span));
+            }
+        }
+        match seeds_at.filter(|_| !read.is_simulated) {
+            Some(span) => {
+                Err(Error::new("`seeds` goes with `sim`: #[dapple::test(sim, seeds = 1000)]", span))
+            }
+            None => Ok(read),
+        }
+    }
+}
+
+fn usage(attribute: &str, span: Span) -> Error {
+    let simulated = match attribute {
+        "dapple::test" => ", or #[dapple::test(sim, workers = 8, seeds = 1000)]",
+        _ => "",
+    };
+    Error::new(format!("write #[{attribute}] or #[{attribute}(workers = 2)]{simulated}"), span)
+}
+
+/// Reads `= N`, from 1 on.
+fn number(key: &str, value: &[TokenTree], span: Span) -> Result<u64, Error> {
+    let wrong = |span| Error::new(format!("`{key}` is a number, at least 1: `{key} = 8`"), span);
+    match value {
+        [TokenTree::Punct(equals), TokenTree::Literal(number)] if equals.as_char() == '=' => {
+            let count = number.to_string().replace('_', "").parse().ok().filter(|count| *count > 0);
+            count.ok_or_else(|| wrong(number.span()))
+        }
+        _ => Err(wrong(span)),
+    }
+}

@@ -1,0 +1,669 @@
+//! What was started in a scope: its memory, its polls, and how it ends.
+//!
+//! # Invariants
+//!
+//! * **INSIDE**: children are touched by the thread that polls the scope, while it does, or by whoever has
+//!   the scope exclusively. `inside` says which thread that is. So cells do.
+//! * **NO-BORROW**: nothing in here is borrowed while foreign code runs (a poll, a destructor, a waker):
+//!   that may start more, cancel, or drop what it likes.
+//! * **STAGE**: a child has a future until that is done, then its output until somebody takes it, or nobody
+//!   wants it, and then nothing. It is in the list until there is nothing.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::any::Any;
+use std::cell::{Cell, UnsafeCell};
+use std::mem::{ManuallyDrop, offset_of};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::started::StartedPanicked;
+use crate::lane::inbox::Node;
+use crate::prim::{AtomicBool, AtomicUsize, Ordering};
+use crate::task::Task;
+use crate::task::cell::discard;
+use crate::task::here::{Here, here};
+use crate::task::reach::{Link, Reach};
+use crate::task::strand::{self, Strand};
+use crate::task::wait::wake;
+
+pub(super) type Payload = Box<dyn Any + Send>;
+
+/// What a scope consists of, whether or not what is started in it is `Send`.
+pub(super) struct Children {
+    pub(super) reach: Arc<Reach>,
+    pub(super) link: Link,
+    /// The thread that polls the scope; 0 if none does. INSIDE
+    inside: AtomicUsize,
+    /// All that have a future or an output, in the order in which they were started.
+    first: Cell<*mut Child>,
+    last: Cell<*mut Child>,
+    /// Those of them with a future.
+    pending: Cell<usize>,
+    /// Those that are to be polled.
+    ready_first: Cell<*mut Strand>,
+    ready_last: Cell<*mut Strand>,
+    /// Memory to be used again, and how much.
+    spare: Cell<*mut Child>,
+    /// All children have been told of the cancel.
+    announced: Cell<bool>,
+    /// The waker that the body is polled with, while the scope is polled.
+    pub(super) body_waker: Cell<*const Waker>,
+    /// The body is to be polled again: what it waits for, of what was started, is done.
+    body_woken: Cell<bool>,
+    panic: Cell<Option<Payload>>,
+    /// `end` was called.
+    over: Cell<bool>,
+    tasks: Cell<Vec<Task>>,
+}
+
+/// The part of a child that does not depend on its future. Behind it comes the stage.
+#[repr(C)]
+pub(super) struct Child {
+    strand: Strand,
+    vtable: &'static VTable,
+    next: Cell<*mut Child>,
+    previous: Cell<*mut Child>,
+    stage: Cell<Stage>,
+    /// Whom to wake when it is done.
+    joiner: Cell<Option<Joiner>>,
+    /// There is somebody who may ask for its output.
+    is_wanted: AtomicBool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Future,
+    Output,
+    /// It panicked, and was wanted.
+    Panicked,
+    Nothing,
+}
+
+enum Joiner {
+    /// The scope's body, or what was polled with the waker of that.
+    Body,
+    Waker(Waker),
+}
+
+struct VTable {
+    /// `true`: it is done, and its output is in place of the future. An error: it panicked, and both are
+    /// gone.
+    poll: unsafe fn(NonNull<Child>, &mut Context<'_>) -> Result<bool, Payload>,
+    drop_future: unsafe fn(NonNull<Child>),
+    drop_output: unsafe fn(NonNull<Child>),
+    take_output: unsafe fn(NonNull<Child>, *mut ()),
+}
+
+/// A child in memory.
+#[repr(C)]
+struct Whole<F: Future> {
+    child: Child,
+    stage: UnsafeCell<Union<F>>,
+}
+
+union Union<F: Future> {
+    future: ManuallyDrop<F>,
+    output: ManuallyDrop<F::Output>,
+}
+
+impl<F: Future> Whole<F> {
+    const VTABLE: &'static VTable = &VTable {
+        poll: Self::poll,
+        drop_future: Self::drop_future,
+        drop_output: Self::drop_output,
+        take_output: Self::take_output,
+    };
+
+    unsafe fn stage<'a>(child: NonNull<Child>) -> &'a mut Union<F> {
+        let stage = child.as_ptr().wrapping_byte_add(offset_of!(Self, stage)).cast::<UnsafeCell<Union<F>>>();
+        // SAFETY: the child is one of `F`, and the caller may touch its stage. STAGE
+        unsafe { &mut *UnsafeCell::raw_get(stage) }
+    }
+
+    unsafe fn poll(child: NonNull<Child>, cx: &mut Context<'_>) -> Result<bool, Payload> {
+        // SAFETY: handed on from the caller.
+        let polled = unsafe { Self::poll_inline(child, cx) };
+        polled.map(|polled| match polled {
+            Poll::Pending => false,
+            Poll::Ready(output) => {
+                // SAFETY: there is nothing in the stage any more.
+                unsafe { Self::stage(child) }.output = ManuallyDrop::new(output);
+                true
+            }
+        })
+    }
+
+    /// If it is done, or panicked, the future is gone.
+    #[inline(always)]
+    unsafe fn poll_inline(child: NonNull<Child>, cx: &mut Context<'_>) -> Result<Poll<F::Output>, Payload> {
+        // SAFETY: handed on from the caller.
+        let stage = unsafe { Self::stage(child) };
+        let mut future_is_there = true;
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: there is a future (STAGE), which is pinned: it stays where it is until it is dropped.
+            let future = unsafe { Pin::new_unchecked(&mut *stage.future) };
+            let polled = future.poll(cx);
+            if polled.is_ready() {
+                future_is_there = false;
+                // SAFETY: it is not touched again.
+                unsafe { ManuallyDrop::drop(&mut stage.future) };
+            }
+            polled
+        }));
+        if polled.is_err() && future_is_there {
+            // SAFETY: as above.
+            discard(catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) })));
+        }
+        polled
+    }
+
+    unsafe fn drop_future(child: NonNull<Child>) {
+        // SAFETY: handed on from the caller.
+        let stage = unsafe { Self::stage(child) };
+        // SAFETY: there is a future (STAGE), which is not touched again.
+        unsafe { ManuallyDrop::drop(&mut stage.future) };
+    }
+
+    unsafe fn drop_output(child: NonNull<Child>) {
+        // SAFETY: handed on from the caller.
+        let stage = unsafe { Self::stage(child) };
+        // SAFETY: there is an output (STAGE), which is not touched again.
+        unsafe { ManuallyDrop::drop(&mut stage.output) };
+    }
+
+    unsafe fn take_output(child: NonNull<Child>, to: *mut ()) {
+        // SAFETY: handed on from the caller.
+        let stage = unsafe { Self::stage(child) };
+        // SAFETY: there is an output (STAGE), which is not touched again.
+        let output = unsafe { ManuallyDrop::take(&mut stage.output) };
+        // SAFETY: the caller says that there is room for it.
+        unsafe { to.cast::<F::Output>().write(output) };
+    }
+}
+
+/// What became of what was started.
+pub(super) enum Begun<T> {
+    Done(T),
+    /// It waits. The reference is for a `Started`.
+    Waits(NonNull<Child>),
+    Panicked,
+}
+
+impl Children {
+    pub(super) fn new() -> Children {
+        let reach = Reach::new();
+        Children {
+            link: Link::of(Arc::as_ptr(&reach)),
+            reach,
+            inside: AtomicUsize::new(0),
+            first: Cell::new(null_mut()),
+            last: Cell::new(null_mut()),
+            pending: Cell::new(0),
+            ready_first: Cell::new(null_mut()),
+            ready_last: Cell::new(null_mut()),
+            spare: Cell::new(null_mut()),
+            announced: Cell::new(false),
+            body_waker: Cell::new(std::ptr::null()),
+            body_woken: Cell::new(false),
+            panic: Cell::new(None),
+            over: Cell::new(false),
+            tasks: Cell::new(Vec::new()),
+        }
+    }
+
+    /// Whether this thread is polling the scope. INSIDE
+    #[inline]
+    pub(super) fn is_inside(&self, here: &Here) -> bool {
+        self.inside.load(Ordering::Relaxed) == std::ptr::from_ref(here).addr()
+    }
+
+    /// Makes this the thread that polls the scope while `f` is called.
+    pub(super) fn inside<R>(&self, here: &Here, f: impl FnOnce() -> R) -> R {
+        struct Out<'a>(&'a Children);
+        impl Drop for Out<'_> {
+            fn drop(&mut self) {
+                self.0.inside.store(0, Ordering::Relaxed);
+            }
+        }
+        self.inside.store(std::ptr::from_ref(here).addr(), Ordering::Relaxed);
+        let _out = Out(self);
+        f()
+    }
+
+    #[track_caller]
+    fn assert_inside(&self, here: &Here, what: &str) {
+        assert!(
+            self.is_inside(here),
+            "{what} outside of its scope: what is started in a scope runs where that does. Do so in the \
+             scope's own body, or in what was started in it"
+        );
+    }
+
+    /// Starts a child: polls it, here and now.
+    ///
+    /// # Safety
+    ///
+    /// What `F` borrows is there until `end` was called; `F` and its output may be on the threads that poll
+    /// and end the scope.
+    #[inline]
+    #[track_caller]
+    pub(super) unsafe fn start<F: Future>(&self, future: F) -> Begun<F::Output> {
+        here(|here| {
+            self.assert_inside(here, "Scope::start called");
+            let (memory, layout) = self.memory(Layout::new::<Whole<F>>());
+            let whole = memory.cast::<Whole<F>>();
+            let child = Child {
+                strand: Strand::new(&self.reach, layout),
+                vtable: Whole::<F>::VTABLE,
+                next: Cell::new(null_mut()),
+                previous: Cell::new(null_mut()),
+                stage: Cell::new(Stage::Future),
+                joiner: Cell::new(None),
+                is_wanted: AtomicBool::new(true),
+            };
+            let stage = UnsafeCell::new(Union { future: ManuallyDrop::new(future) });
+            // SAFETY: the memory is ours, and has room for it.
+            unsafe { whole.write(Whole { child, stage }) };
+            let child = whole.cast::<Child>();
+            // SAFETY: it is new: its future is there. NO-BORROW
+            let poll = |cx: &mut Context<'_>| unsafe { Whole::<F>::poll_inline(child, cx) };
+            // SAFETY: it is of this scope, which is polled here.
+            let (polled, after) = unsafe { Strand::poll(child.cast(), here, false, poll) };
+            match polled {
+                Ok(Poll::Ready(output)) => {
+                    self.leave(child);
+                    Begun::Done(output)
+                }
+                Ok(Poll::Pending) => Begun::Waits(self.begin_to_wait(child, after.woken)),
+                Err(payload) => {
+                    self.leave(child);
+                    self.panicked(payload);
+                    Begun::Panicked
+                }
+            }
+        })
+    }
+
+    /// A child that was started has to wait. It has a reference more, for a `Started`.
+    fn begin_to_wait(&self, child: NonNull<Child>, woken: bool) -> NonNull<Child> {
+        self.pending.set(self.pending.get() + 1);
+        self.append(child);
+        // SAFETY: it is in memory until it leaves the scope.
+        unsafe { child.as_ref() }.strand.add_ref();
+        if woken {
+            self.put_in_line(child);
+        }
+        child
+    }
+
+    /// Memory for a child, with its own layout: that of one that is gone, if it is large enough.
+    #[inline]
+    fn memory(&self, layout: Layout) -> (NonNull<u8>, Layout) {
+        if let Some(spare) = NonNull::new(self.spare.get()) {
+            // SAFETY: what is spare still has its layout.
+            let has = unsafe { spare.as_ref() }.strand.layout();
+            if has.size() >= layout.size() && has.align() >= layout.align() {
+                self.spare.set(null_mut());
+                return (spare.cast(), has);
+            }
+        }
+        // SAFETY: a child is not of size zero.
+        let memory = NonNull::new(unsafe { alloc(layout) });
+        (memory.unwrap_or_else(|| handle_alloc_error(layout)), layout)
+    }
+
+    /// Polls a child: whether it is done, and whether it woke itself. Its stage is as that says.
+    ///
+    /// # Safety
+    ///
+    /// It is of this scope, which is polled here, and has a future; `in_line` as for [`Strand::poll`].
+    #[inline]
+    unsafe fn poll_child(
+        &self,
+        child: NonNull<Child>,
+        here: &Here,
+        in_line: bool,
+    ) -> (Result<bool, Payload>, bool) {
+        // SAFETY: handed on from the caller.
+        let this = unsafe { child.as_ref() };
+        // SAFETY: handed on from the caller. NO-BORROW
+        let poll = |cx: &mut Context<'_>| unsafe { (this.vtable.poll)(child, cx) };
+        // SAFETY: handed on from the caller.
+        let (polled, after) = unsafe { Strand::poll(child.cast(), here, in_line, poll) };
+        match &polled {
+            Ok(false) => {}
+            Ok(true) => this.stage.set(Stage::Output),
+            Err(_) => this.stage.set(Stage::Panicked),
+        }
+        (polled, after.woken)
+    }
+
+    /// Lets go of a child that has neither future nor output.
+    #[inline]
+    fn leave(&self, child: NonNull<Child>) {
+        // SAFETY: it is in memory.
+        unsafe { child.as_ref() }.stage.set(Stage::Nothing);
+        // SAFETY: it is of this scope, and is not used again unless it is ours alone.
+        if unsafe { Strand::leave(child.cast(), &self.reach) }
+            && let Some(old) = NonNull::new(self.spare.replace(child.as_ptr()))
+        {
+            free_memory(old);
+        }
+    }
+
+    fn append(&self, child: NonNull<Child>) {
+        // SAFETY: it is in memory.
+        let this = unsafe { child.as_ref() };
+        this.previous.set(self.last.get());
+        match NonNull::new(self.last.replace(child.as_ptr())) {
+            // SAFETY: what is in the list is in memory.
+            Some(last) => unsafe { last.as_ref() }.next.set(child.as_ptr()),
+            None => self.first.set(child.as_ptr()),
+        }
+    }
+
+    /// Takes a child out of the list that has nothing any more.
+    fn remove(&self, child: NonNull<Child>) {
+        // SAFETY: it is in memory.
+        let this = unsafe { child.as_ref() };
+        drop(this.joiner.take());
+        let (previous, next) = (this.previous.get(), this.next.get());
+        match NonNull::new(previous) {
+            // SAFETY: what is in the list is in memory.
+            Some(previous) => unsafe { previous.as_ref() }.next.set(next),
+            None => self.first.set(next),
+        }
+        match NonNull::new(next) {
+            // SAFETY: as above.
+            Some(next) => unsafe { next.as_ref() }.previous.set(previous),
+            None => self.last.set(previous),
+        }
+        self.leave(child);
+    }
+
+    /// Puts a child in line that has woken itself, or is to be told of a cancel.
+    fn put_in_line(&self, child: NonNull<Child>) {
+        // SAFETY: it is in memory.
+        if unsafe { child.as_ref() }.strand.enter_line() {
+            self.line_up(child.cast(), child.cast());
+        }
+    }
+
+    /// Puts strands in line that are linked to each other, and have a reference each.
+    fn line_up(&self, first: strand::Ptr, last: strand::Ptr) {
+        // SAFETY: what is in line is in memory, and its link is the line's. IN-LINE-ONCE
+        unsafe { last.as_ref() }.set_link(null_mut());
+        match NonNull::new(self.ready_last.replace(last.as_ptr())) {
+            // SAFETY: as above.
+            Some(before) => unsafe { before.as_ref() }.set_link(first.as_ptr()),
+            None => self.ready_first.set(first.as_ptr()),
+        }
+    }
+
+    /// The next that is to be polled; it has a reference.
+    fn next_ready(&self) -> Option<strand::Ptr> {
+        if self.ready_first.get().is_null() {
+            let list = self.reach.inbox.pull()?;
+            self.line_up(list.first, list.last);
+        }
+        let strand = NonNull::new(self.ready_first.get())?;
+        // SAFETY: what is in line is in memory. IN-LINE-ONCE
+        let next = unsafe { strand.as_ref() }.link();
+        self.ready_first.set(next);
+        if next.is_null() {
+            self.ready_last.set(null_mut());
+        }
+        Some(strand)
+    }
+
+    /// Polls the next child that is to be polled, if any.
+    pub(super) fn poll_next(&self, here: &Here) -> bool {
+        let Some(strand) = self.next_ready() else { return false };
+        let child: NonNull<Child> = strand.cast();
+        // SAFETY: the reference of the line keeps it in memory.
+        let this = unsafe { child.as_ref() };
+        if this.stage.get() != Stage::Future {
+            // SAFETY: the reference is ours.
+            unsafe { Strand::drop_ref(strand) };
+            return true;
+        }
+        this.strand.leave_line();
+        // SAFETY: it is of this scope, and has a future.
+        let (polled, woken) = unsafe { self.poll_child(child, here, true) };
+        match polled {
+            Ok(false) if woken => self.put_in_line(child),
+            Ok(false) => {}
+            Ok(true) => self.done(child),
+            Err(payload) => {
+                self.panicked(payload);
+                self.done(child);
+            }
+        }
+        true
+    }
+
+    /// The future of a child in the list is gone.
+    fn done(&self, child: NonNull<Child>) {
+        // SAFETY: what is in the list is in memory.
+        let this = unsafe { child.as_ref() };
+        self.pending.set(self.pending.get() - 1);
+        let joiner = this.joiner.take();
+        if !this.is_wanted.load(Ordering::Acquire) {
+            self.drop_output(child);
+        }
+        match joiner {
+            Some(Joiner::Body) => self.body_woken.set(true),
+            Some(Joiner::Waker(waker)) => wake(waker),
+            None => {}
+        }
+    }
+
+    /// Drops what a child left, if it did, and takes it out of the list.
+    fn drop_output(&self, child: NonNull<Child>) {
+        // SAFETY: what is in the list is in memory.
+        let this = unsafe { child.as_ref() };
+        let stage = this.stage.replace(Stage::Nothing);
+        if stage == Stage::Output {
+            // SAFETY: there is an output, which is not touched again. NO-BORROW
+            let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { (this.vtable.drop_output)(child) }));
+            if let Err(payload) = dropped {
+                self.panicked(payload);
+            }
+        }
+        self.remove(child);
+    }
+
+    /// Something in the scope has panicked: all is cancelled. The first panic goes on when all has ended;
+    /// the others have been reported where they happened.
+    pub(super) fn panicked(&self, payload: Payload) {
+        match self.panic.take() {
+            // Who waits for what has panicked says so, too; what that panicked with comes first.
+            Some(first) if !first.is::<StartedPanicked>() => {
+                self.panic.set(Some(first));
+                discard(Err(payload));
+            }
+            _ => self.panic.set(Some(payload)),
+        }
+        self.reach.cancel();
+    }
+
+    /// Whether `end` was called.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.get()
+    }
+
+    pub(super) fn take_panic(&self) -> Option<Payload> {
+        self.panic.take()
+    }
+
+    /// Whether there is a cancel of which the children have not been told.
+    #[inline]
+    pub(super) fn is_to_announce(&self) -> bool {
+        self.reach.is_cancelled() && !self.announced.get()
+    }
+
+    /// Tells all children of a cancel, if there is one of which they were not told.
+    pub(super) fn announce(&self) -> bool {
+        if !self.is_to_announce() {
+            return false;
+        }
+        self.announced.set(true);
+        let mut next = self.first.get();
+        while let Some(child) = NonNull::new(next) {
+            // SAFETY: what is in the list is in memory. `put_in_line` runs no foreign code.
+            let this = unsafe { child.as_ref() };
+            next = this.next.get();
+            if this.stage.get() == Stage::Future {
+                self.put_in_line(child);
+            }
+        }
+        let tasks = self.tasks.take();
+        tasks.iter().for_each(Task::cancel);
+        self.tasks.set(tasks);
+        true
+    }
+
+    /// Takes note of a task that was spawned in the scope.
+    #[track_caller]
+    pub(super) fn add_task(&self, task: Task) {
+        here(|here| self.assert_inside(here, "Scope::spawn called"));
+        if self.reach.is_cancelled() {
+            task.cancel();
+        }
+        let mut tasks = self.tasks.take();
+        if tasks.len() == tasks.capacity() {
+            tasks.retain(|task| !task.is_finished());
+        }
+        tasks.push(task);
+        self.tasks.set(tasks);
+    }
+
+    /// Whether the body is to be polled again.
+    pub(super) fn take_body_woken(&self) -> bool {
+        self.body_woken.replace(false)
+    }
+
+    /// Whether all that was started and spawned has ended.
+    pub(super) fn have_ended(&self) -> bool {
+        self.pending.get() == 0 && self.reach.spawned.load(Ordering::Acquire) == 0
+    }
+
+    /// Drops all that is left, in the order in which it was started, and cancels what was spawned. `true`:
+    /// something had not ended. For whoever has the scope exclusively.
+    pub(super) fn end(&self) -> bool {
+        if self.over.replace(true) {
+            return false;
+        }
+        let had_ended = self.have_ended();
+        while let Some(child) = NonNull::new(self.first.get()) {
+            // SAFETY: what is in the list is in memory.
+            let this = unsafe { child.as_ref() };
+            if this.stage.get() == Stage::Future {
+                this.stage.set(Stage::Nothing);
+                self.pending.set(self.pending.get() - 1);
+                // SAFETY: there is a future, which is not touched again. NO-BORROW
+                let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { (this.vtable.drop_future)(child) }));
+                if let Err(payload) = dropped {
+                    self.panicked(payload);
+                }
+            }
+            self.drop_output(child);
+        }
+        while let Some(strand) = self.next_ready() {
+            // SAFETY: the line's reference is ours.
+            unsafe { Strand::drop_ref(strand) };
+        }
+        // What is put in line from now on finds nobody.
+        while !(self.reach.inbox.release() && self.reach.inbox.close()) {
+            while let Some(strand) = self.next_ready() {
+                // SAFETY: as above.
+                unsafe { Strand::drop_ref(strand) };
+            }
+        }
+        let tasks = self.tasks.take();
+        if !had_ended {
+            self.reach.cancel();
+            tasks.iter().for_each(Task::cancel);
+        }
+        if let Some(spare) = NonNull::new(self.spare.replace(null_mut())) {
+            free_memory(spare);
+        }
+        !had_ended
+    }
+
+    /// Takes the output of a child, if it is done; otherwise sees to it that `waker` is woken when it is.
+    /// `None`: it panicked.
+    ///
+    /// # Safety
+    ///
+    /// It is a child of this scope, with a reference of the caller's (which is given up if this is ready),
+    /// and `T` is its output.
+    #[track_caller]
+    pub(super) unsafe fn poll_output<T>(&self, child: NonNull<Child>, waker: &Waker) -> Poll<Option<T>> {
+        here(|here| {
+            self.assert_inside(here, "what was started was awaited");
+            // SAFETY: the caller's reference keeps it in memory.
+            let this = unsafe { child.as_ref() };
+            match this.stage.get() {
+                Stage::Output => {
+                    let mut output = std::mem::MaybeUninit::<T>::uninit();
+                    // SAFETY: the child is done, and there is room.
+                    unsafe { (this.vtable.take_output)(child, output.as_mut_ptr().cast()) };
+                    // SAFETY: handed on from the caller. It is not the last. BIASED
+                    unsafe { Strand::drop_ref(child.cast()) };
+                    self.remove(child);
+                    // SAFETY: it was just written.
+                    Poll::Ready(Some(unsafe { output.assume_init() }))
+                }
+                Stage::Panicked | Stage::Nothing => {
+                    // SAFETY: as above.
+                    unsafe { Strand::drop_ref(child.cast()) };
+                    self.remove(child);
+                    Poll::Ready(None)
+                }
+                Stage::Future => {
+                    // Who is polled with the body's waker is reached by polling the body, without a wake-up.
+                    // SAFETY: it is the waker of a poll that this thread is in. INSIDE
+                    let body = unsafe { self.body_waker.get().as_ref() };
+                    let joiner = match body.is_some_and(|body| body.will_wake(waker)) {
+                        true => Joiner::Body,
+                        false => Joiner::Waker(waker.clone()),
+                    };
+                    drop(this.joiner.replace(Some(joiner)));
+                    Poll::Pending
+                }
+            }
+        })
+    }
+
+    /// Nobody will ask for the output of a child.
+    ///
+    /// # Safety
+    ///
+    /// The reference is the caller's, who gives it up; it is a child of this scope, if that still exists.
+    pub(super) unsafe fn disown(&self, child: NonNull<Child>) {
+        // SAFETY: the caller's reference keeps it in memory.
+        let this = unsafe { child.as_ref() };
+        this.is_wanted.store(false, Ordering::Release);
+        // On another thread it is left to the scope. INSIDE
+        if here(|here| self.is_inside(here)) {
+            drop(this.joiner.take());
+            if matches!(this.stage.get(), Stage::Output | Stage::Panicked) {
+                self.drop_output(child);
+            }
+        }
+        // SAFETY: handed on from the caller.
+        unsafe { Strand::drop_ref(child.cast()) };
+    }
+}
+
+/// Frees the memory of a child that is nobody else's.
+fn free_memory(child: NonNull<Child>) {
+    // SAFETY: what is spare still has its layout, and nothing in it that has a destructor.
+    let layout = unsafe { child.as_ref() }.strand.layout();
+    // SAFETY: it was allocated with this layout.
+    unsafe { dealloc(child.as_ptr().cast(), layout) };
+}

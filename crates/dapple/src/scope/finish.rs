@@ -1,0 +1,439 @@
+//! The future of a scope: its body, and what was started in it.
+//!
+//! # Invariants
+//!
+//! * **OUTLIVES**: the body and what was started are dropped before the scope that they refer to, and
+//!   before anything that they borrow from outside of it can be: in `poll`, or in `drop`.
+//! * **BRANDED**: a scope is invariant in both its lifetimes, and the body must work for any first one. So
+//!   what is started cannot borrow from the body's own variables, and cannot leave.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::{PhantomData, PhantomPinned};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::ptr::null;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::Started;
+use super::children::{Children, Payload};
+use crate::JoinHandle;
+use crate::prim::Ordering;
+use crate::task::cancel::{Item, is_current_cancelled};
+use crate::task::here::{Here, here};
+use crate::task::reach::Reach;
+
+/// How many polls of what was started there may be in one poll of the scope.
+const TURN: usize = 256;
+
+/// A scope, given to the body of [`finish`]: what is started in it has ended before `finish` has.
+///
+/// What is started may borrow what was declared outside of the `finish` block (`'env`), not what the body
+/// declares itself.
+pub struct Scope<'scope, 'env: 'scope> {
+    children: Children,
+    /// BRANDED
+    scope: PhantomData<Cell<&'scope mut &'scope ()>>,
+    env: PhantomData<Cell<&'env mut &'env ()>>,
+}
+
+// SAFETY: what is started in it is `Send`, and so is what that leaves.
+unsafe impl Send for Scope<'_, '_> {}
+// SAFETY: its children are touched inside of its poll alone, which is checked (INSIDE); the rest is shared
+// through `Reach`, which is `Sync`.
+unsafe impl Sync for Scope<'_, '_> {}
+
+/// A scope, given to the body of [`finish_local`]; see [`Scope`]. What is started need not be `Send`.
+pub struct LocalScope<'scope, 'env: 'scope> {
+    children: Children,
+    /// BRANDED
+    scope: PhantomData<Cell<&'scope mut &'scope ()>>,
+    env: PhantomData<Cell<&'env mut &'env ()>>,
+    not_send: PhantomData<*const ()>,
+}
+
+macro_rules! impl_scope {
+    ($scope:ident $(, $send:ident)?) => {
+        impl<'scope, 'env> $scope<'scope, 'env> {
+            /// Starts a future: in this task, at once, never in parallel with the others of the scope.
+            ///
+            /// It is polled before this returns. If it has to wait, the scope goes on, and polls it again
+            /// when it is woken. If it does not, it is as if it had been awaited.
+            ///
+            /// # Panics
+            ///
+            /// Outside of the scope's own poll, that is, on another thread.
+            ///
+            /// # Cancellation
+            ///
+            /// In a cancelled scope it is started all the same, and its waits return
+            /// [`Cancelled`](crate::Cancelled).
+            #[inline]
+            #[track_caller]
+            pub fn start<F>(&'scope self, future: F) -> Started<'scope, F::Output>
+            where
+                F: Future $(+ $send)? + 'scope,
+                $(F::Output: $send,)?
+            {
+                // SAFETY: the scope ends what is started in it before what that borrows is gone.
+                // OUTLIVES, BRANDED
+                Started::new(&self.children, unsafe { self.children.start(future) })
+            }
+
+            /// Spawns a task: in parallel, as [`dapple::spawn`](crate::spawn()) does. The scope waits for
+            /// it, and cancels it when it is cancelled itself. What it panics with its handle tells.
+            ///
+            /// # Panics
+            ///
+            /// Outside of a runtime, and outside of the scope's own poll.
+            #[track_caller]
+            pub fn spawn<F>(&'scope self, future: F) -> JoinHandle<F::Output>
+            where
+                F: Future + Send + 'static,
+                F::Output: Send + 'static,
+            {
+                spawn(&self.children, future)
+            }
+
+            /// Cancels all that is in the scope: whatever waits returns [`Cancelled`](crate::Cancelled) or
+            /// its result, and so does whatever begins to wait from now on. What runs goes on.
+            pub fn cancel(&self) {
+                self.children.reach.cancel();
+            }
+
+            /// Whether the scope was cancelled, or one around it, or its task.
+            ///
+            /// Asked from elsewhere than inside of the scope, it tells of the scope itself.
+            #[must_use]
+            pub fn is_cancelled(&self) -> bool {
+                self.children.reach.is_cancelled()
+                    || here(|here| self.children.is_inside(here)) && is_current_cancelled()
+            }
+
+            /// What cancels the scope from anywhere, at any time.
+            #[must_use]
+            pub fn canceller(&self) -> Canceller {
+                Canceller { reach: self.children.reach.clone() }
+            }
+        }
+
+        impl fmt::Debug for $scope<'_, '_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let cancelled = self.children.reach.is_cancelled();
+                f.debug_struct(stringify!($scope)).field("cancelled", &cancelled).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+impl_scope!(Scope, Send);
+impl_scope!(LocalScope);
+
+/// Cancels a scope, from another task, another thread, or a signal's; see [`Scope::canceller`].
+///
+/// Once is enough, and later than the end of the scope it does nothing.
+#[derive(Clone)]
+pub struct Canceller {
+    reach: Arc<Reach>,
+}
+
+impl Canceller {
+    /// Cancels the scope.
+    pub fn cancel(&self) {
+        self.reach.cancel();
+    }
+
+    /// Whether the scope was cancelled (not: whether one around it was).
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.reach.is_cancelled()
+    }
+}
+
+impl fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Canceller").field("cancelled", &self.is_cancelled()).finish()
+    }
+}
+
+/// Counts a task that was spawned in a scope, until its future is gone.
+struct Spawned(Arc<Reach>);
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        self.0.task_ended();
+    }
+}
+
+#[track_caller]
+fn spawn<F>(children: &Children, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    children.reach.spawned.fetch_add(1, Ordering::Relaxed);
+    let counted = Spawned(children.reach.clone());
+    let handle = crate::spawn(async move {
+        let _counted = counted;
+        future.await
+    });
+    if let Some(task) = handle.task() {
+        children.add_task(task.clone());
+    }
+    handle
+}
+
+/// What a body was, is, and left.
+enum Body<F, Fut: Future> {
+    New(F),
+    Runs(Fut),
+    Done(Fut::Output),
+    /// It was taken, or it panicked.
+    Gone,
+}
+
+/// Runs `body`, and waits for all that is started in it: then returns what the body returned.
+///
+/// ```
+/// use dapple::time::{Duration, sleep};
+///
+/// dapple::run(async {
+///     let names = ["a", "b", "c"];
+///     let count = dapple::sync::Mutex::new(0);
+///     dapple::finish(async |scope| {
+///         for name in &names {
+///             scope.start(async {
+///                 sleep(Duration::from_millis(name.len() as u64)).await.unwrap();
+///                 *count.lock().await.unwrap() += 1;
+///             });
+///         }
+///     })
+///     .await;
+///     assert_eq!(*count.lock().await.unwrap(), 3);
+/// });
+/// ```
+///
+/// # Panics
+///
+/// If the body, or something that was started, panics: the others are cancelled, and when they have ended
+/// the first panic goes on.
+///
+/// # Cancellation
+///
+/// *Dropped early*: what was started is dropped, in the order in which it was started, and what was spawned
+/// is cancelled and goes on by itself. *Scope cancelled*: so are the scopes inside; `finish` waits for all.
+pub fn finish<'env, R, F, Fut>(body: F) -> Finish<'env, F, Fut>
+where
+    F: for<'scope> AsyncFnOnce(&'scope Scope<'scope, 'env>) -> R,
+    F: FnOnce(&'env Scope<'env, 'env>) -> Fut,
+    Fut: Future<Output = R>,
+{
+    let scope = Scope { children: Children::new(), scope: PhantomData, env: PhantomData };
+    Finish { body: Body::New(body), scope, outer: Item::default(), _pinned: PhantomPinned }
+}
+
+/// As [`finish`], for what is not `Send`: in the main color, or wherever such futures are polled.
+pub fn finish_local<'env, R, F, Fut>(body: F) -> FinishLocal<'env, F, Fut>
+where
+    F: for<'scope> AsyncFnOnce(&'scope LocalScope<'scope, 'env>) -> R,
+    F: FnOnce(&'env LocalScope<'env, 'env>) -> Fut,
+    Fut: Future<Output = R>,
+{
+    let children = Children::new();
+    let scope = LocalScope { children, scope: PhantomData, env: PhantomData, not_send: PhantomData };
+    FinishLocal { body: Body::New(body), scope, outer: Item::default(), _pinned: PhantomPinned }
+}
+
+macro_rules! impl_finish {
+    ($(#[$doc:meta])* $finish:ident, $scope:ident) => {
+        $(#[$doc])*
+        #[must_use = "a future does nothing unless it is awaited"]
+        pub struct $finish<'env, F, Fut: Future> {
+            body: Body<F, Fut>,
+            scope: $scope<'env, 'env>,
+            /// How it learns of a cancel from outside.
+            outer: Item,
+            _pinned: PhantomPinned,
+        }
+
+        impl<'env, F, Fut> Future for $finish<'env, F, Fut>
+        where
+            F: FnOnce(&'env $scope<'env, 'env>) -> Fut,
+            Fut: Future,
+        {
+            type Output = Fut::Output;
+
+            fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Fut::Output> {
+                // SAFETY: nothing is moved out of it.
+                let this: *mut Self = unsafe { self.get_unchecked_mut() };
+                // SAFETY: it is pinned: what refers to the scope is gone before it is. OUTLIVES
+                let scope: &'env $scope<'env, 'env> = unsafe { &*(&raw const (*this).scope) };
+                // SAFETY: the body and the way out are touched here alone; what the body and the children
+                // refer to is the scope.
+                let body = unsafe { &mut (*this).body };
+                // SAFETY: as above.
+                let outer = unsafe { &mut (*this).outer };
+                poll_scope(&scope.children, body, |f| f(scope), outer, cx)
+            }
+        }
+
+        impl<F, Fut: Future> Drop for $finish<'_, F, Fut> {
+            fn drop(&mut self) {
+                end_scope(&self.scope.children, &mut self.body);
+            }
+        }
+
+        impl<F, Fut: Future> fmt::Debug for $finish<'_, F, Fut> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($finish)).field("scope", &self.scope).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+impl_finish!(
+    /// The future of [`finish`].
+    Finish, Scope
+);
+impl_finish!(
+    /// The future of [`finish_local`].
+    FinishLocal, LocalScope
+);
+
+fn poll_scope<F, Fut: Future>(
+    children: &Children,
+    body: &mut Body<F, Fut>,
+    begin: impl FnOnce(F) -> Fut,
+    outer: &mut Item,
+    cx: &mut Context<'_>,
+) -> Poll<Fut::Output> {
+    assert!(!children.is_over(), "a scope that has ended was polled again");
+    here(|here| {
+        if !children.reach.is_cancelled() && is_current_cancelled() {
+            children.reach.cancel();
+        }
+        let has_ended = children.inside(here, || {
+            children.link.around(here, || {
+                children.body_waker.set(cx.waker());
+                if let Err(payload) = begin_body(body, begin, here, cx) {
+                    children.panicked(payload);
+                }
+                let has_ended = run(children, body, here, cx);
+                children.body_waker.set(null());
+                has_ended
+            })
+        });
+        if !has_ended {
+            outer.link_only(cx.waker());
+            return Poll::Pending;
+        }
+        outer.unlink();
+        children.end();
+        if let Some(payload) = children.take_panic() {
+            resume_unwind(payload);
+        }
+        match std::mem::replace(body, Body::Gone) {
+            Body::Done(output) => Poll::Ready(output),
+            _ => unreachable!("a body that has ended without an output has panicked"),
+        }
+    })
+}
+
+/// Polls the body and what was started until nothing is to be polled. `true`: all has ended.
+fn run<F, Fut: Future>(
+    children: &Children,
+    body: &mut Body<F, Fut>,
+    here: &Here,
+    cx: &mut Context<'_>,
+) -> bool {
+    let reach = &children.reach;
+    let mut to_poll_body = true;
+    for _ in 0..TURN {
+        to_poll_body |= children.announce() | children.take_body_woken();
+        if std::mem::take(&mut to_poll_body) {
+            if let Err(payload) = poll_body(body, here, cx) {
+                children.panicked(payload);
+            }
+            continue; // it may have cancelled
+        }
+        if children.poll_next(here) {
+            continue;
+        }
+        let is_done = || !matches!(body, Body::Runs(_)) && children.have_ended();
+        if is_done() {
+            return true;
+        }
+        reach.leave_waker(cx.waker());
+        // What happened before that may not have woken us. STORE-OR-SEE
+        let has_news = children.is_to_announce() || is_done();
+        if !has_news && reach.inbox.release() {
+            return false;
+        }
+    }
+    // What goes on and on gives way to others.
+    cx.waker().wake_by_ref();
+    false
+}
+
+/// Makes the body, if there is none yet.
+fn begin_body<F, Fut: Future>(
+    body: &mut Body<F, Fut>,
+    begin: impl FnOnce(F) -> Fut,
+    here: &Here,
+    cx: &mut Context<'_>,
+) -> Result<(), Payload> {
+    if !matches!(body, Body::New(_)) {
+        return Ok(());
+    }
+    let Body::New(f) = std::mem::replace(body, Body::Gone) else { unreachable!("just seen") };
+    let waker: *const Waker = cx.waker();
+    let own = here.own.replace(waker);
+    let begun = catch_unwind(AssertUnwindSafe(|| begin(f)));
+    here.own.set(own);
+    begun.map(|future| *body = Body::Runs(future))
+}
+
+/// Polls the body, if it has not ended.
+fn poll_body<F, Fut: Future>(
+    body: &mut Body<F, Fut>,
+    here: &Here,
+    cx: &mut Context<'_>,
+) -> Result<(), Payload> {
+    let Body::Runs(future) = body else { return Ok(()) };
+    // SAFETY: it is pinned, as what it lies in is: it is not moved until it is dropped in its place.
+    let future = unsafe { Pin::new_unchecked(future) };
+    let waker: *const Waker = cx.waker();
+    let own = here.own.replace(waker);
+    let polled = catch_unwind(AssertUnwindSafe(|| future.poll(cx)));
+    here.own.set(own);
+    match polled {
+        Ok(Poll::Pending) => Ok(()),
+        Ok(Poll::Ready(output)) => {
+            let dropped = drop_body(body);
+            *body = Body::Done(output);
+            dropped
+        }
+        Err(payload) => {
+            let _ = drop_body(body);
+            Err(payload)
+        }
+    }
+}
+
+/// Drops the body where it is, whatever its destructor does.
+fn drop_body<F, Fut: Future>(body: &mut Body<F, Fut>) -> Result<(), Payload> {
+    catch_unwind(AssertUnwindSafe(|| *body = Body::Gone))
+}
+
+/// Drops what is left of a scope: the body, then what was started. OUTLIVES
+fn end_scope<F, Fut: Future>(children: &Children, body: &mut Body<F, Fut>) {
+    let dropped = drop_body(body);
+    children.end();
+    let first = dropped.err().or_else(|| children.take_panic());
+    if let Some(payload) = first
+        && !std::thread::panicking()
+    {
+        resume_unwind(payload);
+    }
+}

@@ -1,0 +1,168 @@
+//! The first to finish wins; the others are cancelled, and waited for.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::children::Payload;
+use super::region::Region;
+
+/// Runs futures side by side. The first to finish wins: the others are cancelled, exactly, and waited
+/// for, and what they return is dropped.
+///
+/// They run in this task, never in parallel. Which comes first in the tuple is polled first. Who wants to
+/// know what the others returned, too, uses [`finish`](crate::finish).
+///
+/// # Panics
+///
+/// If one of them panics: the others are cancelled, and when they have ended the panic goes on.
+///
+/// # Cancellation
+///
+/// *Dropped early*: as each of the futures. *Scope cancelled*: so are all of them; the first to end wins.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::{Duration, sleep};
+///
+/// dapple::run(async {
+///     let slow = async { sleep(Duration::from_secs(60)).await.map(|()| "slow") };
+///     let quick = async { sleep(Duration::from_millis(1)).await.map(|()| "quick") };
+///     assert_eq!(dapple::race((slow, quick)).await, Ok("quick"));
+/// });
+/// ```
+pub fn race<R: Racers>(racers: R) -> Race<R> {
+    Race { racers: R::start(racers), winner: None, panic: None, region: Region::new() }
+}
+
+/// Polls one of them: `true` if it has ended.
+type PollOne<'a, T> = dyn FnMut(&mut Context<'_>, Pin<&mut dyn Future<Output = T>>) -> bool + 'a;
+
+/// What can be raced: tuples of two to eight futures with the same output.
+pub trait Racers: sealed::Sealed + Sized {
+    /// What they all return.
+    type Output;
+    #[doc(hidden)]
+    type Running;
+    #[doc(hidden)]
+    fn start(self) -> Self::Running;
+    /// Polls all that have not ended, and drops those that have: whether all have, and what the first
+    /// destructor panicked with.
+    #[doc(hidden)]
+    fn poll(
+        running: Pin<&mut Self::Running>,
+        cx: &mut Context<'_>,
+        poll: &mut PollOne<'_, Self::Output>,
+    ) -> (bool, Option<Payload>);
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! impl_racers {
+    ($($name:ident $index:tt),+) => {
+        impl<Out, $($name: Future<Output = Out>),+> sealed::Sealed for ($($name,)+) {}
+
+        impl<Out, $($name: Future<Output = Out>),+> Racers for ($($name,)+) {
+            type Output = Out;
+            type Running = ($(Option<$name>,)+);
+
+            fn start(self) -> Self::Running {
+                ($(Some(self.$index),)+)
+            }
+
+            fn poll(
+                running: Pin<&mut Self::Running>,
+                cx: &mut Context<'_>,
+                poll: &mut PollOne<'_, Out>,
+            ) -> (bool, Option<Payload>) {
+                // SAFETY: the futures are not moved, and dropped in their places.
+                let running = unsafe { running.get_unchecked_mut() };
+                let (mut ended, mut first) = (true, None);
+                $(
+                    // SAFETY: it is pinned as what it lies in is.
+                    let mut future = unsafe { Pin::new_unchecked(&mut running.$index) };
+                    if let Some(polled) = future.as_mut().as_pin_mut() {
+                        if poll(cx, polled) {
+                            let dropped = catch_unwind(AssertUnwindSafe(|| future.set(None)));
+                            first = first.or(dropped.err());
+                        } else {
+                            ended = false;
+                        }
+                    }
+                )+
+                (ended, first)
+            }
+        }
+    };
+}
+
+impl_racers!(A 0, B 1);
+impl_racers!(A 0, B 1, C 2);
+impl_racers!(A 0, B 1, C 2, D 3);
+impl_racers!(A 0, B 1, C 2, D 3, E 4);
+impl_racers!(A 0, B 1, C 2, D 3, E 4, F 5);
+impl_racers!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+impl_racers!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+
+/// The future of [`race`].
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Race<R: Racers> {
+    racers: R::Running,
+    winner: Option<R::Output>,
+    panic: Option<Payload>,
+    region: Region,
+}
+
+impl<R: Racers> Future for Race<R> {
+    type Output = R::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
+        // SAFETY: the racers are not moved; the rest need not be pinned.
+        let Race { racers, winner, panic, region } = unsafe { self.get_unchecked_mut() };
+        loop {
+            let was_decided = winner.is_some() || panic.is_some();
+            // SAFETY: they are pinned as what they lie in is.
+            let pinned = unsafe { Pin::new_unchecked(&mut *racers) };
+            let (ended, dropped) = R::poll(pinned, cx, &mut |cx, future| {
+                match region.poll(cx, |cx| future.poll(cx)) {
+                    Ok(Poll::Pending) => return false,
+                    Ok(Poll::Ready(output)) if winner.is_none() => *winner = Some(output),
+                    Ok(Poll::Ready(output)) => {
+                        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(output))) {
+                            panic.get_or_insert(payload);
+                        }
+                    }
+                    Err(payload) => drop(panic.get_or_insert(payload)),
+                }
+                region.cancel();
+                true
+            });
+            if let Some(payload) = dropped {
+                panic.get_or_insert(payload);
+                region.cancel();
+            }
+            if ended {
+                region.end();
+                return match panic.take() {
+                    Some(payload) => resume_unwind(payload),
+                    None => Poll::Ready(winner.take().expect("a race is polled until it is over")),
+                };
+            }
+            // Those that were polled before the first had ended have not heard of it.
+            if was_decided || (winner.is_none() && panic.is_none()) {
+                region.rest(cx);
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl<R: Racers> fmt::Debug for Race<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Race").field("is_decided", &self.winner.is_some()).finish_non_exhaustive()
+    }
+}

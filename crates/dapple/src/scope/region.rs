@@ -1,0 +1,56 @@
+//! A scope without children: what is polled in it can be cancelled by itself.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use crate::task::cancel::{Item, is_current_cancelled};
+use crate::task::here::here;
+use crate::task::reach::{Link, Reach};
+
+/// See the head of the file. Only its owner cancels it, and polls what is in it again then.
+pub(super) struct Region {
+    reach: Arc<Reach>,
+    /// How it learns of a cancel from outside.
+    outer: Item,
+}
+
+impl Region {
+    pub(super) fn new() -> Region {
+        Region { reach: Reach::new(), outer: Item::default() }
+    }
+
+    /// Cancels what is in it, which is to be polled after this.
+    pub(super) fn cancel(&self) {
+        self.reach.cancel();
+    }
+
+    /// Calls `poll` inside. What is polled there uses the waker of `cx`. If it panics, that is returned.
+    pub(super) fn poll<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> R,
+    ) -> std::thread::Result<R> {
+        here(|here| {
+            if !self.reach.is_cancelled() && is_current_cancelled() {
+                self.reach.cancel();
+            }
+            let waker: *const Waker = cx.waker();
+            let own = here.own.replace(waker);
+            let link = Link::of(Arc::as_ptr(&self.reach));
+            let polled = link.around(here, || catch_unwind(AssertUnwindSafe(|| poll(cx))));
+            here.own.set(own);
+            polled
+        })
+    }
+
+    /// Before `Pending` is returned.
+    pub(super) fn rest(&mut self, cx: &mut Context<'_>) {
+        self.outer.link_only(cx.waker());
+    }
+
+    /// Before a result is returned.
+    pub(super) fn end(&mut self) {
+        self.outer.unlink();
+    }
+}

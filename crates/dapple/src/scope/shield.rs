@@ -1,0 +1,129 @@
+//! Where a cancel does not reach, and how it reaches what does not know of it.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use crate::Cancelled;
+use crate::task::here::here;
+use crate::task::reach::Link;
+use crate::task::wait::Wait;
+
+/// Runs a future that is not cancelled from outside: for what must be done to its end, such as to undo
+/// half of something, or to say goodbye.
+///
+/// Scopes inside of it can be cancelled as ever. It holds up whoever waits for it, also a shutdown, until
+/// that runs out of time.
+///
+/// # Cancellation
+///
+/// *Dropped early*: as the future. *Scope cancelled*: goes on.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::{Duration, sleep};
+///
+/// dapple::run(async {
+///     let task = dapple::spawn(async {
+///         assert!(sleep(Duration::MAX).await.is_err()); // cancelled
+///         dapple::shield(sleep(Duration::from_millis(1))).await
+///     });
+///     dapple::task::yield_now().await;
+///     task.cancel();
+///     assert_eq!(task.await.unwrap(), Ok(()));
+/// });
+/// ```
+pub fn shield<F: Future>(future: F) -> Shield<F> {
+    Shield { future }
+}
+
+/// The future of [`shield`].
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Shield<F> {
+    future: F,
+}
+
+impl<F: Future> Future for Shield<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        // SAFETY: it is pinned as what it lies in is.
+        let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
+        here(|here| Link::shield().around(here, || future.poll(cx)))
+    }
+}
+
+impl<F> fmt::Debug for Shield<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shield").finish_non_exhaustive()
+    }
+}
+
+/// Runs a future that does not know of scopes, until it is cancelled: then it is dropped.
+///
+/// The waits of this crate need no such thing. It is for futures that come from elsewhere, and that can be
+/// dropped without harm.
+///
+/// # Errors
+///
+/// If it was cancelled; the future was dropped then.
+///
+/// # Cancellation
+///
+/// *Dropped early*: as the future. *Scope cancelled*: the future is dropped, unless it is done.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     let for_ever = dapple::or_cancelled(std::future::pending::<()>());
+///     let task = dapple::spawn(for_ever);
+///     task.cancel();
+///     assert_eq!(task.await.unwrap(), Err(dapple::Cancelled));
+/// });
+/// ```
+pub fn or_cancelled<F: Future>(future: F) -> OrCancelled<F> {
+    OrCancelled { future: Some(future), wait: Wait::default() }
+}
+
+/// The future of [`or_cancelled`].
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct OrCancelled<F> {
+    future: Option<F>,
+    wait: Wait,
+}
+
+impl<F: Future> Future for OrCancelled<F> {
+    type Output = Result<F::Output, Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // SAFETY: the future is not moved, and dropped in its place.
+        let this = unsafe { self.get_unchecked_mut() };
+        // SAFETY: it is pinned as what it lies in is.
+        let mut future = unsafe { Pin::new_unchecked(&mut this.future) };
+        if let Err(cancelled) = ready!(this.wait.begin(cx)) {
+            future.set(None);
+            return Poll::Ready(Err(cancelled));
+        }
+        let polled = future.as_mut().as_pin_mut().expect("it is polled until it is done").poll(cx);
+        if let Poll::Ready(output) = polled {
+            future.set(None);
+            this.wait.end();
+            return Poll::Ready(Ok(output));
+        }
+        if this.wait.is_cancelled() {
+            future.set(None);
+            this.wait.end();
+            return Poll::Ready(Err(Cancelled));
+        }
+        this.wait.rest(cx, &"a future that is not dapple's");
+        Poll::Pending
+    }
+}
+
+impl<F> fmt::Debug for OrCancelled<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OrCancelled").finish_non_exhaustive()
+    }
+}

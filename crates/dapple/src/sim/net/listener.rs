@@ -1,0 +1,277 @@
+//! What accepts connections in a simulation.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+
+use super::connect::find;
+use super::connection::Socket;
+use super::lobby::{Lobby, Tried, Turn};
+use super::network::Network;
+use super::options::check_ttl;
+use super::stream::TcpStream;
+use crate::net::ToAddrs;
+use crate::net::error::failed;
+use crate::prim::{AtomicU32, Mutex, Ordering, lock};
+
+/// How many connections may wait to be accepted.
+const BACKLOG: usize = 1024;
+
+/// An address at which somebody listens.
+pub(super) struct Listening {
+    network: Arc<Network>,
+    addr: SocketAddr,
+    /// Connections to be accepted, from so on, in this order.
+    queue: Mutex<Vec<(u64, Socket)>>,
+    acceptors: Arc<Lobby>,
+}
+
+impl Listening {
+    pub(super) fn new(network: Arc<Network>, addr: SocketAddr) -> Listening {
+        Listening { network, addr, queue: Mutex::default(), acceptors: Arc::default() }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        lock(&self.queue).len() >= BACKLOG
+    }
+
+    /// A connection arrives at a moment.
+    pub(super) fn put(&self, socket: Socket, at: u64) {
+        let mut queue = lock(&self.queue);
+        let index = queue.partition_point(|(other, _)| *other <= at);
+        queue.insert(index, (at, socket));
+        drop(queue);
+        self.acceptors.expect(at);
+    }
+
+    /// The connection from this address does not come about.
+    pub(super) fn forget(&self, from: SocketAddr) {
+        let mut queue = lock(&self.queue);
+        let index = queue.iter().position(|(_, socket)| socket.peer_addr() == from);
+        let forgotten = index.map(|index| queue.remove(index));
+        drop(queue);
+        drop(forgotten);
+    }
+
+    fn accept(&self) -> io::Result<Tried<Socket>> {
+        let now = self.network.enter()?;
+        let mut queue = lock(&self.queue);
+        Ok(match queue.first() {
+            Some((at, _)) if *at <= now => Tried::Done(queue.remove(0).1),
+            first => Tried::NotYet(first.map(|(at, _)| *at)),
+        })
+    }
+
+    fn poll_accept(&self, turn: &mut Turn, cx: &mut Context<'_>) -> Poll<io::Result<Socket>> {
+        turn.poll(cx, &self.acceptors, &"a connection to accept", || self.accept())
+    }
+}
+
+/// A TCP socket that listens for connections, in a simulation; as
+/// [`dapple::net::TcpListener`](crate::net::TcpListener).
+///
+/// Any number of tasks may accept at the same time, through a shared reference. Each connection goes
+/// to one of them.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sim::Sim;
+/// use dapple::sim::net::{TcpListener, TcpStream};
+///
+/// # fn main() -> std::io::Result<()> {
+/// Sim::new(1).run(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let client = dapple::spawn(TcpStream::connect(listener.local_addr()?));
+///     let (stream, from) = listener.accept().await?;
+///     assert_eq!(from, client.await.unwrap()?.local_addr()?);
+///     drop(stream);
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub struct TcpListener {
+    listening: Arc<Listening>,
+    ttl: AtomicU32,
+    /// Of the one who has it to himself.
+    turn: Turn,
+}
+
+impl TcpListener {
+    /// Listens at an address: the first of those given that can be had. Port 0 is the next that is free.
+    ///
+    /// # Errors
+    ///
+    /// If no address can be had, with that of the last one; if there is a name among them, other than
+    /// `localhost`. Outside of a simulation.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the listener.
+    pub async fn bind(addrs: impl ToAddrs) -> io::Result<TcpListener> {
+        let network = Network::here("sim::net::TcpListener::bind")?;
+        let addrs = find(addrs.target()).await?;
+        let mut last = None;
+        for &addr in addrs.as_slice() {
+            match network.listen(addr) {
+                Ok(listening) => {
+                    return Ok(TcpListener { listening, ttl: AtomicU32::new(64), turn: Turn::default() });
+                }
+                Err(why) => last = Some(failed(format!("cannot listen at {addr}"), why)),
+            }
+        }
+        Err(last.expect("there is an address, or `find` fails"))
+    }
+
+    /// Accepts a connection.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)); outside of its simulation.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: returns an error, or a
+    /// connection if there was one then.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let mut turn = Turn::default();
+        let socket = poll_fn(|cx| self.listening.poll_accept(&mut turn, cx)).await?;
+        Ok(self.accepted(socket))
+    }
+
+    /// As [`accept`](Self::accept), for futures written by hand: for one task, which is woken when it
+    /// is worth another try.
+    ///
+    /// # Errors
+    ///
+    /// As for [`accept`](Self::accept).
+    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        let socket = ready!(self.listening.poll_accept(&mut self.turn, cx))?;
+        Poll::Ready(Ok(self.accepted(socket)))
+    }
+
+    fn accepted(&self, socket: Socket) -> (TcpStream, SocketAddr) {
+        lock(&socket.options).ttl = self.ttl.load(Ordering::Relaxed);
+        let from = socket.peer_addr();
+        (TcpStream::new(socket), from)
+    }
+
+    /// The connections as a `Stream`, which never ends by itself: go on after an error, unless it
+    /// [`is_cancelled`](crate::is_cancelled).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: gives an error, or a
+    /// connection if there was one then.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming { listener: self, turn: Turn::default() }
+    }
+
+    /// As [`incoming`](Self::incoming), with the listener inside.
+    pub fn into_incoming(self) -> IntoIncoming {
+        IntoIncoming(self)
+    }
+
+    /// The address at which it listens.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.listening.addr)
+    }
+
+    /// How many routers a packet may pass. Of no effect here.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn ttl(&self) -> io::Result<u32> {
+        Ok(self.ttl.load(Ordering::Relaxed))
+    }
+
+    /// See [`ttl`](Self::ttl). Accepted connections take it over.
+    ///
+    /// # Errors
+    ///
+    /// If it is 0 or more than 255.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.ttl.store(check_ttl(ttl)?, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The error that waits to be told: none here.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(None)
+    }
+}
+
+impl Drop for TcpListener {
+    fn drop(&mut self) {
+        self.listening.network.hang_up(self.listening.addr);
+        let queue = std::mem::take(&mut *lock(&self.listening.queue));
+        queue.iter().for_each(|(_, socket)| socket.reset_on_drop());
+    }
+}
+
+impl fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpListener").field("addr", &self.listening.addr).finish_non_exhaustive()
+    }
+}
+
+/// The connections of a listener; see [`TcpListener::incoming`].
+#[derive(Debug)]
+#[must_use = "streams do nothing unless polled"]
+pub struct Incoming<'a> {
+    listener: &'a TcpListener,
+    turn: Turn,
+}
+
+impl Stream for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<TcpStream>>> {
+        let listener = self.listener;
+        let result = ready!(listener.listening.poll_accept(&mut self.turn, cx));
+        Poll::Ready(Some(result.map(|socket| listener.accepted(socket).0)))
+    }
+}
+
+/// The connections of a listener; see [`TcpListener::into_incoming`].
+#[derive(Debug)]
+#[must_use = "streams do nothing unless polled"]
+pub struct IntoIncoming(TcpListener);
+
+impl IntoIncoming {
+    /// The listener inside.
+    #[must_use]
+    pub fn into_inner(self) -> TcpListener {
+        self.0
+    }
+}
+
+impl AsRef<TcpListener> for IntoIncoming {
+    fn as_ref(&self) -> &TcpListener {
+        &self.0
+    }
+}
+
+impl Stream for IntoIncoming {
+    type Item = io::Result<TcpStream>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<TcpStream>>> {
+        let result = ready!(self.0.poll_accept(cx));
+        Poll::Ready(Some(result.map(|(stream, _)| stream)))
+    }
+}

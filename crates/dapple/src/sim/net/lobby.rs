@@ -1,0 +1,206 @@
+//! Those who wait for something to arrive, each with an alarm for the moment when it will.
+//!
+//! Who waits and knows what is on its way sets his alarm himself; what is sent while he waits sets it for
+//! him. So he is woken when something arrives, and not when it is sent. An alarm is a timer of the driver
+//! at hand.
+//!
+//! # Invariants
+//!
+//! * **LOOK-AND-JOIN**: from looking, through joining, to the end of the poll no other virtual thread comes
+//!   between (**ONE-RUNS**, see `world`), so that nothing is missed.
+//! * **FIRST-ALARM**: who waits is woken at the first moment that was named since he joined. What is there
+//!   afterwards, he looks for himself.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::Duration;
+
+use crate::Cancelled;
+use crate::driver::clock::Time;
+use crate::driver::timers::{Entered, Key, Timers};
+use crate::prim::{Mutex, lock};
+use crate::sched::Sched;
+use crate::task::wait::{Wait, wake};
+use crate::world;
+
+#[derive(Default)]
+pub(super) struct Lobby {
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    list: Vec<Waiter>,
+    last_number: u64,
+}
+
+struct Waiter {
+    number: u64,
+    call: Arc<Call>,
+    alarm: Option<Alarm>,
+}
+
+/// Somebody's waker. Counted, so that no foreign code runs under a lock.
+struct Call(Waker);
+
+impl Wake for Call {
+    fn wake(self: Arc<Call>) {
+        self.0.wake_by_ref();
+    }
+}
+
+/// A timer, until it is dropped.
+struct Alarm {
+    at: u64,
+    timers: &'static Timers,
+    key: Key,
+}
+
+impl Alarm {
+    /// `None` if there is nothing to wait for: the moment has come, or there is nobody to tell it.
+    fn set(at: u64, call: &Arc<Call>) -> Option<Alarm> {
+        if world::clock().is_none_or(|now| at <= now) {
+            return None;
+        }
+        let tick = Time::FIRST.later(Duration::from_nanos(at)).not_before();
+        let set = Sched::current(|sched| {
+            let (driver, is_own) = sched.driver_here();
+            match driver.timers.insert(tick, Waker::from(call.clone())) {
+                Entered::At { key, is_first } => {
+                    if is_first && !is_own {
+                        driver.ring();
+                    }
+                    Some(Alarm { at, timers: driver.timers, key })
+                }
+                Entered::Due | Entered::Gone => None,
+            }
+        });
+        set.flatten()
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.timers.remove(self.key);
+    }
+}
+
+impl Lobby {
+    /// Something will be there at this moment.
+    pub(super) fn expect(&self, at: u64) {
+        let mut now = Vec::new();
+        let mut waiting = lock(&self.waiting);
+        for waiter in &mut waiting.list {
+            if waiter.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
+                continue; // FIRST-ALARM
+            }
+            // The one before goes with it; the waiter's own count keeps its waker alive.
+            waiter.alarm = Alarm::set(at, &waiter.call);
+            if waiter.alarm.is_none() {
+                now.push(waiter.call.clone());
+            }
+        }
+        drop(waiting);
+        now.into_iter().for_each(|call| wake(Waker::from(call)));
+    }
+
+    /// Something is there.
+    pub(super) fn call(&self) {
+        self.expect(0);
+    }
+
+    fn join(&self, number: Option<u64>, waker: &Waker, until: Option<u64>) -> u64 {
+        let call = Arc::new(Call(waker.clone()));
+        let alarm = until.and_then(|until| Alarm::set(until, &call));
+        let is_over = until.is_some() && alarm.is_none();
+        let mut waiting = lock(&self.waiting);
+        let number = number.unwrap_or(waiting.last_number + 1);
+        waiting.last_number = waiting.last_number.max(number);
+        let waiter = Waiter { number, call: call.clone(), alarm };
+        let old = match waiting.list.iter_mut().find(|waiter| waiter.number == number) {
+            Some(place) => Some(std::mem::replace(place, waiter)),
+            None => {
+                waiting.list.push(waiter);
+                None
+            }
+        };
+        drop(waiting);
+        drop(old); // foreign code, not under the lock
+        if is_over {
+            wake(Waker::from(call));
+        }
+        number
+    }
+
+    fn leave(&self, number: u64) {
+        let mut waiting = lock(&self.waiting);
+        let index = waiting.list.iter().position(|waiter| waiter.number == number);
+        let left = index.map(|index| waiting.list.remove(index));
+        drop(waiting);
+        drop(left); // foreign code, not under the lock
+    }
+}
+
+/// How an attempt went.
+pub(super) enum Tried<T> {
+    Done(T),
+    /// It is worth another try at this moment, if one is known, or when something happens.
+    NotYet(Option<u64>),
+}
+
+/// One who tries something until it can be done; one thing after the other.
+#[derive(Default)]
+pub(super) struct Turn {
+    wait: Wait,
+    place: Option<(Arc<Lobby>, u64)>,
+}
+
+impl Turn {
+    /// Tries, and waits until it can be done.
+    pub(super) fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        lobby: &Arc<Lobby>,
+        what: &'static &'static str,
+        attempt: impl FnOnce() -> io::Result<Tried<T>>,
+    ) -> Poll<io::Result<T>> {
+        ready!(self.wait.begin(cx))?;
+        let done = match attempt() {
+            Ok(Tried::Done(done)) => Ok(done),
+            Err(error) => Err(error),
+            Ok(Tried::NotYet(_)) if self.wait.is_cancelled() => Err(Cancelled.into()),
+            Ok(Tried::NotYet(_)) if Sched::current(|_| ()).is_none() => {
+                Err(io::Error::other("no runtime here to wait in: await it inside of Sim::run, or a task"))
+            }
+            Ok(Tried::NotYet(until)) => {
+                let number = self.place.as_ref().map(|(_, number)| *number);
+                let number = lobby.join(number, cx.waker(), until); // LOOK-AND-JOIN
+                self.place = Some((lobby.clone(), number));
+                self.wait.rest(cx, what);
+                return Poll::Pending;
+            }
+        };
+        self.leave();
+        self.wait.end();
+        Poll::Ready(done)
+    }
+
+    fn leave(&mut self) {
+        if let Some((lobby, number)) = self.place.take() {
+            lobby.leave(number);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl std::fmt::Debug for Turn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Turn").field("waits", &self.place.is_some()).finish_non_exhaustive()
+    }
+}

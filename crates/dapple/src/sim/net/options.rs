@@ -1,0 +1,32 @@
+//! Options of a connection: remembered, and but for one of no effect.
+
+use std::io;
+use std::time::Duration;
+
+use super::network::system_error;
+
+pub(super) struct Options {
+    pub(super) nodelay: bool,
+    pub(super) quickack: bool,
+    pub(super) keepalive: Option<Duration>,
+    /// Zero resets the connection when it is dropped.
+    pub(super) linger: Option<Duration>,
+    pub(super) ttl: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { nodelay: false, quickack: true, keepalive: None, linger: None, ttl: 64 }
+    }
+}
+
+/// As the system has it.
+pub(super) fn check_ttl(ttl: u32) -> io::Result<u32> {
+    if (1..=255).contains(&ttl) { Ok(ttl) } else { Err(system_error(libc::EINVAL)) }
+}
+
+/// As the system has it.
+pub(super) fn check_keepalive(after: Option<Duration>) -> io::Result<Option<Duration>> {
+    let is_fine = after.is_none_or(|after| (1..=32767).contains(&after.as_secs()));
+    if is_fine { Ok(after) } else { Err(system_error(libc::EINVAL)) }
+}

@@ -1,0 +1,450 @@
+//! A connection in a simulation, as `TcpStream` of `dapple::net` has it.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::connect::connect_to_any;
+use super::connection::Socket;
+use super::lobby::{Tried, Turn};
+use super::network::system_error;
+use super::options::{check_keepalive, check_ttl};
+use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::net::ToAddrs;
+use crate::net::traits::{impl_read, impl_write};
+use crate::prim::lock;
+
+/// How long each address is tried, unless it is said.
+const EACH: Duration = Duration::from_secs(10);
+
+/// What is waited for.
+const BYTES: &&str = &"bytes to read";
+const ROOM: &&str = &"room to write to";
+
+/// A TCP connection in a simulation; as [`dapple::net::TcpStream`](crate::net::TcpStream).
+///
+/// It is read and written through `futures_io::{AsyncRead, AsyncWrite}`; with the feature `tokio-io`
+/// also through tokio's traits, and with `hyper` through hyper's. Closing it
+/// (`AsyncWrite::poll_close`) tells the other side that no more will be sent, and leaves it open for
+/// reading; dropping it closes both.
+///
+/// One task reads and one writes at a time; to have two tasks do so, [split](Self::into_split) it.
+///
+/// # Cancellation
+///
+/// Reading, writing: *Dropped early*: **clean**: bytes that were not read stay, and what was written
+/// was returned as written. *Scope cancelled*: returns an error for which
+/// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it could be
+/// had then.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+/// use dapple::sim::Sim;
+/// use dapple::sim::net::{TcpListener, TcpStream};
+///
+/// # fn main() -> std::io::Result<()> {
+/// Sim::new(1).run(async {
+///     let listener = TcpListener::bind("localhost:0").await?;
+///     let addr = listener.local_addr()?;
+///     let echo = dapple::spawn(async move {
+///         let (mut stream, _) = listener.accept().await?;
+///         let mut line = [0; 5];
+///         stream.read_exact(&mut line).await?;
+///         stream.write_all(&line).await
+///     });
+///     let mut stream = TcpStream::connect(addr).await?;
+///     stream.write_all(b"hello").await?;
+///     let mut answer = String::new();
+///     stream.read_to_string(&mut answer).await?;
+///     assert_eq!(answer, "hello");
+///     echo.await.unwrap()
+/// })
+/// # }
+/// ```
+pub struct TcpStream {
+    pub(super) socket: Socket,
+    reading: Turn,
+    writing: Turn,
+}
+
+impl Socket {
+    pub(super) fn poll_read(
+        &self,
+        turn: &mut Turn,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        turn.poll(cx, self.readers(), BYTES, || self.read(buffers, false))
+    }
+
+    pub(super) fn poll_write(
+        &self,
+        turn: &mut Turn,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        turn.poll(cx, self.writers(), ROOM, || self.write(slices))
+    }
+}
+
+/// The result of an attempt that is not to wait.
+fn at_once<T>(tried: io::Result<Tried<T>>) -> io::Result<T> {
+    match tried? {
+        Tried::Done(done) => Ok(done),
+        Tried::NotYet(_) => Err(ErrorKind::WouldBlock.into()),
+    }
+}
+
+impl TcpStream {
+    pub(super) fn new(socket: Socket) -> TcpStream {
+        TcpStream { socket, reading: Turn::default(), writing: Turn::default() }
+    }
+
+    /// Connects to an address, which takes a round trip.
+    ///
+    /// If there are several, they are tried in turn, for ten seconds each, until one answers. Whoever
+    /// finds too many waiting to be accepted tries again after a second, and after two more, and so on.
+    ///
+    /// # Errors
+    ///
+    /// If none can be connected to: the message says which were tried and how each failed, and the
+    /// kind is that of the last. If there is a name among them, other than `localhost`. If the wait was
+    /// cancelled ([`is_cancelled`](crate::is_cancelled)). Outside of a simulation.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**: an attempt under way is closed. *Scope cancelled*: returns an
+    /// error, or the connection if there was one then.
+    pub async fn connect(addrs: impl ToAddrs) -> io::Result<TcpStream> {
+        connect_to_any(addrs.target(), EACH).await
+    }
+
+    /// As [`connect`](Self::connect), for as long as `each` with each address.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**: an attempt under way is closed. *Scope cancelled*: returns an
+    /// error, or the connection if there was one then.
+    pub async fn connect_timeout(addrs: impl ToAddrs, each: Duration) -> io::Result<TcpStream> {
+        connect_to_any(addrs.target(), each).await
+    }
+
+    /// Two halves that borrow it: one to read, one to write, for two futures in one task.
+    pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+        split::borrowed(self)
+    }
+
+    /// Two halves that own it together, for two tasks. [`OwnedReadHalf::reunite`] puts them together
+    /// again. Dropping the half that writes tells the other side that no more will be sent.
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        split::owned(self)
+    }
+
+    /// Waits for bytes and copies them, without taking them: they can be read afterwards. None is
+    /// the end of the stream, or an empty buffer.
+    ///
+    /// # Errors
+    ///
+    /// As those of reading; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if there were
+    /// some then.
+    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (mut turn, mut buffers) = (Turn::default(), [IoSliceMut::new(buffer)]);
+        let socket = &self.socket;
+        poll_fn(|cx| turn.poll(cx, socket.readers(), BYTES, || socket.read(&mut buffers, true))).await
+    }
+
+    /// Waits until there is something to read, the end of the stream and errors included.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)); outside of its simulation.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    pub async fn readable(&self) -> io::Result<()> {
+        let (mut turn, socket) = (Turn::default(), &self.socket);
+        poll_fn(|cx| turn.poll(cx, socket.readers(), BYTES, || socket.readable())).await
+    }
+
+    /// Waits until there is room to write to, errors included.
+    ///
+    /// # Errors
+    ///
+    /// As for [`readable`](Self::readable).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    pub async fn writable(&self) -> io::Result<()> {
+        let (mut turn, socket) = (Turn::default(), &self.socket);
+        poll_fn(|cx| turn.poll(cx, socket.writers(), ROOM, || socket.writable())).await
+    }
+
+    /// As [`readable`](Self::readable), for futures written by hand: for the one task that reads, which is
+    /// woken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`readable`](Self::readable).
+    pub fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let socket = &self.socket;
+        self.reading.poll(cx, socket.readers(), BYTES, || socket.readable())
+    }
+
+    /// As [`writable`](Self::writable), for futures written by hand: for the one task that writes, which is
+    /// woken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`readable`](Self::readable).
+    pub fn poll_write_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let socket = &self.socket;
+        self.writing.poll(cx, socket.writers(), ROOM, || socket.writable())
+    }
+
+    /// Reads what is there; see [`readable`](Self::readable).
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if nothing is; those of reading.
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.try_read_vectored(&mut [IoSliceMut::new(buffer)])
+    }
+
+    /// As [`try_read`](Self::try_read), into several buffers.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_read`](Self::try_read).
+    pub fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        at_once(self.socket.read(buffers, false))
+    }
+
+    /// Writes what there is room for; see [`writable`](Self::writable).
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if there is none; those of writing.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.try_write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    /// As [`try_write`](Self::try_write), from several slices.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_write`](Self::try_write).
+    pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        at_once(self.socket.write(slices))
+    }
+
+    /// Ends the stream in one direction or both. After `Shutdown::Write` the other side reads to the
+    /// end, and can still send.
+    ///
+    /// # Errors
+    ///
+    /// If it is not connected any more.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.socket.shutdown(how)
+    }
+
+    pub(super) fn poll_shutdown(&self) -> Poll<io::Result<()>> {
+        match self.shutdown(Shutdown::Write) {
+            Err(error) if error.kind() == ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            result => Poll::Ready(result),
+        }
+    }
+
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_read_vectored(cx, &mut [IoSliceMut::new(buffer)])
+    }
+
+    pub(crate) fn poll_read_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.socket.poll_read(&mut self.reading, cx, buffers)
+    }
+
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    pub(crate) fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.socket.poll_write(&mut self.writing, cx, slices)
+    }
+
+    pub(crate) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(())) // nothing is kept back here
+    }
+
+    pub(crate) fn poll_close(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_shutdown()
+    }
+}
+
+impl_read!(TcpStream);
+impl_write!(TcpStream);
+
+/// Options. They are remembered; of effect is [`set_linger`](Self::set_linger) alone.
+impl TcpStream {
+    /// This side's address.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.socket.local_addr())
+    }
+
+    /// The other side's address.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.socket.peer_addr())
+    }
+
+    /// Whether bytes are sent at once, which they always are.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        lock(&self.socket.options).nodelay = on;
+        Ok(())
+    }
+
+    /// See [`set_nodelay`](Self::set_nodelay).
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        Ok(lock(&self.socket.options).nodelay)
+    }
+
+    /// Whether what arrives is acknowledged at once.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn set_quickack(&self, on: bool) -> io::Result<()> {
+        lock(&self.socket.options).quickack = on;
+        Ok(())
+    }
+
+    /// See [`set_quickack`](Self::set_quickack).
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn quickack(&self) -> io::Result<bool> {
+        Ok(lock(&self.socket.options).quickack)
+    }
+
+    /// After how long without a sign of life the other side is asked for one; `None`: never.
+    ///
+    /// # Errors
+    ///
+    /// If it is too long for the system, or less than a second.
+    pub fn set_keepalive(&self, after: Option<Duration>) -> io::Result<()> {
+        lock(&self.socket.options).keepalive = check_keepalive(after)?;
+        Ok(())
+    }
+
+    /// See [`set_keepalive`](Self::set_keepalive).
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn keepalive(&self) -> io::Result<Option<Duration>> {
+        Ok(lock(&self.socket.options).keepalive)
+    }
+
+    /// How often the other side is asked for a sign of life, and how many times in vain before the
+    /// connection is taken to be broken.
+    ///
+    /// # Errors
+    ///
+    /// If either is too large for the system, or zero.
+    pub fn set_keepalive_probes(&self, every: Duration, times: u32) -> io::Result<()> {
+        check_keepalive(Some(every))?;
+        if (1..=127).contains(&times) { Ok(()) } else { Err(system_error(libc::EINVAL)) }
+    }
+
+    /// What becomes of the connection when it is dropped. `None`: what was sent arrives, and then the end.
+    /// Zero: the other side sees the connection break ("reset").
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        lock(&self.socket.options).linger = linger;
+        Ok(())
+    }
+
+    /// See [`set_linger`](Self::set_linger).
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        Ok(lock(&self.socket.options).linger)
+    }
+
+    /// How many routers a packet may pass.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn ttl(&self) -> io::Result<u32> {
+        Ok(lock(&self.socket.options).ttl)
+    }
+
+    /// See [`ttl`](Self::ttl).
+    ///
+    /// # Errors
+    ///
+    /// If it is 0 or more than 255.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        lock(&self.socket.options).ttl = check_ttl(ttl)?;
+        Ok(())
+    }
+
+    /// The error that waits to be told, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Outside of its simulation.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.socket.take_error()
+    }
+}
+
+impl fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (addr, peer) = (self.socket.local_addr(), self.socket.peer_addr());
+        f.debug_struct("TcpStream").field("addr", &addr).field("peer", &peer).finish()
+    }
+}

@@ -1,0 +1,273 @@
+//! A strand: what was started in a scope, as its waker sees it.
+//!
+//! Only who polls the scope polls a strand, and touches its future or what that left. All that others can
+//! do is to put it in line, once, by its waker, and to keep its memory.
+//!
+//! # Invariants
+//!
+//! * **IN-LINE-ONCE**: whoever changes `queued` to true puts the strand into the scope's inbox. It is
+//!   changed back before the strand is polled, by a step that sees all that those did who found it true.
+//! * **BIASED**: while a strand belongs to its scope, its count of references is too large by BIAS, so
+//!   that references which the polling thread has counted on the side cannot be missed. What is in line
+//!   has a reference.
+//! * **REACH-LIVES**: while a strand belongs to its scope, that keeps the reach. One that leaves it while
+//!   somebody has references keeps the reach itself.
+
+use std::alloc::Layout;
+use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::task::{Context, RawWaker, RawWakerVTable, Waker};
+
+use super::here::{Here, here};
+use super::reach::Reach;
+use crate::lane::inbox::{Node, Pushed};
+use crate::prim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+const BIAS: u64 = 1 << 40;
+
+/// See the head of this file. The scope's own part, the future included, comes behind it in memory.
+#[repr(C)]
+pub(crate) struct Strand {
+    refs: AtomicU64,
+    queued: AtomicBool,
+    link: AtomicPtr<Strand>,
+    /// REACH-LIVES
+    reach: *const Reach,
+    kept: UnsafeCell<Option<Arc<Reach>>>,
+    /// Of the memory that it lies in.
+    layout: Layout,
+}
+
+pub(crate) type Ptr = NonNull<Strand>;
+
+impl Node for Strand {
+    fn link(&self) -> *mut Strand {
+        self.link.load(Ordering::Relaxed)
+    }
+
+    fn set_link(&self, next: *mut Strand) {
+        self.link.store(next, Ordering::Relaxed);
+    }
+}
+
+/// How a poll of a strand went, as far as its waker is concerned.
+pub(crate) struct After {
+    /// It has woken itself.
+    pub(crate) woken: bool,
+}
+
+impl Strand {
+    /// One that is not in line, has no references, and lies in memory of this layout.
+    #[inline]
+    pub(crate) fn new(reach: &Arc<Reach>, layout: Layout) -> Strand {
+        Strand {
+            refs: AtomicU64::new(BIAS),
+            queued: AtomicBool::new(false),
+            link: AtomicPtr::new(null_mut()),
+            reach: Arc::as_ptr(reach),
+            kept: UnsafeCell::new(None),
+            layout,
+        }
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// It was taken out of the line and is about to be polled. IN-LINE-ONCE
+    pub(crate) fn leave_line(&self) {
+        self.queued.swap(false, Ordering::AcqRel);
+    }
+
+    /// Puts it in line, as a waker would. `true`: the caller has to, with a reference of its own.
+    pub(crate) fn enter_line(&self) -> bool {
+        let first = !self.queued.swap(true, Ordering::AcqRel);
+        if first {
+            self.refs.fetch_add(1, Ordering::Relaxed);
+        }
+        first
+    }
+
+    /// Adds a reference. For who polls the scope.
+    pub(crate) fn add_ref(&self) {
+        self.refs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Calls `poll` with the strand's waker. `in_line`: it was in line, whose reference is given back.
+    ///
+    /// # Safety
+    ///
+    /// The strand belongs to its scope, which is being polled on this thread.
+    #[inline]
+    pub(crate) unsafe fn poll<R>(
+        strand: Ptr,
+        here: &Here,
+        in_line: bool,
+        poll: impl FnOnce(&mut Context<'_>) -> R,
+    ) -> (R, After) {
+        // SAFETY: the functions keep the contract of `RawWaker`; the strand lives while it has references,
+        // and through this poll. BIASED
+        let waker = unsafe { Waker::from_raw(RawWaker::new(strand.as_ptr().cast(), &VTABLE)) };
+        let waker = ManuallyDrop::new(waker);
+        let around = here.enter_strand(strand.as_ptr(), &raw const *waker);
+        let result = poll(&mut Context::from_waker(&waker)); // does not unwind
+        let (refs, woken) = here.leave_strand(around);
+        let change = refs - i64::from(in_line);
+        if change != 0 {
+            // SAFETY: it lives. BIASED
+            unsafe { strand.as_ref() }.refs.fetch_add(change.cast_unsigned(), Ordering::AcqRel);
+        }
+        (result, After { woken })
+    }
+
+    /// The scope is done with it: there is neither a future nor an output. `true`: nobody else knows of
+    /// it, and its memory is the caller's.
+    ///
+    /// # Safety
+    ///
+    /// It belongs to the scope of this reach, which is the caller's business, and does not from now on.
+    #[inline]
+    pub(crate) unsafe fn leave(strand: Ptr, reach: &Arc<Reach>) -> bool {
+        // SAFETY: it lives. BIASED
+        if unsafe { strand.as_ref() }.refs.load(Ordering::Acquire) == BIAS {
+            return true;
+        }
+        // SAFETY: handed on from the caller.
+        unsafe { Strand::leave_to_others(strand, reach) }
+    }
+
+    #[cold]
+    unsafe fn leave_to_others(strand: Ptr, reach: &Arc<Reach>) -> bool {
+        // SAFETY: it lives. BIASED
+        let this = unsafe { strand.as_ref() };
+        this.queued.store(true, Ordering::Relaxed); // nobody need put it in line any more
+        // SAFETY: nobody else looks at it before the last reference is gone. REACH-LIVES
+        unsafe { *this.kept.get() = Some(reach.clone()) };
+        if this.refs.fetch_sub(BIAS, Ordering::AcqRel) == BIAS {
+            // SAFETY: nobody has a reference, nor will.
+            unsafe { *this.kept.get() = None };
+            return true;
+        }
+        false
+    }
+
+    /// Gives up a reference.
+    ///
+    /// # Safety
+    ///
+    /// The caller has it.
+    pub(crate) unsafe fn drop_ref(strand: Ptr) {
+        // SAFETY: handed on from the caller.
+        if unsafe { strand.as_ref() }.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: it was the last, and the strand has left its scope. BIASED
+            unsafe { free(strand) };
+        }
+    }
+}
+
+/// Frees a strand that has left its scope.
+///
+/// # Safety
+///
+/// There is no reference to it any more.
+unsafe fn free(strand: Ptr) {
+    // SAFETY: it is the caller's.
+    let layout = unsafe { strand.as_ref() }.layout;
+    // SAFETY: as above; behind it there is nothing any more that has a destructor.
+    unsafe { strand.drop_in_place() };
+    // SAFETY: it was allocated with this layout.
+    unsafe { std::alloc::dealloc(strand.as_ptr().cast(), layout) };
+}
+
+static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop_waker);
+
+fn ptr(data: *const ()) -> Ptr {
+    Ptr::new(data.cast_mut().cast()).expect("a waker of ours has a strand")
+}
+
+#[inline]
+fn strand<'a>(data: *const ()) -> &'a Strand {
+    // SAFETY: the data of our wakers is a strand that is alive while they are.
+    unsafe { &*data.cast::<Strand>() }
+}
+
+#[inline]
+fn is_own(here: &Here, data: *const ()) -> bool {
+    here.strand.get() == data.cast::<Strand>()
+}
+
+#[inline]
+fn clone(data: *const ()) -> RawWaker {
+    here(|here| {
+        if is_own(here, data) {
+            here.strand_refs.set(here.strand_refs.get() + 1);
+        } else {
+            strand(data).refs.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    RawWaker::new(data, &VTABLE)
+}
+
+#[inline]
+fn wake_by_ref(data: *const ()) {
+    if here(|here| is_own(here, data).then(|| here.strand_woken.set(true))).is_none()
+        && strand(data).enter_line()
+    {
+        push(ptr(data));
+    }
+}
+
+#[inline]
+fn wake(data: *const ()) {
+    let own = here(|here| {
+        is_own(here, data).then(|| {
+            here.strand_woken.set(true);
+            here.strand_refs.set(here.strand_refs.get() - 1);
+        })
+    });
+    if own.is_some() {
+        return;
+    }
+    if strand(data).queued.swap(true, Ordering::AcqRel) {
+        // SAFETY: the waker has a reference, which it gives up.
+        unsafe { Strand::drop_ref(ptr(data)) };
+    } else {
+        push(ptr(data)); // with the waker's reference. IN-LINE-ONCE
+    }
+}
+
+#[inline]
+fn drop_waker(data: *const ()) {
+    let own = here(|here| is_own(here, data).then(|| here.strand_refs.set(here.strand_refs.get() - 1)));
+    if own.is_none() {
+        // SAFETY: the waker has a reference, which it gives up.
+        unsafe { Strand::drop_ref(ptr(data)) };
+    }
+}
+
+/// Puts a strand in line, with a reference, and sees to it that its scope is polled.
+fn push(strand: Ptr) {
+    // SAFETY: the reference keeps it alive, until it is in line.
+    let reach = unsafe { strand.as_ref() }.reach;
+    let mut keep = None;
+    // As soon as the strand is in line its scope may be over. Who comes first needs the reach after that.
+    let keep_reach = || {
+        keep.get_or_insert_with(|| {
+            // SAFETY: the strand is not in line yet, so it lives, and with it the reach. REACH-LIVES
+            unsafe { Arc::increment_strong_count(reach) };
+            // SAFETY: the reference was just counted.
+            unsafe { Arc::from_raw(reach) }
+        });
+    };
+    // SAFETY: as above; REACH-LIVES.
+    let inbox = unsafe { &(*reach).inbox };
+    // SAFETY: its reference keeps it alive while it is in line, and its link is ours. IN-LINE-ONCE
+    match unsafe { inbox.push_with(strand, keep_reach) } {
+        Pushed::Behind => {}
+        Pushed::First => drop(keep.map(|reach| reach.nudge())),
+        // SAFETY: it is not in line, so the reference is still ours.
+        Pushed::Closed => unsafe { Strand::drop_ref(strand) },
+    }
+}

@@ -1,0 +1,3 @@
+//! What an example and its tests share.
+
+pub mod oracle;

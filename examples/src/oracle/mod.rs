@@ -1,0 +1,20 @@
+//! The oracle: what the rules of scopes allow a program to do, and what it does.
+//!
+//! The rules are those of "AC: Composable Asynchronous IO for Native Languages" (Harris, Abadi, Isaacs,
+//! McIlroy, 2011), section 3, Figure 5.
+//!
+//! ```text
+//! language   the paper's core language, and how it is printed
+//! rules      the rules, each by its name; all outcomes of programs that run side by side
+//! run        the same programs on Dapple: on real workers, or simulated
+//! generate   programs at random, by seed, and smaller ones that fail in the same way
+//! check      whether what happened is allowed
+//! elision    programs without `async`, and without `cancel`: the properties stated in the paper
+//! ```
+
+pub mod check;
+pub mod elision;
+pub mod generate;
+pub mod language;
+pub mod rules;
+pub mod run;
