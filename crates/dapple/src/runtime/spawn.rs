@@ -38,7 +38,7 @@ where
     T: Send + 'static,
 {
     // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
-    match unsafe { Cell::make(home, Blocking, Call::new(f), meta) } {
+    match unsafe { Cell::make(home, Blocking::default(), Call::new(f), meta) } {
         Ok(task) => {
             start(&task, Place::New);
             // SAFETY: it is a task of a closure that returns `T`, and this is its only handle.
@@ -133,6 +133,14 @@ where
 /// ([`max_blocking_threads`](crate::RuntimeBuilder::max_blocking_threads)), and go when idle. A
 /// call that has not begun can be aborted; one that has cannot. If not even one thread can be had,
 /// the handle says [`is_refused`](crate::JoinError::is_refused).
+///
+/// # Cancellation
+///
+/// *Handle dropped*: the call goes on, or will begin, and its result is dropped. *Scope cancelled* in which
+/// the handle is awaited: a call that has not begun never does, and the wait says
+/// [`is_cancelled`](crate::JoinError::is_cancelled); one that has begun is waited for, and its result
+/// delivered. Inside of the call, waits that block are told if the call itself was cancelled
+/// ([`JoinHandle::cancel`]).
 ///
 /// # Panics
 ///

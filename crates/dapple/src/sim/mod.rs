@@ -47,7 +47,8 @@
 //! # What a simulation is not
 //!
 //! * A poll runs from its start to its end, unless it calls [`work`]: what can go wrong between two
-//!   *instructions* is not found here, but by loom.
+//!   *instructions* is not found here, but by loom. So a test of exclusion must [`work`] inside of what is
+//!   to be exclusive (zero is enough), or it cannot fail.
 //! * There is no outside. Sockets, processes, signals and names fail with an error that says so;
 //!   [`net`] has listeners and streams for inside. [`blocking`](crate::blocking()) works, on virtual
 //!   threads; a call in it that really blocks, and a thread that is started, holds up everything and

@@ -10,8 +10,8 @@ use std::ptr::null_mut;
 use std::task::{Context, Poll, Waker};
 
 use super::cell::{Payload, discard};
-use super::header::{Ptr, Reason, field};
-use super::run::{read_reason, take_payload};
+use super::header::{Kind, Ptr, Reason, field};
+use super::run::{Blocking, read_reason, take_payload};
 use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
 use super::waker::{pack, unpack, wakes_same};
 use super::{Task, cancel};
@@ -230,13 +230,23 @@ impl<T> JoinHandle<T> {
     }
 }
 
+impl<T> JoinHandle<T> {
+    /// Whether a wait that is cancelled may say so: not for a blocking call that has begun, whose result is
+    /// delivered; one that has not is withdrawn.
+    #[cold]
+    fn may_give_up(&self) -> bool {
+        self.task.as_ref().is_none_or(|task| task.kind() != Kind::Blocking || Blocking::withdraw(task))
+    }
+}
+
 impl<T> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // What happened while somebody waited has happened; what is begun late has not.
-        if cancel::is_current_cancelled() && !(self.is_waiting() && self.is_finished()) {
+        if cancel::is_current_cancelled() && !(self.is_waiting() && self.is_finished()) && self.may_give_up()
+        {
             self.on_cancel.unlink();
             return Poll::Ready(Err(JoinError(Repr::Cancelled)));
         }

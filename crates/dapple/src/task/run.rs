@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 
-use super::cell::{Payload, TaskKind, discard};
+use super::cell::{Front, Payload, TaskKind, discard};
 use super::header::{Kind, Polled, Ptr, Reason, Runnable, field};
 use super::here::{Here, SetAside, here};
 use super::home::{Home, Phase};
@@ -11,6 +11,7 @@ use super::join::JoinSlot;
 use super::state::{ABORTED, ENDED, Finished, JOIN_INTEREST, PANICKED, Rest};
 use super::wait::BUDGET;
 use super::{Place, Task};
+use crate::prim::{AtomicU8, Ordering};
 
 /// What became of a task in one step.
 #[derive(PartialEq, Eq)]
@@ -300,13 +301,38 @@ unsafe fn leave_new_lane(task: Ptr, after: After, here: &Here) -> Ptr {
 }
 
 /// The kind of a closure for the pool of blocking calls.
-pub(crate) struct Blocking;
+///
+/// Whether it begins or is withdrawn is decided in one step: so a wait for it that is cancelled knows
+/// which.
+#[derive(Default)]
+pub(crate) struct Blocking(AtomicU8);
+
+const IN_LINE: u8 = 0;
+const BEGUN: u8 = 1;
+const WITHDRAWN: u8 = 2;
+
+impl Blocking {
+    /// Sees to it that a call does not begin. `false`: it has.
+    pub(crate) fn withdraw(task: &Task) -> bool {
+        debug_assert!(task.kind() == Kind::Blocking);
+        // SAFETY: we have a reference, and the task is of this kind.
+        let word = &unsafe { Front::<Blocking>::of(task.ptr()) }.kind.0;
+        let before = word.compare_exchange(IN_LINE, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
+        before != Err(BEGUN)
+    }
+}
 
 // SAFETY: the right to run goes to `step`, or into the pool's queue, and nowhere else.
 unsafe impl TaskKind for Blocking {
     const KIND: Kind = Kind::Blocking;
 
     unsafe fn run(task: Ptr, here: &Here, step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
+        // SAFETY: a task that is owned exists, and it is of this kind.
+        let front = unsafe { Front::<Blocking>::of(task) };
+        if front.kind.0.swap(BEGUN, Ordering::AcqRel) == WITHDRAWN {
+            // SAFETY: as above.
+            unsafe { task.as_ref() }.state.mark(ABORTED);
+        }
         let after = step(task, here); // the caller gives us the right to run. ONE-OWNER
         debug_assert!(after == After::Done, "a closure does not wait");
         None

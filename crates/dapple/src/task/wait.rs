@@ -8,6 +8,9 @@
 //! * **BUDGET**: a task that gets so many results in one poll is made to give way before it gets the
 //!   next: whatever is always ready does not keep a worker from its other tasks. Only results
 //!   count, so that a wait is not put off for the sake of others that are not ready.
+//!
+//! With `--cfg dapple_no_cancel` nothing that waits is ever cancelled: `versus leaf` measures by that what
+//! cancellation costs, and it is for nothing else.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
@@ -15,6 +18,9 @@ use std::task::{Context, Poll, Waker};
 use super::cancel::{self, Cancelled, Item};
 use super::cell::discard;
 use super::here::{Here, here};
+
+/// Whether waits can be cancelled; see the head of this file.
+const CANCELS: bool = !cfg!(dapple_no_cancel);
 
 /// How many results a task may get in one poll. BUDGET
 pub(crate) const BUDGET: i32 = 128;
@@ -49,7 +55,7 @@ impl Wait {
             cx.waker().wake_by_ref(); // BUDGET
             return Poll::Pending;
         }
-        if !self.begun {
+        if CANCELS && !self.begun {
             if self.is_cancelled() {
                 return Poll::Ready(Err(Cancelled));
             }
@@ -61,12 +67,12 @@ impl Wait {
     /// After what it waits for could not be had: whether the wait is over all the same. EXACT
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        !self.shielded && cancel::is_current_cancelled()
+        CANCELS && !self.shielded && cancel::is_current_cancelled()
     }
 
     /// As `rest`, if what is waited for inside has said so itself.
     pub(crate) fn rest_around(&mut self, cx: &mut Context<'_>) {
-        if !self.shielded {
+        if CANCELS && !self.shielded {
             self.on_cancel.link_only(cx.waker());
         }
     }
@@ -74,7 +80,7 @@ impl Wait {
     /// At the end of a poll that returns `Pending`. `what` completes "waits for".
     #[inline]
     pub(crate) fn rest(&mut self, cx: &mut Context<'_>, what: &'static &'static str) {
-        if !self.shielded {
+        if CANCELS && !self.shielded {
             self.on_cancel.link(cx.waker(), what);
         }
     }
@@ -89,8 +95,10 @@ impl Wait {
     /// As `end`, if what was waited for inside has been counted itself.
     #[inline]
     pub(crate) fn end_around(&mut self) {
-        self.begun = false;
-        self.on_cancel.unlink();
+        if CANCELS {
+            self.begun = false;
+            self.on_cancel.unlink();
+        }
     }
 }
 

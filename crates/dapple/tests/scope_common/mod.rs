@@ -78,7 +78,8 @@ async fn until_cancelled() {
 /// Others may come between.
 pub(crate) fn hesitate() {
     if sim::is_simulated() {
-        sim::work(Duration::from_nanos(sim::random() % 800));
+        let most = [100, 1000, 10_000][(sim::random() % 3) as usize];
+        sim::work(Duration::from_nanos(sim::random() % most));
     }
 }
 
