@@ -70,7 +70,9 @@ impl Programs {
     #[must_use]
     pub fn random(dice: &mut Dice, kind: Kind) -> Programs {
         let count = [1, 1, 1, 2, 2, 2, 3][dice.below(7)];
-        let channels = count + dice.below(2);
+        // In one of four, a message is all there is room for in each channel.
+        let room = if dice.one_in(4) { 1 } else { usize::MAX };
+        let channels = vec![room; count + dice.below(2)];
         let (mut variables, mut last) = (0, 0);
         let mut bodies = Vec::new();
         for number in 0..count {
@@ -80,6 +82,7 @@ impl Programs {
                 _ => 1 + dice.below(3),
             };
             let first = variables;
+            let channels = channels.len();
             let mut generator =
                 Generator { dice, kind, first, variables: first + VARIABLES, channels, number, count, last };
             bodies.push(generator.body(size, 0));
@@ -92,6 +95,9 @@ impl Programs {
     #[must_use]
     pub fn smaller(&self) -> Vec<Programs> {
         let mut all = Vec::new();
+        if self.channels.iter().any(|room| *room != usize::MAX) {
+            all.push(Programs { channels: vec![usize::MAX; self.channels.len()], ..self.clone() });
+        }
         for (i, body) in self.bodies.iter().enumerate() {
             if self.bodies.len() > 1 {
                 let mut programs = self.clone();

@@ -100,8 +100,9 @@ pub struct Programs {
     pub bodies: Vec<Shared>,
     /// How many variables there are; all are 0 at first.
     pub variables: usize,
-    /// How many channels there are; all are empty at first.
-    pub channels: usize,
+    /// How many messages each channel has room for, under [`Rules::Dapple`](super::rules::Rules::Dapple); in
+    /// the paper there is always room. All are empty at first.
+    pub channels: Vec<usize>,
 }
 
 impl Pool {
@@ -291,6 +292,10 @@ impl fmt::Display for Programs {
         for (i, body) in self.bodies.iter().enumerate() {
             f.write_str(if i == 0 { "" } else { "\nbeside\n" })?;
             write!(f, "{}", Command::Pool(Pool::active(body.clone())))?;
+        }
+        let bounded = |(_, room): &(usize, &usize)| **room != usize::MAX;
+        for (r, room) in self.channels.iter().enumerate().filter(bounded) {
+            write!(f, "\nwhere r{r} has room for {room}")?;
         }
         Ok(())
     }

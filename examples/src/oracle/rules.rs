@@ -9,6 +9,7 @@
 //! * **At-Once**: an operation that can be done when its command comes to it is done, without letting
 //!   anybody in between. (The paper has this as an aim, "serial elision", not as a rule.) It must wait if
 //!   it cannot be done, or if another one waits for the same.
+//! * **Room**: a channel may have room for so many messages only, and a `send` wait for it.
 //! * **Begun-Late**: an operation that is begun in a cancelled pool does not happen, even if it could.
 //! * What waits and then happens, or is cancelled, goes on at once: the steps are one.
 //! * **Pool-Goes-On**: a pool in which all wait has its turn still, if it was evaluated last: what can go on
@@ -20,6 +21,7 @@
 //! of them, or at a pool that has its turn, which is then what the program is at ([`Command::Now`]).
 
 use std::collections::{BTreeSet, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::language::{Channel, Command, Condition, Expression, Flag, Io, Pool, Programs, Shared, Value};
@@ -46,6 +48,8 @@ pub struct State {
     pub store: Store,
     /// β
     pub buffers: Buffers,
+    /// How many messages each buffer has room for.
+    pub rooms: Arc<[usize]>,
     /// C of each
     pub commands: Vec<Shared>,
 }
@@ -114,9 +118,11 @@ impl Rules {
     #[must_use]
     pub fn first(self, programs: &Programs) -> State {
         let pools = programs.bodies.iter().map(|body| Arc::new(Command::Pool(Pool::active(body.clone()))));
+        let room = |room: &usize| if self == Rules::Paper { usize::MAX } else { *room };
         let mut state = State {
             store: vec![0; programs.variables],
-            buffers: vec![Vec::new(); programs.channels],
+            buffers: vec![Vec::new(); programs.channels.len()],
+            rooms: programs.channels.iter().map(room).collect(),
             commands: pools.collect(),
         };
         if self == Rules::Dapple {
@@ -284,7 +290,10 @@ impl Rules {
         }
         match perform(state, io).filter(|_| !is_waited_for(state, io)) {
             Some(after) => self.go_on(&after, i, plug(now(Arc::new(Command::Skip)))), // (At-Once)
-            None => self.go_on(state, i, plug(now(Arc::new(Command::Waits(command.clone()))))),
+            None => {
+                let command = bound(&state.store, command);
+                self.go_on(state, i, plug(now(Arc::new(Command::Waits(command)))))
+            }
         }
     }
 
@@ -328,7 +337,8 @@ impl Rules {
     pub fn outcomes(self, programs: &Programs, limit: usize) -> Option<BTreeSet<Outcome>> {
         let mut outcomes = BTreeSet::new();
         let first = self.first(programs);
-        let mut seen = HashSet::from([first.clone()]);
+        let mut seen: HashSet<State, BuildHasherDefault<Quick>> = HashSet::default();
+        seen.insert(first.clone());
         let mut left = vec![first];
         while let Some(state) = left.pop() {
             let mut is_last = true;
@@ -353,6 +363,36 @@ impl Rules {
     }
 }
 
+/// Hashes states. They are many, small, and nobody's secret.
+#[derive(Default)]
+struct Quick(u64);
+
+impl Hasher for Quick {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_ne_bytes(word));
+        }
+    }
+
+    fn write_u8(&mut self, number: u8) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+}
+
 /// The operation of a command, and what is done if it is cancelled.
 fn operation(command: &Shared) -> (Io, Option<&Shared>) {
     match &**command {
@@ -362,11 +402,30 @@ fn operation(command: &Shared) -> (Io, Option<&Shared>) {
     }
 }
 
+/// The same operation with the message that it sends: that is made when it is begun.
+fn bound(store: &Store, command: &Shared) -> Shared {
+    let value = |io: Io| match io {
+        Io::Send(e, r) => Io::Send(Expression::Value(value(store, e)), r),
+        Io::Recv(..) => io,
+    };
+    Arc::new(match &**command {
+        Command::Io(io) => Command::Io(value(*io)),
+        Command::Try(io, d) => Command::Try(value(*io), d.clone()),
+        _ => unreachable!("it is an operation"),
+    })
+}
+
 /// Does an operation, if it can be done.
 fn perform(state: &State, io: Io) -> Option<State> {
     let mut after = state.clone();
     match io {
-        Io::Send(e, Channel(r)) => after.buffers[usize::from(r)].push(value(&state.store, e)), // pushleft
+        Io::Send(e, Channel(r)) => {
+            let buffer = &mut after.buffers[usize::from(r)];
+            if buffer.len() == state.rooms[usize::from(r)] {
+                return None; // never so in the paper
+            }
+            buffer.push(value(&state.store, e)); // pushleft
+        }
         Io::Recv(x, Channel(r)) => {
             let buffer = &mut after.buffers[usize::from(r)];
             if buffer.is_empty() {
@@ -380,9 +439,12 @@ fn perform(state: &State, io: Io) -> Option<State> {
 
 /// Whether another operation waits for the same: then it is first.
 fn is_waited_for(state: &State, io: Io) -> bool {
-    let Io::Recv(_, channel) = io else { return false };
+    let is_same = |other: Io| match (io, other) {
+        (Io::Recv(_, r), Io::Recv(_, other)) | (Io::Send(_, r), Io::Send(_, other)) => r == other,
+        _ => false,
+    };
     let waits = |command: &Command| match command {
-        Command::Waits(waits) => matches!(operation(waits).0, Io::Recv(_, other) if other == channel),
+        Command::Waits(waits) => is_same(operation(waits).0),
         _ => false,
     };
     state.commands.iter().any(|command| command.any(&waits))

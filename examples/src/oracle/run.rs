@@ -4,7 +4,7 @@
 //! pool ACTV {C}        dapple::finish, or finish_local
 //! async C              Scope::start
 //! cancel               Scope::cancel
-//! channels             mpsc::unbounded, its receiver behind a sync::Mutex
+//! channels             mpsc::unbounded or bounded, the receiver behind a sync::Mutex
 //! try IO else D        the operation, and D if it returns Cancelled
 //! IO                   the operation, inside of shield
 //! ```
@@ -12,11 +12,14 @@
 //! In the paper every operation blocks. To be held to its rules, a program is made to: there is a gate in
 //! front of each operation, which is opened between two polls of the program, for some of those who wait
 //! there. Otherwise nothing is added, and the rules of Dapple hold.
+//!
+//! In every other run, operations and pools are polled as foreign code does it: with wakers of its own, and
+//! only if these are used.
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use dapple::channel::mpsc;
 use dapple::sim::{self, Sim};
@@ -62,6 +65,7 @@ struct Runner {
     world: Arc<World>,
     /// In front of each operation.
     gate: Option<Gate>,
+    is_foreign: bool,
 }
 
 /// Lets some of those pass who have come to it, whenever it is opened.
@@ -121,8 +125,12 @@ impl Gate {
 }
 
 impl World {
-    fn new(programs: &Programs) -> World {
-        let channels = (0..programs.channels).map(|_| mpsc::unbounded());
+    fn new(programs: &Programs, rules: Rules) -> World {
+        let channels = programs.channels.iter().map(|room| match *room {
+            usize::MAX => mpsc::unbounded(),
+            _ if rules == Rules::Paper => mpsc::unbounded(),
+            room => mpsc::bounded(room),
+        });
         let channels = channels.map(|(sender, receiver)| (sender, dapple::sync::Mutex::new(receiver)));
         let (senders, receivers) = channels.unzip();
         World {
@@ -164,11 +172,18 @@ impl World {
 }
 
 impl Runner {
-    /// Does an operation, and takes note of whether a cancel has ended it while it was blocked.
     async fn operate(&self, io: Io) -> Result<(), Cancelled> {
+        match self.is_foreign {
+            true => foreign(self.operate_here(io)).await,
+            false => self.operate_here(io).await,
+        }
+    }
+
+    /// Does an operation, and takes note of whether a cancel has ended it while it was blocked.
+    async fn operate_here(&self, io: Io) -> Result<(), Cancelled> {
         if let Some(gate) = &self.gate {
             gate.pass().await;
-        } else if sim::is_simulated() && sim::random() % 4 == 0 {
+        } else if sim::is_simulated() && sim::random().is_multiple_of(4) {
             sim::work(Duration::ZERO); // other programs come in between
         }
         let mut attempt = pin!(self.world.attempt(io));
@@ -184,6 +199,32 @@ impl Runner {
         })
         .await
     }
+}
+
+/// Polls a future as `FuturesUnordered` or `join_all` would: only if the waker was used that it was given.
+async fn foreign<F: Future>(future: F) -> F::Output {
+    struct Own {
+        is_woken: AtomicBool,
+        outer: Mutex<Waker>,
+    }
+    impl Wake for Own {
+        fn wake(self: Arc<Own>) {
+            self.is_woken.store(true, Ordering::Release);
+            let outer = self.outer.lock().expect("nobody panics").clone();
+            outer.wake();
+        }
+    }
+    let own = Arc::new(Own { is_woken: AtomicBool::new(true), outer: Mutex::new(Waker::noop().clone()) });
+    let waker = Waker::from(own.clone());
+    let mut future = pin!(future);
+    std::future::poll_fn(|cx| {
+        own.outer.lock().expect("nobody panics").clone_from(cx.waker());
+        match own.is_woken.swap(false, Ordering::AcqRel) {
+            true => future.as_mut().poll(&mut Context::from_waker(&waker)),
+            false => Poll::Pending,
+        }
+    })
+    .await
 }
 
 macro_rules! run_in_scope {
@@ -215,7 +256,12 @@ macro_rules! run_in_scope {
                     Command::Async(c) => drop(scope.start($run(c, scope, runner))),
                     Command::Pool(pool) => {
                         let [body] = &pool.commands[..] else { unreachable!("it begins with one command") };
-                        dapple::$finish(async |scope| $run(body, scope, runner).await).await;
+                        let pool = dapple::$finish(async |scope| $run(body, scope, runner).await);
+                        let pool: Pin<Box<dyn Future<Output = ()> $(+ $send)?>> = Box::pin(pool);
+                        match runner.is_foreign {
+                            true => foreign(pool).await,
+                            false => pool.await,
+                        }
                     }
                     Command::Cancel => scope.cancel(),
                     Command::Io(io) => {
@@ -260,7 +306,8 @@ async fn run_all(programs: &Programs, world: &Arc<World>, how: How) -> Outcome {
     for (i, body) in programs.bodies.iter().enumerate() {
         let gate = || Gate(Mutex::new((Dice::new(how.seed, i as u64), Vec::new())));
         let gate = (how.rules == Rules::Paper).then(gate);
-        let (body, runner) = (body.clone(), Runner { world: world.clone(), gate });
+        let (body, runner) =
+            (body.clone(), Runner { world: world.clone(), gate, is_foreign: how.seed / 6 % 2 == 1 });
         handles.push(match how.is_local && i == 0 {
             true => dapple::spawn_local(local_program(body, runner)),
             false => dapple::spawn(program(body, runner)),
@@ -298,7 +345,7 @@ async fn run_all(programs: &Programs, world: &Arc<World>, how: How) -> Outcome {
 /// Runs programs once. Whether all operations block is up to the rules that they are held to.
 #[must_use]
 pub fn happens(programs: &Programs, rules: Rules, place: &Place<'_>, seed: u64) -> Happened {
-    let world = Arc::new(World::new(programs));
+    let world = Arc::new(World::new(programs, rules));
     let outcome = match *place {
         Place::Real(runtime) => {
             let (programs, world) = (programs.clone(), world.clone());

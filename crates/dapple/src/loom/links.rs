@@ -28,7 +28,7 @@ impl Task {
     }
 
     /// A wait that nothing ends but that its task is cancelled. `Item::link`
-    fn wait(&self, number: usize) {
+    fn wait(&self, number: u64) {
         let waker = Arc::new(Parker::default());
         self.links.add(ADDRESS, number, waker.clone());
         if self.state.load().has(CANCELLED) {

@@ -223,6 +223,7 @@ enum Body<F, Fut: Future> {
 ///
 /// *Dropped early*: what was started is dropped, in the order in which it was started, and what was spawned
 /// is cancelled and goes on by itself. *Scope cancelled*: so are the scopes inside; `finish` waits for all.
+#[track_caller]
 pub fn finish<'env, R, F, Fut>(body: F) -> Finish<'env, F, Fut>
 where
     F: for<'scope> AsyncFnOnce(&'scope Scope<'scope, 'env>) -> R,
@@ -230,10 +231,40 @@ where
     Fut: Future<Output = R>,
 {
     let scope = Scope { children: Children::new(), scope: PhantomData, env: PhantomData };
-    Finish { body: Body::New(body), scope, outer: Item::default(), _pinned: PhantomPinned }
+    Finish {
+        body: Body::New(body),
+        scope,
+        outer: Item::default(),
+        place: Place::here(),
+        _pinned: PhantomPinned,
+    }
+}
+
+/// Where a scope was made: kept for `tracing` alone.
+#[derive(Clone, Copy)]
+struct Place {
+    #[cfg(feature = "tracing")]
+    location: &'static std::panic::Location<'static>,
+}
+
+impl Place {
+    #[track_caller]
+    fn here() -> Place {
+        Place {
+            #[cfg(feature = "tracing")]
+            location: std::panic::Location::caller(),
+        }
+    }
+
+    /// A scope was dropped with something in it that had not ended.
+    fn was_dropped(self) {
+        #[cfg(feature = "tracing")]
+        tracing::debug!(place = %self.location, "a scope was dropped rather than cancelled");
+    }
 }
 
 /// As [`finish`], for what is not `Send`: in the main color, or wherever such futures are polled.
+#[track_caller]
 pub fn finish_local<'env, R, F, Fut>(body: F) -> FinishLocal<'env, F, Fut>
 where
     F: for<'scope> AsyncFnOnce(&'scope LocalScope<'scope, 'env>) -> R,
@@ -242,7 +273,13 @@ where
 {
     let children = Children::new();
     let scope = LocalScope { children, scope: PhantomData, env: PhantomData, not_send: PhantomData };
-    FinishLocal { body: Body::New(body), scope, outer: Item::default(), _pinned: PhantomPinned }
+    FinishLocal {
+        body: Body::New(body),
+        scope,
+        outer: Item::default(),
+        place: Place::here(),
+        _pinned: PhantomPinned,
+    }
 }
 
 macro_rules! impl_finish {
@@ -254,6 +291,7 @@ macro_rules! impl_finish {
             scope: $scope<'env, 'env>,
             /// How it learns of a cancel from outside.
             outer: Item,
+            place: Place,
             _pinned: PhantomPinned,
         }
 
@@ -280,7 +318,7 @@ macro_rules! impl_finish {
 
         impl<F, Fut: Future> Drop for $finish<'_, F, Fut> {
             fn drop(&mut self) {
-                end_scope(&self.scope.children, &mut self.body);
+                end_scope(&self.scope.children, &mut self.body, self.place);
             }
         }
 
@@ -427,9 +465,12 @@ fn drop_body<F, Fut: Future>(body: &mut Body<F, Fut>) -> Result<(), Payload> {
 }
 
 /// Drops what is left of a scope: the body, then what was started. OUTLIVES
-fn end_scope<F, Fut: Future>(children: &Children, body: &mut Body<F, Fut>) {
+fn end_scope<F, Fut: Future>(children: &Children, body: &mut Body<F, Fut>, place: Place) {
+    let body_ran = matches!(body, Body::Runs(_));
     let dropped = drop_body(body);
-    children.end();
+    if children.end() || body_ran {
+        place.was_dropped();
+    }
     let first = dropped.err().or_else(|| children.take_panic());
     if let Some(payload) = first
         && !std::thread::panicking()

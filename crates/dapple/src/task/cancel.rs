@@ -74,9 +74,15 @@ static LINKS: LazyLock<Links<Arc<Waker>>> = LazyLock::new(Links::default);
 #[inline]
 pub(crate) fn is_current_cancelled() -> bool {
     here(|here| match here.link.get().is_null() {
-        true => has_been(here.current.get()),
-        false => reach::is_cancelled(here, || has_been(here.current.get())),
+        true => is_task_cancelled(here),
+        false => reach::is_cancelled(here),
     })
+}
+
+/// Whether the task that this thread is running was cancelled itself.
+#[inline]
+pub(super) fn is_task_cancelled(here: &Here) -> bool {
+    has_been(here.current.get())
 }
 
 #[inline]
@@ -149,14 +155,14 @@ impl Item {
         here(|here| {
             // Who is polled with its own waker, that of its task or of what was started in a scope, is woken
             // by a cancel anyway.
-            // SAFETY: it is the waker of a poll that this thread is in.
-            let is_own = match unsafe { here.own.get().as_ref() } {
-                Some(own) => own.will_wake(waker),
-                None => {
-                    let current = here.current.get();
-                    current.is_null()
-                        || task_behind(waker).is_some_and(|task| std::ptr::eq(task.as_ptr(), current))
-                }
+            let own = here.own.get();
+            let is_own = if own.is_null() {
+                let current = here.current.get();
+                current.is_null()
+                    || task_behind(waker).is_some_and(|task| std::ptr::eq(task.as_ptr(), current))
+            } else {
+                // SAFETY: it is the waker of a poll that this thread is in.
+                unsafe { &*own }.will_wake(waker)
             };
             if is_own { self.unlink() } else { self.link_to(here, waker) }
         });

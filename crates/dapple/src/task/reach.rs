@@ -132,7 +132,8 @@ impl Link {
 }
 
 /// Whether what is polled here is cancelled: by a scope around it, or as a task.
-pub(super) fn is_cancelled(here: &Here, task_is: impl FnOnce() -> bool) -> bool {
+#[inline(never)]
+pub(super) fn is_cancelled(here: &Here) -> bool {
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
     while let Some(link) = unsafe { next.as_ref() } {
@@ -142,5 +143,5 @@ pub(super) fn is_cancelled(here: &Here, task_is: impl FnOnce() -> bool) -> bool 
             Some(_) => next = link.outer.get(),
         }
     }
-    task_is()
+    super::cancel::is_task_cancelled(here)
 }
