@@ -98,7 +98,7 @@ pub mod signal;
 pub mod sim;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "guards give out what their locks own"))]
 pub mod sync;
-#[cfg_attr(not(loom), expect(unsafe_code, reason = "owns the task protocol and the memory of tasks"))]
+#[expect(unsafe_code, reason = "owns the task protocol and the memory of tasks")]
 pub mod task;
 #[cfg(not(loom))]
 pub mod time;

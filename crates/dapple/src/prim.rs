@@ -30,6 +30,18 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// Ends the process if it is dropped, since something unwound that must not: to be forgotten otherwise.
+#[cfg(not(loom))]
+pub(crate) struct AbortOnUnwind(pub(crate) &'static str);
+
+#[cfg(not(loom))]
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        eprintln!("dapple: {}; this is a bug in dapple", self.0);
+        std::process::abort();
+    }
+}
+
 #[cfg(not(loom))]
 pub(crate) use fences::{heavy_fence, light_fence};
 

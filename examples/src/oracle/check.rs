@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dapple::Runtime;
 
+use super::explore::Outcome;
 use super::generate::{Dice, Kind};
 use super::language::Programs;
-use super::rules::{Outcome, Rules};
+use super::rules::Rules;
 use super::run::{Place, happens};
 
 /// What there is to run programs on.
@@ -242,21 +243,5 @@ impl fmt::Display for Violation {
             0 => Ok(()),
             more => writeln!(f, "          and {more} more"),
         }
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, value) in self.store.iter().enumerate() {
-            write!(f, "x{i} = {value}, ")?;
-        }
-        for (i, buffer) in self.buffers.iter().enumerate() {
-            write!(f, "r{i} {buffer:?}, ")?;
-        }
-        for (i, ended) in self.ended.iter().enumerate() {
-            let ended = if *ended { "ended" } else { "stuck" };
-            write!(f, "{}{ended}", if i == 0 { "" } else { " beside " })?;
-        }
-        Ok(())
     }
 }

@@ -167,7 +167,16 @@ impl Command {
 
     /// Whether something holds for it or for a command inside.
     pub fn any(&self, holds: &dyn Fn(&Command) -> bool) -> bool {
-        holds(self) || self.parts().iter().any(|part| part.any(holds))
+        holds(self)
+            || match self {
+                Command::Sequence(c, d) | Command::If(_, c, d) => c.any(holds) || d.any(holds),
+                Command::While(_, c) | Command::Async(c) | Command::Now(c) | Command::Waits(c) => {
+                    c.any(holds)
+                }
+                Command::Try(_, d) => d.any(holds),
+                Command::Pool(pool) => pool.commands.iter().any(|c| c.any(holds)),
+                Command::Skip | Command::Assign(..) | Command::Cancel | Command::Io(_) => false,
+            }
     }
 
     /// How many commands it is made of.

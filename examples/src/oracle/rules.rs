@@ -1,4 +1,4 @@
-//! The rules, each by its name, and all outcomes that they allow.
+//! The rules, each by its name.
 //!
 //! [`Rules::Paper`] are those of Figure 5, to the letter. There, every operation blocks: whoever comes to
 //! one lets others go on first, even if it could be done at once. And an operation in a cancelled pool may
@@ -20,8 +20,6 @@
 //! what happens between two operations on channels: under the rules of Dapple the evaluation stops at each
 //! of them, or at a pool that has its turn, which is then what the program is at ([`Command::Now`]).
 
-use std::collections::{BTreeSet, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::language::{Channel, Command, Condition, Expression, Flag, Io, Pool, Programs, Shared, Value};
@@ -54,25 +52,6 @@ pub struct State {
     pub commands: Vec<Shared>,
 }
 
-/// What is left when nothing can go on.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Outcome {
-    /// What the variables hold.
-    pub store: Store,
-    /// What was sent and not received.
-    pub buffers: Buffers,
-    /// Which programs have come to their end; the others are stuck.
-    pub ended: Vec<bool>,
-}
-
-impl Outcome {
-    /// Whether a program is stuck.
-    #[must_use]
-    pub fn is_stuck(&self) -> bool {
-        self.ended.contains(&false)
-    }
-}
-
 /// The value of an expression.
 #[must_use]
 pub fn value(store: &[Value], e: Expression) -> Value {
@@ -92,7 +71,7 @@ pub fn holds(store: &[Value], b: Condition) -> bool {
     }
 }
 
-fn is_skip(command: &Command) -> bool {
+pub(super) fn is_skip(command: &Command) -> bool {
     matches!(command, Command::Skip)
 }
 
@@ -330,66 +309,6 @@ impl Rules {
             _ => command,
         };
         after
-    }
-
-    /// All outcomes of programs that run side by side; `None` if there are more states than `limit`.
-    #[must_use]
-    pub fn outcomes(self, programs: &Programs, limit: usize) -> Option<BTreeSet<Outcome>> {
-        let mut outcomes = BTreeSet::new();
-        let first = self.first(programs);
-        let mut seen: HashSet<State, BuildHasherDefault<Quick>> = HashSet::default();
-        seen.insert(first.clone());
-        let mut left = vec![first];
-        while let Some(state) = left.pop() {
-            let mut is_last = true;
-            for next in self.next(&state) {
-                if next == state {
-                    continue; // what is evaluated is blocked
-                }
-                is_last = false;
-                if seen.insert(next.clone()) {
-                    left.push(next);
-                }
-            }
-            if seen.len() > limit {
-                return None;
-            }
-            if is_last {
-                let ended = state.commands.iter().map(|c| is_skip(c)).collect();
-                outcomes.insert(Outcome { store: state.store, buffers: state.buffers, ended });
-            }
-        }
-        Some(outcomes)
-    }
-}
-
-/// Hashes states. They are many, small, and nobody's secret.
-#[derive(Default)]
-struct Quick(u64);
-
-impl Hasher for Quick {
-    fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 32
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_ne_bytes(word));
-        }
-    }
-
-    fn write_u8(&mut self, number: u8) {
-        self.write_u64(u64::from(number));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.write_u64(number as u64);
     }
 }
 

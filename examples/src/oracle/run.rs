@@ -19,16 +19,18 @@
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Poll;
 
 use dapple::channel::mpsc;
 use dapple::sim::{self, Sim};
 use dapple::time::{Duration, timeout};
 use dapple::{Cancelled, JoinHandle, LocalScope, Runtime, Scope};
 
+use super::explore::Outcome;
 use super::generate::Dice;
 use super::language::{Channel, Command, Io, Programs, Shared, Value, Variable};
-use super::rules::{Outcome, Rules, Store, holds, value};
+use super::polling::{Gate, foreign};
+use super::rules::{Rules, Store, holds, value};
 
 /// After this long a program that has not ended is stuck. It is virtual time in a simulation, where it passes
 /// only when nothing else can happen. Elsewhere it is a bug: programs that can be stuck are not run there.
@@ -66,62 +68,6 @@ struct Runner {
     /// In front of each operation.
     gate: Option<Gate>,
     is_foreign: bool,
-}
-
-/// Lets some of those pass who have come to it, whenever it is opened.
-struct Gate(Mutex<(Dice, Vec<Arc<Passes>>)>);
-
-/// Somebody at a gate.
-struct Passes {
-    may: AtomicBool,
-    waker: Mutex<Waker>,
-}
-
-impl Gate {
-    async fn pass(&self) {
-        let mut passes: Option<Arc<Passes>> = None;
-        std::future::poll_fn(|cx| match &passes {
-            Some(passes) if passes.may.load(Ordering::Acquire) => Poll::Ready(()),
-            Some(passes) => {
-                passes.waker.lock().expect("nobody panics").clone_from(cx.waker());
-                Poll::Pending
-            }
-            None => {
-                let new = Passes { may: AtomicBool::new(false), waker: Mutex::new(cx.waker().clone()) };
-                let new = passes.insert(Arc::new(new));
-                self.0.lock().expect("nobody panics").1.push(new.clone());
-                Poll::Pending
-            }
-        })
-        .await;
-    }
-
-    fn open(&self) {
-        let mut chosen = Vec::new();
-        {
-            let (dice, waiting) = &mut *self.0.lock().expect("nobody panics");
-            while !waiting.is_empty() && (chosen.is_empty() || dice.below(2) == 0) {
-                chosen.push(waiting.swap_remove(dice.below(waiting.len())));
-            }
-        }
-        for passes in chosen {
-            passes.may.store(true, Ordering::Release);
-            passes.waker.lock().expect("nobody panics").wake_by_ref();
-        }
-    }
-
-    /// Runs a program, and opens the gate between two polls.
-    async fn around(gate: Option<&Gate>, program: impl Future<Output = ()>) {
-        let mut program = pin!(program);
-        std::future::poll_fn(|cx| {
-            let polled = program.as_mut().poll(cx);
-            if let (Poll::Pending, Some(gate)) = (polled, gate) {
-                gate.open();
-            }
-            polled
-        })
-        .await;
-    }
 }
 
 impl World {
@@ -201,32 +147,6 @@ impl Runner {
     }
 }
 
-/// Polls a future as `FuturesUnordered` or `join_all` would: only if the waker was used that it was given.
-async fn foreign<F: Future>(future: F) -> F::Output {
-    struct Own {
-        is_woken: AtomicBool,
-        outer: Mutex<Waker>,
-    }
-    impl Wake for Own {
-        fn wake(self: Arc<Own>) {
-            self.is_woken.store(true, Ordering::Release);
-            let outer = self.outer.lock().expect("nobody panics").clone();
-            outer.wake();
-        }
-    }
-    let own = Arc::new(Own { is_woken: AtomicBool::new(true), outer: Mutex::new(Waker::noop().clone()) });
-    let waker = Waker::from(own.clone());
-    let mut future = pin!(future);
-    std::future::poll_fn(|cx| {
-        own.outer.lock().expect("nobody panics").clone_from(cx.waker());
-        match own.is_woken.swap(false, Ordering::AcqRel) {
-            true => future.as_mut().poll(&mut Context::from_waker(&waker)),
-            false => Poll::Pending,
-        }
-    })
-    .await
-}
-
 macro_rules! run_in_scope {
     ($(#[$doc:meta])* $run:ident, $scope:ident, $finish:ident $(, $send:ident)?) => {
         $(#[$doc])*
@@ -304,8 +224,7 @@ struct How {
 async fn run_all(programs: &Programs, world: &Arc<World>, how: How) -> Outcome {
     let mut handles: Vec<JoinHandle<()>> = Vec::new();
     for (i, body) in programs.bodies.iter().enumerate() {
-        let gate = || Gate(Mutex::new((Dice::new(how.seed, i as u64), Vec::new())));
-        let gate = (how.rules == Rules::Paper).then(gate);
+        let gate = (how.rules == Rules::Paper).then(|| Gate::new(Dice::new(how.seed, i as u64)));
         let (body, runner) =
             (body.clone(), Runner { world: world.clone(), gate, is_foreign: how.seed / 6 % 2 == 1 });
         handles.push(match how.is_local && i == 0 {

@@ -118,6 +118,7 @@ mod readiness;
 mod ring;
 mod spin_lock;
 mod state;
+mod strand;
 mod timers;
 
 use std::pin::pin;

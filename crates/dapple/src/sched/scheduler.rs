@@ -12,7 +12,7 @@ use super::worker::{WORTH_WAKING, Worker};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::lane::main::MainLane;
-use crate::prim::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::prim::{AbortOnUnwind, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::task::header::{Kind, Place, Runnable};
 use crate::task::here::{Here, SetAside, here};
 use crate::task::home::{Home, Hooks, Phase};
@@ -267,7 +267,7 @@ impl Seat<'_> {
         until: impl Fn() -> bool,
     ) {
         // A panic here is a bug of ours, and would leave tasks owned for ever.
-        let abort = AbortOnUnwind;
+        let abort = AbortOnUnwind("a worker panicked outside of any task");
         let (sched, worker) = (self.sched, self.worker);
         let main_is_ready = || main.is_some_and(MainLane::is_ready);
         let mut until_main = 0;
@@ -307,14 +307,5 @@ impl Drop for Seat<'_> {
         self.sched.home.slab.take_over(&self.worker.slab);
         drop(self.aside.take());
         self.sched.forgo(1);
-    }
-}
-
-struct AbortOnUnwind;
-
-impl Drop for AbortOnUnwind {
-    fn drop(&mut self) {
-        eprintln!("dapple: a worker panicked outside of any task; this is a bug in dapple");
-        std::process::abort();
     }
 }

@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::started::StartedPanicked;
 use crate::lane::inbox::Node;
-use crate::prim::{AtomicBool, AtomicUsize, Ordering};
+use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Ordering};
 use crate::task::Task;
 use crate::task::cell::discard;
 use crate::task::here::{Here, here};
@@ -234,7 +234,7 @@ impl Children {
     }
 
     #[track_caller]
-    fn assert_inside(&self, here: &Here, what: &str) {
+    pub(super) fn assert_inside(&self, here: &Here, what: &str) {
         assert!(
             self.is_inside(here),
             "{what} outside of its scope: what is started in a scope runs where that does. Do so in the \
@@ -270,8 +270,11 @@ impl Children {
             let child = whole.cast::<Child>();
             // SAFETY: it is new: its future is there. NO-BORROW
             let poll = |cx: &mut Context<'_>| unsafe { Whole::<F>::poll_inline(child, cx) };
-            // SAFETY: it is of this scope, which is polled here.
+            // Around the child is its scope, whatever is around who started it. ON-THE-STACK, by INSIDE
+            let link = here.link.replace(&raw const self.link);
+            // SAFETY: it is of this scope, which is polled here. This does not unwind.
             let (polled, after) = unsafe { Strand::poll(child.cast(), here, false, poll) };
+            here.link.set(link);
             match polled {
                 Ok(Poll::Ready(output)) => {
                     self.leave(child);
@@ -369,7 +372,7 @@ impl Children {
     fn remove(&self, child: NonNull<Child>) {
         // SAFETY: it is in memory.
         let this = unsafe { child.as_ref() };
-        drop(this.joiner.take());
+        forget_joiner(this);
         let (previous, next) = (this.previous.get(), this.next.get());
         match NonNull::new(previous) {
             // SAFETY: what is in the list is in memory.
@@ -527,9 +530,7 @@ impl Children {
     }
 
     /// Takes note of a task that was spawned in the scope.
-    #[track_caller]
     pub(super) fn add_task(&self, task: Task) {
-        here(|here| self.assert_inside(here, "Scope::spawn called"));
         if self.reach.is_cancelled() {
             task.cancel();
         }
@@ -557,6 +558,9 @@ impl Children {
         if self.over.replace(true) {
             return false;
         }
+        // All foreign code in here is caught. If it were not, children would be left to whoever has their
+        // wakers, without the reach.
+        let abort = AbortOnUnwind("the end of a scope panicked");
         let had_ended = self.have_ended();
         while let Some(child) = NonNull::new(self.first.get()) {
             // SAFETY: what is in the list is in memory.
@@ -591,6 +595,8 @@ impl Children {
         if let Some(spare) = NonNull::new(self.spare.replace(null_mut())) {
             free_memory(spare);
         }
+        self.reach.end();
+        std::mem::forget(abort);
         !had_ended
     }
 
@@ -650,7 +656,7 @@ impl Children {
         this.is_wanted.store(false, Ordering::Release);
         // On another thread it is left to the scope. INSIDE
         if here(|here| self.is_inside(here)) {
-            drop(this.joiner.take());
+            forget_joiner(this);
             if matches!(this.stage.get(), Stage::Output | Stage::Panicked) {
                 self.drop_output(child);
             }
@@ -658,6 +664,12 @@ impl Children {
         // SAFETY: handed on from the caller.
         unsafe { Strand::drop_ref(child.cast()) };
     }
+}
+
+/// Nobody is to be woken any more when a child is done.
+fn forget_joiner(child: &Child) {
+    // A waker's destructor is foreign code.
+    discard(catch_unwind(AssertUnwindSafe(|| drop(child.joiner.take()))));
 }
 
 /// Frees the memory of a child that is nobody else's.

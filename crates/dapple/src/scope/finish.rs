@@ -172,10 +172,12 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
+    here(|here| children.assert_inside(here, "Scope::spawn called"));
     children.reach.spawned.fetch_add(1, Ordering::Relaxed);
-    let counted = Spawned(children.reach.clone());
+    // In this order, in which they are dropped: while the future is there, it counts.
+    let task = (future, Spawned(children.reach.clone()));
     let handle = crate::spawn(async move {
-        let _counted = counted;
+        let (future, _counted) = task;
         future.await
     });
     if let Some(task) = handle.task() {

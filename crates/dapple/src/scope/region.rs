@@ -52,5 +52,12 @@ impl Region {
     /// Before a result is returned.
     pub(super) fn end(&mut self) {
         self.outer.unlink();
+        self.reach.end();
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.reach.end();
     }
 }

@@ -10,7 +10,6 @@
 use std::error::Error;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::null;
 use std::sync::{Arc, LazyLock};
 use std::task::Waker;
 
@@ -115,7 +114,8 @@ pub(super) fn wake_linked(to: usize) {
 pub(crate) struct Item(Option<Box<Linked>>);
 
 struct Linked {
-    to: LinkedTo,
+    /// From the inside out.
+    to: Vec<LinkedTo>,
     /// In the order in which they were linked.
     number: u64,
     waker: Arc<Waker>,
@@ -168,36 +168,41 @@ impl Item {
         });
     }
 
+    /// Links it to all that it can be cancelled by: usually one of them is enough, since who polls an inner
+    /// scope hands on what happens to an outer one. But that may be who is waiting here, by foreign means.
     #[cold]
     fn link_to(&mut self, here: &Here, waker: &Waker) {
-        // SAFETY: the innermost link is of a poll that this thread is in. ON-THE-STACK
-        let reach = match unsafe { here.link.get().as_ref() } {
-            None => null(),
-            Some(link) => match link.reach() {
-                Some(reach) => std::ptr::from_ref(reach),
-                None => return self.unlink(), // a shield: nothing to be told of
-            },
-        };
-        let address = if reach.is_null() { here.current.get().addr() } else { reach.addr() };
-        if self
+        let mut same = self
             .0
             .as_deref()
-            .is_some_and(|linked| linked.to.address() == address && linked.waker.will_wake(waker))
-        {
+            .map(|linked| linked.to.iter())
+            .filter(|_| self.0.as_deref().is_some_and(|linked| linked.waker.will_wake(waker)));
+        let mut is_same =
+            |address: usize| same.as_mut().and_then(Iterator::next).is_some_and(|to| to.address() == address);
+        let mut are_same = true;
+        let to_the_end = reach::around(here, |reach| are_same &= is_same(reach.addr()));
+        if to_the_end {
+            are_same &= is_same(here.current.get().addr());
+        }
+        if are_same && same.is_some_and(|mut more| more.next().is_none()) {
             return;
         }
         self.unlink();
-        let to = if reach.is_null() {
-            let Some(task) = Task::current() else { return };
-            LinkedTo::Task(task)
-        } else {
-            // SAFETY: a reach lies in an `Arc`, which the scope that is being polled has.
+        let mut to = Vec::new();
+        let to_the_end = reach::around(here, |reach| {
+            // SAFETY: it is a pointer into the `Arc` that the scope has, which is being polled.
             unsafe { Arc::increment_strong_count(reach) };
             // SAFETY: the reference was just counted.
-            LinkedTo::Reach(unsafe { Arc::from_raw(reach) })
-        };
+            to.push(LinkedTo::Reach(unsafe { Arc::from_raw(reach) }));
+        });
+        to.extend(Task::current().filter(|_| to_the_end).map(LinkedTo::Task));
+        if to.is_empty() {
+            return; // behind a shield, or outside of all tasks: nothing to be told of
+        }
         let linked = Box::new(Linked { to, number: LINKS.number(), waker: Arc::new(waker.clone()) });
-        LINKS.add(address, linked.number, linked.waker.clone());
+        for to in &linked.to {
+            LINKS.add(to.address(), linked.number, linked.waker.clone());
+        }
         self.0 = Some(linked);
         if is_current_cancelled() {
             waker.wake_by_ref(); // LINK-OR-SEE
@@ -215,7 +220,9 @@ impl Item {
 impl Linked {
     #[cold]
     fn unlink(&self) {
-        drop(LINKS.remove(self.to.address(), self.number)); // a waker's destructor is foreign code
+        for to in &self.to {
+            drop(LINKS.remove(to.address(), self.number)); // a waker's destructor is foreign code
+        }
     }
 }
 

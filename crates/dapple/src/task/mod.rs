@@ -29,7 +29,7 @@ pub(crate) mod cell;
 mod handle;
 #[cfg(not(loom))]
 pub(crate) mod header;
-#[cfg(not(loom))]
+#[cfg_attr(loom, path = "../loom/here.rs")]
 pub(crate) mod here;
 #[cfg(not(loom))]
 pub(crate) mod home;
@@ -44,14 +44,12 @@ mod memory;
 pub(crate) mod observed;
 #[cfg(not(loom))]
 pub(crate) mod queue;
-#[cfg(not(loom))]
 pub(crate) mod reach;
 #[cfg(not(loom))]
 pub(crate) mod run;
 #[cfg(not(loom))]
 pub(crate) mod slab;
 pub(crate) mod state;
-#[cfg(not(loom))]
 pub(crate) mod strand;
 #[cfg(not(loom))]
 pub(crate) mod wait;

@@ -23,6 +23,7 @@ use std::task::Waker;
 
 use super::here::Here;
 use super::strand::Strand;
+#[cfg(not(loom))]
 use super::wait::wake;
 use crate::lane::inbox::Inbox;
 use crate::prim::{AtomicBool, AtomicUsize, Ordering, SpinLock};
@@ -60,6 +61,7 @@ impl Reach {
         if self.is_cancelled() || self.cancelled.swap(true, Ordering::SeqCst) {
             return false;
         }
+        #[cfg(not(loom))]
         super::cancel::wake_linked(Arc::as_ptr(self).addr());
         self.nudge(); // STORE-OR-SEE
         true
@@ -84,12 +86,25 @@ impl Reach {
         drop(old);
     }
 
+    /// The scope has ended. Who is still linked to it (a wait that was polled in it, and lives on) is to be
+    /// polled again, to be linked to what is around it then.
+    pub(crate) fn end(self: &Arc<Reach>) {
+        #[cfg(not(loom))]
+        super::cancel::wake_linked(Arc::as_ptr(self).addr());
+    }
+
     /// A task that was spawned in the scope has ended.
     pub(crate) fn task_ended(&self) {
         if self.spawned.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.nudge();
         }
     }
+}
+
+/// In place of `wait::wake`: no waker of a model is foreign code.
+#[cfg(loom)]
+fn wake(waker: Waker) {
+    waker.wake();
 }
 
 /// A scope, or a shield, around what is being polled.
@@ -123,15 +138,30 @@ impl Link {
         f()
     }
 
-    /// The scope next to what is polled; `None` if there is a shield, from inside of which nothing is
-    /// cancelled but by scopes further inside.
-    pub(super) fn reach(&self) -> Option<&Reach> {
+    /// The scope; `None` for a shield.
+    fn reach(&self) -> Option<&Reach> {
         // SAFETY: it is the link of a poll that this thread is in. ON-THE-STACK
         unsafe { self.reach.get().as_ref() }
     }
 }
 
+/// The scopes around what is polled here, from the inside out, up to the first shield, by pointers into
+/// their `Arc`s; and whether that is all, so that a cancel of the task reaches it, too.
+pub(super) fn around(here: &Here, mut each: impl FnMut(*const Reach)) -> bool {
+    let mut next = here.link.get();
+    // SAFETY: ON-THE-STACK.
+    while let Some(link) = unsafe { next.as_ref() } {
+        if link.reach.get().is_null() {
+            return false;
+        }
+        each(link.reach.get());
+        next = link.outer.get();
+    }
+    true
+}
+
 /// Whether what is polled here is cancelled: by a scope around it, or as a task.
+#[cfg(not(loom))]
 #[inline(never)]
 pub(super) fn is_cancelled(here: &Here) -> bool {
     let mut next = here.link.get();

@@ -14,12 +14,16 @@
 //!   somebody has references keeps the reach itself.
 
 use std::alloc::Layout;
+#[cfg(not(loom))]
+use std::alloc::dealloc;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
+#[cfg(loom)]
+use super::here::dealloc;
 use super::here::{Here, here};
 use super::reach::Reach;
 use crate::lane::inbox::{Node, Pushed};
@@ -178,7 +182,7 @@ unsafe fn free(strand: Ptr) {
     // SAFETY: as above; behind it there is nothing any more that has a destructor.
     unsafe { strand.drop_in_place() };
     // SAFETY: it was allocated with this layout.
-    unsafe { std::alloc::dealloc(strand.as_ptr().cast(), layout) };
+    unsafe { dealloc(strand.as_ptr().cast(), layout) };
 }
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop_waker);

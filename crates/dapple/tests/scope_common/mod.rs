@@ -75,11 +75,13 @@ async fn until_cancelled() {
     drop(or_cancelled(pending::<()>()).await);
 }
 
-/// Others may come between.
-pub(crate) fn hesitate() {
+/// Others may come between: by taking time, and by letting those go first who are in the same line.
+pub(crate) async fn hesitate() {
     if sim::is_simulated() {
-        let most = [100, 1000, 10_000][(sim::random() % 3) as usize];
-        sim::work(Duration::from_nanos(sim::random() % most));
+        for _ in 0..sim::random() % 4 {
+            sim::work(Duration::from_nanos(sim::random() % 1000));
+            dapple::task::yield_now().await;
+        }
     }
 }
 
@@ -116,7 +118,7 @@ pub(crate) async fn in_a_cancelled<T: Send>(
                         let canceller = s.canceller();
                         let cancels = dapple::spawn(async move {
                             event.happened().await;
-                            hesitate();
+                            hesitate().await;
                             canceller.cancel();
                         });
                         cancels.detach();
@@ -204,11 +206,13 @@ pub(crate) async fn try_all<O: Operation>(shape: Shape, has_line: bool, new: imp
     operation.settle(1 + usize::from(happened), 1 + usize::from(happened)).await;
 }
 
-fn complete_after<O: Operation>(operation: &Arc<O>, event: &Event) -> dapple::JoinHandle<()> {
+/// A task that makes it possible, after this.
+pub(crate) fn complete_after<O: Operation>(operation: &Arc<O>, event: &Event) -> dapple::JoinHandle<()> {
     let (operation, event) = (operation.clone(), event.clone());
     dapple::spawn(async move {
         event.happened().await;
-        hesitate();
+        hesitate().await; // twice: it comes about later than a cancel more often than not
+        hesitate().await;
         operation.complete().await;
     })
 }

@@ -1,0 +1,96 @@
+//! In place of `task::here`, in models: what a thread of a model is doing, as far as strands ask.
+//!
+//! `enter_strand` and `leave_strand` do what those of `task::here` do.
+
+use std::alloc::Layout;
+use std::cell::Cell;
+use std::ptr::null;
+use std::sync::Arc;
+use std::task::Waker;
+
+use loom::cell::UnsafeCell;
+
+use super::reach::{Link, Reach};
+use super::strand::{Ptr, Strand};
+
+pub(crate) struct Here {
+    pub(crate) link: Cell<*const Link>,
+    pub(crate) own: Cell<*const Waker>,
+    pub(crate) strand: Cell<*const Strand>,
+    pub(crate) strand_refs: Cell<i64>,
+    pub(crate) strand_woken: Cell<bool>,
+}
+
+loom::thread_local! {
+    static HERE: Here = Here {
+        link: Cell::new(null()),
+        own: Cell::new(null()),
+        strand: Cell::new(null()),
+        strand_refs: Cell::new(0),
+        strand_woken: Cell::new(false),
+    };
+}
+
+pub(crate) fn here<R>(f: impl FnOnce(&Here) -> R) -> R {
+    HERE.with(f)
+}
+
+pub(crate) struct OuterStrand {
+    strand: *const Strand,
+    own: *const Waker,
+    refs: i64,
+    woken: bool,
+}
+
+impl Here {
+    pub(crate) fn enter_strand(&self, strand: *const Strand, waker: *const Waker) -> OuterStrand {
+        OuterStrand {
+            strand: self.strand.replace(strand),
+            own: self.own.replace(waker),
+            refs: self.strand_refs.replace(0),
+            woken: self.strand_woken.replace(false),
+        }
+    }
+
+    pub(crate) fn leave_strand(&self, outer: OuterStrand) -> (i64, bool) {
+        self.strand.set(outer.strand);
+        self.own.set(outer.own);
+        (self.strand_refs.replace(outer.refs), self.strand_woken.replace(outer.woken))
+    }
+}
+
+/// A strand in memory that loom watches over: whoever uses it reads `memory`, and who frees it writes it.
+#[repr(C)]
+pub(crate) struct Watched {
+    strand: Strand,
+    memory: UnsafeCell<()>,
+}
+
+impl Watched {
+    pub(crate) fn new_strand(reach: &Arc<Reach>) -> Ptr {
+        let layout = Layout::new::<Watched>();
+        // SAFETY: it is not of size zero.
+        let memory = unsafe { loom::alloc::alloc(layout) }.cast::<Watched>();
+        // SAFETY: there is room for it.
+        unsafe { memory.write(Watched { strand: Strand::new(reach, layout), memory: UnsafeCell::new(()) }) };
+        Ptr::new(memory.cast()).expect("there is memory for a model")
+    }
+
+    /// It is used.
+    ///
+    /// # Safety
+    ///
+    /// It was made by `new_strand`, and the caller has a reference.
+    pub(crate) unsafe fn touch(strand: Ptr) {
+        // SAFETY: handed on from the caller.
+        unsafe { strand.cast::<Watched>().as_ref() }.memory.with(|_| ());
+    }
+}
+
+/// In place of `std::alloc::dealloc`, for strands: nobody may use the memory any more.
+pub(crate) unsafe fn dealloc(memory: *mut u8, layout: Layout) {
+    // SAFETY: in models, all strands are watched.
+    unsafe { &*memory.cast::<Watched>() }.memory.with_mut(|_| ());
+    // SAFETY: handed on from the caller.
+    unsafe { loom::alloc::dealloc(memory, layout) };
+}
