@@ -279,21 +279,23 @@ fn of_two_cancels_one_is_the_first_and_none_is_slept_through() {
 fn a_scope_waits_for_what_was_spawned_and_sees_what_it_did() {
     model(|| {
         let scope = Scope::new();
-        let tasks = [(); 2].map(|()| {
-            let (reach, result) = (scope.reach.clone(), Arc::new(Plain::new(0)));
-            reach.spawned.fetch_add(1, Ordering::Relaxed);
-            let theirs = result.clone();
-            (spawn(move || (theirs.write(7), reach.task_ended())), result)
+        let result = Arc::new(Plain::new(0));
+        scope.reach.spawned.fetch_add(2, Ordering::Relaxed);
+        let task = spawn({
+            let (reach, result) = (scope.reach.clone(), result.clone());
+            move || {
+                result.write(7);
+                reach.task_ended();
+            }
         });
+        scope.reach.task_ended(); // the other one
         let have_ended = |scope: &Scope| scope.reach.spawned.load(Ordering::Acquire) == 0; // `Children::have_ended`
         while !have_ended(&scope) {
             assert_eq!(scope.next_ready(), None);
             scope.rest(have_ended);
         }
-        for (task, result) in tasks {
-            assert_eq!(result.read(), 7);
-            task.join().unwrap();
-        }
+        assert_eq!(result.read(), 7);
+        task.join().unwrap();
         assert_gone(&scope.end());
     });
 }

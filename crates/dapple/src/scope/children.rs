@@ -537,6 +537,9 @@ impl Children {
         let mut tasks = self.tasks.take();
         if tasks.len() == tasks.capacity() {
             tasks.retain(|task| !task.is_finished());
+            if tasks.len() > tasks.capacity() / 2 {
+                tasks.reserve(tasks.len()); // or it would be looked through again soon
+            }
         }
         tasks.push(task);
         self.tasks.set(tasks);

@@ -397,6 +397,9 @@ fn run<F, Fut: Future>(
             }
             continue; // it may have cancelled
         }
+        if here.is_spent() {
+            break; // nobody would get anything any more in this poll. BUDGET
+        }
         if children.poll_next(here) {
             continue;
         }
