@@ -106,6 +106,19 @@
 //! |---|---|---|
 //! | a_wait_that_begins_during_a_cancel_is_told_of_it | `add`: no fence; `of`: no fence | asleep for ever |
 //! | all_waits_of_a_task_are_told | `of`: the first one only | asleep for ever |
+//!
+//! | `strand` | what was made weaker | what failed |
+//! |---|---|---|
+//! | a_wake_up_of_a_scope_that_goes_to_rest_is_not_lost | `push`: the first one does not nudge | asleep for ever |
+//! | a_wake_up_by_reference_is_not_lost | `enter_line`: without a reference | the reach was not freed |
+//! | of_two_wakers_one_puts_a_strand_in_line | `leave_line`, `enter_line` or `wake`: AcqRel to Relaxed; `wake`: swap to load and store | asleep for ever; in line twice |
+//! | a_strand_that_is_woken_when_it_is_done_is_freed_once | `leave`: Acquire of its load to Relaxed; `drop_ref`: AcqRel to Relaxed | freed while in use |
+//! | (the same) | `push`: keeps its reference if it is closed; `leave_to_others`: does not keep the reach | the reach was not freed; used after that |
+//! | a_scope_that_is_dropped_while_it_is_woken_is_freed_once | `leave_to_others`: AcqRel to Relaxed; `push`: the first one does not keep the reach | freed while in use |
+//! | references_that_a_poll_has_not_counted_keep_the_memory | BIAS is 1 | freed while in use |
+//! | a_scope_does_not_sleep_through_a_cancel | `cancel`: nudges, then sets the flag | asleep for ever |
+//! | of_two_cancels_one_is_the_first_and_none_is_slept_through | `cancel`: swap to load and store | both are the first |
+//! | a_scope_waits_for_what_was_spawned_and_sees_what_it_did | `task_ended`: nudges before it counts; AcqRel to Acquire | asleep for ever; race for the result |
 
 mod bell;
 mod idle;

@@ -68,7 +68,7 @@
 //!     assert_eq!(shared, 2);
 //! });
 //! ```
-//! ```compile_fail,E0503
+//! ```compile_fail,E0502
 //! dapple::run(async {
 //!     let mut shared = 0;
 //!     dapple::finish(async |s| {
@@ -119,7 +119,7 @@
 //!     leaked.cancel();
 //! });
 //! ```
-//! ```compile_fail,E0521
+//! ```compile_fail
 //! dapple::run(async {
 //!     let mut leaked = None;
 //!     dapple::finish(async |s| leaked = Some(s)).await;
@@ -139,7 +139,7 @@
 //!     assert_eq!(started.await, 1);
 //! });
 //! ```
-//! ```compile_fail,E0521
+//! ```compile_fail
 //! dapple::run(async {
 //!     let mut kept = None;
 //!     dapple::finish(async |s| kept = Some(s.start(async { 1 }))).await;

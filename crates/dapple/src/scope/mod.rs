@@ -14,6 +14,8 @@
 
 mod children;
 mod finish;
+#[cfg(doctest)]
+mod misuse;
 mod race;
 mod region;
 mod shield;

@@ -101,6 +101,14 @@ impl Reach {
     }
 }
 
+/// Who uses one that is gone waits for its lock for ever, which loom notices.
+#[cfg(loom)]
+impl Drop for Reach {
+    fn drop(&mut self) {
+        std::mem::forget(self.waker.lock());
+    }
+}
+
 /// In place of `wait::wake`: no waker of a model is foreign code.
 #[cfg(loom)]
 fn wake(waker: Waker) {

@@ -72,7 +72,7 @@ const LONG: Duration = Duration::from_secs(3600);
 type Boxed<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 async fn until_cancelled() {
-    drop(or_cancelled(pending::<()>()).await);
+    let _ = or_cancelled(pending::<()>()).await;
 }
 
 /// Others may come between: by taking time, and by letting those go first who are in the same line.
@@ -107,7 +107,7 @@ pub(crate) async fn in_a_cancelled<T: Send>(
         (Shape::TimeIsUp, When::After(event)) => {
             // The limit is what the scope around it has for a clock.
             let limit = Duration::from_micros(if sim::is_simulated() { sim::random() % 20 } else { 50 });
-            drop(timeout(limit, operation).await);
+            let _ = timeout(limit, operation).await;
             event.happened().await;
         }
         (_, when) => {
