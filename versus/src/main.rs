@@ -12,6 +12,7 @@ mod contest;
 mod json;
 mod load;
 mod plot;
+mod probe;
 mod progress;
 mod report;
 mod served;

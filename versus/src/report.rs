@@ -32,7 +32,7 @@ pub(crate) fn ratios(outcome: &Outcome) -> Vec<Ratio> {
 pub(crate) fn print(outcome: &Outcome) {
     println!("{}: {}", outcome.name, outcome.about);
     let headings = outcome.metrics.iter().map(heading).collect::<String>();
-    println!("  {:<12}{headings}", "");
+    println!("  {:<18}{headings}", "");
     for score in &outcome.scores {
         let cells = (0..outcome.metrics.len())
             .map(|metric| cell(Summary::of(&score.values(metric))))
@@ -41,7 +41,7 @@ pub(crate) fn print(outcome: &Outcome) {
             Role::Reference => "  (reference)",
             Role::Ours | Role::Rival => "",
         };
-        println!("  {:<12}{cells}{mark}", score.side);
+        println!("  {:<18}{cells}{mark}", score.side);
     }
     println!();
     for line in lines(outcome) {

@@ -55,7 +55,7 @@ pub(crate) fn contest(
 }
 
 /// One round of one side: CPU time of the server, then time on the clock, per operation.
-fn round(name: &str, side: &str, operations: usize) -> Result<Sample, Failure> {
+pub(crate) fn round(name: &str, side: &str, operations: usize) -> Result<Sample, Failure> {
     let mut server = Child::start(&[&format!("--{SERVE}"), name, side])?;
     let address: String = server.answer()?;
     let mut load = Child::start(&[&format!("--{LOAD}"), name, &address, &operations.to_string()])?;
@@ -103,7 +103,7 @@ fn serve_on_monoio<V: Service>() -> Result<(), Failure> {
 }
 
 /// Says where the server listens, and starts the thread that says what it costs.
-fn answer(address: impl ToString) {
+pub(crate) fn answer(address: impl ToString) {
     child::say(address);
     thread::spawn(|| {
         while child::told() {

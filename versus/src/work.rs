@@ -48,7 +48,12 @@ pub(crate) fn timed(name: &'static str, about: &'static str, entries: Vec<Entry>
 
 /// A side that does the work.
 pub(crate) fn entry<H: Host, W: Work>(role: Role) -> Entry {
-    Entry { side: H::NAME, role, round: Box::new(|scale| Ok(round::<H, W>(scale))) }
+    entry_as::<H, W>(H::NAME, role)
+}
+
+/// The same under another name: for work that is of more than its runtime.
+pub(crate) fn entry_as<H: Host, W: Work>(side: &'static str, role: Role) -> Entry {
+    Entry { side, role, round: Box::new(|scale| Ok(round::<H, W>(scale))) }
 }
 
 /// One round of one side: a runtime of its own, warm before the clock starts.
@@ -64,18 +69,18 @@ fn round<H: Host, W: Work>(scale: Scale) -> Sample {
 }
 
 /// The clock on the wall, and the CPU time of all threads of this process.
-struct Stopwatch {
+pub(crate) struct Stopwatch {
     wall: Instant,
     cpu: Duration,
 }
 
 impl Stopwatch {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self { cpu: cpu_time(), wall: Instant::now() }
     }
 
     /// Nanoseconds per operation, in the order of [`TIMES`].
-    fn per_operation(self, operations: usize) -> Sample {
+    pub(crate) fn per_operation(self, operations: usize) -> Sample {
         let wall = self.wall.elapsed();
         let cpu = cpu_time() - self.cpu;
         [wall, cpu].map(|time| time.as_secs_f64() * 1e9 / operations as f64).to_vec()

@@ -1,15 +1,21 @@
 //! The cases, in the order in which they are listed and run.
 
 mod accept;
+mod cancel;
 mod chain;
 mod detached;
 mod echo;
+mod fanout;
+mod handoff;
+mod leaf;
 pub(crate) mod memory;
 mod mpsc;
 mod onelane;
 mod oneshot;
 mod pingpong;
+mod quotes;
 mod spawn;
+mod start;
 mod timers;
 mod wake;
 mod yields;
@@ -28,6 +34,12 @@ pub(crate) fn all() -> Vec<Contest> {
     all.extend(timers::contests());
     all.extend(echo::contests());
     all.push(accept::contest());
+    all.extend(start::contests());
+    all.push(fanout::contest());
+    all.extend(cancel::contests());
+    all.extend(leaf::contests());
+    all.extend(handoff::contests());
+    all.extend(quotes::contests());
     all.extend(memory::contests());
     all
 }
@@ -37,6 +49,7 @@ pub(crate) fn serve(name: &str, side: &str) -> Result<(), Failure> {
     match parts(name) {
         ("echo", _) => served::serve::<echo::Echo>(side),
         ("accept", _) => served::serve::<accept::Accept>(side),
+        ("quotes", _) => quotes::serve(side),
         _ => Err(format!("{name:?} has no server")),
     }
 }
@@ -50,6 +63,7 @@ pub(crate) fn load(name: &str, server: &str, operations: usize) -> Result<(), Fa
             accept::load(server, operations);
             Ok(())
         }
+        ("quotes", clients) => quotes::load(clients, server, operations),
         _ => Err(format!("{name:?} has no load")),
     }
 }

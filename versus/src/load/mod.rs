@@ -5,6 +5,7 @@
 
 mod accept;
 mod echo;
+mod quotes;
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -19,6 +20,7 @@ use crate::child;
 
 pub(crate) use self::accept::Visitors;
 pub(crate) use self::echo::Connections;
+pub(crate) use self::quotes::{Listeners, message};
 
 /// A kind of load.
 pub(crate) trait Load {
