@@ -38,7 +38,7 @@ fn names(report: &Shutdown) -> Vec<&str> {
 /// Goes on until it is cancelled; says whether a wait that it begins then is.
 async fn until_cancelled(guard: Guard, begun: Event) -> bool {
     let _kept = guard;
-    let other = dapple::blocking(|| ());
+    let other = dapple::spawn(async {});
     begun.set();
     while !dapple::task::current().is_cancelled() {
         yield_now().await;
