@@ -187,6 +187,11 @@ impl Color {
     }
 
     /// Calls a closure in this color, behind all that was submitted before.
+    ///
+    /// # Cancellation
+    ///
+    /// *Handle dropped*: it is called all the same. *Scope cancelled* in which the handle is awaited: so is the
+    /// wait, and the closure is called all the same.
     #[track_caller]
     pub fn call<F, T>(&self, f: F) -> JoinHandle<T>
     where

@@ -146,6 +146,10 @@ impl Handle {
     }
 
     /// Calls `f` on a thread where it may block; see [`blocking`](crate::blocking()).
+    ///
+    /// # Cancellation
+    ///
+    /// As [`blocking`](crate::blocking()).
     #[track_caller]
     pub fn blocking<F, T>(&self, f: F) -> JoinHandle<T>
     where

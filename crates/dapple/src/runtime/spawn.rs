@@ -242,6 +242,10 @@ impl Builder {
 
     /// Calls `f` where it may block, as [`dapple::blocking`](crate::blocking()) does.
     ///
+    /// # Cancellation
+    ///
+    /// As [`dapple::blocking`](crate::blocking()).
+    ///
     /// # Panics
     ///
     /// Outside of a runtime, or if a color was asked for, which a blocking call cannot have.

@@ -265,7 +265,16 @@ impl Place {
     }
 }
 
-/// As [`finish`], for what is not `Send`: in the main color, or wherever such futures are polled.
+/// As [`finish`], for what is not `Send`: in the main color, or wherever such futures are polled. What is
+/// started may share a plain [`Cell`].
+///
+/// # Panics
+///
+/// As [`finish`].
+///
+/// # Cancellation
+///
+/// As [`finish`].
 #[track_caller]
 pub fn finish_local<'env, R, F, Fut>(body: F) -> FinishLocal<'env, F, Fut>
 where

@@ -13,8 +13,8 @@
 //! * **ON-THE-STACK**: the links of the chain, from the thread's innermost on outwards, are those of polls
 //!   that this thread is in. So all of them, and their reaches, are there while the chain is walked.
 //! * **STORE-OR-SEE**: who polls a scope leaves its waker there and then looks at the flag once more. Who
-//!   cancels sets the flag and then takes the waker, both under the waker's lock. So no cancel is slept
-//!   through.
+//!   cancels sets the flag and then takes the waker. To leave it and to take it needs the waker's lock: so
+//!   who comes to it later sees what the other did before, and no cancel is slept through.
 
 use std::cell::Cell;
 use std::ptr::null;
@@ -118,18 +118,18 @@ fn wake(waker: Waker) {
 /// A scope, or a shield, around what is being polled.
 pub(crate) struct Link {
     /// Null for a shield.
-    reach: Cell<*const Reach>,
+    reach: *const Reach,
     outer: Cell<*const Link>,
 }
 
 impl Link {
     pub(crate) const fn shield() -> Link {
-        Link { reach: Cell::new(null()), outer: Cell::new(null()) }
+        Link { reach: null(), outer: Cell::new(null()) }
     }
 
     /// Makes it the link of a scope.
     pub(crate) fn of(reach: *const Reach) -> Link {
-        Link { reach: Cell::new(reach), outer: Cell::new(null()) }
+        Link { reach, outer: Cell::new(null()) }
     }
 
     /// Puts it into the chain while `f` is called. ON-THE-STACK
@@ -149,7 +149,7 @@ impl Link {
     /// The scope; `None` for a shield.
     fn reach(&self) -> Option<&Reach> {
         // SAFETY: it is the link of a poll that this thread is in. ON-THE-STACK
-        unsafe { self.reach.get().as_ref() }
+        unsafe { self.reach.as_ref() }
     }
 }
 
@@ -159,10 +159,10 @@ pub(super) fn around(here: &Here, mut each: impl FnMut(*const Reach)) -> bool {
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
     while let Some(link) = unsafe { next.as_ref() } {
-        if link.reach.get().is_null() {
+        if link.reach.is_null() {
             return false;
         }
-        each(link.reach.get());
+        each(link.reach);
         next = link.outer.get();
     }
     true
