@@ -550,9 +550,11 @@ fn races_and_callbacks() {
                 move || drop(call.join())
             }));
             let never = s.start(suspend(|resume| || drop::<dapple::Resume<Box<u8>>>(resume)));
+            // Before the cancel, which would end the two that wait ahead of the third.
+            let raced = racing.await;
             let called = called.await;
             s.cancel();
-            (racing.await, called.map(|value| *value), never.await.map(|value| *value))
+            (raced, called.map(|value| *value), never.await.map(|value| *value))
         })
         .await;
         assert_eq!(outer, (Ok(()), Ok(7), Err(Cancelled)));
