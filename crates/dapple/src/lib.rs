@@ -91,6 +91,8 @@ mod sched;
 #[expect(unsafe_code, reason = "owns what was started, and its memory, for less than for ever")]
 #[cfg(not(loom))]
 mod scope;
+#[expect(unsafe_code, reason = "closures reach the state that their gate lets them to")]
+mod shared;
 #[expect(unsafe_code, reason = "puts an action into a signal handler")]
 #[cfg(not(loom))]
 pub mod signal;
@@ -111,6 +113,10 @@ mod world {
     pub(crate) fn clock() -> Option<u64> {
         None
     }
+
+    pub(crate) fn spin() {
+        loom::thread::yield_now();
+    }
 }
 
 #[cfg(not(loom))]
@@ -125,6 +131,10 @@ pub use {
     scope::{
         Canceller, Finish, FinishLocal, LocalScope, OrCancelled, Race, Racers, Resume, Scope, Shield,
         Started, Suspend, finish, finish_local, or_cancelled, race, shield, suspend,
+    },
+    shared::{
+        Access, Accesses, Busy, Read, Reading, Shared, Together, TogetherAll, Write, Writing, together,
+        together_all,
     },
     task::{
         JoinError, JoinHandle,

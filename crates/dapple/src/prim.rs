@@ -54,6 +54,14 @@ pub(crate) fn push_fence() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
+/// Between a sequentially consistent step and the sequentially consistent loads after it, which need nothing
+/// between them. But loom takes such steps for less than they are.
+#[inline]
+pub(crate) fn step_fence() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
 /// A sequentially consistent fence, for those who are not on the hot path.
 pub(crate) fn fence_seq_cst() {
     #[cfg(loom)]

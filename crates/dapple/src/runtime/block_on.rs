@@ -9,6 +9,7 @@ use crate::driver::clock::Time;
 use crate::lane::main::MainLane;
 use crate::prim::Parker;
 use crate::task::JoinError;
+use crate::task::closure::assert_outside;
 use crate::task::here::{SetAside, here};
 
 /// How long tasks have to end by themselves when `run` is over.
@@ -16,6 +17,7 @@ const GRACE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); //
 
 #[track_caller]
 pub(crate) fn assert_not_on_worker(what: &str) {
+    assert_outside(&what);
     let on_worker = here(|here| !here.worker.get().is_null());
     assert!(
         !on_worker,

@@ -18,6 +18,9 @@
 //! * **TOLD**: if something is free and somebody sleeps who could take it, somebody has been woken
 //!   for it, or is about to be by the one who released it. Whoever was woken and leaves without
 //!   taking, or takes and leaves some, wakes the next.
+//! * **TAKEN-BY-OTHERS**: who takes permits may find that others have some of them, who did not take them
+//!   here (the readers of a `Shared`, in their slots). From then on those have them, and release them; who
+//!   took gives back the rest, keeps his place and waits for all.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
@@ -27,13 +30,13 @@ use super::wait::{Wait, Wakers};
 use crate::prim::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 
 /// Somebody is in line. FLAGS
-const WAITERS: usize = 1;
+pub(crate) const WAITERS: usize = 1;
 /// Somebody is in line who has not been woken. FLAGS
 const SLEEPERS: usize = 2;
 /// No permits are given out any more. Never unset.
 const CLOSED: usize = 4;
 /// The free permits are counted above the flags.
-const ONE: usize = 8;
+pub(crate) const ONE: usize = 8;
 
 /// The most permits that there can be.
 pub(crate) const MAX: usize = usize::MAX >> 4;
@@ -96,11 +99,35 @@ impl Permits {
                 return Err(Refused::Busy);
             }
             let taken = word - need * ONE;
-            match self.word.compare_exchange_weak(word, taken, Ordering::Acquire, Ordering::Relaxed) {
+            // Those who are not counted look at the word after they have shown themselves. TAKEN-BY-OTHERS
+            match self.word.compare_exchange_weak(word, taken, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(now) => word = now,
             }
         }
+    }
+
+    /// The word: what is free, in units of `ONE`, and the flags.
+    #[inline]
+    pub(crate) fn word(&self) -> usize {
+        self.word.load(Ordering::SeqCst)
+    }
+
+    /// Takes what is free now, if nobody is in line, and the others have none of it. TAKEN-BY-OTHERS
+    #[inline]
+    pub(crate) fn take_but(&self, need: usize, others: impl FnOnce() -> usize) -> Result<(), Refused> {
+        self.take_leaving_enough(need)?;
+        self.settle(need, others())
+    }
+
+    /// Gives back what is left of so many that were taken, if others have some of them. TAKEN-BY-OTHERS
+    #[inline]
+    fn settle(&self, need: usize, others: usize) -> Result<(), Refused> {
+        if others == 0 {
+            return Ok(());
+        }
+        self.release(need - others);
+        Err(Refused::Busy)
     }
 
     /// Gives permits back, or adds some. There must not be more than `MAX` then.
@@ -179,13 +206,26 @@ impl Permits {
         need: usize,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Refused>> {
+        self.poll_take_but(place, need, cx, || 0)
+    }
+
+    /// As `poll_take`. `others` says, of so many as were just taken, how many others turn out to have, and
+    /// is asked each time. It must not run foreign code. TAKEN-BY-OTHERS
+    #[inline]
+    pub(crate) fn poll_take_but(
+        &self,
+        place: &mut Place,
+        need: usize,
+        cx: &mut Context<'_>,
+        others: impl Fn() -> usize,
+    ) -> Poll<Result<(), Refused>> {
         let begun = ready!(place.wait.begin(cx));
         let result = match (begun, place.key) {
             (Err(_), None) => Err(Refused::Cancelled),
             // Not the first poll, and not cancelled before it: `begin` says so only at the first.
-            (_, Some(key)) => return self.poll_in_line(place, key, need, cx),
-            (Ok(()), None) => match self.take_leaving_enough(need) {
-                Err(Refused::Busy) => return self.poll_newcomer(place, need, cx),
+            (_, Some(key)) => return self.poll_in_line(place, key, need, cx, others),
+            (Ok(()), None) => match self.take_but(need, &others) {
+                Err(Refused::Busy) => return self.poll_newcomer(place, need, cx, others),
                 result => result,
             },
         };
@@ -199,6 +239,7 @@ impl Permits {
         place: &mut Place,
         need: usize,
         cx: &mut Context<'_>,
+        others: impl Fn() -> usize,
     ) -> Poll<Result<(), Refused>> {
         let waker = cx.waker().clone();
         let mut line = lock(&self.line);
@@ -209,8 +250,16 @@ impl Permits {
             }
             let takes = (word / ONE).checked_sub(need).is_some_and(|left| left >= line.needs());
             let next = if takes { word - need * ONE } else { word | WAITERS | SLEEPERS };
-            match self.word.compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => break takes.then_some(Ok(())),
+            match self.word.compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Acquire) {
+                Ok(_) if !takes => break None,
+                Ok(_) => match others() {
+                    0 => break Some(Ok(())),
+                    // Back again, and once more: now it will have to wait.
+                    others => {
+                        let back = (need - others) * ONE;
+                        word = self.word.fetch_add(back, Ordering::AcqRel) + back;
+                    }
+                },
                 Err(now) => word = now,
             }
         };
@@ -238,12 +287,20 @@ impl Permits {
         key: usize,
         need: usize,
         cx: &mut Context<'_>,
+        others: impl Fn() -> usize,
     ) -> Poll<Result<(), Refused>> {
         let waker = cx.waker().clone();
         let cancelled = place.wait.is_cancelled();
         let mut line = lock(&self.line);
         let result = match line.may_take(key, self.free()) {
-            true => self.try_take(need),
+            true => self.try_take(need).and_then(|()| match others() {
+                0 => Ok(()),
+                others => {
+                    // Whoever sleeps is told below: we have the lock.
+                    self.word.fetch_add((need - others) * ONE, Ordering::AcqRel);
+                    Err(Refused::Busy)
+                }
+            }),
             false if self.is_closed() => Err(Refused::Closed),
             false => Err(Refused::Busy),
         };
@@ -289,7 +346,7 @@ impl Permits {
 
     /// Gives up waiting for so many.
     #[cold]
-    fn give_up(&self, place: &mut Place, need: usize) {
+    pub(crate) fn give_up(&self, place: &mut Place, need: usize) {
         if let Some(key) = place.key {
             let line = lock(&self.line);
             let passed_on = if line.is_woken(key) { need } else { 0 };
@@ -304,6 +361,19 @@ impl Permits {
 pub(crate) struct Place {
     key: Option<usize>,
     wait: Wait,
+}
+
+impl Place {
+    /// At the head of a poll, for who tries something else before permits.
+    #[inline]
+    pub(crate) fn wait(&mut self) -> &mut Wait {
+        &mut self.wait
+    }
+
+    #[inline]
+    pub(crate) fn is_in_line(&self) -> bool {
+        self.key.is_some()
+    }
 }
 
 /// A wait for permits.

@@ -1,10 +1,12 @@
 //! How a thread waits in place of a task.
 
+use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::prim::Parker;
+use crate::task::closure::assert_outside;
 use crate::task::here::here;
 
 struct Unpark(Parker);
@@ -21,7 +23,8 @@ impl Wake for Unpark {
 
 /// Waits on this thread, which must not be one that runs tasks.
 #[track_caller]
-pub(crate) fn block_on<F: Future>(what: &str, future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(what: impl fmt::Display, future: F) -> F::Output {
+    assert_outside(&what);
     let runs_tasks = here(|here| !here.worker.get().is_null() || !here.main.get().is_null());
     assert!(
         !runs_tasks,

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::ptr::null;
 use std::task::Waker;
 
+use super::closure::Closure;
 use super::header::Header;
 use super::home::Home;
 use super::reach::Link;
@@ -46,6 +47,8 @@ pub(crate) struct Here {
     pub(crate) strand_woken: Cell<bool>,
     /// The main color's lane of the innermost `run` or `block_on` on this thread.
     pub(crate) main: Cell<*const Header>,
+    /// The innermost closure of a state that this thread is in; null if it is in none.
+    pub(crate) closure: Cell<*const Closure<'static>>,
 }
 
 /// What is set aside while a strand is polled.
@@ -74,6 +77,7 @@ impl Here {
             strand_refs: Cell::new(0),
             strand_woken: Cell::new(false),
             main: Cell::new(null()),
+            closure: Cell::new(null()),
         }
     }
 
@@ -139,6 +143,7 @@ impl Here {
         self.strand_refs.swap(&other.strand_refs);
         self.strand_woken.swap(&other.strand_woken);
         self.main.swap(&other.main);
+        self.closure.swap(&other.closure);
     }
 }
 
@@ -158,6 +163,7 @@ pub(crate) struct SetAside(Here);
 impl SetAside {
     pub(crate) fn new() -> SetAside {
         let outer = Here::nowhere();
+        outer.closure.set(here(|here| here.closure.get())); // what it is in, it is in all the same
         here(|here| here.swap(&outer));
         SetAside(outer)
     }

@@ -18,6 +18,7 @@
 //! run     one step: poll, then rest, again, or the end; queue: runnables in line
 //! waker   wake-ups; join: the handle; wait: what all waits share; cancel, links: how they learn of it
 //! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
+//! closure   what must not wait: the closures of states
 //! observed  tasks of a simulation
 //! ```
 
@@ -25,6 +26,8 @@
 pub(crate) mod cancel;
 #[cfg(not(loom))]
 pub(crate) mod cell;
+#[cfg(not(loom))]
+pub(crate) mod closure;
 #[cfg(not(loom))]
 mod handle;
 #[cfg(not(loom))]

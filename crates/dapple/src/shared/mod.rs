@@ -1,0 +1,39 @@
+//! State that any task can reach: [`Shared`], several of them at once ([`together`]), and a map
+//! ([`SharedMap`]).
+//!
+//! Closures come to the state; the state never goes across an await. So whoever has it is running, and will
+//! soon be done; whoever waits has nothing. There is no cycle of waiting, and nothing to poison.
+//!
+//! # Inside
+//!
+//! ```text
+//! slots     where readers announce themselves, each in a cache line of their thread
+//! gate      who may be in: permits and slots, in one protocol
+//! state     Shared: a gate, a value, a name
+//! access    what can be asked of a state: to read it, or to write it
+//! wait      the futures of read and write
+//! together  several states, all at once: a tuple of them; all: a slice
+//! map       SharedMap
+//! ```
+
+#[cfg(not(loom))]
+mod access;
+#[cfg(not(loom))]
+mod all;
+pub(crate) mod gate;
+pub(crate) mod slots;
+#[cfg(not(loom))]
+mod state;
+#[cfg(not(loom))]
+mod together;
+#[cfg(not(loom))]
+mod wait;
+
+#[cfg(not(loom))]
+pub use {
+    access::{Access, Reading, Writing},
+    all::{TogetherAll, together_all},
+    state::{Busy, Shared},
+    together::{Accesses, Together, together},
+    wait::{Read, Write},
+};

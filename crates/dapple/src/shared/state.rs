@@ -1,0 +1,319 @@
+//! A state that many share: the value, its gate and its name.
+//!
+//! # Invariants
+//!
+//! * **GUARDED**: the value is touched by who is in by the gate ([`Gate`]), as it allows: read by many, or
+//!   written by one; or by who has the last `Shared` of it exclusively.
+
+use std::any::type_name;
+use std::borrow::Cow;
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::access::{Access, Entered, Reading, Wish, Writing};
+use super::gate::Gate;
+use super::slots::{REGISTRY, own_row};
+use super::wait::{Read, Write};
+use crate::Cancelled;
+use crate::sync::wait::block_on;
+use crate::task::closure;
+
+/// A value that any task or thread can read, together with others, or write, alone.
+///
+/// What is to be done with it is said by a closure, which runs at once if it can, and otherwise when those
+/// before it are done. A closure cannot await, so that whoever has the state is running: nobody waits for
+/// long, and nobody waits for somebody who waits. For several states at once there is
+/// [`together`](crate::together).
+///
+/// Clones share the value. It works in any task of any runtime, on any executor, and after a runtime has
+/// ended.
+///
+/// # Who comes when
+///
+/// Whoever comes while nobody waits, and nobody is in the way, goes ahead at once. Who has to wait waits in
+/// line; readers who come while a writer waits go behind it. Whoever leaves wakes the first in line and
+/// leaves the state *free*: it belongs to nobody until that one is polled. Who comes in between gives way once,
+/// and takes what is free when he is polled again. So one who is never polled again, or forgotten, holds up
+/// nobody; and one who waits is overtaken at most once by each of those who come after him.
+///
+/// A task that finds the state free again and again gives way to the other tasks of its worker after some
+/// turns.
+///
+/// # Panics
+///
+/// A panic in a closure goes on to its caller alone; the state is as the closure left it, and free.
+///
+/// A closure must not wait. Whatever would wait inside of one panics, and says of which states, and where: to
+/// poll [`read`](Self::read), [`write`](Self::write) or [`together`](crate::together) of any state,
+/// and all that blocks ([`read_blocking`](Self::read_blocking), [`Runtime::block_on`](crate::Runtime::block_on)).
+///
+/// # Examples
+///
+/// ```
+/// use dapple::Shared;
+///
+/// dapple::run(async {
+///     let hits = Shared::named("hits", Vec::new());
+///     let visitors: Vec<_> = (0..3)
+///         .map(|number| {
+///             let hits = hits.clone();
+///             dapple::spawn(async move { hits.write(|hits| hits.push(number)).await })
+///         })
+///         .collect();
+///     for visitor in visitors {
+///         visitor.await.unwrap().unwrap();
+///     }
+///     let longest = String::from("borrowed, and given back");
+///     let len = hits.read(|hits| (hits.len(), &longest)).await.unwrap();
+///     assert_eq!(len, (3, &longest));
+/// });
+/// ```
+pub struct Shared<T>(Arc<State<T>>);
+
+pub(super) struct State<T> {
+    gate: Gate,
+    label: Label,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached by one at a time, possibly on another thread; and by many, only where `T` is
+// `Sync` (`read` and `reading` ask for that). GUARDED
+unsafe impl<T: Send> Sync for State<T> {}
+// SAFETY: it owns its value.
+unsafe impl<T: Send> Send for State<T> {}
+
+/// What a state is called in errors.
+pub(super) struct Label {
+    name: Option<Cow<'static, str>>,
+    type_name: &'static str,
+    made: &'static Location<'static>,
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "Shared {name:?}"),
+            None => write!(f, "Shared<{}> made at {}", self.type_name, self.made),
+        }
+    }
+}
+
+impl<T> Shared<T> {
+    /// A state of its own. In errors it is called by its type and by where this was.
+    #[must_use]
+    #[track_caller]
+    pub fn new(value: T) -> Shared<T> {
+        Shared::made(None, value)
+    }
+
+    /// As [`new`](Self::new), with a name for errors.
+    #[must_use]
+    #[track_caller]
+    pub fn named(name: impl Into<Cow<'static, str>>, value: T) -> Shared<T> {
+        Shared::made(Some(name.into()), value)
+    }
+
+    #[track_caller]
+    fn made(name: Option<Cow<'static, str>>, value: T) -> Shared<T> {
+        let label = Label { name, type_name: type_name::<T>(), made: Location::caller() };
+        Shared(Arc::new(State { gate: Gate::new(), label, value: UnsafeCell::new(value) }))
+    }
+
+    /// The name that it was given.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.label.name.as_deref()
+    }
+
+    /// Calls `f` with the value, when nobody writes it.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled: `f` has not run.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **loses its place**; `f` has not run.
+    /// *Scope cancelled*: returns [`Cancelled`], and `f` has not run; or what `f` returns, if the state could
+    /// be read when the wait was polled again.
+    #[track_caller]
+    pub fn read<R, F: FnOnce(&T) -> R>(&self, f: F) -> Read<'_, T, F>
+    where
+        T: Sync,
+    {
+        Read::new(self.reading(), f)
+    }
+
+    /// Calls `f` with the value, when nobody else uses it.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled: `f` has not run.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **loses its place**; `f` has not run.
+    /// *Scope cancelled*: returns [`Cancelled`], and `f` has not run; or what `f` returns, if the state was
+    /// free when the wait was polled again.
+    #[track_caller]
+    pub fn write<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> Write<'_, T, F> {
+        Write::new(self.writing(), f)
+    }
+
+    /// Calls `f` with the value if nobody writes it now, also ahead of those who wait.
+    ///
+    /// # Errors
+    ///
+    /// If somebody writes it: `f` has not run.
+    #[track_caller]
+    pub fn try_read<R>(&self, f: impl FnOnce(&T) -> R) -> Result<R, Busy>
+    where
+        T: Sync,
+    {
+        let (gate, reading) = (&self.0.gate, self.reading());
+        let hold = gate.try_read(own_row()).or_else(|| gate.try_read_now()).ok_or(Busy(()))?;
+        let _entered = Entered { gate, hold };
+        // SAFETY: we have entered, and leave after `f`, which cannot keep what it gets.
+        Ok(closure::enter(&reading.wish(), || f(unsafe { reading.guard() })))
+    }
+
+    /// Calls `f` with the value if nobody uses it now, also ahead of those who wait.
+    ///
+    /// # Errors
+    ///
+    /// If somebody uses it: `f` has not run.
+    #[track_caller]
+    pub fn try_write<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, Busy> {
+        let (gate, writing) = (&self.0.gate, self.writing());
+        let hold = gate.try_write_now(&REGISTRY).ok_or(Busy(()))?;
+        let _entered = Entered { gate, hold };
+        // SAFETY: as in `try_read`.
+        Ok(closure::enter(&writing.wish(), || f(unsafe { writing.guard() })))
+    }
+
+    /// As [`read`](Self::read), for threads outside: waits on this thread.
+    ///
+    /// # Errors
+    ///
+    /// If the call was cancelled in [`blocking`](crate::blocking()): `f` has not run.
+    ///
+    /// # Panics
+    ///
+    /// On a thread that runs tasks, and inside of any closure of a state.
+    #[track_caller]
+    pub fn read_blocking<R>(&self, f: impl FnOnce(&T) -> R) -> Result<R, Cancelled>
+    where
+        T: Sync,
+    {
+        let what = self.0.wish(false, Location::caller());
+        block_on(format_args!("read_blocking of {what}"), self.read(f))
+    }
+
+    /// As [`write`](Self::write), for threads outside: waits on this thread.
+    ///
+    /// # Errors
+    ///
+    /// If the call was cancelled in [`blocking`](crate::blocking()): `f` has not run.
+    ///
+    /// # Panics
+    ///
+    /// On a thread that runs tasks, and inside of any closure of a state.
+    #[track_caller]
+    pub fn write_blocking<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, Cancelled> {
+        let what = self.0.wish(true, Location::caller());
+        block_on(format_args!("write_blocking of {what}"), self.write(f))
+    }
+
+    /// That it is to be read, for [`together`](crate::together).
+    #[must_use = "it is read in `together`"]
+    #[track_caller]
+    pub fn reading(&self) -> Reading<'_, T>
+    where
+        T: Sync,
+    {
+        Reading { state: &self.0, place: Location::caller() }
+    }
+
+    /// That it is to be written, for [`together`](crate::together).
+    #[must_use = "it is written in `together`"]
+    #[track_caller]
+    pub fn writing(&self) -> Writing<'_, T> {
+        Writing { state: &self.0, place: Location::caller() }
+    }
+
+    /// The value, if nobody else shares it.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        Arc::get_mut(&mut self.0).map(|state| state.value.get_mut())
+    }
+
+    /// The value, if nobody else shares it.
+    ///
+    /// # Errors
+    ///
+    /// If somebody does: gives it back.
+    pub fn into_inner(self) -> Result<T, Shared<T>> {
+        Arc::try_unwrap(self.0).map(|state| state.value.into_inner()).map_err(Shared)
+    }
+}
+
+impl<T> State<T> {
+    #[inline]
+    pub(super) fn wish(&self, writes: bool, place: &'static Location<'static>) -> Wish<'_> {
+        Wish { gate: &self.gate, label: &self.label, writes, place }
+    }
+
+    /// The value, for who is in by the gate. GUARDED
+    #[inline]
+    pub(super) fn value(&self) -> *mut T {
+        self.value.get()
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    /// Shares the value.
+    fn clone(&self) -> Shared<T> {
+        Shared(self.0.clone())
+    }
+}
+
+impl<T: Default> Default for Shared<T> {
+    #[track_caller]
+    fn default() -> Shared<T> {
+        Shared::new(T::default())
+    }
+}
+
+impl<T> From<T> for Shared<T> {
+    #[track_caller]
+    fn from(value: T) -> Shared<T> {
+        Shared::new(value)
+    }
+}
+
+impl<T: fmt::Debug + Sync> fmt::Debug for Shared<T> {
+    /// The value, or that it is being written. Never waits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Shared");
+        if let Some(name) = self.name() {
+            debug.field("name", &name);
+        }
+        match self.try_read(|value| debug.field("value", value).finish()) {
+            Ok(result) => result,
+            Err(Busy(())) => debug.field("value", &format_args!("<being written>")).finish(),
+        }
+    }
+}
+
+/// A state is in use now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy(pub(super) ());
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the state is in use")
+    }
+}
+
+impl std::error::Error for Busy {}

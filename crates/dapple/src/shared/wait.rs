@@ -1,0 +1,81 @@
+//! The futures of one state: they wait until they can enter, and call their closure inside.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use super::access::{Access, Reading, Writing};
+use crate::Cancelled;
+use crate::sync::permits::Place;
+use crate::task::closure;
+
+macro_rules! impl_wait {
+    ($(#[$doc:meta])* $wait:ident, $access:ident, $value:ty) => {
+        $(#[$doc])*
+        #[must_use = "a future does nothing unless it is awaited"]
+        pub struct $wait<'a, T, F> {
+            access: $access<'a, T>,
+            place: Place,
+            /// None once it has been called.
+            f: Option<F>,
+        }
+
+        impl<'a, T, F> $wait<'a, T, F> {
+            #[inline]
+            pub(super) fn new(access: $access<'a, T>, f: F) -> Self {
+                Self { access, place: Place::default(), f: Some(f) }
+            }
+        }
+
+        // The closure is moved when it is called, and never pinned.
+        impl<T, F> Unpin for $wait<'_, T, F> {}
+
+        impl<T, R, F: FnOnce($value) -> R> Future for $wait<'_, T, F> {
+            type Output = Result<R, Cancelled>;
+
+            #[inline]
+            fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+                let this = self.get_mut();
+                let wish = this.access.wish();
+                closure::assert_outside(&wish);
+                assert!(this.f.is_some(), "{wish}: polled again after it was done");
+                let entered = match ready!(wish.poll_enter(&mut this.place, cx)) {
+                    Ok(entered) => entered,
+                    Err(cancelled) => {
+                        this.f = None;
+                        return Poll::Ready(Err(cancelled));
+                    }
+                };
+                let f = this.f.take().expect("just seen");
+                // SAFETY: we have entered, and leave after `f`, which cannot keep what it gets.
+                let result = closure::enter(&wish, || f(unsafe { this.access.guard() }));
+                drop(entered);
+                Poll::Ready(Ok(result))
+            }
+        }
+
+        impl<T, F> Drop for $wait<'_, T, F> {
+            #[inline]
+            fn drop(&mut self) {
+                if self.place.is_in_line() {
+                    self.access.wish().give_up(&mut self.place);
+                }
+            }
+        }
+
+        impl<T, F> fmt::Debug for $wait<'_, T, F> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($wait)).field(&self.access).finish()
+            }
+        }
+    };
+}
+
+impl_wait!(
+    /// The future of [`Shared::read`](crate::Shared::read).
+    Read, Reading, &T
+);
+impl_wait!(
+    /// The future of [`Shared::write`](crate::Shared::write).
+    Write, Writing, &mut T
+);
