@@ -31,6 +31,7 @@
 //! | run something in parallel | [`spawn`] |
 //! | run something one after the other | [`Color`] |
 //! | keep state without a lock | [`ColorCell`] |
+//! | share state among colors | [`Shared`], [`together`](together()), [`SharedMap`] |
 //! | stay on one thread (`!Send`) | [`spawn_local`] |
 //! | call what blocks | [`blocking`](blocking()) |
 //! | wait, cancel, abort | [`JoinHandle`] |
@@ -114,7 +115,7 @@ mod world {
         None
     }
 
-    pub(crate) fn spin() {
+    pub(crate) fn look_out(_spins: u8) {
         loom::thread::yield_now();
     }
 }
@@ -133,8 +134,8 @@ pub use {
         Started, Suspend, finish, finish_local, or_cancelled, race, shield, suspend,
     },
     shared::{
-        Access, Accesses, Busy, Read, Reading, Shared, Together, TogetherAll, Write, Writing, together,
-        together_all,
+        Access, Accesses, Busy, GetOrInsert, GetOrTryInsert, KeyHasher, MapHasher, Read, Reading, Shared,
+        SharedMap, Together, TogetherAll, Write, Writing, together, together_all,
     },
     task::{
         JoinError, JoinHandle,

@@ -55,11 +55,11 @@ pub(crate) fn push_fence() {
 }
 
 /// Between a sequentially consistent step and the sequentially consistent loads after it, which need nothing
-/// between them. But loom takes such steps for less than they are.
+/// between them. But loom and Miri take such loads for less than they are.
 #[inline]
 pub(crate) fn step_fence() {
-    #[cfg(loom)]
-    loom::sync::atomic::fence(Ordering::SeqCst);
+    #[cfg(any(loom, miri))]
+    fence_seq_cst();
 }
 
 /// A sequentially consistent fence, for those who are not on the hot path.
@@ -142,6 +142,10 @@ pub(crate) struct SpinLock<T> {
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
+    pub(crate) fn new(inside: T) -> SpinLock<T> {
+        SpinLock { taken: AtomicBool::new(false), inside: std::cell::UnsafeCell::new(inside) }
+    }
+
     #[inline]
     pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
         if !self.take() {

@@ -1,11 +1,16 @@
 //! Scopes: finish, start, cancel.
 
 use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use dapple::channel::{mpsc, oneshot};
 use dapple::sim::Sim;
+use dapple::task::yield_now;
 use dapple::time::{Instant, sleep};
 use dapple::{Cancelled, finish, finish_local};
 
@@ -230,6 +235,62 @@ fn many_children_that_wait_once() {
         })
         .await;
         assert_eq!(sum.load(Ordering::Relaxed), 499_500);
+    });
+}
+
+#[test]
+fn a_child_that_yields_gives_way_to_other_tasks() {
+    let runtime = dapple::Runtime::builder().workers(1).build().unwrap();
+    let task = runtime.spawn(async {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let other = ran.clone();
+        dapple::spawn(async move { other.store(1, Ordering::Relaxed) }).detach();
+        finish(async |s| {
+            s.start(async {
+                for _ in 0..100 {
+                    yield_now().await;
+                }
+                assert_eq!(ran.load(Ordering::Relaxed), 1);
+            });
+        })
+        .await;
+    });
+    runtime.block_on(task).unwrap();
+}
+
+#[test]
+fn children_that_yield_take_turns_and_are_woken_meanwhile() {
+    Sim::new(2).explore(0..200, || async {
+        let (sender, mut receiver) = mpsc::bounded(1);
+        let got = AtomicUsize::new(0);
+        let order = std::sync::Mutex::new(Vec::new());
+        finish(async |s| {
+            for child in 0..2 {
+                let order = &order;
+                s.start(async move {
+                    for _ in 0..3 {
+                        order.lock().unwrap().push(child);
+                        yield_now().await;
+                    }
+                });
+            }
+            // One that yields, and is woken from elsewhere while it is put off.
+            s.start(async {
+                let mut waits = pin!(receiver.recv());
+                let first = poll_fn(|cx| {
+                    if let Poll::Ready(message) = waits.as_mut().poll(cx) {
+                        return Poll::Ready(message);
+                    }
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                });
+                got.store(first.await.unwrap(), Ordering::Relaxed);
+            });
+            s.spawn(async move { sender.send(7).await.unwrap() }).detach();
+        })
+        .await;
+        assert_eq!(got.load(Ordering::Relaxed), 7);
+        assert_eq!(*order.lock().unwrap(), [0, 1, 0, 1, 0, 1]);
     });
 }
 

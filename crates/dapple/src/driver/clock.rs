@@ -31,6 +31,12 @@ impl Time {
         Time(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
     }
 
+    /// Since the clock began.
+    #[inline]
+    pub(crate) fn nanos(self) -> u64 {
+        self.0
+    }
+
     /// The last tick that is over.
     #[inline]
     pub(crate) fn tick(self) -> Tick {

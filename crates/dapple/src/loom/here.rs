@@ -19,6 +19,9 @@ pub(crate) struct Here {
     pub(crate) strand: Cell<*const Strand>,
     pub(crate) strand_refs: Cell<i64>,
     pub(crate) strand_woken: Cell<bool>,
+    pub(crate) gave_way: Cell<usize>,
+    /// A model has no tasks.
+    pub(crate) current: Cell<*const ()>,
 }
 
 loom::thread_local! {
@@ -28,6 +31,8 @@ loom::thread_local! {
         strand: Cell::new(null()),
         strand_refs: Cell::new(0),
         strand_woken: Cell::new(false),
+        gave_way: Cell::new(0),
+        current: Cell::new(null()),
     };
 }
 

@@ -102,6 +102,11 @@
 //! | all_who_wait_are_told_that_it_is_closed | `close`: wakes, then sets the flag | asleep for ever |
 //! | newcomers_and_releases_from_all_sides_leave_nobody_waiting | `poll_in_line`: looks at what was free before `show` | asleep for ever |
 //!
+//! | `gate` | what was made weaker | what failed |
+//! |---|---|---|
+//! | who_writes_is_alone_and_sees_what_was_before | `read_by`: does not look at the word; `readers`: no fence | race for the value |
+//! | the_flag_that_slots_are_used_is_unset_and_set_again | `read_by`: does not look at the mark | race for the value |
+//!
 //! | `links` | what was made weaker | what failed |
 //! |---|---|---|
 //! | a_wait_that_begins_during_a_cancel_is_told_of_it | `add`: no fence; `of`: no fence | asleep for ever |
@@ -109,18 +114,24 @@
 //!
 //! | `strand` | what was made weaker | what failed |
 //! |---|---|---|
-//! | a_wake_up_of_a_scope_that_goes_to_rest_is_not_lost | `push`: the first one does not nudge | asleep for ever |
+//! | a_wake_up_of_a_scope_that_goes_to_rest_is_not_lost | `Nudge::prepare`: the task is put in line before the strand; not woken again if it was awake | asleep for ever |
 //! | a_wake_up_by_reference_is_not_lost | `enter_line`: without a reference | the reach was not freed |
+//! | a_wake_up_of_a_scope_that_goes_to_another_is_not_lost (and: to another task) | `polled_with`: does not change the line's word | asleep for ever |
+//! | wake_ups_of_an_inner_scope_are_not_lost | `nudge`: takes a waker of ours; `polled_with`: does not leave it | asleep for ever |
+//! | what_is_put_in_line_while_others_are_taken_is_not_lost | `pull`: swap to load and store | one was lost |
+//! | a_task_that_ends_while_its_scope_is_woken_is_not_used_any_more | `polled_with`: keeps the task without a reference | freed while in use |
+//! | a_scope_that_goes_to_another_does_not_sleep_through_a_cancel | `goes_by_waker` or `polled_with`: no fence | asleep for ever |
 //! | of_two_wakers_one_puts_a_strand_in_line | `leave_line`, `enter_line` or `wake`: AcqRel to Relaxed; `wake`: swap to load and store | asleep for ever; in line twice |
 //! | a_strand_that_is_woken_when_it_is_done_is_freed_once | `leave`: Acquire of its load to Relaxed; `drop_ref`: AcqRel to Relaxed | freed while in use |
 //! | (the same) | `push`: keeps its reference if it is closed; `leave_to_others`: does not keep the reach | the reach was not freed; used after that |
-//! | a_scope_that_is_dropped_while_it_is_woken_is_freed_once | `leave_to_others`: AcqRel to Relaxed; `push`: the first one does not keep the reach | freed while in use |
+//! | a_scope_that_is_dropped_while_it_is_woken_is_freed_once | `leave_to_others`: AcqRel to Relaxed; `close`: swap to load and store | freed while in use; the reach was not freed |
 //! | references_that_a_poll_has_not_counted_keep_the_memory | BIAS is 1 | freed while in use |
 //! | a_scope_does_not_sleep_through_a_cancel | `cancel`: nudges, then sets the flag | asleep for ever |
 //! | of_two_cancels_one_is_the_first_and_none_is_slept_through | `cancel`: swap to load and store | both are the first |
 //! | a_scope_waits_for_what_was_spawned_and_sees_what_it_did | `task_ended`: nudges before it counts; AcqRel to Acquire | asleep for ever; race for the result |
 
 mod bell;
+mod gate;
 mod idle;
 mod inbox;
 mod links;

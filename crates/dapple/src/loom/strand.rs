@@ -11,11 +11,12 @@ use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread::{JoinHandle, spawn};
 
 use super::{Plain, sleeper};
-use crate::lane::inbox::Node;
 use crate::prim::{Ordering, Parker};
 use crate::task::here::{Watched, dealloc, here};
-use crate::task::reach::Reach;
+use crate::task::reach::{Link, Reach};
+use crate::task::state::Snapshot;
 use crate::task::strand::{Ptr, Strand};
+use crate::task::waker::Behind;
 
 /// A waker, and the strand behind it, whose memory is watched.
 struct Remote(Waker, Ptr);
@@ -36,22 +37,61 @@ impl Remote {
     }
 }
 
+/// Who polls a scope.
+enum Poller {
+    /// A task, with its own waker. The reading of its word is that before this poll.
+    Task(Arc<Behind>, Snapshot),
+    /// Something else, with a waker that is not ours.
+    Foreign(Arc<Parker>, Waker),
+    /// Nobody sleeps: the scope is polled as part of something else, with a waker of ours.
+    Inner(Waker),
+}
+
+impl Poller {
+    fn task() -> Poller {
+        let task = Behind::new();
+        let before = task.before_poll();
+        Poller::Task(task, before)
+    }
+
+    fn foreign() -> Poller {
+        let (parker, waker) = sleeper();
+        Poller::Foreign(parker, waker)
+    }
+
+    /// `Children::polled_with`
+    fn polls(&self, reach: &Reach) {
+        match self {
+            Poller::Task(task, _) => assert!(reach.polled_with(&task.waker()) || reach.is_by_waker()),
+            Poller::Foreign(_, waker) => assert!(!reach.polled_with(waker)),
+            Poller::Inner(waker) => assert!(reach.polled_with(waker)),
+        }
+    }
+}
+
+const POLLERS: [fn() -> Poller; 2] = [Poller::task, Poller::foreign];
+
 /// A scope with one strand, and who polls it.
 struct Scope {
     reach: Arc<Reach>,
     strand: Ptr,
     /// The strand has left the scope.
     left: bool,
-    parker: Arc<Parker>,
-    waker: Waker,
+    poller: Poller,
 }
 
 impl Scope {
-    fn new() -> Scope {
+    fn new(poller: Poller) -> Scope {
         let reach = Reach::new();
         let strand = Watched::new_strand(&reach);
-        let (parker, waker) = sleeper();
-        Scope { reach, strand, left: false, parker, waker }
+        poller.polls(&reach);
+        Scope { reach, strand, left: false, poller }
+    }
+
+    /// From now on it is polled by another.
+    fn goes_to(&mut self, poller: Poller) {
+        self.poller = poller;
+        self.poller.polls(&self.reach);
     }
 
     /// `Children::start` and `Children::poll_next`: `true`, the strand is done.
@@ -59,9 +99,12 @@ impl Scope {
         assert!(!self.left, "it is polled until it is done");
         // SAFETY: it is in memory while it belongs to the scope.
         unsafe { Watched::touch(self.strand) };
-        // SAFETY: it belongs to the scope, which is polled here.
-        let (done, after) =
-            here(|here| unsafe { Strand::poll(self.strand, here, in_line, |cx| poll(cx, self.strand)) });
+        let link = Link::of(Arc::as_ptr(&self.reach));
+        let strand = self.strand;
+        let (done, after) = here(|here| {
+            // SAFETY: it belongs to the scope, which is polled here.
+            link.around(here, || unsafe { Strand::poll(strand, here, in_line, |cx| poll(cx, strand)) })
+        });
         assert!(!after.woken, "nothing wakes itself in these models");
         if done {
             self.leave();
@@ -82,61 +125,83 @@ impl Scope {
 
     /// The next that is to be polled: it can only be the strand, and that once.
     fn next_ready(&self) -> Option<Ptr> {
-        let list = self.reach.inbox.pull()?;
+        let list = self.reach.woken.pull(self.reach.is_by_waker())?;
         assert_eq!((list.first, list.last), (self.strand, self.strand));
         // SAFETY: what is in line is in memory.
         assert_eq!(NonNull::new(unsafe { list.first.as_ref() }.link()), None);
         Some(list.first)
     }
 
-    /// What comes after `poll_next` in `run`: `is_done` is looked at again when the waker is left.
-    fn rest(&self, is_done: impl FnOnce(&Scope) -> bool) {
-        self.reach.leave_waker(&self.waker);
-        if !is_done(self) && self.reach.inbox.release() {
-            self.parker.park(None);
+    /// What comes after `poll_next` in `run`, and the next poll of the scope: `is_done` is looked at again when
+    /// a waker is left.
+    fn rest(&mut self, is_done: impl FnOnce(&Scope) -> bool) {
+        match &self.poller {
+            Poller::Task(task, before) => {
+                if task.rest(*before) {
+                    task.sleep();
+                }
+                self.poller = Poller::Task(task.clone(), task.before_poll());
+            }
+            Poller::Foreign(parker, waker) => {
+                self.reach.leave_waker(waker);
+                if !is_done(self) && self.reach.woken.is_empty() {
+                    parker.park(None);
+                }
+            }
+            Poller::Inner(_) => panic!("who polls what is around it sleeps"),
         }
+    }
+
+    /// Polls the strand if it is in line: `true`, it was.
+    fn poll_next(&mut self, poll: impl FnOnce() -> bool) -> bool {
+        let Some(strand) = self.next_ready() else { return false };
+        // SAFETY: what is in line is in memory.
+        unsafe { strand.as_ref() }.leave_line();
+        self.poll(true, |_, _| poll());
+        true
     }
 
     /// Polls the strand whenever it is woken, until it is done.
     fn run(&mut self, mut poll: impl FnMut() -> bool) {
         while !self.left {
-            match self.next_ready() {
-                Some(strand) => {
-                    // SAFETY: what is in line is in memory.
-                    unsafe { strand.as_ref() }.leave_line();
-                    self.poll(true, |_, _| poll());
-                }
-                None => self.rest(|_| false),
+            if !self.poll_next(&mut poll) {
+                self.rest(|_| false);
             }
         }
     }
 
     /// `Children::end`, and the end of the scope's own reference to its reach.
-    fn end(mut self) -> Weak<Reach> {
+    fn end(mut self) -> Ended {
         if !self.left {
             self.leave();
         }
-        loop {
-            while let Some(strand) = self.next_ready() {
-                // SAFETY: the line's reference is ours.
-                unsafe { Strand::drop_ref(strand) };
-            }
-            if self.reach.inbox.release() && self.reach.inbox.close() {
-                return Arc::downgrade(&self.reach);
-            }
+        if let Some(list) = self.reach.woken.close() {
+            assert_eq!(list.first, list.last);
+            // SAFETY: the line's reference is ours.
+            unsafe { Strand::drop_ref(list.first) };
+        }
+        Ended(Arc::downgrade(&self.reach), self.poller)
+    }
+}
+
+/// A scope that has ended: its reach, and who polled it.
+struct Ended(Weak<Reach>, Poller);
+
+impl Ended {
+    /// All others are done.
+    fn assert_gone(self) {
+        // That loom finds no memory in use is its own business; the reach is not loom's.
+        assert_eq!(self.0.strong_count(), 0);
+        if let Poller::Task(task, _) = self.1 {
+            task.end_anyway();
         }
     }
 }
 
-/// That loom finds no memory in use is its own business; the reach is not loom's.
-fn assert_gone(reach: &Weak<Reach>) {
-    assert_eq!(reach.strong_count(), 0);
-}
-
 /// A strand is polled, and `wakes` on another thread, in the middle of that, after an event; the scope rests, and
-/// polls it until it has seen all events.
-fn sees_all(wakes: &[fn(Waker)]) {
-    let mut scope = Scope::new();
+/// polls it until it has seen all events. Between the two `then` is called.
+fn sees_all(poller: Poller, wakes: &[fn(Waker)], then: impl FnOnce(&mut Scope)) {
+    let mut scope = Scope::new(poller);
     let events = Arc::new(AtomicUsize::new(0));
     let mut threads = Vec::new();
     scope.poll(false, |cx, strand| {
@@ -150,15 +215,16 @@ fn sees_all(wakes: &[fn(Waker)]) {
         }));
         false
     });
+    then(&mut scope);
     let mut polls = 0;
     scope.run(|| {
         polls += 1;
         events.load(Relaxed) == wakes.len()
     });
     assert!(polls <= wakes.len());
-    let reach = scope.end();
+    let ended = scope.end();
     threads.into_iter().for_each(|thread: JoinHandle<()>| thread.join().unwrap());
-    assert_gone(&reach);
+    ended.assert_gone();
 }
 
 fn by_reference(waker: Waker) {
@@ -167,62 +233,211 @@ fn by_reference(waker: Waker) {
 
 #[test]
 fn a_wake_up_of_a_scope_that_goes_to_rest_is_not_lost() {
-    model(|| sees_all(&[Waker::wake]));
+    for poller in POLLERS {
+        model(move || sees_all(poller(), &[Waker::wake], |_| ()));
+    }
 }
 
 #[test]
 fn a_wake_up_by_reference_is_not_lost() {
-    model(|| sees_all(&[by_reference]));
+    for poller in POLLERS {
+        model(move || sees_all(poller(), &[by_reference], |_| ()));
+    }
 }
 
 #[test]
 fn of_two_wakers_one_puts_a_strand_in_line() {
-    model(|| sees_all(&[Waker::wake, by_reference]));
+    // By a foreign waker, two would spin at its lock, longer than loom goes.
+    model(|| sees_all(Poller::task(), &[Waker::wake, by_reference], |_| ()));
+}
+
+#[test]
+fn a_wake_up_of_a_scope_that_goes_to_another_is_not_lost() {
+    model(|| {
+        let task = Behind::new();
+        let before = task.before_poll();
+        let first = task.clone();
+        sees_all(Poller::Task(task, before), &[Waker::wake], |scope| {
+            first.rest(before);
+            scope.goes_to(Poller::foreign());
+        });
+        first.end_anyway();
+    });
+}
+
+#[test]
+fn a_wake_up_of_a_scope_that_goes_to_another_task_is_not_lost() {
+    model(|| {
+        let task = Behind::new();
+        let before = task.before_poll();
+        let first = task.clone();
+        sees_all(Poller::Task(task, before), &[by_reference], |scope| {
+            first.rest(before);
+            scope.goes_to(Poller::task());
+        });
+        first.end_anyway();
+    });
+}
+
+#[test]
+fn wake_ups_of_an_inner_scope_are_not_lost() {
+    for poller in POLLERS {
+        model(move || {
+            let mut outer = Scope::new(poller());
+            let event = Arc::new(AtomicUsize::new(0));
+            let (mut inner, mut thread) = (None, None);
+            outer.poll(false, |cx, _| {
+                let mut scope = Scope::new(Poller::Inner(cx.waker().clone()));
+                scope.poll(false, |cx, strand| {
+                    let (event, remote) = (event.clone(), Remote::new(cx, strand));
+                    thread = Some(spawn(move || {
+                        let waker = remote.waker();
+                        event.store(1, Relaxed);
+                        waker.wake_by_ref();
+                        event.store(2, Relaxed);
+                        waker.wake();
+                    }));
+                    false
+                });
+                inner = Some(scope);
+                false
+            });
+            let mut ended = None;
+            outer.run(|| {
+                let mut scope = inner.take().unwrap();
+                while scope.poll_next(|| event.load(Relaxed) == 2) {
+                    if scope.left {
+                        ended = Some(scope.end());
+                        return true;
+                    }
+                }
+                inner = Some(scope);
+                false
+            });
+            let outer = outer.end();
+            thread.unwrap().join().unwrap();
+            let Ended(reach, waker) = ended.unwrap();
+            assert_eq!(reach.strong_count(), 0);
+            drop(waker);
+            outer.assert_gone();
+        });
+    }
+}
+
+#[test]
+fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
+    model(|| {
+        let mut scope = Scope::new(Poller::task());
+        let other = Watched::new_strand(&scope.reach);
+        let strands = [scope.strand, other];
+        let threads = strands.map(|strand| {
+            let begin = |cx: &mut Context<'_>| {
+                let remote = Remote::new(cx, strand);
+                spawn(move || remote.waker().wake())
+            };
+            // SAFETY: it belongs to the scope, which is polled here.
+            here(|here| unsafe { Strand::poll(strand, here, false, begin) }).0
+        });
+        let mut seen = Vec::new();
+        while seen.len() < 2 {
+            let Some(list) = scope.reach.woken.pull(false) else {
+                scope.rest(|_| false);
+                continue;
+            };
+            let mut next = Some(list.first);
+            while let Some(strand) = next {
+                // SAFETY: what is in line is in memory.
+                let this = unsafe { strand.as_ref() };
+                next = NonNull::new(this.link());
+                this.leave_line();
+                // SAFETY: the line's reference is ours.
+                unsafe { Strand::drop_ref(strand) };
+                seen.push(strand);
+            }
+        }
+        assert!(strands.iter().all(|strand| seen.contains(strand)));
+        threads.map(|thread| thread.join().unwrap());
+        // SAFETY: it belongs to the scope, and does not from now on; nobody else knows of it any more.
+        assert!(unsafe { Strand::leave(other, &scope.reach) });
+        // SAFETY: it is ours alone.
+        let layout = unsafe { other.as_ref() }.layout();
+        // SAFETY: as above.
+        unsafe { dealloc(other.as_ptr().cast(), layout) };
+        scope.end().assert_gone();
+    });
 }
 
 #[test]
 fn a_strand_that_is_woken_when_it_is_done_is_freed_once() {
     for wake in [Waker::wake, by_reference, drop] {
-        model(move || {
-            let mut scope = Scope::new();
-            let mut thread = None;
-            scope.poll(false, |cx, strand| {
-                let remote = Remote::new(cx, strand);
-                thread = Some(spawn(move || wake(remote.waker())));
-                true
+        for poller in POLLERS {
+            model(move || {
+                let mut scope = Scope::new(poller());
+                let mut thread = None;
+                scope.poll(false, |cx, strand| {
+                    let remote = Remote::new(cx, strand);
+                    thread = Some(spawn(move || wake(remote.waker())));
+                    true
+                });
+                let ended = scope.end();
+                thread.unwrap().join().unwrap();
+                ended.assert_gone();
             });
-            let reach = scope.end();
-            thread.unwrap().join().unwrap();
-            assert_gone(&reach);
-        });
+        }
     }
 }
 
 #[test]
 fn a_scope_that_is_dropped_while_it_is_woken_is_freed_once() {
     for wake in [Waker::wake, by_reference] {
-        model(move || {
-            let mut scope = Scope::new();
-            let mut thread = None;
-            scope.poll(false, |cx, strand| {
-                let remote = Remote::new(cx, strand);
-                thread = Some(spawn(move || wake(remote.waker())));
-                false
+        for poller in POLLERS {
+            model(move || {
+                let mut scope = Scope::new(poller());
+                let mut thread = None;
+                scope.poll(false, |cx, strand| {
+                    let remote = Remote::new(cx, strand);
+                    thread = Some(spawn(move || wake(remote.waker())));
+                    false
+                });
+                // It was `Pending`, and somebody drops it.
+                match &scope.poller {
+                    Poller::Task(task, before) => drop(task.rest(*before)),
+                    Poller::Foreign(_, waker) => scope.reach.leave_waker(waker),
+                    Poller::Inner(_) => unreachable!(),
+                }
+                let ended = scope.end();
+                thread.unwrap().join().unwrap();
+                ended.assert_gone();
             });
-            // It was `Pending`, and somebody drops it.
-            scope.reach.leave_waker(&scope.waker);
-            scope.reach.inbox.release();
-            let reach = scope.end();
-            thread.unwrap().join().unwrap();
-            assert_gone(&reach);
-        });
+        }
     }
+}
+
+/// The task that polled a scope ends, and with it the scope, while that is woken: nobody uses the task after it is
+/// freed. RUN-FIRST
+#[test]
+fn a_task_that_ends_while_its_scope_is_woken_is_not_used_any_more() {
+    model(|| {
+        let mut scope = Scope::new(Poller::task());
+        let mut thread = None;
+        scope.poll(false, |cx, strand| {
+            let remote = Remote::new(cx, strand);
+            thread = Some(spawn(move || remote.waker().wake()));
+            false
+        });
+        // It runs all the time.
+        let Ended(reach, Poller::Task(task, _)) = scope.end() else { unreachable!() };
+        task.end();
+        thread.unwrap().join().unwrap();
+        assert_eq!(reach.strong_count(), 0);
+        assert!(task.is_freed());
+    });
 }
 
 #[test]
 fn references_that_a_poll_has_not_counted_keep_the_memory() {
     model(|| {
-        let mut scope = Scope::new();
+        let mut scope = Scope::new(Poller::foreign());
         let mut threads = Vec::new();
         let mut kept = None;
         scope.poll(false, |cx, strand| {
@@ -236,66 +451,89 @@ fn references_that_a_poll_has_not_counted_keep_the_memory() {
         });
         scope.leave();
         drop(kept.unwrap().waker());
-        let reach = scope.end();
+        let ended = scope.end();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_gone(&reach);
+        ended.assert_gone();
     });
+}
+
+/// Polls a scope until it is cancelled.
+fn until_cancelled(scope: &mut Scope) {
+    while !scope.reach.is_cancelled() {
+        assert_eq!(scope.next_ready(), None);
+        scope.rest(|scope| scope.reach.is_cancelled()); // `is_to_announce`
+    }
 }
 
 #[test]
 fn a_scope_does_not_sleep_through_a_cancel() {
+    for poller in POLLERS {
+        model(move || {
+            let mut scope = Scope::new(poller());
+            let reach = scope.reach.clone();
+            let thread = spawn(move || assert!(reach.cancel()));
+            until_cancelled(&mut scope);
+            thread.join().unwrap();
+            scope.end().assert_gone();
+        });
+    }
+}
+
+#[test]
+fn a_scope_that_goes_to_another_does_not_sleep_through_a_cancel() {
     model(|| {
-        let scope = Scope::new();
+        let task = Behind::new();
+        let mut scope = Scope::new(Poller::Task(task.clone(), task.before_poll()));
         let reach = scope.reach.clone();
         let thread = spawn(move || assert!(reach.cancel()));
-        while !scope.reach.is_cancelled() {
-            assert_eq!(scope.next_ready(), None);
-            scope.rest(|scope| scope.reach.is_cancelled()); // `is_to_announce`
-        }
+        scope.goes_to(Poller::foreign());
+        until_cancelled(&mut scope);
         thread.join().unwrap();
-        assert_gone(&scope.end());
+        scope.end().assert_gone();
+        task.end_anyway();
     });
 }
 
 #[test]
 fn of_two_cancels_one_is_the_first_and_none_is_slept_through() {
-    model(|| {
-        let scope = Scope::new();
-        let threads = [(); 2].map(|()| {
-            let reach = scope.reach.clone();
-            spawn(move || reach.cancel())
+    for poller in POLLERS {
+        model(move || {
+            let mut scope = Scope::new(poller());
+            let threads = [(); 2].map(|()| {
+                let reach = scope.reach.clone();
+                spawn(move || reach.cancel())
+            });
+            until_cancelled(&mut scope);
+            let firsts = threads.into_iter().map(|thread| thread.join().unwrap());
+            assert_eq!(firsts.filter(|first| *first).count(), 1);
+            scope.end().assert_gone();
         });
-        while !scope.reach.is_cancelled() {
-            assert_eq!(scope.next_ready(), None);
-            scope.rest(|scope| scope.reach.is_cancelled());
-        }
-        let firsts = threads.into_iter().map(|thread| thread.join().unwrap());
-        assert_eq!(firsts.filter(|first| *first).count(), 1);
-        assert_gone(&scope.end());
-    });
+    }
 }
 
 #[test]
 fn a_scope_waits_for_what_was_spawned_and_sees_what_it_did() {
-    model(|| {
-        let scope = Scope::new();
-        let result = Arc::new(Plain::new(0));
-        scope.reach.spawned.fetch_add(2, Ordering::Relaxed);
-        let task = spawn({
-            let (reach, result) = (scope.reach.clone(), result.clone());
-            move || {
-                result.write(7);
-                reach.task_ended();
+    for poller in POLLERS {
+        model(move || {
+            let mut scope = Scope::new(poller());
+            let result = Arc::new(Plain::new(0));
+            scope.reach.spawned.fetch_add(2, Ordering::Relaxed);
+            let task = spawn({
+                let (reach, result) = (scope.reach.clone(), result.clone());
+                move || {
+                    result.write(7);
+                    reach.task_ended();
+                }
+            });
+            scope.reach.task_ended(); // the other one
+            let have_ended = |scope: &Scope| scope.reach.spawned.load(Ordering::Acquire) == 0; // `Children::have_ended`
+            while !have_ended(&scope) {
+                assert_eq!(scope.next_ready(), None);
+                scope.rest(have_ended);
             }
+            assert_eq!(result.read(), 7);
+            task.join().unwrap();
+            scope.end().assert_gone();
         });
-        scope.reach.task_ended(); // the other one
-        let have_ended = |scope: &Scope| scope.reach.spawned.load(Ordering::Acquire) == 0; // `Children::have_ended`
-        while !have_ended(&scope) {
-            assert_eq!(scope.next_ready(), None);
-            scope.rest(have_ended);
-        }
-        assert_eq!(result.read(), 7);
-        task.join().unwrap();
-        assert_gone(&scope.end());
-    });
+    }
 }

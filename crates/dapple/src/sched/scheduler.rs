@@ -150,6 +150,15 @@ impl Sched {
         }
     }
 
+    /// What runs on this thread found a state in use, or others in line for it.
+    pub(crate) fn contended() {
+        let worker = here(|here| here.worker.get().cast::<Worker>());
+        // SAFETY: it is set while this thread drives it. ONE-DRIVER
+        if let Some(worker) = unsafe { worker.as_ref() } {
+            worker.contended();
+        }
+    }
+
     #[cold]
     fn any_driver(&self) -> &Arc<Driver> {
         let next = self.next_driver.fetch_add(1, Ordering::Relaxed);

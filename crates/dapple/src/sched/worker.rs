@@ -102,6 +102,8 @@ struct Own {
     random: Cell<u64>,
     /// Runnables that came back since the pace was last looked at.
     came_back: Cell<u64>,
+    /// How often, since then, somebody found a state in use, or others in line for it.
+    contended: Cell<u64>,
     /// When the pace was last looked at, after so many runs.
     paced: Cell<(Time, u64)>,
     /// When the kernel was last asked for events.
@@ -140,6 +142,7 @@ impl Worker {
                 streak: Cell::new(0),
                 random: Cell::new(seed | 1),
                 came_back: Cell::new(0),
+                contended: Cell::new(0),
                 paced: Cell::new((Time::now(), 0)),
                 asked: Cell::new(Time::now()),
                 helps_since: Cell::new(None),
@@ -236,10 +239,15 @@ impl Worker {
         let (since, runs_then) = self.own.paced.replace((now, runs));
         let runs = runs - runs_then;
         let most_come_back = 2 * self.own.came_back.replace(0) >= runs;
+        let many_contend = 4 * self.own.contended.replace(0) >= runs;
         if let Some(pace) = now.nanos_since(since).checked_div(runs) {
-            let pace = self.pace.load(Ordering::Relaxed).midpoint(pace);
-            self.pace
-                .store(if most_come_back { pace.max(self.worth_moving) } else { pace }, Ordering::Relaxed);
+            let pace = match self.pace.load(Ordering::Relaxed).midpoint(pace) {
+                // Elsewhere they would wait for those here.
+                pace if many_contend => pace.min(self.worth_moving.saturating_sub(1)),
+                pace if most_come_back => pace.max(self.worth_moving),
+                pace => pace,
+            };
+            self.pace.store(pace, Ordering::Relaxed);
         }
     }
 
@@ -285,6 +293,11 @@ impl Worker {
             return Some(unsafe { Runnable::new(node) });
         }
         self.take_next().or_else(|| self.pick_shared(sched))
+    }
+
+    /// What runs here found a state in use, or others in line for it. For the owner.
+    pub(super) fn contended(&self) {
+        self.own.contended.set(self.own.contended.get() + 1);
     }
 
     /// Takes what is in the slot. For anybody.

@@ -15,12 +15,11 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::{ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, RawWakerVTable, Waker};
 
 use super::started::StartedPanicked;
-use crate::lane::inbox::Node;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Ordering};
 use crate::task::Task;
 use crate::task::cell::discard;
@@ -45,10 +44,16 @@ pub(super) struct Children {
     /// Those that are to be polled.
     ready_first: Cell<*mut Strand>,
     ready_last: Cell<*mut Strand>,
+    /// Those that have woken themselves in this poll of the scope: to be polled in the next one.
+    later: Waiting,
+    /// Those that did so in the last one.
+    due: Waiting,
     /// Memory to be used again, and how much.
     spare: Cell<*mut Child>,
     /// All children have been told of the cancel.
     announced: Cell<bool>,
+    /// The waker that the scope was last polled with, if it need not be told that again: only compared.
+    known: Cell<(*const (), *const RawWakerVTable)>,
     /// The waker that the body is polled with, while the scope is polled.
     pub(super) body_waker: Cell<*const Waker>,
     /// The body is to be polled again: what it waits for, of what was started, is done.
@@ -59,6 +64,47 @@ pub(super) struct Children {
     tasks: Cell<Vec<Task>>,
 }
 
+/// Children in a line of the scope's own. They are in the list, with a future, while they are in it.
+struct Waiting {
+    first: Cell<*mut Child>,
+    last: Cell<*mut Child>,
+}
+
+impl Default for Waiting {
+    fn default() -> Waiting {
+        Waiting { first: Cell::new(null_mut()), last: Cell::new(null_mut()) }
+    }
+}
+
+impl Waiting {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.first.get().is_null()
+    }
+
+    fn append(&self, first: *mut Child, last: *mut Child) {
+        match NonNull::new(self.last.replace(last)) {
+            // SAFETY: what is in line is in memory.
+            Some(before) => unsafe { before.as_ref() }.behind.set(first),
+            None => self.first.set(first),
+        }
+    }
+
+    /// Takes the first out.
+    #[inline]
+    fn next(&self) -> Option<NonNull<Child>> {
+        let child = NonNull::new(self.first.get())?;
+        // SAFETY: what is in line is in memory.
+        let this = unsafe { child.as_ref() };
+        this.is_put_off.set(false);
+        self.first.set(this.behind.replace(null_mut()));
+        if self.is_empty() {
+            self.last.set(null_mut());
+        }
+        Some(child)
+    }
+}
+
 /// The part of a child that does not depend on its future. Behind it comes the stage.
 #[repr(C)]
 pub(super) struct Child {
@@ -66,11 +112,14 @@ pub(super) struct Child {
     vtable: &'static VTable,
     next: Cell<*mut Child>,
     previous: Cell<*mut Child>,
+    /// The next in the same [`Waiting`], if it is in one.
+    behind: Cell<*mut Child>,
+    is_put_off: Cell<bool>,
     stage: Cell<Stage>,
-    /// Whom to wake when it is done.
-    joiner: Cell<Option<Joiner>>,
     /// There is somebody who may ask for its output.
     is_wanted: AtomicBool,
+    /// Whom to wake when it is done.
+    joiner: Cell<Option<Joiner>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -204,14 +253,30 @@ impl Children {
             pending: Cell::new(0),
             ready_first: Cell::new(null_mut()),
             ready_last: Cell::new(null_mut()),
+            later: Waiting::default(),
+            due: Waiting::default(),
             spare: Cell::new(null_mut()),
             announced: Cell::new(false),
-            body_waker: Cell::new(std::ptr::null()),
+            known: Cell::new((null(), null())),
+            body_waker: Cell::new(null()),
             body_woken: Cell::new(false),
             panic: Cell::new(None),
             over: Cell::new(false),
             tasks: Cell::new(Vec::new()),
         }
+    }
+
+    /// The scope is polled with this waker. `false`: it has to be left before the scope rests. STORE-OR-SEE in
+    /// `reach`
+    #[inline]
+    pub(super) fn polled_with(&self, waker: &Waker) -> bool {
+        let now: (*const (), *const RawWakerVTable) = (waker.data(), waker.vtable());
+        if self.known.get() == now {
+            return true;
+        }
+        let is_known = self.reach.polled_with(waker);
+        self.known.set(if is_known { now } else { (null(), null()) });
+        is_known
     }
 
     /// Whether this thread is polling the scope. INSIDE
@@ -221,6 +286,7 @@ impl Children {
     }
 
     /// Makes this the thread that polls the scope while `f` is called.
+    #[inline]
     pub(super) fn inside<R>(&self, here: &Here, f: impl FnOnce() -> R) -> R {
         struct Out<'a>(&'a Children);
         impl Drop for Out<'_> {
@@ -260,6 +326,8 @@ impl Children {
                 vtable: Whole::<F>::VTABLE,
                 next: Cell::new(null_mut()),
                 previous: Cell::new(null_mut()),
+                behind: Cell::new(null_mut()),
+                is_put_off: Cell::new(false),
                 stage: Cell::new(Stage::Future),
                 joiner: Cell::new(None),
                 is_wanted: AtomicBool::new(true),
@@ -297,9 +365,32 @@ impl Children {
         // SAFETY: it is in memory until it leaves the scope.
         unsafe { child.as_ref() }.strand.add_ref();
         if woken {
-            self.put_in_line(child);
+            self.put_off(child);
         }
         child
+    }
+
+    /// A child has woken itself: gives way, to its siblings and to other tasks, and is polled when the scope is
+    /// polled the next time.
+    fn put_off(&self, child: NonNull<Child>) {
+        // SAFETY: it is in memory.
+        if !unsafe { child.as_ref() }.is_put_off.replace(true) {
+            self.later.append(child.as_ptr(), child.as_ptr());
+        }
+    }
+
+    /// The scope is polled, and with it those that were put off the last time.
+    #[inline]
+    pub(super) fn begin_poll(&self) {
+        if !self.later.is_empty() {
+            self.due.append(self.later.first.replace(null_mut()), self.later.last.replace(null_mut()));
+        }
+    }
+
+    /// Whether the scope must be polled again, for those that were put off.
+    #[inline]
+    pub(super) fn has_put_off(&self) -> bool {
+        !self.later.is_empty() || !self.due.is_empty()
     }
 
     /// Memory for a child, with its own layout: that of one that is gone, if it is large enough.
@@ -387,7 +478,7 @@ impl Children {
         self.leave(child);
     }
 
-    /// Puts a child in line that has woken itself, or is to be told of a cancel.
+    /// Puts a child in line that is to be told of a cancel.
     fn put_in_line(&self, child: NonNull<Child>) {
         // SAFETY: it is in memory.
         if unsafe { child.as_ref() }.strand.enter_line() {
@@ -407,12 +498,16 @@ impl Children {
     }
 
     /// The next that is to be polled; it has a reference.
+    #[inline]
     fn next_ready(&self) -> Option<strand::Ptr> {
-        if self.ready_first.get().is_null() {
-            let list = self.reach.inbox.pull()?;
-            self.line_up(list.first, list.last);
-        }
-        let strand = NonNull::new(self.ready_first.get())?;
+        let strand = match NonNull::new(self.ready_first.get()) {
+            Some(first) => first,
+            None => {
+                let list = self.reach.woken.pull(self.reach.is_by_waker())?;
+                self.ready_last.set(list.last.as_ptr());
+                list.first
+            }
+        };
         // SAFETY: what is in line is in memory. IN-LINE-ONCE
         let next = unsafe { strand.as_ref() }.link();
         self.ready_first.set(next);
@@ -422,22 +517,39 @@ impl Children {
         Some(strand)
     }
 
+    /// Whether a child is to be polled.
+    #[inline]
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready_first.get().is_null() || !self.due.is_empty() || !self.reach.woken.is_empty()
+    }
+
     /// Polls the next child that is to be polled, if any.
-    pub(super) fn poll_next(&self, here: &Here) -> bool {
-        let Some(strand) = self.next_ready() else { return false };
-        let child: NonNull<Child> = strand.cast();
-        // SAFETY: the reference of the line keeps it in memory.
+    pub(super) fn poll_next(&self, here: &Here) {
+        let (child, in_line) = match self.due.next() {
+            Some(child) => (child, false),
+            None => match self.next_ready() {
+                Some(strand) => (strand.cast::<Child>(), true),
+                None => return,
+            },
+        };
+        // SAFETY: it is in the list, or the reference of the line keeps it in memory.
         let this = unsafe { child.as_ref() };
-        if this.stage.get() != Stage::Future {
-            // SAFETY: the reference is ours.
-            unsafe { Strand::drop_ref(strand) };
-            return true;
+        if in_line {
+            if this.stage.get() != Stage::Future {
+                // SAFETY: the reference is ours.
+                return unsafe { Strand::drop_ref(child.cast()) };
+            }
+            this.strand.leave_line();
+            if this.is_put_off.get() {
+                // It will be polled in any case, and not before. Its reference is not the last. BIASED
+                // SAFETY: the reference is ours.
+                return unsafe { Strand::drop_ref(child.cast()) };
+            }
         }
-        this.strand.leave_line();
         // SAFETY: it is of this scope, and has a future.
-        let (polled, woken) = unsafe { self.poll_child(child, here, true) };
+        let (polled, woken) = unsafe { self.poll_child(child, here, in_line) };
         match polled {
-            Ok(false) if woken => self.put_in_line(child),
+            Ok(false) if woken => self.put_off(child),
             Ok(false) => {}
             Ok(true) => self.done(child),
             Err(payload) => {
@@ -445,7 +557,6 @@ impl Children {
                 self.done(child);
             }
         }
-        true
     }
 
     /// The future of a child in the list is gone.
@@ -494,6 +605,7 @@ impl Children {
     }
 
     /// Whether `end` was called.
+    #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.over.get()
     }
@@ -508,10 +620,19 @@ impl Children {
         self.reach.is_cancelled() && !self.announced.get()
     }
 
-    /// Tells all children of a cancel, if there is one of which they were not told.
-    pub(super) fn announce(&self) -> bool {
+    /// Whether there is something to be done before the next child is polled: a cancel to be announced, or a body
+    /// to be polled again.
+    #[inline]
+    pub(super) fn has_news(&self) -> bool {
+        self.body_woken.get() || self.is_to_announce()
+    }
+
+    /// Takes note of what there is to be done, and tells all children of a cancel.
+    #[cold]
+    pub(super) fn announce(&self) {
+        self.body_woken.set(false);
         if !self.is_to_announce() {
-            return false;
+            return;
         }
         self.announced.set(true);
         let mut next = self.first.get();
@@ -526,7 +647,6 @@ impl Children {
         let tasks = self.tasks.take();
         tasks.iter().for_each(Task::cancel);
         self.tasks.set(tasks);
-        true
     }
 
     /// Takes note of a task that was spawned in the scope.
@@ -545,12 +665,8 @@ impl Children {
         self.tasks.set(tasks);
     }
 
-    /// Whether the body is to be polled again.
-    pub(super) fn take_body_woken(&self) -> bool {
-        self.body_woken.replace(false)
-    }
-
     /// Whether all that was started and spawned has ended.
+    #[inline]
     pub(super) fn have_ended(&self) -> bool {
         self.pending.get() == 0 && self.reach.spawned.load(Ordering::Acquire) == 0
     }
@@ -565,6 +681,7 @@ impl Children {
         // wakers, without the reach.
         let abort = AbortOnUnwind("the end of a scope panicked");
         let had_ended = self.have_ended();
+        while self.due.next().or_else(|| self.later.next()).is_some() {}
         while let Some(child) = NonNull::new(self.first.get()) {
             // SAFETY: what is in the list is in memory.
             let this = unsafe { child.as_ref() };
@@ -579,16 +696,13 @@ impl Children {
             }
             self.drop_output(child);
         }
+        // What is put in line from now on finds nobody.
+        if let Some(list) = self.reach.woken.close() {
+            self.line_up(list.first, list.last);
+        }
         while let Some(strand) = self.next_ready() {
             // SAFETY: the line's reference is ours.
             unsafe { Strand::drop_ref(strand) };
-        }
-        // What is put in line from now on finds nobody.
-        while !(self.reach.inbox.release() && self.reach.inbox.close()) {
-            while let Some(strand) = self.next_ready() {
-                // SAFETY: as above.
-                unsafe { Strand::drop_ref(strand) };
-            }
         }
         let tasks = self.tasks.take();
         if !had_ended {

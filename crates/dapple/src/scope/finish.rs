@@ -20,7 +20,7 @@ use super::Started;
 use super::children::{Children, Payload};
 use crate::JoinHandle;
 use crate::prim::Ordering;
-use crate::task::cancel::{Item, is_current_cancelled};
+use crate::task::cancel::{Item, is_cancelled_here, is_current_cancelled};
 use crate::task::here::{Here, here};
 use crate::task::reach::Reach;
 
@@ -359,22 +359,25 @@ fn poll_scope<F, Fut: Future>(
 ) -> Poll<Fut::Output> {
     assert!(!children.is_over(), "a scope that has ended was polled again");
     here(|here| {
-        if !children.reach.is_cancelled() && is_current_cancelled() {
+        if !children.reach.is_cancelled() && is_cancelled_here(here) {
             children.reach.cancel();
         }
+        let is_known = children.polled_with(cx.waker());
         let has_ended = children.inside(here, || {
             children.link.around(here, || {
                 children.body_waker.set(cx.waker());
-                if let Err(payload) = begin_body(body, begin, here, cx) {
+                if matches!(body, Body::New(_))
+                    && let Err(payload) = begin_body(body, begin, here, cx)
+                {
                     children.panicked(payload);
                 }
-                let has_ended = run(children, body, here, cx);
+                let has_ended = run(children, body, here, cx, is_known);
                 children.body_waker.set(null());
                 has_ended
             })
         });
         if !has_ended {
-            outer.link_only(cx.waker());
+            outer.link_here(here, cx.waker());
             return Poll::Pending;
         }
         outer.unlink();
@@ -389,17 +392,22 @@ fn poll_scope<F, Fut: Future>(
     })
 }
 
-/// Polls the body and what was started until nothing is to be polled. `true`: all has ended.
+/// Polls the body and what was started until nothing is to be polled. `true`: all has ended. `is_known`: the
+/// waker need not be left.
 fn run<F, Fut: Future>(
     children: &Children,
     body: &mut Body<F, Fut>,
     here: &Here,
     cx: &mut Context<'_>,
+    is_known: bool,
 ) -> bool {
-    let reach = &children.reach;
-    let mut to_poll_body = true;
+    let mut to_poll_body = matches!(body, Body::Runs(_));
+    children.begin_poll();
     for _ in 0..TURN {
-        to_poll_body |= children.announce() | children.take_body_woken();
+        if children.has_news() {
+            children.announce();
+            to_poll_body = true;
+        }
         if std::mem::take(&mut to_poll_body) {
             if let Err(payload) = poll_body(body, here, cx) {
                 children.panicked(payload);
@@ -409,17 +417,23 @@ fn run<F, Fut: Future>(
         if here.is_spent() {
             break; // nobody would get anything any more in this poll. BUDGET
         }
-        if children.poll_next(here) {
+        if children.has_ready() {
+            children.poll_next(here);
             continue;
+        }
+        if children.has_put_off() {
+            break;
         }
         let is_done = || !matches!(body, Body::Runs(_)) && children.have_ended();
         if is_done() {
             return true;
         }
-        reach.leave_waker(cx.waker());
+        if is_known {
+            return false; // what happens from now on wakes us, and so did what we have not seen
+        }
+        children.reach.leave_waker(cx.waker());
         // What happened before that may not have woken us. STORE-OR-SEE
-        let has_news = children.is_to_announce() || is_done();
-        if !has_news && reach.inbox.release() {
+        if !children.is_to_announce() && !is_done() && children.reach.woken.is_empty() {
             return false;
         }
     }
@@ -428,16 +442,14 @@ fn run<F, Fut: Future>(
     false
 }
 
-/// Makes the body, if there is none yet.
+/// Makes the body; there is none yet.
+#[cold]
 fn begin_body<F, Fut: Future>(
     body: &mut Body<F, Fut>,
     begin: impl FnOnce(F) -> Fut,
     here: &Here,
     cx: &mut Context<'_>,
 ) -> Result<(), Payload> {
-    if !matches!(body, Body::New(_)) {
-        return Ok(());
-    }
     let Body::New(f) = std::mem::replace(body, Body::Gone) else { unreachable!("just seen") };
     let waker: *const Waker = cx.waker();
     let own = here.own.replace(waker);

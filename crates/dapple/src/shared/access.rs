@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use super::gate::{Gate, Hold};
+use super::gate::{Gate, Hold, Waiting};
 use super::slots::{REGISTRY, own_row};
 use super::state::{Label, State};
 use crate::Cancelled;
-use crate::sync::permits::Place;
+use crate::task::wait::{begin_at_once, got_at_once};
 
 /// What [`together`](crate::together) takes: a [`Reading`] or a [`Writing`].
 pub trait Access: sealed::Sealed {
@@ -111,37 +111,69 @@ impl<T> fmt::Debug for Writing<'_, T> {
 pub struct Wish<'a> {
     pub(super) gate: &'a Gate,
     pub(super) label: &'a Label,
+    pub(super) type_name: fn() -> &'static str,
     pub(super) writes: bool,
     pub(super) place: &'static Location<'static>,
 }
 
 impl<'a> Wish<'a> {
-    /// By what states are put in order, and told from each other.
+    /// By what states are told from each other.
     #[inline]
     pub(super) fn address(&self) -> usize {
         std::ptr::from_ref(self.gate).addr()
     }
 
-    /// Enters, if nobody is in the way and nobody waits, or soon so.
+    /// By what they are put in order.
     #[inline]
-    pub(super) fn try_enter(&self) -> Option<Entered<'a>> {
+    pub(super) fn rank(&self) -> (u64, usize) {
+        (self.label.number, self.address())
+    }
+
+    /// Enters, if nobody is in the way, or soon so; and nobody waits, unless one gave way to them already.
+    pub(super) fn try_enter(&self, gave_way: bool) -> Option<Entered<'a>> {
         let hold = match self.writes {
-            true => self.gate.look(|| self.gate.try_write(&REGISTRY)),
-            false => self.gate.look(|| self.gate.try_read(own_row())),
+            true => self.gate.look_to_write(gave_way, &REGISTRY),
+            false => self.gate.look_to_read(gave_way, own_row()),
         };
         hold.map(|hold| Entered { gate: self.gate, hold })
     }
 
-    /// Waits until it has entered.
+    /// Waits until it has entered. `waiting` is made if it has to.
     #[inline]
     pub(super) fn poll_enter(
         &self,
-        place: &mut Place,
+        waiting: &mut Option<Box<Waiting>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Entered<'a>, Cancelled>> {
+        if waiting.is_none() {
+            ready!(begin_at_once(cx))?;
+            if let Some(entered) = self.enter_at_once() {
+                got_at_once();
+                return Poll::Ready(Ok(entered));
+            }
+        }
+        self.poll_in_line(waiting.get_or_insert_with(|| Box::new(Waiting::begun())), false, cx)
+    }
+
+    /// Enters, if nobody is in the way and nobody waits, or soon so.
+    #[inline]
+    pub(super) fn enter_at_once(&self) -> Option<Entered<'a>> {
+        match self.writes && self.gate.write_at_once() {
+            true => Some(Entered { gate: self.gate, hold: Hold::Writes }),
+            false => self.try_enter(self.writes && self.gate.has_given_way()),
+        }
+    }
+
+    /// As `poll_enter`, for who could not at once. `is_hungry`: nobody is to go ahead of those in line.
+    pub(super) fn poll_in_line(
+        &self,
+        waiting: &mut Waiting,
+        is_hungry: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Entered<'a>, Cancelled>> {
         let polled = match self.writes {
-            true => self.gate.poll_write(place, &REGISTRY, cx),
-            false => self.gate.poll_read(place, own_row(), cx),
+            true => self.gate.poll_write(waiting, is_hungry, &REGISTRY, cx),
+            false => self.gate.poll_read(waiting, is_hungry, own_row(), cx),
         };
         // A gate is never closed.
         polled.map(|polled| polled.map(|hold| Entered { gate: self.gate, hold }).map_err(|_| Cancelled))
@@ -149,15 +181,19 @@ impl<'a> Wish<'a> {
 
     /// Gives up waiting.
     #[cold]
-    pub(super) fn give_up(&self, place: &mut Place) {
-        self.gate.give_up(place, self.writes);
+    pub(super) fn give_up(&self, waiting: &mut Waiting) {
+        self.gate.give_up(waiting, self.writes);
     }
 }
 
 impl fmt::Display for Wish<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = if self.writes { "written" } else { "read" };
-        write!(f, "{}, {how} at {}", self.label, self.place)
+        match &self.label.name {
+            Some(name) => write!(f, "Shared {name:?}")?,
+            None => write!(f, "Shared<{}> made at {}", (self.type_name)(), self.label.made)?,
+        }
+        write!(f, ", {how} at {}", self.place)
     }
 }
 

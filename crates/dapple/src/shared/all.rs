@@ -5,9 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::access::Access;
-use super::together::{All, Line, leave, sort};
+use super::together::{Line, call, sort};
 use crate::Cancelled;
-use crate::task::closure;
 
 /// Calls `f` with all states of a slice, when all of them can be had at once.
 ///
@@ -76,7 +75,6 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let TogetherAll { accesses, line, f } = self.get_mut();
-        closure::assert_outside(&"together_all");
         assert!(f.is_some(), "together_all: polled again after it was done");
         // A few need no memory of their own.
         let polled = match *accesses {
@@ -110,9 +108,7 @@ where
     let f = f.take().expect("just seen");
     // SAFETY: we are in all of them until `f` has returned, which cannot keep what it gets.
     let mut guards = accesses.map(|access| unsafe { access.guard() });
-    let result = closure::enter(&All(&wishes), || f(&mut guards));
-    leave(&mut entered);
-    Poll::Ready(Ok(result))
+    Poll::Ready(Ok(call(&wishes, entered, || f(&mut guards))))
 }
 
 fn poll_many<A, R, F>(
@@ -132,9 +128,7 @@ where
     let f = f.take().expect("just seen");
     // SAFETY: we are in all of them until `f` has returned, which cannot keep what it gets.
     let mut guards: Vec<_> = accesses.iter().map(|access| unsafe { access.guard() }).collect();
-    let result = closure::enter(&All(&wishes), || f(&mut guards));
-    leave(&mut entered);
-    Poll::Ready(Ok(result))
+    Poll::Ready(Ok(call(&wishes, entered, || f(&mut guards))))
 }
 
 impl<A: Access, F> Drop for TogetherAll<'_, A, F> {

@@ -11,41 +11,64 @@
 //!          when he leaves; and wait in line for all of them
 //! ```
 //!
+//! How those are treated who find others in the way is in docs/design/shared.md.
+//!
 //! # Invariants
 //!
 //! * **SHOW-THEN-LOOK**: who reads names the gate first and looks at the word then; who writes takes the
 //!   permits first and looks at the slots then. So of two who come at a time at least one sees the other. All
 //!   four steps are sequentially consistent.
-//! * **SLOTTED**: whoever is in by a slot has seen `slotted` set after he had named the gate. It is unset by
-//!   one who writes, has looked through all slots and found nobody. So a gate whose flag is not set is read
-//!   through no slot, and who writes need not look.
+//! * **SLOTTED**: the word has a mark while slots may be in use. Who reads by a slot has seen the mark and that
+//!   nobody writes in one look, after he had named the gate. It is unset by one who writes, has looked through
+//!   all slots and found nobody. So a gate whose mark is not set is read through no slot, and who writes need
+//!   not look.
 //! * **ONE-WRITER**: who has all permits, and has found nobody in the slots, is alone; taking acquires what
 //!   giving back released, and so does finding a slot empty.
+//! * **ONE-WOKEN**: whoever leaves wakes the first in line, unless one who was woken has yet to come: he will
+//!   take it, or pass it on. If many have left and he has not come, the next is woken, too; and whoever sleeps
+//!   in line looks again by himself after a while. So one who does not come holds up nobody.
 
 use std::task::{Context, Poll, ready};
 
+use super::alarm::{Alarm, hurry};
 use super::slots::{Registry, Row, Slot};
-use crate::prim::{AtomicBool, AtomicU8, Ordering, step_fence};
-use crate::sync::permits::{ONE, Permits, Place, Refused, WAITERS};
-use crate::world::spin;
+use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
+use crate::sync::permits::{MARK, ONE, Permits, Place, Refused, WAITERS};
+use crate::task::here::here;
+use crate::world::look_out;
 
 /// How many can be counted as reading at a time.
 const READERS: usize = u32::MAX as usize;
 
-/// How often who finds a state in use looks again before he waits in line: whoever is in it runs, and will
-/// soon be out.
-const LOOKS: u32 = if cfg!(loom) { 1 } else { 20 };
+/// How long who finds a state in use looks for it to become free before he waits in line, at most: whoever is
+/// in it runs, and will soon be out. In units of the processor's pause, of some tens of nanoseconds.
+const PATIENCE: u8 = if cfg!(loom) { 1 } else { 30 };
+
+/// A state that was in use so shortly before, in microseconds, is wanted by many. Then it is dear to look: all
+/// are done sooner if they take turns on one processor.
+const SHORTLY: u32 = 20;
+
+/// Who came too late so often, or is in other states as well, looks for the state that often, and pauses that
+/// long in between, before he waits on: together some 20 microseconds.
+const TOO_LATE: u8 = 2;
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
+const PAUSE: u8 = 16;
 
 /// After so many who looked through the slots for nothing, those who write need not look any more.
-const IN_VAIN: u8 = 4;
+const IN_VAIN: u8 = if cfg!(loom) { 4 } else { 100 };
 
 /// See the head of this file.
+#[repr(C)] // the word first, near what it guards
 pub(crate) struct Gate {
     permits: Permits,
-    /// SLOTTED
-    slotted: AtomicBool,
     /// How many in a row have looked through the slots for nothing; for who is alone.
     in_vain: AtomicU8,
+    /// How many left without waking anybody. ONE-WOKEN
+    skipped: AtomicU8,
+    /// How long it was worth looking lately; a guess, at most `PATIENCE`.
+    patience: AtomicU8,
+    /// When the state was last found in use by one who writes, in microseconds.
+    in_use: AtomicU32,
 }
 
 /// How somebody is in.
@@ -58,19 +81,38 @@ pub(crate) enum Hold<'a> {
     ReadsBy(&'a Slot),
 }
 
+/// Somebody who wants to enter, and may have to wait.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    place: Place,
+    /// He has found others in line and let them go ahead, or has been in line.
+    gave_way: bool,
+    /// How often he was polled in line and had to go on waiting.
+    too_late: u8,
+    /// ONE-WOKEN
+    alarm: Alarm,
+}
+
 impl Gate {
     pub(crate) fn new() -> Gate {
-        Gate { permits: Permits::new(READERS), slotted: AtomicBool::new(false), in_vain: AtomicU8::new(0) }
+        Gate {
+            permits: Permits::new(READERS),
+            in_vain: AtomicU8::new(0),
+            skipped: AtomicU8::new(0),
+            patience: AtomicU8::new(PATIENCE),
+            in_use: AtomicU32::new(0),
+        }
     }
 
     fn name(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Enters to read, if nobody writes, and nobody waits.
+    /// Enters to read, if nobody writes and nobody waits. `free`: or whoever waits, if he could enter, too.
     #[inline]
-    pub(crate) fn try_read<'a>(&self, row: Option<&'a Row>) -> Option<Hold<'a>> {
+    pub(crate) fn try_read<'a>(&self, free: bool, row: Option<&'a Row>) -> Option<Hold<'a>> {
         match row.and_then(Row::free) {
+            _ if free => self.permits.take_free_but(1, || 0).ok().map(|()| Hold::Reads),
             Some(slot) => self.read_by(slot),
             None => self.permits.take_but(1, || 0).ok().map(|()| Hold::Reads),
         }
@@ -86,10 +128,10 @@ impl Gate {
                 // Whoever has counted us meanwhile has let us in.
                 return slot.empty().then_some(Hold::Reads);
             }
-            if self.slotted.load(Ordering::SeqCst) {
+            if word & MARK != 0 {
                 return Some(Hold::ReadsBy(slot)); // SLOTTED
             }
-            self.slotted.store(true, Ordering::SeqCst);
+            self.permits.mark(true);
         }
     }
 
@@ -98,16 +140,27 @@ impl Gate {
         self.permits.try_take(1).ok().map(|()| Hold::Reads)
     }
 
-    /// Enters to write, if nobody is in, and nobody waits.
+    /// Enters to write, if nobody is in, nobody waits, and nobody may be in a slot.
     #[inline]
-    pub(crate) fn try_write(&self, registry: &Registry) -> Option<Hold<'static>> {
-        self.permits.take_but(READERS, || self.readers(registry)).ok().map(|()| Hold::Writes)
+    pub(crate) fn write_at_once(&self) -> bool {
+        self.permits.take_all_at_once(READERS)
+    }
+
+    /// Enters to write, if nobody is in and nobody waits. `free`: or whoever waits.
+    #[inline]
+    pub(crate) fn try_write(&self, free: bool, registry: &Registry) -> Option<Hold<'static>> {
+        let others = || self.readers(registry, PATIENCE);
+        let taken = match free {
+            true => self.permits.take_free_but(READERS, others),
+            false => self.permits.take_but(READERS, others),
+        };
+        taken.ok().map(|()| Hold::Writes)
     }
 
     /// Enters to write, if nobody is in, whoever is in line.
     pub(crate) fn try_write_now(&self, registry: &Registry) -> Option<Hold<'static>> {
         self.permits.try_take(READERS).ok()?;
-        match self.readers(registry) {
+        match self.readers(registry, PATIENCE) {
             0 => Some(Hold::Writes),
             readers => {
                 self.permits.release(READERS - readers);
@@ -116,22 +169,27 @@ impl Gate {
         }
     }
 
-    /// For one who has all permits: how many of them are those of readers in slots.
+    /// For one who has all permits: how many of them are those of readers in slots, after that much patience.
     #[inline]
-    fn readers(&self, registry: &Registry) -> usize {
+    fn readers(&self, registry: &Registry, patience: u8) -> usize {
         step_fence(); // SHOW-THEN-LOOK
-        if self.slotted.load(Ordering::SeqCst) { self.count_readers(registry) } else { 0 }
+        if self.is_slotted() { self.count_readers(registry, patience) } else { 0 }
+    }
+
+    #[inline]
+    fn is_slotted(&self) -> bool {
+        self.permits.word() & MARK != 0
     }
 
     #[cold]
-    fn count_readers(&self, registry: &Registry) -> usize {
+    fn count_readers(&self, registry: &Registry, patience: u8) -> usize {
         let (mut found, mut counted) = (false, 0);
         for slot in registry.named(self.name()) {
             found = true;
-            let mut looks = LOOKS;
-            while looks > 0 && slot.names(self.name()) {
-                spin();
-                looks -= 1;
+            let mut left = patience;
+            while left > 0 && slot.names(self.name()) {
+                look_out(1);
+                left -= 1;
             }
             counted += usize::from(slot.names(self.name()) && slot.count(self.name()));
         }
@@ -140,75 +198,166 @@ impl Gate {
             let in_vain = if found { 0 } else { self.in_vain.load(Ordering::Relaxed) + 1 };
             self.in_vain.store(in_vain % IN_VAIN, Ordering::Relaxed);
             if in_vain == IN_VAIN {
-                self.slotted.store(false, Ordering::SeqCst);
+                self.permits.mark(false);
             }
         }
         counted
     }
 
-    /// Waits until it can enter to read.
+    /// Waits until it can enter to read. `is_hungry`: nobody is to go ahead of those in line.
     #[inline]
     pub(crate) fn poll_read<'a>(
         &self,
-        place: &mut Place,
+        waiting: &mut Waiting,
+        is_hungry: bool,
         row: Option<&'a Row>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Hold<'a>, Refused>> {
-        if !place.is_in_line() {
-            if ready!(place.wait().begin(cx)).is_err() {
-                place.wait().end();
-                return Poll::Ready(Err(Refused::Cancelled));
+        if !waiting.is_in_line() {
+            if let Err(refused) = ready!(waiting.begin(cx)) {
+                return Poll::Ready(Err(refused));
             }
-            if let Some(hold) = self.look(|| self.try_read(row)) {
-                place.wait().end();
+            if let Some(hold) = self.look_to_read(waiting.gave_way, row) {
+                waiting.end();
                 return Poll::Ready(Ok(hold));
             }
         }
-        self.permits.poll_take(place, 1, cx).map_ok(|()| Hold::Reads)
+        self.poll_in_line(waiting, 1, is_hungry, cx, || 0).map_ok(|()| Hold::Reads)
     }
 
-    /// Waits until it can enter to write.
+    /// Waits until it can enter to write. `is_hungry` as for `poll_read`.
     #[inline]
     pub(crate) fn poll_write(
         &self,
-        place: &mut Place,
+        waiting: &mut Waiting,
+        is_hungry: bool,
         registry: &Registry,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Hold<'static>, Refused>> {
-        if !place.is_in_line() {
-            if ready!(place.wait().begin(cx)).is_err() {
-                place.wait().end();
-                return Poll::Ready(Err(Refused::Cancelled));
+        if !waiting.is_in_line() {
+            if let Err(refused) = ready!(waiting.begin(cx)) {
+                return Poll::Ready(Err(refused));
             }
-            if let Some(hold) = self.look(|| self.try_write(registry)) {
-                place.wait().end();
+            if let Some(hold) = self.look_to_write(waiting.gave_way, registry) {
+                self.has_written(waiting);
+                waiting.end();
                 return Poll::Ready(Ok(hold));
             }
         }
-        let others = || self.readers(registry);
-        self.permits.poll_take_but(place, READERS, cx, others).map_ok(|()| Hold::Writes)
+        self.poll_in_line(waiting, READERS, is_hungry, cx, || self.readers(registry, 0))
+            .map_ok(|()| Hold::Writes)
     }
 
-    /// Tries to enter, and looks again for a while as long as nobody waits.
+    /// Gives way, once, or waits in line.
+    #[cold]
+    fn poll_in_line(
+        &self,
+        waiting: &mut Waiting,
+        need: usize,
+        is_hungry: bool,
+        cx: &mut Context<'_>,
+        others: impl Fn() -> usize,
+    ) -> Poll<Result<(), Refused>> {
+        if !waiting.is_in_line() {
+            if !self.is_slotted() {
+                hurry::contended();
+            }
+            if !waiting.gave_way && self.permits.word() & WAITERS != 0 {
+                waiting.gave_way = true;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            // It may have been a while since it was looked at.
+            if waiting.gave_way && waiting.place.wait().is_cancelled() {
+                waiting.end();
+                return Poll::Ready(Err(Refused::Cancelled));
+            }
+        }
+        // Who has others, or was woken again and again and came too late, looks for a while.
+        let mut looks = if is_hungry || waiting.too_late >= TOO_LATE { LOOKS } else { 0 };
+        let late = waiting.alarm.is_late();
+        let mut polled = self.permits.poll_wait(&mut waiting.place, need, cx, late, &others);
+        while polled.is_pending() && looks > 0 {
+            if looks == LOOKS {
+                self.permits.is_hungry();
+            }
+            looks -= 1;
+            look_out(PAUSE);
+            polled = self.permits.poll_wait(&mut waiting.place, need, cx, false, &others);
+        }
+        if polled.is_pending() {
+            waiting.too_late = waiting.too_late.saturating_add(1);
+            waiting.alarm.set(cx); // ONE-WOKEN
+        } else {
+            waiting.gave_way = true;
+            waiting.alarm.unset();
+            if need == READERS {
+                self.has_written(waiting);
+            }
+        }
+        polled
+    }
+
+    /// Whether the task that would write has let those in line go ahead in this poll, or has been in line.
     #[inline]
-    pub(crate) fn look<R>(&self, attempt: impl Fn() -> Option<R>) -> Option<R> {
-        attempt().or_else(|| self.look_again(attempt))
+    pub(crate) fn has_given_way(&self) -> bool {
+        here(|here| here.gave_way.get()) == self.name()
+    }
+
+    /// For the rest of this poll, his task need not give way here again.
+    #[inline]
+    fn has_written(&self, waiting: &Waiting) {
+        if waiting.gave_way {
+            // Elsewhere nobody unsets it.
+            here(|here| here.gave_way.set(if here.current.get().is_null() { 0 } else { self.name() }));
+        }
+    }
+
+    /// Enters to read, if that needs no waiting, or not for long. `gave_way`: others in line are no reason not
+    /// to.
+    #[inline]
+    pub(crate) fn look_to_read<'a>(&self, gave_way: bool, row: Option<&'a Row>) -> Option<Hold<'a>> {
+        let attempt = || self.try_read(gave_way, row);
+        attempt().or_else(|| self.look_again(gave_way, attempt))
+    }
+
+    /// As `look_to_read`, to write.
+    #[inline]
+    pub(crate) fn look_to_write(&self, gave_way: bool, registry: &Registry) -> Option<Hold<'static>> {
+        let attempt = || self.try_write(gave_way, registry);
+        attempt().or_else(|| self.is_worth_looking().then(|| self.look_again(gave_way, attempt)).flatten())
+    }
+
+    /// For one who would write, and found the state in use.
+    #[cold]
+    fn is_worth_looking(&self) -> bool {
+        let now = hurry::micros();
+        let last = self.in_use.swap(now, Ordering::Relaxed);
+        now.wrapping_sub(last) > SHORTLY || self.is_slotted()
     }
 
     #[cold]
-    fn look_again<R>(&self, attempt: impl Fn() -> Option<R>) -> Option<R> {
-        for _ in 0..LOOKS {
-            spin();
+    fn look_again<R>(&self, gave_way: bool, attempt: impl Fn() -> Option<R>) -> Option<R> {
+        let patience = self.patience.load(Ordering::Relaxed);
+        let (mut looked, mut pause) = (0, 1);
+        while looked < patience {
+            look_out(pause);
+            looked += pause;
+            pause = (pause * 2).min(8);
             let word = self.permits.word();
-            if word & WAITERS != 0 {
+            if word & WAITERS != 0 && !gave_way {
                 return None;
             }
             if word >= ONE
                 && let Some(entered) = attempt()
             {
+                // As long again would do.
+                self.patience.store((looked * 2).clamp(patience, PATIENCE), Ordering::Relaxed);
                 return Some(entered);
             }
         }
+        // It is not worth it here; but it is tried all the same, a little.
+        self.patience.store(patience - patience / 4, Ordering::Relaxed);
         None
     }
 
@@ -216,20 +365,55 @@ impl Gate {
     #[inline]
     pub(crate) fn leave(&self, hold: Hold<'_>) {
         match hold {
-            Hold::Writes => self.permits.release(READERS),
-            Hold::Reads => self.permits.release(1),
+            Hold::Writes => self.permits.release_to_one(READERS, &self.skipped),
+            Hold::Reads => self.permits.release_to_one(1, &self.skipped),
             Hold::ReadsBy(slot) => {
                 if slot.empty() {
-                    self.permits.release(1);
+                    self.permits.release_to_one(1, &self.skipped);
                 }
             }
         }
     }
 
     /// Gives up waiting to read, or to write.
-    pub(crate) fn give_up(&self, place: &mut Place, writes: bool) {
-        if place.is_in_line() {
-            self.permits.give_up(place, if writes { READERS } else { 1 });
+    pub(crate) fn give_up(&self, waiting: &mut Waiting, writes: bool) {
+        if waiting.is_in_line() {
+            waiting.alarm.unset();
+            self.permits.give_up(&mut waiting.place, if writes { READERS } else { 1 });
         }
+    }
+}
+
+impl Waiting {
+    /// One that has begun, and could not have it at once.
+    pub(crate) fn begun() -> Waiting {
+        Waiting { place: Place::begun(), ..Waiting::default() }
+    }
+
+    /// At the head of a poll.
+    #[inline]
+    pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refused>> {
+        let begun = ready!(self.place.wait().begin(cx));
+        if begun.is_err() {
+            self.end();
+        }
+        Poll::Ready(begun.map_err(|_| Refused::Cancelled))
+    }
+
+    /// At the end of a poll in which it got what it wanted, or was refused.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        self.place.wait().end();
+    }
+
+    #[inline]
+    pub(crate) fn is_in_line(&self) -> bool {
+        self.place.is_in_line()
+    }
+
+    /// Whether others in line are no reason any more not to take what is free.
+    #[inline]
+    pub(crate) fn gave_way(&self) -> bool {
+        self.gave_way
     }
 }

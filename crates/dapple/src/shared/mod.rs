@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! slots     where readers announce themselves, each in a cache line of their thread
-//! gate      who may be in: permits and slots, in one protocol
+//! gate      who may be in: permits and slots, in one protocol; alarm: who waits looks again
 //! state     Shared: a gate, a value, a name
 //! access    what can be asked of a state: to read it, or to write it
 //! wait      the futures of read and write
@@ -18,9 +18,12 @@
 
 #[cfg(not(loom))]
 mod access;
+pub(crate) mod alarm;
 #[cfg(not(loom))]
 mod all;
 pub(crate) mod gate;
+#[cfg(not(loom))]
+mod map;
 pub(crate) mod slots;
 #[cfg(not(loom))]
 mod state;
@@ -33,6 +36,7 @@ mod wait;
 pub use {
     access::{Access, Reading, Writing},
     all::{TogetherAll, together_all},
+    map::{GetOrInsert, GetOrTryInsert, KeyHasher, MapHasher, SharedMap},
     state::{Busy, Shared},
     together::{Accesses, Together, together},
     wait::{Read, Write},

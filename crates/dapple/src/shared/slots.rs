@@ -130,7 +130,8 @@ impl Slot {
     /// Empties it. `true`: it has been counted, and so has a permit to give back. For the row's own thread.
     #[inline]
     pub(crate) fn empty(&self) -> bool {
-        self.0.swap(0, Ordering::Release) & COUNTED != 0
+        // Whoever counted him may have come after others who wrote, which a reader so let in sees.
+        self.0.swap(0, Ordering::AcqRel) & COUNTED != 0
     }
 
     /// Whether the gate is still read through it.

@@ -6,19 +6,20 @@
 //!   written by one; or by who has the last `Shared` of it exclusively.
 
 use std::any::type_name;
-use std::borrow::Cow;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
 use super::access::{Access, Entered, Reading, Wish, Writing};
+use super::alarm::AGAIN;
 use super::gate::Gate;
 use super::slots::{REGISTRY, own_row};
 use super::wait::{Read, Write};
 use crate::Cancelled;
-use crate::sync::wait::block_on;
+use crate::sync::wait::block_on_again;
 use crate::task::closure;
+use crate::world;
 
 /// A value that any task or thread can read, together with others, or write, alone.
 ///
@@ -35,10 +36,13 @@ use crate::task::closure;
 /// Whoever comes while nobody waits, and nobody is in the way, goes ahead at once. Who has to wait waits in
 /// line; readers who come while a writer waits go behind it. Whoever leaves wakes the first in line and
 /// leaves the state *free*: it belongs to nobody until that one is polled. Who comes in between gives way once,
-/// and takes what is free when he is polled again. So one who is never polled again, or forgotten, holds up
-/// nobody; and one who waits is overtaken at most once by each of those who come after him.
+/// and takes what is free when he is polled again; for the rest of that poll, of at most 128 results, his task
+/// need not give way again to write. So who waits may be overtaken by what each of the other tasks does in a poll,
+/// and by more only if he comes too late for what he was woken for. One who is never polled again, or forgotten,
+/// holds up nobody: those behind him look again by themselves, within some milliseconds, wherever there is a
+/// runtime.
 ///
-/// A task that finds the state free again and again gives way to the other tasks of its worker after some
+/// A task that finds the state free again and again gives way to the other tasks of its worker after 128
 /// turns.
 ///
 /// # Panics
@@ -70,12 +74,45 @@ use crate::task::closure;
 ///     assert_eq!(len, (3, &longest));
 /// });
 /// ```
+///
+/// What many are to read must be `Sync`; what is only written need not be:
+///
+/// ```compile_fail,E0277
+/// let state = dapple::Shared::new(std::cell::Cell::new(0));
+/// dapple::run(async { state.read(|cell| cell.get()).await });
+/// ```
+///
+/// ```
+/// let state = dapple::Shared::new(std::cell::Cell::new(0));
+/// dapple::run(async { state.write(|cell| cell.get()).await }).unwrap();
+/// ```
+///
+/// The value does not leave its closure:
+///
+/// ```compile_fail
+/// let state = dapple::Shared::new(String::new());
+/// dapple::run(async { state.read(|value| value).await });
+/// ```
+///
+/// ```
+/// let state = dapple::Shared::new(String::new());
+/// dapple::run(async { state.read(|value| value.clone()).await }).unwrap();
+/// ```
+///
+/// And a closure cannot await:
+///
+/// ```compile_fail,E0728
+/// let state = dapple::Shared::new(0);
+/// dapple::run(async { state.read(|_| dapple::task::yield_now().await).await });
+/// ```
 pub struct Shared<T>(Arc<State<T>>);
 
+/// In this order, so that a small value and the word of its gate lie together.
+#[repr(C)]
 pub(super) struct State<T> {
+    value: UnsafeCell<T>,
     gate: Gate,
     label: Label,
-    value: UnsafeCell<T>,
 }
 
 // SAFETY: the value is reached by one at a time, possibly on another thread; and by many, only where `T` is
@@ -86,18 +123,10 @@ unsafe impl<T: Send> Send for State<T> {}
 
 /// What a state is called in errors.
 pub(super) struct Label {
-    name: Option<Cow<'static, str>>,
-    type_name: &'static str,
-    made: &'static Location<'static>,
-}
-
-impl fmt::Display for Label {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.name {
-            Some(name) => write!(f, "Shared {name:?}"),
-            None => write!(f, "Shared<{}> made at {}", self.type_name, self.made),
-        }
-    }
+    pub(super) name: Option<Box<str>>,
+    pub(super) made: &'static Location<'static>,
+    /// In a simulation, by which states are put in order: addresses are not the same every time.
+    pub(super) number: u64,
 }
 
 impl<T> Shared<T> {
@@ -111,14 +140,14 @@ impl<T> Shared<T> {
     /// As [`new`](Self::new), with a name for errors.
     #[must_use]
     #[track_caller]
-    pub fn named(name: impl Into<Cow<'static, str>>, value: T) -> Shared<T> {
+    pub fn named(name: impl Into<Box<str>>, value: T) -> Shared<T> {
         Shared::made(Some(name.into()), value)
     }
 
     #[track_caller]
-    fn made(name: Option<Cow<'static, str>>, value: T) -> Shared<T> {
-        let label = Label { name, type_name: type_name::<T>(), made: Location::caller() };
-        Shared(Arc::new(State { gate: Gate::new(), label, value: UnsafeCell::new(value) }))
+    fn made(name: Option<Box<str>>, value: T) -> Shared<T> {
+        let label = Label { name, made: Location::caller(), number: world::number() };
+        Shared(Arc::new(State { value: UnsafeCell::new(value), gate: Gate::new(), label }))
     }
 
     /// The name that it was given.
@@ -173,7 +202,7 @@ impl<T> Shared<T> {
         T: Sync,
     {
         let (gate, reading) = (&self.0.gate, self.reading());
-        let hold = gate.try_read(own_row()).or_else(|| gate.try_read_now()).ok_or(Busy(()))?;
+        let hold = gate.try_read(false, own_row()).or_else(|| gate.try_read_now()).ok_or(Busy(()))?;
         let _entered = Entered { gate, hold };
         // SAFETY: we have entered, and leave after `f`, which cannot keep what it gets.
         Ok(closure::enter(&reading.wish(), || f(unsafe { reading.guard() })))
@@ -208,7 +237,7 @@ impl<T> Shared<T> {
         T: Sync,
     {
         let what = self.0.wish(false, Location::caller());
-        block_on(format_args!("read_blocking of {what}"), self.read(f))
+        block_on_again(format_args!("read_blocking of {what}"), Some(AGAIN), self.read(f))
     }
 
     /// As [`write`](Self::write), for threads outside: waits on this thread.
@@ -223,7 +252,7 @@ impl<T> Shared<T> {
     #[track_caller]
     pub fn write_blocking<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, Cancelled> {
         let what = self.0.wish(true, Location::caller());
-        block_on(format_args!("write_blocking of {what}"), self.write(f))
+        block_on_again(format_args!("write_blocking of {what}"), Some(AGAIN), self.write(f))
     }
 
     /// That it is to be read, for [`together`](crate::together).
@@ -261,7 +290,7 @@ impl<T> Shared<T> {
 impl<T> State<T> {
     #[inline]
     pub(super) fn wish(&self, writes: bool, place: &'static Location<'static>) -> Wish<'_> {
-        Wish { gate: &self.gate, label: &self.label, writes, place }
+        Wish { gate: &self.gate, label: &self.label, type_name: type_name::<T>, writes, place }
     }
 
     /// The value, for who is in by the gate. GUARDED

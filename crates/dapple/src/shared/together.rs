@@ -2,21 +2,21 @@
 //!
 //! # Invariants
 //!
-//! * **ALL-OR-NOTHING**: whoever waits is in no state. In one poll all states are entered, in the order of
-//!   their addresses; or those that were are left, and the busy one is queued at. So no cycle of waiting can
-//!   form; and of those who want the same states at a time, the one who has the first goes ahead.
+//! * **ALL-OR-NOTHING**: whoever waits is in no state. In one poll all states are entered; or those that were
+//!   are left, and the busy one is queued at. So no cycle of waiting can form.
+//! * **IN-ORDER**: states are entered in one order, that of their addresses. Who is in some looks for the next for a
+//!   while, first in line there, before he leaves all; but never for one that comes before those he is in. So
+//!   of those who want the same states one gets on, and others who use them one by one cannot keep him from it.
 
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::access::{Access, Entered, Wish};
+use super::gate::Waiting;
 use crate::Cancelled;
-use crate::sync::permits::Place;
 use crate::task::closure;
-
-/// How often it tries anew in one poll, before it lets others run.
-const ROUNDS: usize = 4;
+use crate::task::wait::{begin_at_once, got_at_once};
 
 /// Calls `f` with several states, when all of them can be had at once.
 ///
@@ -25,7 +25,7 @@ const ROUNDS: usize = 4;
 /// deadlock on. For a number that is not known in advance there is [`together_all`](crate::together_all).
 ///
 /// Who waits, waits in line for one of the states, and has none. So it may be overtaken more often than who
-/// wants one state alone: whenever it is woken for one of them and finds that another is taken.
+/// wants one state alone: whenever it is woken for one of them and finds that another is taken for long.
 ///
 /// # Errors
 ///
@@ -80,13 +80,13 @@ pub trait Accesses: sealed::Sealed {
     /// What the closure gets: a tuple of `&` and `&mut`.
     type Guards<'g>;
 
-    /// Enters all; then they stay entered while `then` is called.
+    /// Enters all, and calls `then` inside.
     #[doc(hidden)]
     fn poll_enter<R>(
         &self,
         line: &mut Line,
         cx: &mut Context<'_>,
-        then: impl FnOnce(&[Wish<'_>]) -> R,
+        then: impl FnOnce() -> R,
     ) -> Poll<Result<R, Cancelled>>;
 
     #[doc(hidden)]
@@ -115,17 +115,16 @@ macro_rules! impl_accesses {
                 &self,
                 line: &mut Line,
                 cx: &mut Context<'_>,
-                then: impl FnOnce(&[Wish<'_>]) -> R,
+                then: impl FnOnce() -> R,
             ) -> Poll<Result<R, Cancelled>> {
                 let mut wishes = [$(self.$index.wish()),+];
                 sort(&mut wishes);
                 let mut entered = [const { None }; $count];
                 ready!(line.poll_enter(&wishes, &mut entered, cx))?;
-                let result = then(&wishes);
-                leave(&mut entered);
-                Poll::Ready(Ok(result))
+                Poll::Ready(Ok(call(&wishes, entered, then)))
             }
 
+            #[inline]
             fn give_up(&self, line: &mut Line) {
                 line.give_up([$(self.$index.wish()),+]);
             }
@@ -147,10 +146,12 @@ impl_accesses!(6: A 0, B 1, C 2, D 3, E 4, F 5);
 impl_accesses!(7: A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 impl_accesses!(8: A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
-/// Puts wishes in the order in which they are entered, and looks whether two are the same.
+/// Puts wishes in the order in which they are entered, and refuses those that cannot be: two for one state, or
+/// inside of a closure.
 #[inline]
 pub(super) fn sort(wishes: &mut [Wish<'_>]) {
-    wishes.sort_unstable_by_key(Wish::address);
+    closure::assert_outside(&All(wishes));
+    wishes.sort_unstable_by_key(Wish::rank);
     for pair in wishes.windows(2) {
         if pair[0].address() == pair[1].address() {
             refuse_twice(pair);
@@ -167,16 +168,27 @@ fn refuse_twice(pair: &[Wish<'_>]) -> ! {
     );
 }
 
-/// Leaves all that were entered, the last first.
+/// Calls `f` inside of the states that were entered, and leaves them. Whoever is woken by that must not wait
+/// for one that is yet to be left.
 #[inline]
-pub(super) fn leave(entered: &mut [Option<Entered<'_>>]) {
-    entered.iter_mut().rev().for_each(|entered| *entered = None);
+pub(super) fn call<R>(wishes: &[Wish<'_>], entered: impl Sized, f: impl FnOnce() -> R) -> R {
+    closure::enter(&All(wishes), move || {
+        let _entered = entered; // left also if `f` panics
+        f()
+    })
 }
 
-/// Where somebody waits who wants several states.
+/// Leaves all that were entered, as `call` does.
+fn leave(wishes: &[Wish<'_>], entered: &mut [Option<Entered<'_>>]) {
+    closure::enter(&All(wishes), || entered.fill_with(|| None));
+}
+
+/// Where somebody waits who wants several states: nowhere, until he has to.
 #[derive(Default)]
-pub struct Line {
-    place: Place,
+pub struct Line(Option<Box<InLine>>);
+
+struct InLine {
+    waiting: Waiting,
     /// The state in whose line he is, by its address.
     at: Option<usize>,
 }
@@ -190,22 +202,30 @@ impl Line {
         entered: &mut [Option<Entered<'a>>],
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Cancelled>> {
-        if self.at.is_none() {
-            if ready!(self.place.wait().begin(cx)).is_err() {
-                self.place.wait().end();
-                return Poll::Ready(Err(Cancelled));
-            }
+        if self.0.is_none() {
+            ready!(begin_at_once(cx))?;
             if wishes.iter().zip(&mut *entered).all(|(wish, entered)| {
-                *entered = wish.try_enter();
+                *entered = wish.enter_at_once();
                 entered.is_some()
             }) {
-                self.place.wait().end();
+                got_at_once();
                 return Poll::Ready(Ok(()));
             }
         }
-        self.poll_slowly(wishes, entered, cx)
+        let line = self.0.get_or_insert_with(|| Box::new(InLine { waiting: Waiting::begun(), at: None }));
+        line.poll_slowly(wishes, entered, cx)
     }
 
+    /// Gives up waiting.
+    #[inline]
+    pub(super) fn give_up<'a>(&mut self, wishes: impl IntoIterator<Item = Wish<'a>>) {
+        if let Some(line) = &mut self.0 {
+            line.give_up(wishes);
+        }
+    }
+}
+
+impl InLine {
     #[cold]
     fn poll_slowly<'a>(
         &mut self,
@@ -213,66 +233,55 @@ impl Line {
         entered: &mut [Option<Entered<'a>>],
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Cancelled>> {
-        for _ in 0..ROUNDS {
-            let Some(busy) = ready!(self.poll_each(wishes, entered, cx))? else {
-                return Poll::Ready(Ok(()));
-            };
-            leave(entered);
-            self.give_up(wishes.iter().copied());
-            self.at = Some(wishes[busy].address());
-            // The next round begins with the one that was waited for, if it can be had at once.
-            entered[busy] = Some(ready!(self.poll_at(&wishes[busy], cx))?);
+        if self.at.is_none() {
+            ready!(self.waiting.begin(cx)).map_err(|_| Cancelled)?;
         }
-        // Others are as eager.
-        leave(entered);
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
-
-    /// Enters all that are not entered. Which of them is busy, if one is, in whose line we are not.
-    fn poll_each<'a>(
-        &mut self,
-        wishes: &[Wish<'a>],
-        entered: &mut [Option<Entered<'a>>],
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<usize>, Cancelled>> {
-        for (index, wish) in wishes.iter().enumerate() {
+        for index in 0..wishes.len() {
             if entered[index].is_some() {
                 continue;
             }
+            let wish = &wishes[index];
             if self.at != Some(wish.address()) {
-                entered[index] = wish.try_enter();
-                if entered[index].is_none() {
-                    return Poll::Ready(Ok(Some(index)));
+                entered[index] = wish.try_enter(self.waiting.gave_way());
+                if entered[index].is_some() {
+                    continue;
                 }
-                continue;
+                self.give_up(wishes.iter().copied());
+                self.at = Some(wish.address());
             }
-            match self.poll_at(wish, cx) {
+            // Those behind it are left at once: who has them must not look for one before them. IN-ORDER
+            leave(wishes, &mut entered[index + 1..]);
+            match self.poll_at(wish, index > 0, cx) {
                 Poll::Ready(Ok(it)) => entered[index] = Some(it),
                 other => {
-                    leave(entered);
-                    return other.map_ok(|_| None);
+                    leave(wishes, entered);
+                    return other.map_ok(drop);
                 }
             }
         }
-        Poll::Ready(Ok(None))
+        self.waiting.end();
+        Poll::Ready(Ok(()))
     }
 
-    /// Waits in the line of one. Whoever is in others as well leaves them if this has to wait.
-    fn poll_at<'a>(&mut self, wish: &Wish<'a>, cx: &mut Context<'_>) -> Poll<Result<Entered<'a>, Cancelled>> {
-        let polled = wish.poll_enter(&mut self.place, cx);
+    /// Waits in the line of one. Who is in others, too, looks for a while, and nobody goes ahead of him then.
+    fn poll_at<'a>(
+        &mut self,
+        wish: &Wish<'a>,
+        has_others: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Entered<'a>, Cancelled>> {
+        let polled = wish.poll_in_line(&mut self.waiting, has_others, cx);
         if polled.is_ready() {
             self.at = None;
         }
         polled
     }
 
-    /// Gives up waiting.
-    pub(super) fn give_up<'a>(&mut self, wishes: impl IntoIterator<Item = Wish<'a>>) {
+    fn give_up<'a>(&mut self, wishes: impl IntoIterator<Item = Wish<'a>>) {
         if let Some(at) = self.at.take()
             && let Some(wish) = wishes.into_iter().find(|wish| wish.address() == at)
         {
-            wish.give_up(&mut self.place);
+            wish.give_up(&mut self.waiting);
         }
     }
 }
@@ -299,12 +308,11 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Together { accesses, line, f } = self.get_mut();
-        closure::assert_outside(&"together");
         assert!(f.is_some(), "together: polled again after it was done");
-        let polled = accesses.poll_enter(line, cx, |wishes| {
+        let polled = accesses.poll_enter(line, cx, || {
             let f = f.take().expect("just seen");
             // SAFETY: we are in all states while this closure runs, and `f` cannot keep what it gets.
-            closure::enter(&All(wishes), || f(unsafe { accesses.guards() }))
+            f(unsafe { accesses.guards() })
         });
         let result = ready!(polled);
         *f = None;
@@ -315,15 +323,13 @@ where
 impl<A: Accesses, F> Drop for Together<A, F> {
     #[inline]
     fn drop(&mut self) {
-        if self.line.at.is_some() {
-            self.accesses.give_up(&mut self.line);
-        }
+        self.accesses.give_up(&mut self.line);
     }
 }
 
 impl<A: Accesses, F> fmt::Debug for Together<A, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Together").field("waits", &self.line.at.is_some()).finish_non_exhaustive()
+        f.debug_struct("Together").field("waits", &self.line.0.is_some()).finish_non_exhaustive()
     }
 }
 

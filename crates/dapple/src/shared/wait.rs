@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::access::{Access, Reading, Writing};
+use super::gate::Waiting;
 use crate::Cancelled;
-use crate::sync::permits::Place;
 use crate::task::closure;
 
 macro_rules! impl_wait {
@@ -15,7 +15,8 @@ macro_rules! impl_wait {
         #[must_use = "a future does nothing unless it is awaited"]
         pub struct $wait<'a, T, F> {
             access: $access<'a, T>,
-            place: Place,
+            /// None until it has to wait.
+            waiting: Option<Box<Waiting>>,
             /// None once it has been called.
             f: Option<F>,
         }
@@ -23,7 +24,7 @@ macro_rules! impl_wait {
         impl<'a, T, F> $wait<'a, T, F> {
             #[inline]
             pub(super) fn new(access: $access<'a, T>, f: F) -> Self {
-                Self { access, place: Place::default(), f: Some(f) }
+                Self { access, waiting: None, f: Some(f) }
             }
         }
 
@@ -39,7 +40,7 @@ macro_rules! impl_wait {
                 let wish = this.access.wish();
                 closure::assert_outside(&wish);
                 assert!(this.f.is_some(), "{wish}: polled again after it was done");
-                let entered = match ready!(wish.poll_enter(&mut this.place, cx)) {
+                let entered = match ready!(wish.poll_enter(&mut this.waiting, cx)) {
                     Ok(entered) => entered,
                     Err(cancelled) => {
                         this.f = None;
@@ -57,8 +58,8 @@ macro_rules! impl_wait {
         impl<T, F> Drop for $wait<'_, T, F> {
             #[inline]
             fn drop(&mut self) {
-                if self.place.is_in_line() {
-                    self.access.wish().give_up(&mut self.place);
+                if let Some(waiting) = &mut self.waiting {
+                    self.access.wish().give_up(waiting);
                 }
             }
         }

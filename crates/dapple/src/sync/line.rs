@@ -10,6 +10,8 @@
 //!   then. The line lies behind a lock of the one whose line it is.
 //! * **WOKEN**: a waiter that has been woken, and not been polled since, has no waker in its slot.
 //!   `next` is the first who has not been woken; some behind it may have been.
+//! * **LOST**: one who was woken and did not come for so long that nobody counts on him any more is in line,
+//!   but in none of the sums, until he is polled after all.
 
 use std::task::Waker;
 
@@ -30,9 +32,12 @@ pub(crate) struct Line {
     /// The first who has not been woken. WOKEN
     next: Option<usize>,
     len: usize,
-    /// What all need together, and what those that have been woken need.
+    /// What all need together, and what those that have been woken need. LOST
     needs: usize,
     claims: usize,
+    lost: usize,
+    /// One who was woken came too late, and nobody of those in line has been served since.
+    pub(crate) is_hungry: bool,
 }
 
 struct Slot {
@@ -40,6 +45,7 @@ struct Slot {
     next: usize,
     need: usize,
     woken: bool,
+    lost: bool,
     waker: Option<Waker>,
 }
 
@@ -48,8 +54,9 @@ fn key(index: usize) -> Option<usize> {
 }
 
 impl Line {
+    /// Whether nobody is in it who is counted on.
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len == self.lost
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -85,7 +92,14 @@ impl Line {
 
     /// Puts a waiter at the end. Without a waker he counts as woken.
     pub(crate) fn join(&mut self, need: usize, waker: Option<Waker>) -> usize {
-        let slot = Slot { prev: self.last.unwrap_or(NONE), next: NONE, need, woken: waker.is_none(), waker };
+        let slot = Slot {
+            prev: self.last.unwrap_or(NONE),
+            next: NONE,
+            need,
+            woken: waker.is_none(),
+            lost: false,
+            waker,
+        };
         let woken = slot.woken;
         let index = match self.free {
             Some(index) => {
@@ -118,7 +132,12 @@ impl Line {
         let slot = &mut self.slots[key];
         if slot.woken {
             slot.woken = false;
-            self.claims -= slot.need;
+            if std::mem::take(&mut slot.lost) {
+                self.lost -= 1;
+                self.needs += slot.need;
+            } else {
+                self.claims -= slot.need;
+            }
             if self.next.is_none_or(|next| self.is_ahead(key, next)) {
                 self.next = Some(key);
             }
@@ -149,7 +168,7 @@ impl Line {
         if self.next == Some(index) {
             self.next = self.next_asleep(self.slots[index].next);
         }
-        let Slot { prev, next, need, woken, .. } = self.slots[index];
+        let Slot { prev, next, need, woken, lost, .. } = self.slots[index];
         match key(prev) {
             Some(prev) => self.slots[prev].next = next,
             None => self.first = key(next),
@@ -159,18 +178,37 @@ impl Line {
             None => self.last = key(prev),
         }
         self.len -= 1;
-        self.needs -= need;
-        if woken {
-            self.claims -= need;
+        if lost {
+            self.lost -= 1;
+        } else {
+            self.needs -= need;
+            self.claims -= if woken { need } else { 0 };
         }
         let waker = self.slots[index].waker.take();
         self.slots[index].next = self.free.unwrap_or(NONE);
         self.free = Some(index);
+        self.is_hungry &= self.len > self.lost;
         if self.len == 0 && self.slots.len() > KEEP {
             self.slots = Vec::new(); // all slots are free, and without a waker
             self.free = None;
         }
         waker
+    }
+
+    /// Counts no more on those who were woken, other than this one. LOST
+    pub(crate) fn lose_woken(&mut self, but: usize) {
+        self.is_hungry = false;
+        let mut next = self.first;
+        while let Some(index) = next {
+            let slot = &mut self.slots[index];
+            if slot.woken && !slot.lost && index != but {
+                slot.lost = true;
+                self.lost += 1;
+                self.needs -= slot.need;
+                self.claims -= slot.need;
+            }
+            next = key(slot.next);
+        }
     }
 
     fn next_asleep(&self, mut index: usize) -> Option<usize> {

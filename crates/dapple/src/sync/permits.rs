@@ -12,7 +12,8 @@
 //! * **FREE-UNTIL-POLLED**: permits are handed to nobody. They are free until somebody takes them in
 //!   his own poll, so that a waiter that is leaked or forgotten keeps none.
 //! * **FLAGS**: `WAITERS` is set while the line is not empty, `SLEEPERS` while somebody in it has not
-//!   been woken. They are changed under the lock of the line, and lie in the word of the free permits:
+//!   been woken, `WOKEN` while somebody has been. They are changed under the lock of the line, and lie in the
+//!   word of the free permits:
 //!   a waiter that goes to sleep has looked at them after (or as) it was set, and one who releases
 //!   sees it or is seen. While all in line have been woken, nobody else needs the lock.
 //! * **TOLD**: if something is free and somebody sleeps who could take it, somebody has been woken
@@ -26,8 +27,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use super::line::Line;
-use super::wait::{Wait, Wakers};
-use crate::prim::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use super::wait::{Wait, Wakers, drop_wakers};
+use crate::prim::{AtomicU8, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 
 /// Somebody is in line. FLAGS
 pub(crate) const WAITERS: usize = 1;
@@ -35,17 +36,48 @@ pub(crate) const WAITERS: usize = 1;
 const SLEEPERS: usize = 2;
 /// No permits are given out any more. Never unset.
 const CLOSED: usize = 4;
+/// Somebody is in line who has been woken, and not been polled since. FLAGS
+const WOKEN: usize = 8;
+/// For whoever has the permits to say something by: see [`Permits::mark`].
+pub(crate) const MARK: usize = 16;
+/// One who was woken came too late, so that nobody may go ahead of those in line. FLAGS
+const HUNGRY: usize = 32;
 /// The free permits are counted above the flags.
-pub(crate) const ONE: usize = 8;
+pub(crate) const ONE: usize = 64;
+
+/// So often nobody is woken while one who was woken has yet to come.
+const SKIPS: u8 = 128;
+
+/// What is shown of the line. FLAGS
+const SHOWN: usize = WAITERS | SLEEPERS | WOKEN | HUNGRY;
 
 /// The most permits that there can be.
-pub(crate) const MAX: usize = usize::MAX >> 4;
+pub(crate) const MAX: usize = usize::MAX >> 7;
 
+#[repr(C)] // the word first, near what it guards
 pub(crate) struct Permits {
     word: AtomicUsize,
     /// What those in line need together, for newcomers who do not look at the line.
     needs: AtomicUsize,
-    line: Mutex<Line>,
+    /// Made when somebody first waits.
+    line: Mutex<Option<Box<Line>>>,
+}
+
+/// The line, locked.
+struct Locked<'a>(MutexGuard<'a, Option<Box<Line>>>);
+
+impl std::ops::Deref for Locked<'_> {
+    type Target = Line;
+
+    fn deref(&self) -> &Line {
+        self.0.as_ref().expect("made when it was locked")
+    }
+}
+
+impl std::ops::DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Line {
+        self.0.as_mut().expect("made when it was locked")
+    }
 }
 
 /// Why permits could not be taken.
@@ -61,6 +93,12 @@ impl Permits {
     pub(crate) fn new(permits: usize) -> Permits {
         assert!(permits <= MAX, "more than {MAX} permits");
         Permits { word: AtomicUsize::new(permits * ONE), needs: AtomicUsize::new(0), line: Mutex::default() }
+    }
+
+    fn lock_line(&self) -> Locked<'_> {
+        let mut line = lock(&self.line);
+        line.get_or_insert_default();
+        Locked(line)
     }
 
     /// How many are free now.
@@ -113,10 +151,44 @@ impl Permits {
         self.word.load(Ordering::SeqCst)
     }
 
+    /// Takes all of so many, if all are free, nobody is in line, and there is no mark.
+    #[inline]
+    pub(crate) fn take_all_at_once(&self, all: usize) -> bool {
+        self.word.compare_exchange(all * ONE, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Sets `MARK` in the word, or unsets it.
+    pub(crate) fn mark(&self, set: bool) {
+        if set {
+            self.word.fetch_or(MARK, Ordering::SeqCst);
+        } else {
+            self.word.fetch_and(!MARK, Ordering::SeqCst);
+        }
+    }
+
     /// Takes what is free now, if nobody is in line, and the others have none of it. TAKEN-BY-OTHERS
     #[inline]
     pub(crate) fn take_but(&self, need: usize, others: impl FnOnce() -> usize) -> Result<(), Refused> {
         self.take_leaving_enough(need)?;
+        self.settle(need, others())
+    }
+
+    /// As `take_but`, for one who has given way already: takes what is free ahead of those in line, unless one
+    /// who sleeps there waits for more than that, or one who was woken came too late.
+    pub(crate) fn take_free_but(&self, need: usize, others: impl FnOnce() -> usize) -> Result<(), Refused> {
+        let word = self.word.load(Ordering::Relaxed);
+        if word / ONE < need || word & HUNGRY != 0 {
+            return Err(Refused::Busy);
+        }
+        if word & SLEEPERS == 0 {
+            self.try_take(need)?;
+        } else {
+            let line = self.lock_line();
+            if !line.lets_through(self.free()) {
+                return Err(Refused::Busy);
+            }
+            self.try_take(need)?;
+        }
         self.settle(need, others())
     }
 
@@ -135,8 +207,34 @@ impl Permits {
     pub(crate) fn release(&self, permits: usize) {
         let word = self.word.fetch_add(permits * ONE, Ordering::AcqRel); // FLAGS
         if word & SLEEPERS != 0 && permits != 0 {
-            self.wake(lock(&self.line), permits);
+            self.wake(self.lock_line(), permits);
         }
+    }
+
+    /// As `release`, but while one who was woken has not been polled, who will take it or pass it on, it wakes
+    /// somebody only now and then, by this count. For those who look again by themselves if he does not come.
+    #[inline]
+    pub(crate) fn release_to_one(&self, permits: usize, skipped: &AtomicU8) {
+        let word = self.word.fetch_add(permits * ONE, Ordering::AcqRel); // FLAGS
+        if word & SLEEPERS != 0 {
+            self.wake_one(word, permits, skipped);
+        }
+    }
+
+    #[cold]
+    fn wake_one(&self, word: usize, permits: usize, skipped: &AtomicU8) {
+        let skips = if word & WOKEN == 0 { SKIPS } else { skipped.load(Ordering::Relaxed) };
+        skipped.store((skips + 1) % (SKIPS + 1), Ordering::Relaxed); // a guess, if others come between
+        if skips >= SKIPS {
+            self.wake(self.lock_line(), permits);
+        }
+    }
+
+    /// Nobody is to go ahead of those in line until one of them has been served.
+    pub(crate) fn is_hungry(&self) {
+        let mut line = self.lock_line();
+        line.is_hungry = !line.is_empty();
+        self.show(&line);
     }
 
     /// Refuses everybody, now and from now on.
@@ -144,7 +242,7 @@ impl Permits {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);
         let mut wakers = Wakers::default();
         loop {
-            let mut line = lock(&self.line);
+            let mut line = self.lock_line();
             while line.wake_next(&mut wakers) {}
             let more = line.next_need().is_some();
             self.show(&line);
@@ -160,18 +258,20 @@ impl Permits {
     fn show(&self, line: &Line) -> usize {
         self.needs.store(line.needs(), Ordering::Relaxed);
         let waiters = if line.is_empty() { 0 } else { WAITERS };
-        let flags = if line.next_need().is_none() { waiters } else { waiters | SLEEPERS };
+        let sleepers = if line.next_need().is_none() { 0 } else { SLEEPERS };
+        let woken = if line.claims() == 0 { 0 } else { WOKEN };
+        let flags = waiters | sleepers | woken | if line.is_hungry { HUNGRY } else { 0 };
         let word = self.word.load(Ordering::Relaxed);
-        if word & (WAITERS | SLEEPERS) == flags {
+        if word & SHOWN == flags {
             return word / ONE; // only we change them
         }
         self.word.fetch_or(flags, Ordering::AcqRel);
-        self.word.fetch_and(flags | !(WAITERS | SLEEPERS), Ordering::AcqRel) / ONE
+        self.word.fetch_and(flags | !SHOWN, Ordering::AcqRel) / ONE
     }
 
     /// Wakes the next in line, as far as `permits` go. TOLD
     #[cold]
-    fn wake<'a>(&'a self, mut line: MutexGuard<'a, Line>, permits: usize) {
+    fn wake<'a>(&'a self, mut line: Locked<'a>, permits: usize) {
         let mut wakers = Wakers::default();
         let mut left = permits;
         loop {
@@ -194,7 +294,7 @@ impl Permits {
             if !full {
                 return;
             }
-            line = lock(&self.line);
+            line = self.lock_line();
         }
     }
 
@@ -206,31 +306,36 @@ impl Permits {
         need: usize,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Refused>> {
-        self.poll_take_but(place, need, cx, || 0)
-    }
-
-    /// As `poll_take`. `others` says, of so many as were just taken, how many others turn out to have, and
-    /// is asked each time. It must not run foreign code. TAKEN-BY-OTHERS
-    #[inline]
-    pub(crate) fn poll_take_but(
-        &self,
-        place: &mut Place,
-        need: usize,
-        cx: &mut Context<'_>,
-        others: impl Fn() -> usize,
-    ) -> Poll<Result<(), Refused>> {
         let begun = ready!(place.wait.begin(cx));
         let result = match (begun, place.key) {
             (Err(_), None) => Err(Refused::Cancelled),
             // Not the first poll, and not cancelled before it: `begin` says so only at the first.
-            (_, Some(key)) => return self.poll_in_line(place, key, need, cx, others),
-            (Ok(()), None) => match self.take_but(need, &others) {
-                Err(Refused::Busy) => return self.poll_newcomer(place, need, cx, others),
+            (_, Some(_)) => return self.poll_wait(place, need, cx, false, || 0),
+            (Ok(()), None) => match self.take_leaving_enough(need) {
+                Err(Refused::Busy) => return self.poll_wait(place, need, cx, false, || 0),
                 result => result,
             },
         };
         place.wait.end();
         Poll::Ready(result)
+    }
+
+    /// As `poll_take`, for a wait that has begun and could not be had at once. `others` says, of so many as
+    /// were just taken, how many others turn out to have; it is asked under the lock, and must neither wait
+    /// nor run foreign code. TAKEN-BY-OTHERS. `late`: it was not woken, and comes to see whether those have
+    /// come who were.
+    pub(crate) fn poll_wait(
+        &self,
+        place: &mut Place,
+        need: usize,
+        cx: &mut Context<'_>,
+        late: bool,
+        others: impl Fn() -> usize,
+    ) -> Poll<Result<(), Refused>> {
+        match place.key {
+            Some(key) => self.poll_in_line(place, key, need, cx, late, others),
+            None => self.poll_newcomer(place, need, cx, others),
+        }
     }
 
     #[cold]
@@ -242,7 +347,7 @@ impl Permits {
         others: impl Fn() -> usize,
     ) -> Poll<Result<(), Refused>> {
         let waker = cx.waker().clone();
-        let mut line = lock(&self.line);
+        let mut line = self.lock_line();
         let mut word = self.word.load(Ordering::Acquire);
         let result = loop {
             if word & CLOSED != 0 {
@@ -265,7 +370,7 @@ impl Permits {
         };
         if let Some(result) = result {
             drop(line);
-            drop(waker);
+            drop_wakers(waker);
             place.wait.end();
             return Poll::Ready(result);
         }
@@ -287,11 +392,15 @@ impl Permits {
         key: usize,
         need: usize,
         cx: &mut Context<'_>,
+        late: bool,
         others: impl Fn() -> usize,
     ) -> Poll<Result<(), Refused>> {
         let waker = cx.waker().clone();
         let cancelled = place.wait.is_cancelled();
-        let mut line = lock(&self.line);
+        let mut line = self.lock_line();
+        if late {
+            line.lose_woken(key);
+        }
         let result = match line.may_take(key, self.free()) {
             true => self.try_take(need).and_then(|()| match others() {
                 0 => Ok(()),
@@ -304,6 +413,7 @@ impl Permits {
             false if self.is_closed() => Err(Refused::Closed),
             false => Err(Refused::Busy),
         };
+        line.is_hungry = result == Err(Refused::Busy) && (line.is_hungry || line.is_woken(key));
         if result == Err(Refused::Busy) && !cancelled {
             let old = if line.wakes_same(key, &waker) { Some(waker) } else { line.sleep(key, waker) };
             // What is free may be meant for one who will not come for it: let one more see. TOLD
@@ -313,13 +423,13 @@ impl Permits {
             } else {
                 drop(line);
             }
-            drop(old);
+            drop_wakers(old);
             place.wait.rest(cx, &"a lock or permits");
             return Poll::Pending;
         }
         let passed_on = if result.is_err() && line.is_woken(key) { need } else { 0 };
         let old = self.leave(place, line, key, passed_on);
-        drop((old, waker));
+        drop_wakers((old, waker));
         place.wait.end();
         Poll::Ready(
             result.map_err(|refused| if refused == Refused::Busy { Refused::Cancelled } else { refused }),
@@ -328,13 +438,7 @@ impl Permits {
 
     /// Takes a waiter out of the line, and wakes those whom that lets through, or whom he was woken
     /// in place of. TOLD
-    fn leave(
-        &self,
-        place: &mut Place,
-        mut line: MutexGuard<'_, Line>,
-        key: usize,
-        passed_on: usize,
-    ) -> Option<Waker> {
+    fn leave(&self, place: &mut Place, mut line: Locked<'_>, key: usize, passed_on: usize) -> Option<Waker> {
         place.key = None;
         let waker = line.leave(key);
         let free = self.show(&line);
@@ -348,7 +452,7 @@ impl Permits {
     #[cold]
     pub(crate) fn give_up(&self, place: &mut Place, need: usize) {
         if let Some(key) = place.key {
-            let line = lock(&self.line);
+            let line = self.lock_line();
             let passed_on = if line.is_woken(key) { need } else { 0 };
             drop(self.leave(place, line, key, passed_on));
         }
@@ -364,6 +468,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// That of a wait that has begun.
+    pub(crate) fn begun() -> Place {
+        Place { key: None, wait: Wait::begun() }
+    }
+
     /// At the head of a poll, for who tries something else before permits.
     #[inline]
     pub(crate) fn wait(&mut self) -> &mut Wait {

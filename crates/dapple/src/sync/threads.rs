@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use crate::prim::Parker;
 use crate::task::closure::assert_outside;
@@ -24,6 +25,16 @@ impl Wake for Unpark {
 /// Waits on this thread, which must not be one that runs tasks.
 #[track_caller]
 pub(crate) fn block_on<F: Future>(what: impl fmt::Display, future: F) -> F::Output {
+    block_on_again(what, None, future)
+}
+
+/// As `block_on`. Polls it again after so long, whether or not it was woken.
+#[track_caller]
+pub(crate) fn block_on_again<F: Future>(
+    what: impl fmt::Display,
+    again: Option<Duration>,
+    future: F,
+) -> F::Output {
     assert_outside(&what);
     let runs_tasks = here(|here| !here.worker.get().is_null() || !here.main.get().is_null());
     assert!(
@@ -38,7 +49,7 @@ pub(crate) fn block_on<F: Future>(what: impl fmt::Display, future: F) -> F::Outp
     loop {
         match future.as_mut().poll(&mut cx) {
             Poll::Ready(output) => return output,
-            Poll::Pending => drop(unpark.0.park(None)),
+            Poll::Pending => drop(unpark.0.park(again)),
         }
     }
 }

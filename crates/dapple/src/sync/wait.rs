@@ -13,9 +13,19 @@ pub(crate) use in_models::{Wait, wake};
 
 #[cfg(not(loom))]
 pub(crate) use {
-    super::threads::block_on,
+    super::threads::{block_on, block_on_again},
     crate::task::wait::{Wait, wake},
 };
+
+/// Drops wakers, whatever their destructors do: they may be foreign code, and what has been taken must not be
+/// lost by them.
+pub(crate) fn drop_wakers(wakers: impl Sized) {
+    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(wakers)));
+    #[cfg(not(loom))]
+    crate::task::cell::discard(dropped);
+    #[cfg(loom)]
+    drop(dropped);
+}
 
 const BATCH: usize = 16;
 
@@ -62,6 +72,10 @@ mod in_models {
 
     impl Wait {
         pub(crate) fn shielded() -> Wait {
+            Wait
+        }
+
+        pub(crate) fn begun() -> Wait {
             Wait
         }
 

@@ -72,10 +72,16 @@ static LINKS: LazyLock<Links<Arc<Waker>>> = LazyLock::new(Links::default);
 /// Whether the task that this thread is running was cancelled.
 #[inline]
 pub(crate) fn is_current_cancelled() -> bool {
-    here(|here| match here.link.get().is_null() {
+    here(is_cancelled_here)
+}
+
+/// As [`is_current_cancelled`], on the thread that this `here` is of.
+#[inline]
+pub(crate) fn is_cancelled_here(here: &Here) -> bool {
+    match here.link.get().is_null() {
         true => is_task_cancelled(here),
         false => reach::is_cancelled(here),
-    })
+    }
 }
 
 /// Whether the task that this thread is running was cancelled itself.
@@ -141,31 +147,35 @@ impl Item {
     /// that returns `Pending`, after it has looked at the flag. `what` completes "waits for".
     #[inline]
     pub(crate) fn link(&mut self, waker: &Waker, what: &'static &'static str) {
-        let current = here(|here| here.current.get());
-        // SAFETY: the current task is being polled, so it exists. EXISTS
-        if let Some(extended) = unsafe { current.as_ref() }.and_then(Extended::of) {
-            extended.waits_for(what);
-        }
-        self.link_only(waker);
+        here(|here| {
+            // SAFETY: the current task is being polled, so it exists. EXISTS
+            if let Some(extended) = unsafe { here.current.get().as_ref() }.and_then(Extended::of) {
+                extended.waits_for(what);
+            }
+            self.link_here(here, waker);
+        });
     }
 
     /// As `link`, without a word about what is waited for.
     #[inline]
     pub(crate) fn link_only(&mut self, waker: &Waker) {
-        here(|here| {
-            // Who is polled with its own waker, that of its task or of what was started in a scope, is woken
-            // by a cancel anyway.
-            let own = here.own.get();
-            let is_own = if own.is_null() {
-                let current = here.current.get();
-                current.is_null()
-                    || task_behind(waker).is_some_and(|task| std::ptr::eq(task.as_ptr(), current))
-            } else {
-                // SAFETY: it is the waker of a poll that this thread is in.
-                unsafe { &*own }.will_wake(waker)
-            };
-            if is_own { self.unlink() } else { self.link_to(here, waker) }
-        });
+        here(|here| self.link_here(here, waker));
+    }
+
+    /// As `link_only`, on the thread that this `here` is of.
+    #[inline]
+    pub(crate) fn link_here(&mut self, here: &Here, waker: &Waker) {
+        // Who is polled with its own waker, that of its task or of what was started in a scope, is woken
+        // by a cancel anyway.
+        let own = here.own.get();
+        let is_own = if own.is_null() {
+            let current = here.current.get();
+            current.is_null() || task_behind(waker).is_some_and(|task| std::ptr::eq(task.as_ptr(), current))
+        } else {
+            // SAFETY: it is the waker of a poll that this thread is in.
+            unsafe { &*own }.will_wake(waker)
+        };
+        if is_own { self.unlink() } else { self.link_to(here, waker) }
     }
 
     /// Links it to all that it can be cancelled by: usually one of them is enough, since who polls an inner
@@ -219,10 +229,12 @@ impl Item {
 
 impl Linked {
     #[cold]
-    fn unlink(&self) {
+    fn unlink(self: Box<Self>) {
         for to in &self.to {
-            drop(LINKS.remove(to.address(), self.number)); // a waker's destructor is foreign code
+            drop(LINKS.remove(to.address(), self.number)); // not the last
         }
+        // A waker's destructor is foreign code, and must not take with it what was just had.
+        discard(catch_unwind(AssertUnwindSafe(|| drop(self))));
     }
 }
 

@@ -47,8 +47,20 @@ pub(crate) struct Here {
     pub(crate) strand_woken: Cell<bool>,
     /// The main color's lane of the innermost `run` or `block_on` on this thread.
     pub(crate) main: Cell<*const Header>,
+    /// The gate of a state, by its address, at which the current task has given way in this poll, or 0.
+    pub(crate) gave_way: Cell<usize>,
     /// The innermost closure of a state that this thread is in; null if it is in none.
     pub(crate) closure: Cell<*const Closure<'static>>,
+    /// Whether this thread is in a part of a map. NO-CYCLE in `shared::map::shelf`
+    pub(crate) in_map: Cell<InMap>,
+}
+
+/// What a thread may do with maps: anything, only read, or nothing at all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InMap {
+    No,
+    Reads,
+    Writes,
 }
 
 /// What is set aside while a strand is polled.
@@ -77,7 +89,9 @@ impl Here {
             strand_refs: Cell::new(0),
             strand_woken: Cell::new(false),
             main: Cell::new(null()),
+            gave_way: Cell::new(0),
             closure: Cell::new(null()),
+            in_map: Cell::new(InMap::No),
         }
     }
 
@@ -143,7 +157,9 @@ impl Here {
         self.strand_refs.swap(&other.strand_refs);
         self.strand_woken.swap(&other.strand_woken);
         self.main.swap(&other.main);
+        self.gave_way.swap(&other.gave_way);
         self.closure.swap(&other.closure);
+        self.in_map.swap(&other.in_map);
     }
 }
 
@@ -164,6 +180,7 @@ impl SetAside {
     pub(crate) fn new() -> SetAside {
         let outer = Here::nowhere();
         outer.closure.set(here(|here| here.closure.get())); // what it is in, it is in all the same
+        outer.in_map.set(here(|here| here.in_map.get()));
         here(|here| here.swap(&outer));
         SetAside(outer)
     }

@@ -17,6 +17,7 @@
 //! slab    their memory: cells in chunks, free lists per worker; memory: from the system
 //! run     one step: poll, then rest, again, or the end; queue: runnables in line
 //! waker   wake-ups; join: the handle; wait: what all waits share; cancel, links: how they learn of it
+//! strand  what was started in a scope, as its waker sees it; reach: how a scope is woken; woken: its line
 //! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
 //! closure   what must not wait: the closures of states
 //! observed  tasks of a simulation
@@ -56,8 +57,9 @@ pub(crate) mod state;
 pub(crate) mod strand;
 #[cfg(not(loom))]
 pub(crate) mod wait;
-#[cfg(not(loom))]
+#[cfg_attr(loom, path = "../loom/waker.rs")]
 pub(crate) mod waker;
+pub(crate) mod woken;
 #[cfg(not(loom))]
 mod yielding;
 

@@ -12,41 +12,61 @@
 //!
 //! * **ON-THE-STACK**: the links of the chain, from the thread's innermost on outwards, are those of polls
 //!   that this thread is in. So all of them, and their reaches, are there while the chain is walked.
-//! * **STORE-OR-SEE**: who polls a scope leaves its waker there and then looks at the flag once more. Who
-//!   cancels sets the flag and then takes the waker. To leave it and to take it needs the waker's lock: so
-//!   who comes to it later sees what the other did before, and no cancel is slept through.
+//! * **BY-TASK**: nearly always a scope is polled by one task, with its own waker. The reach then keeps a
+//!   reference to that task from the first poll on, before anybody else knows of the scope, and who has news
+//!   wakes it: by NO-LOST-WAKE in `state` it is polled after that. As soon as the scope is polled with another
+//!   waker, it goes **by waker**, for good; the word of `woken` says which, so that a push knows it.
+//! * **STORE-OR-SEE**: who polls a scope by waker leaves that there and then looks at the flag, the count and
+//!   the line once more. Who has news makes it known and then looks for the waker. To leave it and to look for
+//!   it needs the waker's lock: so who comes to it later sees what the other did before, and no cancel is slept
+//!   through. A waker of ours stays there, and need not be left again: to use it makes whoever is polled with
+//!   it be polled once more. Who polls a scope that begins to go by waker says so, and then looks; who has news
+//!   makes it known, and then looks which way it goes, with a fence between on both sides: one sees the other.
+//! * **RUN-FIRST**: who puts a strand in line gives its reference away, and with it what keeps the reach. So
+//!   who goes by task takes the right to run that task first, and puts it in line after: while the right is
+//!   its, the task exists, whatever becomes of the scope; and it is polled after the strand came in line. Who
+//!   does not get the right, since the task is running or in line, keeps the reach instead and wakes the task
+//!   once more after that: it may have looked too early.
+//! * **INSIDE-LOOKS**: who polls a scope looks at the line of the woken after everything that was polled. So
+//!   what is put in line on the same thread, from inside of that poll, needs nobody to be woken.
 
 use std::cell::Cell;
-use std::ptr::null;
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 use std::task::Waker;
 
 use super::here::Here;
-use super::strand::Strand;
 #[cfg(not(loom))]
 use super::wait::wake;
-use crate::lane::inbox::Inbox;
-use crate::prim::{AtomicBool, AtomicUsize, Ordering, SpinLock};
+use super::waker::{self, Behind, borrowed_waker, is_ours, task_behind};
+use super::woken::{Seen, Woken};
+use crate::prim::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, SpinLock, fence_seq_cst};
 
 /// What a scope shares with who can reach it from elsewhere: its cancellers, the wakers of what was
 /// started in it, and what was spawned in it.
 pub(crate) struct Reach {
     cancelled: AtomicBool,
-    /// Wakes who polls the scope. Whoever has news takes it.
+    /// It is polled with more than one waker, or with that of something else than a task. BY-TASK
+    by_waker: AtomicBool,
+    /// The task that polls the scope, with a reference; null before the first poll, and if none ever has. Set
+    /// once, by who polls the scope.
+    task: AtomicPtr<Behind>,
+    /// Wakes who polls the scope, if that goes by waker. Whoever has news takes it, or a clone if it is ours.
     waker: SpinLock<Option<Waker>>,
     /// What was started and is to be polled.
-    pub(crate) inbox: Inbox<Strand>,
+    pub(crate) woken: Woken,
     /// How many tasks were spawned in it that have not ended.
     pub(crate) spawned: AtomicUsize,
 }
 
 impl Reach {
-    /// A new one; who polls the scope has the inbox's turn.
     pub(crate) fn new() -> Arc<Reach> {
         Arc::new(Reach {
             cancelled: AtomicBool::new(false),
+            by_waker: AtomicBool::new(false),
+            task: AtomicPtr::new(null_mut()),
             waker: SpinLock::default(),
-            inbox: Inbox::new_owned(),
+            woken: Woken::new(),
             spawned: AtomicUsize::new(0),
         })
     }
@@ -58,7 +78,7 @@ impl Reach {
 
     /// Cancels all that is inside, and wakes it. `false`: it was cancelled already.
     pub(crate) fn cancel(self: &Arc<Reach>) -> bool {
-        if self.is_cancelled() || self.cancelled.swap(true, Ordering::SeqCst) {
+        if self.is_cancelled() || self.cancelled.swap(true, Ordering::AcqRel) {
             return false;
         }
         #[cfg(not(loom))]
@@ -69,14 +89,62 @@ impl Reach {
 
     /// Wakes who polls the scope.
     pub(crate) fn nudge(&self) {
-        let waker = self.waker.lock().take();
+        if !self.goes_by_waker() {
+            if let Some(task) = self.task() {
+                // SAFETY: the reach has a reference to it. BY-TASK
+                unsafe { waker::wake_task(task) };
+            }
+            return;
+        }
+        let mut left = self.waker.lock();
+        let waker = if left.as_ref().is_some_and(is_ours) { left.clone() } else { left.take() };
+        drop(left);
         if let Some(waker) = waker {
             wake(waker);
         }
     }
 
-    /// Who polls the scope is about to rest: it is to be woken by this. It must look at the flag after
-    /// this. STORE-OR-SEE
+    /// Which way it goes, for who has made news known.
+    fn goes_by_waker(&self) -> bool {
+        self.by_waker.load(Ordering::Relaxed) || {
+            fence_seq_cst(); // STORE-OR-SEE
+            self.by_waker.load(Ordering::Relaxed)
+        }
+    }
+
+    fn task(&self) -> Option<waker::Ptr> {
+        NonNull::new(self.task.load(Ordering::Acquire))
+    }
+
+    /// Who polls the scope does so with this waker, for the first time, or for the first time after another.
+    /// `true`: it need not say so again while that stays so; otherwise it has to leave the waker before it
+    /// rests.
+    #[cold]
+    pub(crate) fn polled_with(&self, waker: &Waker) -> bool {
+        if !self.by_waker.load(Ordering::Relaxed) {
+            if let Some(task) = task_behind(waker)
+                && self.task().is_none()
+            {
+                std::mem::forget(waker.clone()); // the reach has its reference
+                self.task.store(task.as_ptr(), Ordering::Release); // BY-TASK
+                return true;
+            }
+            self.by_waker.store(true, Ordering::Relaxed);
+            fence_seq_cst(); // STORE-OR-SEE
+            self.woken.go_by_waker();
+        }
+        self.leave_waker(waker);
+        is_ours(waker)
+    }
+
+    /// Whether it goes by waker. For who polls the scope. BY-TASK
+    #[inline]
+    pub(crate) fn is_by_waker(&self) -> bool {
+        self.by_waker.load(Ordering::Relaxed)
+    }
+
+    /// Who polls the scope is to be woken by this. It must look at the flag, the count and the line after this.
+    /// STORE-OR-SEE
     pub(crate) fn leave_waker(&self, waker: &Waker) {
         if self.waker.lock().as_ref().is_some_and(|old| old.will_wake(waker)) {
             return;
@@ -96,17 +164,88 @@ impl Reach {
     /// A task that was spawned in the scope has ended.
     pub(crate) fn task_ended(&self) {
         if self.spawned.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.nudge();
+            self.nudge(); // STORE-OR-SEE
         }
     }
 }
 
-/// Who uses one that is gone waits for its lock for ever, which loom notices.
-#[cfg(loom)]
 impl Drop for Reach {
     fn drop(&mut self) {
+        if let Some(task) = self.task() {
+            drop(std::mem::ManuallyDrop::into_inner(borrowed_waker(task))); // with the reach's reference
+        }
+        // In a model, who uses one that is gone waits for its lock for ever, which loom notices.
+        #[cfg(loom)]
         std::mem::forget(self.waker.lock());
     }
+}
+
+/// What who puts a strand in line does so that its scope is polled. RUN-FIRST
+pub(super) enum Nudge {
+    None,
+    /// The right to run the task that polls the scope.
+    Run(waker::Ptr),
+    Keep(Arc<Reach>),
+}
+
+impl Nudge {
+    /// Before a strand is put in line of a scope, whose line was `seen` like that.
+    ///
+    /// # Safety
+    ///
+    /// The reach, a pointer into its `Arc`, is there.
+    #[inline]
+    pub(super) unsafe fn prepare(&mut self, reach: *const Reach, seen: Seen, here: &Here) {
+        if !seen.is_by_task() && !seen.is_by_waker() {
+            return; // who was the first has seen to it
+        }
+        match self {
+            Nudge::Keep(_) => return,
+            Nudge::Run(_) if seen.is_by_task() => return,
+            _ => std::mem::replace(self, Nudge::None).give(), // for a task that has nothing to do with it any more
+        }
+        if is_inside(here, reach) {
+            return; // INSIDE-LOOKS
+        }
+        // SAFETY: handed on from the caller.
+        let task = if seen.is_by_task() { unsafe { &*reach }.task() } else { None };
+        if let Some(task) = task
+            // SAFETY: the reach has a reference to it, and the reach is there.
+            && unsafe { waker::claim(task, here) }
+        {
+            *self = Nudge::Run(task);
+            return;
+        }
+        // SAFETY: handed on from the caller.
+        unsafe { Arc::increment_strong_count(reach) };
+        // SAFETY: the reference was just counted.
+        *self = Nudge::Keep(unsafe { Arc::from_raw(reach) });
+    }
+
+    /// After it is in line.
+    #[inline]
+    pub(super) fn give(self) {
+        match self {
+            Nudge::None => {}
+            // SAFETY: the right to run it is ours.
+            Nudge::Run(task) => unsafe { waker::run(task) },
+            Nudge::Keep(reach) => reach.nudge(),
+        }
+    }
+}
+
+/// Whether this thread is in a poll of the scope. INSIDE-LOOKS
+#[inline]
+fn is_inside(here: &Here, reach: *const Reach) -> bool {
+    let mut next = here.link.get();
+    // SAFETY: ON-THE-STACK.
+    while let Some(link) = unsafe { next.as_ref() } {
+        if std::ptr::eq(link.reach, reach) {
+            return true;
+        }
+        next = link.outer.get();
+    }
+    false
 }
 
 /// In place of `wait::wake`: no waker of a model is foreign code.

@@ -64,6 +64,7 @@ pub(super) unsafe fn step_with(
     here.woken.set(false);
     here.unsettled.set(0);
     here.budget.set(BUDGET);
+    here.gave_way.set(0);
     let polled = if before.has(ABORTED) {
         // SAFETY: the caller owns the task. STAGE
         unsafe { end(task) }

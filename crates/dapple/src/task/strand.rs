@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! * **IN-LINE-ONCE**: whoever changes `queued` to true puts the strand into the scope's inbox. It is
+//! * **IN-LINE-ONCE**: whoever changes `queued` to true puts the strand into the scope's line. It is
 //!   changed back before the strand is polled, by a step that sees all that those did who found it true.
 //! * **BIASED**: while a strand belongs to its scope, its count of references is too large by BIAS, so
 //!   that references which the polling thread has counted on the side cannot be missed. What is in line
@@ -25,8 +25,7 @@ use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 #[cfg(loom)]
 use super::here::dealloc;
 use super::here::{Here, here};
-use super::reach::Reach;
-use crate::lane::inbox::{Node, Pushed};
+use super::reach::{Nudge, Reach};
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 const BIAS: u64 = 1 << 40;
@@ -45,16 +44,6 @@ pub(crate) struct Strand {
 }
 
 pub(crate) type Ptr = NonNull<Strand>;
-
-impl Node for Strand {
-    fn link(&self) -> *mut Strand {
-        self.link.load(Ordering::Relaxed)
-    }
-
-    fn set_link(&self, next: *mut Strand) {
-        self.link.store(next, Ordering::Relaxed);
-    }
-}
 
 /// How a poll of a strand went, as far as its waker is concerned.
 pub(crate) struct After {
@@ -76,11 +65,23 @@ impl Strand {
         }
     }
 
+    /// The next in line. For who has it in its line.
+    #[inline]
+    pub(crate) fn link(&self) -> *mut Strand {
+        self.link.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_link(&self, next: *mut Strand) {
+        self.link.store(next, Ordering::Relaxed);
+    }
+
     pub(crate) fn layout(&self) -> Layout {
         self.layout
     }
 
     /// It was taken out of the line and is about to be polled. IN-LINE-ONCE
+    #[inline]
     pub(crate) fn leave_line(&self) {
         self.queued.swap(false, Ordering::AcqRel);
     }
@@ -111,10 +112,9 @@ impl Strand {
         in_line: bool,
         poll: impl FnOnce(&mut Context<'_>) -> R,
     ) -> (R, After) {
-        // SAFETY: the functions keep the contract of `RawWaker`; the strand lives while it has references,
-        // and through this poll. BIASED
-        let waker = unsafe { Waker::from_raw(RawWaker::new(strand.as_ptr().cast(), &VTABLE)) };
-        let waker = ManuallyDrop::new(waker);
+        // Not dropped: the strand lives through this poll without a reference. BIASED
+        // SAFETY: as above.
+        let waker = ManuallyDrop::new(unsafe { waker(strand.as_ptr().cast()) });
         let around = here.enter_strand(strand.as_ptr(), &raw const *waker);
         let result = poll(&mut Context::from_waker(&waker)); // does not unwind
         let (refs, woken) = here.leave_strand(around);
@@ -216,62 +216,80 @@ fn clone(data: *const ()) -> RawWaker {
 
 #[inline]
 fn wake_by_ref(data: *const ()) {
-    if here(|here| is_own(here, data).then(|| here.strand_woken.set(true))).is_none()
-        && strand(data).enter_line()
-    {
-        push(ptr(data));
-    }
+    here(|here| {
+        if is_own(here, data) {
+            here.strand_woken.set(true);
+        } else if strand(data).enter_line() {
+            push(here, ptr(data));
+        }
+    });
 }
 
 #[inline]
 fn wake(data: *const ()) {
-    let own = here(|here| {
-        is_own(here, data).then(|| {
+    here(|here| {
+        if is_own(here, data) {
             here.strand_woken.set(true);
             here.strand_refs.set(here.strand_refs.get() - 1);
-        })
+        } else if strand(data).queued.swap(true, Ordering::AcqRel) {
+            // SAFETY: the waker has a reference, which it gives up.
+            unsafe { Strand::drop_ref(ptr(data)) };
+        } else {
+            push(here, ptr(data)); // with the waker's reference. IN-LINE-ONCE
+        }
     });
-    if own.is_some() {
-        return;
-    }
-    if strand(data).queued.swap(true, Ordering::AcqRel) {
-        // SAFETY: the waker has a reference, which it gives up.
-        unsafe { Strand::drop_ref(ptr(data)) };
-    } else {
-        push(ptr(data)); // with the waker's reference. IN-LINE-ONCE
-    }
 }
 
 #[inline]
 fn drop_waker(data: *const ()) {
-    let own = here(|here| is_own(here, data).then(|| here.strand_refs.set(here.strand_refs.get() - 1)));
-    if own.is_none() {
-        // SAFETY: the waker has a reference, which it gives up.
-        unsafe { Strand::drop_ref(ptr(data)) };
-    }
+    here(|here| {
+        if is_own(here, data) {
+            here.strand_refs.set(here.strand_refs.get() - 1);
+        } else {
+            // SAFETY: the waker has a reference, which it gives up.
+            unsafe { Strand::drop_ref(ptr(data)) };
+        }
+    });
 }
 
 /// Puts a strand in line, with a reference, and sees to it that its scope is polled.
-fn push(strand: Ptr) {
+fn push(here: &Here, strand: Ptr) {
     // SAFETY: the reference keeps it alive, until it is in line.
     let reach = unsafe { strand.as_ref() }.reach;
-    let mut keep = None;
-    // As soon as the strand is in line its scope may be over. Who comes first needs the reach after that.
-    let keep_reach = || {
-        keep.get_or_insert_with(|| {
-            // SAFETY: the strand is not in line yet, so it lives, and with it the reach. REACH-LIVES
-            unsafe { Arc::increment_strong_count(reach) };
-            // SAFETY: the reference was just counted.
-            unsafe { Arc::from_raw(reach) }
-        });
-    };
-    // SAFETY: as above; REACH-LIVES.
-    let inbox = unsafe { &(*reach).inbox };
-    // SAFETY: its reference keeps it alive while it is in line, and its link is ours. IN-LINE-ONCE
-    match unsafe { inbox.push_with(strand, keep_reach) } {
-        Pushed::Behind => {}
-        Pushed::First => drop(keep.map(|reach| reach.nudge())),
-        // SAFETY: it is not in line, so the reference is still ours.
-        Pushed::Closed => unsafe { Strand::drop_ref(strand) },
+    // SAFETY: the strand is not in line yet, so it lives, and with it the reach. REACH-LIVES
+    let woken = unsafe { &(*reach).woken };
+    let mut nudge = Nudge::None;
+    let mut seen = woken.look();
+    loop {
+        if seen.is_closed() {
+            // SAFETY: it is not in line, so the reference is still ours.
+            unsafe { Strand::drop_ref(strand) };
+            break;
+        }
+        // SAFETY: as above.
+        unsafe { nudge.prepare(reach, seen, here) };
+        // SAFETY: its reference keeps it alive while it is in line, and its link is ours. IN-LINE-ONCE
+        match unsafe { woken.push(seen, strand) } {
+            Ok(()) => break,
+            Err(now) => seen = now,
+        }
     }
+    nudge.give(); // by now strand and reach may be gone
+}
+
+/// The waker of a strand, by the data of one.
+///
+/// # Safety
+///
+/// The caller has a reference to the strand, and gives it away.
+#[inline]
+pub(super) unsafe fn waker(data: *const ()) -> Waker {
+    // SAFETY: the functions keep the contract of `RawWaker`; the strand lives while it has references.
+    unsafe { Waker::from_raw(RawWaker::new(data, &VTABLE)) }
+}
+
+/// Whether it is the waker of a strand.
+#[inline]
+pub(super) fn is_behind(waker: &Waker) -> bool {
+    std::ptr::eq(waker.vtable(), &raw const VTABLE)
 }

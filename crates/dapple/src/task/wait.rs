@@ -46,9 +46,20 @@ impl Wait {
         Wait { shielded: true, ..Wait::default() }
     }
 
+    /// Whether it was polled before.
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// One that has begun, by [`begin_at_once`].
+    pub(crate) fn begun() -> Wait {
+        Wait { begun: CANCELS, ..Wait::default() }
+    }
+
     /// At the head of every poll: whether the operation may be tried now. EXACT
     ///
-    /// This is the one place through which all waits go.
+    /// This, and [`begin_at_once`], is where all waits go through.
     #[inline]
     pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
         if here(Here::is_spent) {
@@ -106,6 +117,26 @@ impl std::fmt::Debug for Wait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Wait").field("begun", &self.begun).finish_non_exhaustive()
     }
+}
+
+/// Whether an operation that may not have to wait may be tried in this poll, as `Wait::begin` would say: so
+/// that what can be had at once needs no `Wait`. What it returns is for [`got_at_once`].
+#[inline]
+pub(crate) fn begin_at_once(cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+    if here(Here::is_spent) {
+        cx.waker().wake_by_ref(); // BUDGET
+        return Poll::Pending;
+    }
+    if CANCELS && cancel::is_current_cancelled() {
+        return Poll::Ready(Err(Cancelled));
+    }
+    Poll::Ready(Ok(()))
+}
+
+/// It could be had at once. BUDGET
+#[inline]
+pub(crate) fn got_at_once() {
+    here(|here| here.budget.set(here.budget.get().wrapping_sub(1)));
 }
 
 /// Wakes somebody, whatever his waker does: it may be foreign code, and must not keep the others

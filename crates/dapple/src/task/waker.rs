@@ -7,11 +7,13 @@ use std::mem::ManuallyDrop;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::cell::TaskKind;
-use super::header::{Header, Kind, Place, Ptr};
+pub(super) use super::header::Ptr;
+use super::header::{Header, Kind, Place};
 use super::here::{Here, here};
 use super::home::Home;
 use super::run::Own;
 use super::state::MAX_UNSETTLED;
+use super::strand;
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
 
@@ -23,19 +25,87 @@ pub(crate) fn borrowed_waker(task: Ptr) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(task.as_ptr().cast(), &VTABLE)) })
 }
 
+/// What is behind a waker of ours: a task.
+pub(super) type Behind = Header;
+
 /// The task behind a waker of ours, which keeps its reference.
+#[inline]
 pub(crate) fn task_behind(waker: &Waker) -> Option<Ptr> {
-    (waker.vtable() == &VTABLE).then(|| Ptr::new(waker.data().cast_mut().cast())).flatten()
+    std::ptr::eq(waker.vtable(), &raw const VTABLE)
+        .then(|| Ptr::new(waker.data().cast_mut().cast()))
+        .flatten()
+}
+
+/// Whether it is the waker of a task or of a strand: to clone it runs no foreign code, and to use it makes who
+/// is polled with it be polled once more, even now.
+#[inline]
+pub(crate) fn is_ours(waker: &Waker) -> bool {
+    task_behind(waker).is_some() || strand::is_behind(waker)
+}
+
+/// Wakes a task, as a waker would.
+///
+/// # Safety
+///
+/// Somebody has a reference to it for as long as this takes.
+pub(super) unsafe fn wake_task(task: Ptr) {
+    wake_by_ref(task.as_ptr().cast());
+}
+
+/// Wakes a task but for putting it in line. `true`: the right to run it is the caller's, who has to [`run`] it.
+/// `false` says little: it was awake, or runs on this thread, or cannot be put in line here without a reference.
+///
+/// # Safety
+///
+/// As for [`wake_task`].
+#[inline]
+pub(super) unsafe fn claim(task: Ptr, here: &Here) -> bool {
+    let data = task.as_ptr().cast::<()>();
+    may_enqueue(here, task) && !is_current(here, data) && header(data).state.wake()
+}
+
+/// Puts a task in line.
+///
+/// # Safety
+///
+/// The caller has the right to run it, by [`claim`], and gives it away.
+#[inline]
+pub(super) unsafe fn run(task: Ptr) {
+    enqueue(task.as_ptr().cast());
+}
+
+/// Whether a task can be put in line on this thread without a reference to it. That uses the runtime, which the
+/// task keeps alive. On a worker of it the reference may go first; elsewhere the task could be done, and the
+/// runtime gone, before we return.
+#[inline]
+fn may_enqueue(here: &Here, task: Ptr) -> bool {
+    !here.worker.get().is_null() && here.home.get() == Home::of(task)
 }
 
 const IS_TASK: usize = 1;
+const IS_STRAND: usize = 2;
+const TAGS: usize = IS_TASK | IS_STRAND;
 
-/// Makes a waker one word: a tagged reference to a task of ours, or a box.
+/// The word that a waker of ours is made; `None` for others.
+#[inline]
+fn tagged(waker: &Waker) -> Option<*mut ()> {
+    let tag = if task_behind(waker).is_some() {
+        IS_TASK
+    } else if strand::is_behind(waker) {
+        IS_STRAND
+    } else {
+        return None;
+    };
+    Some(waker.data().cast_mut().map_addr(|address| address | tag))
+}
+
+/// Makes a waker one word: a tagged reference to a task or a strand of ours, or a box.
+#[inline]
 pub(crate) fn pack(waker: Waker) -> *mut () {
-    match task_behind(&waker) {
-        Some(task) => {
+    match tagged(&waker) {
+        Some(word) => {
             std::mem::forget(waker); // the word has its reference now
-            task.as_ptr().map_addr(|address| address | IS_TASK).cast()
+            word
         }
         None => Box::into_raw(Box::new(waker)).cast(),
     }
@@ -46,18 +116,23 @@ pub(crate) fn pack(waker: Waker) -> *mut () {
 /// # Safety
 ///
 /// It is from [`pack`], and was not unpacked before.
+#[inline]
 pub(crate) unsafe fn unpack(packed: *mut ()) -> Waker {
-    if packed.addr() & IS_TASK == 0 {
-        // SAFETY: without the tag it is a box that `pack` made.
-        return *unsafe { Box::from_raw(packed.cast::<Waker>()) };
+    let data = packed.map_addr(|address| address & !TAGS);
+    match packed.addr() & TAGS {
+        // SAFETY: without a tag it is a box that `pack` made.
+        0 => *unsafe { Box::from_raw(packed.cast::<Waker>()) },
+        // With the reference that `pack` left.
+        IS_TASK => ManuallyDrop::into_inner(borrowed_waker(ptr(data))),
+        // SAFETY: as above.
+        _ => unsafe { strand::waker(data) },
     }
-    let task = ptr(packed.map_addr(|address| address & !IS_TASK));
-    ManuallyDrop::into_inner(borrowed_waker(task)) // with the reference that `pack` left
 }
 
-/// Whether the packed waker wakes the same task. `false` if that is not cheap to say.
+/// Whether the packed waker wakes the same task or strand. `false` if that is not cheap to say.
+#[inline]
 pub(crate) fn wakes_same(packed: *mut (), waker: &Waker) -> bool {
-    task_behind(waker).is_some_and(|task| packed.addr() == task.addr().get() | IS_TASK)
+    tagged(waker) == Some(packed)
 }
 
 #[inline]
@@ -111,9 +186,7 @@ fn wake(data: *const ()) {
             here.woken.set(true);
             return drop_current(here, data);
         }
-        // Enqueuing uses the runtime, which the task keeps alive. On a worker of it the reference
-        // may go first; elsewhere the task could be done, and the runtime gone, before we return.
-        if here.worker.get().is_null() || here.home.get() != Home::of(ptr(data)) {
+        if !may_enqueue(here, ptr(data)) {
             wake_by_ref(data);
             return drop(data);
         }

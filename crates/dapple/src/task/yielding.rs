@@ -105,8 +105,9 @@ impl Future for YieldTo<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // Whoever is awake runs soon without us. (The running task is awake.)
         if let Some(target) = self.target.take()
-            && Task::current().as_ref() != Some(target)
+            && target.is_waiting()
         {
             target.wake_next();
         }

@@ -39,6 +39,9 @@ pub(crate) const WORKERS: usize = 4;
 /// When a simulation begins: far from any moment of the real clock, with room before it.
 const BEGIN: u64 = 10 * 365 * 24 * 3600 * 1_000_000_000;
 
+/// How long it takes to spin once, about, in nanoseconds.
+const SPIN: u64 = 20;
+
 /// The clock never gets here: what is later than this is for ever.
 const FAR: u64 = u64::MAX / 2;
 
@@ -116,6 +119,15 @@ pub(crate) fn pause() {
 #[inline]
 pub(crate) fn spin() {
     if is_simulated() { pause() } else { std::hint::spin_loop() }
+}
+
+/// Spins so many times, which takes a simulated world so long as it takes the real one, too: whoever is looked
+/// out for gets on meanwhile.
+#[inline]
+pub(crate) fn look_out(spins: u8) {
+    if with(|world| world.wait(Some(world.now.get() + SPIN * u64::from(spins)), false)).is_none() {
+        (0..spins).for_each(|_| std::hint::spin_loop());
+    }
 }
 
 /// Holds this thread up for so long, or less: for who looks again and again whether something has come

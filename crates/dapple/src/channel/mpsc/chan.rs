@@ -4,6 +4,7 @@
 //! the whole queue at once, under the same lock, and then gives out one message after the other. For
 //! each it counts `given` up, in a cache line of its own; a sender who finds no room looks there for
 //! what has come free. So the receiver and the senders meet about once in a queue, not once a message.
+//! A message that is alone in the queue is given out, and its room given back, under the lock itself.
 //!
 //! # Invariants
 //!
@@ -22,13 +23,14 @@ use std::task::Waker;
 
 use super::receiver::Receiver;
 use super::sender::Sender;
-use crate::prim::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+use crate::prim::{AtomicBool, AtomicUsize, Ordering, SpinGuard, SpinLock};
 use crate::sync::line::Line;
 use crate::sync::permits::Permits;
 use crate::sync::wait::wake;
+use crate::task::waker::is_ours;
 
 pub(super) struct Chan<T> {
-    pub(super) queue: Apart<Mutex<Queue<T>>>,
+    pub(super) queue: Apart<SpinLock<Queue<T>>>,
     /// How many messages the receiver has given out; it alone writes this. ROOM
     pub(super) given: Apart<AtomicUsize>,
     /// SENDERS-TOLD
@@ -77,7 +79,7 @@ pub(super) fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         receiver_gone: false,
     };
     let chan = Arc::new(Chan {
-        queue: Apart(Mutex::new(queue)),
+        queue: Apart(SpinLock::new(queue)),
         given: Apart(AtomicUsize::new(0)),
         sleepers: AtomicBool::new(false),
         capacity,
@@ -88,8 +90,11 @@ pub(super) fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 /// What the receiver finds.
-pub(super) enum Found {
-    Messages,
+pub(super) enum Found<T> {
+    /// A message, whose room has been given back.
+    One(T),
+    /// Messages, which are the receiver's own now.
+    Several,
     Nothing,
     /// And nothing will come.
     End,
@@ -99,7 +104,7 @@ impl<T> Chan<T> {
     /// Puts a message in line, in the room that the caller has reserved. Hands it back if nobody is
     /// there to receive it.
     pub(super) fn push(&self, message: T) -> Result<(), T> {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         if queue.receiver_gone {
             return Err(message);
         }
@@ -118,20 +123,56 @@ impl<T> Chan<T> {
 
     /// Takes the receiver's waker back.
     pub(super) fn withdraw(&self) -> Option<Waker> {
-        lock(&self.queue).waker.take()
+        self.queue.lock().waker.take()
     }
 
-    /// Swaps all messages for an empty queue of the receiver's. If there are none, leaves `waker`.
+    /// Takes what there is: one message, or all that are in line in exchange for an empty queue of the
+    /// receiver's.
     #[inline]
-    pub(super) fn pull(&self, local: &mut VecDeque<T>, waker: &mut Option<Waker>) -> Found {
-        debug_assert!(local.is_empty());
-        let mut queue = lock(&self.queue);
+    pub(super) fn pull(&self, local: &mut VecDeque<T>) -> Found<T> {
+        self.pull_from(self.queue.lock(), local)
+    }
+
+    /// As `pull`. If there is nothing, leaves a clone of `waker`.
+    #[inline]
+    pub(super) fn pull_or_wait(&self, local: &mut VecDeque<T>, waker: &Waker) -> Found<T> {
+        let mut queue = self.queue.lock();
         if !queue.messages.is_empty() {
-            std::mem::swap(&mut queue.messages, local);
-            return Found::Messages;
+            return self.pull_from(queue, local);
         }
-        if waker.is_some() {
-            std::mem::swap(&mut queue.waker, waker); // RECEIVER-TOLD
+        let old = if is_ours(waker) {
+            queue.waker.replace(waker.clone()) // RECEIVER-TOLD
+        } else {
+            drop(queue);
+            let new = waker.clone(); // foreign code: not under the lock
+            queue = self.queue.lock();
+            if !queue.messages.is_empty() {
+                return self.pull_from(queue, local); // `new` is dropped after that
+            }
+            queue.waker.replace(new)
+        };
+        let found = self.pull_from(queue, local);
+        drop(old);
+        found
+    }
+
+    #[inline]
+    fn pull_from(&self, mut queue: SpinGuard<'_, Queue<T>>, local: &mut VecDeque<T>) -> Found<T> {
+        debug_assert!(local.is_empty());
+        match queue.messages.len() {
+            0 => {}
+            1 => {
+                let message = queue.messages.pop_front().expect("a message");
+                queue.free += 1; // ROOM
+                if self.sleepers.load(Ordering::Relaxed) {
+                    self.wake_senders(queue, 1); // SENDERS-TOLD, by the lock
+                }
+                return Found::One(message);
+            }
+            _ => {
+                std::mem::swap(&mut queue.messages, local);
+                return Found::Several;
+            }
         }
         // The last sender sends, then goes; and it goes, then looks for the waker.
         if self.sender_count() == 0 || queue.closed && self.reclaim(&mut queue) == self.capacity {
@@ -141,13 +182,13 @@ impl<T> Chan<T> {
     }
 
     pub(super) fn len(&self) -> usize {
-        lock(&self.queue).messages.len()
+        self.queue.lock().messages.len()
     }
 
     /// The receiver goes. What is in line is dropped.
     pub(super) fn receiver_gone(&self) {
         self.close();
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         queue.receiver_gone = true;
         let left = (std::mem::take(&mut queue.messages), queue.waker.take());
         drop(queue);

@@ -58,8 +58,8 @@ impl<T> Receiver<T> {
     pub async fn recv(&mut self) -> Result<T, RecvError> {
         let mut recv = Waiting { receiver: self, wait: Wait::default(), waits: false };
         std::future::poll_fn(move |cx| {
-            ready!(recv.poll(cx))?;
-            Poll::Ready(Ok(recv.receiver.take_first()))
+            let found = ready!(recv.poll(cx))?;
+            Poll::Ready(Ok(found.unwrap_or_else(|| recv.receiver.take_first())))
         })
         .await
     }
@@ -82,8 +82,10 @@ impl<T> Receiver<T> {
             if limit == 0 {
                 return Poll::Ready(ready!(recv.wait.begin(cx)).map(|()| 0).map_err(RecvError::from));
             }
-            ready!(recv.poll(cx))?;
-            Poll::Ready(Ok(recv.receiver.take_many(into, limit)))
+            let found = ready!(recv.poll(cx))?;
+            let one = usize::from(found.is_some());
+            into.extend(found);
+            Poll::Ready(Ok(one + recv.receiver.take_many(into, limit - one)))
         })
         .await
     }
@@ -109,7 +111,8 @@ impl<T> Receiver<T> {
     /// If none has, and if no more will come.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         match self.look() {
-            Found::Messages => Ok(self.take_first()),
+            Found::One(message) => Ok(message),
+            Found::Several => Ok(self.take_first()),
             Found::Nothing => Err(TryRecvError { closed: false }),
             Found::End => Err(TryRecvError { closed: true }),
         }
@@ -140,8 +143,8 @@ impl<T> Receiver<T> {
     }
 
     #[inline]
-    fn look(&mut self) -> Found {
-        if self.local.is_empty() { self.chan.pull(&mut self.local, &mut None) } else { Found::Messages }
+    fn look(&mut self) -> Found<T> {
+        if self.local.is_empty() { self.chan.pull(&mut self.local) } else { Found::Several }
     }
 
     #[inline]
@@ -152,37 +155,51 @@ impl<T> Receiver<T> {
     }
 
     fn take_many(&mut self, into: &mut Vec<T>, limit: usize) -> usize {
-        let mut taken = 0;
-        while taken < limit && matches!(self.look(), Found::Messages) {
-            let some = self.local.len().min(limit - taken);
-            into.reserve(some);
-            into.extend(self.local.drain(..some));
-            taken += some;
+        let (mut taken, mut given) = (0, 0);
+        while taken < limit {
+            match self.look() {
+                Found::One(message) => {
+                    into.push(message);
+                    taken += 1;
+                }
+                Found::Several => {
+                    let some = self.local.len().min(limit - taken);
+                    into.reserve(some);
+                    into.extend(self.local.drain(..some));
+                    taken += some;
+                    given += some;
+                }
+                Found::Nothing | Found::End => break,
+            }
         }
-        self.chan.give(taken);
+        if given > 0 {
+            self.chan.give(given);
+        }
         taken
     }
 
-    /// Waits until there is a message. `waits` says whether the channel has a waker of ours.
+    /// Waits until there is a message: that one, or `None` if it is among the receiver's own. `waits` says
+    /// whether the channel has a waker of ours.
     #[inline]
     fn poll_found(
         &mut self,
         wait: &mut Wait,
         waits: &mut bool,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), RecvError>> {
+    ) -> Poll<Result<Option<T>, RecvError>> {
+        let has_begun = wait.has_begun();
         ready!(wait.begin(cx))?;
-        let mut found = Found::Messages;
-        if self.local.is_empty() {
-            let cancelled = wait.is_cancelled();
-            let mut waker = (!cancelled).then(|| cx.waker().clone());
-            found = self.chan.pull(&mut self.local, &mut waker); // leaves the old one, or what was not needed
+        // Who has waited was woken, most likely, and does not need to wait.
+        let mut found = if has_begun || !self.local.is_empty() { self.look() } else { Found::Nothing };
+        if let Found::Nothing = found {
+            if has_begun && wait.is_cancelled() {
+                drop(self.chan.withdraw());
+                *waits = false;
+                wait.end();
+                return Poll::Ready(Err(Cancelled.into()));
+            }
+            found = self.chan.pull_or_wait(&mut self.local, cx.waker());
             if let Found::Nothing = found {
-                if cancelled {
-                    drop(self.chan.withdraw());
-                    wait.end();
-                    return Poll::Ready(Err(Cancelled.into()));
-                }
                 *waits = true;
                 wait.rest(cx, &"a message");
                 return Poll::Pending;
@@ -190,7 +207,11 @@ impl<T> Receiver<T> {
         }
         *waits = false;
         wait.end();
-        Poll::Ready(if let Found::Messages = found { Ok(()) } else { Err(RecvError { cancelled: false }) })
+        Poll::Ready(match found {
+            Found::One(message) => Ok(Some(message)),
+            Found::Several => Ok(None),
+            _ => Err(RecvError { cancelled: false }),
+        })
     }
 }
 
@@ -209,7 +230,7 @@ struct Waiting<'a, T> {
 
 impl<T> Waiting<'_, T> {
     #[inline]
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RecvError>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<T>, RecvError>> {
         self.receiver.poll_found(&mut self.wait, &mut self.waits, cx)
     }
 }
@@ -232,7 +253,7 @@ impl<T> Stream for Receiver<T> {
         let polled = this.poll_found(&mut wait, &mut false, cx);
         this.wait = wait;
         Poll::Ready(match ready!(polled) {
-            Ok(()) => Some(Ok(this.take_first())),
+            Ok(found) => Some(Ok(found.unwrap_or_else(|| this.take_first()))),
             Err(error) if error.is_cancelled() => Some(Err(Cancelled)),
             Err(_) => None,
         })

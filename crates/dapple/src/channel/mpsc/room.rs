@@ -7,7 +7,7 @@
 use std::task::{Context, Poll, Waker, ready};
 
 use super::chan::{Chan, Queue};
-use crate::prim::{MutexGuard, Ordering, lock};
+use crate::prim::{Ordering, SpinGuard};
 use crate::sync::permits::Refused;
 use crate::sync::wait::{Wait, Wakers, wake};
 
@@ -30,7 +30,7 @@ impl<'a, T> Sending<'a, T> {
             return Poll::Ready(Err(Refused::Cancelled));
         }
         if self.key.is_none() {
-            let mut queue = lock(&self.chan.queue);
+            let mut queue = self.chan.queue.lock();
             let leave = queue.line.needs();
             let taken = self.chan.take(&mut queue, leave);
             if taken != Err(Refused::Busy) {
@@ -43,7 +43,7 @@ impl<'a, T> Sending<'a, T> {
 
     /// Ends the wait: with the message in the queue, if there is room for it.
     #[inline]
-    fn put(&mut self, mut queue: MutexGuard<'_, Queue<T>>, taken: Result<(), Refused>) {
+    fn put(&mut self, mut queue: SpinGuard<'_, Queue<T>>, taken: Result<(), Refused>) {
         let mut waker = None;
         if taken.is_ok()
             && let Some(message) = self.message.take()
@@ -62,7 +62,7 @@ impl<'a, T> Sending<'a, T> {
     fn poll_in_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refused>> {
         let (chan, mut waker) = (self.chan, Some(cx.waker().clone()));
         let cancelled = self.key.is_some() && self.wait.is_cancelled();
-        let mut queue = lock(&chan.queue);
+        let mut queue = chan.queue.lock();
         let free = chan.reclaim(&mut queue);
         let taken = match self.key {
             None => {
@@ -100,7 +100,7 @@ impl<'a, T> Sending<'a, T> {
     }
 
     /// Leaves the line, and wakes those whom this one was woken in place of.
-    fn leave(&mut self, queue: &mut MutexGuard<'_, Queue<T>>, took: bool) -> (Option<Waker>, Wakers) {
+    fn leave(&mut self, queue: &mut SpinGuard<'_, Queue<T>>, took: bool) -> (Option<Waker>, Wakers) {
         let mut wakers = Wakers::default();
         let Some(key) = self.key.take() else { return (None, wakers) };
         let passes_on = usize::from(queue.line.is_woken(key) && !took);
@@ -116,7 +116,7 @@ impl<T> Drop for Sending<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.key.is_some() {
-            let mut queue = lock(&self.chan.queue);
+            let mut queue = self.chan.queue.lock();
             let old = self.leave(&mut queue, false);
             drop(queue);
             drop(old);
@@ -160,7 +160,7 @@ impl<T> Chan<T> {
 
     /// Takes room for one message now, whoever is in line; with `message` puts it there.
     pub(super) fn try_take(&self, message: &mut Option<T>) -> Result<(), Refused> {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         self.take(&mut queue, 0)?;
         let Some(message) = message.take() else { return Ok(()) };
         queue.messages.push_back(message);
@@ -180,7 +180,7 @@ impl<T> Chan<T> {
     }
 
     /// Wakes the next in line, at least `fresh` of them if there is as much room.
-    fn wake_senders<'a>(&'a self, mut queue: MutexGuard<'a, Queue<T>>, mut fresh: usize) {
+    pub(super) fn wake_senders<'a>(&'a self, mut queue: SpinGuard<'a, Queue<T>>, mut fresh: usize) {
         let mut wakers = Wakers::default();
         loop {
             fresh = queue.next_senders(fresh, &mut wakers);
@@ -190,7 +190,7 @@ impl<T> Chan<T> {
             if fresh == 0 {
                 return;
             }
-            queue = lock(&self.queue);
+            queue = self.queue.lock();
         }
     }
 
@@ -205,14 +205,14 @@ impl<T> Chan<T> {
 
     #[cold]
     fn tell_senders(&self, fresh: usize) {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         self.reclaim(&mut queue);
         self.wake_senders(queue, fresh);
     }
 
     /// Gives back room that was reserved, and not used. The receiver may wait for the last of it.
     pub(super) fn give_back(&self) {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         queue.free += 1;
         let waker = if queue.closed { queue.waker.take() } else { None };
         self.wake_senders(queue, 1);
@@ -221,7 +221,7 @@ impl<T> Chan<T> {
 
     /// How many more messages fit now.
     pub(super) fn room(&self) -> usize {
-        self.reclaim(&mut lock(&self.queue))
+        self.reclaim(&mut self.queue.lock())
     }
 
     /// Lets nobody begin to send any more.
@@ -229,7 +229,7 @@ impl<T> Chan<T> {
         self.closing.close();
         let mut wakers = Wakers::default();
         loop {
-            let mut queue = lock(&self.queue);
+            let mut queue = self.queue.lock();
             queue.closed = true;
             while queue.line.wake_next(&mut wakers) {}
             let more = queue.line.next_need().is_some();

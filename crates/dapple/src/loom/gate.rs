@@ -1,0 +1,198 @@
+//! Models of gates: readers in slots against those who write.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use loom::model;
+use loom::thread::spawn;
+
+use super::{Plain, block_on};
+use crate::shared::gate::{Gate, Hold, Waiting};
+use crate::shared::slots::Registry;
+
+/// A state: what is in it is changed by who writes alone.
+struct State {
+    gate: Gate,
+    registry: Registry,
+    value: Plain<usize>,
+}
+
+fn state() -> Arc<State> {
+    Arc::new(State { gate: Gate::new(), registry: Registry::new(), value: Plain::new(0) })
+}
+
+/// Reads by a slot of a thread of its own, if somebody writes after waiting for it.
+fn read(state: &State) -> usize {
+    let row = state.registry.take();
+    let mut place = Waiting::default();
+    let hold = block_on(std::future::poll_fn(|cx| state.gate.poll_read(&mut place, false, Some(row), cx)));
+    let value = state.value.read();
+    state.gate.leave(hold.expect("nobody cancels"));
+    row.give_back();
+    value
+}
+
+fn write(state: &State) {
+    let mut place = Waiting::default();
+    let hold =
+        block_on(std::future::poll_fn(|cx| state.gate.poll_write(&mut place, false, &state.registry, cx)));
+    state.value.change(|value| *value += 1);
+    state.gate.leave(hold.expect("nobody cancels"));
+}
+
+/// A wait to write that was polled once, and has to wait.
+fn waits_to_write(state: &State) -> Waiting {
+    let mut place = Waiting::default();
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(matches!(state.gate.poll_write(&mut place, false, &state.registry, &mut cx), Poll::Pending));
+    place
+}
+
+#[test]
+fn who_writes_is_alone_and_sees_what_was_before() {
+    model(|| {
+        let state = state();
+        let reader = spawn({
+            let state = state.clone();
+            move || read(&state)
+        });
+        write(&state);
+        assert!(reader.join().unwrap() <= 1);
+        assert_eq!(state.value.read(), 1);
+    });
+}
+
+#[test]
+fn two_who_write_and_one_who_reads_all_get_in() {
+    // With one more it would take minutes.
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let state = state();
+        let threads = [write, |state: &State| assert!(read(state) <= 2)].map(|does: fn(&State)| {
+            let state = state.clone();
+            spawn(move || does(&state))
+        });
+        write(&state);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(state.value.read(), 2);
+    });
+}
+
+#[test]
+fn of_two_readers_on_an_unset_mark_none_is_in_beside_a_writer() {
+    // With one more it would take minutes.
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let state = state();
+        let readers = [(); 2].map(|()| {
+            let state = state.clone();
+            spawn(move || read(&state))
+        });
+        write(&state);
+        for reader in readers {
+            assert!(reader.join().unwrap() <= 1);
+        }
+    });
+}
+
+#[test]
+fn a_reader_who_is_counted_lets_who_waits_in() {
+    model(|| {
+        let state = state();
+        let row = state.registry.take();
+        let Some(hold @ Hold::ReadsBy(_)) = state.gate.try_read(false, Some(row)) else {
+            panic!("nobody is in the way");
+        };
+        let writer = spawn({
+            let state = state.clone();
+            move || write(&state)
+        });
+        assert_eq!(state.value.read(), 0);
+        state.gate.leave(hold);
+        writer.join().unwrap();
+        assert_eq!(state.value.read(), 1);
+    });
+}
+
+#[test]
+fn who_waits_for_a_reader_keeps_his_place_and_is_told() {
+    model(|| {
+        let state = state();
+        let rows = [state.registry.take(), state.registry.take()];
+        let holds = rows.map(|row| state.gate.try_read(false, Some(row)).expect("nobody is in the way"));
+        let writer = spawn({
+            let state = state.clone();
+            move || write(&state)
+        });
+        let reader = spawn({
+            let state = state.clone();
+            move || state.gate.leave(holds[1])
+        });
+        state.gate.leave(holds[0]);
+        reader.join().unwrap();
+        writer.join().unwrap();
+        assert_eq!(state.value.read(), 1);
+    });
+}
+
+#[test]
+fn who_waits_in_line_looks_for_readers_in_slots() {
+    model(|| {
+        let state = state();
+        let row = state.registry.take();
+        let counted = state.gate.try_read_now().expect("nobody is in the way");
+        let by_slot = state.gate.try_read(false, Some(row)).expect("nobody is in the way");
+        let writer = spawn({
+            let state = state.clone();
+            move || write(&state) // waits for the first without having looked for the second
+        });
+        state.gate.leave(counted);
+        assert_eq!(state.value.read(), 0);
+        state.gate.leave(by_slot);
+        writer.join().unwrap();
+        assert_eq!(state.value.read(), 1);
+        assert!(state.gate.try_write_now(&state.registry).is_some());
+        assert!(state.gate.try_read_now().is_none(), "no permit too many");
+    });
+}
+
+#[test]
+fn the_flag_that_slots_are_used_is_unset_and_set_again() {
+    model(|| {
+        let state = state();
+        assert_eq!(read(&state), 0);
+        for _ in 0..3 {
+            write(&state);
+        }
+        let reader = spawn({
+            let state = state.clone();
+            move || read(&state)
+        });
+        write(&state); // unsets it
+        write(&state); // would not look
+        reader.join().unwrap();
+        assert_eq!(state.value.read(), 5);
+    });
+}
+
+#[test]
+fn who_gives_up_waiting_to_write_lets_readers_in() {
+    model(|| {
+        let state = state();
+        let row = state.registry.take();
+        let hold = state.gate.try_read(false, Some(row)).expect("nobody is in the way");
+        let mut place = waits_to_write(&state);
+        let reader = spawn({
+            let state = state.clone();
+            move || read(&state)
+        });
+        state.gate.give_up(&mut place, true);
+        state.gate.leave(hold);
+        reader.join().unwrap();
+        assert!(state.gate.try_write_now(&state.registry).is_some());
+    });
+}

@@ -1,0 +1,150 @@
+//! In place of `task::waker`, in models: a task is its state word, and where the thread that runs it sleeps.
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::{RawWaker, RawWakerVTable, Waker};
+
+use loom::cell::UnsafeCell;
+
+use super::here::Here;
+use super::state::{Finished, Rest, Snapshot, State};
+use super::strand;
+use crate::prim::Parker;
+
+/// A task. What a model calls its memory is `there`: whoever uses it reads that, and who frees it writes it. The
+/// real memory stays until the end of the model.
+pub(crate) struct Behind {
+    state: State,
+    runner: Parker,
+    there: UnsafeCell<bool>,
+}
+
+// SAFETY: loom ends the model before an access that races with another one is made.
+unsafe impl Sync for Behind {}
+
+pub(super) type Ptr = NonNull<Behind>;
+
+impl Behind {
+    /// A task that this thread runs, without a handle.
+    pub(crate) fn new() -> Arc<Behind> {
+        let task =
+            Behind { state: State::new(false), runner: Parker::default(), there: UnsafeCell::new(true) };
+        assert!(task.state.detach());
+        Arc::new(task)
+    }
+
+    fn touch(&self) {
+        // SAFETY: loom has seen that nobody writes meanwhile.
+        assert!(self.there.with(|there| unsafe { *there }), "used after it was freed");
+    }
+
+    fn free(&self) {
+        // SAFETY: loom has seen that nobody else reads or writes meanwhile.
+        let was_there = self.there.with_mut(|there| unsafe { std::mem::replace(&mut *there, false) });
+        assert!(was_there, "freed twice");
+    }
+
+    pub(crate) fn is_freed(&self) -> bool {
+        // SAFETY: as above.
+        !self.there.with(|there| unsafe { *there })
+    }
+
+    /// The waker that it is polled with.
+    pub(crate) fn waker(&self) -> ManuallyDrop<Waker> {
+        borrowed_waker(NonNull::from(self))
+    }
+
+    pub(crate) fn before_poll(&self) -> Snapshot {
+        self.state.before_poll()
+    }
+
+    /// `true`: it rests, and nobody runs it.
+    pub(crate) fn rest(&self, before: Snapshot) -> bool {
+        self.state.rest(before, 0) == Rest::Idle
+    }
+
+    /// Sleeps until it is to be run again.
+    pub(crate) fn sleep(&self) {
+        self.runner.park(None);
+    }
+
+    /// It ends, and all are done with it; who got the right to run it has handed it on.
+    pub(crate) fn end_anyway(&self) {
+        if self.state.load().is_idle() {
+            assert!(self.state.wake());
+        }
+        self.end();
+        assert!(self.is_freed());
+    }
+
+    /// It ends; this thread runs it.
+    pub(crate) fn end(&self) {
+        match self.state.finish(0, 0, false) {
+            Finished::Last => self.free(),
+            Finished::Shared => {}
+            other => panic!("it has no handle: {other:?}"),
+        }
+    }
+}
+
+static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop_waker);
+
+fn behind<'a>(data: *const ()) -> &'a Behind {
+    // SAFETY: tasks are there until the end of the model.
+    let task = unsafe { &*data.cast::<Behind>() };
+    task.touch();
+    task
+}
+
+fn clone(data: *const ()) -> RawWaker {
+    behind(data).state.add_ref();
+    RawWaker::new(data, &VTABLE)
+}
+
+fn wake(data: *const ()) {
+    wake_by_ref(data);
+    drop_waker(data);
+}
+
+fn wake_by_ref(data: *const ()) {
+    let task = behind(data);
+    if task.state.wake() {
+        task.runner.unpark();
+    }
+}
+
+fn drop_waker(data: *const ()) {
+    let task = behind(data);
+    if task.state.drop_ref() {
+        task.free();
+    }
+}
+
+pub(crate) fn borrowed_waker(task: Ptr) -> ManuallyDrop<Waker> {
+    // SAFETY: the functions keep the contract of `RawWaker`.
+    ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(task.as_ptr().cast(), &VTABLE)) })
+}
+
+pub(crate) fn task_behind(waker: &Waker) -> Option<Ptr> {
+    std::ptr::eq(waker.vtable(), &raw const VTABLE)
+        .then(|| Ptr::new(waker.data().cast_mut().cast()))
+        .flatten()
+}
+
+pub(crate) fn is_ours(waker: &Waker) -> bool {
+    task_behind(waker).is_some() || strand::is_behind(waker)
+}
+
+pub(super) unsafe fn wake_task(task: Ptr) {
+    wake_by_ref(task.as_ptr().cast());
+}
+
+/// In a model, all threads are workers of the task's runtime.
+pub(super) unsafe fn claim(task: Ptr, _here: &Here) -> bool {
+    behind(task.as_ptr().cast()).state.wake()
+}
+
+pub(super) unsafe fn run(task: Ptr) {
+    behind(task.as_ptr().cast()).runner.unpark();
+}

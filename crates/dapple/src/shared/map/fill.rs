@@ -1,0 +1,267 @@
+//! The futures that look for a value, and compute it if there is none.
+//!
+//! ```text
+//! there is a value   --> it is cloned: nothing else is written
+//! somebody computes  --> waits for the ticket, and looks again
+//! neither            --> computes, in its own polls; puts the value there in the poll in which it is ready
+//! ```
+//!
+//! Who is dropped, or panics, while he computes drops first the computation and then his turn, and all who
+//! wait look again: the first of them who is polled computes.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::mem::replace;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use super::store::{Found, Store, Turn};
+use super::ticket::{Circle, Waiting};
+use crate::Cancelled;
+use crate::task::wait::Wait;
+use crate::world::pause;
+
+/// What both futures have in common.
+struct Fill<'a, K, V, S, F, Fut> {
+    store: &'a Store<K, V, S>,
+    place: &'static Location<'static>,
+    wait: Wait,
+    stage: Stage<'a, K, V, S, F, Fut>,
+}
+
+enum Stage<'a, K, V, S, F, Fut> {
+    Looks {
+        key: K,
+        compute: F,
+        /// Somebody else computes. Boxed, as what follows: most find a value at once.
+        waiting: Option<Box<Waiting>>,
+    },
+    Computes(Computation<'a, K, V, S, Fut>),
+    Done,
+}
+
+/// In the order in which they are dropped.
+struct Computation<'a, K, V, S, Fut> {
+    future: Pin<Box<Fut>>,
+    turn: Turn<'a, K, V, S>,
+}
+
+impl<'a, K, V, S, F, Fut> Fill<'a, K, V, S, F, Fut> {
+    #[inline]
+    fn new(store: &'a Store<K, V, S>, key: K, compute: F, place: &'static Location<'static>) -> Self {
+        Fill { store, place, wait: Wait::default(), stage: Stage::Looks { key, compute, waiting: None } }
+    }
+
+    fn stage(&self) -> &'static str {
+        match &self.stage {
+            Stage::Looks { waiting: Some(_), .. } => "waits",
+            Stage::Looks { .. } => "has not begun",
+            Stage::Computes(_) => "computes",
+            Stage::Done => "is done",
+        }
+    }
+}
+
+impl<K, V, S, F, Fut> Fill<'_, K, V, S, F, Fut>
+where
+    K: Hash + Eq,
+    V: Clone,
+    S: BuildHasher,
+    F: FnOnce() -> Fut,
+    Fut: Future,
+{
+    /// `settle` says what a computation came to.
+    #[inline]
+    fn poll<E: From<Cancelled>>(
+        &mut self,
+        cx: &mut Context<'_>,
+        settle: impl FnOnce(Fut::Output) -> Result<V, E>,
+    ) -> Poll<Result<V, E>> {
+        if let Stage::Looks { key, waiting, .. } = &mut self.stage {
+            if ready!(self.wait.begin(cx)).is_err() {
+                return Poll::Ready(Err(Cancelled.into()));
+            }
+            let hash = self.store.hash(key);
+            if let Some(value) = self.store.read(hash, key, |entry| entry.value.clone()) {
+                *waiting = None;
+                self.wait.end();
+                return Poll::Ready(Ok(value));
+            }
+            return self.poll_on(hash, cx, settle);
+        }
+        self.poll_computation(cx, settle)
+    }
+
+    /// There was no value.
+    #[cold]
+    fn poll_on<E: From<Cancelled>>(
+        &mut self,
+        hash: u64,
+        cx: &mut Context<'_>,
+        settle: impl FnOnce(Fut::Output) -> Result<V, E>,
+    ) -> Poll<Result<V, E>> {
+        loop {
+            pause();
+            let Stage::Looks { key, waiting, .. } = &mut self.stage else { unreachable!("it looks") };
+            if let Some(other) = waiting {
+                let waited = ready!(other.poll(cx));
+                *waiting = None;
+                if let Some(value) = self.store.read(hash, key, |entry| entry.value.clone()) {
+                    self.wait.end();
+                    return Poll::Ready(Ok(value));
+                }
+                // Not to begin anything any more. EXACT
+                if waited.is_err() || self.wait.is_cancelled() {
+                    self.wait.end();
+                    return Poll::Ready(Err(Cancelled.into()));
+                }
+            }
+            let Stage::Looks { key, compute, .. } = replace(&mut self.stage, Stage::Done) else {
+                unreachable!("it looks");
+            };
+            match self.store.look_or_begin(hash, key, self.place) {
+                Found::Nothing(turn) => {
+                    let future = turn.ticket.clone().polled(|| Box::pin(compute()));
+                    self.stage = Stage::Computes(Computation { future, turn });
+                    return self.poll_computation(cx, settle);
+                }
+                Found::Computed(key, ticket, word) => match Waiting::new(ticket, word) {
+                    Ok(waiting) => {
+                        self.stage = Stage::Looks { key, compute, waiting: Some(Box::new(waiting)) };
+                    }
+                    Err(circle) => self.refuse(&circle),
+                },
+                Found::Value(key) => {
+                    let value = self.store.read(hash, &key, |entry| entry.value.clone());
+                    self.stage = Stage::Looks { key, compute, waiting: None };
+                    if let Some(value) = value {
+                        self.wait.end();
+                        return Poll::Ready(Ok(value));
+                    }
+                }
+            }
+        }
+    }
+
+    fn poll_computation<E>(
+        &mut self,
+        cx: &mut Context<'_>,
+        settle: impl FnOnce(Fut::Output) -> Result<V, E>,
+    ) -> Poll<Result<V, E>> {
+        let Stage::Computes(mut computation) = replace(&mut self.stage, Stage::Done) else {
+            panic!("{}: polled again after it was done", self.store.label);
+        };
+        // A panic drops the computation, and with it the turn.
+        let polled = computation.turn.ticket.clone().polled(|| computation.future.as_mut().poll(cx));
+        let Poll::Ready(output) = polled else {
+            self.stage = Stage::Computes(computation);
+            return Poll::Pending;
+        };
+        let Computation { future, turn } = computation;
+        let (store, hash) = (self.store, turn.hash);
+        let result = match settle(output) {
+            Ok(value) => {
+                let copy = value.clone();
+                Ok(match turn.finish(value) {
+                    Ok(()) => copy,
+                    // Somebody else has put a value there, and all who ask get that one.
+                    Err((key, _value)) => store.read(hash, &key, |entry| entry.value.clone()).unwrap_or(copy),
+                })
+            }
+            Err(error) => {
+                drop(future);
+                drop(turn);
+                Err(error)
+            }
+        };
+        self.wait.end();
+        Poll::Ready(result)
+    }
+
+    #[cold]
+    fn refuse(&self, circle: &Circle) -> ! {
+        let (map, place, Circle { own, other }) = (&self.store.label, self.place, circle);
+        match other {
+            None => panic!(
+                "{map}: the value that is asked for at {place} is the one that is being computed there, as asked \
+                 for at {own}: it would wait for itself"
+            ),
+            Some(other) => panic!(
+                "{map}: the value that is asked for at {place} is being computed as asked for at {other}, which \
+                 waits for what is being computed here, as asked for at {own}: they would wait for each other"
+            ),
+        }
+    }
+}
+
+macro_rules! impl_future {
+    ($(#[$doc:meta])* $future:ident) => {
+        $(#[$doc])*
+        #[must_use = "a future does nothing unless it is awaited"]
+        pub struct $future<'a, K, V, S, F, Fut>(Fill<'a, K, V, S, F, Fut>);
+
+        impl<'a, K, V, S, F, Fut> $future<'a, K, V, S, F, Fut> {
+            #[inline]
+            pub(super) fn new(
+                store: &'a Store<K, V, S>,
+                key: K,
+                compute: F,
+                place: &'static Location<'static>,
+            ) -> Self {
+                Self(Fill::new(store, key, compute, place))
+            }
+        }
+
+        // The key and the closure are moved when they are used, and never pinned.
+        impl<K, V, S, F, Fut> Unpin for $future<'_, K, V, S, F, Fut> {}
+
+        impl<K, V, S, F, Fut> fmt::Debug for $future<'_, K, V, S, F, Fut> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($future)).field(&format_args!("{}", self.0.stage())).finish()
+            }
+        }
+    };
+}
+
+impl_future!(
+    /// The future of [`SharedMap::get_or_insert_with`](crate::SharedMap::get_or_insert_with).
+    GetOrInsert
+);
+impl_future!(
+    /// The future of [`SharedMap::get_or_try_insert_with`](crate::SharedMap::get_or_try_insert_with).
+    GetOrTryInsert
+);
+
+impl<K, V, S, F, Fut> Future for GetOrInsert<'_, K, V, S, F, Fut>
+where
+    K: Hash + Eq,
+    V: Clone,
+    S: BuildHasher,
+    F: FnOnce() -> Fut,
+    Fut: Future<Output = V>,
+{
+    type Output = Result<V, Cancelled>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.get_mut().0.poll(cx, Ok)
+    }
+}
+
+impl<K, V, S, E, F, Fut> Future for GetOrTryInsert<'_, K, V, S, F, Fut>
+where
+    K: Hash + Eq,
+    V: Clone,
+    S: BuildHasher,
+    E: From<Cancelled>,
+    F: FnOnce() -> Fut,
+    Fut: Future<Output = Result<V, E>>,
+{
+    type Output = Result<V, E>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.get_mut().0.poll(cx, |result| result)
+    }
+}

@@ -1,0 +1,154 @@
+//! One part of a map: what lies on it is read by many at a time, or changed by one who is alone.
+//!
+//! The [`Gate`] of `Shared` says who may be in. Nobody waits in line for a shelf: who finds it in use looks
+//! again, since whoever is in it runs. To read one writes to a cache line of this thread alone.
+//!
+//! # Invariants
+//!
+//! * **BY-THE-GATE**: what is inside is touched by who has entered by the gate: shared if he reads, exclusively
+//!   if he writes.
+//! * **NO-CYCLE**: `Here::in_map` says whether this thread is in a shelf, of any map. Who reads one may read others,
+//!   and writes none; who writes one is let into none at all. A writer who finds readers takes back what he
+//!   has taken, so that those who read and want to read more get on. So nobody who is in a shelf waits for
+//!   somebody who waits, and nobody waits for himself: it is a panic that says so, whatever the others do.
+
+use std::cell::UnsafeCell;
+use std::fmt::Display;
+use std::thread::yield_now;
+use std::time::Duration;
+
+use super::super::gate::{Gate, Hold};
+use super::super::slots::{REGISTRY, own_row};
+use crate::task::closure;
+use crate::task::here::{InMap, here};
+use crate::world::{self, spin};
+
+/// How often to look again at once, and how often after that by letting other threads go first.
+const LOOKS: u32 = 64;
+const YIELDS: u32 = LOOKS + 64;
+/// How long to rest between two looks after that: somebody reads for long.
+const REST: Duration = Duration::from_micros(50);
+
+/// Whether this thread is in a shelf of any map, so that it can change none. NO-CYCLE
+pub(super) fn is_inside() -> bool {
+    here(|here| here.in_map.get()) != InMap::No
+}
+
+/// See the head of this file.
+#[repr(align(128))] // who changes one disturbs nobody who reads another; processors fetch lines in pairs
+pub(super) struct Shelf<T> {
+    gate: Gate,
+    inside: UnsafeCell<T>,
+}
+
+// SAFETY: what is inside is reached by one at a time, possibly on another thread, and by many, which `T: Sync`
+// allows. BY-THE-GATE
+unsafe impl<T: Send + Sync> Sync for Shelf<T> {}
+
+/// That this thread is in a shelf, until it is dropped.
+struct Entered<'a> {
+    gate: &'a Gate,
+    hold: Hold<'a>,
+    outer: InMap,
+}
+
+impl<'a> Entered<'a> {
+    #[inline]
+    fn new(gate: &'a Gate, hold: Hold<'a>, inside: InMap) -> Entered<'a> {
+        Entered { gate, hold, outer: here(|here| here.in_map.replace(inside)) }
+    }
+
+    /// Leaves, in place: who drops it does so in a call, for the sake of panics.
+    #[inline(always)]
+    fn leave(self) {
+        let Entered { gate, hold, outer } = self;
+        std::mem::forget(self);
+        here(|here| here.in_map.set(outer));
+        gate.leave(hold);
+    }
+}
+
+impl Drop for Entered<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        let Entered { gate, hold, outer } = *self;
+        Entered { gate, hold, outer }.leave();
+    }
+}
+
+impl<T> Shelf<T> {
+    pub(super) fn new(inside: T) -> Shelf<T> {
+        Shelf { gate: Gate::new(), inside: UnsafeCell::new(inside) }
+    }
+
+    /// Calls `f` with what is inside. `map` is whose it is, for a panic.
+    #[inline]
+    #[track_caller]
+    pub(super) fn read<R>(&self, map: &dyn Display, f: impl FnOnce(&T) -> R) -> R {
+        if here(|here| here.in_map.get()) == InMap::Writes {
+            refuse(&format_args!("use of {map}"));
+        }
+        let hold = match self.gate.try_read(false, own_row()) {
+            Some(hold) => hold,
+            None => look_again(|| self.gate.try_read(false, own_row())),
+        };
+        self.read_by(hold, f)
+    }
+
+    /// As [`read`](Self::read), if nobody is changing it.
+    pub(super) fn try_read<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
+        self.gate.try_read(false, own_row()).map(|hold| self.read_by(hold, f))
+    }
+
+    #[inline]
+    fn read_by<R>(&self, hold: Hold<'_>, f: impl FnOnce(&T) -> R) -> R {
+        let entered = Entered::new(&self.gate, hold, InMap::Reads);
+        // SAFETY: we are in, to read, and `f` cannot keep what it gets. BY-THE-GATE
+        let result = f(unsafe { &*self.inside.get() });
+        entered.leave();
+        result
+    }
+
+    /// Calls `f` with what is inside, alone. `map` is whose it is, for a panic.
+    #[track_caller]
+    pub(super) fn write<R>(&self, map: &dyn Display, f: impl FnOnce(&mut T) -> R) -> R {
+        if is_inside() {
+            refuse(&format_args!("change of {map}"));
+        }
+        let hold = match self.gate.try_write(false, &REGISTRY) {
+            Some(hold) => hold,
+            None => look_again(|| self.gate.try_write_now(&REGISTRY)),
+        };
+        let entered = Entered::new(&self.gate, hold, InMap::Writes);
+        // SAFETY: we are in, alone, and `f` cannot keep what it gets. BY-THE-GATE
+        let result = f(unsafe { &mut *self.inside.get() });
+        entered.leave();
+        result
+    }
+}
+
+/// NO-CYCLE
+#[cold]
+#[track_caller]
+fn refuse(what: &dyn Display) -> ! {
+    closure::assert_outside(what); // if it is a closure, it has a name
+    panic!(
+        "{what} inside of a `hash`, `eq` or `clone` that a SharedMap has called: it could wait for itself"
+    );
+}
+
+#[cold]
+fn look_again<R>(attempt: impl Fn() -> Option<R>) -> R {
+    let mut looks = 0;
+    loop {
+        if let Some(entered) = attempt() {
+            return entered;
+        }
+        looks += 1;
+        match looks {
+            0..LOOKS => spin(),
+            LOOKS..YIELDS if !world::is_simulated() => yield_now(),
+            _ => world::sleep(REST),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! One computation of a key's value, as those see it who wait for it.
+//!
+//! # Invariants
+//!
+//! * **LOOK-AGAIN**: `word` changes whenever there may be something new for those who wait: the computation is
+//!   over, with or without a value, or somebody else has put a value there. It is changed first, and they are
+//!   all told then; who waits has noted the word while he had the shelf, and is in the crowd or sees that it
+//!   has changed. All are told, and not one of them, so that one who is never polled again holds up nobody.
+//! * **GRAPH**: a wait inside of a computation is noted in each computation around it, under the lock of
+//!   `GRAPH`, before it begins: a wait that would close a circle never begins.
+
+use std::cell::RefCell;
+use std::panic::Location;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::Cancelled;
+use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
+use crate::sync::crowd::{Crowd, Place};
+use crate::task::here::here;
+
+/// In the word: nobody computes any more. Above it is counted how often a value was put there by others.
+const OVER: usize = 1;
+const PUT: usize = 2;
+
+pub(super) struct Ticket {
+    /// LOOK-AGAIN
+    word: AtomicUsize,
+    crowd: Crowd,
+    /// Where the computation was asked for.
+    place: &'static Location<'static>,
+    /// What this computation waits for. GRAPH
+    waits_for: Mutex<Vec<Arc<Ticket>>>,
+}
+
+static GRAPH: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// The computations that this thread is in the midst of polling, the innermost last, each with the task
+    /// that polls it: a thread of a simulation runs others when one of them blocks.
+    static POLLED: RefCell<Vec<(Arc<Ticket>, usize)>> = const { RefCell::new(Vec::new()) };
+}
+
+fn task() -> usize {
+    here(|here| here.current.get()).addr()
+}
+
+impl Ticket {
+    pub(super) fn new(place: &'static Location<'static>) -> Arc<Ticket> {
+        Arc::new(Ticket {
+            word: AtomicUsize::new(0),
+            crowd: Crowd::default(),
+            place,
+            waits_for: Mutex::default(),
+        })
+    }
+
+    /// What is to change, for one who has the shelf. LOOK-AGAIN
+    pub(super) fn word(&self) -> usize {
+        self.word.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.word() & OVER != 0
+    }
+
+    /// Nobody computes any more: those who wait look for themselves.
+    pub(super) fn end(&self) {
+        self.word.fetch_or(OVER, Ordering::AcqRel);
+        self.crowd.tell();
+    }
+
+    /// Somebody else has put a value there, or there may be one: those who wait look for themselves.
+    pub(super) fn put(&self) {
+        self.word.fetch_add(PUT, Ordering::AcqRel);
+        self.crowd.tell();
+    }
+
+    /// Calls `f`, which polls this computation.
+    pub(super) fn polled<R>(self: &Arc<Self>, f: impl FnOnce() -> R) -> R {
+        struct Out<'a>(&'a Arc<Ticket>);
+        impl Drop for Out<'_> {
+            fn drop(&mut self) {
+                let own = POLLED.try_with(|polled| {
+                    let mut polled = polled.borrow_mut();
+                    let last = polled.iter().rposition(|(ticket, _)| Arc::ptr_eq(ticket, self.0));
+                    last.map(|last| polled.remove(last))
+                });
+                drop(own);
+            }
+        }
+        let (own, task) = (self.clone(), task());
+        let _out = POLLED.try_with(|polled| polled.borrow_mut().push((own, task))).map(|()| Out(self));
+        f()
+    }
+}
+
+/// One who waits for a computation.
+pub(super) struct Waiting {
+    ticket: Arc<Ticket>,
+    seen: usize,
+    place: Place,
+    _within: Option<Within>,
+}
+
+impl Waiting {
+    /// Begins to wait for more than was `seen`.
+    ///
+    /// # Errors
+    ///
+    /// If the computation would wait for itself.
+    pub(super) fn new(ticket: Arc<Ticket>, seen: usize) -> Result<Waiting, Circle> {
+        let within = Within::new(&ticket)?;
+        Ok(Waiting { ticket, seen, place: Place::default(), _within: within })
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+        let Waiting { ticket, seen, place, .. } = self;
+        ticket.crowd.poll_until(place, cx, || (ticket.word() != *seen).then_some(()))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.ticket.crowd.leave(&mut self.place);
+    }
+}
+
+/// A computation would wait for itself.
+pub(super) struct Circle {
+    /// Where it was asked for.
+    pub(super) own: &'static Location<'static>,
+    /// Where the one was asked for that it would wait for, and that waits for it; none if that is itself.
+    pub(super) other: Option<&'static Location<'static>>,
+}
+
+/// A wait that is part of other computations. GRAPH
+struct Within {
+    computations: Vec<Arc<Ticket>>,
+    waits_for: Arc<Ticket>,
+}
+
+impl Within {
+    fn new(ticket: &Arc<Ticket>) -> Result<Option<Within>, Circle> {
+        let task = task();
+        let own = |polled: &RefCell<Vec<(Arc<Ticket>, usize)>>| -> Vec<_> {
+            let polled = polled.borrow();
+            polled.iter().filter(|(_, by)| *by == task).map(|(ticket, _)| ticket.clone()).collect()
+        };
+        let computations = POLLED.try_with(own).unwrap_or_default();
+        if computations.is_empty() {
+            return Ok(None);
+        }
+        let graph = lock(&GRAPH);
+        let reached = reached_from(ticket);
+        if let Some(own) =
+            computations.iter().find(|own| reached.iter().any(|ticket| Arc::ptr_eq(ticket, own)))
+        {
+            let other = (!Arc::ptr_eq(own, ticket)).then_some(ticket.place);
+            return Err(Circle { own: own.place, other });
+        }
+        for computation in &computations {
+            lock(&computation.waits_for).push(ticket.clone());
+        }
+        drop(graph);
+        Ok(Some(Within { computations, waits_for: ticket.clone() }))
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        let graph = lock(&GRAPH);
+        for computation in &self.computations {
+            let mut waits_for = lock(&computation.waits_for);
+            if let Some(own) = waits_for.iter().position(|ticket| Arc::ptr_eq(ticket, &self.waits_for)) {
+                waits_for.swap_remove(own); // never the last reference: we have one
+            }
+        }
+        drop(graph);
+    }
+}
+
+/// A computation, and all that it waits for in the end, for one who has the lock of `GRAPH`.
+fn reached_from(ticket: &Arc<Ticket>) -> Vec<Arc<Ticket>> {
+    let mut reached = vec![ticket.clone()];
+    let mut next = 0;
+    while let Some(ticket) = reached.get(next).cloned() {
+        for further in lock(&ticket.waits_for).iter() {
+            if !reached.iter().any(|known| Arc::ptr_eq(known, further)) {
+                reached.push(further.clone());
+            }
+        }
+        next += 1;
+    }
+    reached
+}
