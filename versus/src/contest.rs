@@ -18,10 +18,23 @@ impl Metric {
     pub(crate) const fn new(name: &'static str, unit: &'static str) -> Self {
         Self { name, unit, ratios: true, absolutes: false }
     }
+
+    /// One that is in the table only.
+    pub(crate) const fn shown(name: &'static str, unit: &'static str) -> Self {
+        Self { name, unit, ratios: false, absolutes: false }
+    }
 }
 
 /// Time per operation: on the clock, and of all CPUs together.
 pub(crate) const TIMES: &[Metric] = &[Metric::new("wall", "ns"), Metric::new("cpu", "ns")];
+
+/// The same where sides fight for something, with what shows that they did: one that had a core to itself
+/// had nobody to fight with.
+pub(crate) const CONTENDED: &[Metric] =
+    &[Metric::new("wall", "ns"), Metric::new("cpu", "ns"), Metric::shown("cpu/wall", ""), DENIED];
+
+/// Of the time on the clock, how much threads of this process stood ready and got no core.
+pub(crate) const DENIED: Metric = Metric::shown("denied", "%");
 
 /// Resident memory per task.
 pub(crate) const BYTES: &[Metric] = &[Metric::new("", "B")];
@@ -121,12 +134,32 @@ impl Contest {
                 let entry = &self.entries[index];
                 let at = format!("round {} of {rounds}", round + 1);
                 progress.show(&format!("{}: {at}, {}", self.name, entry.side));
-                let sample = (entry.round)(scale)?;
-                scores[index].rounds.push(sample);
+                scores[index].rounds.push(self.sample(entry, scale)?);
             }
         }
         progress.clear();
         Ok(Outcome { name: self.name, about: self.about, metrics: self.metrics, scores })
+    }
+
+    /// A round of one side. One in which somebody else had a core is done again, some times, if the contest
+    /// shows that; the best of them counts.
+    fn sample(&self, entry: &Entry, scale: Scale) -> Result<Sample, Failure> {
+        const TRIES: usize = 5;
+        const FREE: f64 = 5.0;
+        let mut best = (entry.round)(scale)?;
+        let Some(denied) = self.metrics.iter().position(|metric| metric.name == DENIED.name) else {
+            return Ok(best);
+        };
+        for _ in 1..if scale.quick { 1 } else { TRIES } {
+            if best[denied] <= FREE {
+                break;
+            }
+            let sample = (entry.round)(scale)?;
+            if sample[denied] < best[denied] {
+                best = sample;
+            }
+        }
+        Ok(best)
     }
 }
 
@@ -145,5 +178,41 @@ impl Outcome {
     /// Dapple's score.
     pub(crate) fn ours(&self) -> Option<&Score> {
         self.scores.iter().find(|score| score.role == Role::Ours)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// A contest of one side, whose rounds are denied so many percent, one after the other.
+    fn contest(denied: &'static [f64]) -> Contest {
+        let denied = RefCell::new(denied.iter().copied());
+        let round = move |_| Ok(vec![denied.borrow_mut().next().expect("another round")]);
+        let entries = vec![Entry { side: "dapple", role: Role::Ours, round: Box::new(round) }];
+        Contest { name: "", about: "", metrics: &[DENIED], warm_up: false, at_most: 1, entries }
+    }
+
+    fn measured(contest: &Contest, quick: bool) -> f64 {
+        let scale = Scale { quick, tasks: 0, rounds: 1 };
+        contest.sample(&contest.entries[0], scale).unwrap()[0]
+    }
+
+    #[test]
+    fn a_round_without_a_free_core_is_done_again() {
+        assert_eq!(measured(&contest(&[90.0, 6.0, 4.0]), false), 4.0);
+        assert_eq!(measured(&contest(&[4.0]), false), 4.0);
+    }
+
+    #[test]
+    fn when_no_core_gets_free_the_best_round_counts() {
+        assert_eq!(measured(&contest(&[90.0, 70.0, 30.0, 50.0, 60.0]), false), 30.0);
+    }
+
+    #[test]
+    fn a_smoke_test_does_nothing_twice() {
+        assert_eq!(measured(&contest(&[90.0]), true), 90.0);
     }
 }

@@ -52,13 +52,15 @@ pub(crate) fn print(outcome: &Outcome) {
 
 fn heading(metric: &Metric) -> String {
     let Metric { name, unit, .. } = metric;
-    let title = if name.is_empty() { (*unit).to_owned() } else { format!("{name} {unit}") };
-    format!("{title:>16}  {:<22}", "min .. max")
+    let title = format!("{name} {unit}");
+    format!("{:>16}  {:<22}", title.trim(), "min .. max")
 }
 
 fn cell(summary: Summary) -> String {
     let Summary { median, min, max } = summary;
-    format!("{median:>16.1}  {:<22}", format!("{min:.1} .. {max:.1}"))
+    // What is small is a share or a number of cores, of which one decimal says little.
+    let decimals = if max < 10.0 { 2 } else { 1 };
+    format!("{median:>16.decimals$}  {:<22}", format!("{min:.decimals$} .. {max:.decimals$}"))
 }
 
 /// The lines that programs read.

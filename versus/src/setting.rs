@@ -11,8 +11,20 @@ use serde_json::{Value, json};
 const LOCK: &str = include_str!("../../Cargo.lock");
 
 /// Whose versions matter.
-const PACKAGES: [&str; 8] =
-    ["dapple", "tokio", "smol", "async-executor", "async-io", "async-task", "monoio", "mimalloc"];
+const PACKAGES: [&str; 12] = [
+    "dapple",
+    "tokio",
+    "smol",
+    "async-executor",
+    "async-io",
+    "async-task",
+    "monoio",
+    "parking_lot",
+    "dashmap",
+    "arc-swap",
+    "moka",
+    "mimalloc",
+];
 
 /// The setting at the start of a run.
 pub(crate) struct Setting {
@@ -76,10 +88,10 @@ impl Setting {
     }
 }
 
-/// The version of a package in the lock file.
+/// The version of a package in the lock file: the newest, where others that we depend on have an older one.
 fn version(package: &str) -> &'static str {
     let heading = format!("name = \"{package}\"\nversion = \"");
-    LOCK.split_once(&heading).and_then(|(_, rest)| rest.split('"').next()).unwrap_or("unknown")
+    LOCK.rsplit_once(&heading).and_then(|(_, rest)| rest.split('"').next()).unwrap_or("unknown")
 }
 
 /// The commit that the sources are at, and whether they have changed since.

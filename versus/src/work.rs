@@ -1,10 +1,11 @@
 //! Work that is timed: how a case is written once, and measured on every side.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::contest::{Contest, Entry, Role, Sample, Scale, TIMES};
+use crate::contest::{CONTENDED, Contest, Entry, Metric, Role, Sample, Scale, TIMES};
 use crate::sides::{Dapple, Host, Monoio, Side, Smol, SmolStatic, Tokio};
 
 /// Tasks in a batch, and tasks at a time in the cases that yield.
@@ -43,7 +44,22 @@ pub(crate) fn contest_with_monoio<W: Work>(name: &'static str, about: &'static s
 
 /// A contest of the given sides.
 pub(crate) fn timed(name: &'static str, about: &'static str, entries: Vec<Entry>) -> Contest {
-    Contest { name, about, metrics: TIMES, warm_up: true, at_most: usize::MAX, entries }
+    measured(name, about, TIMES, entries)
+}
+
+/// A contest of sides that fight for something: the entries are [`contended_entry`]s.
+pub(crate) fn contended(name: &'static str, about: &'static str, entries: Vec<Entry>) -> Contest {
+    measured(name, about, CONTENDED, entries)
+}
+
+/// A contest by some metrics.
+pub(crate) fn measured(
+    name: &'static str,
+    about: &'static str,
+    metrics: &'static [Metric],
+    entries: Vec<Entry>,
+) -> Contest {
+    Contest { name, about, metrics, warm_up: true, at_most: usize::MAX, entries }
 }
 
 /// A side that does the work.
@@ -53,30 +69,36 @@ pub(crate) fn entry<H: Host, W: Work>(role: Role) -> Entry {
 
 /// The same under another name: for work that is of more than its runtime.
 pub(crate) fn entry_as<H: Host, W: Work>(side: &'static str, role: Role) -> Entry {
-    Entry { side, role, round: Box::new(|scale| Ok(round::<H, W>(scale))) }
+    Entry { side, role, round: Box::new(|scale| Ok(round::<H, W>(scale, Stopwatch::per_operation))) }
+}
+
+/// A side that does work in which tasks fight for something.
+pub(crate) fn contended_entry<H: Host, W: Work>(side: &'static str, role: Role) -> Entry {
+    Entry { side, role, round: Box::new(|scale| Ok(round::<H, W>(scale, Stopwatch::contended))) }
 }
 
 /// One round of one side: a runtime of its own, warm before the clock starts.
-fn round<H: Host, W: Work>(scale: Scale) -> Sample {
+fn round<H: Host, W: Work>(scale: Scale, read: fn(Stopwatch, usize) -> Sample) -> Sample {
     let batches = W::BATCHES.div_ceil(if scale.quick { 20 } else { 1 });
     let mut host = H::start();
-    host.run(|side| async move {
+    host.run(move |side| async move {
         W::run(side.clone(), batches.div_ceil(10)).await;
         let stopwatch = Stopwatch::start();
         W::run(side, batches).await;
-        stopwatch.per_operation(batches * W::OPERATIONS)
+        read(stopwatch, batches * W::OPERATIONS)
     })
 }
 
 /// The clock on the wall, and the CPU time of all threads of this process.
 pub(crate) struct Stopwatch {
-    wall: Instant,
+    denied: Duration,
     cpu: Duration,
+    wall: Instant,
 }
 
 impl Stopwatch {
     pub(crate) fn start() -> Self {
-        Self { cpu: cpu_time(), wall: Instant::now() }
+        Self { denied: denied_time(), cpu: cpu_time(), wall: Instant::now() }
     }
 
     /// Nanoseconds per operation, in the order of [`TIMES`].
@@ -85,9 +107,30 @@ impl Stopwatch {
         let cpu = cpu_time() - self.cpu;
         [wall, cpu].map(|time| time.as_secs_f64() * 1e9 / operations as f64).to_vec()
     }
+
+    /// The same and what shows whether there was a fight, in the order of [`CONTENDED`].
+    pub(crate) fn contended(self, operations: usize) -> Sample {
+        let (begin, denied_before) = (self.wall, self.denied);
+        let mut sample = self.per_operation(operations);
+        let denied = denied_time().saturating_sub(denied_before);
+        sample.push(sample[1] / sample[0]);
+        sample.push(100.0 * denied.as_secs_f64() / begin.elapsed().as_secs_f64());
+        sample
+    }
 }
 
 /// User and system time of this process: what `getrusage` says, in nanoseconds.
 pub(crate) fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().expect("a time that is not negative")
+}
+
+/// For how long the threads that this process has now stood ready and got no core, all together.
+fn denied_time() -> Duration {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let each = threads.filter_map(|thread| {
+        // Three numbers: nanoseconds on a core, nanoseconds in line for one, turns.
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(each.sum())
 }

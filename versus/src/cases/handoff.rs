@@ -1,9 +1,11 @@
 //! `handoff`: AC's ping-pong, between two colors of Dapple.
 //!
-//! A message goes from one color to the other and back. With callbacks a message is a call: each side's
-//! `color.call` runs the other's. With scopes, a task of the color has started, in a scope, what waits at a
-//! channel for the next message and sends the answer: `one` has that on one side and callbacks on the other,
-//! `both` has it on both. `-yield_to`: after each message it also hands its worker to whom it was sent to.
+//! A message, a number, goes from one color to the other and back. With callbacks a message is a call: each
+//! side's `color.call` runs the other's. With scopes, a side is a task, whose color is its own; it has started,
+//! in a scope, what sends a message and waits for the answer. In `one` the other side is a color that is called,
+//! and the answer is what the call returns. In `both` there is such a task on either side, with a channel
+//! between them each way. `-yield_to`: after each message it also hands its worker to whom it was sent to, as
+//! AC does.
 //!
 //! Nobody else is measured: `dapple/callbacks` compares two shapes of Dapple's own.
 
@@ -102,26 +104,22 @@ impl<A: After> Work for One<A> {
     const OPERATIONS: usize = OPERATIONS;
 
     async fn run<S: Side>(_: S, batches: usize) {
-        let (ping, pong) = (Color::new(), Color::new());
-        let task = ping.spawn(async move {
-            let (back, mut answers) = mpsc::bounded(1);
-            let back = Arc::new(back);
+        let pong = Color::new();
+        let ping = dapple::spawn(async move {
             dapple::finish(async |scope| {
                 scope.start(async {
                     for number in 0..batches * OPERATIONS {
-                        let back = back.clone();
-                        let sent = pong.call(move || back.try_send(number).expect("room for an answer"));
+                        let answer = pong.call(move || number);
                         if A::YIELDS {
-                            task::yield_to(&sent).await;
+                            task::yield_to(&answer).await;
                         }
-                        sent.detach();
-                        assert_eq!(answers.recv().await, Ok(number));
+                        assert_eq!(answer.await.expect("an answer"), number);
                     }
                 });
             })
             .await;
         });
-        task.await.expect("a task that ends");
+        ping.await.expect("a task that ends");
     }
 }
 
@@ -135,7 +133,7 @@ impl<A: After> Work for Both<A> {
         let (there, mut messages) = mpsc::bounded(1);
         let (back, mut answers) = mpsc::bounded(1);
         let (tell, told) = oneshot::channel::<Task>();
-        let pong = Color::new().spawn(async move {
+        let pong = dapple::spawn(async move {
             let other = told.await.expect("the other task");
             dapple::finish(async |scope| {
                 scope.start(async {
@@ -147,7 +145,7 @@ impl<A: After> Work for Both<A> {
             .await;
         });
         let other = pong.task().expect("a task").clone();
-        let ping = Color::new().spawn(async move {
+        let ping = dapple::spawn(async move {
             tell.send(task::current()).expect("the other task");
             dapple::finish(async |scope| {
                 scope.start(async {

@@ -1,13 +1,17 @@
 //! The cases, in the order in which they are listed and run.
 
 mod accept;
+mod bank;
 mod cancel;
 mod chain;
 mod detached;
 mod echo;
 mod fanout;
 mod handoff;
+mod hot;
+mod hotread;
 mod leaf;
+mod memo;
 pub(crate) mod memory;
 mod mpsc;
 mod onelane;
@@ -16,6 +20,7 @@ mod pingpong;
 mod quotes;
 mod spawn;
 mod start;
+mod stateful;
 mod timers;
 mod wake;
 mod yields;
@@ -40,6 +45,11 @@ pub(crate) fn all() -> Vec<Contest> {
     all.extend(leaf::contests());
     all.extend(handoff::contests());
     all.extend(quotes::contests());
+    all.extend(hot::contests());
+    all.extend(hotread::contests());
+    all.push(bank::contest());
+    all.push(memo::contest());
+    all.extend(stateful::contests());
     all.extend(memory::contests());
     all
 }

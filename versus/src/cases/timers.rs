@@ -19,6 +19,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::contest::{Contest, Entry, Metric, Role, Sample, Scale};
+use crate::scatter::scatter;
 use crate::sides::{Dapple, Host, Side, SmolDriven, TokioDriven};
 use crate::work::{self, BATCH, Work, cpu_time};
 
@@ -117,13 +118,8 @@ async fn sleeper<T: Timers>(number: usize, milliseconds: usize) {
 
 /// A duration in a range, scattered by its number, and for each number the same on all sides.
 fn between(number: usize, least: Duration, most: Duration) -> Duration {
-    // The finalizer of splitmix64.
-    let mut hash = (number as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^= hash >> 31;
     let range = (most - least).as_micros() as u64 + 1;
-    least + Duration::from_micros(hash % range)
+    least + Duration::from_micros(scatter(number as u64) % range)
 }
 
 /// How late tasks were, in microseconds.
