@@ -56,3 +56,29 @@ fn a_scope_that_is_dropped_says_where_it_was_made() {
     assert!(lines[0].starts_with("DEBUG") && lines[0].contains("dropped rather than cancelled"), "{lines:?}");
     assert!(lines[0].contains("scope_tracing.rs:48"), "{lines:?}");
 }
+
+#[test]
+fn a_scope_that_ignores_its_cancel_is_told_of_after_a_second() {
+    let keeps = Keeps::default();
+    tracing::subscriber::with_default(keeps.clone(), || {
+        dapple::sim::Sim::new(0).run(async {
+            let long = |seconds| dapple::shield(dapple::time::sleep(Duration::from_secs(seconds)));
+            dapple::finish(async |s| {
+                s.start(async { long(10).await.unwrap() });
+                drop(s.spawn(async move { long(5).await.unwrap() }));
+                s.cancel();
+            })
+            .await;
+            dapple::finish(async |s| {
+                s.start(dapple::time::sleep(Duration::MAX)); // not told of: it ends
+                dapple::time::sleep(Duration::from_secs(5)).await.unwrap();
+                s.cancel();
+            })
+            .await;
+        });
+    });
+    let lines = keeps.0.lock().unwrap();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("WARN") && lines[0].contains("still waits"), "{lines:?}");
+    assert!(lines[0].contains("started=1") && lines[0].contains("scope_tracing.rs:66"), "{lines:?}");
+}

@@ -71,24 +71,10 @@ impl<N: Node> Inbox<N> {
     /// `node` is alive until it has been pulled (or, if closed, given back), and its link is the
     /// caller's.
     pub(crate) unsafe fn push(&self, node: NonNull<N>) -> Pushed {
-        // SAFETY: handed on from the caller.
-        unsafe { self.push_with(node, || {}) }
-    }
-
-    /// As `push`. `before_first` is called, perhaps more than once, before what might be the first push.
-    ///
-    /// # Safety
-    ///
-    /// As for `push`.
-    #[inline]
-    pub(crate) unsafe fn push_with(&self, node: NonNull<N>, mut before_first: impl FnMut()) -> Pushed {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             if seen == closed() {
                 return Pushed::Closed;
-            }
-            if seen.is_null() {
-                before_first();
             }
             let next = if seen == owned() { null_mut() } else { seen };
             // SAFETY: the caller says that the node is alive and its link ours.

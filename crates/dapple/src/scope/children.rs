@@ -665,6 +665,16 @@ impl Children {
         self.tasks.set(tasks);
     }
 
+    /// What has not ended: how many that were started, and the names of tasks that were spawned.
+    #[cfg(feature = "tracing")]
+    pub(super) fn left(&self) -> (usize, Vec<String>) {
+        let tasks = self.tasks.take();
+        let names =
+            tasks.iter().filter(|task| !task.is_finished()).map(|task| task.name().to_string()).collect();
+        self.tasks.set(tasks);
+        (self.pending.get(), names)
+    }
+
     /// Whether all that was started and spawned has ended.
     #[inline]
     pub(super) fn have_ended(&self) -> bool {

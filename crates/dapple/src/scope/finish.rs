@@ -238,6 +238,7 @@ where
         scope,
         outer: Item::default(),
         place: Place::here(),
+        late: Late::default(),
         _pinned: PhantomPinned,
     }
 }
@@ -265,6 +266,45 @@ impl Place {
     }
 }
 
+/// How long a cancelled scope may wait before that is told of.
+#[cfg(feature = "tracing")]
+const TOO_LONG: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Tells of a scope that was cancelled and does not end: something in it ignores that. For `tracing` alone.
+#[derive(Default)]
+struct Late {
+    #[cfg(feature = "tracing")]
+    alarm: crate::time::alarm::Alarm,
+    #[cfg(feature = "tracing")]
+    is_told: bool,
+}
+
+impl Late {
+    /// At the end of a poll in which the scope has not ended.
+    #[cfg(feature = "tracing")]
+    fn look(&mut self, children: &Children, place: Place, cx: &mut Context<'_>) {
+        if self.is_told || !children.reach.is_cancelled() {
+            return;
+        }
+        if !self.alarm.is_late() {
+            return self.alarm.set(TOO_LONG, cx);
+        }
+        self.is_told = true;
+        self.alarm.unset();
+        let (started, spawned) = children.left();
+        tracing::warn!(
+            place = %place.location,
+            started,
+            ?spawned,
+            "a scope was cancelled a second ago and still waits; what ignores that can be put into or_cancelled"
+        );
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    #[inline]
+    fn look(&mut self, _children: &Children, _place: Place, _cx: &mut Context<'_>) {}
+}
+
 /// As [`finish`], for what is not `Send`: in the main color, or wherever such futures are polled. What is
 /// started may share a plain [`Cell`].
 ///
@@ -289,6 +329,7 @@ where
         scope,
         outer: Item::default(),
         place: Place::here(),
+        late: Late::default(),
         _pinned: PhantomPinned,
     }
 }
@@ -303,6 +344,7 @@ macro_rules! impl_finish {
             /// How it learns of a cancel from outside.
             outer: Item,
             place: Place,
+            late: Late,
             _pinned: PhantomPinned,
         }
 
@@ -323,7 +365,13 @@ macro_rules! impl_finish {
                 let body = unsafe { &mut (*this).body };
                 // SAFETY: as above.
                 let outer = unsafe { &mut (*this).outer };
-                poll_scope(&scope.children, body, |f| f(scope), outer, cx)
+                let polled = poll_scope(&scope.children, body, |f| f(scope), outer, cx);
+                if polled.is_pending() {
+                    // SAFETY: it is touched here alone.
+                    let (late, place) = unsafe { (&mut (*this).late, (*this).place) };
+                    late.look(&scope.children, place, cx);
+                }
+                polled
             }
         }
 

@@ -30,7 +30,7 @@
 
 use std::task::{Context, Poll, ready};
 
-use super::alarm::{Alarm, hurry};
+use super::alarm::{AGAIN, Alarm, hurry};
 use super::slots::{Registry, Row, Slot};
 use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
 use crate::sync::permits::{MARK, ONE, Permits, Place, Refused, WAITERS};
@@ -55,7 +55,7 @@ const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
 const PAUSE: u8 = 16;
 
 /// After so many who looked through the slots for nothing, those who write need not look any more.
-const IN_VAIN: u8 = if cfg!(loom) { 4 } else { 100 };
+const IN_VAIN: u8 = if cfg!(loom) { 4 } else { 16 };
 
 /// See the head of this file.
 #[repr(C)] // the word first, near what it guards
@@ -138,6 +138,13 @@ impl Gate {
     /// Enters to read, whoever is in line.
     pub(crate) fn try_read_now(&self) -> Option<Hold<'static>> {
         self.permits.try_take(1).ok().map(|()| Hold::Reads)
+    }
+
+    /// Looks at the word, so that it is near when it is wanted: who enters several waits for all of them at a
+    /// time, and not for one after the other.
+    #[inline]
+    pub(crate) fn glance(&self) {
+        self.permits.glance();
     }
 
     /// Enters to write, if nobody is in, nobody waits, and nobody may be in a slot.
@@ -287,7 +294,7 @@ impl Gate {
         }
         if polled.is_pending() {
             waiting.too_late = waiting.too_late.saturating_add(1);
-            waiting.alarm.set(cx); // ONE-WOKEN
+            waiting.alarm.set(AGAIN, cx); // ONE-WOKEN
         } else {
             waiting.gave_way = true;
             waiting.alarm.unset();

@@ -151,6 +151,12 @@ impl Permits {
         self.word.load(Ordering::SeqCst)
     }
 
+    /// Looks at the word, for the sake of the cache alone.
+    #[inline]
+    pub(crate) fn glance(&self) {
+        self.word.load(Ordering::Relaxed);
+    }
+
     /// Takes all of so many, if all are free, nobody is in line, and there is no mark.
     #[inline]
     pub(crate) fn take_all_at_once(&self, all: usize) -> bool {

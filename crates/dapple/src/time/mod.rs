@@ -6,6 +6,7 @@
 //!
 //! Timers lie in the wheel of the worker that first polled them (`driver/`).
 
+pub(crate) mod alarm;
 mod instant;
 mod interval;
 mod sleep;
