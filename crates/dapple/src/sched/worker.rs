@@ -239,7 +239,7 @@ impl Worker {
         let (since, runs_then) = self.own.paced.replace((now, runs));
         let runs = runs - runs_then;
         let most_come_back = 2 * self.own.came_back.replace(0) >= runs;
-        let many_contend = 4 * self.own.contended.replace(0) >= runs;
+        let many_contend = 8 * self.own.contended.replace(0) >= runs;
         if let Some(pace) = now.nanos_since(since).checked_div(runs) {
             let pace = match self.pace.load(Ordering::Relaxed).midpoint(pace) {
                 // Elsewhere they would wait for those here.

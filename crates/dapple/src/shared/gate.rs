@@ -140,8 +140,8 @@ impl Gate {
         self.permits.try_take(1).ok().map(|()| Hold::Reads)
     }
 
-    /// Looks at the word, so that it is near when it is wanted: who enters several waits for all of them at a
-    /// time, and not for one after the other.
+    /// Has the word brought near: who enters several waits for all of them at a time, and not for one after
+    /// the other.
     #[inline]
     pub(crate) fn glance(&self) {
         self.permits.glance();
@@ -266,9 +266,6 @@ impl Gate {
         others: impl Fn() -> usize,
     ) -> Poll<Result<(), Refused>> {
         if !waiting.is_in_line() {
-            if !self.is_slotted() {
-                hurry::contended();
-            }
             if !waiting.gave_way && self.permits.word() & WAITERS != 0 {
                 waiting.gave_way = true;
                 cx.waker().wake_by_ref();
@@ -340,7 +337,11 @@ impl Gate {
     fn is_worth_looking(&self) -> bool {
         let now = hurry::micros();
         let last = self.in_use.swap(now, Ordering::Relaxed);
-        now.wrapping_sub(last) > SHORTLY || self.is_slotted()
+        if self.is_slotted() {
+            return true;
+        }
+        hurry::contended();
+        now.wrapping_sub(last) > SHORTLY
     }
 
     #[cold]
