@@ -1,5 +1,8 @@
 //! Which types may pass between threads, pinned at compile time.
 
+#[macro_use]
+mod pin;
+
 use std::cell::Cell;
 use std::future::{Pending, Ready};
 use std::rc::Rc;
@@ -16,32 +19,6 @@ type SendOnly = Cell<u8>;
 type Neither = Rc<u8>;
 /// `Sync`, but not `Send`.
 type SyncOnly = std::sync::MutexGuard<'static, u8>;
-
-/// Compiles exactly if the type has the trait, or with `!` exactly if it has not: two ways to
-/// choose a method that does not exist twice are ambiguous.
-macro_rules! pin {
-    ($($type:ty: $send:tt $sync:tt;)*) => {$(
-        pin!(@ $type, Send, $send);
-        pin!(@ $type, Sync, $sync);
-    )*};
-    (@ $type:ty, $marker:ident, yes) => {
-        const _: fn() = || {
-            fn has<T: $marker + ?Sized>() {}
-            has::<$type>();
-        };
-    };
-    (@ $type:ty, $marker:ident, no) => {
-        const _: fn() = || {
-            trait Ambiguous<A> {
-                fn check() {}
-            }
-            impl<T: ?Sized> Ambiguous<()> for T {}
-            struct Has;
-            impl<T: ?Sized + $marker> Ambiguous<Has> for T {}
-            <$type as Ambiguous<_>>::check();
-        };
-    };
-}
 
 pin! {
     // type: Send Sync;

@@ -1,6 +1,8 @@
 //! Which of the types of shared states may pass between threads, pinned at compile time; and what follows.
 
 mod common;
+#[macro_use]
+mod pin;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,32 +19,6 @@ type SyncOnly = std::sync::MutexGuard<'static, u8>;
 /// Closures that may go to another thread, and some that may not.
 type Goes = fn();
 type Stays = Rc<u8>;
-
-/// Compiles exactly if the type has the trait, or with `no` exactly if it has not: two ways to choose a method
-/// are ambiguous.
-macro_rules! pin {
-    ($($type:ty: $send:tt $sync:tt;)*) => {$(
-        pin!(@ $type, Send, $send);
-        pin!(@ $type, Sync, $sync);
-    )*};
-    (@ $type:ty, $marker:ident, yes) => {
-        const _: fn() = || {
-            fn has<T: $marker + ?Sized>() {}
-            has::<$type>();
-        };
-    };
-    (@ $type:ty, $marker:ident, no) => {
-        const _: fn() = || {
-            trait Ambiguous<A> {
-                fn check() {}
-            }
-            impl<T: ?Sized> Ambiguous<()> for T {}
-            struct Has;
-            impl<T: ?Sized + $marker> Ambiguous<Has> for T {}
-            <$type as Ambiguous<_>>::check();
-        };
-    };
-}
 
 pin! {
     // type: Send Sync;
