@@ -4,6 +4,7 @@
 //! `versus-probe WHAT COUNT` does so many of it and says what one costs: nanoseconds, or allocations.
 
 mod leaf;
+mod sched;
 mod start;
 #[expect(unsafe_code, reason = "a global allocator")]
 mod tally;
@@ -26,6 +27,7 @@ Usage: versus-probe WHAT COUNT
   bare-ready, bare-pending              reads without their system call, the second up to where it waits
   bare-ready-scope, bare-pending-scope  the same in what was started in a scope
   start, start-unordered, call          a future that is ready: started, pushed to a FuturesUnordered, awaited
+  spawn, yield, pingpong, color-call    a task, a yield, a message there and back, a closure in a color
   allocations                           of a start
 ";
 
@@ -56,6 +58,10 @@ fn measure(what: &str, count: usize) -> Option<f64> {
         "start" => at_once(nanos_of(count, start::in_scope)),
         "start-unordered" => at_once(nanos_of(count, start::unordered)),
         "call" => at_once(nanos_of(count, start::called)),
+        "spawn" => sched::alone(nanos_of(count, sched::spawn)),
+        "yield" => sched::alone(nanos_of(count, sched::yields)),
+        "pingpong" => sched::alone(nanos_of(count, sched::pingpong)),
+        "color-call" => sched::alone(nanos_of(count, sched::calls)),
         "allocations" => on_one_worker(async move {
             start::in_scope(start::IN_A_SCOPE).await; // what there is only once
             let before = tally::allocations();
