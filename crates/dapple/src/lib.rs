@@ -88,7 +88,7 @@ pub mod process;
 #[cfg(not(loom))]
 mod runtime;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "queues own rights to run; a thread finds its worker"))]
-mod sched;
+pub mod sched;
 #[expect(unsafe_code, reason = "owns what was started, and its memory, for less than for ever")]
 #[cfg(not(loom))]
 mod scope;

@@ -7,11 +7,13 @@ use super::keyed;
 use super::laned::{Laned, promote};
 use super::line::{Lane, NewLane};
 use super::main::Local;
-use crate::task::cell::Cell;
+use super::ranked::Ranked;
+use crate::prim::Ordering;
+use crate::task::cell::{Cell, TaskKind};
 use crate::task::header::{Header, Meta, Ptr};
 use crate::task::here::here;
 use crate::task::run::{Call, start};
-use crate::task::{Home, JoinHandle, Place, Task};
+use crate::task::{Home, JoinHandle, Place, Priority, Task};
 
 /// A label that says what may not run at the same time.
 ///
@@ -210,20 +212,82 @@ impl Color {
         unsafe { self.spawn_anything(future, meta) }
     }
 
+    /// As `spawn_with`, for a task with a priority of its own, which it does not have in a main color.
+    pub(crate) fn spawn_ranked<F>(&self, future: F, meta: Meta, priority: Priority) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        if self.lane().main.is_some() {
+            return self.spawn_with(future, meta);
+        }
+        // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
+        unsafe { self.spawn_kind(Ranked { lane: self.0, priority }, future, meta) }
+    }
+
+    /// How urgent what runs in this color is, but for tasks and callbacks with a priority of their own. By default
+    /// [`Normal`](Priority::Normal). A hint to the scheduler: see [`Priority`]. The main color has none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::{Color, sched::Priority};
+    ///
+    /// dapple::run(async {
+    ///     let control = Color::new();
+    ///     control.set_priority(Priority::Urgent);
+    ///     assert_eq!(control.priority(), Priority::Urgent);
+    ///     control.call(|| println!("ahead of what is less urgent")).await.unwrap();
+    /// });
+    /// ```
+    pub fn set_priority(&self, priority: Priority) {
+        self.lane().set_priority(priority);
+    }
+
+    /// How urgent what runs in this color is.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.lane().priority()
+    }
+
+    /// Sets a number that means something to the program's [`Policy`](crate::sched::Policy), such as a deadline.
+    /// By default 0.
+    pub fn set_tag(&self, tag: u64) {
+        self.lane().tag.store(tag, Ordering::Relaxed);
+    }
+
+    /// What [`set_tag`](Color::set_tag) has set.
+    #[must_use]
+    pub fn tag(&self) -> u64 {
+        self.lane().tag.load(Ordering::Relaxed)
+    }
+
     /// # Safety
     ///
     /// As for [`Cell::make`].
     unsafe fn spawn_anything<F: Future>(&self, future: F, meta: Meta) -> JoinHandle<F::Output> {
-        let lane = self.lane();
-        here(|here| lane.add_task(here));
-        let made = if lane.main.is_some() {
+        if self.lane().main.is_some() {
             // SAFETY: handed on from the caller.
-            unsafe { Cell::make(lane.home(), Local::new(self.0), future, meta) }
+            unsafe { self.spawn_kind(Local::new(self.0), future, meta) }
         } else {
             // SAFETY: as above.
-            unsafe { Cell::make(lane.home(), Laned { lane: self.0 }, future, meta) }
-        };
-        let Ok(task) = made else {
+            unsafe { self.spawn_kind(Laned { lane: self.0 }, future, meta) }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Cell::make`]; the kind is one of tasks in this lane.
+    unsafe fn spawn_kind<K: TaskKind, F: Future>(
+        &self,
+        kind: K,
+        future: F,
+        meta: Meta,
+    ) -> JoinHandle<F::Output> {
+        let lane = self.lane();
+        here(|here| lane.add_task(here));
+        // SAFETY: handed on from the caller.
+        let Ok(task) = (unsafe { Cell::make(lane.home(), kind, future, meta) }) else {
             // SAFETY: the reference was for the task that did not come to be.
             here(|here| unsafe { Lane::drop_task(self.0, here) });
             return JoinHandle::gone();

@@ -2,34 +2,53 @@
 //!
 //! ```text
 //!            push: the pusher must see to it that the lane is run
-//!   IDLE ---------------------------------------------------------> a list, newest first
-//!    ^                                                                |   ^  push
-//!    | release: the turn ends                            pull: taken, |   |
-//!    |                                                   oldest first v   |
-//!   OWNED <---------------------------------------------------------- OWNED
-//!
+//!   IDLE ---------------------------------------------------> IN LINE, with a list, newest first
+//!    ^                                                           |          ^ put back: more waits
+//!    | release: the turn ends                   claim: the turn, |          |
+//!    |                                        list oldest first  v          |
+//!   OWNED <---------------------------------------------------- OWNED, with a list or without
+//!                                                  pull: the list
 //!   IDLE -- close --> CLOSED: for ever
 //! ```
 //!
+//! What is in a run queue is an *entry*: a right to try and claim the turn. There is one for a lane in line, and
+//! there may be more: a lane that has become more urgent gets another entry, further ahead, and whichever is
+//! taken up first has the turn. The other finds nothing to claim, and is dropped.
+//!
+//! A lane of which anything has ever had a priority is *ranked*, for ever, and its word says so: whoever makes
+//! it runnable learns from the same step which kind of queue its entry may go to.
+//!
 //! # Invariants
 //!
-//! * **ONE-TURN**: leaving IDLE is one step that only one pusher takes, and only the one who has
-//!   the turn goes back to it. So there is at most one turn.
-//! * **HANDOVER**: `release` is a release and `push` an acquire, so that the next turn sees all
-//!   that the last one did; `push` is a release and `pull` an acquire, so that what is run sees all
+//! * **ONE-TURN**: leaving IDLE is one step that only one pusher takes; from IN LINE to OWNED is one step that
+//!   only one claimer takes, and only the one who has the turn leaves OWNED. So there is at most one turn.
+//! * **HANDOVER**: `release` and `put_back` are releases, and `push` and `claim` acquires, so that the next
+//!   turn sees all that the last one did; `push` is a release and `pull` an acquire, so that what is run sees all
 //!   that its pusher did.
 //! * **IN-ORDER**: `pull` takes all there is and turns it round; what is pushed later is pulled
 //!   later.
+//! * **ONE-PLAIN**: a lane has surplus entries only once it is ranked, and from then on entries are not linked
+//!   through its header. So there is at most one that is.
 
-use std::ptr::{NonNull, null_mut, without_provenance_mut};
+use std::ptr::{NonNull, null_mut};
 
 use crate::prim::{AtomicPtr, Ordering};
 
-/// What can be put into an inbox: it has room for a link, which belongs to whoever has the node.
+/// What can be put into an inbox: it has room for a link, which belongs to whoever has the node. Aligned to 8.
 pub(crate) trait Node {
     fn link(&self) -> *mut Self;
     fn set_link(&self, next: *mut Self);
 }
+
+/// Somebody has the turn.
+const OWNED: usize = 1;
+/// Something in the lane has had a priority.
+const RANKED: usize = 2;
+/// Without a list: in line all the same.
+const IN_LINE: usize = 4;
+/// Without a list, and with OWNED: nobody will ever have the turn again.
+const CLOSED: usize = OWNED | IN_LINE;
+const TAGS: usize = 7;
 
 /// See the head of this file.
 pub(crate) struct Inbox<N>(AtomicPtr<N>);
@@ -37,20 +56,28 @@ pub(crate) struct Inbox<N>(AtomicPtr<N>);
 /// What a push found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The lane was idle: its turn is the pusher's, to be run or handed on.
-    First,
-    /// Somebody has the turn, or has the lane in line.
-    Behind,
+    /// The lane was idle: an entry for it is the pusher's, to be run or handed on.
+    First { is_ranked: bool },
+    /// The lane is in line.
+    InLine,
+    /// Somebody has the turn.
+    Running,
     /// The lane is closed: the node is still the pusher's.
     Closed,
 }
 
-fn owned<N>() -> *mut N {
-    without_provenance_mut(1)
+/// The tags of a word.
+fn tags<N>(word: *mut N) -> usize {
+    word.addr() & TAGS
 }
 
-fn closed<N>() -> *mut N {
-    without_provenance_mut(2)
+/// The list of a word, or null.
+fn list<N>(word: *mut N) -> *mut N {
+    word.map_addr(|address| address & !TAGS)
+}
+
+fn with_tags<N>(list: *mut N, tags: usize) -> *mut N {
+    list.map_addr(|address| address | tags)
 }
 
 impl<N: Node> Inbox<N> {
@@ -61,7 +88,19 @@ impl<N: Node> Inbox<N> {
 
     /// One whose turn the caller has.
     pub(crate) fn new_owned() -> Inbox<N> {
-        Inbox(AtomicPtr::new(owned()))
+        Inbox(AtomicPtr::new(with_tags(null_mut(), OWNED)))
+    }
+
+    /// Changes the word, unless `change` has nothing to change it to. Returns what it was.
+    fn update(&self, order: Ordering, change: impl Fn(*mut N) -> Option<*mut N>) -> Result<*mut N, *mut N> {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            let Some(next) = change(seen) else { return Err(seen) };
+            match self.0.compare_exchange_weak(seen, next, order, Ordering::Relaxed) {
+                Ok(_) => return Ok(seen),
+                Err(now) => seen = now,
+            }
+        }
     }
 
     /// Puts `node` in.
@@ -71,35 +110,68 @@ impl<N: Node> Inbox<N> {
     /// `node` is alive until it has been pulled (or, if closed, given back), and its link is the
     /// caller's.
     pub(crate) unsafe fn push(&self, node: NonNull<N>) -> Pushed {
-        let mut seen = self.0.load(Ordering::Relaxed);
-        loop {
-            if seen == closed() {
-                return Pushed::Closed;
+        let put = |seen: *mut N| {
+            if tags(seen) & CLOSED == CLOSED {
+                return None;
             }
-            let next = if seen == owned() { null_mut() } else { seen };
             // SAFETY: the caller says that the node is alive and its link ours.
-            unsafe { node.as_ref() }.set_link(next);
-            match self.0.compare_exchange_weak(seen, node.as_ptr(), Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) if seen.is_null() => return Pushed::First, // ONE-TURN, HANDOVER
-                Ok(_) => return Pushed::Behind,
-                Err(now) => seen = now,
+            unsafe { node.as_ref() }.set_link(list(seen));
+            Some(with_tags(node.as_ptr(), tags(seen) & (OWNED | RANKED)))
+        };
+        match self.update(Ordering::AcqRel, put) {
+            // ONE-TURN, HANDOVER
+            Ok(seen) if list(seen).is_null() && tags(seen) & !RANKED == 0 => {
+                Pushed::First { is_ranked: tags(seen) & RANKED != 0 }
             }
+            Ok(seen) if tags(seen) & OWNED != 0 => Pushed::Running,
+            Ok(_) => Pushed::InLine,
+            Err(_) => Pushed::Closed,
         }
+    }
+
+    /// Makes it ranked, for ever. `true`: the lane is in line, where another entry may be of use.
+    pub(crate) fn rank(&self) -> bool {
+        let ranked = |seen: *mut N| (tags(seen) & RANKED == 0).then(|| with_tags(seen, RANKED));
+        let (Ok(seen) | Err(seen)) = self.update(Ordering::AcqRel, ranked);
+        tags(seen) & OWNED == 0 && (!list(seen).is_null() || tags(seen) & IN_LINE != 0)
+    }
+
+    /// Whether it is ranked. Exact for the one who has the turn, but for those who make it so just now.
+    #[inline]
+    pub(crate) fn is_ranked(&self) -> bool {
+        tags(self.0.load(Ordering::Relaxed)) & RANKED != 0
     }
 
     /// Whether there is nothing in it. For the one who has the turn.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == owned()
+        list(self.0.load(Ordering::Relaxed)).is_null()
+    }
+
+    /// Takes the turn, for one who has an entry, and all there is, and says whether it is ranked; `None` if the
+    /// lane is not in line.
+    #[inline]
+    pub(crate) fn claim(&self) -> Option<(Option<List<N>>, bool)> {
+        let claimed = |seen: *mut N| {
+            let is_in_line = !list(seen).is_null() || tags(seen) & IN_LINE != 0;
+            (is_in_line && tags(seen) & OWNED == 0)
+                .then(|| with_tags(null_mut(), OWNED | tags(seen) & RANKED)) // ONE-TURN
+        };
+        // Release too: who is next to push must see that the turn was taken from here. HANDOVER
+        let seen = self.update(Ordering::AcqRel, claimed).ok()?;
+        Some((Inbox::turned(list(seen)), tags(seen) & RANKED != 0))
     }
 
     /// Takes all there is, as a list of oldest first. For the one who has the turn.
     pub(crate) fn pull(&self) -> Option<List<N>> {
-        let newest = self.0.swap(owned(), Ordering::Acquire); // HANDOVER
-        debug_assert!(newest != closed(), "a closed lane has no turn");
-        if newest == owned() {
-            return None;
-        }
+        debug_assert!(tags(self.0.load(Ordering::Relaxed)) & CLOSED != CLOSED, "a closed lane has no turn");
+        let emptied = |seen: *mut N| Some(with_tags(null_mut(), tags(seen)));
+        let (Ok(seen) | Err(seen)) = self.update(Ordering::Acquire, emptied); // HANDOVER
+        Inbox::turned(list(seen))
+    }
+
+    /// A list of newest first, the other way round.
+    fn turned(newest: *mut N) -> Option<List<N>> {
         let last = NonNull::new(newest)?;
         let (mut oldest, mut rest) = (null_mut(), newest);
         while let Some(node) = NonNull::new(rest) {
@@ -114,14 +186,27 @@ impl<N: Node> Inbox<N> {
 
     /// Gives the turn back, unless something has come in. For the one who has the turn.
     pub(crate) fn release(&self) -> bool {
-        // HANDOVER
-        self.0.compare_exchange(owned(), null_mut(), Ordering::Release, Ordering::Relaxed).is_ok()
+        let idle = |seen: *mut N| list(seen).is_null().then(|| with_tags(null_mut(), tags(seen) & RANKED));
+        self.update(Ordering::Release, idle).is_ok() // HANDOVER
+    }
+
+    /// Gives the turn back although more waits: the lane is in line again, by an entry that is the caller's.
+    /// Says whether it is ranked.
+    pub(crate) fn put_back(&self) -> bool {
+        let in_line = |seen: *mut N| {
+            let empty = if list(seen).is_null() { IN_LINE } else { 0 };
+            Some(with_tags(list(seen), tags(seen) & RANKED | empty))
+        };
+        let (Ok(seen) | Err(seen)) = self.update(Ordering::Release, in_line); // HANDOVER
+        tags(seen) & RANKED != 0
     }
 
     /// Closes it for good, if it is idle.
     pub(crate) fn close(&self) -> bool {
-        // HANDOVER, from the last turn
-        self.0.compare_exchange(null_mut(), closed(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let closed = |seen: *mut N| {
+            (list(seen).is_null() && tags(seen) & !RANKED == 0).then(|| with_tags(null_mut(), CLOSED))
+        };
+        self.update(Ordering::AcqRel, closed).is_ok() // HANDOVER, from the last turn
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Laned {
 /// The caller owns `task`, whose lane is `lane`, and gives it away.
 unsafe fn enqueue(task: Ptr, lane: Ptr, place: Place) {
     // SAFETY: handed on from the caller.
-    if !unsafe { Lane::push(lane, task, place) } {
+    if !unsafe { Lane::push(lane, task, place, None) } {
         // SAFETY: the lane is closed, and the task still ours.
         unsafe { end_in_place(task) };
     }

@@ -4,15 +4,22 @@
 //! it steps the tasks in line, up to a budget, and puts the lane back if more wait. So order
 //! within a color is the order of the line, and nobody ever looks for a task that may run.
 //!
+//! A lane is as urgent as the most urgent that waits in it: a task with a priority of its own (`Ranked`), or
+//! any other, with that of the color. Whoever puts something more urgent in line than the lane was queued for
+//! adds an entry for it further ahead (`inbox`).
+//!
 //! # Invariants
 //!
-//! * **ONE-TURN**: see `inbox`.
+//! * **ONE-TURN**, **ONE-PLAIN**: see `inbox`.
 //! * **TURN-OWNS-LINE**: `first`, `last`, `unsettled` and `locals` are touched only by the thread
 //!   that has the turn, which has the lane in its [`Here`].
 //! * **PULL-FIRST**: what the turn itself puts in line goes behind what is in the inbox.
 //! * **LANE-LIVES**: every task that is not done holds a reference to its lane, and so does every
 //!   [`Color`](super::Color). References that a turn adds or drops are settled at its end, so a
 //!   lane outlives its turn.
+//! * **ENTRY-LIVES**: there are as many entries of a lane as it has references for them, and one more while it
+//!   is in line, when tasks keep it alive. An entry that finds nothing to claim gives up one such reference,
+//!   whichever of them it was. So a lane outlives its entries.
 
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
@@ -24,6 +31,8 @@ use std::sync::Arc;
 use super::inbox::{Inbox, List, Node, Pushed};
 use super::keyed;
 use super::main::{Locals, MainThread};
+use super::ranked::Waiting;
+use crate::prim::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::task::cell::TaskKind;
 use crate::task::header::{Header, Kind, Ptr, VTable, field};
 use crate::task::here::{Here, here};
@@ -31,11 +40,8 @@ use crate::task::home::Phase;
 use crate::task::run::{After, Own, step};
 use crate::task::slab::{class_of, put_cell};
 use crate::task::state::{ABORTED, State};
-use crate::task::{Home, Place, Task};
+use crate::task::{Home, Place, Priority, Runnable, Task};
 use crate::world;
-
-/// How many tasks a turn steps at the most, before others of the worker get theirs.
-const TURN: usize = 64;
 
 /// See the head of this file. `repr(C)`, so that a pointer to its header is a pointer to it.
 #[repr(C)]
@@ -62,6 +68,24 @@ pub(crate) struct Body {
     of: Option<Task>,
     pub(crate) main: Option<Arc<MainThread>>,
     pub(super) locals: Locals,
+    /// The lane was made for a running task, and is still in its first turn.
+    is_fresh: Cell<bool>,
+    /// Whether `len` is kept: a policy wants to know.
+    is_counted: bool,
+    /// Whether `len` or `waiting` is kept. TURN-OWNS-LINE
+    is_watched: Cell<bool>,
+    /// The color's priority.
+    pub(super) priority: AtomicU8,
+    /// The highest priority of which there is an entry, and one; 0 if there is none, or none by priority.
+    pub(super) queued_at: AtomicU8,
+    /// What waits in line, by priority, once the lane is ranked. TURN-OWNS-LINE
+    pub(super) waiting: Waiting,
+    /// How many are in line and in the inbox.
+    len: AtomicU32,
+    /// The worker that last had its turn, as a policy sees it, and one.
+    pub(crate) ran_on: AtomicU32,
+    /// What the program tells its policy.
+    pub(crate) tag: AtomicU64,
 }
 
 impl Deref for Lane {
@@ -119,9 +143,10 @@ impl Lane {
     pub(super) fn make(home: &Home, new: NewLane) -> Option<Ptr> {
         let slab = here(|here| here.slab_of(home));
         let ptr = home.take_cell(slab, CLASS, LAYOUT)?;
+        let is_fresh = new.of.is_some();
         let body = Body {
             ptr,
-            inbox: if new.of.is_some() { Inbox::new_owned() } else { Inbox::new() },
+            inbox: if is_fresh { Inbox::new_owned() } else { Inbox::new() },
             first: Cell::new(null_mut()),
             last: Cell::new(null_mut()),
             unsettled: Cell::new(0),
@@ -130,6 +155,15 @@ impl Lane {
             of: new.of,
             locals: Locals::default(),
             main: new.main,
+            is_fresh: Cell::new(is_fresh),
+            is_counted: home.rules.counts_lines,
+            is_watched: Cell::new(home.rules.counts_lines),
+            priority: AtomicU8::new(Priority::Normal as u8),
+            queued_at: AtomicU8::new(0),
+            waiting: Waiting::default(),
+            len: AtomicU32::new(0),
+            ran_on: AtomicU32::new(0),
+            tag: AtomicU64::new(0),
         };
         let vtable = if body.main.is_some() { &MAIN_LANE } else { &LANE };
         // SAFETY: the memory is ours and of a lane's layout.
@@ -202,25 +236,136 @@ impl Lane {
     /// # Safety
     ///
     /// The caller has the right to run the task and gives it away; the task is of this lane.
-    pub(super) unsafe fn push(ptr: Ptr, task: Ptr, place: Place) -> bool {
+    #[inline(always)]
+    pub(super) unsafe fn push(ptr: Ptr, task: Ptr, place: Place, priority: Option<Priority>) -> bool {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
-        here(|here| {
-            if lane.is_my_turn(here) {
-                lane.append(task);
-                return true;
+        if here(|here| lane.is_my_turn(here)) {
+            lane.append(task);
+            return true;
+        }
+        if priority.is_some() || lane.is_counted || lane.inbox.is_ranked() {
+            // SAFETY: handed on from the caller.
+            return unsafe { Lane::push_ranked(ptr, task, place, priority) };
+        }
+        // The task may run, end and take the lane with it as soon as it is in the inbox.
+        let enqueue = lane.header.vtable().enqueue;
+        // SAFETY: a task that is owned exists, and its link is its owner's.
+        match unsafe { lane.inbox.push(task) } {
+            // SAFETY: the entry is ours.
+            Pushed::First { is_ranked: false } => unsafe { enqueue(ptr, place) },
+            Pushed::First { is_ranked: true } => lane.enqueue_at(lane.priority()),
+            Pushed::InLine | Pushed::Running => {}
+            Pushed::Closed => return false,
+        }
+        true
+    }
+
+    /// As `push`, for a lane in which something has a priority, or that counts.
+    ///
+    /// # Safety
+    ///
+    /// As for `push`.
+    #[cold]
+    unsafe fn push_ranked(ptr: Ptr, task: Ptr, place: Place, priority: Option<Priority>) -> bool {
+        // SAFETY: the task is not done, so its lane lives. LANE-LIVES
+        let lane = unsafe { Lane::of(ptr) };
+        let enqueue = lane.header.vtable().enqueue;
+        lane.header.state.add_ref(); // for another entry, should there be one
+        lane.count(1);
+        if priority.is_some() && lane.main.is_none() {
+            lane.inbox.rank();
+        }
+        let priority = priority.unwrap_or_else(|| lane.priority());
+        // SAFETY: a task that is owned exists, and its link is its owner's.
+        let pushed = unsafe { lane.inbox.push(task) };
+        match pushed {
+            // SAFETY: the entry is ours.
+            Pushed::First { is_ranked: false } => unsafe { enqueue(ptr, place) },
+            Pushed::First { is_ranked: true } => {
+                lane.queued_at.fetch_max(priority as u8 + 1, Ordering::AcqRel);
+                lane.enqueue_at(priority);
             }
-            // The task may run, end and take the lane with it as soon as it is in the inbox.
-            let enqueue = lane.header.vtable().enqueue;
-            // SAFETY: a task that is owned exists, and its link is its owner's.
-            match unsafe { lane.inbox.push(task) } {
-                // SAFETY: the turn is ours. ONE-TURN
-                Pushed::First => unsafe { enqueue(ptr, place) },
-                Pushed::Behind => {}
-                Pushed::Closed => return false,
-            }
-            true
-        })
+            Pushed::InLine if lane.raise(priority) => return true, // with the reference. ENTRY-LIVES
+            Pushed::Closed => lane.count(-1),
+            Pushed::InLine | Pushed::Running => {}
+        }
+        // SAFETY: it is ours, and we do not use it again.
+        unsafe { Lane::drop_ref(ptr) };
+        pushed != Pushed::Closed
+    }
+
+    /// The color's priority.
+    pub(super) fn priority(&self) -> Priority {
+        Priority::from_u8(self.priority.load(Ordering::Relaxed))
+    }
+
+    /// Sets the color's priority, which what is in line already goes by, too.
+    pub(super) fn set_priority(&self, priority: Priority) {
+        self.priority.store(priority as u8, Ordering::Relaxed);
+        if self.main.is_some() || (priority == Priority::Normal && !self.inbox.is_ranked()) {
+            return; // a main color is in no queue
+        }
+        self.header.state.add_ref();
+        if !(self.inbox.rank() && self.raise(priority)) {
+            self.header.state.drop_ref(); // the caller has another one
+        }
+    }
+
+    /// Adds an entry to a lane in line, if it is more urgent than the lane was queued for. On `true` a reference
+    /// of the caller's has become the entry's. ENTRY-LIVES
+    fn raise(&self, priority: Priority) -> bool {
+        let plain = Priority::Normal as u8 + 1;
+        let before = match self.queued_at.fetch_max(priority as u8 + 1, Ordering::AcqRel) {
+            0 => plain,
+            before => before,
+        };
+        let raises = before < priority as u8 + 1 && self.home().rules.raises;
+        if raises {
+            self.enqueue_at(priority);
+        }
+        raises
+    }
+
+    /// Hands an entry to the scheduler, by its priority. ENTRY-LIVES
+    fn enqueue_at(&self, priority: Priority) {
+        let home = self.home();
+        // SAFETY: the caller has an entry, which is the right to run a lane once.
+        let entry = unsafe { Runnable::new(self.ptr) };
+        // SAFETY: `home` is the lane's.
+        unsafe { (home.hooks.enqueue_ranked)(home.whole(), entry, priority) };
+    }
+
+    /// The priority that it is queued for, as far as that is known.
+    pub(crate) fn queued_for(&self) -> Priority {
+        match self.queued_at.load(Ordering::Relaxed) {
+            0 => self.priority(),
+            queued => Priority::from_u8(queued - 1),
+        }
+    }
+
+    /// How many are in line, if that is counted.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed) as usize
+    }
+
+    fn count(&self, change: i32) {
+        if self.is_counted {
+            self.len.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+        }
+    }
+
+    /// Drops a reference.
+    ///
+    /// # Safety
+    ///
+    /// It is the caller's, who does not use the lane again.
+    unsafe fn drop_ref(ptr: Ptr) {
+        // SAFETY: the reference keeps it alive.
+        if unsafe { Lane::of(ptr) }.header.state.drop_ref() {
+            // SAFETY: it was the last.
+            unsafe { Lane::free(ptr) };
+        }
     }
 
     /// For the one who has the turn.
@@ -228,6 +373,7 @@ impl Lane {
         if !self.inbox.is_empty() {
             self.pull(); // PULL-FIRST
         }
+        self.count(1);
         // SAFETY: a task that is owned exists.
         unsafe { task.as_ref() }.set_link(null_mut());
         self.extend(List { first: task, last: task });
@@ -240,6 +386,9 @@ impl Lane {
     }
 
     fn extend(&self, list: List<Header>) {
+        if self.is_watched.get() {
+            self.waiting.add_list(list.first);
+        }
         match Ptr::new(self.last.replace(list.last.as_ptr())) {
             None => self.first.set(list.first.as_ptr()),
             // SAFETY: what is in line is owned by the lane, so it exists.
@@ -259,21 +408,32 @@ impl Lane {
         if next.is_null() {
             self.last.set(null_mut());
         }
+        if self.is_watched.get() {
+            self.waiting.remove(task);
+            self.count(-1);
+        }
         Some(task)
     }
 
-    /// One turn. If it comes back, more is in line, and the turn is the caller's again.
+    /// One turn, for one who has an entry. If the lane comes back, more is in line, and the entry is the
+    /// caller's again.
     ///
     /// # Safety
     ///
-    /// The caller has the turn and gives it away.
+    /// The caller has an entry of the lane and gives it away.
     pub(super) unsafe fn run(ptr: Ptr, here: &Here) -> Option<Ptr> {
-        // SAFETY: the lane lives through its turn. LANE-LIVES
+        // SAFETY: the lane lives as long as its entry, and through its turn. ENTRY-LIVES, LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
-        let stopped = lane.home().phase() == Phase::Stopped;
+        if !lane.take_turn() {
+            // SAFETY: an entry too many has a reference. ENTRY-LIVES
+            unsafe { Lane::drop_ref(ptr) };
+            return None;
+        }
+        let home = lane.home();
+        let stopped = home.phase() == Phase::Stopped;
         here.lane.set(ptr.as_ptr());
         here.color.set(lane.id);
-        let mut budget = TURN;
+        let mut budget = home.rules.turn;
         while budget > 0 {
             let Some(task) = lane.next() else {
                 // SAFETY: we have the turn.
@@ -286,15 +446,84 @@ impl Lane {
                 // SAFETY: what is in line exists.
                 unsafe { task.as_ref() }.state.mark(ABORTED);
             }
+            budget -= 1;
             // SAFETY: the line's right to run the task is ours. TURN-OWNS-LINE
             if unsafe { step(task, here) } == After::Again {
+                // Alone in its color, it gives way to other colors.
+                if lane.first.get().is_null() && lane.inbox.is_empty() {
+                    budget = 0;
+                }
                 lane.append(task);
             }
-            budget -= 1;
+            if home.has_ranks() && home.has_above(lane.priority_of_turn()) {
+                budget = 0;
+            }
         }
         here.lane.set(null());
         here.color.set(0);
-        Some(ptr)
+        // SAFETY: we have the turn, and do not use it again.
+        unsafe { Lane::put_back(ptr) }
+    }
+
+    /// Claims the turn, with one of the lane's entries.
+    #[inline]
+    fn take_turn(&self) -> bool {
+        let Some((list, is_ranked)) = self.inbox.claim() else { return self.go_on() };
+        if let Some(list) = list {
+            self.extend(list);
+        }
+        if is_ranked {
+            self.look_at_ranks();
+        }
+        true
+    }
+
+    /// Whether the lane was made for a running task, whose turn went on until now. Nobody else has an entry then,
+    /// or sees this change.
+    #[cold]
+    fn go_on(&self) -> bool {
+        let is_fresh = self.is_fresh.get();
+        if is_fresh {
+            self.is_fresh.set(false);
+            self.look_at_ranks();
+        }
+        is_fresh
+    }
+
+    /// Begins to keep count of what waits by priority, as soon as anything has one. For the one who has the turn.
+    fn look_at_ranks(&self) {
+        if self.inbox.is_ranked() {
+            self.is_watched.set(true);
+            self.waiting.begin(self.first.get());
+        }
+    }
+
+    /// How urgent what is in line is, for the one who has the turn.
+    fn priority_of_turn(&self) -> Priority {
+        self.waiting.highest(self.priority())
+    }
+
+    /// Ends a turn that leaves something in line.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the turn, and gives it away. What comes back is an entry.
+    unsafe fn put_back(ptr: Ptr) -> Option<Ptr> {
+        // SAFETY: the lane lives through its turn. LANE-LIVES
+        let lane = unsafe { Lane::of(ptr) };
+        if !lane.inbox.is_empty() {
+            lane.pull();
+        }
+        lane.look_at_ranks();
+        let priority = lane.priority_of_turn();
+        if lane.inbox.is_ranked() {
+            lane.queued_at.store(priority as u8 + 1, Ordering::Relaxed);
+        }
+        if !lane.inbox.put_back() {
+            return Some(ptr);
+        }
+        lane.enqueue_at(priority);
+        None
     }
 
     /// Ends the turn if nothing has come in, and settles the references.
@@ -310,6 +539,9 @@ impl Lane {
             lane.header.state.add_refs(unsettled.unsigned_abs());
         }
         let owed = unsettled.min(0);
+        if lane.is_watched.get() {
+            lane.queued_at.store(0, Ordering::Relaxed);
+        }
         if !lane.inbox.release() {
             lane.unsettled.set(owed);
             return false;

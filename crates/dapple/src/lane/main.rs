@@ -146,7 +146,7 @@ unsafe impl TaskKind for Local {
         // SAFETY: the caller owns the task, so it exists, and it is of this kind.
         let lane = unsafe { Front::<Local>::of(task) }.kind.lane;
         // SAFETY: the caller gives the right to run away.
-        if !unsafe { Lane::push(lane, task, place) } {
+        if !unsafe { Lane::push(lane, task, place, None) } {
             // Closed, so all listed tasks are gone: this one is new, and `Send`, or it could not
             // have come from elsewhere. It ends here.
             // SAFETY: the task is still ours.

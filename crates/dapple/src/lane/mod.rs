@@ -3,7 +3,7 @@
 //! ```text
 //! inbox   the word of a lane: pushes from anywhere, and who has its turn
 //! line    a lane: inbox, the line behind it, one turn
-//! laned   tasks in a lane; how a running task gets one
+//! laned   tasks in a lane; how a running task gets one; ranked: those with a priority of their own
 //! main    the main color: a lane that only one thread runs
 //! keyed   the table of keyed colors
 //! color   what users hold; cell: state that belongs to a color
@@ -24,9 +24,14 @@ mod line;
 pub(crate) mod main;
 
 #[cfg(not(loom))]
+mod ranked;
+
+#[cfg(not(loom))]
 pub(crate) use color::ColorName;
 #[cfg(not(loom))]
 pub(crate) use color::spawn_local;
+#[cfg(not(loom))]
+pub(crate) use line::Lane;
 #[cfg(not(loom))]
 pub use {cell::ColorCell, color::Color};
 

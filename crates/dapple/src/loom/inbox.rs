@@ -66,13 +66,24 @@ impl Lane {
         self.items[number].payload.write(number + 10);
         // SAFETY: the item lives as long as the lane, and is pushed once.
         let pushed = unsafe { self.inbox.push(NonNull::from(&self.items[number])) };
-        if pushed == Pushed::First {
-            self.take_turn();
+        if matches!(pushed, Pushed::First { .. }) {
+            self.run_entry();
         }
         pushed
     }
 
-    /// `Lane::run`, which looks at its line before it looks at the inbox.
+    /// `Lane::run`, by an entry. `false`: there was nothing to claim.
+    fn run_entry(&self) -> bool {
+        let Some((list, _)) = self.inbox.claim() else { return false };
+        self.log.change(|_| ());
+        if let Some(list) = list {
+            walk(&list, |item| self.log.change(|log| log.push(item.payload.read())));
+        }
+        self.take_turn();
+        true
+    }
+
+    /// The rest of a turn, which looks at its line before it looks at the inbox.
     fn take_turn(&self) {
         self.log.change(|_| ());
         loop {
@@ -142,9 +153,10 @@ fn one_push_makes_an_idle_lane_runnable() {
             move || push(&lane, 0)
         });
         let here = push(&lane, 1);
-        let firsts = [here, other.join().unwrap()].iter().filter(|p| **p == Pushed::First).count();
+        let firsts =
+            [here, other.join().unwrap()].iter().filter(|p| matches!(p, Pushed::First { .. })).count();
         assert_eq!(firsts, 1);
-        lane.take_turn();
+        assert!(lane.run_entry());
         assert_eq!(lane.log().len(), 2);
     });
 }
@@ -170,5 +182,75 @@ fn a_closed_lane_runs_nothing_and_an_open_one_all() {
             (None, Pushed::Closed) => unreachable!("nobody closed it"),
             (None, _) => assert_eq!(lane.log(), [0, 11]),
         }
+    });
+}
+
+/// A lane in line whose first entry and whose second, which it got when it became more urgent, are taken up by two
+/// workers: one has the turn.
+#[test]
+fn of_two_entries_one_has_the_turn() {
+    model(|| {
+        let lane = Lane::new(Inbox::new());
+        lane.items[0].payload.write(10);
+        // SAFETY: the item lives as long as the lane, and is pushed once.
+        let pushed = unsafe { lane.inbox.push(NonNull::from(&lane.items[0])) };
+        assert_eq!(pushed, Pushed::First { is_ranked: false });
+        assert!(lane.inbox.rank(), "it is in line");
+        let other = spawn({
+            let lane = lane.clone();
+            move || lane.run_entry()
+        });
+        let here = lane.run_entry();
+        assert!(here != other.join().unwrap());
+        assert_eq!(lane.log(), [10]);
+    });
+}
+
+/// A turn that puts its lane back, and one who pushes meanwhile: what is left is run, by the entry of the one who
+/// put it back, after all that the turn did.
+#[test]
+fn a_lane_that_is_put_back_is_claimed_with_all_that_came_in() {
+    model(|| {
+        let lane = Lane::new(Inbox::new_owned());
+        let pusher = spawn({
+            let lane = lane.clone();
+            move || {
+                lane.items[1].payload.write(11);
+                // SAFETY: the item lives as long as the lane, and is pushed once.
+                unsafe { lane.inbox.push(NonNull::from(&lane.items[1])) }
+            }
+        });
+        lane.log.change(|log| log.push(0));
+        assert!(!lane.inbox.put_back(), "nothing has a priority");
+        let claimed = spawn({
+            let lane = lane.clone();
+            move || lane.run_entry()
+        });
+        assert!(claimed.join().unwrap(), "there was one entry");
+        if let Pushed::First { .. } = pusher.join().unwrap() {
+            assert!(lane.run_entry());
+        }
+        assert_eq!(lane.log(), [0, 11]);
+    });
+}
+
+/// Who makes a lane ranked, and who makes it runnable: the one who has the entry knows which queue it may go to, or
+/// the other sees that it is in line.
+#[test]
+fn a_rank_is_seen_by_who_has_the_entry_or_sees_the_lane_in_line() {
+    model(|| {
+        let lane = Lane::new(Inbox::new());
+        let ranks = spawn({
+            let lane = lane.clone();
+            move || lane.inbox.rank()
+        });
+        lane.items[0].payload.write(10);
+        // SAFETY: the item lives as long as the lane, and is pushed once.
+        let pushed = unsafe { lane.inbox.push(NonNull::from(&lane.items[0])) };
+        let was_in_line = ranks.join().unwrap();
+        assert_eq!(pushed, Pushed::First { is_ranked: !was_in_line });
+        assert!(lane.inbox.is_ranked() && lane.run_entry());
+        assert!(lane.inbox.is_ranked(), "for ever");
+        assert_eq!(lane.log(), [10]);
     });
 }

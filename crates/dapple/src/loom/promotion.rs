@@ -8,7 +8,7 @@ use loom::thread::spawn;
 
 use super::Plain;
 use super::inbox::{Item, walk};
-use crate::lane::inbox::{Inbox, Pushed};
+use crate::lane::inbox::{Inbox, List, Pushed};
 use crate::prim::{AtomicPtr, Ordering};
 use crate::task::state::{Rest, State};
 
@@ -36,20 +36,28 @@ impl Task {
         let lane = unsafe { table.as_ref() }.lane.read();
         assert_eq!(lane, Some(1), "a promoted task goes into its lane's line");
         // SAFETY: the task lives on, and the caller owns it.
-        if unsafe { self.lane.push(NonNull::from(&self.item)) } == Pushed::First {
+        if matches!(unsafe { self.lane.push(NonNull::from(&self.item)) }, Pushed::First { .. }) {
+            let (list, _) = self.lane.claim().expect("the only entry");
+            self.poll(list);
             self.take_turn();
         }
     }
 
-    /// `Lane::run`
+    fn poll(&self, list: Option<List<Item>>) {
+        if let Some(list) = list {
+            walk(&list, |item| {
+                let before = self.state.before_poll();
+                item.payload.change(|polls| *polls += 1);
+                assert_eq!(self.state.rest(before, 0), Rest::Idle, "nobody wakes it twice");
+            });
+        }
+    }
+
+    /// `Lane::run`, once the turn is claimed.
     fn take_turn(&self) {
         loop {
             if let Some(list) = self.lane.pull() {
-                walk(&list, |item| {
-                    let before = self.state.before_poll();
-                    item.payload.change(|polls| *polls += 1);
-                    assert_eq!(self.state.rest(before, 0), Rest::Idle, "nobody wakes it twice");
-                });
+                self.poll(Some(list));
             } else if self.lane.release() {
                 return;
             }

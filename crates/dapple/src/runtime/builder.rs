@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Runtime;
 use super::core::Core;
 use crate::blocking::Limits;
+use crate::sched::{Chosen, Policy, Priority, Settings};
 use crate::world;
 
 /// The settings of a runtime to be built; see [`Runtime::builder`].
@@ -17,6 +18,8 @@ pub struct RuntimeBuilder {
     pub(super) stack_size: Option<usize>,
     pub(super) pool: Limits,
     seed: Option<u64>,
+    policy: Chosen,
+    events: Priority,
 }
 
 /// More workers than this are taken for a mistake.
@@ -60,12 +63,33 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Who decides where what has become runnable goes, and what goes first. By default
+    /// [`Home`](crate::sched::Home).
+    pub fn policy(self, policy: impl Policy) -> RuntimeBuilder {
+        self.chosen_policy(Chosen::new(policy))
+    }
+
+    pub(crate) fn chosen_policy(mut self, policy: Chosen) -> RuntimeBuilder {
+        self.policy = policy;
+        self
+    }
+
+    /// How soon the kernel is asked for events (what has come in at sockets) while there is something to run,
+    /// which goes ahead of them: with [`Normal`](Priority::Normal), the default, every 100 microseconds, with
+    /// `Low` every millisecond, with `High` every 25 microseconds, with `Urgent` before each runnable, which
+    /// costs a system call each time. Workers with nothing to run wait for events in any case.
+    pub fn event_priority(mut self, priority: Priority) -> RuntimeBuilder {
+        self.events = priority;
+        self
+    }
+
     /// Builds the runtime and starts its workers.
     ///
     /// # Errors
     ///
     /// If a setting makes no sense (no workers, no blocking threads, a zero byte in the name), or
-    /// if the system has no thread to give. Nothing is left running then.
+    /// if the system has no thread to give, or no io_uring although it was asked for by name. Nothing is left
+    /// running then.
     pub fn build(self) -> io::Result<Runtime> {
         self.check()?;
         let core = Core::new(&self)?;
@@ -93,7 +117,12 @@ impl RuntimeBuilder {
         self.workers.unwrap_or_else(available).min(MAX_WORKERS)
     }
 
-    pub(super) fn seed(&self) -> u64 {
+    pub(super) fn sched_settings(&self) -> Settings {
+        let (workers, seed) = (self.worker_count(), self.seed());
+        Settings { workers, seed, policy: self.policy.clone(), events: self.events }
+    }
+
+    fn seed(&self) -> u64 {
         use std::hash::{BuildHasher, RandomState};
         let seed = self.seed.or_else(|| world::with(|world| world.dice.next()));
         seed.unwrap_or_else(|| RandomState::new().hash_one(0))

@@ -38,6 +38,10 @@ static HOOKS: Hooks = Hooks {
         // SAFETY: WHOLE.
         unsafe { &*home.cast::<Sched>() }.enqueue(runnable, place);
     },
+    enqueue_ranked: |home, entry, priority| {
+        // SAFETY: WHOLE.
+        unsafe { &*home.cast::<Sched>() }.enqueue_ranked(entry, priority);
+    },
     enqueue_blocking: |home, runnable| {
         // SAFETY: WHOLE; whoever submits a call keeps the core alive while it does.
         let core = unsafe { &*home.cast::<Core>() };
@@ -58,7 +62,7 @@ impl Core {
             pool = Limits { keep_alive: Duration::ZERO, ..pool };
         }
         let core = Arc::new(Core {
-            sched: Sched::new(builder.worker_count(), builder.seed(), &HOOKS)?,
+            sched: Sched::new(&builder.sched_settings(), &HOOKS)?,
             pool: Pool::new(pool),
             threads: Mutex::default(),
             has_ended: AtomicBool::new(false),

@@ -25,10 +25,11 @@ pub(crate) use self::block_on::{assert_not_on_worker, run_on, run_with};
 pub use self::builder::RuntimeBuilder;
 pub use self::dump::{Dump, TaskInfo, TaskState};
 pub use self::shutdown::Shutdown;
-pub use self::spawn::{Builder, blocking, spawn, spawn_local};
+pub use self::spawn::{Builder, DropClosure, NoDropClosure, blocking, spawn, spawn_local};
 
 pub(crate) use self::core::Core;
 use crate::task::header::Meta;
+use crate::task::run::Call;
 use crate::{Color, JoinHandle, Metrics};
 
 /// A runtime: its workers, its pool for blocking calls, and all tasks spawned on it.
@@ -156,7 +157,7 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn::spawn_blocking(self.core.home(), f, Meta::here())
+        spawn::spawn_blocking(self.core.home(), Call::new(f), Meta::here())
     }
 
     /// Runs `future` on this thread, in a main color of its own, until it is done.

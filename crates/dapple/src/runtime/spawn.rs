@@ -6,8 +6,9 @@ use crate::sched::Sched;
 use crate::task::cell::Cell;
 use crate::task::header::{Meta, Place, Runnable};
 use crate::task::here::here;
+use crate::task::or_else::OrElse;
 use crate::task::run::{Blocking, Call, Own, start};
-use crate::task::{Home, JoinHandle};
+use crate::task::{Home, JoinHandle, Priority};
 use crate::{Color, lane};
 
 #[inline]
@@ -32,13 +33,14 @@ where
     }
 }
 
-pub(super) fn spawn_blocking<F, T>(home: &Home, f: F, meta: Meta) -> JoinHandle<T>
+/// `call` is done at its first poll.
+pub(super) fn spawn_blocking<F, T>(home: &Home, call: F, meta: Meta) -> JoinHandle<T>
 where
-    F: FnOnce() -> T + Send + 'static,
+    F: Future<Output = T> + Send + 'static,
     T: Send + 'static,
 {
     // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
-    match unsafe { Cell::make(home, Blocking::default(), Call::new(f), meta) } {
+    match unsafe { Cell::make(home, Blocking::default(), call, meta) } {
         Ok(task) => {
             start(&task, Place::New);
             // SAFETY: it is a task of a closure that returns `T`, and this is its only handle.
@@ -160,10 +162,11 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    spawn_blocking(home_here("dapple::blocking"), f, Meta::here())
+    spawn_blocking(home_here("dapple::blocking"), Call::new(f), Meta::here())
 }
 
-/// Spawns tasks with a name, or in a color; the place of the spawn is kept too.
+/// Spawns tasks with a name, in a color, of a priority, or with a drop closure; the place of the spawn is kept
+/// too.
 ///
 /// # Examples
 ///
@@ -176,27 +179,72 @@ where
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use = "call `.spawn(future)`"]
-pub struct Builder {
+pub struct Builder<D = NoDropClosure> {
     name: Option<Cow<'static, str>>,
     color: Option<Color>,
+    priority: Option<Priority>,
+    drop_closure: D,
 }
+
+/// What a [`Builder`] has without [`or_else`](Builder::or_else).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDropClosure(());
+
+/// What a [`Builder`] has after [`or_else`](Builder::or_else).
+#[derive(Clone, Copy, Debug)]
+pub struct DropClosure<G>(G);
 
 impl Builder {
     /// A builder of tasks without a name, with a color of their own.
     pub fn new() -> Builder {
         Builder::default()
     }
+}
 
+impl<D> Builder<D> {
     /// What the task is called in [`dump`](crate::Runtime::dump) and in messages.
-    pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Builder {
+    pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Builder<D> {
         self.name = Some(name.into());
         self
     }
 
     /// The color that the task runs in.
-    pub fn color(mut self, color: &Color) -> Builder {
+    pub fn color(mut self, color: &Color) -> Builder<D> {
         self.color = Some(color.clone());
         self
+    }
+
+    /// How urgent the task is, whatever its color's priority. Without it, as urgent as its color.
+    ///
+    /// In a color it runs in line all the same: the color is as urgent as the most urgent that waits in it. In
+    /// the main color, and for blocking calls, it has no effect.
+    pub fn priority(mut self, priority: Priority) -> Builder<D> {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// What is called if the task comes to its end before it has begun: it was aborted, refused, or its
+    /// runtime ended. It is called in the task's color, after the future has been dropped; without a runtime,
+    /// or if it is gone, at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    /// use dapple::{Color, task::Builder};
+    /// static REFUSED: AtomicBool = AtomicBool::new(false);
+    ///
+    /// dapple::run(async {
+    ///     let task = Builder::new().or_else(|| REFUSED.store(true, Relaxed)).spawn(async {
+    ///         unreachable!("it is aborted before it has begun")
+    ///     });
+    ///     task.abort();
+    ///     assert!(task.await.is_err() && REFUSED.load(Relaxed));
+    /// });
+    /// ```
+    pub fn or_else<G: FnOnce() + Send + 'static>(self, closure: G) -> Builder<DropClosure<G>> {
+        let Builder { name, color, priority, drop_closure: _ } = self;
+        Builder { name, color, priority, drop_closure: DropClosure(closure) }
     }
 
     #[track_caller]
@@ -204,31 +252,31 @@ impl Builder {
         Meta { name: self.name.take(), is_kept: true, ..Meta::here() }
     }
 
-    /// Spawns a task, as [`dapple::spawn`](crate::spawn) or [`Color::spawn`] does.
-    ///
-    /// # Panics
-    ///
-    /// Without a color, outside of a runtime.
     #[track_caller]
-    pub fn spawn<F>(mut self, future: F) -> JoinHandle<F::Output>
+    fn spawn_this<F>(mut self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
         let meta = self.meta();
-        match &self.color {
-            Some(color) => color.spawn_with(future, meta),
-            None => spawn_own(home_here("task::Builder::spawn"), future, meta),
+        match (&self.color, self.priority) {
+            (Some(color), None) => color.spawn_with(future, meta),
+            (Some(color), Some(priority)) => color.spawn_ranked(future, meta, priority),
+            (None, None | Some(Priority::Normal)) => {
+                spawn_own(home_here("task::Builder::spawn"), future, meta)
+            }
+            (None, Some(priority)) => match Color::new_in(home_here("task::Builder::spawn")) {
+                Some(color) => {
+                    color.set_priority(priority);
+                    color.spawn_with(future, meta)
+                }
+                None => JoinHandle::gone(),
+            },
         }
     }
 
-    /// Spawns a task in the main color, as [`dapple::spawn_local`](crate::spawn_local) does.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a main color, or if another color was asked for.
     #[track_caller]
-    pub fn spawn_local<F>(mut self, future: F) -> JoinHandle<F::Output>
+    fn spawn_this_local<F>(mut self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
         F::Output: 'static,
@@ -238,6 +286,47 @@ impl Builder {
         }
         let meta = self.meta();
         lane::spawn_local(future, meta)
+    }
+
+    #[track_caller]
+    fn call_blocking<F, T>(mut self, call: F) -> JoinHandle<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        assert!(self.color.is_none(), "a blocking call has no color: it may run beside anything");
+        let meta = self.meta();
+        spawn_blocking(home_here("task::Builder::blocking"), call, meta)
+    }
+}
+
+impl Builder {
+    /// Spawns a task, as [`dapple::spawn`](crate::spawn) or [`Color::spawn`] does.
+    ///
+    /// # Panics
+    ///
+    /// Without a color, outside of a runtime.
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.spawn_this(future)
+    }
+
+    /// Spawns a task in the main color, as [`dapple::spawn_local`](crate::spawn_local) does.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a main color, or if another color was asked for.
+    #[track_caller]
+    pub fn spawn_local<F>(self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        self.spawn_this_local(future)
     }
 
     /// Calls `f` where it may block, as [`dapple::blocking`](crate::blocking()) does.
@@ -250,13 +339,55 @@ impl Builder {
     ///
     /// Outside of a runtime, or if a color was asked for, which a blocking call cannot have.
     #[track_caller]
-    pub fn blocking<F, T>(mut self, f: F) -> JoinHandle<T>
+    pub fn blocking<F, T>(self, f: F) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        assert!(self.color.is_none(), "a blocking call has no color: it may run beside anything");
-        let meta = self.meta();
-        spawn_blocking(home_here("task::Builder::blocking"), f, meta)
+        self.call_blocking(Call::new(f))
+    }
+}
+
+impl<G: FnOnce() + Send + 'static> Builder<DropClosure<G>> {
+    fn split(self) -> (Builder, G) {
+        let Builder { name, color, priority, drop_closure } = self;
+        (Builder { name, color, priority, drop_closure: NoDropClosure(()) }, drop_closure.0)
+    }
+
+    /// As [`Builder::spawn`](Builder#method.spawn).
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (builder, closure) = self.split();
+        builder.spawn_this(OrElse::new(future, closure))
+    }
+
+    /// As [`Builder::spawn_local`](Builder#method.spawn_local).
+    #[track_caller]
+    pub fn spawn_local<F>(self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let (builder, closure) = self.split();
+        builder.spawn_this_local(OrElse::new(future, closure))
+    }
+
+    /// As [`Builder::blocking`](Builder#method.blocking).
+    ///
+    /// # Cancellation
+    ///
+    /// As [`dapple::blocking`](crate::blocking()).
+    #[track_caller]
+    pub fn blocking<F, T>(self, f: F) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let (builder, closure) = self.split();
+        builder.call_blocking(OrElse::new(Call::new(f), closure))
     }
 }

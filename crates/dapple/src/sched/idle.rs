@@ -66,6 +66,23 @@ impl Idle {
         self.take_sleeper()
     }
 
+    /// Called after a push to the queue of a worker that others take from, too: says whom to wake, which is that
+    /// worker if it sleeps.
+    pub(crate) fn whom_to_wake_for(&self, worker: usize) -> Option<usize> {
+        fence_seq_cst(); // SLEEP-OR-SEE
+        if self.sleeping() == 0 {
+            return None;
+        }
+        let mut sleepers = lock(&self.sleepers);
+        if let Some(index) = sleepers.iter().position(|sleeper| *sleeper == worker) {
+            sleepers.remove(index); // ONE-WAKER
+            self.counts.fetch_add(SEARCHER - SLEEPER, Ordering::SeqCst);
+            return Some(worker);
+        }
+        drop(sleepers);
+        self.take_sleeper()
+    }
+
     #[cold]
     fn take_sleeper(&self) -> Option<usize> {
         let mut sleepers = lock(&self.sleepers);

@@ -15,6 +15,8 @@ pub struct Metrics {
     pub finished: u64,
     /// What waits in the shared line, but for what has come in from outside just now.
     pub shared_line: usize,
+    /// What waits because of its priority, wherever it will run.
+    pub ranked: usize,
     /// Workers that sleep.
     pub sleeping: usize,
     /// Threads of the pool for blocking calls.
@@ -58,13 +60,14 @@ impl Sched {
             stolen: worker.counts.stolen.get(),
             sleeps: worker.counts.sleeps.get(),
             overflows: worker.counts.overflows.get(),
-            queued: worker.queued(),
+            queued: worker.queued(self),
         });
         Metrics {
             workers: workers.collect(),
             spawned,
             finished,
             shared_line: self.injector.line_len(),
+            ranked: self.ranks.len(),
             sleeping: self.idle.sleeping(),
             blocking_threads: 0,
             blocking_queued: 0,

@@ -1,9 +1,15 @@
-//! The scheduler: workers, their queues, who sleeps, and what happens when they leave.
+//! The scheduler, as far as a program may have a say in it: [`Priority`] and [`Policy`].
+//!
+//! # Inside
+//!
+//! Workers, their queues, who sleeps, and what happens when they leave.
 //!
 //! ```text
 //! ring      a worker's run queue; thieves take half of it
 //! injector  the shared line: from outside, and what does not fit into the rings
 //! idle      who sleeps, and whom to wake
+//! ranks     what is more or less urgent than the ordinary
+//! policy    what a program can change about the order; managed: the queues of one that does
 //! worker    what to run next; monitor: notices a worker that does not get on
 //! ```
 //!
@@ -17,17 +23,32 @@ pub(crate) mod idle;
 #[cfg(not(loom))]
 mod injector;
 #[cfg(not(loom))]
+mod managed;
+#[cfg(not(loom))]
 mod metrics;
 #[cfg(not(loom))]
 mod monitor;
+#[cfg(not(loom))]
+mod policy;
+#[cfg(not(loom))]
+mod ranks;
 pub(crate) mod ring;
 #[cfg(not(loom))]
 mod worker;
 
 #[cfg(not(loom))]
-pub use metrics::{Metrics, WorkerMetrics};
+pub use crate::task::priority::Priority;
 #[cfg(not(loom))]
-pub(crate) use scheduler::Sched;
+pub(crate) use policy::Chosen;
+#[cfg(not(loom))]
+pub(crate) use scheduler::{Sched, Settings};
+#[cfg(not(loom))]
+pub use {
+    metrics::{Metrics, WorkerMetrics},
+    policy::{
+        FirstLanes, Home, LaneView, LongestLane, MOST_WEIGHED, Policy, ShortestQueue, WorkerView, Workers,
+    },
+};
 
 #[cfg(not(loom))]
 mod scheduler;

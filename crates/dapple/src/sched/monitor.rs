@@ -70,6 +70,7 @@ impl Sched {
                 }
                 if now == *before
                     && !now.1.is_null()
+                    && self.managed.is_none()
                     && let Some(runnable) = worker.take_next()
                 {
                     self.inject(runnable);

@@ -32,6 +32,12 @@ impl<N> Ring<N> {
         Ring { head: AtomicUsize::new(0), tail: AtomicUsize::new(0), slots }
     }
 
+    /// One that is full for ever: everything is pushed elsewhere. Nobody may take from it.
+    #[cfg(not(loom))]
+    pub(crate) fn closed() -> Ring<N> {
+        Ring { tail: AtomicUsize::new(CAPACITY), ..Ring::new() }
+    }
+
     fn slot(&self, index: usize) -> &AtomicPtr<N> {
         &self.slots[index % CAPACITY]
     }

@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use super::idle::Idle;
 use super::injector::Injector;
+use super::managed::Managed;
 use super::monitor::Monitor;
+use super::policy::Chosen;
+use super::ranks::Ranks;
 use super::worker::{WORTH_WAKING, Worker};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::lane::main::MainLane;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::task::Priority;
 use crate::task::header::{Kind, Place, Runnable};
 use crate::task::here::{Here, SetAside, here};
-use crate::task::home::{Home, Hooks, Phase};
+use crate::task::home::{Home, Hooks, Phase, Rules};
 use crate::task::state::ABORTED;
 use crate::world;
 
@@ -25,12 +29,24 @@ const MAIN_EVERY: u32 = 16;
 /// fewer wake-ups than two would need.
 const CLUSTER: usize = 1024;
 
+/// What a scheduler is made by.
+pub(crate) struct Settings {
+    pub(crate) workers: usize,
+    pub(crate) seed: u64,
+    pub(crate) policy: Chosen,
+    /// The priority of events.
+    pub(crate) events: Priority,
+}
+
 /// See the head of the module. `repr(C)`, so that a pointer to its home is a pointer to it.
 #[repr(C)]
 pub(crate) struct Sched {
     pub(crate) home: Home,
     pub(super) workers: Box<[Worker]>,
     pub(super) injector: Injector,
+    pub(super) ranks: Ranks,
+    /// What takes the place of rings and the shared line in a runtime with a policy.
+    pub(super) managed: Option<Managed>,
     pub(super) idle: Idle,
     pub(super) monitor: Monitor,
     /// How long what is in a ring must be going to take, in nanoseconds, for another to be woken.
@@ -42,21 +58,28 @@ pub(crate) struct Sched {
     /// Workers that are driven, or will be.
     driven: AtomicUsize,
     /// LAST-OUT
-    closed: AtomicBool,
+    pub(super) closed: AtomicBool,
     draining: AtomicBool,
     /// The last driver has left and all that was to be ended has been.
     drained: AtomicBool,
 }
 
 impl Sched {
-    pub(crate) fn new(workers: usize, seed: u64, hooks: &'static Hooks) -> io::Result<Sched> {
+    pub(crate) fn new(settings: &Settings, hooks: &'static Hooks) -> io::Result<Sched> {
+        let &Settings { workers, seed, events, .. } = settings;
+        let managed = Managed::new(&settings.policy, workers);
         crate::prim::init_fences();
         let worth_waking = world::with(|world| world.dice.threshold(WORTH_WAKING)).unwrap_or(WORTH_WAKING);
         Ok(Sched {
-            home: Home::new(hooks),
+            home: Home::new(hooks, managed.as_ref().map_or_else(Rules::default, Managed::rules)),
             workers: (0..workers)
-                .map(|i| Worker::new(i, seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+                .map(|i| {
+                    let seed = seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    Worker::new(i, seed, managed.is_some(), events)
+                })
                 .collect::<io::Result<_>>()?,
+            ranks: Ranks::default(),
+            managed,
             injector: Injector::default(),
             idle: Idle::new(workers),
             monitor: Monitor::default(),
@@ -103,20 +126,48 @@ impl Sched {
         std::ptr::eq(here.home.get(), &raw const self.home)
     }
 
+    /// The worker that this thread drives, if it is one of ours.
+    pub(super) fn worker_here(&self) -> Option<usize> {
+        let worker =
+            here(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
+        // SAFETY: it is set while this thread drives it. ONE-DRIVER
+        unsafe { worker.as_ref() }.map(Worker::index)
+    }
+
     #[cold]
     pub(super) fn inject(&self, runnable: Runnable) {
-        self.injector.push_one(runnable);
+        match &self.managed {
+            Some(managed) => managed.enqueue(self, runnable),
+            None => {
+                self.injector.push_one(runnable);
+                self.wake_for_one();
+            }
+        }
+    }
+
+    /// Wakes somebody for what has just been put where all take from.
+    pub(super) fn wake_for_one(&self) {
         if let Some(worker) = self.idle.whom_to_wake_from_outside() {
             self.unpark(worker);
         }
+        self.drain_if_closed();
+    }
+
+    /// Ends what has come in, if nobody is left to run it. LAST-OUT
+    pub(super) fn drain_if_closed(&self) {
         if self.closed.load(Ordering::SeqCst) {
-            self.drain(); // LAST-OUT
+            self.drain();
         }
     }
 
     /// Whether there is something that any worker could take.
     pub(super) fn has_work(&self) -> bool {
-        !self.injector.is_empty() || self.workers.iter().any(|worker| worker.has_spare(0))
+        !self.injector.is_empty()
+            || self.home.ranks.load(Ordering::SeqCst) != 0
+            || match &self.managed {
+                Some(managed) => managed.has_work(),
+                None => self.workers.iter().any(|worker| worker.has_spare(0)),
+            }
     }
 
     /// Wakes a worker if there is something for it, and nobody searches.
@@ -222,12 +273,20 @@ impl Sched {
         self.drained.store(true, Ordering::Release);
     }
 
-    /// Ends all that is in the shared line, unless somebody else is at it.
+    /// Ends all that is in line, unless somebody else is at it.
     fn drain(&self) {
-        while !self.injector.is_empty() && !self.draining.swap(true, Ordering::SeqCst) {
+        let is_some_left = || {
+            let managed = self.managed.as_ref().is_some_and(Managed::has_work);
+            managed || !self.injector.is_empty() || self.home.ranks.load(Ordering::SeqCst) != 0
+        };
+        while is_some_left() && !self.draining.swap(true, Ordering::SeqCst) {
             let _aside = SetAside::new();
             here(|here| here.home.set(self.home.whole()));
-            while let Some(runnable) = self.injector.pop_one() {
+            let next = || {
+                let managed = || self.managed.as_ref().and_then(Managed::take_one);
+                self.injector.pop_one().or_else(|| self.ranks.pop_any(self)).or_else(managed)
+            };
+            while let Some(runnable) = next() {
                 if runnable.header().vtable().kind != Kind::Lane {
                     runnable.header().state.mark(ABORTED);
                 }

@@ -4,11 +4,15 @@
 //! next (`next`), a driver in which it sleeps, and a store of memory. In the order of picking:
 //!
 //! 1. every so often it *looks around*: what has happened outside, which timers are due, and what is
-//!    in the shared line, so that none of these starves;
+//!    in the shared line, so that none of these starves; whoever puts something in line by its priority
+//!    (`ranks`) makes it look at every pick, for as long as there is any;
 //! 2. the slot, a bounded number of times in a row: what a task wakes finds its data in the cache;
 //! 3. the ring;
 //! 4. the shared line, a batch at a time;
 //! 5. another worker's ring, half of it, or its slot if its owner seems stuck.
+//!
+//! A worker of a runtime with a policy takes what the policy says (`managed`), and its slot and its ring are
+//! closed.
 //!
 //! # Invariants
 //!
@@ -17,15 +21,18 @@
 
 use std::cell::Cell;
 use std::io;
+use std::ops::ControlFlow;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Sched;
+use super::ranks::Ranks;
 use super::ring::{CAPACITY, Ring};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::task::Priority;
 use crate::task::header::{Header, Place, Runnable};
 use crate::task::here::Here;
 use crate::task::home::OwnCount;
@@ -40,8 +47,9 @@ const LOOK_AFTER: u64 = 50_000;
 /// nanoseconds.
 const SHARED_EVERY: u64 = 64;
 const SHARED_AFTER: u64 = 1_000_000;
-/// How long, in nanoseconds, the kernel is not asked for events while there is something to run.
-const EVENTS_AFTER: u64 = 100_000;
+/// How long, in nanoseconds, the kernel is not asked for events while there is something to run, by the
+/// priority of events. What nobody asks about is not later than the first of them.
+const EVENTS_AFTER: [u64; Priority::ALL.len()] = [1_000_000, 100_000, 25_000, 0];
 /// How often in a row the slot is served ahead of the ring.
 const STREAK: u32 = 24;
 /// How long a searcher watches a slot before it takes it from a worker that seems stuck.
@@ -62,6 +70,9 @@ const NO_WAITING: u64 = 1_000_000;
 /// cache misses of that. What does not fit into the ring is moved all the same.
 const WORTH_MOVING: u64 = 100;
 
+/// What lies for ever in the slot of a worker with a policy, so that nothing else does.
+const CLOSED_SLOT: *mut Header = std::ptr::without_provenance_mut(1);
+
 /// The most that a worker wants to find in a ring before it steals from it at once.
 const GREED: usize = 64;
 
@@ -81,6 +92,8 @@ pub(crate) struct Worker {
     pace: AtomicU64,
     /// How long a runnable must take to be worth moving: `WORTH_MOVING`, or what a simulation says.
     worth_moving: u64,
+    /// One of `EVENTS_AFTER`.
+    events_after: u64,
     pub(crate) slab: LocalSlab,
     pub(super) counts: Counts,
     own: Own,
@@ -119,6 +132,9 @@ struct Own {
     /// How often it did so in vain.
     tried: Cell<u32>,
     searching: Cell<bool>,
+    /// How many picks by priority, or by a policy, until it looks around; how many there were.
+    until_around: Cell<u32>,
+    picks: Cell<u32>,
 }
 
 // SAFETY: `own` and the owner's side of the rest are used only by the thread that drives the
@@ -126,16 +142,17 @@ struct Own {
 unsafe impl Sync for Worker {}
 
 impl Worker {
-    pub(super) fn new(index: usize, seed: u64) -> io::Result<Worker> {
+    pub(super) fn new(index: usize, seed: u64, is_managed: bool, events: Priority) -> io::Result<Worker> {
         Ok(Worker {
             index,
-            ring: Ring::new(),
-            next: AtomicPtr::new(null_mut()),
+            ring: if is_managed { Ring::closed() } else { Ring::new() },
+            next: AtomicPtr::new(if is_managed { CLOSED_SLOT } else { null_mut() }),
             driver: Arc::new(Driver::new()?),
             announced: AtomicBool::new(false),
             until_look: AtomicU32::new(0),
             pace: AtomicU64::new(WORTH_WAKING),
             worth_moving: world::with(|world| world.dice.threshold(WORTH_MOVING)).unwrap_or(WORTH_MOVING),
+            events_after: EVENTS_AFTER[events as usize],
             slab: LocalSlab::default(),
             counts: Counts::default(),
             own: Own {
@@ -151,8 +168,14 @@ impl Worker {
                 patience: Cell::new(PATIENCE),
                 tried: Cell::new(0),
                 searching: Cell::new(false),
+                until_around: Cell::new(0),
+                picks: Cell::new(0),
             },
         })
+    }
+
+    pub(super) fn index(&self) -> usize {
+        self.index
     }
 
     /// Puts a runnable in line. For the owner.
@@ -172,6 +195,9 @@ impl Worker {
     /// Puts a runnable into the slot, and what is there behind the others.
     #[cold]
     fn enqueue_first(&self, sched: &Sched, runnable: Runnable) {
+        if let Some(managed) = &sched.managed {
+            return managed.enqueue_first(sched, self.index, runnable);
+        }
         let other = self.take_next();
         self.next.store(runnable.into_ptr().as_ptr(), Ordering::Release); // OWNER-PUTS
         self.own.streak.set(0);
@@ -197,6 +223,9 @@ impl Worker {
     /// Wakes somebody for what is in the ring, if that is worth it.
     #[cold]
     fn announce(&self, sched: &Sched) {
+        if sched.managed.is_some() {
+            return; // what it has is not in its ring
+        }
         // At its own pace this worker might be done with it before another has woken up. If it turns
         // out not to be, the next look at the pace, or the monitor, wakes somebody after all.
         let takes_long = self.pace.load(Ordering::Relaxed) >= 2 * WORTH_WAKING;
@@ -216,15 +245,18 @@ impl Worker {
         let (now, runs) = (Time::now(), self.counts.runs.get());
         self.look_at_pace(now, runs);
         let mut more = false;
-        if now.nanos_since(self.own.asked.get()) >= EVENTS_AFTER || self.driver.timers.may_be_due(now.tick())
-        {
+        let is_time = now.nanos_since(self.own.asked.get()) >= self.events_after;
+        if is_time || self.driver.timers.may_be_due(now.tick()) {
             self.own.asked.set(now);
             more = self.driver.claim().is_some_and(|claim| claim.hand_out(now.tick()));
         }
         if sched.idle.could_wake() {
             self.announce(sched);
         }
-        let looks = LOOK_AFTER.checked_div(self.pace.load(Ordering::Relaxed)).unwrap_or(u64::MAX);
+        let looks = LOOK_AFTER
+            .min(self.events_after)
+            .checked_div(self.pace.load(Ordering::Relaxed))
+            .unwrap_or(u64::MAX);
         let looks = if more { LOOK_EVERY } else { looks.clamp(1, LOOK_EVERY.into()) as u32 };
         self.until_look.store(looks, Ordering::Relaxed);
         let (since, runs_then) = self.own.shared.get();
@@ -253,6 +285,9 @@ impl Worker {
 
     #[cold]
     fn overflow(&self, sched: &Sched, runnable: Runnable) {
+        if let Some(managed) = &sched.managed {
+            return managed.enqueue(sched, runnable);
+        }
         let mut older = Vec::with_capacity(CAPACITY / 2 + 1);
         // SAFETY: what a ring gives out is the right to run.
         self.ring.pop_half(|node| older.push(unsafe { Runnable::new(node) }));
@@ -264,7 +299,8 @@ impl Worker {
         }
     }
 
-    /// The main color has had a turn, which takes as long as it takes: looks around at the next pick.
+    /// Looks around at the next pick: the main color has had a turn, which takes as long as it takes, or there is
+    /// something to look at. For anybody; the owner may overlook it, and then looks a little later.
     pub(super) fn look_soon(&self) {
         self.until_look.store(0, Ordering::Relaxed);
     }
@@ -274,8 +310,8 @@ impl Worker {
     pub(super) fn pick(&self, sched: &Sched) -> Option<Runnable> {
         match self.until_look.load(Ordering::Relaxed) {
             0 => {
-                if let Some(runnable) = self.look_around(sched) {
-                    return Some(runnable);
+                if let ControlFlow::Break(picked) = self.look(sched) {
+                    return picked;
                 }
             }
             left => self.until_look.store(left - 1, Ordering::Relaxed),
@@ -292,7 +328,68 @@ impl Worker {
             // SAFETY: what a ring gives out is the right to run.
             return Some(unsafe { Runnable::new(node) });
         }
-        self.take_next().or_else(|| self.pick_shared(sched))
+        self.take_next().or_else(|| self.pick_shared(sched)).or_else(|| sched.ranks.pop_any(sched))
+    }
+
+    /// Looks around, if it is time to, and at what is in line by priority or policy. If it does not pick, the
+    /// worker does as always.
+    #[cold]
+    fn look(&self, sched: &Sched) -> ControlFlow<Option<Runnable>> {
+        if sched.managed.is_none() && !sched.home.has_ranks() {
+            return match self.look_around(sched) {
+                None => ControlFlow::Continue(()),
+                shared => ControlFlow::Break(shared),
+            };
+        }
+        match self.own.until_around.get() {
+            0 => {
+                let shared = self.look_around(sched);
+                self.own.until_around.set(self.until_look.load(Ordering::Relaxed));
+                self.until_look.store(0, Ordering::Relaxed); // it goes on looking
+                if shared.is_some() {
+                    return ControlFlow::Break(shared);
+                }
+            }
+            left => self.own.until_around.set(left - 1),
+        }
+        let managed = sched.managed.as_ref();
+        if let Some(managed) = managed.filter(|managed| managed.weighs()) {
+            return ControlFlow::Break(managed.pick(sched, self.index, self.index));
+        }
+        let picks = self.own.picks.get().wrapping_add(1);
+        self.own.picks.set(picks);
+        for priority in Ranks::order(picks) {
+            if priority != Priority::Normal {
+                if let Some(runnable) = sched.ranks.pop(sched, priority) {
+                    return ControlFlow::Break(Some(runnable));
+                }
+                continue;
+            }
+            // What has a priority after all, and what has none, in turns.
+            let ranked = || sched.ranks.pop(sched, Priority::Normal);
+            if picks.is_multiple_of(2)
+                && let Some(runnable) = ranked()
+            {
+                return ControlFlow::Break(Some(runnable));
+            }
+            let ordinary = match managed {
+                None if self.has_ordinary(sched) => return ControlFlow::Continue(()),
+                // Where there is always something urgent, nobody searches.
+                None => Ranks::is_aged(picks).then(|| self.steal(sched, 1)).flatten(),
+                Some(managed) => managed.pick(sched, self.index, self.index),
+            };
+            if let Some(runnable) = ordinary.or_else(ranked) {
+                return ControlFlow::Break(Some(runnable));
+            }
+        }
+        if managed.is_some() { ControlFlow::Break(None) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Whether there is something in its slot, in its ring, or in the shared line.
+    fn has_ordinary(&self, sched: &Sched) -> bool {
+        !self.next.load(Ordering::Relaxed).is_null()
+            || !self.ring.is_empty_for_owner()
+            || !sched.injector.is_empty()
     }
 
     /// What runs here found a state in use, or others in line for it. For the owner.
@@ -327,17 +424,25 @@ impl Worker {
         }
         self.own.searching.set(true);
         world::pause();
+        if let Some(managed) = &sched.managed {
+            return self.others(sched).find_map(|other| managed.pick(sched, self.index, other.index));
+        }
         let found = self.pick_shared(sched).or_else(|| self.steal(sched, self.own.greed.get()));
         found.or_else(|| self.linger(sched)).or_else(|| self.steal(sched, 1)).or_else(|| self.relieve(sched))
+    }
+
+    /// The other workers, beginning with any of them.
+    fn others<'a>(&self, sched: &'a Sched) -> impl Iterator<Item = &'a Worker> + use<'a> {
+        let (first, index) = (self.random() as usize % sched.workers.len(), self.index);
+        let (before, after) = sched.workers.split_at(first);
+        after.iter().chain(before).filter(move |other| other.index != index)
     }
 
     /// Takes half of what another worker has in its ring, if that is at least so much, beginning with
     /// any of them. To steal little is dear, so who got little wants more the next time.
     fn steal(&self, sched: &Sched, at_least: usize) -> Option<Runnable> {
-        let first = self.random() as usize % sched.workers.len();
-        let (before, after) = sched.workers.split_at(first);
-        let others = after.iter().chain(before).filter(|other| other.index != self.index);
-        let mut worth_it = others.filter(|other| other.ring.len() >= at_least && other.has_spare(0));
+        let mut worth_it =
+            self.others(sched).filter(|other| other.ring.len() >= at_least && other.has_spare(0));
         let node = worth_it.find_map(|other| other.ring.steal_into(&self.ring))?;
         let stolen = self.ring.len() + 1;
         let greed = self.own.greed.get();
@@ -472,6 +577,9 @@ impl Worker {
         if self.own.searching.replace(false) {
             sched.idle.end_search();
         }
+        if sched.managed.is_some() {
+            return; // what is in line there is ended with the rest
+        }
         let mut left: Vec<Runnable> = self.take_next().into_iter().collect();
         while let Some(node) = self.ring.pop() {
             // SAFETY: what a ring gives out is the right to run.
@@ -487,7 +595,10 @@ impl Worker {
         len > 0 && pace >= self.worth_moving && len * pace >= nanos
     }
 
-    pub(super) fn queued(&self) -> usize {
+    pub(super) fn queued(&self, sched: &Sched) -> usize {
+        if let Some(managed) = &sched.managed {
+            return managed.queued(self.index);
+        }
         self.ring.len() + usize::from(!self.next.load(Ordering::Relaxed).is_null())
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::{Failure, Outcome, Trace};
 use crate::RuntimeBuilder;
 use crate::runtime::{Core, assert_not_on_worker, run_on};
+use crate::sched::{Chosen, Policy};
 use crate::task::header::Kind;
 use crate::task::here::context;
 use crate::world::{End, World};
@@ -41,6 +42,7 @@ pub struct Sim {
     pub(super) is_steady: bool,
     pub(super) max_polls: u64,
     pub(super) is_traced: bool,
+    pub(super) policy: Chosen,
 }
 
 impl Sim {
@@ -52,6 +54,7 @@ impl Sim {
             is_steady: false,
             max_polls: MOST_POLLS,
             is_traced: false,
+            policy: Chosen::default(),
         }
     }
 
@@ -65,6 +68,13 @@ impl Sim {
         let settings = RuntimeBuilder::default().workers(workers);
         settings.check().unwrap_or_else(|error| panic!("Sim::workers: {error}"));
         self.workers = workers;
+        self
+    }
+
+    /// Who decides where what has become runnable goes, and what goes first; see
+    /// [`RuntimeBuilder::policy`].
+    pub fn policy(mut self, policy: impl Policy) -> Sim {
+        self.policy = Chosen::new(policy);
         self
     }
 
@@ -160,6 +170,7 @@ impl Sim {
         let report = Rc::new(RefCell::new(String::new()));
         let ran = world.enter(|| {
             let builder = RuntimeBuilder::default().workers(self.workers).thread_name("sim");
+            let builder = builder.chosen_policy(self.policy.clone());
             let builder = builder.random_seed(world.dice.next());
             let core = Core::new(&builder).unwrap_or_else(|error| panic!("Sim::run: {error}"));
             world.limit(self.max_polls, {

@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! * **RUN-ONCE**: a [`Runnable`] is the right to run something once. There is at most one for
-//!   each header (for a task by ONE-OWNER, for a lane by ONE-TURN).
+//!   each task (ONE-OWNER). For a lane it is an entry, the right to try: there may be several, of which one
+//!   gets the turn (ONE-TURN, ENTRY-LIVES).
 //! * **LINK-OWNED**: `link` belongs to the queue that holds the runnable, or to the free list that
 //!   holds the memory.
 //! * **VTABLE-BY-OWNER**: only the one who is running a task changes its vtable (it is promoted to
@@ -92,6 +93,10 @@ impl Runnable {
         self.0
     }
 
+    pub(crate) fn ptr(&self) -> Ptr {
+        self.0
+    }
+
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: what is to be run exists: its owner holds a reference (EXISTS).
         unsafe { self.0.as_ref() }
@@ -147,6 +152,8 @@ pub(crate) enum Kind {
     Own,
     /// A task in the line of a lane.
     Laned,
+    /// The same, with a priority of its own.
+    Ranked,
     /// A task of the main color: only that color's thread may touch its future.
     Local,
     /// A closure for the pool of blocking calls.

@@ -2,7 +2,7 @@
 
 use super::header::{Ptr, Runnable};
 use super::slab::{Chunk, LocalSlab, Slab};
-use super::{Place, Task};
+use super::{Place, Priority, Task};
 use crate::prim::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 /// How far a runtime is on its way out.
@@ -26,16 +26,38 @@ pub(crate) struct Home {
     whole: AtomicPtr<Home>,
     phase: AtomicU8,
     pub(crate) is_simulated: bool,
+    /// The priorities above and below the ordinary of which something is in line, a bit for each.
+    pub(crate) ranks: AtomicU8,
+    pub(crate) rules: Rules,
     /// Tasks spawned and finished by threads that are not workers; each worker counts its own.
     spawned: AtomicU64,
     finished: AtomicU64,
     pub(crate) hooks: &'static Hooks,
 }
 
+/// What a policy asks of lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules {
+    /// How many tasks a turn steps at the most, before others of the worker get theirs.
+    pub(crate) turn: usize,
+    /// Whether lanes count what is in line.
+    pub(crate) counts_lines: bool,
+    /// Whether a lane that has become more urgent gets another entry.
+    pub(crate) raises: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules { turn: 64, counts_lines: false, raises: true }
+    }
+}
+
 /// What the layers above do for tasks.
 pub(crate) struct Hooks {
     /// Puts a runnable in line.
     pub(crate) enqueue: unsafe fn(*const Home, Runnable, Place),
+    /// Puts an entry of a lane in line, by its priority.
+    pub(crate) enqueue_ranked: unsafe fn(*const Home, Runnable, Priority),
     /// Puts a closure in line for the pool of blocking calls.
     pub(crate) enqueue_blocking: unsafe fn(*const Home, Runnable),
     /// Called once, when the workers have left: keeps the whole for the memory that is in use.
@@ -45,7 +67,7 @@ pub(crate) struct Hooks {
 }
 
 impl Home {
-    pub(crate) fn new(hooks: &'static Hooks) -> Home {
+    pub(crate) fn new(hooks: &'static Hooks, rules: Rules) -> Home {
         let is_simulated = crate::world::is_simulated();
         let phase = if is_simulated { Phase::Simulated } else { Phase::Running };
         Home {
@@ -53,6 +75,8 @@ impl Home {
             whole: AtomicPtr::default(),
             phase: AtomicU8::new(phase as u8),
             is_simulated,
+            ranks: AtomicU8::new(0),
+            rules,
             spawned: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             hooks,
@@ -84,6 +108,18 @@ impl Home {
             2 => Phase::Cancelling,
             _ => Phase::Stopped,
         }
+    }
+
+    /// Whether anything is in line by its priority.
+    #[inline]
+    pub(crate) fn has_ranks(&self) -> bool {
+        self.ranks.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether something more urgent is in line, by its priority.
+    #[inline]
+    pub(crate) fn has_above(&self, priority: Priority) -> bool {
+        self.ranks.load(Ordering::Relaxed) >> (priority as u8 + 1) != 0
     }
 
     /// Moves on to `phase`, never back.

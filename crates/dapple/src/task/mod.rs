@@ -19,7 +19,7 @@
 //! waker   wake-ups; join: the handle; wait: what all waits share; cancel, links: how they learn of it
 //! strand  what was started in a scope, as its waker sees it; reach: how a scope is woken; woken: its line
 //! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
-//! closure   what must not wait: the closures of states
+//! closure   what must not wait: the closures of states; or_else: what is called for who never began; priority: how urgent
 //! observed  tasks of a simulation
 //! ```
 
@@ -47,6 +47,10 @@ mod memory;
 #[cfg(not(loom))]
 pub(crate) mod observed;
 #[cfg(not(loom))]
+pub(crate) mod or_else;
+#[cfg(not(loom))]
+pub(crate) mod priority;
+#[cfg(not(loom))]
 pub(crate) mod queue;
 pub(crate) mod reach;
 #[cfg(not(loom))]
@@ -67,10 +71,12 @@ mod yielding;
 pub(crate) use header::{Place, Runnable};
 #[cfg(not(loom))]
 pub(crate) use home::Home;
+#[cfg(not(loom))]
+pub(crate) use priority::Priority;
 
 #[cfg(not(loom))]
 pub use {
-    crate::runtime::Builder, // of tasks: the one name here that belongs to a layer above
+    crate::runtime::{Builder, DropClosure, NoDropClosure}, // of tasks: names of a layer above
     handle::{Task, current, try_current},
     join::{JoinError, JoinHandle},
     local::{Local, Scoped},

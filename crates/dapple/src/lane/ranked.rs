@@ -1,0 +1,125 @@
+//! Tasks with a priority of their own in a lane, and what a lane knows of those that wait in it.
+
+use std::cell::Cell;
+
+use super::end_in_place;
+use super::line::Lane;
+use crate::task::cell::{Front, TaskKind};
+use crate::task::header::{Header, Kind, Ptr};
+use crate::task::here::{Here, here};
+use crate::task::run::After;
+use crate::task::{Place, Priority};
+
+/// The kind of a task in a lane that has a priority of its own.
+pub(crate) struct Ranked {
+    /// A counted reference, until the future is gone. LANE-LIVES
+    pub(super) lane: Ptr,
+    pub(super) priority: Priority,
+}
+
+/// # Safety
+///
+/// As for `VTable::left`.
+unsafe fn left(task: Ptr) {
+    // SAFETY: the caller owns the task, so it exists, and it is of this kind.
+    let lane = unsafe { Front::<Ranked>::of(task) }.kind.lane;
+    // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
+    here(|here| unsafe { Lane::drop_task(lane, here) });
+}
+
+// SAFETY: the right to run goes into the lane's line and nowhere else.
+unsafe impl TaskKind for Ranked {
+    const KIND: Kind = Kind::Ranked;
+
+    unsafe fn run(_task: Ptr, _here: &Here, _step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
+        unreachable!("a task with a lane is run by its lane");
+    }
+
+    unsafe fn enqueue(task: Ptr, place: Place) {
+        // SAFETY: the caller owns the task, so it exists, and it is of this kind.
+        let kind = &unsafe { Front::<Ranked>::of(task) }.kind;
+        // SAFETY: handed on from the caller.
+        if !unsafe { Lane::push(kind.lane, task, place, Some(kind.priority)) } {
+            // SAFETY: the lane is closed, and the task still ours.
+            unsafe { end_in_place(task) };
+        }
+    }
+
+    const LEFT: Option<unsafe fn(Ptr)> = Some(left);
+
+    unsafe fn color(task: Ptr) -> usize {
+        // SAFETY: the caller has a reference, and the task is of this kind.
+        unsafe { Front::<Ranked>::of(task) }.kind.lane.addr().get()
+    }
+}
+
+/// How many wait in a line: those without a priority, then by priority. Kept from when the lane is known to be
+/// ranked. For the one who has the turn.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    is_kept: Cell<bool>,
+    counts: [Cell<u32>; 1 + Priority::ALL.len()],
+}
+
+impl Waiting {
+    /// Counts what is in line already, the first time.
+    #[inline]
+    pub(super) fn begin(&self, first: *mut Header) {
+        if !self.is_kept.replace(true)
+            && let Some(first) = Ptr::new(first)
+        {
+            self.add_list(first);
+        }
+    }
+
+    #[inline]
+    fn count_of(&self, task: Ptr) -> &Cell<u32> {
+        // SAFETY: what is in line is owned by the lane, so it exists.
+        let index = match unsafe { task.as_ref() }.vtable().kind {
+            // SAFETY: as above, and it is of this kind.
+            Kind::Ranked => 1 + unsafe { Front::<Ranked>::of(task) }.kind.priority as usize,
+            _ => 0,
+        };
+        &self.counts[index]
+    }
+
+    /// What hangs together from `first` on has come to the end of the line.
+    #[inline]
+    pub(super) fn add_list(&self, first: Ptr) {
+        if self.is_kept.get() {
+            self.add_all(first);
+        }
+    }
+
+    #[cold]
+    fn add_all(&self, first: Ptr) {
+        let mut next = Some(first);
+        while let Some(task) = next {
+            let count = self.count_of(task);
+            count.set(count.get() + 1);
+            // SAFETY: what is in line is owned by the lane, so it exists.
+            next = Ptr::new(unsafe { task.as_ref() }.link());
+        }
+    }
+
+    /// The first in line is taken.
+    #[inline]
+    pub(super) fn remove(&self, task: Ptr) {
+        if self.is_kept.get() {
+            let count = self.count_of(task);
+            count.set(count.get() - 1);
+        }
+    }
+
+    /// The priority of the most urgent, where those that have none have that of the color; also if there is
+    /// nobody.
+    #[inline]
+    pub(super) fn highest(&self, of_color: Priority) -> Priority {
+        if !self.is_kept.get() {
+            return of_color;
+        }
+        let plain = (self.counts[0].get() > 0).then_some(of_color);
+        let ranked = Priority::ALL.into_iter().rev().find(|p| self.counts[1 + *p as usize].get() > 0);
+        plain.max(ranked).unwrap_or(of_color)
+    }
+}

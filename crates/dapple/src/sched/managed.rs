@@ -1,0 +1,227 @@
+//! The run queues of a runtime with a policy: one for each worker, behind a lock, and what the policy sees of them.
+//!
+//! They take the place of slots, rings and the shared line. A worker of such a runtime has its slot and its
+//! ring *closed*, that is, full for ever (`Worker::new`), and looks around at every pick: so what would go
+//! there takes the slow way, which leads here, and a runtime without a policy pays nothing for it.
+//!
+//! # Invariants
+//!
+//! * **NO-LOCK-HELD**: a policy is called while no lock is held, with copies of what it sees.
+//! * **SLEEP-OR-SEE**: see `idle`; whatever is put into a queue is followed by a look at who sleeps.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::Sched;
+use super::policy::{Chosen, LaneView, MOST_WEIGHED, Policy, WorkerView, Workers};
+use crate::lane::Lane;
+use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+use crate::task::header::Kind;
+use crate::task::home::Rules;
+use crate::task::{Priority, Runnable};
+
+pub(super) struct Managed {
+    policy: Arc<dyn Policy>,
+    /// How many are weighed against each other; 0: none.
+    weighs: usize,
+    seats: Box<[Seat]>,
+    /// Whose turn it is to get what comes from outside.
+    next: AtomicUsize,
+}
+
+/// The queue of one worker, and what is known of it.
+#[repr(align(128))]
+pub(crate) struct Seat {
+    line: Mutex<Line>,
+    queued: AtomicUsize,
+    is_busy: AtomicBool,
+    /// The color that it ran last.
+    last: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Line {
+    lanes: VecDeque<Runnable>,
+    /// How often the first of them was passed over.
+    passed: usize,
+}
+
+impl Seat {
+    pub(super) fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        !self.is_busy.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn last_color(&self) -> usize {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    /// Changes the queue, and notes how long it is then.
+    fn with_line<R>(&self, change: impl FnOnce(&mut Line) -> R) -> R {
+        let mut line = lock(&self.line);
+        let result = change(&mut line);
+        self.queued.store(line.lanes.len(), Ordering::SeqCst);
+        result
+    }
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("queued", &self.queued()).field("is_idle", &self.is_idle()).finish()
+    }
+}
+
+impl Managed {
+    pub(super) fn new(chosen: &Chosen, workers: usize) -> Option<Managed> {
+        let policy = chosen.0.clone()?;
+        let weighs = policy.weighs().min(MOST_WEIGHED);
+        let seat = |_| Seat {
+            line: Mutex::default(),
+            queued: AtomicUsize::new(0),
+            is_busy: AtomicBool::new(false),
+            last: AtomicUsize::new(0),
+        };
+        Some(Managed { policy, weighs, seats: (0..workers).map(seat).collect(), next: AtomicUsize::new(0) })
+    }
+
+    /// What is asked of lanes.
+    pub(super) fn rules(&self) -> Rules {
+        // Where lanes are weighed, they are weighed anew after each runnable, by what is in line then.
+        let turn = if self.weighs() { 1 } else { Rules::default().turn };
+        Rules { turn, counts_lines: true, raises: !self.weighs() }
+    }
+
+    /// Whether lanes are weighed against each other: all of them are here then, whatever their priority.
+    pub(super) fn weighs(&self) -> bool {
+        self.weighs > 0
+    }
+
+    pub(super) fn queued(&self, worker: usize) -> usize {
+        self.seats[worker].queued()
+    }
+
+    /// Whether anything is in line.
+    pub(super) fn has_work(&self) -> bool {
+        self.seats.iter().any(|seat| seat.queued.load(Ordering::SeqCst) > 0)
+    }
+
+    /// Calls the policy, which must not panic: what is in its hands would be lost.
+    fn ask<R>(&self, question: impl FnOnce(&dyn Policy) -> R) -> R {
+        let abort = AbortOnUnwind("a scheduling policy panicked");
+        let answer = question(&*self.policy);
+        std::mem::forget(abort);
+        answer
+    }
+
+    /// Puts a lane in line where the policy wants it.
+    pub(super) fn enqueue(&self, sched: &Sched, lane: Runnable) {
+        let here = sched.worker_here();
+        let from = here.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) % self.seats.len());
+        let view = view(&lane, from);
+        let place = self.ask(|policy| policy.place(&view, &Workers(&self.seats)));
+        let worker = if place < self.seats.len() { place } else { view.home };
+        let queued = self.seats[worker].with_line(|line| {
+            line.lanes.push_back(lane);
+            line.lanes.len()
+        });
+        // One alone is for this worker, which is about to look.
+        let is_own = here == Some(worker);
+        if !(is_own && queued == 1)
+            && let Some(worker) = sched.idle.whom_to_wake_for(worker)
+        {
+            sched.unpark(worker);
+        }
+        sched.drain_if_closed();
+    }
+
+    /// Puts what gave way to it first: ahead of all that is in line with this worker.
+    pub(super) fn enqueue_first(&self, sched: &Sched, worker: usize, lane: Runnable) {
+        self.seats[worker].with_line(|line| line.lanes.push_front(lane));
+        sched.drain_if_closed();
+    }
+
+    /// What a worker runs next, of its own or of another's.
+    pub(super) fn pick(&self, sched: &Sched, worker: usize, of: usize) -> Option<Runnable> {
+        let seat = &self.seats[worker];
+        let picked = if self.weighs() { self.pick_heaviest(sched, worker, of) } else { self.pick_first(of) };
+        seat.is_busy.store(picked.is_some(), Ordering::Relaxed);
+        let lane = picked?;
+        seat.last.store(lane.ptr().addr().get(), Ordering::Relaxed);
+        if let Some(lane) = lane_of(&lane) {
+            lane.ran_on.store(worker as u32 + 1, Ordering::Relaxed);
+        }
+        Some(lane)
+    }
+
+    fn pick_first(&self, of: usize) -> Option<Runnable> {
+        if self.queued(of) == 0 {
+            return None;
+        }
+        self.seats[of].with_line(|line| line.lanes.pop_front())
+    }
+
+    /// Takes the first few out, weighs them, and puts back all but the heaviest. NO-LOCK-HELD
+    fn pick_heaviest(&self, sched: &Sched, worker: usize, of: usize) -> Option<Runnable> {
+        if self.queued(of) == 0 {
+            return None;
+        }
+        let (mut lanes, patience) = self.seats[of].with_line(|line| {
+            let count = self.weighs.min(line.lanes.len());
+            (line.lanes.drain(..count).collect::<Vec<_>>(), line.passed < MOST_WEIGHED)
+        });
+        if lanes.is_empty() {
+            return None;
+        }
+        let this = WorkerView { index: worker, seat: &self.seats[worker] };
+        let weight = |lane: &Runnable| self.ask(|policy| policy.weight(&view(lane, of), &this));
+        let mut heaviest = 0;
+        if patience && lanes.len() > 1 {
+            let mut most = i64::MIN;
+            for (index, weight) in lanes.iter().map(weight).enumerate() {
+                if weight > most {
+                    (heaviest, most) = (index, weight); // of equal ones the first
+                }
+            }
+        }
+        let picked = lanes.remove(heaviest);
+        let is_some_left = self.seats[of].with_line(|line| {
+            line.passed = if heaviest == 0 { 0 } else { line.passed + 1 };
+            lanes.drain(..).rev().for_each(|lane| line.lanes.push_front(lane));
+            !line.lanes.is_empty()
+        });
+        // Who looked meanwhile has seen too little.
+        if is_some_left {
+            sched.wake_for_more();
+        }
+        Some(picked)
+    }
+
+    /// Takes one of those in line, whichever, when all is over.
+    pub(super) fn take_one(&self) -> Option<Runnable> {
+        (0..self.seats.len()).find_map(|worker| self.pick_first(worker))
+    }
+}
+
+/// The lane behind an entry, if it is not a task with a color of its own.
+fn lane_of(entry: &Runnable) -> Option<&Lane> {
+    let is_lane = entry.header().vtable().kind == Kind::Lane;
+    // SAFETY: it is a lane, which lives as long as its entry. ENTRY-LIVES
+    is_lane.then(|| unsafe { Lane::of(entry.ptr()) })
+}
+
+/// What a policy sees of what is in line; `from` is who put it there.
+fn view(entry: &Runnable, from: usize) -> LaneView<'static> {
+    let lane = lane_of(entry);
+    let ran_on = lane.and_then(|lane| lane.ran_on.load(Ordering::Relaxed).checked_sub(1));
+    LaneView {
+        color: entry.ptr().addr().get(),
+        priority: lane.map_or(Priority::Normal, Lane::queued_for),
+        len: lane.map_or(1, |lane| lane.len().max(1)),
+        home: ran_on.map_or(from, |worker| worker as usize),
+        tag: lane.map_or(0, |lane| lane.tag.load(Ordering::Relaxed)),
+        _at: std::marker::PhantomData,
+    }
+}
