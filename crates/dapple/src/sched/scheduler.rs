@@ -23,8 +23,8 @@ use crate::task::home::{Home, Hooks, Phase, Rules};
 use crate::task::state::ABORTED;
 use crate::world;
 
-/// How many picks may pass before the main color gets its turn.
-const MAIN_EVERY: u32 = 16;
+/// How many picks may pass before the main color gets its turn; fewer if they take long.
+const MAIN_EVERY: u64 = 16;
 /// How many file descriptors more than another a driver may have: so many a worker serves alone, with
 /// fewer wake-ups than two would need.
 const CLUSTER: usize = 1024;
@@ -341,7 +341,7 @@ impl Seat<'_> {
         let mut until_main = 0;
         while !until() {
             if until_main == 0 && main_is_ready() {
-                until_main = MAIN_EVERY;
+                until_main = worker.picks_in_a_while(MAIN_EVERY);
                 worker.found(sched);
                 main.map(MainLane::take_turn);
                 worker.look_soon();

@@ -73,6 +73,9 @@ const WORTH_MOVING: u64 = 100;
 /// What lies for ever in the slot of a worker with a policy, so that nothing else does.
 const CLOSED_SLOT: *mut Header = std::ptr::without_provenance_mut(1);
 
+/// Of how many workers at the most what contends for a state stays together on one.
+const MOST_TOGETHER: usize = 4;
+
 /// The most that a worker wants to find in a ring before it steals from it at once.
 const GREED: usize = 64;
 
@@ -90,6 +93,8 @@ pub(crate) struct Worker {
     /// How long a runnable takes here on the average, in nanoseconds; at least `WORTH_MOVING` if most
     /// come back, and so would be moved once to be run many times.
     pace: AtomicU64,
+    /// What it runs would only get into each other's way elsewhere.
+    stays_together: AtomicBool,
     /// How long a runnable must take to be worth moving: `WORTH_MOVING`, or what a simulation says.
     worth_moving: u64,
     /// One of `EVENTS_AFTER`.
@@ -151,6 +156,7 @@ impl Worker {
             announced: AtomicBool::new(false),
             until_look: AtomicU32::new(0),
             pace: AtomicU64::new(WORTH_WAKING),
+            stays_together: AtomicBool::new(false),
             worth_moving: world::with(|world| world.dice.threshold(WORTH_MOVING)).unwrap_or(WORTH_MOVING),
             events_after: EVENTS_AFTER[events as usize],
             slab: LocalSlab::default(),
@@ -243,12 +249,12 @@ impl Worker {
     #[cold]
     fn look_around(&self, sched: &Sched) -> Option<Runnable> {
         let (now, runs) = (Time::now(), self.counts.runs.get());
-        self.look_at_pace(now, runs);
+        self.look_at_pace(sched, now, runs);
         let mut more = false;
         let is_time = now.nanos_since(self.own.asked.get()) >= self.events_after;
         if is_time || self.driver.timers.may_be_due(now.tick()) {
             self.own.asked.set(now);
-            more = self.driver.claim().is_some_and(|claim| claim.hand_out(now.tick()));
+            more = self.take_in(sched, now);
         }
         if sched.idle.could_wake() {
             self.announce(sched);
@@ -267,15 +273,33 @@ impl Worker {
         sched.injector.pop_one()
     }
 
-    fn look_at_pace(&self, now: Time, runs: u64) {
+    /// Puts what has happened outside in line, behind what is there. Says whether there may be more.
+    fn take_in(&self, sched: &Sched, now: Time) -> bool {
+        let was_busy = !self.ring.is_empty_for_owner() && self.next.load(Ordering::Relaxed).is_null();
+        let Some(claim) = self.driver.claim() else { return false };
+        let more = claim.hand_out(now.tick());
+        if was_busy
+            && sched.managed.is_none()
+            && let Some(first) = self.take_next()
+        {
+            self.enqueue_back(sched, first, false);
+        }
+        more
+    }
+
+    fn look_at_pace(&self, sched: &Sched, now: Time, runs: u64) {
         let (since, runs_then) = self.own.paced.replace((now, runs));
-        let runs = runs - runs_then;
+        let (runs, nanos) = (runs - runs_then, now.nanos_since(since));
         let most_come_back = 2 * self.own.came_back.replace(0) >= runs;
-        let many_contend = 8 * self.own.contended.replace(0) >= runs;
-        if let Some(pace) = now.nanos_since(since).checked_div(runs) {
+        let many_contend = 8 * self.own.contended.replace(0) >= runs && runs > 0;
+        // Elsewhere they would wait for those here. Where there are many workers, those have something else to do
+        // meanwhile, more often than not.
+        let stays_together = many_contend && sched.workers.len() <= MOST_TOGETHER;
+        if stays_together != self.stays_together.load(Ordering::Relaxed) {
+            self.stays_together.store(stays_together, Ordering::Relaxed);
+        }
+        if let Some(pace) = nanos.checked_div(runs) {
             let pace = match self.pace.load(Ordering::Relaxed).midpoint(pace) {
-                // Elsewhere they would wait for those here.
-                pace if many_contend => pace.min(self.worth_moving.saturating_sub(1)),
                 pace if most_come_back => pace.max(self.worth_moving),
                 pace => pace,
             };
@@ -297,6 +321,12 @@ impl Worker {
         if let Some(worker) = sched.idle.whom_to_wake() {
             sched.unpark(worker);
         }
+    }
+
+    /// How many picks it takes until somebody else has waited long, but no more than `most`.
+    pub(super) fn picks_in_a_while(&self, most: u64) -> u32 {
+        let pace = self.pace.load(Ordering::Relaxed);
+        LOOK_AFTER.checked_div(pace).unwrap_or(most).clamp(1, most) as u32
     }
 
     /// Looks around at the next pick: the main color has had a turn, which takes as long as it takes, or there is
@@ -419,13 +449,17 @@ impl Worker {
 
     /// Looks at the other workers. Counts as searching from here on, unless enough others are.
     pub(super) fn search(&self, sched: &Sched) -> Option<Runnable> {
-        if !self.own.searching.get() && !sched.idle.begin_search() {
-            return None;
+        let may_search = self.own.searching.get() || sched.idle.begin_search();
+        if may_search {
+            self.own.searching.set(true);
+            world::pause();
         }
-        self.own.searching.set(true);
-        world::pause();
         if let Some(managed) = &sched.managed {
+            // Looks in any case: what is in line for one that is just waking up would keep this one from sleeping.
             return self.others(sched).find_map(|other| managed.pick(sched, self.index, other.index));
+        }
+        if !may_search {
+            return None;
         }
         let found = self.pick_shared(sched).or_else(|| self.steal(sched, self.own.greed.get()));
         found.or_else(|| self.linger(sched)).or_else(|| self.steal(sched, 1)).or_else(|| self.relieve(sched))
@@ -566,6 +600,7 @@ impl Worker {
     /// known again how long a runnable takes. For the monitor.
     pub(super) fn look_after(&self) {
         self.pace.store(WORTH_WAKING, Ordering::Relaxed);
+        self.stays_together.store(false, Ordering::Relaxed);
         self.until_look.store(0, Ordering::Relaxed);
         if let Some(events) = self.driver.claim() {
             events.hand_out(Time::now().tick());
@@ -592,7 +627,10 @@ impl Worker {
     /// and is worth moving.
     pub(super) fn has_spare(&self, nanos: u64) -> bool {
         let (len, pace) = (self.ring.len() as u64, self.pace.load(Ordering::Relaxed));
-        len > 0 && pace >= self.worth_moving && len * pace >= nanos
+        len > 0
+            && pace >= self.worth_moving
+            && !self.stays_together.load(Ordering::Relaxed)
+            && len * pace >= nanos
     }
 
     pub(super) fn queued(&self, sched: &Sched) -> usize {
