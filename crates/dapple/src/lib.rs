@@ -43,6 +43,7 @@
 //! | read and write | [`io::AsyncReadExt`], [`io::AsyncWriteExt`], [`io::BufReader`], [`io::copy`](io::copy()) |
 //! | use the terminal | [`io::stdin`](io::stdin()), [`io::stdout`](io::stdout()), [`io::stderr`](io::stderr()) |
 //! | start programs, hear signals | [`process::Command`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) |
+//! | write callbacks | [`event`] |
 //! | see what is going on | [`Runtime::metrics`], [`Runtime::dump`] |
 //!
 //! # Supported
@@ -68,6 +69,8 @@ mod driver {
     pub(crate) mod timers;
     mod wheel;
 }
+#[cfg(not(loom))]
+pub mod event;
 #[cfg(all(feature = "hyper", not(loom)))]
 #[expect(unsafe_code, reason = "hyper's buffers are filled before they are initialised")]
 pub mod hyper;

@@ -217,7 +217,7 @@ fn assert_most(overtaken: &[(Kind, Vec<usize>)], most: usize) {
 fn crowd_is_fair(workers: usize, kinds: &[(Kind, usize)]) {
     let tasks: usize = kinds.iter().map(|(_, count)| count).sum();
     // Who wants several states is overtaken more often.
-    let times = if kinds.iter().any(|(kind, _)| *kind == Kind::Several) { 4 } else { 2 };
+    let times = if kinds.iter().any(|(kind, _)| *kind == Kind::Several) { 4 } else { 3 };
     assert_most(&crowd(2, workers, 10 * IN_ONE_POLL, kinds), times * tasks * IN_ONE_POLL);
 }
 

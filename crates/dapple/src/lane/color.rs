@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::Hash;
+use std::mem::ManuallyDrop;
 
 use super::keyed;
 use super::laned::{Laned, promote};
@@ -212,6 +213,23 @@ impl Color {
         unsafe { self.spawn_anything(future, meta) }
     }
 
+    /// As `spawn_with`, for who has a reference to give away: the task's, then.
+    #[inline]
+    pub(crate) fn spawn_into<F>(self, future: F, meta: Meta) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let color = ManuallyDrop::new(self);
+        if color.lane().main.is_some() {
+            // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time. The reference is given away.
+            unsafe { color.spawn_counted(Local::new(color.0), future, meta) }
+        } else {
+            // SAFETY: as above.
+            unsafe { color.spawn_counted(Laned { lane: color.0 }, future, meta) }
+        }
+    }
+
     /// As `spawn_with`, for a task with a priority of its own, which it does not have in a main color.
     pub(crate) fn spawn_ranked<F>(&self, future: F, meta: Meta, priority: Priority) -> JoinHandle<F::Output>
     where
@@ -284,10 +302,22 @@ impl Color {
         future: F,
         meta: Meta,
     ) -> JoinHandle<F::Output> {
-        let lane = self.lane();
-        here(|here| lane.add_task(here));
+        here(|here| self.lane().add_task(here));
+        // SAFETY: handed on from the caller; the reference was just added.
+        unsafe { self.spawn_counted(kind, future, meta) }
+    }
+
+    /// # Safety
+    ///
+    /// As for `spawn_kind`; a reference to the lane is given away, for the task.
+    unsafe fn spawn_counted<K: TaskKind, F: Future>(
+        &self,
+        kind: K,
+        future: F,
+        meta: Meta,
+    ) -> JoinHandle<F::Output> {
         // SAFETY: handed on from the caller.
-        let Ok(task) = (unsafe { Cell::make(lane.home(), kind, future, meta) }) else {
+        let Ok(task) = (unsafe { Cell::make(self.lane().home(), kind, future, meta) }) else {
             // SAFETY: the reference was for the task that did not come to be.
             here(|here| unsafe { Lane::drop_task(self.0, here) });
             return JoinHandle::gone();

@@ -236,6 +236,16 @@ impl MainLane {
     }
 }
 
+impl super::Color {
+    /// The main color of the innermost `run` or `block_on` on this thread, whatever color is running on it.
+    #[inline]
+    pub(crate) fn main_of_thread() -> Option<std::mem::ManuallyDrop<super::Color>> {
+        let main = here(|here| here.main.get());
+        // Not counted, and not dropped: this thread keeps it open while it is in that `run` or `block_on`.
+        Ptr::new(main.cast_mut()).map(|lane| std::mem::ManuallyDrop::new(super::Color::from_counted(lane)))
+    }
+}
+
 impl Drop for MainLane {
     fn drop(&mut self) {
         self.close();

@@ -34,6 +34,8 @@ pub(super) fn block_on<F: Future>(core: &Arc<Core>, future: F) -> F::Output {
     here(|here| here.home.set(core.sched.home.whole()));
     let parker = Arc::new(Parker::default());
     let main = MainLane::open(core.home(), parker.clone()).expect("block_on: the runtime has ended");
+    let color = main.color().clone();
+    let _listed = core.mains.list(&color, false);
     // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
     let mut root = unsafe { main.spawn_root(future) };
     while !root.is_finished() {
@@ -92,6 +94,8 @@ pub(crate) fn run_on<F: Future>(
     let seat = core.sched.take_seat(0);
     core.start_workers(1..workers).unwrap_or_else(|error| panic!("dapple::run: {error}"));
     let main = MainLane::open(core.home(), core.sched.driver(0).clone()).expect("a new runtime");
+    let color = main.color().clone();
+    let _listed = core.mains.list(&color, true);
     // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
     let mut root = unsafe { main.spawn_root(future) };
     seat.drive(Some(&main), None, || root.is_finished() || give_up());

@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::builder::RuntimeBuilder;
+use super::mains::Mains;
 use crate::blocking::{Limits, Pool};
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, Mutex, lock};
@@ -26,6 +27,7 @@ use crate::world;
 pub(crate) struct Core {
     pub(crate) sched: Sched,
     pub(crate) pool: Pool,
+    pub(super) mains: Mains,
     /// The threads that were started, but for those known to have ended.
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(super) has_ended: AtomicBool,
@@ -64,6 +66,7 @@ impl Core {
         let core = Arc::new(Core {
             sched: Sched::new(&builder.sched_settings(), &HOOKS)?,
             pool: Pool::new(pool),
+            mains: Mains::default(),
             threads: Mutex::default(),
             has_ended: AtomicBool::new(false),
             thread_name: builder.thread_name.as_deref().unwrap_or("dapple").into(),
@@ -149,6 +152,12 @@ impl Core {
                 debug_assert!(ended.is_ok(), "a thread of the runtime panicked outside of any task");
             }
         }
+    }
+
+    /// The core around a home.
+    pub(super) fn of(home: &Home) -> &Core {
+        // SAFETY: WHOLE.
+        unsafe { &*home.whole().cast::<Core>() }
     }
 
     pub(crate) fn home(&self) -> &Home {

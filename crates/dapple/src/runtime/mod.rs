@@ -3,7 +3,7 @@
 //! ```text
 //! core      what its threads share; builder: the settings
 //! spawn     spawn, spawn_local, blocking, and the Builder of tasks
-//! block_on  the main color: run, block_on
+//! block_on  the main color: run, block_on; mains: those that are open
 //! shutdown  cancel, wait, drop, report; dump: every task by name
 //! ```
 
@@ -11,6 +11,7 @@ mod block_on;
 mod builder;
 mod core;
 mod dump;
+mod mains;
 mod shutdown;
 mod spawn;
 
@@ -24,6 +25,7 @@ pub use self::block_on::run;
 pub(crate) use self::block_on::{assert_not_on_worker, run_on, run_with};
 pub use self::builder::RuntimeBuilder;
 pub use self::dump::{Dump, TaskInfo, TaskState};
+pub(crate) use self::mains::{has_stopped, in_main_color};
 pub use self::shutdown::Shutdown;
 pub use self::spawn::{Builder, DropClosure, NoDropClosure, blocking, spawn, spawn_local};
 

@@ -194,6 +194,16 @@ pub struct NoDropClosure(());
 #[derive(Clone, Copy, Debug)]
 pub struct DropClosure<G>(G);
 
+impl<G> DropClosure<G> {
+    pub(crate) fn new(closure: G) -> DropClosure<G> {
+        DropClosure(closure)
+    }
+
+    pub(crate) fn into_inner(self) -> G {
+        self.0
+    }
+}
+
 impl Builder {
     /// A builder of tasks without a name, with a color of their own.
     pub fn new() -> Builder {

@@ -75,7 +75,7 @@ impl Instant {
 
     /// The moment so much later, or one in the far future if it cannot be told.
     #[inline]
-    pub(super) fn later(self, duration: Duration) -> Instant {
+    pub(crate) fn later(self, duration: Duration) -> Instant {
         Instant(self.0.later(duration))
     }
 

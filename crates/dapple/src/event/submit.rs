@@ -1,0 +1,184 @@
+//! How a callback becomes a task of its color: one that may run anywhere, or one of this thread.
+
+use std::borrow::Cow;
+
+use super::callback::{Anywhere, Callback, OnThisThread};
+use super::calls::{CallNow, CallOften, CallOnce, Occasion, OrElse, Verdict};
+use super::registration::Registration;
+use crate::sched::Priority;
+use crate::task::JoinHandle;
+use crate::task::header::Meta;
+use crate::task::here::here;
+use crate::{Color, lane, runtime};
+
+/// A callback that can be called once: a [`Callback`] whose closure is an `FnOnce()`, and `Send` unless it is
+/// [local](Callback::local). Not to be implemented elsewhere.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a callback that can be called once",
+    note = "its closure takes no argument (`Callback::with` gives it one), and what it returns is `Send`, unless it \
+            was made by `Callback::local`"
+)]
+pub trait Once: Sized {
+    /// What its closure returns.
+    type Output;
+
+    #[doc(hidden)]
+    fn now(self, site: Site) -> JoinHandle<Self::Output>;
+
+    #[doc(hidden)]
+    fn once<O: Occasion>(self, occasion: O, site: Site) -> Registration;
+}
+
+/// A callback that can be called often: a [`Callback`] whose closure is an `FnMut()` that returns nothing, or a
+/// [`ControlFlow`](std::ops::ControlFlow) that says when it is done. Not to be implemented elsewhere.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a callback that can be called often",
+    note = "its closure takes no argument, can be called again and again (`FnMut`), and returns nothing or a \
+            `ControlFlow<()>`"
+)]
+pub trait Often: Sized {
+    #[doc(hidden)]
+    fn often<O: Occasion>(self, occasion: O, site: Site) -> Registration;
+}
+
+/// Where a callback was handed over, and to which function.
+pub struct Site {
+    pub(super) what: &'static str,
+    meta: Meta,
+}
+
+impl Site {
+    #[inline]
+    #[track_caller]
+    pub(super) fn here(what: &'static str) -> Site {
+        Site { what, meta: Meta::here() }
+    }
+}
+
+impl<F, T, D> Once for Callback<F, D, Anywhere>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+    D: OrElse<Guard: Send + 'static>,
+{
+    type Output = T;
+
+    #[inline]
+    fn now(self, site: Site) -> JoinHandle<T> {
+        let (closure, drop_closure, how) = self.split();
+        how.spawn(CallNow::new(closure, drop_closure.guard()), site)
+    }
+
+    fn once<O: Occasion>(self, occasion: O, site: Site) -> Registration {
+        let (closure, drop_closure, how) = self.split();
+        let (guard, withdrawn) = drop_closure.guard_registration();
+        Registration::new(how.spawn(CallOnce::new(occasion, closure, guard), site), withdrawn)
+    }
+}
+
+impl<F, T, D> Often for Callback<F, D, Anywhere>
+where
+    F: FnMut() -> T + Send + 'static,
+    T: Verdict,
+    D: OrElse<Guard: Send + 'static>,
+{
+    fn often<O: Occasion>(self, occasion: O, site: Site) -> Registration {
+        let (closure, drop_closure, how) = self.split();
+        let (guard, withdrawn) = drop_closure.guard_registration();
+        Registration::new(how.spawn(CallOften::new(occasion, closure, guard), site), withdrawn)
+    }
+}
+
+impl<F, T, D> Once for Callback<F, D, OnThisThread>
+where
+    F: FnOnce() -> T + 'static,
+    T: 'static,
+    D: OrElse<Guard: 'static>,
+{
+    type Output = T;
+
+    fn now(self, site: Site) -> JoinHandle<T> {
+        let (closure, drop_closure, how) = self.split();
+        how.spawn_local(CallNow::new(closure, drop_closure.guard()), site)
+    }
+
+    fn once<O: Occasion>(self, occasion: O, site: Site) -> Registration {
+        let (closure, drop_closure, how) = self.split();
+        let (guard, withdrawn) = drop_closure.guard_registration();
+        Registration::new(how.spawn_local(CallOnce::new(occasion, closure, guard), site), withdrawn)
+    }
+}
+
+impl<F, T, D> Often for Callback<F, D, OnThisThread>
+where
+    F: FnMut() -> T + 'static,
+    T: Verdict,
+    D: OrElse<Guard: 'static>,
+{
+    fn often<O: Occasion>(self, occasion: O, site: Site) -> Registration {
+        let (closure, drop_closure, how) = self.split();
+        let (guard, withdrawn) = drop_closure.guard_registration();
+        Registration::new(how.spawn_local(CallOften::new(occasion, closure, guard), site), withdrawn)
+    }
+}
+
+/// A callback but for its closures.
+struct How {
+    color: Option<Color>,
+    priority: Option<Priority>,
+    name: Option<Cow<'static, str>>,
+}
+
+impl<F, D, W> Callback<F, D, W> {
+    #[inline]
+    fn split(self) -> (F, D, How) {
+        let Callback { closure, color, priority, name, drop_closure, place: _ } = self;
+        (closure, drop_closure, How { color, priority, name })
+    }
+}
+
+impl How {
+    /// The name is kept if there is one, and nothing otherwise.
+    #[inline]
+    fn meta(&mut self, meta: Meta) -> Meta {
+        match self.name.take() {
+            None => meta,
+            name => Meta { name, is_kept: true, ..meta },
+        }
+    }
+
+    #[inline]
+    fn spawn<U>(mut self, future: U, site: Site) -> JoinHandle<U::Output>
+    where
+        U: Future + Send + 'static,
+        U::Output: Send + 'static,
+    {
+        let meta = self.meta(site.meta);
+        match self.color {
+            Some(color) => match self.priority {
+                None => color.spawn_into(future, meta),
+                Some(priority) => color.spawn_ranked(future, meta, priority),
+            },
+            // It has no priority there.
+            None => runtime::in_main_color(site.what, |color| match color {
+                Some(color) => color.spawn_with(future, meta),
+                None => JoinHandle::gone(),
+            }),
+        }
+    }
+
+    fn spawn_local<U>(mut self, future: U, site: Site) -> JoinHandle<U::Output>
+    where
+        U: Future + 'static,
+        U::Output: 'static,
+    {
+        assert!(
+            here(|here| !here.main.get().is_null() && here.color.get() == here.main.get().addr()),
+            "{} called outside of a main color with a `Callback::local`: call it in the future of dapple::run or \
+             block_on, or in what runs in their color; elsewhere use `Callback::new`",
+            site.what
+        );
+        let meta = self.meta(site.meta);
+        lane::spawn_local(future, meta)
+    }
+}

@@ -1,0 +1,102 @@
+//! Callbacks at a time: once, or again and again.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::calls::Occasion;
+use super::{Often, Once, Registration, submit::Site};
+use crate::time::{Instant, Interval, MissedTicks, Sleep, interval_at, sleep_until};
+
+impl Occasion for Sleep {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        Pin::new(self).poll(cx).map(|elapsed| elapsed.is_ok())
+    }
+}
+
+impl Occasion for Interval {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.poll_tick(cx).map(|tick| tick.is_ok())
+    }
+}
+
+/// Calls a callback once, when so much time has passed: libasync's `timecb`.
+///
+/// Never earlier; later if its color is busy then.
+///
+/// # Panics
+///
+/// If the callback has no color, and there is [no main color](super#colors) for it.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::event::{self, Callback};
+/// use dapple::time::{Duration, Instant};
+///
+/// dapple::run(async {
+///     let begun = Instant::now();
+///     let waited = dapple::suspend(|resume| {
+///         let resume = Callback::new(move || drop(resume.resume(begun.elapsed())));
+///         let registration = event::after(Duration::from_millis(2), resume);
+///         || drop(registration) // if the wait is cancelled
+///     });
+///     assert!(waited.await.unwrap() >= Duration::from_millis(2));
+/// });
+/// ```
+#[track_caller]
+pub fn after<C: Once<Output = ()>>(duration: Duration, callback: C) -> Registration {
+    let deadline = Instant::now().later(duration);
+    callback.once(sleep_until(deadline), Site::here("event::after"))
+}
+
+/// Calls a callback once, at a moment; at once if that has passed. Otherwise as [`after`].
+///
+/// # Panics
+///
+/// As for [`after`].
+#[track_caller]
+pub fn at<C: Once<Output = ()>>(moment: Instant, callback: C) -> Registration {
+    callback.once(sleep_until(moment), Site::here("event::at"))
+}
+
+/// Calls a callback every `period`, for the first time a period from now.
+///
+/// If it is called late, since its color or the machine was busy, calls that were missed are left out, and the next is
+/// when it would have been ([`MissedTicks::Skip`]).
+///
+/// # Panics
+///
+/// If the period is zero. As for [`after`].
+///
+/// # Examples
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use dapple::event::{self, Callback};
+/// use dapple::sim::Sim;
+/// use dapple::time::{Duration, Instant};
+///
+/// Sim::new(1).run(async {
+///     let begun = Instant::now();
+///     let third = dapple::suspend(|resume| {
+///         let (mut calls, mut resume) = (0, Some(resume));
+///         let count = Callback::new(move || {
+///             calls += 1;
+///             if calls < 3 {
+///                 return ControlFlow::Continue(());
+///             }
+///             let _ = resume.take().map(|resume| resume.resume(begun.elapsed()));
+///             ControlFlow::Break(()) // not again
+///         });
+///         let counting = event::every(Duration::from_secs(60), count);
+///         || drop(counting)
+///     });
+///     assert_eq!(third.await.unwrap().as_secs(), 180);
+/// });
+/// ```
+#[track_caller]
+pub fn every<C: Often>(period: Duration, callback: C) -> Registration {
+    let ticks = interval_at(Instant::now().later(period), period).missed_ticks(MissedTicks::Skip);
+    callback.often(ticks, Site::here("event::every"))
+}

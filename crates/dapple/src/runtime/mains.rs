@@ -1,0 +1,103 @@
+//! The main colors that are open on a runtime: where a callback without a color goes, from wherever it is submitted.
+
+use super::core::Core;
+use crate::Color;
+use crate::prim::{Mutex, lock};
+use crate::task::Home;
+use crate::task::here::here;
+use crate::task::home::Phase;
+
+/// The main colors of a runtime that are open.
+#[derive(Default)]
+pub(crate) struct Mains(Mutex<Vec<Open>>);
+
+struct Open {
+    color: Color,
+    /// Of `run`, not of a `block_on`.
+    is_of_run: bool,
+}
+
+/// Takes a main color off the list when it is dropped.
+pub(super) struct Listed<'a> {
+    mains: &'a Mains,
+    color: &'a Color,
+}
+
+/// Why there is no main color to be had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// There is none.
+    All,
+    /// There are several, of `block_on`s.
+    Choice,
+}
+
+impl Mains {
+    /// Lists a main color that was opened. To be dropped after it was closed: so nobody who comes in between is told
+    /// that there is none.
+    pub(super) fn list<'a>(&'a self, color: &'a Color, is_of_run: bool) -> Listed<'a> {
+        lock(&self.0).push(Open { color: color.clone(), is_of_run });
+        Listed { mains: self, color }
+    }
+
+    /// The one of `run`, or else the only one.
+    fn find(&self) -> Result<Color, Missing> {
+        let open = lock(&self.0);
+        match (open.iter().find(|main| main.is_of_run), &open[..]) {
+            (Some(main), _) | (None, [main]) => Ok(main.color.clone()),
+            (None, []) => Err(Missing::All),
+            (None, _) => Err(Missing::Choice),
+        }
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        let mut open = lock(&self.mains.0);
+        let index = open.iter().position(|main| main.color == *self.color);
+        let closed = index.map(|index| open.swap_remove(index));
+        drop(open);
+        drop(closed);
+    }
+}
+
+/// Calls `f` with the main color of the innermost `run` or `block_on` on this thread; elsewhere with that of the
+/// runtime's `run`, or of its only `block_on`. `None`: the runtime is ending.
+#[inline]
+#[track_caller]
+pub(crate) fn in_main_color<R>(what: &str, f: impl FnOnce(Option<&Color>) -> R) -> R {
+    match Color::main_of_thread() {
+        Some(color) => f(Some(&color)),
+        None => f(main_elsewhere(what).as_ref()),
+    }
+}
+
+#[cold]
+#[track_caller]
+fn main_elsewhere(what: &str) -> Option<Color> {
+    let home = here(|here| here.home.get());
+    // SAFETY: it is set only while this thread works for a runtime or has entered it.
+    let Some(home) = (unsafe { home.as_ref() }) else {
+        panic!(
+            "{what} needs a runtime: call it inside dapple::run, block_on or a task, or give the callback a color"
+        )
+    };
+    let missing = match Core::of(home).mains.find() {
+        Ok(color) => return Some(color),
+        Err(_) if home.phase() == Phase::Stopped => return None,
+        Err(Missing::All) => {
+            "there is no main color: this runtime is not one of dapple::run, and nobody is in block_on"
+        }
+        Err(Missing::Choice) => "there is more than one main color: several threads are in block_on",
+    };
+    panic!(
+        "{what} with a callback without a color, and {missing}. Say which color it runs in: Callback::color"
+    )
+}
+
+/// Whether the runtime that this thread is in has stopped.
+pub(crate) fn has_stopped() -> bool {
+    let home = here(|here| here.home.get());
+    // SAFETY: it is set only while this thread works for a runtime or has entered it.
+    unsafe { home.as_ref() }.is_none_or(|home: &Home| home.phase() == Phase::Stopped)
+}
