@@ -10,11 +10,13 @@ use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use common::{Drops, Event, eventually, foreign_block_on, runtime};
 use dapple::channel::mpsc;
+use dapple::sched::{LongestLane, Priority, ShortestQueue};
 use dapple::task::{self, Builder, Local, yield_now, yield_to};
 use dapple::time::{Duration, Instant, Sleep, interval, sleep};
 use dapple::{Cancelled, Color, ColorCell, JoinHandle, Runtime};
@@ -541,4 +543,69 @@ fn what_is_always_ready_gives_way() {
     });
     assert!(rt.block_on(task).unwrap() >= 128);
     drop(sender);
+}
+
+/// Lanes that become more urgent while they are in line have more than one entry; the colors are gone before the
+/// last of these is taken up.
+#[test]
+fn priorities_and_drop_closures() {
+    let rt = runtime(2);
+    let (drops, refused) = (Drops::default(), Arc::new(AtomicUsize::new(0)));
+    for round in 0..3 {
+        let color = rt.handle().color();
+        let mut handles = Vec::new();
+        for number in 0..8 {
+            let guard = drops.guard();
+            let priority = Priority::ALL[(number + round) % 4];
+            let refused = refused.clone();
+            let builder = Builder::new().color(&color).priority(priority);
+            let builder = builder.or_else(move || {
+                refused.fetch_add(1, Ordering::Relaxed);
+            });
+            handles.push(builder.spawn(async move {
+                yield_now().await;
+                drop(guard);
+            }));
+            if number == 4 {
+                color.set_priority(Priority::Urgent);
+                handles[2].abort();
+            }
+        }
+        drop(color);
+        for handle in handles {
+            let _ = rt.block_on(handle);
+        }
+    }
+    assert_eq!(drops.count(), 24);
+    assert!(refused.load(Ordering::Relaxed) <= 3);
+    let color = rt.handle().color();
+    let late = Builder::new().color(&color).priority(Priority::Low).spawn(pending::<()>());
+    drop(rt);
+    color.set_priority(Priority::High);
+    assert!(late.is_finished());
+}
+
+#[test]
+fn a_runtime_with_a_policy() {
+    for weighs in [false, true] {
+        let builder = Runtime::builder().workers(2);
+        let builder = if weighs { builder.policy(LongestLane) } else { builder.policy(ShortestQueue) };
+        let rt = builder.build().unwrap();
+        let drops = Drops::default();
+        let color = rt.handle().color();
+        let handles: Vec<_> = (0..6)
+            .map(|number| {
+                let guard = drops.guard();
+                let body = async move {
+                    yield_now().await;
+                    drop(guard);
+                };
+                if number % 2 == 0 { color.spawn(body) } else { rt.spawn(body) }
+            })
+            .collect();
+        handles.into_iter().for_each(|handle| rt.block_on(handle).unwrap());
+        assert_eq!(drops.count(), 6);
+        drop(color.spawn(pending::<()>()));
+        drop(rt);
+    }
 }
