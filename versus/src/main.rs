@@ -10,6 +10,7 @@ mod cases;
 mod child;
 mod contest;
 mod crowd;
+mod curve;
 mod json;
 mod keepers;
 mod kernels;

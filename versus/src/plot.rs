@@ -1,25 +1,28 @@
 //! The medians as bars, in an SVG written by hand.
 //!
 //! One group per contest, one bar per side, shorter is better. Each group has
-//! its own scale, since a wake costs a hundred yields.
+//! its own scale, since a wake costs a hundred yields. Cases whose variants are
+//! numbers get a curve, too ([`crate::curve`]).
 
 use std::fmt::Write;
 
 use crate::contest::{Outcome, Score};
+use crate::curve;
 use crate::stats::Summary;
 
 /// Height of a line: a bar or a title.
 const LINE: usize = 20;
 const WIDTH: usize = 760;
 /// Where the bars begin.
-const LEFT: usize = 90;
+const LEFT: usize = 110;
 /// How long the longest bar is.
 const LONGEST: f64 = 540.0;
 
 /// Draws all contests, by their first metric.
 pub(crate) fn svg(outcomes: &[Outcome]) -> String {
     let lines: usize = outcomes.iter().map(|o| o.scores.len() + 2).sum();
-    let height = lines * LINE + LINE;
+    let curves = curve::curves(outcomes);
+    let height = lines * LINE + LINE + curves.len() * curve::ROOM;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"13\">\n\
@@ -29,6 +32,10 @@ pub(crate) fn svg(outcomes: &[Outcome]) -> String {
     for outcome in outcomes {
         group(&mut svg, outcome, top);
         top += (outcome.scores.len() + 2) * LINE;
+    }
+    for curve in curves {
+        curve.draw(&mut svg, top);
+        top += curve::ROOM;
     }
     svg.push_str("</svg>\n");
     svg
@@ -58,16 +65,17 @@ fn group(svg: &mut String, outcome: &Outcome, top: usize) {
     }
 }
 
-fn text(svg: &mut String, x: usize, y: usize, text: &str) {
+pub(crate) fn text(svg: &mut String, x: usize, y: usize, text: &str) {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\">{text}</text>");
 }
 
-fn color(side: &str) -> &'static str {
+pub(crate) fn color(side: &str) -> &'static str {
     match side {
         "dapple" => "#c0392b",
         "tokio" => "#2c6fad",
         "smol" => "#4c9a5b",
+        "threads" | "pool" => "#8e6bb0",
         _ => "#aaaaaa",
     }
 }

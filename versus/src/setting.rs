@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const LOCK: &str = include_str!("../../Cargo.lock");
 
 /// Whose versions matter.
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 13] = [
     "dapple",
     "tokio",
     "smol",
@@ -23,6 +23,7 @@ const PACKAGES: [&str; 12] = [
     "dashmap",
     "arc-swap",
     "moka",
+    "rayon",
     "mimalloc",
 ];
 

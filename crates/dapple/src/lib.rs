@@ -41,6 +41,7 @@
 //! | talk to others | [`net::TcpListener`], [`net::TcpStream`], [`net::UdpSocket`], [`net::UnixStream`], [`net::pipe()`], [`net::lookup()`] |
 //! | wait for any file descriptor | [`net::AsyncFd`] |
 //! | read and write | [`io::AsyncReadExt`], [`io::AsyncWriteExt`], [`io::BufReader`], [`io::copy`](io::copy()) |
+//! | use files | [`fs::File`], [`fs::read`], [`fs::write`], [`fs::read_dir`] |
 //! | use the terminal | [`io::stdin`](io::stdin()), [`io::stdout`](io::stdout()), [`io::stderr`](io::stderr()) |
 //! | start programs, hear signals | [`process::Command`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) |
 //! | write callbacks | [`event`] |
@@ -71,6 +72,9 @@ mod driver {
 }
 #[cfg(not(loom))]
 pub mod event;
+#[expect(unsafe_code, reason = "says what the kernel may read and write")]
+#[cfg(not(loom))]
+pub mod fs;
 #[cfg(all(feature = "hyper", not(loom)))]
 #[expect(unsafe_code, reason = "hyper's buffers are filled before they are initialised")]
 pub mod hyper;

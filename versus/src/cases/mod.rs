@@ -2,17 +2,20 @@
 
 mod accept;
 mod bank;
+mod callback;
 mod cancel;
 mod chain;
 mod detached;
 mod echo;
 mod fanout;
+mod fifo;
 mod handoff;
 mod hot;
 mod hotread;
 mod leaf;
 mod memo;
 pub(crate) mod memory;
+mod mixed;
 mod mpsc;
 mod onelane;
 mod oneshot;
@@ -50,6 +53,9 @@ pub(crate) fn all() -> Vec<Contest> {
     all.push(bank::contest());
     all.push(memo::contest());
     all.extend(stateful::contests());
+    all.extend(callback::contests());
+    all.extend(fifo::contests());
+    all.push(mixed::contest());
     all.extend(memory::contests());
     all
 }

@@ -7,6 +7,7 @@
 //! table      the file descriptors of a driver, by token
 //! wheel      timers in order of their deadlines, as plain data; timers: the same, shared by threads
 //! clock      time in ticks
+//! ring       operations that the kernel does by itself, for files: made when one is first asked for
 //! ```
 //!
 //! A driver knows wakers, and nothing of who is behind them. What is ready becomes a batch of
@@ -22,6 +23,8 @@
 pub(crate) mod bell;
 pub(crate) mod clock;
 pub(crate) mod readiness;
+#[expect(unsafe_code, reason = "hands memory to the kernel, and gets it back")]
+pub(crate) mod ring;
 mod table;
 pub(crate) mod timers;
 mod wheel;
@@ -29,7 +32,7 @@ mod wheel;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -39,6 +42,7 @@ use rustix::io::Errno;
 use bell::Bell;
 use clock::{Tick, Time};
 use readiness::{Direction, Readiness};
+use ring::{Landed, Ring};
 use table::Table;
 use timers::Timers;
 
@@ -50,8 +54,11 @@ use crate::world;
 const EVENTS: usize = 256;
 /// How many timers are fired at a time.
 const FIRINGS: usize = 512;
-/// The token of the bell; a table never gives it out.
+/// The tokens of the bell and of the ring; a table never gives them out.
 const BELL: u64 = u64::MAX;
+const RING: u64 = u64::MAX - 1;
+/// How long a worker sleeps at most when the kernel has refused an operation for want of memory.
+const AFTER_REFUSAL: Duration = Duration::from_millis(1);
 
 pub(crate) struct Driver {
     /// None in a simulation, and under Miri, where nothing happens outside.
@@ -61,6 +68,8 @@ pub(crate) struct Driver {
     table: Mutex<Table>,
     /// File descriptors in the table.
     sources: AtomicUsize,
+    /// Made when it is first asked for, or why it could not be.
+    files: OnceLock<io::Result<Arc<Ring>>>,
     /// CLAIMED
     batch: Mutex<Batch>,
 }
@@ -71,6 +80,7 @@ struct Batch {
     /// What happened, to which token.
     events: Vec<Event>,
     wakers: Vec<Waker>,
+    landed: Landed,
 }
 
 impl Driver {
@@ -103,7 +113,8 @@ impl Driver {
             timers: Timers::open(),
             table: Mutex::default(),
             sources: AtomicUsize::new(0),
-            batch: Mutex::new(Batch { events: Vec::new(), wakers: Vec::new() }),
+            files: OnceLock::new(),
+            batch: Mutex::new(Batch { events: Vec::new(), wakers: Vec::new(), landed: Landed::default() }),
         }
     }
 
@@ -121,9 +132,16 @@ impl Driver {
             Some(until) => Some(limit.map_or(until, |limit| limit.min(until))),
             None => limit,
         };
+        let (is_done, limit) = match self.ring_in_use() {
+            Some(ring) => self.before_sleep(ring, limit),
+            None => (false, limit),
+        };
         world::pause();
-        let may_sleep = self.bell.lie_down();
-        self.wait_here(&mut batch.events, if may_sleep { limit } else { Some(Duration::ZERO) });
+        let may_sleep = self.bell.lie_down() && !is_done;
+        // Where there is nothing else that could have happened, the kernel is not asked.
+        if may_sleep || !is_done || self.sources.load(Ordering::Relaxed) > 0 {
+            self.wait_here(&mut batch.events, if may_sleep { limit } else { Some(Duration::ZERO) });
+        }
         self.bell.get_up();
         Claim { driver: self, batch }
     }
@@ -135,6 +153,9 @@ impl Driver {
             Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(std::sync::TryLockError::WouldBlock) => return None,
         };
+        if let Some(ring) = self.ring_in_use() {
+            ring.submit();
+        }
         if self.sources() > 0 {
             self.wait_here(&mut batch.events, Some(Duration::ZERO));
         }
@@ -164,10 +185,40 @@ impl Driver {
         Ok(())
     }
 
-    /// How many file descriptors are registered.
+    /// How many file descriptors are registered; the ring, while it is in use, is one.
     #[inline]
     pub(crate) fn sources(&self) -> usize {
-        self.sources.load(Ordering::Relaxed)
+        self.sources.load(Ordering::Relaxed) + usize::from(self.ring_in_use().is_some_and(Ring::is_in_use))
+    }
+
+    /// The ring, if there is one already.
+    #[inline]
+    fn ring_in_use(&self) -> Option<&Ring> {
+        self.files.get().and_then(|ring| ring.as_deref().ok())
+    }
+
+    /// The ring, which is made at the first call.
+    #[inline]
+    pub(crate) fn files(&self) -> Result<&Arc<Ring>, &io::Error> {
+        self.files.get_or_init(|| self.open_ring()).as_ref()
+    }
+
+    #[cold]
+    fn open_ring(&self) -> io::Result<Arc<Ring>> {
+        let Some(epoll) = &self.epoll else { return Err(world::no_outside("files")) };
+        let ring = Ring::new()?;
+        epoll::add(epoll, &ring, EventData::new_u64(RING), EventFlags::IN | EventFlags::ET)?;
+        Ok(Arc::new(ring))
+    }
+
+    /// Hands to the kernel what is in line; whether something is done already, and how long the worker may
+    /// sleep. SUBMITTED-BEFORE-SLEEP in `ring`
+    fn before_sleep(&self, ring: &Ring, limit: Option<Duration>) -> (bool, Option<Duration>) {
+        let limit = match ring.submit() {
+            true => Some(limit.map_or(AFTER_REFUSAL, |limit| limit.min(AFTER_REFUSAL))),
+            false => limit,
+        };
+        (ring.has_completions(), limit)
     }
 
     /// Registers a file descriptor, on the edge.
@@ -191,6 +242,10 @@ impl Driver {
         lock(&self.table).close(&mut wakers);
         self.timers.close(&mut wakers);
         wakers.into_iter().for_each(wake);
+        // From now on there is none, or none that takes anything.
+        if let Ok(ring) = self.files.get_or_init(|| Err(io::Error::other("the runtime has ended"))) {
+            ring.close();
+        }
     }
 }
 
@@ -237,27 +292,32 @@ impl Claim<'_> {
     /// Wakes all who waited for what happened, and for a time that has come. `true`: there may be
     /// more.
     pub(crate) fn hand_out(mut self, now: Tick) -> bool {
-        let Batch { events, wakers } = &mut *self.batch;
+        let Batch { events, wakers, landed } = &mut *self.batch;
         let is_full = events.len() >= EVENTS;
         if !events.is_empty() {
             let table = lock(&self.driver.table);
             for (token, flags) in events.drain(..) {
-                if token != BELL {
+                if token < RING {
                     table.deliver(token, flags, wakers); // NO-STALE-EVENT
                 }
             }
         }
+        if let Some(ring) = self.driver.ring_in_use() {
+            ring.take_in(wakers, landed);
+            ring.submit(); // what there is room for now
+        }
         let more = self.driver.timers.fire(now, FIRINGS, wakers);
-        if wakers.is_empty() {
+        if wakers.is_empty() && landed.is_empty() {
             return is_full || more;
         }
         // A waker may be foreign code, and block: the claim must be free then, for the monitor.
-        let mut wakers = std::mem::take(wakers);
+        let (mut wakers, mut landed) = (std::mem::take(wakers), std::mem::take(landed));
         let Claim { driver, batch } = self;
         drop(batch);
         wakers.drain(..).for_each(wake);
+        landed.clear();
         if let Ok(mut batch) = driver.batch.try_lock() {
-            batch.wakers = wakers; // its memory
+            (batch.wakers, batch.landed) = (wakers, landed); // their memory
         }
         is_full || more
     }

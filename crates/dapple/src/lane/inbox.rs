@@ -22,9 +22,9 @@
 //!
 //! * **ONE-TURN**: leaving IDLE is one step that only one pusher takes; from IN LINE to OWNED is one step that
 //!   only one claimer takes, and only the one who has the turn leaves OWNED. So there is at most one turn.
-//! * **HANDOVER**: `release` and `put_back` are releases, and `push` and `claim` acquires, so that the next
-//!   turn sees all that the last one did; `push` is a release and `pull` an acquire, so that what is run sees all
-//!   that its pusher did.
+//! * **HANDOVER**: `release` and `put_back` are releases, and `claim` is an acquire, so that the next turn sees
+//!   all that the last one did; `push` is a release, and `claim` and `pull` are acquires, so that what is run sees
+//!   all that its pusher did.
 //! * **IN-ORDER**: `pull` takes all there is and turns it round; what is pushed later is pulled
 //!   later.
 //! * **ONE-PLAIN**: a lane has surplus entries only once it is ranked, and from then on entries are not linked
@@ -118,7 +118,7 @@ impl<N: Node> Inbox<N> {
             unsafe { node.as_ref() }.set_link(list(seen));
             Some(with_tags(node.as_ptr(), tags(seen) & (OWNED | RANKED)))
         };
-        match self.update(Ordering::AcqRel, put) {
+        match self.update(Ordering::Release, put) {
             // ONE-TURN, HANDOVER
             Ok(seen) if list(seen).is_null() && tags(seen) & !RANKED == 0 => {
                 Pushed::First { is_ranked: tags(seen) & RANKED != 0 }
@@ -157,8 +157,7 @@ impl<N: Node> Inbox<N> {
             (is_in_line && tags(seen) & OWNED == 0)
                 .then(|| with_tags(null_mut(), OWNED | tags(seen) & RANKED)) // ONE-TURN
         };
-        // Release too: who is next to push must see that the turn was taken from here. HANDOVER
-        let seen = self.update(Ordering::AcqRel, claimed).ok()?;
+        let seen = self.update(Ordering::Acquire, claimed).ok()?; // HANDOVER
         Some((Inbox::turned(list(seen)), tags(seen) & RANKED != 0))
     }
 

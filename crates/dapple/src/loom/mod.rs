@@ -38,7 +38,8 @@
 //!
 //! | `inbox` | what was made weaker | what failed |
 //! |---|---|---|
-//! | everything_is_run_once_and_in_order_by_one_at_a_time | `push`: AcqRel to Release | race of two turns |
+//! | everything_is_run_once_and_in_order_by_one_at_a_time | `claim`: Acquire to Relaxed | race of two turns |
+//! | of_two_entries_one_has_the_turn | `claim`: compare-and-swap to load and store | both have it |
 //! | a_push_at_the_end_of_a_turn_is_not_lost | `release`: compare-and-swap to load and store | one was not run |
 //! | one_push_makes_an_idle_lane_runnable | `push`: compare-and-swap to load and store | two turns |
 //! | a_closed_lane_runs_nothing_and_an_open_one_all | `close`: AcqRel to Release | race of the closer with the last turn |

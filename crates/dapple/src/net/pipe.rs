@@ -10,12 +10,16 @@ use std::task::{Context, Poll};
 
 use rustix::fs::OFlags;
 
-use super::source::{Direction, Source};
-use super::stream::{Bytes, Way};
+use super::source::{Direction, Flow, Source};
+use super::stream::{Bytes, poll_nothing};
 use super::traits::{impl_read, impl_write};
+use crate::task::wait::Wait;
 use crate::world;
 
 /// Makes a pipe: what is written to the one end is read from the other.
+///
+/// It is one of bytes and must stay one: `O_DIRECT` must not be set on the sender. For a pipe of packets, make
+/// it elsewhere and give its ends to [`Sender::from_fd`] and [`Receiver::from_fd`].
 ///
 /// # Errors
 ///
@@ -41,7 +45,7 @@ use crate::world;
 pub fn pipe() -> io::Result<(Sender, Receiver)> {
     world::outside("net::pipe")?;
     let (reader, writer) = std::io::pipe()?;
-    Ok((Sender::from_fd(writer)?, Receiver::from_fd(reader)?))
+    Ok((Sender(Pipe::ours(writer.into())?), Receiver(Pipe::ours(reader.into())?)))
 }
 
 /// The end of a pipe that is written to.
@@ -60,7 +64,7 @@ pub fn pipe() -> io::Result<(Sender, Receiver)> {
 /// Writing: *Dropped early*: **clean**: what was written was returned as written. *Scope cancelled*:
 /// returns an error for which [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the
 /// result if it could be had then.
-pub struct Sender(Way<Source<File>>);
+pub struct Sender(Pipe);
 
 /// The end of a pipe that is read from.
 ///
@@ -73,7 +77,7 @@ pub struct Sender(Way<Source<File>>);
 /// Reading: *Dropped early*: **clean**: bytes that were not read stay. *Scope cancelled*: returns an
 /// error for which [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the bytes if there
 /// were some then.
-pub struct Receiver(Way<Source<File>>);
+pub struct Receiver(Pipe);
 
 /// Which end of a pipe.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,20 +86,76 @@ enum End {
     Write,
 }
 
-/// Looks whether it is what it should be, and puts it in non-blocking mode.
-fn adopt(fd: OwnedFd, end: End) -> io::Result<Way<Source<File>>> {
-    let refuse = |what: &str| Err(io::Error::new(ErrorKind::InvalidInput, what));
-    let file = File::from(fd);
-    if !file.metadata()?.file_type().is_fifo() {
-        return refuse("not a pipe: for other file descriptors, use dapple::net::AsyncFd");
+/// One end of a pipe.
+struct Pipe {
+    source: Source<File>,
+    wait: Wait,
+    flow: Flow,
+    /// Whoever writes may do so in packets (`O_DIRECT`), of which each read takes one, though there are more.
+    /// Only his end would tell.
+    packets: bool,
+}
+
+impl Pipe {
+    /// One that we have made.
+    fn ours(fd: OwnedFd) -> io::Result<Pipe> {
+        Pipe::new(fd.into(), false)
     }
-    match rustix::fs::fcntl_getfl(&file)? & OFlags::ACCMODE {
-        OFlags::WRONLY if end == End::Read => return refuse("this end of the pipe cannot be read from"),
-        OFlags::RDONLY if end == End::Write => return refuse("this end of the pipe cannot be written to"),
-        _ => {}
+
+    /// One that was made elsewhere. Looks whether it is what it should be.
+    fn adopt(fd: OwnedFd, end: End) -> io::Result<Pipe> {
+        let refuse = |what: &str| Err(io::Error::new(ErrorKind::InvalidInput, what));
+        let file = File::from(fd);
+        if !file.metadata()?.file_type().is_fifo() {
+            return refuse("not a pipe: for other file descriptors, use dapple::net::AsyncFd");
+        }
+        match rustix::fs::fcntl_getfl(&file)? & OFlags::ACCMODE {
+            OFlags::WRONLY if end == End::Read => return refuse("this end of the pipe cannot be read from"),
+            OFlags::RDONLY if end == End::Write => {
+                return refuse("this end of the pipe cannot be written to");
+            }
+            _ => {}
+        }
+        Pipe::new(file, true)
     }
-    rustix::io::ioctl_fionbio(&file, true)?;
-    Ok(Way::new(Source::new(file)))
+
+    fn new(file: File, packets: bool) -> io::Result<Pipe> {
+        rustix::io::ioctl_fionbio(&file, true)?;
+        Ok(Pipe { source: Source::new(file), wait: Wait::default(), flow: Flow::new(), packets })
+    }
+
+    /// Reads up to so many bytes.
+    #[inline]
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: usize,
+        mut read: impl FnMut(&mut &File) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if wanted == 0 {
+            return poll_nothing(&mut self.wait, cx);
+        }
+        let Pipe { source, wait, flow, packets } = self;
+        if *packets {
+            return source.poll_io(cx, Direction::Read, wait, |mut file| read(&mut file));
+        }
+        source.poll_flow(cx, Direction::Read, wait, flow, wanted, |mut file| read(&mut file))
+    }
+
+    /// Writes up to so many bytes.
+    #[inline]
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: usize,
+        mut write: impl FnMut(&mut &File) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if wanted == 0 {
+            return poll_nothing(&mut self.wait, cx);
+        }
+        let Pipe { source, wait, flow, .. } = self;
+        source.poll_flow(cx, Direction::Write, wait, flow, wanted, |mut file| write(&mut file))
+    }
 }
 
 fn into_blocking(fd: OwnedFd) -> io::Result<OwnedFd> {
@@ -103,8 +163,8 @@ fn into_blocking(fd: OwnedFd) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// The pipes of children, who may write packets.
 impl Bytes for File {
-    /// A pipe may give what was written to it piece by piece (`O_DIRECT`).
     const SHORT_READ_IS_ALL: bool = false;
 }
 
@@ -118,7 +178,7 @@ impl Sender {
     /// [`InvalidInput`](ErrorKind::InvalidInput) if it is not a pipe, or cannot be written to.
     pub fn from_fd(pipe: impl Into<OwnedFd>) -> io::Result<Sender> {
         world::outside("pipe::Sender::from_fd")?;
-        adopt(pipe.into(), End::Write).map(Sender)
+        Pipe::adopt(pipe.into(), End::Write).map(Sender)
     }
 
     /// Gives the file descriptor back, in blocking mode, as other programs expect it.
@@ -164,7 +224,7 @@ impl Sender {
     }
 
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.0.poll_write(cx, bytes)
+        self.0.poll_write(cx, bytes.len(), |file| file.write(bytes))
     }
 
     pub(crate) fn poll_write_vectored(
@@ -172,7 +232,8 @@ impl Sender {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.0.poll_write_vectored(cx, slices)
+        let wanted = slices.iter().map(|slice| slice.len()).sum();
+        self.0.poll_write(cx, wanted, |file| file.write_vectored(slices))
     }
 
     pub(crate) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -194,7 +255,7 @@ impl Receiver {
     /// [`InvalidInput`](ErrorKind::InvalidInput) if it is not a pipe, or cannot be read from.
     pub fn from_fd(pipe: impl Into<OwnedFd>) -> io::Result<Receiver> {
         world::outside("pipe::Receiver::from_fd")?;
-        adopt(pipe.into(), End::Read).map(Receiver)
+        Pipe::adopt(pipe.into(), End::Read).map(Receiver)
     }
 
     /// Gives the file descriptor back, in blocking mode, as other programs expect it.
@@ -239,7 +300,7 @@ impl Receiver {
     }
 
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.0.poll_read(cx, buffer)
+        self.0.poll_read(cx, buffer.len(), |file| file.read(buffer))
     }
 
     pub(crate) fn poll_read_vectored(
@@ -247,7 +308,8 @@ impl Receiver {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.0.poll_read_vectored(cx, buffers)
+        let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
+        self.0.poll_read(cx, wanted, |file| file.read_vectored(buffers))
     }
 }
 

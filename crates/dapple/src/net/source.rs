@@ -2,7 +2,8 @@
 //!
 //! An operation is tried first. Only if the kernel says that it would block, the file descriptor is
 //! registered, with the driver of the worker that this happens on, and stays there until it is
-//! closed. So a connection that never has to wait costs no registration.
+//! closed. So a connection that never has to wait costs no registration. Pipes, whose other end is often a task
+//! of the same program, first let others run and try again ([`Flow`]).
 //!
 //! # Invariants
 //!
@@ -36,6 +37,56 @@ pub(crate) enum Took {
     Some,
     /// There is no more, until the kernel says so: what was asked for was more than what was there.
     All,
+}
+
+/// How bytes flow in one direction, for the only one who uses it: whether to be told by the kernel, or to try.
+///
+/// When an operation took all there was, or all the room, the other end may be a task that only needs its turn.
+/// Then it is less work to let others run once and try again than to be told: there are no events, and as long
+/// as it goes well the file descriptor need not even be registered. Whether it does is found out. A success is
+/// credit for a failure, and where there is no credit left the kernel is asked, from then on.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    next: Attempt,
+    credit: u8,
+}
+
+/// What the next poll does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Attempt {
+    /// The operation, if nothing is known against it.
+    AtOnce,
+    /// The last operation took all: it lets others run first, if there is credit.
+    AfterOthers,
+    /// Others have run: the operation, whatever is known.
+    Again,
+}
+
+impl Flow {
+    const CREDIT: u8 = 4;
+    const MOST_CREDIT: u8 = 16;
+
+    pub(crate) const fn new() -> Flow {
+        Flow { next: Attempt::AtOnce, credit: Flow::CREDIT }
+    }
+
+    /// An operation was tried again.
+    #[inline]
+    fn settle(&mut self, succeeded: bool) {
+        self.credit =
+            if succeeded { (self.credit + 1).min(Flow::MOST_CREDIT) } else { self.credit.saturating_sub(1) };
+    }
+}
+
+/// Lets others run before the next poll.
+#[inline]
+fn give_way<R>(cx: &mut Context<'_>) -> Poll<R> {
+    cx.waker().wake_by_ref();
+    Poll::Pending
+}
+
+fn would_block<R>(result: &io::Result<R>) -> bool {
+    matches!(result, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
 impl<T: AsFd> Source<T> {
@@ -95,6 +146,64 @@ impl<T: AsFd> Source<T> {
     ) -> Poll<io::Result<usize>> {
         let took = |n: usize| if 0 < n && n < wanted { Took::All } else { Took::Some };
         self.poll_as(cx, direction, wait, None, |io| operation(io).map(|n| (n, took(n))))
+    }
+
+    /// As `poll_stream`, where the other end may be a task that has not had its turn; see [`Flow`].
+    #[inline]
+    pub(crate) fn poll_flow(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        wait: &mut Wait,
+        flow: &mut Flow,
+        wanted: usize,
+        mut operation: impl FnMut(&T) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if let Err(cancelled) = ready!(wait.begin(cx)) {
+            return Poll::Ready(Err(cancelled.into()));
+        }
+        if flow.next == Attempt::AfterOthers && flow.credit > 0 && !wait.is_cancelled() {
+            flow.next = Attempt::Again;
+            return give_way(cx);
+        }
+        let took_all = |n: usize| 0 < n && n < wanted;
+        let after = |n: usize| if took_all(n) { Attempt::AfterOthers } else { Attempt::AtOnce };
+        let again = std::mem::replace(&mut flow.next, Attempt::AtOnce) == Attempt::Again;
+        let is_registered = self.registration.get().is_some();
+        if again && !is_registered {
+            let result = operation(&self.io);
+            flow.settle(result.is_ok());
+            match result {
+                // TRY-AGAIN: it is registered, and tried once more, below.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if flow.credit > 0 && !wait.is_cancelled() {
+                        flow.next = Attempt::Again;
+                        return give_way(cx);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => {
+                    flow.next = result.as_ref().map_or(Attempt::AtOnce, |&n| after(n));
+                    wait.end();
+                    return Poll::Ready(result);
+                }
+            }
+        }
+        // What is going to be tried again must not be known to be in vain.
+        let tries = flow.credit > 0;
+        let mut blocked = false;
+        let result = self.poll_as(cx, direction, wait, None, |io| {
+            let result = operation(io);
+            blocked |= would_block(&result);
+            result.map(|n| (n, if took_all(n) && !tries { Took::All } else { Took::Some }))
+        });
+        if again && is_registered {
+            flow.settle(!blocked && result.is_ready());
+        }
+        if let Poll::Ready(Ok(n)) = result {
+            flow.next = after(n);
+        }
+        result
     }
 
     /// Tries an operation, and waits until it can be done: for one of many who may wait.

@@ -145,7 +145,7 @@ pub(crate) async fn begin() -> io::Result<()> {
 
 /// An operation on no bytes: the kernel would make it wait for a byte, or for room for one.
 #[cold]
-fn poll_nothing(wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+pub(super) fn poll_nothing(wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     ready!(wait.begin(cx))?;
     wait.end();
     Poll::Ready(Ok(0))

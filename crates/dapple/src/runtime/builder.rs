@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Runtime;
 use super::core::Core;
 use crate::blocking::Limits;
+use crate::driver::ring::choice::Files;
 use crate::sched::{Chosen, Policy, Priority, Settings};
 use crate::world;
 
@@ -17,6 +18,7 @@ pub struct RuntimeBuilder {
     pub(super) thread_name: Option<String>,
     pub(super) stack_size: Option<usize>,
     pub(super) pool: Limits,
+    pub(super) files: Files,
     seed: Option<u64>,
     policy: Chosen,
     events: Priority,
@@ -54,6 +56,24 @@ impl RuntimeBuilder {
     /// How long an idle thread of the pool for blocking calls stays. By default 10 seconds.
     pub fn blocking_keep_alive(mut self, time: Duration) -> RuntimeBuilder {
         self.pool.keep_alive = time;
+        self
+    }
+
+    /// How files are read and written: by io_uring, or by the pool for blocking calls. By default by io_uring
+    /// if it is to be had; see [`Runtime::files`] for what that turned out to be.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::fs::{self, Files};
+    ///
+    /// let rt = dapple::Runtime::builder().files(Files::Pool).build()?;
+    /// assert_eq!(rt.files(), Files::Pool);
+    /// assert!(rt.block_on(fs::try_exists("/"))?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn files(mut self, files: Files) -> RuntimeBuilder {
+        self.files = files;
         self
     }
 

@@ -16,6 +16,7 @@ use super::builder::RuntimeBuilder;
 use super::mains::Mains;
 use crate::blocking::{Limits, Pool};
 use crate::driver::clock::Time;
+use crate::driver::ring::choice::Choice;
 use crate::prim::{AtomicBool, Mutex, lock};
 use crate::sched::Sched;
 use crate::task::Home;
@@ -28,6 +29,8 @@ pub(crate) struct Core {
     pub(crate) sched: Sched,
     pub(crate) pool: Pool,
     pub(super) mains: Mains,
+    /// How files are read and written.
+    pub(crate) files: Choice,
     /// The threads that were started, but for those known to have ended.
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(super) has_ended: AtomicBool,
@@ -67,6 +70,7 @@ impl Core {
             sched: Sched::new(&builder.sched_settings(), &HOOKS)?,
             pool: Pool::new(pool),
             mains: Mains::default(),
+            files: Choice::new(builder.files)?,
             threads: Mutex::default(),
             has_ended: AtomicBool::new(false),
             thread_name: builder.thread_name.as_deref().unwrap_or("dapple").into(),
@@ -152,6 +156,16 @@ impl Core {
                 debug_assert!(ended.is_ok(), "a thread of the runtime panicked outside of any task");
             }
         }
+    }
+
+    /// Calls `f` with the core of the runtime that this thread is in, if it is in one.
+    #[inline]
+    pub(crate) fn current<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
+        let home = here(|here| here.home.get());
+        // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
+        let whole = unsafe { home.as_ref() }?.whole();
+        // SAFETY: WHOLE.
+        Some(f(unsafe { &*whole.cast::<Core>() }))
     }
 
     /// The core around a home.

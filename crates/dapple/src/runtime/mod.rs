@@ -30,6 +30,7 @@ pub use self::shutdown::Shutdown;
 pub use self::spawn::{Builder, DropClosure, NoDropClosure, blocking, spawn, spawn_local};
 
 pub(crate) use self::core::Core;
+use crate::driver::ring::choice::Files;
 use crate::task::header::Meta;
 use crate::task::run::Call;
 use crate::{Color, JoinHandle, Metrics};
@@ -99,6 +100,12 @@ impl Runtime {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.handle.metrics()
+    }
+
+    /// See [`Handle::files`].
+    #[must_use]
+    pub fn files(&self) -> Files {
+        self.handle.files()
     }
 
     /// Every task, by name and color.
@@ -202,6 +209,13 @@ impl Handle {
         let mut metrics = self.core.sched.metrics();
         (metrics.blocking_threads, metrics.blocking_queued) = self.core.pool.counts();
         metrics
+    }
+
+    /// How files are read and written: [`Files::Ring`] or [`Files::Pool`]. It is settled when it is first
+    /// asked for, or with the first file, and told to `tracing` then (with that feature).
+    #[must_use]
+    pub fn files(&self) -> Files {
+        self.core.files.in_use(self.core.sched.driver_here().0)
     }
 
     /// Every task, by name and color.

@@ -1,0 +1,308 @@
+//! The ring of a driver: operations that the kernel does by itself, io_uring's, for files.
+//!
+//! A driver has one from when it is first asked for. Tasks put operations in line; the worker hands the line to
+//! the kernel when it looks around, before it sleeps, or when it has grown long; and completions are taken in
+//! where the driver's other events are handed out. The ring is in the driver's epoll, so that the worker sleeps
+//! in one place. See docs/design/files.md.
+//!
+//! ```text
+//! node    one operation: what it is given, who waits for it, and how it ended
+//! choice  whether files go through a ring or through the pool
+//! close   what becomes of operations when the runtime ends
+//! ```
+//!
+//! # Invariants
+//!
+//! * **AT-THE-DESK**: the submission queue is touched under the lock of `desk`.
+//! * **ONE-READER**: the completion queue is touched under the lock of `reader`.
+//! * **ROOM**: no more is given to the kernel than the completion queue has room for, so that it never
+//!   overflows.
+//! * **SUBMITTED-BEFORE-SLEEP**: whoever puts an operation in line is the ring's own worker, which turns to the
+//!   line before it sleeps; or it hands the line to the kernel itself.
+//! * **SAME-ADDRESS**: a request to give an operation up has a reference to its node until it is done itself.
+//!   So the number by which the kernel looks for the operation is not another's.
+
+pub(crate) mod choice;
+mod close;
+pub(crate) mod node;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+use std::time::Duration;
+
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+
+use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use crate::task::cell::discard;
+use node::{Flight, Outcome};
+
+/// How many the kernel takes at a time.
+const SUBMISSIONS: u32 = 256;
+/// How many the kernel is at. ROOM
+const MOST_IN_FLIGHT: usize = 1024;
+/// How long the line may get before it is handed over at once.
+const LONG: usize = 64;
+/// How many threads the kernel may use for operations that block, for each thread that submits: as many as the
+/// pool would.
+const KERNEL_THREADS: u32 = 512;
+/// Marks the number of a request to give an operation up: nodes are aligned to more than this.
+const GIVE_UP: u64 = 1;
+
+pub(crate) struct Ring {
+    uring: IoUring,
+    desk: Mutex<Desk>,
+    /// ONE-READER
+    reader: Mutex<()>,
+    /// How many are in line.
+    in_line: AtomicUsize,
+    /// How many completions are to come.
+    in_flight: AtomicUsize,
+    /// How many of them are of operations that go on whoever waits.
+    going_on: AtomicUsize,
+    /// The kernel did not take all that it was given.
+    refused: AtomicBool,
+    /// Which operations the kernel knows, by number.
+    codes: Box<[bool; 256]>,
+}
+
+/// Where operations are handed in. AT-THE-DESK
+#[derive(Default)]
+struct Desk {
+    line: VecDeque<Flight>,
+    /// Those to be given up.
+    give_up: VecDeque<Flight>,
+    closed: bool,
+}
+
+/// What was taken in, to be dealt with when no lock is held.
+#[derive(Default)]
+pub(crate) struct Landed {
+    /// References that are given up: the last one drops what a task has left behind, which is foreign code.
+    flights: Vec<Flight>,
+}
+
+impl Landed {
+    /// Gives them up, whatever their destructors do.
+    pub(crate) fn clear(&mut self) {
+        for flight in self.flights.drain(..) {
+            discard(catch_unwind(AssertUnwindSafe(|| drop(flight))));
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.flights.is_empty()
+    }
+}
+
+impl Drop for Landed {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Ring {
+    /// Makes one, and tries it out: it may be forbidden in more than one way.
+    pub(crate) fn new() -> io::Result<Ring> {
+        let make = |is_modern: bool| {
+            let mut builder = IoUring::builder();
+            builder.dontfork().setup_clamp().setup_cqsize(2 * MOST_IN_FLIGHT as u32);
+            if is_modern {
+                // Completions wait until the worker enters the kernel by itself, at the latest with the next
+                // tick of its clock; and one bad entry does not hold up the others.
+                builder.setup_coop_taskrun().setup_submit_all();
+            }
+            builder.build(SUBMISSIONS)
+        };
+        let mut uring = make(true).or_else(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => make(false),
+            _ => Err(error),
+        })?;
+        let mut probe = Probe::new();
+        uring.submitter().register_probe(&mut probe)?;
+        let codes = std::array::from_fn(|code| probe.is_supported(code as u8));
+        // Or a few files that block for ever would hold up all others. It is a limit, and not in all kernels.
+        let _ = uring.submitter().register_iowq_max_workers(&mut [KERNEL_THREADS, KERNEL_THREADS]);
+        try_out(&mut uring)?;
+        Ok(Ring {
+            uring,
+            desk: Mutex::default(),
+            reader: Mutex::default(),
+            in_line: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
+            going_on: AtomicUsize::new(0),
+            refused: AtomicBool::new(false),
+            codes: Box::new(codes),
+        })
+    }
+
+    /// Whether the kernel knows this operation.
+    #[inline]
+    pub(crate) fn can(&self, code: u8) -> bool {
+        self.codes[usize::from(code)]
+    }
+
+    /// Whether there is anything in it.
+    #[inline]
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.in_line.load(Ordering::Relaxed) + self.in_flight.load(Ordering::Relaxed) > 0
+    }
+
+    /// Puts an operation in line. SUBMITTED-BEFORE-SLEEP
+    fn push(&self, flight: Flight, is_own: bool) {
+        let mut desk = lock(&self.desk);
+        if desk.closed {
+            drop(desk);
+            return self.turn_away(&flight);
+        }
+        desk.line.push_back(flight);
+        self.in_line.fetch_add(1, Ordering::Relaxed);
+        if !is_own || desk.line.len() >= LONG {
+            self.hand_over(&mut desk);
+        }
+    }
+
+    /// Asks the kernel to give an operation up.
+    fn cancel(&self, flight: Flight) {
+        let mut desk = lock(&self.desk);
+        desk.give_up.push_back(flight);
+        self.in_line.fetch_add(1, Ordering::Relaxed);
+        self.hand_over(&mut desk);
+    }
+
+    /// Hands to the kernel what is in line. `true`: some of it was refused, and must be tried again soon.
+    pub(crate) fn submit(&self) -> bool {
+        if self.in_line.load(Ordering::Relaxed) > 0 || self.refused.load(Ordering::Relaxed) {
+            self.hand_over(&mut lock(&self.desk));
+        }
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    fn hand_over(&self, desk: &mut MutexGuard<'_, Desk>) {
+        loop {
+            // SAFETY: AT-THE-DESK.
+            let mut queue = unsafe { self.uring.submission_shared() };
+            self.fill(desk, &mut queue);
+            let given = queue.len();
+            drop(queue); // tells the kernel of what is in it
+            if given == 0 {
+                self.refused.store(false, Ordering::Relaxed);
+                return;
+            }
+            let taken = match self.uring.submit() {
+                Ok(taken) => taken,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // It is short of memory: there will be more when something is done, or a little later.
+                Err(_) => 0,
+            };
+            self.refused.store(taken < given, Ordering::Relaxed);
+            if taken == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Moves what is in line to the submission queue. ROOM
+    fn fill(&self, desk: &mut Desk, queue: &mut squeue::SubmissionQueue<'_>) {
+        let mut moved = 0;
+        let mut in_flight = self.in_flight.load(Ordering::Relaxed);
+        // Those to be given up may be what there is no room for.
+        while !queue.is_full()
+            && in_flight < 2 * MOST_IN_FLIGHT
+            && let Some(flight) = desk.give_up.pop_front()
+        {
+            moved += 1;
+            in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+            let entry = opcode::AsyncCancel::new(flight.number()).build();
+            let entry = entry.user_data(flight.into_number() | GIVE_UP); // SAME-ADDRESS
+            push_entry(queue, &entry);
+        }
+        while !queue.is_full()
+            && in_flight < MOST_IN_FLIGHT
+            && let Some(flight) = desk.line.pop_front()
+        {
+            moved += 1;
+            if !flight.take_off() {
+                continue; // withdrawn
+            }
+            in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+            if flight.goes_on() {
+                self.going_on.fetch_add(1, Ordering::Relaxed);
+            }
+            let entry = flight.entry();
+            push_entry(queue, &entry.user_data(flight.into_number()));
+        }
+        self.in_line.fetch_sub(moved, Ordering::Relaxed);
+    }
+
+    /// Whether there is something to be taken in.
+    pub(crate) fn has_completions(&self) -> bool {
+        let Ok(_reader) = self.reader.try_lock() else { return false };
+        // SAFETY: ONE-READER.
+        !unsafe { self.uring.completion_shared() }.is_empty()
+    }
+
+    /// Takes in what is done, unless somebody else is at it. What waits for it is to be woken.
+    pub(crate) fn take_in(&self, wakers: &mut Vec<Waker>, landed: &mut Landed) {
+        let Ok(_reader) = self.reader.try_lock() else { return };
+        // SAFETY: ONE-READER.
+        for completion in unsafe { self.uring.completion_shared() } {
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
+            let number = completion.user_data();
+            if number == GIVE_UP {
+                continue; // all, at the end
+            }
+            // SAFETY: the kernel gives each number back once; a mark is ours.
+            let flight = unsafe { Flight::from_number(number & !GIVE_UP) };
+            if number & GIVE_UP == 0 {
+                self.land(&flight, &completion, wakers);
+            }
+            landed.flights.push(flight);
+        }
+    }
+
+    fn land(&self, flight: &Flight, completion: &cqueue::Entry, wakers: &mut Vec<Waker>) {
+        if flight.goes_on() {
+            self.going_on.fetch_sub(1, Ordering::Relaxed);
+        }
+        wakers.extend(flight.land(Outcome::of(completion.result())));
+    }
+
+    /// Waits for the kernel to be done with something, but not for longer than so.
+    fn wait(&self, limit: Duration) {
+        let limit = types::Timespec::from(limit);
+        let args = types::SubmitArgs::new().timespec(&limit);
+        // Nothing is in the submission queue but what was refused; that the time is up is no error.
+        let _ = self.uring.submitter().submit_with_args(1, &args);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Nothing is under way any more, but somebody may have asked for what was done already to be given up.
+        self.take_in(&mut Vec::new(), &mut Landed::default());
+    }
+}
+
+fn push_entry(queue: &mut squeue::SubmissionQueue<'_>, entry: &squeue::Entry) {
+    // SAFETY: what it points to outlives the operation: a request's own promise, and OUTLIVES in `node`.
+    let pushed = unsafe { queue.push(entry) };
+    pushed.expect("it was not full");
+}
+
+/// Whether it can be used at all.
+fn try_out(uring: &mut IoUring) -> io::Result<()> {
+    let nothing = opcode::Nop::new().build();
+    push_entry(&mut uring.submission(), &nothing);
+    uring.submit_and_wait(1)?;
+    uring.completion().next().map(drop).ok_or_else(|| io::Error::other("io_uring does nothing"))
+}
+
+impl AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it is open for as long as the ring is there.
+        unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) }
+    }
+}

@@ -1,0 +1,145 @@
+//! What failed, and on which file.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::is_cancelled;
+
+/// Which operation failed, on which path, and why.
+///
+/// It lies in the `io::Error` that the operations of this module return; [`Failed::of`] finds it there. The
+/// `io::Error` has the kind of the cause. The system's number is that of the cause
+/// (`Failed::of(&error)?.cause().raw_os_error()`), since an `io::Error` has either a number or something inside.
+///
+/// An operation that was [cancelled](crate::is_cancelled), or that cannot be had at all where it was asked for
+/// (in a simulation, outside of a runtime), has not failed on a file: such an error has no `Failed` in it.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::fs::{self, Failed};
+///
+/// dapple::run(async {
+///     let error = fs::read("/no/such/file").await.unwrap_err();
+///     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+///     assert_eq!(error.to_string(), "cannot read /no/such/file: No such file or directory (os error 2)");
+///     let failed = Failed::of(&error).unwrap();
+///     assert_eq!(failed.operation(), "read");
+///     assert_eq!(failed.path().unwrap(), "/no/such/file");
+///     assert_eq!(failed.cause().raw_os_error(), Some(2));
+/// });
+/// ```
+#[derive(Debug)]
+pub struct Failed {
+    operation: &'static str,
+    path: Option<PathBuf>,
+    other: Option<PathBuf>,
+    cause: io::Error,
+}
+
+impl Failed {
+    /// Finds it in an error, or in what that one wraps.
+    #[must_use]
+    pub fn of(error: &io::Error) -> Option<&Failed> {
+        let mut next: Option<&(dyn Error + 'static)> = Some(error);
+        while let Some(error) = next {
+            if let Some(failed) = error.downcast_ref() {
+                return Some(failed);
+            }
+            // What an `io::Error` wraps is not its source: that is the source of what it wraps.
+            let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            next = wrapped.map(|wrapped| wrapped as &(dyn Error + 'static)).or_else(|| error.source());
+        }
+        None
+    }
+
+    /// What was to be done, as a verb: "read", "open", "rename".
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    /// The path that it was to be done with. `None` for a file that was not opened by path.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The second path, of an operation that has two: where to rename, copy or link to.
+    #[must_use]
+    pub fn other_path(&self) -> Option<&Path> {
+        self.other.as_deref()
+    }
+
+    /// Why it failed, as the system put it.
+    #[must_use]
+    pub fn cause(&self) -> &io::Error {
+        &self.cause
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}", self.operation)?;
+        match &self.path {
+            Some(path) => write!(f, " {}", path.display())?,
+            None => f.write_str(" a file")?,
+        }
+        if let Some(other) = &self.other {
+            write!(f, " to {}", other.display())?;
+        }
+        write!(f, ": {}", self.cause)
+    }
+}
+
+impl Error for Failed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// The error of an operation on a path, or on two. What says that it was cancelled stays as it is.
+#[cold]
+pub(super) fn failed(
+    operation: &'static str,
+    path: Option<&Path>,
+    other: Option<&Path>,
+    cause: io::Error,
+) -> io::Error {
+    if is_cancelled(&cause) || Failed::of(&cause).is_some() || is_nowhere(&cause) {
+        return cause;
+    }
+    let [path, other] = [path, other].map(|path| path.map(Path::to_owned));
+    io::Error::new(cause.kind(), Failed { operation, path, other, cause })
+}
+
+/// There is nowhere to do it.
+#[derive(Debug)]
+struct Nowhere(String);
+
+impl fmt::Display for Nowhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Nowhere {}
+
+/// The error of what cannot be done here at all.
+#[cold]
+pub(super) fn nowhere(kind: io::ErrorKind, why: impl Into<String>) -> io::Error {
+    io::Error::new(kind, Nowhere(why.into()))
+}
+
+fn is_nowhere(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Nowhere>())
+}
+
+/// The path as the kernel wants it.
+pub(super) fn c_path(path: &Path) -> io::Result<std::ffi::CString> {
+    use std::os::unix::ffi::OsStrExt;
+    std::ffi::CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path cannot contain a zero byte"))
+}

@@ -1,0 +1,197 @@
+//! What is done with paths, rather than with open files.
+
+use std::fs::{Metadata, Permissions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::at_once;
+use super::error::{c_path, failed};
+use super::operation::{Operation, Request, begin, on_pool};
+use super::request::{Link, Name, Rename, Symlink, Unlink};
+
+/// Asks for something, and explains what goes wrong.
+pub(super) async fn ask(
+    operation: &'static str,
+    path: &Path,
+    other: Option<&Path>,
+    request: io::Result<impl Request>,
+) -> io::Result<()> {
+    let result = match request {
+        Ok(request) => Operation::new(request).await.0.map(drop),
+        Err(error) => Err(error),
+    };
+    result.map_err(|error| failed(operation, Some(path), other, error))
+}
+
+/// Calls what may block with a path, and explains what goes wrong.
+pub(super) async fn call<T: Send + 'static>(
+    operation: &'static str,
+    path: &Path,
+    call: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let owned = path.to_owned();
+    let result = on_pool(move || call(&owned)).await;
+    result.map_err(|error| failed(operation, Some(path), None, error))
+}
+
+/// Removes a file, as [`std::fs::remove_file`].
+///
+/// # Errors
+///
+/// Those of `unlink`, with the path.
+///
+/// # Cancellation
+///
+/// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or the
+/// result.
+pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref();
+    let request = c_path(path).map(|path| Unlink(Name::Unlink { path, is_dir: false }));
+    ask("remove", path, None, request).await
+}
+
+/// Gives a file or directory another name, as [`std::fs::rename`].
+///
+/// # Errors
+///
+/// Those of `rename`, with both paths.
+///
+/// # Cancellation
+///
+/// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or the
+/// result.
+pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    let (path, other) = (from.as_ref(), to.as_ref());
+    let request = || Ok(Rename(Name::Rename { from: c_path(path)?, to: c_path(other)? }));
+    ask("rename", path, Some(other), request()).await
+}
+
+/// Gives a file a second name, as [`std::fs::hard_link`].
+///
+/// # Errors
+///
+/// Those of `link`, with both paths.
+///
+/// # Cancellation
+///
+/// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or the
+/// result.
+pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
+    let (path, other) = (original.as_ref(), link.as_ref());
+    let request = || Ok(Link(Name::Link { original: c_path(path)?, link: c_path(other)? }));
+    ask("link", path, Some(other), request()).await
+}
+
+/// Makes a symbolic link, as [`std::os::unix::fs::symlink`].
+///
+/// # Errors
+///
+/// Those of `symlink`, with both paths.
+///
+/// # Cancellation
+///
+/// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or the
+/// result.
+pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
+    let (path, other) = (original.as_ref(), link.as_ref());
+    let request = || Ok(Symlink(Name::Symlink { original: c_path(path)?, link: c_path(other)? }));
+    ask("link", path, Some(other), request()).await
+}
+
+/// Where a symbolic link points to, as [`std::fs::read_link`].
+///
+/// # Errors
+///
+/// Those of `readlink`, with the path.
+///
+/// # Cancellation
+///
+/// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    call("read the link", path.as_ref(), |path| std::fs::read_link(path)).await
+}
+
+/// The path without links and dots, from the root on, as [`std::fs::canonicalize`].
+///
+/// # Errors
+///
+/// Those of `realpath`, with the path.
+///
+/// # Cancellation
+///
+/// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    call("find", path.as_ref(), |path| std::fs::canonicalize(path)).await
+}
+
+/// Sets the permissions of what is at a path, as [`std::fs::set_permissions`].
+///
+/// # Errors
+///
+/// Those of `chmod`, with the path.
+///
+/// # Cancellation
+///
+/// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or the
+/// result.
+pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
+    let set = move |path: &Path| std::fs::set_permissions(path, permissions);
+    call("set the permissions of", path.as_ref(), set).await
+}
+
+/// What is known of what is at a path, or where links there lead to, as [`std::fs::metadata`].
+///
+/// # Errors
+///
+/// Those of `stat`, with the path.
+///
+/// # Cancellation
+///
+/// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    metadata_of(path.as_ref(), true).await
+}
+
+/// As [`metadata`], of a link itself, if it is one; as [`std::fs::symlink_metadata`].
+///
+/// # Errors
+///
+/// As [`metadata`].
+///
+/// # Cancellation
+///
+/// As [`metadata`].
+pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    metadata_of(path.as_ref(), false).await
+}
+
+async fn metadata_of(path: &Path, follow: bool) -> io::Result<Metadata> {
+    let operation = "get the metadata of";
+    begin().await?;
+    let at_once = match c_path(path) {
+        Ok(path) => at_once::metadata(&path, follow),
+        Err(error) => Some(Err(error)),
+    };
+    match at_once {
+        Some(result) => result.map_err(|error| failed(operation, Some(path), None, error)),
+        None if follow => call(operation, path, |path| std::fs::metadata(path)).await,
+        None => call(operation, path, |path| std::fs::symlink_metadata(path)).await,
+    }
+}
+
+/// Whether there is something at a path, as [`std::fs::exists`].
+///
+/// # Errors
+///
+/// If that cannot be told: those of `stat`, with the path, but for "not found".
+///
+/// # Cancellation
+///
+/// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
+    match metadata(path).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}

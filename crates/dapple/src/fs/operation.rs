@@ -1,0 +1,211 @@
+//! One operation as a future: where it goes, how it is cancelled, and how it ends.
+//!
+//! # Invariants
+//!
+//! * **OWN-END**: once an operation has begun, its own end decides: a result, or `Cancelled` if the kernel gave
+//!   it up before it had an effect. What has not begun is withdrawn. (EXACT in `task::wait`.)
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustix::io::Errno;
+
+use super::error::nowhere;
+use crate::driver::ring::Ring;
+use crate::driver::ring::choice::Files;
+pub(super) use crate::driver::ring::node::Request;
+use crate::driver::ring::node::{Op, Outcome};
+use crate::runtime::Core;
+use crate::task::wait::Wait;
+use crate::{Cancelled, blocking, world};
+
+/// Where an operation is done.
+enum Place {
+    /// `true`: this thread turns to that ring before it sleeps.
+    Ring(Arc<Ring>, bool),
+    Pool,
+}
+
+/// The place for an operation, by its number if a ring could do it.
+fn place(code: Option<u8>) -> io::Result<Place> {
+    if world::is_simulated() {
+        return Err(nowhere(
+            io::ErrorKind::Unsupported,
+            "there are no files in a simulation: run it on a real runtime",
+        ));
+    }
+    let place = Core::current(|core| {
+        let (driver, is_own) = core.sched.driver_here();
+        match (code, core.files.in_use(driver)) {
+            (Some(code), Files::Ring) => match driver.files() {
+                Ok(ring) if ring.can(code) => Place::Ring(ring.clone(), is_own),
+                _ => Place::Pool,
+            },
+            _ => Place::Pool,
+        }
+    });
+    place.ok_or_else(|| {
+        nowhere(
+            io::ErrorKind::Other,
+            "no runtime here to use files in: await it inside of dapple::run, a task, or Runtime::block_on",
+        )
+    })
+}
+
+/// Whether a file can be used here at all: a runtime, in the real world.
+pub(super) fn check_place() -> io::Result<()> {
+    place(None).map(drop)
+}
+
+/// Whether the files of this runtime go through rings.
+pub(super) fn has_ring() -> bool {
+    matches!(place(Some(io_uring::opcode::OpenAt::CODE)), Ok(Place::Ring(..)))
+}
+
+/// Sends an operation where it is done.
+pub(super) fn send<R: Request>(op: &mut Op<R>) -> io::Result<()> {
+    let code = R::CODE.filter(|_| op.get_mut().by_ring());
+    match place(code)? {
+        Place::Ring(ring, is_own) => op.send_to_ring(&ring, is_own),
+        Place::Pool => blocking(op.for_pool()).detach(),
+    }
+    Ok(())
+}
+
+/// What an outcome means, if it is an end: `None` if the operation is to be sent again, since it was interrupted
+/// and has had no effect.
+pub(super) fn end_of(outcome: Outcome) -> Option<io::Result<u32>> {
+    match outcome {
+        Outcome::Did(result) => Some(Ok(result)),
+        // The kernel gives up what a thread has asked for when that thread ends.
+        Outcome::Failed(Errno::INTR | Errno::CANCELED) => None,
+        Outcome::Failed(errno) => Some(Err(errno.into())),
+        Outcome::Gone => Some(Err(nowhere(
+            io::ErrorKind::Other,
+            "it was not done: the runtime has ended, or has no thread to give",
+        ))),
+    }
+}
+
+/// An operation that is done when it is awaited, and then returns what it was given, too.
+pub(super) struct Operation<R: Request> {
+    op: Op<R>,
+    sent: bool,
+    /// Whoever waited for it has gone, and it is to end soon.
+    given_up: bool,
+    /// It was sent to a runtime that has ended.
+    was_gone: bool,
+    wait: Wait,
+}
+
+impl<R: Request> Operation<R> {
+    pub(super) fn new(request: R) -> Operation<R> {
+        Operation {
+            op: Op::new(request),
+            sent: false,
+            given_up: false,
+            was_gone: false,
+            wait: Wait::default(),
+        }
+    }
+
+    /// From now on it is only waited for as if it were cancelled.
+    pub(super) fn give_up(&mut self) {
+        self.given_up = true;
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.given_up || self.wait.is_cancelled()
+    }
+
+    fn end(&mut self, result: io::Result<u32>) -> Poll<(io::Result<u32>, R)> {
+        self.wait.end();
+        Poll::Ready((result, self.op.take()))
+    }
+}
+
+impl<R: Request> Unpin for Operation<R> {}
+
+impl<R: Request> Future for Operation<R> {
+    type Output = (io::Result<u32>, R);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if !this.wait.has_begun()
+            && let Err(cancelled) = ready!(this.wait.begin(cx))
+        {
+            return this.end(Err(cancelled.into()));
+        }
+        loop {
+            if !this.sent {
+                if let Err(error) = send(&mut this.op) {
+                    return this.end(Err(error));
+                }
+                this.sent = true;
+            }
+            let Some(outcome) = this.op.outcome(cx.waker()) else {
+                if this.is_cancelled() {
+                    if this.op.withdraw() {
+                        return this.end(Err(Cancelled.into()));
+                    }
+                    this.op.cancel(); // OWN-END
+                }
+                this.wait.rest(cx, &"a file");
+                return Poll::Pending;
+            };
+            if outcome == Outcome::Gone && !std::mem::replace(&mut this.was_gone, true) {
+                this.sent = false; // begun in a runtime that has ended, it is done in this one
+                continue;
+            }
+            match end_of(outcome) {
+                Some(result) => return this.end(result),
+                None if this.is_cancelled() => return this.end(Err(Cancelled.into())),
+                None => this.sent = false,
+            }
+        }
+    }
+}
+
+/// Waits for what a closure returns that may block; it is called by a thread of the pool.
+pub(super) async fn on_pool<T, F>(call: F) -> io::Result<T>
+where
+    F: FnOnce() -> io::Result<T> + Send + 'static,
+    T: Send + 'static,
+{
+    let (done, call) = Operation::new(Call { call: Some(call), result: None }).await;
+    done?;
+    call.result.expect("it was called")
+}
+
+/// A closure that may block.
+struct Call<F, T> {
+    call: Option<F>,
+    result: Option<io::Result<T>>,
+}
+
+// SAFETY: no ring does it.
+unsafe impl<F, T> Request for Call<F, T>
+where
+    F: FnOnce() -> io::Result<T> + Send + 'static,
+    T: Send + 'static,
+{
+    const CODE: Option<u8> = None;
+
+    fn perform(&mut self) -> Result<u32, Errno> {
+        if let Some(call) = self.call.take() {
+            self.result = Some(call());
+        }
+        Ok(0)
+    }
+}
+
+/// At the beginning of what can be done at once: whether the task was cancelled, and whether it may be done here.
+/// It counts as a result, so that a loop of such operations gives way.
+pub(super) async fn begin() -> io::Result<()> {
+    let mut wait = Wait::default();
+    std::future::poll_fn(|cx| wait.begin(cx)).await?;
+    wait.end();
+    check_place()
+}

@@ -1,0 +1,173 @@
+//! How a file is opened.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::at_once;
+use super::error::{c_path, failed};
+use super::file::{File, Opened};
+use super::operation::{Operation, begin};
+use super::request::Open;
+
+/// How a file is opened: as [`std::fs::OpenOptions`], and what that has on Unix.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::fs::{self, OpenOptions};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let path = std::env::temp_dir().join(format!("dapple-options-{}", std::process::id()));
+///     let file = OpenOptions::new().read(true).write(true).create(true).open(&path).await?;
+///     let (written, _) = file.write_at("words", 0).await;
+///     assert_eq!(written?, 5);
+///     let (read, buffer) = file.read_at(Vec::with_capacity(100), 1).await;
+///     assert_eq!((read?, &buffer[..]), (4, &b"ords"[..]));
+///     fs::remove_file(&path).await
+/// })
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    direct: bool,
+    mode: u32,
+    custom_flags: i32,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+/// Settings that are a flag each.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident: $type:ty;)*) => {$(
+        $(#[$doc])*
+        pub fn $name(&mut self, $name: $type) -> &mut OpenOptions {
+            self.$name = $name;
+            self
+        }
+    )*};
+}
+
+impl OpenOptions {
+    /// Nothing is set: say at least what it is opened for.
+    #[must_use]
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            direct: false,
+            mode: 0o666,
+            custom_flags: 0,
+        }
+    }
+
+    settings! {
+        /// To be read.
+        read: bool;
+        /// To be written.
+        write: bool;
+        /// To be written at its end, wherever that is at the time.
+        append: bool;
+        /// To be made empty, if it is there.
+        truncate: bool;
+        /// To be made, if it is not there.
+        create: bool;
+        /// To be made, and an error if it is there.
+        create_new: bool;
+        /// To be read and written past the kernel's memory, straight from and to the disk (`O_DIRECT`): from and
+        /// to an [`AlignedBuf`](super::AlignedBuf), by multiples of the disk's block size.
+        direct: bool;
+        /// The permissions of a file that is made, before the process's mask is applied. By default `0o666`.
+        mode: u32;
+        /// Flags for `open`, but for those that say what it is opened for.
+        custom_flags: i32;
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`std::fs::OpenOptions::open`], with the path.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: lossy: if the file was to be made or truncated, that may have happened. *Scope
+    /// cancelled*: `Cancelled`, and nothing has happened, or the file.
+    pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        self.open_path(path.as_ref()).await
+    }
+
+    pub(super) async fn open_path(&self, path: &Path) -> io::Result<File> {
+        self.open_with_len(path).await.map(|(file, _)| file)
+    }
+
+    /// As `open`, and how long it is, if that is known already.
+    pub(super) async fn open_with_len(&self, path: &Path) -> io::Result<(File, Option<u64>)> {
+        let explain = |error| failed("open", Some(path), None, error);
+        let flags = self.flags().map_err(explain)?;
+        let c_path = c_path(path).map_err(explain)?;
+        begin().await?;
+        let (fd, len) = match at_once::open(&c_path, flags) {
+            Some(opened) => opened.map(|(fd, len)| (fd, Some(len))).map_err(explain)?,
+            None => {
+                let mode = Mode::from_raw_mode(self.mode);
+                let (result, open) = Operation::new(Open { path: c_path, flags, mode, opened: None }).await;
+                result.map_err(explain)?;
+                (open.opened.expect("what was opened"), None)
+            }
+        };
+        let opened = Opened::new(fd.into(), path, flags);
+        // Only of a regular file that is known already.
+        let opened = if len.is_some() { opened.regular() } else { opened };
+        Ok((File::of(Arc::new(opened)), len))
+    }
+
+    /// What `open` is told. As the standard library has it.
+    fn flags(&self) -> io::Result<OFlags> {
+        let invalid = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        let access = match (self.read, self.write, self.append) {
+            (true, false, false) => OFlags::RDONLY,
+            (false, true, false) => OFlags::WRONLY,
+            (true, true, false) => OFlags::RDWR,
+            (false, _, true) => OFlags::WRONLY | OFlags::APPEND,
+            (true, _, true) => OFlags::RDWR | OFlags::APPEND,
+            (false, false, false) => {
+                return invalid("to be opened for nothing: set at least one of read, write and append");
+            }
+        };
+        let makes = self.truncate || self.create || self.create_new;
+        if makes && !self.write && !self.append {
+            return invalid("a file is made or truncated only if it is opened for writing");
+        }
+        if self.append && self.truncate && !self.create_new {
+            return invalid("a file cannot be opened both to be truncated and to be appended to");
+        }
+        let creation = match (self.create, self.truncate, self.create_new) {
+            (_, _, true) => OFlags::CREATE | OFlags::EXCL,
+            (true, true, _) => OFlags::CREATE | OFlags::TRUNC,
+            (true, false, _) => OFlags::CREATE,
+            (false, true, _) => OFlags::TRUNC,
+            (false, false, _) => OFlags::empty(),
+        };
+        let direct = if self.direct { OFlags::DIRECT } else { OFlags::empty() };
+        let custom = OFlags::from_bits_retain(self.custom_flags as u32) - OFlags::ACCMODE;
+        Ok(access | creation | direct | custom | OFlags::CLOEXEC)
+    }
+}

@@ -1,0 +1,378 @@
+//! What the kernel is asked for with files: each operation in the ring's terms, and as a system call for a
+//! thread of the pool.
+//!
+//! # Invariants
+//!
+//! * **OWNS-ALL**: a request owns the memory, the paths and the file that it is about, and is not touched while
+//!   it is under way (WITH-THE-KERNEL in `driver::ring::node`). A path lies in a `CString`, whose bytes are
+//!   behind a pointer; a buffer promises to stay where it is.
+
+use std::ffi::CString;
+use std::mem::take;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use io_uring::squeue::Entry;
+use io_uring::{opcode, types};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::buffer::{Buffer, BufferMut};
+use super::file::Opened;
+use super::operation::Request;
+
+/// The position that stands for the cursor of the file. Of a file that has one, that is only for a thread: if a
+/// ring is stopped by an error after a part, it tells of the part and does not move the cursor.
+pub(super) const CURSOR: u64 = u64::MAX;
+/// The most that the kernel reads or writes at once.
+const MOST_BYTES: usize = 0x7fff_f000;
+/// The most buffers that it takes at once.
+const MOST_BUFFERS: usize = 1024;
+
+fn here() -> types::Fd {
+    types::Fd(libc::AT_FDCWD)
+}
+
+/// What a system call of libc's returns.
+fn check(result: isize) -> Result<u32, Errno> {
+    u32::try_from(result).map_err(|_| {
+        let error = std::io::Error::last_os_error();
+        Errno::from_io_error(&error).unwrap_or(Errno::IO)
+    })
+}
+
+/// Opens a file.
+pub(super) struct Open {
+    pub(super) path: CString,
+    pub(super) flags: OFlags,
+    pub(super) mode: Mode,
+    /// What became of it, from when it is open.
+    pub(super) opened: Option<OwnedFd>,
+}
+
+// SAFETY: OWNS-ALL.
+unsafe impl Request for Open {
+    const CODE: Option<u8> = Some(opcode::OpenAt::CODE);
+
+    fn entry(&mut self) -> Entry {
+        let open = opcode::OpenAt::new(here(), self.path.as_ptr());
+        // The kernel would try to open it without waiting first, and what waits for another (a FIFO) would then
+        // be told something else than `open` says.
+        let entry = open.flags(self.flags.bits() as i32).mode(self.mode.bits()).build();
+        entry.flags(io_uring::squeue::Flags::ASYNC)
+    }
+
+    fn perform(&mut self) -> Result<u32, Errno> {
+        self.opened = Some(rustix::fs::openat(CWD, &self.path, self.flags, self.mode)?);
+        Ok(0)
+    }
+
+    fn done(&mut self, result: u32) {
+        if self.opened.is_none() {
+            // SAFETY: the kernel has just made it, for us.
+            self.opened = Some(unsafe { OwnedFd::from_raw_fd(result as i32) });
+        }
+    }
+}
+
+/// Reads into a buffer.
+pub(super) struct ReadAt<B> {
+    pub(super) file: Arc<Opened>,
+    pub(super) buffer: B,
+    /// Or `CURSOR`.
+    pub(super) at: u64,
+}
+
+// SAFETY: OWNS-ALL.
+unsafe impl<B: BufferMut> Request for ReadAt<B> {
+    const CODE: Option<u8> = Some(opcode::Read::CODE);
+
+    fn by_ring(&self) -> bool {
+        self.file.by_ring(self.at)
+    }
+
+    fn entry(&mut self) -> Entry {
+        let (start, len) = self.buffer.room();
+        let read = opcode::Read::new(self.file.fd(), start.as_ptr(), len.min(MOST_BYTES) as u32);
+        read.offset(self.at).build()
+    }
+
+    fn perform(&mut self) -> Result<u32, Errno> {
+        let (start, len) = self.buffer.room();
+        let (fd, start, len) = (self.file.as_raw_fd(), start.as_ptr().cast(), len.min(MOST_BYTES));
+        check(match self.at {
+            // SAFETY: it is memory that the buffer lets anybody write to, for now.
+            CURSOR => unsafe { libc::read(fd, start, len) },
+            // SAFETY: as above.
+            at => unsafe { libc::pread(fd, start, len, at as i64) },
+        })
+    }
+}
+
+/// Writes a buffer.
+pub(super) struct WriteAt<B> {
+    pub(super) file: Arc<Opened>,
+    pub(super) buffer: B,
+    /// How much of it has been written before.
+    pub(super) done: usize,
+    /// Or `CURSOR`.
+    pub(super) at: u64,
+}
+
+// SAFETY: OWNS-ALL.
+unsafe impl<B: Buffer> Request for WriteAt<B> {
+    const CODE: Option<u8> = Some(opcode::Write::CODE);
+
+    fn by_ring(&self) -> bool {
+        self.file.by_ring(self.at)
+    }
+
+    fn entry(&mut self) -> Entry {
+        let bytes = &self.buffer.bytes()[self.done..];
+        let write = opcode::Write::new(self.file.fd(), bytes.as_ptr(), bytes.len().min(MOST_BYTES) as u32);
+        write.offset(self.at).build()
+    }
+
+    fn perform(&mut self) -> Result<u32, Errno> {
+        let bytes = &self.buffer.bytes()[self.done..];
+        let (fd, start, len) = (self.file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len().min(MOST_BYTES));
+        check(match self.at {
+            // SAFETY: so many bytes are there.
+            CURSOR => unsafe { libc::write(fd, start, len) },
+            // SAFETY: as above.
+            at => unsafe { libc::pwrite(fd, start, len, at as i64) },
+        })
+    }
+
+    fn at_the_end(&self) -> bool {
+        self.file.is_regular()
+    }
+}
+
+/// Pieces of memory as the kernel wants to be told of them.
+pub(super) struct Pieces(Box<[libc::iovec]>);
+
+// SAFETY: they point to what the request owns beside them, which is `Send`.
+unsafe impl Send for Pieces {}
+
+impl Pieces {
+    pub(super) fn none() -> Pieces {
+        Pieces(Box::default())
+    }
+
+    fn set(&mut self, pieces: impl Iterator<Item = (*mut u8, usize)>) -> (*const libc::iovec, usize) {
+        let to_iovec = |(start, len): (*mut u8, usize)| libc::iovec { iov_base: start.cast(), iov_len: len };
+        self.0 = pieces.take(MOST_BUFFERS).map(to_iovec).collect();
+        (self.0.as_ptr(), self.0.len())
+    }
+}
+
+/// Reads into several buffers, one after the other.
+pub(super) struct ReadVectoredAt<B> {
+    pub(super) file: Arc<Opened>,
+    pub(super) buffers: Vec<B>,
+    pub(super) at: u64,
+    pub(super) pieces: Pieces,
+}
+
+impl<B: BufferMut> ReadVectoredAt<B> {
+    fn pieces(&mut self) -> (*const libc::iovec, usize) {
+        let room = |buffer: &mut B| {
+            let (start, len) = buffer.room();
+            (start.as_ptr(), len)
+        };
+        self.pieces.set(self.buffers.iter_mut().map(room))
+    }
+}
+
+// SAFETY: OWNS-ALL.
+unsafe impl<B: BufferMut> Request for ReadVectoredAt<B> {
+    const CODE: Option<u8> = Some(opcode::Readv::CODE);
+
+    fn by_ring(&self) -> bool {
+        self.file.by_ring(self.at)
+    }
+
+    fn entry(&mut self) -> Entry {
+        let (pieces, len) = self.pieces();
+        let read = opcode::Readv::new(self.file.fd(), pieces, len as u32);
+        read.offset(self.at).build()
+    }
+
+    fn perform(&mut self) -> Result<u32, Errno> {
+        let (pieces, len) = self.pieces();
+        // SAFETY: they tell of memory that the buffers let anybody write to, for now.
+        check(unsafe { libc::preadv(self.file.as_raw_fd(), pieces, len as i32, self.at as i64) })
+    }
+}
+
+/// Writes several buffers, one after the other.
+pub(super) struct WriteVectoredAt<B> {
+    pub(super) file: Arc<Opened>,
+    pub(super) buffers: Vec<B>,
+    pub(super) at: u64,
+    pub(super) pieces: Pieces,
+}
+
+impl<B: Buffer> WriteVectoredAt<B> {
+    fn pieces(&mut self) -> (*const libc::iovec, usize) {
+        let piece = |buffer: &B| (buffer.bytes().as_ptr().cast_mut(), buffer.bytes().len());
+        self.pieces.set(self.buffers.iter().map(piece))
+    }
+}
+
+// SAFETY: OWNS-ALL.
+unsafe impl<B: Buffer> Request for WriteVectoredAt<B> {
+    const CODE: Option<u8> = Some(opcode::Writev::CODE);
+
+    fn by_ring(&self) -> bool {
+        self.file.by_ring(self.at)
+    }
+
+    fn entry(&mut self) -> Entry {
+        let (pieces, len) = self.pieces();
+        let write = opcode::Writev::new(self.file.fd(), pieces, len as u32);
+        write.offset(self.at).build()
+    }
+
+    fn perform(&mut self) -> Result<u32, Errno> {
+        let (pieces, len) = self.pieces();
+        // SAFETY: they tell of bytes that are there.
+        check(unsafe { libc::pwritev(self.file.as_raw_fd(), pieces, len as i32, self.at as i64) })
+    }
+}
+
+/// Sees to it that what was written is on the disk.
+pub(super) struct Sync {
+    pub(super) file: Arc<Opened>,
+    pub(super) only_data: bool,
+}
+
+// SAFETY: OWNS-ALL.
+unsafe impl Request for Sync {
+    const CODE: Option<u8> = Some(opcode::Fsync::CODE);
+
+    fn entry(&mut self) -> Entry {
+        let flags = if self.only_data { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
+        opcode::Fsync::new(self.file.fd()).flags(flags).build()
+    }
+
+    fn perform(&mut self) -> Result<u32, Errno> {
+        match self.only_data {
+            true => rustix::fs::fdatasync(self.file.as_fd())?,
+            false => rustix::fs::fsync(self.file.as_fd())?,
+        }
+        Ok(0)
+    }
+}
+
+/// Makes a file shorter or longer.
+pub(super) struct SetLen {
+    pub(super) file: Arc<Opened>,
+    pub(super) len: u64,
+}
+
+// SAFETY: OWNS-ALL.
+unsafe impl Request for SetLen {
+    const CODE: Option<u8> = Some(opcode::Ftruncate::CODE);
+
+    fn entry(&mut self) -> Entry {
+        opcode::Ftruncate::new(self.file.fd(), self.len).build()
+    }
+
+    fn perform(&mut self) -> Result<u32, Errno> {
+        rustix::fs::ftruncate(self.file.as_fd(), self.len).map(|()| 0)
+    }
+}
+
+/// Closes a file.
+pub(super) struct Close {
+    pub(super) fd: Option<OwnedFd>,
+}
+
+// SAFETY: OWNS-ALL.
+unsafe impl Request for Close {
+    /// Not by a ring: it closes the number, which must then be nobody's, however it ends.
+    const CODE: Option<u8> = None;
+
+    fn perform(&mut self) -> Result<u32, Errno> {
+        use std::os::fd::IntoRawFd;
+        let Some(fd) = take(&mut self.fd) else { return Ok(0) };
+        // SAFETY: it was just taken, and is nobody's from now on, whatever the result says.
+        match check(unsafe { libc::close(fd.into_raw_fd()) } as isize) {
+            Err(Errno::INTR) => Ok(0), // it is closed, and must not be tried again
+            closed => closed,
+        }
+    }
+}
+
+/// What is done with names, and gives nothing back.
+pub(super) enum Name {
+    Unlink { path: CString, is_dir: bool },
+    Rename { from: CString, to: CString },
+    MakeDir { path: CString, mode: Mode },
+    Link { original: CString, link: CString },
+    Symlink { original: CString, link: CString },
+}
+
+/// A request of that kind; the kernel's numbers are of different age.
+macro_rules! name_request {
+    ($name:ident, $opcode:ident) => {
+        pub(super) struct $name(pub(super) Name);
+
+        // SAFETY: OWNS-ALL.
+        unsafe impl Request for $name {
+            const CODE: Option<u8> = Some(opcode::$opcode::CODE);
+
+            fn entry(&mut self) -> Entry {
+                self.0.entry()
+            }
+
+            fn perform(&mut self) -> Result<u32, Errno> {
+                self.0.perform().map(|()| 0)
+            }
+        }
+    };
+}
+
+name_request!(Unlink, UnlinkAt);
+name_request!(Rename, RenameAt);
+name_request!(MakeDir, MkDirAt);
+name_request!(Link, LinkAt);
+name_request!(Symlink, SymlinkAt);
+
+impl Name {
+    fn entry(&self) -> Entry {
+        match self {
+            Name::Unlink { path, is_dir } => {
+                let flags = if *is_dir { libc::AT_REMOVEDIR } else { 0 };
+                opcode::UnlinkAt::new(here(), path.as_ptr()).flags(flags).build()
+            }
+            Name::Rename { from, to } => {
+                opcode::RenameAt::new(here(), from.as_ptr(), here(), to.as_ptr()).build()
+            }
+            Name::MakeDir { path, mode } => {
+                opcode::MkDirAt::new(here(), path.as_ptr()).mode(mode.bits()).build()
+            }
+            Name::Link { original, link } => {
+                opcode::LinkAt::new(here(), original.as_ptr(), here(), link.as_ptr()).build()
+            }
+            Name::Symlink { original, link } => {
+                opcode::SymlinkAt::new(here(), original.as_ptr(), link.as_ptr()).build()
+            }
+        }
+    }
+
+    fn perform(&self) -> Result<(), Errno> {
+        match self {
+            Name::Unlink { path, is_dir } => {
+                let flags = if *is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                rustix::fs::unlinkat(CWD, path, flags)
+            }
+            Name::Rename { from, to } => rustix::fs::renameat(CWD, from, CWD, to),
+            Name::MakeDir { path, mode } => rustix::fs::mkdirat(CWD, path, *mode),
+            Name::Link { original, link } => rustix::fs::linkat(CWD, original, CWD, link, AtFlags::empty()),
+            Name::Symlink { original, link } => rustix::fs::symlinkat(original, CWD, link),
+        }
+    }
+}

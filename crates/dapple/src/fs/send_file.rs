@@ -1,0 +1,147 @@
+//! From a file to a socket, without a detour through this program's memory.
+
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use super::at_once;
+use super::file::{File, Opened};
+use super::operation::{begin, on_pool};
+use crate::io::Partial;
+use crate::net::{TcpStream, UnixStream};
+
+/// The most that is sent at once: from the kernel's memory, on the worker itself; and by a thread of the pool,
+/// which may have to wait for the disk.
+const AT_ONCE: u64 = 128 << 10;
+const ON_POOL: u64 = 1 << 20;
+
+/// What a file can be sent to: a [`TcpStream`] or a [`UnixStream`].
+pub trait Socket: AsFd + sealed::Writable {}
+
+impl Socket for TcpStream {}
+impl Socket for UnixStream {}
+
+mod sealed {
+    use super::{TcpStream, UnixStream, io};
+
+    pub trait Writable {
+        /// Waits until it can be written to.
+        fn wait_writable(&self) -> impl Future<Output = io::Result<()>> + Send;
+    }
+
+    impl Writable for TcpStream {
+        fn wait_writable(&self) -> impl Future<Output = io::Result<()>> + Send {
+            self.writable()
+        }
+    }
+
+    impl Writable for UnixStream {
+        fn wait_writable(&self) -> impl Future<Output = io::Result<()>> + Send {
+            self.writable()
+        }
+    }
+}
+
+/// Sends a range of a file to a socket, by `sendfile`: nothing is copied through this program. Returns how many
+/// bytes were sent: less than the range has if the file ends before.
+///
+/// What is in the kernel's memory is sent at once; what is not is read and sent by a thread of the pool. The
+/// cursor of the file does not move. Nobody else should write to the socket meanwhile.
+///
+/// # Errors
+///
+/// Those of the socket and of the disk; how many bytes were sent before,
+/// [`how_far`](crate::io::how_far) tells, exactly.
+///
+/// # Cancellation
+///
+/// *Dropped early*: lossy: an unknown part of it may be sent, and a part that a thread is at goes on. *Scope
+/// cancelled*: `Cancelled`, after as many bytes as [`how_far`](crate::io::how_far) says; or the result.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::fs::{self, File};
+/// use dapple::io::AsyncReadExt;
+/// use dapple::net::UnixStream;
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let path = std::env::temp_dir().join(format!("dapple-send-{}", std::process::id()));
+///     fs::write(&path, "some words to send").await?;
+///     let (near, mut far) = UnixStream::pair()?;
+///     let file = File::open(&path).await?;
+///     assert_eq!(fs::send_file(&file, 5..10, &near).await?, 5);
+///     drop(near);
+///     let mut text = String::new();
+///     far.read_to_string(&mut text).await?;
+///     assert_eq!(text, "words");
+///     fs::remove_file(&path).await
+/// })
+/// # }
+/// ```
+pub async fn send_file<S: Socket>(file: &File, range: Range<u64>, socket: &S) -> io::Result<u64> {
+    file.settle().await?;
+    let mut at = range.start;
+    let sent = send_range(&file.opened, &mut at, range.end, socket).await;
+    let done = at - range.start;
+    sent.map(|()| done).map_err(|error| {
+        let error = file.opened.failed("send", error);
+        Partial::both((done, Vec::new()), (0, Vec::new()), error)
+    })
+}
+
+async fn send_range<S: Socket>(file: &Arc<Opened>, at: &mut u64, end: u64, socket: &S) -> io::Result<()> {
+    let end = end.min(i64::MAX as u64);
+    let mut duplicate: Option<Arc<OwnedFd>> = None;
+    while *at < end {
+        let left = end - *at;
+        let sent = if is_in_memory(file, *at, left.min(AT_ONCE)) {
+            begin().await?;
+            send_some(socket.as_fd(), file, *at, left.min(AT_ONCE))
+        } else {
+            // The thread may be at it for longer than the socket is there.
+            let to = match &duplicate {
+                Some(to) => to.clone(),
+                None => duplicate.insert(Arc::new(socket.as_fd().try_clone_to_owned()?)).clone(),
+            };
+            let (file, at) = (file.clone(), *at);
+            on_pool(move || send_some(to.as_fd(), &file, at, left.min(ON_POOL))).await
+        };
+        match sent {
+            Ok(0) => return Ok(()),
+            Ok(n) => *at += n,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => socket.wait_writable().await?,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Sends what the socket takes. It reads from the disk, if it has to.
+fn send_some(socket: BorrowedFd<'_>, file: &Opened, at: u64, len: u64) -> io::Result<u64> {
+    let mut at = at;
+    rustix::fs::sendfile(socket, file, Some(&mut at), len as usize).map(|n| n as u64).map_err(Into::into)
+}
+
+/// Whether the kernel has all of it in its memory, and says so.
+fn is_in_memory(file: &Opened, at: u64, len: u64) -> bool {
+    /// `cachestat`, which has the same number everywhere.
+    const CACHESTAT: libc::c_long = 451;
+    let Some(size) = at_once::regular_len(file.as_fd()) else { return false };
+    let len = len.min(size.saturating_sub(at));
+    if len == 0 {
+        return true; // nothing to be read
+    }
+    let range: [u64; 2] = [at, len];
+    // Pages in the cache, and four other counts.
+    let mut counts = [0_u64; 5];
+    // SAFETY: both are what this call reads and writes, of the size that it says.
+    let result =
+        unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0) };
+    let page = rustix::param::page_size() as u64;
+    let pages = (at + len).div_ceil(page) - at / page;
+    result == 0 && counts[0] >= pages
+}

@@ -1,0 +1,159 @@
+//! Whole files: read and written by path.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::at_once;
+use super::buffer::BufferMut;
+use super::error::failed;
+use super::file::{File, Opened};
+use super::names::call;
+use super::operation::{Operation, has_ring};
+use super::options::OpenOptions;
+use super::request::{CURSOR, ReadAt, WriteAt};
+use crate::io::Partial;
+
+/// How much is read at a time if it is not known how much there is.
+const SOME: usize = 32 << 10;
+
+/// The smallest page that there is.
+const PAGE: usize = 4096;
+
+/// Reads a whole file, as [`std::fs::read`].
+///
+/// # Errors
+///
+/// Those of `open` and `read`, with the path.
+///
+/// # Cancellation
+///
+/// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    let path = path.as_ref();
+    read_path(path).await.map_err(|error| failed("read", Some(path), None, cause_of(error)))
+}
+
+/// Reads a whole file that is text, as [`std::fs::read_to_string`].
+///
+/// # Errors
+///
+/// Those of [`read`], and [`InvalidData`](io::ErrorKind::InvalidData) if it is not UTF-8.
+///
+/// # Cancellation
+///
+/// As [`read`].
+pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
+    let path = path.as_ref();
+    String::from_utf8(read(path).await?).map_err(|error| {
+        failed("read", Some(path), None, io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+    })
+}
+
+/// What is said of a step is said of the whole.
+fn cause_of(error: io::Error) -> io::Error {
+    match super::Failed::of(&error).and_then(|failed| failed.cause().raw_os_error()) {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => error,
+    }
+}
+
+async fn read_path(path: &Path) -> io::Result<Vec<u8>> {
+    let (file, len) = OpenOptions::new().read(true).open_with_len(path).await?;
+    let file = file.opened;
+    let len = len.or_else(|| at_once::regular_len(file.as_fd())).unwrap_or(0);
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let mut tail = Tail(Vec::new());
+    // One more than there is, so that the end is seen with the last of it.
+    tail.0.try_reserve_exact(len.saturating_add(1)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    loop {
+        if tail.0.capacity() == tail.0.len() {
+            tail.0.try_reserve(SOME).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        }
+        let tail_len = tail.0.len() as u64;
+        let room = tail.0.spare_capacity_mut();
+        let at = if file.is_regular() { tail_len } else { CURSOR };
+        let n = match at_once::read(&file, room, at) {
+            Some(result) => {
+                let n = result?;
+                // SAFETY: so many have been written to the room.
+                unsafe { tail.filled(n) };
+                n
+            }
+            None => {
+                let request = ReadAt { file: file.clone(), buffer: tail, at };
+                let (result, request) = Operation::new(request).await;
+                tail = request.buffer;
+                let n = result? as usize;
+                // SAFETY: as above.
+                unsafe { tail.filled(n) };
+                n
+            }
+        };
+        // It stopped in the middle of a page although there was room: that was the end, and not the end of what is in
+        // memory.
+        let is_at_end =
+            file.is_regular() && tail.0.len() < tail.0.capacity() && !tail.0.len().is_multiple_of(PAGE);
+        if n == 0 || is_at_end {
+            return Ok(tail.0);
+        }
+    }
+}
+
+/// What is behind the end of a vector.
+struct Tail(Vec<u8>);
+
+// SAFETY: it lies behind a pointer that it owns.
+unsafe impl BufferMut for Tail {
+    fn room(&mut self) -> (NonNull<u8>, usize) {
+        let room: &mut [MaybeUninit<u8>] = self.0.spare_capacity_mut();
+        let len = room.len();
+        (NonNull::from(room).cast(), len)
+    }
+
+    unsafe fn filled(&mut self, len: usize) {
+        // SAFETY: the caller promises that they are initialised, and there was room for them.
+        unsafe { self.0.set_len(self.0.len() + len) };
+    }
+}
+
+/// Writes a whole file, which is made, or made empty before, as [`std::fs::write`].
+///
+/// # Errors
+///
+/// Those of `open` and `write`, with the path. What was written before is in the file.
+///
+/// # Cancellation
+///
+/// *Dropped early*: lossy: all, some or none of it may be written. *Scope cancelled*: `Cancelled`; how much was
+/// written, [`how_far`](crate::io::how_far) tells of the error (`None` if nothing has happened); or the result.
+pub async fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
+    let (path, contents) = (path.as_ref(), contents.as_ref().to_vec());
+    if !has_ring() {
+        return call("write", path, move |path| std::fs::write(path, contents)).await;
+    }
+    let file = File::create(path).await?.opened;
+    let (result, done) = write_all(&file, contents).await;
+    result.map_err(|error| {
+        let error = file.failed("write", error);
+        Partial::both((done as u64, Vec::new()), (0, Vec::new()), error)
+    })
+}
+
+async fn write_all(file: &Arc<Opened>, buffer: Vec<u8>) -> (io::Result<()>, usize) {
+    let mut request = WriteAt { file: file.clone(), buffer, done: 0, at: CURSOR };
+    while request.done < request.buffer.len() {
+        request.at = if file.is_regular() { request.done as u64 } else { CURSOR };
+        let (result, back) = Operation::new(request).await;
+        request = back;
+        match result {
+            Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), request.done),
+            Ok(n) => request.done += n as usize,
+            Err(error) => return (Err(error), request.done),
+        }
+    }
+    (Ok(()), request.done)
+}

@@ -1,0 +1,102 @@
+//! Where the kernel refuses io_uring, or the calls that do not wait: all goes through the pool, by itself.
+#![expect(unsafe_code, reason = "asks the kernel to refuse system calls")]
+
+mod common;
+mod fs_common;
+
+use std::process::Command;
+
+use dapple::Runtime;
+use dapple::fs::{self, File, Files};
+use dapple::io::{AsyncReadExt, AsyncWriteExt};
+use fs_common::{Dir, pattern};
+
+const ROLE: &str = "DAPPLE_TEST_REFUSED";
+
+/// Has these system calls refused with this error from now on, for this thread and those that it starts.
+fn refuse(calls: &[libc::c_long], errno: i32) {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+    for call in calls {
+        let jump = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        program.push(libc::sock_filter { code: jump as u16, jt: 0, jf: 1, k: *call as u32 });
+        program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | errno as u32));
+    }
+    program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: it takes numbers.
+    let first = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(first, 0);
+    // SAFETY: the program is there for the call, which copies it.
+    let second = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(second, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// What is done with files where something is refused.
+fn work(rt: &Runtime) {
+    let dir = Dir::new();
+    let path = dir.path().join("file");
+    rt.block_on(async {
+        let bytes = pattern(100_000);
+        fs::write(&path, &bytes).await.unwrap();
+        assert!(fs::read(&path).await.unwrap() == bytes);
+        assert_eq!(fs::metadata(&path).await.unwrap().len(), 100_000);
+        let mut file = File::options().read(true).write(true).open(&path).await.unwrap();
+        let (read, back) = file.read_at(vec![0; 1000], 500).await;
+        assert_eq!(read.unwrap(), 1000);
+        assert!(back == bytes[500..1500]);
+        file.write_all(b"new").await.unwrap();
+        file.flush().await.unwrap();
+        let mut some = [0; 4];
+        file.read_exact(&mut some).await.unwrap();
+        assert!(some == bytes[3..7]);
+        fs::remove_file(&path).await.unwrap();
+        assert!(!fs::try_exists(&path).await.unwrap());
+    });
+}
+
+#[test]
+fn in_a_process_where_it_is_refused() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    match &*role {
+        "rings" => refuse(&[libc::SYS_io_uring_setup], libc::EPERM),
+        "entering" => refuse(&[libc::SYS_io_uring_enter], libc::ENOSYS),
+        "calls" => refuse(&[libc::SYS_openat2, libc::SYS_preadv2], libc::ENOSYS),
+        _ => panic!("{role}?"),
+    }
+    if role == "calls" {
+        return work(&common::runtime(2));
+    }
+    let rt = common::runtime(2);
+    assert_eq!(rt.files(), Files::Pool);
+    work(&rt);
+    let error = Runtime::builder().files(Files::Ring).build().unwrap_err();
+    assert!(error.to_string().contains("io_uring, which cannot be had"), "{error}");
+    println!("it was so");
+}
+
+/// Runs the test above in a process of its own.
+#[track_caller]
+fn as_a(role: &str) {
+    let mut test = Command::new(std::env::current_exe().unwrap());
+    let test = test.args(["in_a_process_where_it_is_refused", "--exact", "--nocapture"]).env(ROLE, role);
+    let output = test.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(role == "calls" || text.contains("it was so"), "{text}");
+}
+
+#[test]
+fn no_rings() {
+    as_a("rings");
+}
+
+#[test]
+fn rings_that_cannot_be_used() {
+    as_a("entering");
+}
+
+#[test]
+fn no_calls_that_do_not_wait() {
+    as_a("calls");
+}
