@@ -19,11 +19,11 @@ Usage: versus [OPTION]... [CASE | CASE/VARIANT | all | list]...
   list           name the cases
   all            run all of them (so does naming none)
 
-  --rounds N     rounds that count, 7 unless said otherwise (`timers/fire`, `mixed`: at most 5)
+  --rounds N     rounds that count, 7 unless said otherwise (some cases: at most 3 or 5)
   --quick        a smoke test: 3 rounds of little work, numbers mean nothing
   --tasks N      live tasks in `memory`, 10 million unless said otherwise
   --json FILE    store the run, with machine, versions and commit
-  --plot FILE    draw the medians as an SVG, with curves for `callback` and `fifo`
+  --plot FILE    draw the medians as an SVG, with curves for `callback`, `fifo` and `disk`
 ";
 
 /// What the program was asked to do.

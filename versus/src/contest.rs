@@ -107,14 +107,10 @@ pub(crate) struct Outcome {
 }
 
 impl Contest {
-    /// Whether an argument names this contest, by its case or by its full name.
+    /// Whether an argument names this contest, by its full name or by the first parts of it.
     pub(crate) fn is_named(&self, argument: &str) -> bool {
-        self.name == argument || self.case() == argument
-    }
-
-    /// The name without the variant.
-    pub(crate) fn case(&self) -> &'static str {
-        self.name.split('/').next().unwrap_or(self.name)
+        let rest = self.name.strip_prefix(argument);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
     /// Runs all rounds, every side once in each, the first side moving on by one.

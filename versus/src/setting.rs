@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const LOCK: &str = include_str!("../../Cargo.lock");
 
 /// Whose versions matter.
-const PACKAGES: [&str; 13] = [
+const PACKAGES: [&str; 14] = [
     "dapple",
     "tokio",
     "smol",
@@ -19,6 +19,7 @@ const PACKAGES: [&str; 13] = [
     "async-io",
     "async-task",
     "monoio",
+    "compio",
     "parking_lot",
     "dashmap",
     "arc-swap",

@@ -6,6 +6,7 @@ mod callback;
 mod cancel;
 mod chain;
 mod detached;
+mod disk;
 mod echo;
 mod fanout;
 mod fifo;
@@ -21,6 +22,7 @@ mod onelane;
 mod oneshot;
 mod pingpong;
 mod quotes;
+mod smallfiles;
 mod spawn;
 mod start;
 mod stateful;
@@ -56,6 +58,8 @@ pub(crate) fn all() -> Vec<Contest> {
     all.extend(callback::contests());
     all.extend(fifo::contests());
     all.push(mixed::contest());
+    all.extend(disk::contests());
+    all.push(smallfiles::contest());
     all.extend(memory::contests());
     all
 }

@@ -40,6 +40,8 @@
 //! |---|---|---|
 //! | everything_is_run_once_and_in_order_by_one_at_a_time | `claim`: Acquire to Relaxed | race of two turns |
 //! | of_two_entries_one_has_the_turn | `claim`: compare-and-swap to load and store | both have it |
+//! | a_lane_that_is_put_back_is_claimed_with_all_that_came_in | `put_back`: leaves an empty inbox idle | there was nothing to claim |
+//! | a_rank_is_seen_by_who_has_the_entry_or_sees_the_lane_in_line | `rank`: compare-and-swap to load and store | neither saw the other |
 //! | a_push_at_the_end_of_a_turn_is_not_lost | `release`: compare-and-swap to load and store | one was not run |
 //! | one_push_makes_an_idle_lane_runnable | `push`: compare-and-swap to load and store | two turns |
 //! | a_closed_lane_runs_nothing_and_an_open_one_all | `close`: AcqRel to Release | race of the closer with the last turn |
