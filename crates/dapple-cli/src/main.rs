@@ -1,0 +1,3 @@
+//! The program `dapple`.
+
+fn main() {}
