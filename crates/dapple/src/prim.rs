@@ -230,6 +230,47 @@ pub(crate) struct Parker {
     sleeper: std::sync::OnceLock<Sleeper>,
 }
 
+/// As a [`Parker`], for threads that wait one after the other. Dearer, so for where nobody counts.
+#[cfg(not(loom))]
+#[derive(Default)]
+pub(crate) struct SharedParker {
+    token: AtomicBool,
+    /// The thread that waits, while it does.
+    sleeper: Mutex<Option<std::sync::Arc<Sleeper>>>,
+}
+
+#[cfg(not(loom))]
+impl SharedParker {
+    /// As [`Parker::park`].
+    pub(crate) fn park(&self, limit: Option<std::time::Duration>) -> bool {
+        let sleeper = std::sync::Arc::new(Sleeper::here());
+        *lock(&self.sleeper) = Some(sleeper.clone());
+        let mut given = self.token.swap(false, Ordering::SeqCst);
+        while !given {
+            sleeper.rest(limit);
+            given = self.token.swap(false, Ordering::SeqCst);
+            if limit.is_some() {
+                break;
+            }
+        }
+        *lock(&self.sleeper) = None;
+        given
+    }
+
+    /// Hands the token over.
+    pub(crate) fn unpark(&self) {
+        self.token.store(true, Ordering::SeqCst);
+        // Under the lock, so that we see the thread, or it the token.
+        let sleeper = lock(&self.sleeper).clone();
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
+        }
+    }
+}
+
+#[cfg(loom)]
+pub(crate) use Parker as SharedParker;
+
 #[cfg(not(loom))]
 impl Parker {
     /// Waits for the token and takes it; `false` if `limit` passed (or something else woke us) first.

@@ -2,7 +2,7 @@
 //!
 //! Somebody who rings while nobody sleeps only leaves a note; so does everybody after the first.
 //! The system call is made for a sleeper alone. Where there is no kernel to sleep in (in a simulation,
-//! under Miri, in a model), a parker takes its place.
+//! under Miri, in a model), a parker takes its place. One thread at a time sleeps by it, not always the same one.
 //!
 //! # Invariants
 //!
@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::prim::{AtomicU8, Ordering, Parker};
+use crate::prim::{AtomicU8, Ordering, SharedParker};
 
 const AWAKE: u8 = 0;
 const ASLEEP: u8 = 1;
@@ -30,7 +30,7 @@ pub(crate) struct Bell {
 /// What reaches the sleeper.
 enum Hammer {
     Event(OwnedFd),
-    Parker(Parker),
+    Parker(SharedParker),
 }
 
 impl Bell {
@@ -42,7 +42,7 @@ impl Bell {
 
     /// For who sleeps in [`listen`](Self::listen).
     pub(crate) fn without_kernel() -> Bell {
-        Bell { state: AtomicU8::new(AWAKE), hammer: Hammer::Parker(Parker::default()) }
+        Bell { state: AtomicU8::new(AWAKE), hammer: Hammer::Parker(SharedParker::default()) }
     }
 
     #[inline]

@@ -16,7 +16,7 @@
 //! # Invariants
 //!
 //! * **CLAIMED**: only who has the claim waits for events and hands them out. It is the driver's
-//!   own worker as a rule; another thread may take it while that worker is stuck in a task.
+//!   own worker as a rule, or who stands in for it; the monitor may take it while a worker is stuck in a task.
 //! * **NO-STALE-EVENT**: a token is used once. An event for a file descriptor that has left the
 //!   table (it may outlive that, in a duplicate) finds nobody.
 
@@ -124,10 +124,15 @@ impl Driver {
         self.bell.ring();
     }
 
-    /// Sleeps until something happens, the bell rings, or `limit` has passed. For the worker whose
-    /// driver it is.
-    pub(crate) fn sleep(&self, limit: Option<Duration>) -> Claim<'_> {
-        let mut batch = lock(&self.batch);
+    /// Sleeps until something happens, the bell rings, or `limit` has passed. For the worker that holds the
+    /// driver's post: it does not sleep if `is_holder` says no more, which whoever changes that rings for.
+    /// `None` if somebody else is at it.
+    pub(crate) fn sleep(
+        &self,
+        limit: Option<Duration>,
+        is_holder: impl FnOnce() -> bool,
+    ) -> Option<Claim<'_>> {
+        let mut batch = self.try_batch()?;
         let limit = match self.timers.plan(Time::now().tick()) {
             Some(until) => Some(limit.map_or(until, |limit| limit.min(until))),
             None => limit,
@@ -137,22 +142,26 @@ impl Driver {
             None => (false, limit),
         };
         world::pause();
-        let may_sleep = self.bell.lie_down() && !is_done;
+        let may_sleep = self.bell.lie_down() && !is_done && is_holder(); // HOLDER-SLEEPS in `sched::post`
         // Where there is nothing else that could have happened, the kernel is not asked.
         if may_sleep || !is_done || self.sources.load(Ordering::Relaxed) > 0 {
             self.wait_here(&mut batch.events, if may_sleep { limit } else { Some(Duration::ZERO) });
         }
         self.bell.get_up();
-        Claim { driver: self, batch }
+        Some(Claim { driver: self, batch })
+    }
+
+    fn try_batch(&self) -> Option<MutexGuard<'_, Batch>> {
+        match self.batch.try_lock() {
+            Ok(batch) => Some(batch),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Looks for events without waiting; `None` if somebody else is at it.
     pub(crate) fn claim(&self) -> Option<Claim<'_>> {
-        let mut batch = match self.batch.try_lock() {
-            Ok(batch) => batch,
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(std::sync::TryLockError::WouldBlock) => return None,
-        };
+        let mut batch = self.try_batch()?;
         if let Some(ring) = self.ring_in_use() {
             ring.submit();
         }

@@ -123,6 +123,11 @@ impl Timers {
         next.map(|next| clock::between(now, next))
     }
 
+    /// Whether there are any.
+    pub(crate) fn is_any(&self) -> bool {
+        self.earliest.load(Ordering::Relaxed) != clock::LAST // LOWER-BOUND
+    }
+
     /// Whether timers may be due.
     #[inline]
     pub(crate) fn may_be_due(&self, now: Tick) -> bool {

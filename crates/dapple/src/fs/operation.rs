@@ -18,13 +18,13 @@ use crate::driver::ring::choice::Files;
 pub(super) use crate::driver::ring::node::Request;
 use crate::driver::ring::node::{Op, Outcome};
 use crate::runtime::Core;
+use crate::sched::Sched;
 use crate::task::wait::Wait;
 use crate::{Cancelled, blocking, world};
 
 /// Where an operation is done.
 enum Place {
-    /// `true`: this thread turns to that ring before it sleeps.
-    Ring(Arc<Ring>, bool),
+    Ring(Arc<Ring>),
     Pool,
 }
 
@@ -37,10 +37,10 @@ fn place(code: Option<u8>) -> io::Result<Place> {
         ));
     }
     let place = Core::current(|core| {
-        let (driver, is_own) = core.sched.driver_here();
+        let driver = core.sched.driver_here();
         match (code, core.files.in_use(driver)) {
             (Some(code), Files::Ring) => match driver.files() {
-                Ok(ring) if ring.can(code) => Place::Ring(ring.clone(), is_own),
+                Ok(ring) if ring.can(code) => Place::Ring(ring.clone()),
                 _ => Place::Pool,
             },
             _ => Place::Pool,
@@ -68,7 +68,7 @@ pub(super) fn has_ring() -> bool {
 pub(super) fn send<R: Request>(op: &mut Op<R>) -> io::Result<()> {
     let code = R::CODE.filter(|_| op.get_mut().by_ring());
     match place(code)? {
-        Place::Ring(ring, is_own) => op.send_to_ring(&ring, is_own),
+        Place::Ring(ring) => op.send_to_ring(&ring, Sched::is_at_post),
         Place::Pool => blocking(op.for_pool()).detach(),
     }
     Ok(())

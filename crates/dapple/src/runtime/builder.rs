@@ -11,7 +11,7 @@ use crate::sched::{Chosen, Policy, Priority, Settings};
 use crate::world;
 
 /// The settings of a runtime to be built; see [`Runtime::builder`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[must_use = "call `.build()`"]
 pub struct RuntimeBuilder {
     workers: Option<usize>,
@@ -22,7 +22,33 @@ pub struct RuntimeBuilder {
     seed: Option<u64>,
     policy: Chosen,
     events: Priority,
+    stall_after: Duration,
+    max_spares: usize,
 }
+
+impl Default for RuntimeBuilder {
+    fn default() -> RuntimeBuilder {
+        RuntimeBuilder {
+            workers: None,
+            thread_name: None,
+            stack_size: None,
+            pool: Limits::default(),
+            files: Files::default(),
+            seed: None,
+            policy: Chosen::default(),
+            events: Priority::default(),
+            stall_after: STALL_AFTER,
+            max_spares: MAX_SPARES,
+        }
+    }
+}
+
+/// When a worker counts as stalled, and how many spares there may be, if nobody says.
+pub(crate) const STALL_AFTER: Duration = Duration::from_millis(10);
+const MAX_SPARES: usize = 64;
+
+/// More spares than this are taken for a mistake.
+const MOST_SPARES: usize = 1 << 14;
 
 /// More workers than this are taken for a mistake.
 const MAX_WORKERS: usize = 1 << 15;
@@ -103,6 +129,49 @@ impl RuntimeBuilder {
         self
     }
 
+    /// For how long a worker may be in one runnable (a poll of a task, or a turn of a color) before it counts as
+    /// *stalled*. By default 10 milliseconds.
+    ///
+    /// A task that blocks, computes for long, or waits for a lock of the standard library holds up its color; it
+    /// does not hold up the rest. A spare worker, on a thread of its own, takes the place of the one that is
+    /// stalled, if there is anything that could need it: what waits in its queue, its sockets, its timers, what comes from outside. When
+    /// the stalled one comes back, the spare rests, until it is needed again. So the number of workers that
+    /// get on is [`workers`](Self::workers), or a little more for a moment. Stalls are counted in
+    /// [`Metrics`](crate::Metrics), and told to `tracing` (with that feature), once for each kind of task.
+    ///
+    /// It is noticed up to a quarter later. The less time, the more often workers are looked at while any is awake
+    /// (four times in it, but at most every half millisecond), and the more a worker that the system keeps waiting
+    /// for a processor is taken for one that is stuck.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let rt = dapple::Runtime::builder().workers(1).stall_after(Duration::from_millis(2)).build()?;
+    /// let stuck = rt.spawn(async { std::thread::sleep(Duration::from_millis(50)) });
+    /// let others = rt.spawn(async { "go on" });
+    /// assert_eq!(rt.block_on(others).unwrap(), "go on");
+    /// rt.block_on(stuck).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn stall_after(mut self, time: Duration) -> RuntimeBuilder {
+        self.stall_after = time;
+        self
+    }
+
+    /// How many spare workers there may be, to stand in for workers that are stalled; see
+    /// [`stall_after`](Self::stall_after). By default 64. With 0 nobody stands in.
+    ///
+    /// A spare is made when it is first needed, and kept. Beyond this number workers that are stalled hold up
+    /// what they have taken, and new work if all are; that is counted
+    /// ([`Metrics::stalls_unrelieved`](crate::Metrics::stalls_unrelieved)). A program in which so many block at
+    /// a time should call [`blocking`](crate::blocking()).
+    pub fn max_spares(mut self, spares: usize) -> RuntimeBuilder {
+        self.max_spares = spares;
+        self
+    }
+
     /// Builds the runtime and starts its workers.
     ///
     /// # Errors
@@ -123,6 +192,10 @@ impl RuntimeBuilder {
             _ if self.workers == Some(0) => "a runtime needs at least one worker",
             _ if self.workers > Some(MAX_WORKERS) => "a runtime can have at most 32768 workers",
             _ if self.pool.max_threads == 0 => "the pool for blocking calls needs at least one thread",
+            _ if self.stall_after.is_zero() => {
+                "stall_after must be longer than zero; to have nobody stand in for a stalled worker, set max_spares(0)"
+            }
+            _ if self.max_spares > MOST_SPARES => "a runtime can have at most 16384 spares",
             _ if name.contains('\0') => "a thread's name cannot contain a zero byte",
             _ => return Ok(()),
         };
@@ -139,7 +212,8 @@ impl RuntimeBuilder {
 
     pub(super) fn sched_settings(&self) -> Settings {
         let (workers, seed) = (self.worker_count(), self.seed());
-        Settings { workers, seed, policy: self.policy.clone(), events: self.events }
+        let &RuntimeBuilder { events, stall_after, max_spares, .. } = self;
+        Settings { workers, seed, policy: self.policy.clone(), events, stall_after, max_spares }
     }
 
     fn seed(&self) -> u64 {

@@ -91,8 +91,8 @@ impl Core {
     }
 
     fn start_all(self: &Arc<Core>, workers: Range<usize>, started: &mut usize) -> io::Result<()> {
-        // A worker that `run` drives, alone, has nobody beside it whom it could hold up.
-        let is_alone = workers == (1..1);
+        // A worker that `run` drives, alone and without spares, has nobody beside it whom it could hold up.
+        let is_alone = workers == (1..1) && !self.sched.has_spares();
         for index in workers {
             let core = self.clone();
             self.start_thread(&index.to_string(), move || {
@@ -103,17 +103,28 @@ impl Core {
         }
         if !is_alone {
             let core = self.clone();
-            self.start_thread("monitor", move || core.sched.watch())?;
+            self.start_thread("monitor", move || core.sched.watch(|spare| core.start_spare(spare)))?;
         }
         Ok(())
     }
 
-    fn start_pool_thread(&self) -> io::Result<()> {
+    /// Starts the thread of a spare, which is in its place at a post already.
+    fn start_spare(self: &Arc<Core>, spare: usize) -> io::Result<()> {
+        let core = self.clone();
+        self.start_thread(&format!("spare-{spare}"), move || core.sched.stand_in(spare))
+    }
+
+    /// Another reference to it.
+    pub(super) fn counted(&self) -> Arc<Core> {
         let whole = self.sched.home.whole().cast::<Core>();
         // SAFETY: WHOLE; the core is alive, since we are called on it.
         unsafe { Arc::increment_strong_count(whole) };
         // SAFETY: the reference was just counted.
-        let core = unsafe { Arc::from_raw(whole) };
+        unsafe { Arc::from_raw(whole) }
+    }
+
+    fn start_pool_thread(&self) -> io::Result<()> {
+        let core = self.counted();
         self.start_thread("blocking", move || {
             here(|here| here.home.set(core.sched.home.whole()));
             core.pool.work();
@@ -143,7 +154,9 @@ impl Core {
 
     /// Waits for all threads to end, but not past `deadline`, and not for itself.
     pub(super) fn join_threads(&self, deadline: Time) {
-        for thread in std::mem::take(&mut *lock(&self.threads)) {
+        // The monitor, which is one of them, may start another one until it ends.
+        let next = || lock(&self.threads).pop();
+        for thread in std::iter::from_fn(next) {
             if thread.thread().id() == thread::current().id() {
                 continue;
             }

@@ -24,6 +24,7 @@ use std::time::Duration;
 pub use self::block_on::run;
 pub(crate) use self::block_on::{assert_not_on_worker, run_on, run_with};
 pub use self::builder::RuntimeBuilder;
+pub(crate) use self::builder::STALL_AFTER;
 pub use self::dump::{Dump, TaskInfo, TaskState};
 pub(crate) use self::mains::{has_stopped, in_main_color};
 pub use self::shutdown::Shutdown;
@@ -145,6 +146,26 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// The runtime that this code runs in.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime: elsewhere than in a task, a [`blocking`](crate::blocking()) call,
+    /// [`run`](crate::run) or [`block_on`](Handle::block_on).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let spawned = dapple::run(async { dapple::Handle::current().metrics().spawned });
+    /// assert_eq!(spawned, 1);
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn current() -> Handle {
+        let core = Core::current(Core::counted);
+        Handle { core: core.expect("Handle::current() called outside of a runtime") }
+    }
+
     /// Spawns a task with a color of its own.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
@@ -215,7 +236,7 @@ impl Handle {
     /// asked for, or with the first file, and told to `tracing` then (with that feature).
     #[must_use]
     pub fn files(&self) -> Files {
-        self.core.files.in_use(self.core.sched.driver_here().0)
+        self.core.files.in_use(self.core.sched.driver_here())
     }
 
     /// Every task, by name and color.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::Sched;
 use super::policy::{Chosen, LaneView, MOST_WEIGHED, Policy, WorkerView, Workers};
+use super::worker::Worker;
 use crate::lane::Lane;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 use crate::task::header::Kind;
@@ -118,7 +119,7 @@ impl Managed {
 
     /// Puts a lane in line where the policy wants it.
     pub(super) fn enqueue(&self, sched: &Sched, lane: Runnable) {
-        let here = sched.worker_here();
+        let here = sched.with_worker_here(Worker::post);
         let from = here.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) % self.seats.len());
         let view = view(&lane, from);
         let place = self.ask(|policy| policy.place(&view, &Workers(&self.seats)));
@@ -130,7 +131,7 @@ impl Managed {
         // One alone is for this worker, which is about to look.
         let is_own = here == Some(worker);
         if !(is_own && queued == 1)
-            && let Some(worker) = sched.idle.whom_to_wake_for(worker)
+            && let Some(worker) = sched.idle.whom_to_wake_for(sched.posts[worker].holder())
         {
             sched.unpark(worker);
         }

@@ -1,6 +1,9 @@
 //! What the scheduler has done so far, as plain numbers.
 
+use std::time::Duration;
+
 use super::Sched;
+use super::worker::Worker;
 
 /// A snapshot of a runtime's counters. Taken without stopping anybody, so the numbers need not fit
 /// together exactly.
@@ -9,6 +12,20 @@ use super::Sched;
 pub struct Metrics {
     /// One for each worker.
     pub workers: Vec<WorkerMetrics>,
+    /// One for each spare that has stood in for a worker so far, whether or not it does now.
+    pub spares: Vec<WorkerMetrics>,
+    /// Spares that do not rest: they stand in for a worker that is stuck, or are stuck themselves.
+    pub spares_running: usize,
+    /// How often a worker was found to be stuck in one runnable for longer than
+    /// [`stall_after`](crate::RuntimeBuilder::stall_after).
+    pub stalls: u64,
+    /// How often a spare was sent to stand in for one.
+    pub spares_sent: u64,
+    /// How often a spare was needed and none was to be had; see
+    /// [`max_spares`](crate::RuntimeBuilder::max_spares).
+    pub stalls_unrelieved: u64,
+    /// The longest of these stalls, or how long it has taken so far.
+    pub longest_stall: Duration,
     /// Tasks spawned so far, blocking calls included.
     pub spawned: u64,
     /// Tasks that have ended, in whatever way.
@@ -56,16 +73,23 @@ pub struct WorkerMetrics {
 impl Sched {
     pub(crate) fn metrics(&self) -> Metrics {
         let (spawned, finished) = self.task_counts();
-        let workers = self.workers.iter().map(|worker| WorkerMetrics {
+        let of = |worker: &Worker| WorkerMetrics {
             runs: worker.counts.runs.get(),
             steals: worker.counts.steals.get(),
             stolen: worker.counts.stolen.get(),
             sleeps: worker.counts.sleeps.get(),
             overflows: worker.counts.overflows.get(),
             queued: worker.queued(self),
-        });
+        };
+        let stalls = &self.monitor.stalls;
         Metrics {
-            workers: workers.collect(),
+            workers: self.workers.iter().map(of).collect(),
+            spares: self.spares.made().map(of).collect(),
+            spares_running: self.spares.out(),
+            stalls: stalls.count(),
+            spares_sent: stalls.relieved(),
+            stalls_unrelieved: stalls.unrelieved(),
+            longest_stall: stalls.longest(),
             spawned,
             finished,
             refused: self.home.refused(),
@@ -80,9 +104,9 @@ impl Sched {
     /// Tasks spawned and finished so far.
     fn task_counts(&self) -> (u64, u64) {
         // What has finished was spawned before, so it is counted first.
-        let finished: u64 = self.workers.iter().map(|worker| worker.slab.finished.get()).sum();
+        let finished: u64 = self.all_workers().map(|worker| worker.slab.finished.get()).sum();
         let finished = finished + self.home.foreign_counts().1;
-        let spawned: u64 = self.workers.iter().map(|worker| worker.slab.spawned.get()).sum();
+        let spawned: u64 = self.all_workers().map(|worker| worker.slab.spawned.get()).sum();
         (spawned + self.home.foreign_counts().0, finished)
     }
 

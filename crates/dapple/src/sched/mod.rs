@@ -10,12 +10,13 @@
 //! idle      who sleeps, and whom to wake
 //! ranks     what is more or less urgent than the ordinary
 //! policy    what a program can change about the order; managed: the queues of one that does
-//! worker    what to run next; monitor: notices a worker that does not get on
+//! worker    what to run next
+//! post      who stands in for a worker that is stuck; monitor: notices that it is; stalls: counts and tells
 //! ```
 //!
 //! # Invariants
 //!
-//! * **ONE-DRIVER**: a worker is driven by one thread, from `drive` to its end.
+//! * **ONE-DRIVER**: a worker, a spare too, is driven by one thread, from `take_seat` to its end.
 //! * **LAST-OUT**: the last driver to leave closes the scheduler: from then on whatever becomes
 //!   runnable is ended on the spot, one after the other, by whoever brings it.
 
@@ -31,8 +32,12 @@ mod monitor;
 #[cfg(not(loom))]
 mod policy;
 #[cfg(not(loom))]
+mod post;
+#[cfg(not(loom))]
 mod ranks;
 pub(crate) mod ring;
+#[cfg(not(loom))]
+mod stalls;
 #[cfg(not(loom))]
 mod worker;
 

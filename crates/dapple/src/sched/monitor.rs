@@ -1,4 +1,4 @@
-//! The monitor: notices a worker that does not get on, and frees what waits in its slot.
+//! The monitor: notices a worker that does not get on, frees what waits with it, and sends a spare to its post.
 //!
 //! What is in a worker's ring can be stolen by anybody who searches. What is in its slot is left
 //! to it, since it is about to run it; but a task that blocks, or computes for long, would hide it
@@ -6,31 +6,51 @@
 //! the shared line, and hands out the events and timers of its driver in its place. It also wakes a
 //! worker for what others could take, should that have escaped the last one who searched.
 //!
+//! A worker that has been in one runnable for longer than `stall_after` is *stalled*: what is in its slot goes
+//! at once, and if there is anything that could need it, a spare takes its post (`post`).
+//!
 //! # Invariants
 //!
-//! * **SLEEPS-WITH-ALL**: the monitor sleeps for good when all workers have slept for a while, and
-//!   a worker that wakes up wakes it. So an idle process makes no wake-ups.
+//! * **SLEEPS-WITH-ALL**: the monitor sleeps for good when all workers have slept for a while, those that are
+//!   stuck and those that stand in included, and a worker that wakes up wakes it. So an idle process makes no
+//!   wake-ups.
 
+use std::io;
 use std::time::Duration;
 
 use super::Sched;
+use super::post::Relief;
+use super::stalls::Stalls;
+use super::worker::Worker;
+use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, Ordering, Parker, fence_seq_cst};
-use crate::task::home::Phase;
+use crate::task::header::Header;
 
-/// How often it looks.
-const PERIOD: Duration = Duration::from_millis(5);
-/// A worker that has run so few in that time takes long for each, and may not have looked around.
+/// How often it looks, at the least and at the most: four times while a worker stalls.
+const SELDOM: Duration = Duration::from_millis(5);
+const OFTEN: Duration = Duration::from_micros(500);
+/// A worker that has run so few in 5 ms takes long for each, and may not have looked around.
 const FEW: u64 = 64;
-/// How many times it looks at workers that all sleep before it sleeps too.
-const PATIENCE: u32 = 40;
+/// How long it looks at workers that all sleep before it sleeps too.
+const PATIENCE: Duration = Duration::from_millis(200);
 
-#[derive(Default)]
 pub(crate) struct Monitor {
     parker: Parker,
     asleep: AtomicBool,
+    stall_after: Duration,
+    pub(super) stalls: Stalls,
 }
 
 impl Monitor {
+    pub(super) fn new(stall_after: Duration) -> Monitor {
+        Monitor {
+            parker: Parker::default(),
+            asleep: AtomicBool::new(false),
+            stall_after,
+            stalls: Stalls::default(),
+        }
+    }
+
     /// Called by a worker that has woken up, and does not count as a sleeper any more.
     pub(super) fn wake(&self) {
         fence_seq_cst();
@@ -42,42 +62,111 @@ impl Monitor {
     pub(super) fn stop(&self) {
         self.parker.unpark();
     }
+
+    fn period(&self) -> Duration {
+        (self.stall_after / 4).clamp(OFTEN, SELDOM)
+    }
+}
+
+/// What the monitor knows of a worker.
+struct Watch {
+    progress: (u64, *const Header),
+    /// When it was last seen to have got on.
+    since: Time,
+    is_stalled: bool,
 }
 
 impl Sched {
-    /// What the monitor's thread does until the workers are told to leave.
-    pub(crate) fn watch(&self) {
-        let mut before: Vec<_> = self.workers.iter().map(|worker| worker.progress()).collect();
+    /// What the monitor's thread does until the workers are told to leave. `start` starts the thread of a spare.
+    pub(crate) fn watch(&self, start: impl Fn(usize) -> io::Result<()>) {
+        let period = self.monitor.period();
+        let patience = PATIENCE.div_duration_f32(period) as u32;
+        let few = (FEW * period.as_micros() as u64 / SELDOM.as_micros() as u64).max(1);
+        let mut watches: Vec<Watch> = Vec::new();
         let mut all_slept = 0;
-        while self.home.phase() != Phase::Stopped {
-            let all_sleep = self.idle.sleeping() == self.workers.len();
-            all_slept = if all_sleep { all_slept + 1 } else { 0 };
-            if all_slept < PATIENCE {
-                self.monitor.parker.park(Some(PERIOD));
+        while !self.is_stopped() {
+            all_slept = if self.all_sleep() { all_slept + 1 } else { 0 };
+            if all_slept < patience {
+                self.monitor.parker.park(Some(period));
             } else {
                 self.monitor.asleep.store(true, Ordering::SeqCst);
                 fence_seq_cst();
-                if self.idle.sleeping() == self.workers.len() && self.home.phase() != Phase::Stopped {
+                if self.all_sleep() && !self.is_stopped() {
                     self.monitor.parker.park(None);
                 }
                 self.monitor.asleep.store(false, Ordering::SeqCst);
                 all_slept = 0;
             }
-            for (worker, before) in self.workers.iter().zip(&mut before) {
-                let now = worker.progress();
-                if now.0 - before.0 < FEW {
-                    worker.look_after();
+            let now = Time::now();
+            for (number, worker) in self.all_workers().enumerate() {
+                if number == watches.len() {
+                    watches.push(Watch { progress: worker.progress(), since: now, is_stalled: false });
                 }
-                if now == *before
-                    && !now.1.is_null()
-                    && self.managed.is_none()
-                    && let Some(runnable) = worker.take_next()
-                {
-                    self.inject(runnable);
+                let spare = number.checked_sub(self.workers.len());
+                if spare.is_none_or(|spare| self.spares.is_out(spare)) {
+                    self.look_at(worker, &mut watches[number], now, few, &start);
+                } else {
+                    watches[number] = Watch { progress: worker.progress(), since: now, is_stalled: false };
                 }
-                *before = now;
             }
             self.wake_for_more(); // LAST-SEARCHER
         }
+    }
+
+    /// Whether all sleep who do not rest.
+    fn all_sleep(&self) -> bool {
+        self.idle.sleeping() == self.workers.len() + self.spares.out()
+    }
+
+    fn look_at(
+        &self,
+        worker: &Worker,
+        watch: &mut Watch,
+        now: Time,
+        few: u64,
+        start: &impl Fn(usize) -> io::Result<()>,
+    ) {
+        let progress = worker.progress();
+        let before = std::mem::replace(&mut watch.progress, progress);
+        if progress.0 - before.0 < few {
+            worker.look_after(self);
+        }
+        let has_moved = progress.0 != before.0;
+        if (progress == before || (watch.is_stalled && !has_moved))
+            && !progress.1.is_null()
+            && self.managed.is_none()
+            && let Some(runnable) = worker.take_next()
+        {
+            self.inject(runnable);
+        }
+        if has_moved || worker.is_asleep() {
+            watch.since = now;
+            watch.is_stalled = false;
+            return;
+        }
+        let stuck_for = Duration::from_nanos(now.nanos_since(watch.since));
+        if stuck_for < self.monitor.stall_after {
+            return;
+        }
+        let is_new = !std::mem::replace(&mut watch.is_stalled, true);
+        self.monitor.stalls.note(is_new, stuck_for);
+        if worker.holds_post(self) && self.needs_relief(worker) {
+            match self.relieve(worker, start) {
+                Relief::Sent => self.monitor.stalls.note_relief(),
+                Relief::Late => {}
+                Relief::Nobody => self.monitor.stalls.note_nobody(is_new),
+            }
+        }
+    }
+
+    /// Whether there is anything that could need the post of a worker that is stuck. If everybody else is awake,
+    /// there will be, from outside.
+    fn needs_relief(&self, worker: &Worker) -> bool {
+        let driver = worker.driver(self);
+        worker.has_own()
+            || self.has_work()
+            || driver.sources() > 0
+            || driver.timers.is_any()
+            || self.idle.sleeping() == 0
     }
 }

@@ -83,7 +83,7 @@ impl Sched {
         let was_none = self.home.ranks.load(Ordering::Relaxed) == 0;
         self.ranks.push(self, entry, priority);
         if was_none {
-            self.workers.iter().for_each(Worker::look_soon);
+            self.all_workers().for_each(Worker::look_soon);
         }
         self.wake_for_one();
     }

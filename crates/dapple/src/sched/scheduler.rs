@@ -10,6 +10,7 @@ use super::injector::Injector;
 use super::managed::Managed;
 use super::monitor::Monitor;
 use super::policy::Chosen;
+use super::post::{Post, Spares};
 use super::ranks::Ranks;
 use super::worker::{WORTH_WAKING, Worker};
 use crate::driver::Driver;
@@ -36,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) policy: Chosen,
     /// The priority of events.
     pub(crate) events: Priority,
+    pub(crate) stall_after: Duration,
+    pub(crate) max_spares: usize,
 }
 
 /// See the head of the module. `repr(C)`, so that a pointer to its home is a pointer to it.
@@ -43,6 +46,11 @@ pub(crate) struct Settings {
 pub(crate) struct Sched {
     pub(crate) home: Home,
     pub(super) workers: Box<[Worker]>,
+    /// One for each of the workers.
+    pub(super) posts: Box<[Post]>,
+    pub(super) spares: Spares,
+    /// The priority of events.
+    pub(super) events: Priority,
     pub(super) injector: Injector,
     pub(super) ranks: Ranks,
     /// What takes the place of rings and the shared line in a runtime with a policy.
@@ -72,17 +80,15 @@ impl Sched {
         let worth_waking = world::with(|world| world.dice.threshold(WORTH_WAKING)).unwrap_or(WORTH_WAKING);
         Ok(Sched {
             home: Home::new(hooks, managed.as_ref().map_or_else(Rules::default, Managed::rules)),
-            workers: (0..workers)
-                .map(|i| {
-                    let seed = seed ^ (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                    Worker::new(i, seed, managed.is_some(), events)
-                })
-                .collect::<io::Result<_>>()?,
+            workers: (0..workers).map(|i| Worker::new(i, seed, managed.is_some(), events)).collect(),
+            posts: (0..workers).map(Post::new).collect::<io::Result<_>>()?,
+            spares: Spares::new(settings.max_spares, seed),
+            events,
             ranks: Ranks::default(),
             managed,
             injector: Injector::default(),
             idle: Idle::new(workers),
-            monitor: Monitor::default(),
+            monitor: Monitor::new(settings.stall_after),
             worth_waking: AtomicU64::new(worth_waking),
             least_worth_waking: worth_waking,
             next_driver: AtomicUsize::new(0),
@@ -126,12 +132,13 @@ impl Sched {
         std::ptr::eq(here.home.get(), &raw const self.home)
     }
 
-    /// The worker that this thread drives, if it is one of ours.
-    pub(super) fn worker_here(&self) -> Option<usize> {
+    /// Calls `f` with the worker that this thread drives, if it is one of ours.
+    #[inline]
+    pub(super) fn with_worker_here<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
         let worker =
             here(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
-        unsafe { worker.as_ref() }.map(Worker::index)
+        unsafe { worker.as_ref() }.map(f)
     }
 
     #[cold]
@@ -166,7 +173,7 @@ impl Sched {
             || self.home.ranks.load(Ordering::SeqCst) != 0
             || match &self.managed {
                 Some(managed) => managed.has_work(),
-                None => self.workers.iter().any(|worker| worker.has_spare(0)),
+                None => self.all_workers().any(|worker| worker.has_spare(0)),
             }
     }
 
@@ -181,24 +188,19 @@ impl Sched {
 
     #[cold]
     pub(super) fn unpark(&self, worker: usize) {
-        self.workers[worker].driver.ring();
+        self.worker(worker).driver(self).ring();
     }
 
-    /// A worker's driver, which also wakes it, whatever the reason.
+    /// A configured worker's driver, which also wakes it, whatever the reason.
     pub(crate) fn driver(&self, worker: usize) -> &Arc<Driver> {
-        &self.workers[worker].driver
+        &self.posts[worker].driver
     }
 
-    /// The driver for a new timer: this thread's, if it is a worker of ours (`true`), or else any.
+    /// The driver for a new timer: that of this thread's worker, if it is one of ours, or else any.
     #[inline]
-    pub(crate) fn driver_here(&self) -> (&Arc<Driver>, bool) {
-        let worker =
-            here(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
-        // SAFETY: it is set while this thread drives it. ONE-DRIVER
-        match unsafe { worker.as_ref() } {
-            Some(worker) => (&worker.driver, true),
-            None => (self.any_driver(), false),
-        }
+    pub(crate) fn driver_here(&self) -> &Arc<Driver> {
+        self.with_worker_here(|worker| worker.post())
+            .map_or_else(|| self.any_driver(), |post| &self.posts[post].driver)
     }
 
     /// What runs on this thread found a state in use, or others in line for it.
@@ -213,14 +215,14 @@ impl Sched {
     #[cold]
     fn any_driver(&self) -> &Arc<Driver> {
         let next = self.next_driver.fetch_add(1, Ordering::Relaxed);
-        &self.workers[next % self.workers.len()].driver
+        &self.posts[next % self.posts.len()].driver
     }
 
     /// The driver for a new file descriptor: this thread's, unless another has far fewer. So a server
     /// that accepts on one worker is spread over all, and what is small stays together.
     pub(crate) fn driver_for_source(&self) -> &Arc<Driver> {
-        let (here, _) = self.driver_here();
-        let drivers = self.workers.iter().map(|worker| &worker.driver);
+        let here = self.driver_here();
+        let drivers = self.posts.iter().map(|post| &post.driver);
         let least = drivers.min_by_key(|driver| driver.sources()).unwrap_or(here);
         if here.sources() > least.sources() + CLUSTER { least } else { here }
     }
@@ -228,7 +230,7 @@ impl Sched {
     /// Makes this thread drive a worker until the guard is dropped. Once for each worker.
     pub(crate) fn take_seat(&self, worker: usize) -> Seat<'_> {
         let aside = SetAside::new();
-        let worker = &self.workers[worker];
+        let worker = self.worker(worker);
         here(|here| {
             here.home.set(self.home.whole());
             here.worker.set(std::ptr::from_ref(worker).cast());
@@ -240,7 +242,8 @@ impl Sched {
     /// Tells all workers to leave. Returns at once.
     pub(crate) fn stop(&self) {
         self.home.enter_phase(Phase::Stopped);
-        self.workers.iter().for_each(|worker| worker.driver.ring());
+        self.posts.iter().for_each(|post| post.driver.ring());
+        self.spares.stop();
         self.monitor.stop();
     }
 
@@ -249,6 +252,12 @@ impl Sched {
         if workers > 0 && self.driven.fetch_sub(workers, Ordering::AcqRel) == workers {
             self.close();
         }
+    }
+
+    /// Another worker will be driven; `false` if the last has left.
+    pub(super) fn count_driver(&self) -> bool {
+        let more = |driven: usize| (driven > 0).then_some(driven + 1);
+        self.driven.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
     fn close(&self) {
@@ -269,7 +278,7 @@ impl Sched {
             // SAFETY: it gives back what `keep` took. Whoever called us keeps the core.
             unsafe { (hooks.retire)(home) };
         }
-        self.workers.iter().for_each(|worker| worker.driver.close());
+        self.posts.iter().for_each(|post| post.driver.close());
         self.drained.store(true, Ordering::Release);
     }
 
@@ -343,6 +352,7 @@ impl Seat<'_> {
             if until_main == 0 && main_is_ready() {
                 until_main = worker.picks_in_a_while(MAIN_EVERY);
                 worker.found(sched);
+                worker.counts.main_turns.add_one();
                 main.map(MainLane::take_turn);
                 worker.look_soon();
             }
@@ -365,7 +375,7 @@ impl Seat<'_> {
 
     /// Whether workers have been told to leave.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.sched.home.phase() == Phase::Stopped
+        self.sched.is_stopped()
     }
 }
 

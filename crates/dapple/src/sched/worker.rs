@@ -1,7 +1,7 @@
 //! A worker: picks what to run next, from its own queues, the shared line, or other workers.
 //!
 //! A worker is a value; a thread *drives* it. It owns a ring (`ring`), a slot for what should run
-//! next (`next`), a driver in which it sleeps, and a store of memory. In the order of picking:
+//! next (`next`), and a store of memory, and sleeps in the driver of its post (`post`). In the order of picking:
 //!
 //! 1. every so often it *looks around*: what has happened outside, which timers are due, and what is
 //!    in the shared line, so that none of these starves; whoever puts something in line by its priority
@@ -20,7 +20,6 @@
 //!   takes from it, by a swap.
 
 use std::cell::Cell;
-use std::io;
 use std::ops::ControlFlow;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -31,7 +30,7 @@ use super::ranks::Ranks;
 use super::ring::{CAPACITY, Ring};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
-use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
 use crate::task::header::{Header, Place, Runnable};
 use crate::task::here::Here;
@@ -68,6 +67,8 @@ const PAUSE: u32 = 4;
 pub(super) const WORTH_WAKING: u64 = 20_000;
 const SOON: u64 = 300_000;
 const NO_WAITING: u64 = 1_000_000;
+/// How long a worker waits for who stood in for it to leave its driver.
+const A_MOMENT: Duration = Duration::from_micros(20);
 /// How long a runnable must take, in nanoseconds, to be worth moving to another core: as long as the
 /// cache misses of that. What does not fit into the ring is moved all the same.
 const WORTH_MOVING: u64 = 100;
@@ -84,10 +85,13 @@ const GREED: usize = 64;
 /// Aligned so that what workers write often does not share a cache line.
 #[repr(align(128))]
 pub(crate) struct Worker {
-    index: usize,
+    number: usize,
+    /// Which post it holds, or holds no more. Its own, unless it is a spare.
+    post: AtomicUsize,
     ring: Ring<Header>,
     next: AtomicPtr<Header>,
-    pub(super) driver: Arc<Driver>,
+    /// It sleeps, or is about to.
+    is_asleep: AtomicBool,
     /// It was woken for what is in the ring of another.
     announced: AtomicBool,
     /// How many more picks until it looks around.
@@ -110,6 +114,8 @@ pub(crate) struct Worker {
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) runs: OwnCount,
+    /// Turns of the main color.
+    pub(super) main_turns: OwnCount,
     pub(super) steals: OwnCount,
     pub(super) stolen: OwnCount,
     pub(super) sleeps: OwnCount,
@@ -151,12 +157,14 @@ struct Own {
 unsafe impl Sync for Worker {}
 
 impl Worker {
-    pub(super) fn new(index: usize, seed: u64, is_managed: bool, events: Priority) -> io::Result<Worker> {
-        Ok(Worker {
-            index,
+    pub(super) fn new(number: usize, seed: u64, is_managed: bool, events: Priority) -> Worker {
+        let seed = seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Worker {
+            number,
+            post: AtomicUsize::new(number),
             ring: if is_managed { Ring::closed() } else { Ring::new() },
             next: AtomicPtr::new(if is_managed { CLOSED_SLOT } else { null_mut() }),
-            driver: Arc::new(Driver::new()?),
+            is_asleep: AtomicBool::new(false),
             announced: AtomicBool::new(false),
             until_look: AtomicU32::new(0),
             pace: AtomicU64::new(WORTH_WAKING),
@@ -182,11 +190,34 @@ impl Worker {
                 until_around: Cell::new(0),
                 picks: Cell::new(0),
             },
-        })
+        }
     }
 
-    pub(super) fn index(&self) -> usize {
-        self.index
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    #[inline]
+    pub(super) fn post(&self) -> usize {
+        self.post.load(Ordering::Relaxed)
+    }
+
+    /// For a spare that rests. ONE-THREAD in `post`
+    pub(super) fn set_post(&self, post: usize) {
+        self.post.store(post, Ordering::Relaxed);
+    }
+
+    /// The driver of its post.
+    #[inline]
+    pub(super) fn driver<'a>(&self, sched: &'a Sched) -> &'a Arc<Driver> {
+        &sched.posts[self.post()].driver
+    }
+
+    /// Takes its post back, if somebody stood in for it. For the owner.
+    fn mind_post(&self, sched: &Sched) {
+        if self.number < sched.posts.len() && !self.holds_post(sched) {
+            sched.take_post_back(self);
+        }
     }
 
     /// Puts a runnable in line. For the owner.
@@ -207,7 +238,7 @@ impl Worker {
     #[cold]
     fn enqueue_first(&self, sched: &Sched, runnable: Runnable) {
         if let Some(managed) = &sched.managed {
-            return managed.enqueue_first(sched, self.index, runnable);
+            return managed.enqueue_first(sched, self.post(), runnable);
         }
         let other = self.take_next();
         self.next.store(runnable.into_ptr().as_ptr(), Ordering::Release); // OWNER-PUTS
@@ -244,7 +275,7 @@ impl Worker {
         if self.has_spare(worth)
             && let Some(worker) = sched.idle.whom_to_wake()
         {
-            sched.workers[worker].announced.store(true, Ordering::Relaxed);
+            sched.worker(worker).announced.store(true, Ordering::Relaxed);
             sched.unpark(worker);
         }
     }
@@ -253,11 +284,12 @@ impl Worker {
     /// returned is from the shared line.
     #[cold]
     fn look_around(&self, sched: &Sched) -> Option<Runnable> {
+        self.mind_post(sched);
         let (now, runs) = (Time::now(), self.counts.runs.get());
         self.look_at_pace(sched, now, runs);
         let mut more = false;
         let is_time = now.nanos_since(self.own.asked.get()) >= self.events_after;
-        if is_time || self.driver.timers.may_be_due(now.tick()) {
+        if is_time || self.driver(sched).timers.may_be_due(now.tick()) {
             self.own.asked.set(now);
             more = self.take_in(sched, now);
         }
@@ -309,7 +341,7 @@ impl Worker {
     /// Puts what has happened outside in line, behind what is there. Says whether there may be more.
     fn take_in(&self, sched: &Sched, now: Time) -> bool {
         let was_busy = !self.ring.is_empty_for_owner() && self.next.load(Ordering::Relaxed).is_null();
-        let Some(claim) = self.driver.claim() else { return false };
+        let Some(claim) = self.driver(sched).claim() else { return false };
         let more = claim.hand_out(now.tick());
         if was_busy
             && sched.managed.is_none()
@@ -420,7 +452,7 @@ impl Worker {
         }
         let managed = sched.managed.as_ref();
         if let Some(managed) = managed.filter(|managed| managed.weighs()) {
-            return ControlFlow::Break(managed.pick(sched, self.index, self.index));
+            return ControlFlow::Break(managed.pick(sched, self.post(), self.post()));
         }
         let picks = self.own.picks.get().wrapping_add(1);
         self.own.picks.set(picks);
@@ -442,7 +474,7 @@ impl Worker {
                 None if self.has_ordinary(sched) => return ControlFlow::Continue(()),
                 // Where there is always something urgent, nobody searches.
                 None => Ranks::is_aged(picks).then(|| self.steal(sched, 1)).flatten(),
-                Some(managed) => managed.pick(sched, self.index, self.index),
+                Some(managed) => managed.pick(sched, self.post(), self.post()),
             };
             if let Some(runnable) = ordinary.or_else(ranked) {
                 return ControlFlow::Break(Some(runnable));
@@ -492,7 +524,9 @@ impl Worker {
         }
         if let Some(managed) = &sched.managed {
             // Looks in any case: what is in line for one that is just waking up would keep this one from sleeping.
-            return self.others(sched).find_map(|other| managed.pick(sched, self.index, other.index));
+            let (this, posts) = (self.post(), sched.posts.len());
+            let first = self.random() as usize % posts;
+            return (first..first + posts).find_map(|of| managed.pick(sched, this, of % posts));
         }
         if !may_search {
             return None;
@@ -503,9 +537,10 @@ impl Worker {
 
     /// The other workers, beginning with any of them.
     fn others<'a>(&self, sched: &'a Sched) -> impl Iterator<Item = &'a Worker> + use<'a> {
-        let (first, index) = (self.random() as usize % sched.workers.len(), self.index);
+        let (first, number) = (self.random() as usize % sched.workers.len(), self.number);
         let (before, after) = sched.workers.split_at(first);
-        after.iter().chain(before).filter(move |other| other.index != index)
+        let others = after.iter().chain(before).chain(sched.spares.made());
+        others.filter(move |other| other.number != number)
     }
 
     /// Takes half of what another worker has in its ring, if that is at least so much, beginning with
@@ -525,7 +560,7 @@ impl Worker {
 
     /// Takes what waits in the slot of a worker that seems stuck.
     fn relieve(&self, sched: &Sched) -> Option<Runnable> {
-        let mut others = sched.workers.iter().filter(|other| other.index != self.index);
+        let mut others = sched.all_workers().filter(|other| other.number != self.number);
         let runnable = others.find(|other| other.seems_stuck())?.take_next()?;
         self.counts.steals.add_one();
         self.counts.stolen.add_one();
@@ -536,7 +571,7 @@ impl Worker {
     /// woken; less and less if it turns out to be in vain.
     fn linger(&self, sched: &Sched) -> Option<Runnable> {
         // Where events come from outside, they come to those who sleep.
-        if sched.workers.iter().any(|worker| worker.driver.sources() > 0) {
+        if sched.posts.iter().any(|post| post.driver.sources() > 0) {
             return None;
         }
         let looks = self.own.patience.get();
@@ -560,7 +595,17 @@ impl Worker {
 
     /// What tells whether it gets on: what it has run so far, and what waits in its slot.
     pub(super) fn progress(&self) -> (u64, *const Header) {
-        (self.counts.runs.get(), self.next.load(Ordering::Relaxed))
+        (self.counts.runs.get() + self.counts.main_turns.get(), self.next.load(Ordering::Relaxed))
+    }
+
+    /// Whether it sleeps, or is about to.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.is_asleep.load(Ordering::Acquire)
+    }
+
+    /// Whether there is something in its slot or in its ring.
+    pub(super) fn has_own(&self) -> bool {
+        !self.next.load(Ordering::Relaxed).is_null() || self.ring.len() > 0
     }
 
     /// Whether its slot has been full for a while in which it has not run anything else.
@@ -598,15 +643,22 @@ impl Worker {
     /// Sleeps until there is something to do, `awake` says that there is, or `limit` has passed.
     pub(super) fn sleep(&self, sched: &Sched, limit: Option<Duration>, awake: impl Fn() -> bool) {
         world::pause(); // something may come in after the last look
-        sched.idle.fall_asleep(self.index, self.own.searching.replace(false));
+        self.mind_post(sched);
+        self.is_asleep.store(true, Ordering::Release);
+        sched.idle.fall_asleep(self.number, self.own.searching.replace(false));
         world::pause();
         let events = (!awake() && !sched.has_work()).then(|| {
             self.counts.sleeps.add_one();
             if let Some(since) = self.own.helps_since.take() {
                 self.has_helped(sched, since);
             }
-            self.driver.sleep(limit)
+            let events = self.driver(sched).sleep(limit, || self.holds_post(sched));
+            if events.is_none() {
+                world::sleep(A_MOMENT); // who stood in is about to leave
+            }
+            events
         });
+        self.is_asleep.store(false, Ordering::Release);
         let now = Time::now();
         if self.announced.load(Ordering::Relaxed) {
             self.announced.store(false, Ordering::Relaxed);
@@ -614,9 +666,9 @@ impl Worker {
         }
         self.own.paced.set((now, self.counts.runs.get()));
         // Taken off the list by another, we count as searching. ONE-WAKER
-        self.own.searching.set(!sched.idle.wake_up(self.index));
+        self.own.searching.set(!sched.idle.wake_up(self.number));
         sched.monitor.wake(); // SLEEPS-WITH-ALL
-        if let Some(events) = events {
+        if let Some(events) = events.flatten() {
             self.own.asked.set(now);
             events.hand_out(now.tick());
         }
@@ -634,11 +686,11 @@ impl Worker {
     /// It runs little, for what takes long or for want of anything: so it has not looked around either.
     /// Hands out what happened in its place, and makes whatever is in its ring worth moving, until it is
     /// known again how long a runnable takes. For the monitor.
-    pub(super) fn look_after(&self) {
+    pub(super) fn look_after(&self, sched: &Sched) {
         self.pace.store(WORTH_WAKING, Ordering::Relaxed);
         self.stays_together.store(false, Ordering::Relaxed);
         self.until_look.store(0, Ordering::Relaxed);
-        if let Some(events) = self.driver.claim() {
+        if let Some(events) = self.driver(sched).claim() {
             events.hand_out(Time::now().tick());
         }
     }
@@ -648,8 +700,13 @@ impl Worker {
         if self.own.searching.replace(false) {
             sched.idle.end_search();
         }
+        self.hand_over(sched);
+    }
+
+    /// Puts what it has into the shared line. For the owner.
+    pub(super) fn hand_over(&self, sched: &Sched) {
         if sched.managed.is_some() {
-            return; // what is in line there is ended with the rest
+            return; // what is in line is not here
         }
         let mut left: Vec<Runnable> = self.take_next().into_iter().collect();
         while let Some(node) = self.ring.pop() {
@@ -671,7 +728,7 @@ impl Worker {
 
     pub(super) fn queued(&self, sched: &Sched) -> usize {
         if let Some(managed) = &sched.managed {
-            return managed.queued(self.index);
+            return if self.number < sched.posts.len() { managed.queued(self.number) } else { 0 };
         }
         self.ring.len() + usize::from(!self.next.load(Ordering::Relaxed).is_null())
     }

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Failure, Outcome, Trace};
 use crate::RuntimeBuilder;
-use crate::runtime::{Core, assert_not_on_worker, run_on};
+use crate::runtime::{Core, STALL_AFTER, assert_not_on_worker, run_on};
 use crate::sched::{Chosen, Policy};
 use crate::task::header::Kind;
 use crate::task::here::context;
@@ -43,6 +44,8 @@ pub struct Sim {
     pub(super) max_polls: u64,
     pub(super) is_traced: bool,
     pub(super) policy: Chosen,
+    pub(super) stall_after: Duration,
+    pub(super) max_spares: usize,
 }
 
 impl Sim {
@@ -55,6 +58,8 @@ impl Sim {
             max_polls: MOST_POLLS,
             is_traced: false,
             policy: Chosen::default(),
+            stall_after: STALL_AFTER,
+            max_spares: 0,
         }
     }
 
@@ -75,6 +80,34 @@ impl Sim {
     /// [`RuntimeBuilder::policy`].
     pub fn policy(mut self, policy: impl Policy) -> Sim {
         self.policy = Chosen::new(policy);
+        self
+    }
+
+    /// When a worker counts as stalled; see [`RuntimeBuilder::stall_after`].
+    ///
+    /// # Panics
+    ///
+    /// If it is zero.
+    #[track_caller]
+    pub fn stall_after(mut self, time: Duration) -> Sim {
+        let settings = RuntimeBuilder::default().stall_after(time);
+        settings.check().unwrap_or_else(|error| panic!("Sim::stall_after: {error}"));
+        self.stall_after = time;
+        self
+    }
+
+    /// How many spares may stand in for workers that are stalled; see [`RuntimeBuilder::max_spares`]. By default
+    /// none, other than in a real runtime: a simulation has as many cores as it has workers, and a spare that runs
+    /// is a core more, since [`work`](super::work) on one takes nothing from the others.
+    ///
+    /// # Panics
+    ///
+    /// If it is more than 16384.
+    #[track_caller]
+    pub fn max_spares(mut self, spares: usize) -> Sim {
+        let settings = RuntimeBuilder::default().max_spares(spares);
+        settings.check().unwrap_or_else(|error| panic!("Sim::max_spares: {error}"));
+        self.max_spares = spares;
         self
     }
 
@@ -170,8 +203,8 @@ impl Sim {
         let report = Rc::new(RefCell::new(String::new()));
         let ran = world.enter(|| {
             let builder = RuntimeBuilder::default().workers(self.workers).thread_name("sim");
-            let builder = builder.chosen_policy(self.policy.clone());
-            let builder = builder.random_seed(world.dice.next());
+            let builder = builder.chosen_policy(self.policy.clone()).stall_after(self.stall_after);
+            let builder = builder.max_spares(self.max_spares).random_seed(world.dice.next());
             let core = Core::new(&builder).unwrap_or_else(|error| panic!("Sim::run: {error}"));
             world.limit(self.max_polls, {
                 let (core, report) = (core.clone(), report.clone());

@@ -32,11 +32,11 @@ impl Alarm {
         let due = Time::now().later(after);
         self.due = Some(due);
         Sched::current(|sched| {
-            let (driver, is_own) = sched.driver_here();
+            let driver = sched.driver_here();
             let entered = driver.timers.insert(due.not_before(), cx.waker().clone());
             if let Entered::At { key, is_first } = entered {
                 self.timer = Some((driver.timers, key));
-                if is_first && !is_own {
+                if is_first && !Sched::is_at_post() {
                     driver.ring();
                 }
             }

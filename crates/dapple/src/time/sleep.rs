@@ -112,12 +112,12 @@ impl Sleep {
             return Ok(true);
         }
         let entered = Sched::current(|sched| {
-            let (driver, is_own) = sched.driver_here();
+            let driver = sched.driver_here();
             match driver.timers.insert(self.deadline.time().not_before(), cx.waker().clone()) {
                 Entered::Due => return Ok(true),
                 Entered::At { key, is_first } => {
                     self.timer = Some((driver.timers, key));
-                    if is_first && !is_own {
+                    if is_first && !Sched::is_at_post() {
                         driver.ring();
                     }
                 }

@@ -17,8 +17,9 @@
 //! * **ONE-READER**: the completion queue is touched under the lock of `reader`.
 //! * **ROOM**: no more is given to the kernel than the completion queue has room for, so that it never
 //!   overflows.
-//! * **SUBMITTED-BEFORE-SLEEP**: whoever puts an operation in line is the ring's own worker, which turns to the
-//!   line before it sleeps; or it hands the line to the kernel itself.
+//! * **SUBMITTED-BEFORE-SLEEP**: whoever puts an operation in line holds the post that the ring belongs to, and
+//!   turns to the line before it sleeps; or it hands the line to the kernel itself. It looks whether it holds the
+//!   post after it has put the operation in line, and who takes the post over looks at the line after that.
 //! * **SAME-ADDRESS**: a request to give an operation up has a reference to its node until it is done itself.
 //!   So the number by which the kernel looks for the operation is not another's.
 
@@ -151,15 +152,15 @@ impl Ring {
     }
 
     /// Puts an operation in line. SUBMITTED-BEFORE-SLEEP
-    fn push(&self, flight: Flight, is_own: bool) {
+    fn push(&self, flight: Flight, is_own: impl FnOnce() -> bool) {
         let mut desk = lock(&self.desk);
         if desk.closed {
             drop(desk);
             return self.turn_away(&flight);
         }
         desk.line.push_back(flight);
-        self.in_line.fetch_add(1, Ordering::Relaxed);
-        if !is_own || desk.line.len() >= LONG {
+        self.in_line.fetch_add(1, Ordering::SeqCst);
+        if !is_own() || desk.line.len() >= LONG {
             self.hand_over(&mut desk);
         }
     }
@@ -174,7 +175,7 @@ impl Ring {
 
     /// Hands to the kernel what is in line. `true`: some of it was refused, and must be tried again soon.
     pub(crate) fn submit(&self) -> bool {
-        if self.in_line.load(Ordering::Relaxed) > 0 || self.refused.load(Ordering::Relaxed) {
+        if self.in_line.load(Ordering::SeqCst) > 0 || self.refused.load(Ordering::Relaxed) {
             self.hand_over(&mut lock(&self.desk));
         }
         self.refused.load(Ordering::Relaxed)

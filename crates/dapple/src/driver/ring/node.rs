@@ -281,8 +281,8 @@ impl<R: Request> Op<R> {
         Flight::of(&self.node)
     }
 
-    /// Asks a ring for it. `is_own`: this thread is the worker that turns to that ring before it sleeps.
-    pub(crate) fn send_to_ring(&mut self, ring: &Arc<Ring>, is_own: bool) {
+    /// Asks a ring for it. `is_own`: this thread drives the worker that turns to that ring before it sleeps.
+    pub(crate) fn send_to_ring(&mut self, ring: &Arc<Ring>, is_own: impl FnOnce() -> bool) {
         let flight = self.enlist();
         self.ring = Some(ring.clone());
         ring.push(flight, is_own);

@@ -65,10 +65,10 @@ impl Alarm {
         }
         let tick = Time::FIRST.later(Duration::from_nanos(at)).not_before();
         let set = Sched::current(|sched| {
-            let (driver, is_own) = sched.driver_here();
+            let driver = sched.driver_here();
             match driver.timers.insert(tick, Waker::from(call.clone())) {
                 Entered::At { key, is_first } => {
-                    if is_first && !is_own {
+                    if is_first && !Sched::is_at_post() {
                         driver.ring();
                     }
                     Some(Alarm { at, timers: driver.timers, key })

@@ -1,0 +1,226 @@
+//! Posts and spares: who stands in for a worker that is stuck in a runnable.
+//!
+//! A *post* is what others depend on of a worker: its driver, with its events and timers, and that somebody is
+//! there to run what comes. Each configured worker has one, and *holds* it. When the monitor finds that it is
+//! stuck in a runnable while others wait, it gives the post to a *spare*: another worker, with a ring, a slot and
+//! a store of memory of its own, which sleeps in the post's driver and takes what it can get from the one that is
+//! stuck, as any other worker does. If the spare gets stuck, too, the next one takes the post. When the configured
+//! worker comes back it takes its post back by itself, and the spare, when it sees that, hands over what it has
+//! and rests. So there are as many that run as were configured, and those that are stuck. See
+//! docs/design/stalls.md.
+//!
+//! # Invariants
+//!
+//! * **ONE-HOLDER**: a post has one holder. The monitor changes it, from one that is stuck to a spare, and the
+//!   post's own worker, from a spare to itself.
+//! * **HOLDER-SLEEPS**: only the holder sleeps in the driver. A spare says that it sleeps (the bell) and then looks
+//!   whether it is still the holder; who takes the post writes that down and then rings.
+//! * **PASSED-ON**: a ring that wakes a spare may have been meant for who took its post. So a spare that leaves rings.
+//! * **ONE-THREAD**: a spare has one thread, from when it is first sent to a post until the runtime stops. Its post
+//!   changes only while it rests, by the monitor.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use super::Sched;
+use super::worker::Worker;
+use crate::driver::Driver;
+use crate::prim::{AtomicBool, AtomicUsize, Ordering, Parker};
+use crate::task::home::Phase;
+
+/// What a worker is there for.
+pub(super) struct Post {
+    pub(super) driver: Arc<Driver>,
+    /// Who holds it, by number. ONE-HOLDER
+    holder: AtomicUsize,
+}
+
+impl Post {
+    pub(super) fn new(worker: usize) -> io::Result<Post> {
+        Ok(Post { driver: Arc::new(Driver::new()?), holder: AtomicUsize::new(worker) })
+    }
+
+    /// Gives it from one to another, if it is that one's. ONE-HOLDER
+    fn pass(&self, from: &Worker, to: &Worker) -> bool {
+        let (from, to) = (from.number(), to.number());
+        self.holder.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    #[inline]
+    pub(super) fn holder(&self) -> usize {
+        self.holder.load(Ordering::SeqCst) // HOLDER-SLEEPS
+    }
+}
+
+/// Those that may stand in.
+pub(super) struct Spares {
+    list: Box<[Spare]>,
+    /// So many of them have been made.
+    made: AtomicUsize,
+    /// What the others are made by.
+    seed: u64,
+}
+
+#[derive(Default)]
+struct Spare {
+    worker: OnceLock<Box<Worker>>,
+    /// It was sent to a post, and has not come to rest again. Set by the monitor, cleared by its thread.
+    is_out: AtomicBool,
+    /// Its thread was started. Only used by the monitor. ONE-THREAD
+    has_thread: AtomicBool,
+    /// Where it rests.
+    parker: Parker,
+}
+
+/// What became of an attempt to relieve a worker.
+#[derive(PartialEq, Eq)]
+pub(super) enum Relief {
+    /// A spare was sent.
+    Sent,
+    /// It is not needed any more.
+    Late,
+    /// No spare, or no thread for one, is to be had.
+    Nobody,
+}
+
+impl Spares {
+    pub(super) fn new(most: usize, seed: u64) -> Spares {
+        Spares { list: (0..most).map(|_| Spare::default()).collect(), made: AtomicUsize::new(0), seed }
+    }
+
+    /// Those that have been made, in the order of their numbers.
+    pub(super) fn made(&self) -> impl Iterator<Item = &Worker> {
+        let made = self.made.load(Ordering::Acquire);
+        self.list[..made].iter().filter_map(|spare| spare.worker.get()).map(|worker| &**worker)
+    }
+
+    /// How many do not rest.
+    pub(super) fn out(&self) -> usize {
+        let made = self.made.load(Ordering::Acquire);
+        self.list[..made].iter().filter(|spare| spare.is_out.load(Ordering::Acquire)).count()
+    }
+
+    pub(super) fn is_out(&self, spare: usize) -> bool {
+        self.list[spare].is_out.load(Ordering::Acquire)
+    }
+
+    /// How many there may be.
+    pub(super) fn most(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Wakes all who rest, to see that it is over.
+    pub(super) fn stop(&self) {
+        self.list.iter().for_each(|spare| spare.parker.unpark());
+    }
+}
+
+impl Sched {
+    /// All workers, those that were configured and then the spares, in the order of their numbers.
+    pub(super) fn all_workers(&self) -> impl Iterator<Item = &Worker> {
+        self.workers.iter().chain(self.spares.made())
+    }
+
+    /// A worker, by its number.
+    pub(super) fn worker(&self, number: usize) -> &Worker {
+        match number.checked_sub(self.workers.len()) {
+            None => &self.workers[number],
+            Some(spare) => self.spares.list[spare].worker.get().expect("a spare that has a number was made"),
+        }
+    }
+
+    /// Gives the post of a worker that is stuck to a spare. `start` starts its thread. For the monitor.
+    pub(super) fn relieve(&self, stuck: &Worker, start: &impl Fn(usize) -> io::Result<()>) -> Relief {
+        let Some((index, spare)) = self.free_spare() else { return Relief::Nobody };
+        let worker = spare.worker.get_or_init(|| Box::new(self.make_spare(index)));
+        worker.set_post(stuck.post());
+        self.spares.made.fetch_max(index + 1, Ordering::Release);
+        spare.is_out.store(true, Ordering::SeqCst);
+        let post = &self.posts[stuck.post()];
+        if !post.pass(stuck, worker) {
+            spare.is_out.store(false, Ordering::SeqCst);
+            return Relief::Late;
+        }
+        if spare.has_thread.load(Ordering::Relaxed) {
+            spare.parker.unpark();
+            return Relief::Sent;
+        }
+        if !self.count_driver() || start(index).inspect_err(|_| self.forgo(1)).is_err() {
+            post.pass(worker, stuck); // unless its own worker has come back
+            spare.is_out.store(false, Ordering::SeqCst);
+            return Relief::Nobody;
+        }
+        spare.has_thread.store(true, Ordering::Relaxed);
+        Relief::Sent
+    }
+
+    /// One that rests, or the next to be made.
+    fn free_spare(&self) -> Option<(usize, &Spare)> {
+        let is_free = |(_, spare): &(usize, &Spare)| !spare.is_out.load(Ordering::Acquire);
+        self.spares.list.iter().enumerate().find(is_free)
+    }
+
+    fn make_spare(&self, index: usize) -> Worker {
+        Worker::new(self.workers.len() + index, self.spares.seed, self.managed.is_some(), self.events)
+    }
+
+    /// What the thread of a spare does until the workers are told to leave. ONE-THREAD
+    pub(crate) fn stand_in(&self, spare: usize) {
+        let seat = self.take_seat(self.workers.len() + spare);
+        let Spare { worker, is_out, parker, .. } = &self.spares.list[spare];
+        let worker = worker.get().expect("a spare is made before its thread");
+        while !seat.is_stopped() {
+            if is_out.load(Ordering::Acquire) {
+                seat.drive(None, None, || seat.is_stopped() || !worker.holds_post(self));
+                if !seat.is_stopped() {
+                    worker.leave(self);
+                    is_out.store(false, Ordering::Release);
+                }
+            } else {
+                parker.park(None);
+            }
+        }
+    }
+
+    /// Takes the post of a configured worker back, which has come back from where it was stuck.
+    #[cold]
+    pub(super) fn take_post_back(&self, worker: &Worker) {
+        let post = &self.posts[worker.number()];
+        post.holder.swap(worker.number(), Ordering::SeqCst); // ONE-HOLDER
+        post.driver.ring(); // HOLDER-SLEEPS
+    }
+
+    /// Whether this thread drives a worker that holds its post: it looks at the driver before it sleeps, and nobody
+    /// else does.
+    pub(crate) fn is_at_post() -> bool {
+        Sched::current(|sched| sched.with_worker_here(|worker| worker.holds_post(sched)))
+            .flatten()
+            .unwrap_or(false)
+    }
+
+    /// Whether anybody may stand in for a worker.
+    pub(crate) fn has_spares(&self) -> bool {
+        self.spares.most() > 0
+    }
+
+    /// Whether the workers were told to leave.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.home.phase() == Phase::Stopped
+    }
+}
+
+impl Worker {
+    /// Whether it is the one that sleeps in the driver of its post.
+    #[inline]
+    pub(super) fn holds_post(&self, sched: &Sched) -> bool {
+        sched.posts[self.post()].holder() == self.number()
+    }
+
+    /// Gives up what it has, to those that go on. For a spare that has lost its post.
+    fn leave(&self, sched: &Sched) {
+        self.found(sched);
+        self.hand_over(sched);
+        self.driver(sched).ring(); // PASSED-ON
+        sched.wake_for_more();
+    }
+}
