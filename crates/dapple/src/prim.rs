@@ -221,6 +221,35 @@ impl Unpark for Parker {
     }
 }
 
+/// A pointer that one thread writes and others may read: as a `Cell`, and at the same cost. Not loom's, since it is
+/// in a thread-local, and no protocol depends on it.
+pub(crate) struct Published<T>(std::sync::atomic::AtomicPtr<T>);
+
+impl<T> Published<T> {
+    pub(crate) const fn null() -> Published<T> {
+        Published(std::sync::atomic::AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> *const T {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// For its own thread.
+    #[inline]
+    pub(crate) fn set(&self, pointer: *const T) {
+        self.0.store(pointer.cast_mut(), std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// For its own thread, or both of their threads.
+    #[inline]
+    pub(crate) fn swap(&self, other: &Published<T>) {
+        let pointer = self.get();
+        self.set(other.get());
+        other.set(pointer);
+    }
+}
+
 /// A token that one thread waits for and any thread hands over; a token given early is kept.
 #[cfg(not(loom))]
 #[derive(Default)]

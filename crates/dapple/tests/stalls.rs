@@ -290,3 +290,36 @@ fn a_runtime_ends_while_a_worker_is_stuck_and_names_what_holds_it_up() {
         common::foreign_block_on(ended).unwrap();
     });
 }
+
+/// Nothing in the process wakes up while nothing is to be done.
+#[test]
+fn those_who_stood_in_rest_without_a_wake_up() {
+    watched(|| {
+        let rt = Runtime::builder().workers(2).thread_name("calm").build().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stuck: Vec<_> = (0..3).map(|_| rt.spawn(hold(HOLDS[0], stop.clone()))).collect();
+        eventually("somebody stands in", || rt.metrics().spares_running >= 2);
+        stop.store(true, Ordering::Release);
+        for stuck in stuck {
+            rt.block_on(stuck).unwrap();
+        }
+        eventually("all rest", || rt.metrics().spares_running == 0 && rt.metrics().sleeping == 2);
+        let switches = || -> Vec<String> {
+            let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
+            let ours = threads.filter(|path| {
+                std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.starts_with("calm"))
+            });
+            let status = ours.filter_map(|path| std::fs::read_to_string(path.join("status")).ok());
+            status
+                .flat_map(|text| {
+                    text.lines().filter(|line| line.contains("ctxt")).map(str::to_owned).collect::<Vec<_>>()
+                })
+                .collect()
+        };
+        eventually("nothing wakes up any more", || {
+            let before = switches();
+            std::thread::sleep(Duration::from_millis(100));
+            before.len() >= 8 && switches() == before
+        });
+    });
+}

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::time::Duration;
 
+use super::core::Core;
 use crate::task::header::Kind;
 use crate::task::{Home, Task};
 
@@ -28,6 +30,9 @@ pub struct TaskInfo {
     /// What it waits for, if it waits and that was kept: for tasks with a name
     /// ([`Builder`](crate::task::Builder)), and for all with the feature `trace`.
     pub waits_for: Option<&'static str>,
+    /// For how long it has not returned from its poll, if it holds up its worker by that; see
+    /// [`stall_after`](crate::RuntimeBuilder::stall_after).
+    pub stuck_for: Option<Duration>,
     /// Where it was spawned, if that was kept.
     pub spawned_at: Option<&'static Location<'static>>,
 }
@@ -47,7 +52,11 @@ pub enum TaskState {
 impl Dump {
     pub(super) fn of(home: &Home) -> Dump {
         let mut tasks = Vec::new();
-        home.each_task(|task| tasks.push(TaskInfo::of(&task)));
+        let stalled = Core::of(home).sched.stalled();
+        home.each_task(|task| {
+            let stuck = stalled.iter().find(|(stuck, _)| stuck.id() == task.id());
+            tasks.push(TaskInfo { stuck_for: stuck.map(|(_, time)| *time), ..TaskInfo::of(&task) });
+        });
         Dump { tasks }
     }
 }
@@ -61,7 +70,7 @@ impl TaskInfo {
         };
         let waits_for = if state == TaskState::Waiting { task.waited_for() } else { None };
         let (name, color, spawned_at) = (task.name(), task.color_id(), task.spawned_at());
-        TaskInfo { name, color, state, waits_for, spawned_at }
+        TaskInfo { name, color, state, waits_for, stuck_for: None, spawned_at }
     }
 }
 
@@ -74,6 +83,7 @@ impl fmt::Display for TaskInfo {
         };
         write!(f, "{state:8} {} in {}", self.name, crate::lane::ColorName(self.color))?;
         self.waits_for.map_or(Ok(()), |what| write!(f, ", for {what}"))?;
+        self.stuck_for.map_or(Ok(()), |time| write!(f, ", stuck in a poll for {time:.1?}"))?;
         self.spawned_at.map_or(Ok(()), |place| write!(f, ", spawned at {place}"))
     }
 }

@@ -31,6 +31,9 @@ const SELDOM: Duration = Duration::from_millis(5);
 const OFTEN: Duration = Duration::from_micros(500);
 /// A worker that has run so few in 5 ms takes long for each, and may not have looked around.
 const FEW: u64 = 64;
+/// How many times as long it takes for a worker to count as stalled that is not in a task: it waits for a processor,
+/// and to send another would make that worse; or a foreign waker blocks.
+const OUTSIDE: u32 = 10;
 /// How long it looks at workers that all sleep before it sleeps too.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -74,6 +77,16 @@ struct Watch {
     /// When it was last seen to have got on.
     since: Time,
     is_stalled: bool,
+    /// It was told what it is stuck in; that nobody can stand in for it was counted.
+    is_told: bool,
+    is_unrelieved: bool,
+}
+
+impl Watch {
+    fn new(worker: &Worker, now: Time) -> Watch {
+        let progress = worker.progress();
+        Watch { progress, since: now, is_stalled: false, is_told: false, is_unrelieved: false }
+    }
 }
 
 impl Sched {
@@ -100,13 +113,13 @@ impl Sched {
             let now = Time::now();
             for (number, worker) in self.all_workers().enumerate() {
                 if number == watches.len() {
-                    watches.push(Watch { progress: worker.progress(), since: now, is_stalled: false });
+                    watches.push(Watch::new(worker, now));
                 }
                 let spare = number.checked_sub(self.workers.len());
                 if spare.is_none_or(|spare| self.spares.is_out(spare)) {
                     self.look_at(worker, &mut watches[number], now, few, &start);
                 } else {
-                    watches[number] = Watch { progress: worker.progress(), since: now, is_stalled: false };
+                    watches[number] = Watch::new(worker, now);
                 }
             }
             self.wake_for_more(); // LAST-SEARCHER
@@ -140,21 +153,34 @@ impl Sched {
             self.inject(runnable);
         }
         if has_moved || worker.is_asleep() {
-            watch.since = now;
-            watch.is_stalled = false;
+            if watch.is_stalled {
+                worker.window.set_stalled(None);
+            }
+            *watch = Watch { progress, ..Watch::new(worker, now) };
             return;
         }
         let stuck_for = Duration::from_nanos(now.nanos_since(watch.since));
-        if stuck_for < self.monitor.stall_after {
+        let stall_after = self.monitor.stall_after;
+        if stuck_for < stall_after || (stuck_for < OUTSIDE * stall_after && !worker.window.shows_task()) {
             return;
         }
         let is_new = !std::mem::replace(&mut watch.is_stalled, true);
         self.monitor.stalls.note(is_new, stuck_for);
+        if is_new {
+            worker.window.set_stalled(Some(watch.since));
+        }
+        if !watch.is_told
+            && let Some(task) = self.task_of(worker)
+        {
+            watch.is_told = true;
+            self.monitor.stalls.tell(&task, stuck_for);
+        }
         if worker.holds_post(self) && self.needs_relief(worker) {
             match self.relieve(worker, start) {
                 Relief::Sent => self.monitor.stalls.note_relief(),
                 Relief::Late => {}
-                Relief::Nobody => self.monitor.stalls.note_nobody(is_new),
+                Relief::Nobody if std::mem::replace(&mut watch.is_unrelieved, true) => {}
+                Relief::Nobody => self.monitor.stalls.note_nobody(self.spares.most()),
             }
         }
     }

@@ -236,6 +236,7 @@ impl Sched {
             here.worker.set(std::ptr::from_ref(worker).cast());
             here.slab.set(&raw const worker.slab);
         });
+        worker.window.open();
         Seat { sched: self, worker, aside: Some(aside) }
     }
 
@@ -381,6 +382,7 @@ impl Seat<'_> {
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
+        self.worker.window.close();
         self.worker.retire(self.sched);
         self.sched.home.slab.take_over(&self.worker.slab);
         drop(self.aside.take());

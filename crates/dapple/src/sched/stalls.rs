@@ -1,8 +1,29 @@
-//! Stalls: how many there were, how long they took, and what is said about them.
+//! Stalls: how many there were, what each worker is stuck in, and what is said about it.
+//!
+//! A worker that is stuck cannot tell what in, and it may never come back. So others look: at the pointer to the
+//! task that its thread is running, which that thread writes anyway (`here`). The task may end, and its memory be
+//! another's, while they do: they ask the slab for a reference to whatever is there, as a walk over all tasks does.
+//!
+//! # Invariants
+//!
+//! * **THERE-WHILE-SEATED**: `Window` points into a thread's own memory only while that thread is in its seat,
+//!   and is read and taken down under its lock.
 
 use std::time::Duration;
 
-use crate::prim::{AtomicU64, Ordering};
+use super::Sched;
+use super::worker::Worker;
+use crate::driver::clock::Time;
+use crate::prim::{AtomicU64, Mutex, Ordering, Published, lock};
+use crate::task::Task;
+use crate::task::header::Header;
+use crate::task::here::here;
+use crate::world;
+
+/// Of so many kinds of tasks that were stuck it is said. What gives each task a name of its own is not told of for
+/// ever.
+#[cfg(feature = "tracing")]
+const MOST_TOLD: usize = 256;
 
 /// What the monitor counts.
 #[derive(Default)]
@@ -11,6 +32,16 @@ pub(super) struct Stalls {
     longest: AtomicU64,
     relieved: AtomicU64,
     unrelieved: AtomicU64,
+    told: Mutex<Told>,
+}
+
+/// What has been said.
+#[derive(Default)]
+struct Told {
+    #[cfg(feature = "tracing")]
+    kinds: std::collections::HashSet<String>,
+    #[cfg(feature = "tracing")]
+    nobody: bool,
 }
 
 impl Stalls {
@@ -29,10 +60,9 @@ impl Stalls {
     }
 
     /// A spare was needed, and none was to be had.
-    pub(super) fn note_nobody(&self, is_new: bool) {
-        if is_new {
-            self.unrelieved.fetch_add(1, Ordering::Relaxed);
-        }
+    pub(super) fn note_nobody(&self, most: usize) {
+        self.unrelieved.fetch_add(1, Ordering::Relaxed);
+        self.tell_nobody(most);
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -49,5 +79,115 @@ impl Stalls {
 
     pub(super) fn unrelieved(&self) -> u64 {
         self.unrelieved.load(Ordering::Relaxed)
+    }
+
+    /// Tells of a task that a worker is stuck in, once for each kind.
+    #[cfg(feature = "tracing")]
+    pub(super) fn tell(&self, task: &Task, stuck_for: Duration) {
+        let name = task.name();
+        let mut told = lock(&self.told);
+        if told.kinds.len() >= MOST_TOLD || !told.kinds.insert(name.clone()) {
+            return;
+        }
+        drop(told);
+        let place = task.spawned_at();
+        tracing::warn!(
+            task = name,
+            color = %crate::lane::ColorName(task.color_id()),
+            spawned_at = place.map(tracing::field::display),
+            ?stuck_for,
+            "a task does not return from its poll and holds up its worker, and all of its color: put what blocks or \
+             computes for long into dapple::blocking, or split it with color.call or task::yield_now (told once \
+             for each kind of task)"
+        );
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    pub(super) fn tell(&self, _task: &Task, _stuck_for: Duration) {}
+
+    #[cfg(feature = "tracing")]
+    fn tell_nobody(&self, most: usize) {
+        if std::mem::replace(&mut lock(&self.told).nobody, true) {
+            return;
+        }
+        tracing::warn!(
+            max_spares = most,
+            "a worker is stuck, and nobody is left to stand in for it: what it has taken waits, and if all are stuck, \
+             so does everything; put what blocks into dapple::blocking, or raise max_spares (told once)"
+        );
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    fn tell_nobody(&self, _most: usize) {
+        let _ = &self.told;
+    }
+}
+
+/// Through which others see what the thread of a worker is running. THERE-WHILE-SEATED
+#[derive(Default)]
+pub(super) struct Window {
+    current: Mutex<Option<Current>>,
+    /// Since when, in nanoseconds, the worker has been stuck, if it is stalled; 0 otherwise.
+    stalled_since: AtomicU64,
+}
+
+struct Current(*const Published<Header>);
+
+// SAFETY: what it points to may be read by any thread, while it is there.
+unsafe impl Send for Current {}
+
+impl Window {
+    /// This thread drives the worker from now on.
+    pub(super) fn open(&self) {
+        // Virtual threads share what is a thread's own.
+        if !world::is_simulated() {
+            *lock(&self.current) = Some(Current(here(|here| &raw const here.current)));
+        }
+    }
+
+    /// It does so no more.
+    pub(super) fn close(&self) {
+        *lock(&self.current) = None;
+    }
+
+    /// The address of the task that is being polled.
+    fn current(&self) -> Option<usize> {
+        let current = lock(&self.current);
+        // SAFETY: THERE-WHILE-SEATED.
+        let current = unsafe { &*current.as_ref()?.0 }.get();
+        (!current.is_null()).then(|| current.addr())
+    }
+
+    /// Whether the worker is in a task, as far as that can be told.
+    pub(super) fn shows_task(&self) -> bool {
+        world::is_simulated() || self.current().is_some()
+    }
+
+    /// Whether the worker is stalled, and since when. For the monitor.
+    pub(super) fn set_stalled(&self, since: Option<Time>) {
+        self.stalled_since.store(since.map_or(0, Time::nanos), Ordering::Relaxed);
+    }
+}
+
+impl Sched {
+    /// The task that a worker is stuck in, if that can be told.
+    pub(super) fn task_of(&self, worker: &Worker) -> Option<Task> {
+        let progress = worker.progress().0;
+        let current = worker.window.current()?;
+        let task = self.home.task_at(current)?;
+        // Or it has gone on meanwhile, and the memory may be another's.
+        let is_it = worker.window.current() == Some(current) && worker.progress().0 == progress;
+        is_it.then_some(task)
+    }
+
+    /// The tasks that workers are stuck in, and for how long so far.
+    pub(crate) fn stalled(&self) -> Vec<(Task, Duration)> {
+        let now = Time::now();
+        let stalled = |worker: &Worker| {
+            let since = worker.window.stalled_since.load(Ordering::Relaxed);
+            let task = if since == 0 { None } else { self.task_of(worker) };
+            task.map(|task| (task, Duration::from_nanos(now.nanos().saturating_sub(since))))
+        };
+        self.all_workers().filter_map(stalled).collect()
     }
 }

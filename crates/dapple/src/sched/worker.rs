@@ -28,6 +28,7 @@ use std::time::Duration;
 use super::Sched;
 use super::ranks::Ranks;
 use super::ring::{CAPACITY, Ring};
+use super::stalls::Window;
 use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -107,6 +108,7 @@ pub(crate) struct Worker {
     events_after: u64,
     pub(crate) slab: LocalSlab,
     pub(super) counts: Counts,
+    pub(super) window: Window,
     own: Own,
 }
 
@@ -173,6 +175,7 @@ impl Worker {
             events_after: EVENTS_AFTER[events as usize],
             slab: LocalSlab::default(),
             counts: Counts::default(),
+            window: Window::default(),
             own: Own {
                 streak: Cell::new(0),
                 random: Cell::new(seed | 1),

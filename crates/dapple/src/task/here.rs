@@ -14,6 +14,7 @@ use super::reach::Link;
 use super::slab::LocalSlab;
 use super::strand::Strand;
 use super::wait::BUDGET;
+use crate::prim::Published;
 
 pub(crate) struct Here {
     /// The runtime that this thread works for or has entered; null outside.
@@ -22,8 +23,9 @@ pub(crate) struct Here {
     pub(crate) worker: Cell<*const ()>,
     /// That worker's store of memory; null elsewhere.
     pub(crate) slab: Cell<*const LocalSlab>,
-    /// The task that is being polled, or whose future is being dropped.
-    pub(crate) current: Cell<*const Header>,
+    /// The task that is being polled, or whose future is being dropped. Others look at it to tell what a worker is
+    /// stuck in.
+    pub(crate) current: Published<Header>,
     /// The current task has woken itself.
     pub(crate) woken: Cell<bool>,
     /// References to the current task that were made (or, below zero, dropped) in this poll.
@@ -77,7 +79,7 @@ impl Here {
             home: Cell::new(null()),
             worker: Cell::new(null()),
             slab: Cell::new(null()),
-            current: Cell::new(null()),
+            current: Published::null(),
             woken: Cell::new(false),
             unsettled: Cell::new(0),
             budget: Cell::new(BUDGET),

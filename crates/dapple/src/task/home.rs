@@ -163,6 +163,11 @@ impl Home {
         (self.spawned.load(Ordering::Acquire), finished)
     }
 
+    /// The task at an address, if there is one that is not done. Whatever the address.
+    pub(crate) fn task_at(&self, address: usize) -> Option<Task> {
+        self.slab.task_at(address)
+    }
+
     /// Calls `visit` with every task that is not done, and may miss those spawned meanwhile.
     pub(crate) fn each_task(&self, mut visit: impl FnMut(Task)) {
         if self.is_simulated {

@@ -523,6 +523,14 @@ impl Slab {
         shared.live > 0
     }
 
+    /// The task at an address, if there is one that is not done. Whatever the address.
+    pub(super) fn task_at(&self, address: usize) -> Option<Task> {
+        let shared = lock(&self.shared);
+        let chunk =
+            shared.chunks.iter().flatten().find(|chunk| chunk.addr().get() == address & !(CHUNK - 1))?;
+        Chunk::cells(*chunk).find(|cell| cell.addr().get() == address).and_then(Task::of_cell)
+    }
+
     /// References to the tasks in one chunk that are not done; `None` past the last chunk.
     pub(super) fn tasks_in_chunk(&self, index: usize) -> Option<Vec<Task>> {
         let shared = lock(&self.shared);
