@@ -61,7 +61,7 @@ fn each_kind_of_task_that_is_stuck_is_told_of_once_and_that_nobody_is_left() {
         };
         // By its name, its place and its color, while it is stuck.
         let (color, task) = (rt.handle().color(), Builder::new().name("the spinner"));
-        let named = rt.block_on(async { task.color(&color).spawn(stuck(&stop)) });
+        let (named,) = rt.block_on(async { (task.color(&color).spawn(stuck(&stop)),) });
         eventually("it is told", || told("the spinner") == 1);
         {
             let lines = keeps.0.lock().unwrap();
