@@ -86,6 +86,22 @@ fn blocking_calls_are_refused_if_there_is_not_one_thread() {
 }
 
 #[test]
+fn a_stalled_worker_comes_back_if_there_is_no_thread_for_a_spare() {
+    in_a_process_of_its_own("a_stalled_worker_comes_back_if_there_is_no_thread_for_a_spare", || {
+        let rt = Runtime::builder().workers(1).thread_stack_size(STACK).build().unwrap();
+        limit_addresses(STACK / 2);
+        let (go_on, stuck) = std::sync::mpsc::channel();
+        let stuck = rt.spawn(async move { stuck.recv().unwrap() });
+        let other = rt.spawn(async { 5 });
+        eventually("nobody can stand in", || rt.metrics().stalls_unrelieved == 1);
+        assert_eq!((rt.metrics().spares_running, rt.metrics().spares_sent), (0, 0));
+        go_on.send(()).unwrap();
+        assert_eq!(rt.block_on(other).unwrap(), 5);
+        rt.block_on(stuck).unwrap();
+    });
+}
+
+#[test]
 fn blocking_calls_wait_for_the_threads_that_there_are() {
     in_a_process_of_its_own("blocking_calls_wait_for_the_threads_that_there_are", || {
         let rt = Runtime::builder().workers(1).thread_stack_size(STACK).build().unwrap();

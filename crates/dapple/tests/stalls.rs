@@ -120,6 +120,18 @@ fn connections_are_accepted_and_served() {
     });
 }
 
+#[test]
+fn files_are_read() {
+    while_all_are_stuck(|rt| {
+        let read = rt.spawn(async {
+            for _ in 0..10 {
+                assert!(!dapple::fs::read(file!().replace("crates/dapple/", "")).await.unwrap().is_empty());
+            }
+        });
+        rt.block_on(read).unwrap();
+    });
+}
+
 async fn echo(mut stream: TcpStream) {
     let mut buffer = [0; 64];
     while let Ok(len @ 1..) = stream.read(&mut buffer).await {

@@ -142,7 +142,7 @@ impl Driver {
             None => (false, limit),
         };
         world::pause();
-        let may_sleep = self.bell.lie_down() && !is_done && is_holder(); // HOLDER-SLEEPS in `sched::post`
+        let may_sleep = self.bell.lie_down() && !is_done && is_holder(); // HOLDER-SLEEPS in `sched::holder`
         // Where there is nothing else that could have happened, the kernel is not asked.
         if may_sleep || !is_done || self.sources.load(Ordering::Relaxed) > 0 {
             self.wait_here(&mut batch.events, if may_sleep { limit } else { Some(Duration::ZERO) });

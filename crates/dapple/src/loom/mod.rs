@@ -135,6 +135,7 @@
 
 mod bell;
 mod gate;
+mod holder;
 mod idle;
 mod inbox;
 mod links;

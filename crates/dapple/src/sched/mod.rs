@@ -20,6 +20,7 @@
 //! * **LAST-OUT**: the last driver to leave closes the scheduler: from then on whatever becomes
 //!   runnable is ended on the spot, one after the other, by whoever brings it.
 
+pub(crate) mod holder;
 pub(crate) mod idle;
 #[cfg(not(loom))]
 mod injector;

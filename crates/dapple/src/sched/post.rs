@@ -11,11 +11,7 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-HOLDER**: a post has one holder. The monitor changes it, from one that is stuck to a spare, and the
-//!   post's own worker, from a spare to itself.
-//! * **HOLDER-SLEEPS**: only the holder sleeps in the driver. A spare says that it sleeps (the bell) and then looks
-//!   whether it is still the holder; who takes the post writes that down and then rings.
-//! * **PASSED-ON**: a ring that wakes a spare may have been meant for who took its post. So a spare that leaves rings.
+//! * **ONE-HOLDER**, **HOLDER-SLEEPS**, **PASSED-ON**: see `holder`.
 //! * **ONE-THREAD**: a spare has one thread, from when it is first sent to a post until the runtime stops. Its post
 //!   changes only while it rests, by the monitor.
 
@@ -23,6 +19,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use super::Sched;
+use super::holder::Holder;
 use super::worker::Worker;
 use crate::driver::Driver;
 use crate::prim::{AtomicBool, AtomicUsize, Ordering, Parker};
@@ -32,23 +29,22 @@ use crate::task::home::Phase;
 pub(super) struct Post {
     pub(super) driver: Arc<Driver>,
     /// Who holds it, by number. ONE-HOLDER
-    holder: AtomicUsize,
+    holder: Holder,
 }
 
 impl Post {
     pub(super) fn new(worker: usize) -> io::Result<Post> {
-        Ok(Post { driver: Arc::new(Driver::new()?), holder: AtomicUsize::new(worker) })
+        Ok(Post { driver: Arc::new(Driver::new()?), holder: Holder::new(worker) })
     }
 
     /// Gives it from one to another, if it is that one's. ONE-HOLDER
     fn pass(&self, from: &Worker, to: &Worker) -> bool {
-        let (from, to) = (from.number(), to.number());
-        self.holder.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.holder.pass(from.number(), to.number())
     }
 
     #[inline]
     pub(super) fn holder(&self) -> usize {
-        self.holder.load(Ordering::SeqCst) // HOLDER-SLEEPS
+        self.holder.get()
     }
 }
 
@@ -186,7 +182,7 @@ impl Sched {
     #[cold]
     pub(super) fn take_post_back(&self, worker: &Worker) {
         let post = &self.posts[worker.number()];
-        post.holder.swap(worker.number(), Ordering::SeqCst); // ONE-HOLDER
+        post.holder.take_back(worker.number());
         post.driver.ring(); // HOLDER-SLEEPS
     }
 
