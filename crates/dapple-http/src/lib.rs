@@ -1,1 +1,3 @@
 //! HTTP on Dapple.
+
+pub mod files;
