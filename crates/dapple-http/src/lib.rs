@@ -1,3 +1,31 @@
 //! HTTP on Dapple.
 
+#![forbid(unsafe_code)]
+
+mod answer;
+mod body;
+mod connection;
+mod error;
 pub mod files;
+mod handling;
+mod hub;
+mod io;
+mod limit;
+mod listen;
+mod serve;
+mod service;
+mod settings;
+mod stats;
+mod strict;
+mod watch;
+
+pub use body::Body;
+pub use error::{BoxError, Error};
+pub use files::files;
+pub use listen::Listener;
+pub use serve::{Serve, Served, serve};
+#[doc(hidden)]
+pub use service::Within;
+pub use service::{Handler, IntoHandler};
+pub use stats::{Counts, Stats};
+pub use watch::Peer;

@@ -1,0 +1,203 @@
+//! What is known of one connection, by those who have a part in it: the stream that hyper reads and writes, the
+//! requests under way, and the task that drives it all and keeps the time.
+//!
+//! # Invariants
+//!
+//! * **ONE-COLOR**: all of it is written in the connection's color, but for what a service's [`Body`] notes, which
+//!   may be elsewhere and only ever sets flags. So counters are loaded and stored rather than added to, and nothing
+//!   here orders anything.
+//!
+//! [`Body`]: crate::Body
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::time::Duration;
+
+use crate::hub::Hub;
+
+/// Who is at the other end, in the extensions of a request if the server was told so
+/// ([`peer_info`](crate::Serve::peer_info)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Peer {
+    /// The address; a Unix socket's client has none.
+    pub address: Option<SocketAddr>,
+    /// Whether it came by TLS.
+    pub is_tls: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(address: Option<SocketAddr>, is_tls: bool) -> Peer {
+        Peer { address, is_tls }
+    }
+}
+
+/// So much has to be taken by a client within [`write_timeout`](crate::Serve::write_timeout), as two to this power.
+const PROGRESS: u32 = 13;
+
+/// See the head of the file.
+pub(crate) struct Watch {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) peer: Peer,
+    /// How many requests have begun.
+    requests: AtomicU64,
+    /// How many of them are under way.
+    active: AtomicU32,
+    /// Something was read since the last request began.
+    is_fresh: AtomicBool,
+    /// A body is being received.
+    is_receiving: AtomicBool,
+    /// A body was left unread.
+    is_unread: AtomicBool,
+    /// A body did not come in time.
+    is_body_late: AtomicBool,
+    /// The client does not take what is written.
+    is_blocked: AtomicBool,
+    /// What the client has taken.
+    written: AtomicU64,
+    /// The head did not come in time: say so, and close.
+    is_head_late: AtomicBool,
+    is_http2: AtomicBool,
+    /// Nothing is said any more; what comes is thrown away until the client has noticed.
+    is_lingering: AtomicBool,
+}
+
+/// What a connection is at, and a number that changes when it gets on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Reading the head of a request.
+    Head(u64),
+    /// Nothing was begun.
+    Idle(u64),
+    /// A request is under way.
+    Busy,
+    /// The client does not take what is written.
+    Blocked(u64),
+    /// Being closed.
+    Closing,
+}
+
+impl Watch {
+    pub(crate) fn new(hub: Arc<Hub>, peer: Peer) -> Watch {
+        Watch {
+            hub,
+            peer,
+            requests: AtomicU64::new(0),
+            active: AtomicU32::new(0),
+            is_fresh: AtomicBool::new(false),
+            is_receiving: AtomicBool::new(false),
+            is_unread: AtomicBool::new(false),
+            is_body_late: AtomicBool::new(false),
+            is_blocked: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            is_head_late: AtomicBool::new(false),
+            is_http2: AtomicBool::new(false),
+            is_lingering: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn begin_request(&self, has_body: bool) {
+        self.requests.store(self.requests.load(Relaxed) + 1, Relaxed);
+        self.active.store(self.active.load(Relaxed) + 1, Relaxed);
+        self.is_fresh.store(false, Relaxed);
+        self.is_receiving.store(has_body, Relaxed);
+    }
+
+    pub(crate) fn end_request(&self) {
+        self.active.store(self.active.load(Relaxed) - 1, Relaxed);
+        self.is_receiving.store(false, Relaxed);
+    }
+
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.active.load(Relaxed) == 0 && !self.is_fresh.load(Relaxed)
+    }
+
+    pub(crate) fn note_read(&self) {
+        self.is_fresh.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.is_receiving.load(Relaxed)
+    }
+
+    pub(crate) fn note_received(&self) {
+        self.is_receiving.store(false, Relaxed);
+    }
+
+    pub(crate) fn note_unread(&self) {
+        self.is_unread.store(true, Relaxed);
+    }
+
+    pub(crate) fn note_late_body(&self) {
+        self.is_body_late.store(true, Relaxed);
+    }
+
+    pub(crate) fn take_late_body(&self) -> bool {
+        self.is_body_late.swap(false, Relaxed)
+    }
+
+    pub(crate) fn note_late_head(&self) {
+        self.is_head_late.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_head_late(&self) -> bool {
+        self.is_head_late.load(Relaxed)
+    }
+
+    pub(crate) fn note_written(&self, count: usize) {
+        self.written.store(self.written.load(Relaxed) + count as u64, Relaxed);
+        self.is_blocked.store(false, Relaxed);
+    }
+
+    pub(crate) fn note_blocked(&self) {
+        self.is_blocked.store(true, Relaxed);
+    }
+
+    pub(crate) fn set_http2(&self) {
+        self.is_http2.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_http2(&self) -> bool {
+        self.is_http2.load(Relaxed)
+    }
+
+    pub(crate) fn note_lingering(&self) {
+        self.is_lingering.store(true, Relaxed);
+    }
+
+    /// Whether the client may still be sending what nobody will read: to close the connection then would take
+    /// away from it the answer that is on its way.
+    pub(crate) fn is_talking(&self) -> bool {
+        self.is_fresh.load(Relaxed) || self.is_unread.load(Relaxed)
+    }
+
+    /// What it is at, and how long that may take.
+    pub(crate) fn phase(&self) -> (Phase, Duration) {
+        let settings = &self.hub.settings;
+        let requests = self.requests.load(Relaxed);
+        if self.is_lingering.load(Relaxed) {
+            return (Phase::Closing, LINGER);
+        }
+        if self.is_blocked.load(Relaxed) {
+            return (Phase::Blocked(self.written.load(Relaxed) >> PROGRESS), settings.write_timeout);
+        }
+        if self.active.load(Relaxed) > 0 {
+            return (Phase::Busy, Duration::MAX);
+        }
+        // A client that was never heard of is as one whose head does not come.
+        let is_head = self.is_fresh.load(Relaxed) && !self.is_http2() || requests == 0;
+        match is_head {
+            true => (Phase::Head(requests), settings.header_timeout),
+            false => (Phase::Idle(requests), settings.idle_timeout),
+        }
+    }
+}
+
+/// How long a client has to notice that a connection was closed.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
