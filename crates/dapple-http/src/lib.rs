@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alarm;
 mod answer;
 mod body;
 mod connection;
@@ -16,6 +17,7 @@ mod service;
 mod settings;
 mod stats;
 mod strict;
+mod tls;
 mod watch;
 
 pub use body::Body;
@@ -26,4 +28,5 @@ pub use serve::{Serve, Served, serve};
 pub use service::Within;
 pub use service::{Handler, IntoHandler};
 pub use stats::{Counts, Stats};
+pub use tls::Tls;
 pub use watch::Peer;
