@@ -17,7 +17,7 @@ pin_project! {
     pub(crate) struct Answer<B> {
         #[pin]
         content: Content<B>,
-        under_way: Option<UnderWay>,
+        sending: Sending,
     }
 }
 
@@ -38,15 +38,57 @@ impl Drop for UnderWay {
     }
 }
 
+/// A response that is being sent, until it is dropped. What it is waiting for is noted for HTTP/2 only, where the
+/// stream does not show it.
+struct Sending {
+    under_way: Option<UnderWay>,
+    is_noted: bool,
+    is_sourcing: bool,
+}
+
+impl Sending {
+    fn new(under_way: Option<UnderWay>) -> Sending {
+        let is_noted = under_way.as_ref().is_some_and(|under_way| under_way.0.is_http2());
+        let sending = Sending { under_way, is_noted, is_sourcing: false };
+        sending.note(|watch| watch.note_sending(1));
+        sending
+    }
+
+    #[inline]
+    fn note(&self, note: impl FnOnce(&Watch)) {
+        if self.is_noted
+            && let Some(under_way) = &self.under_way
+        {
+            note(&under_way.0);
+        }
+    }
+
+    /// Whether it waits for its service now.
+    #[inline]
+    fn source(&mut self, is_sourcing: bool) {
+        if self.is_sourcing != is_sourcing {
+            self.is_sourcing = is_sourcing;
+            self.note(|watch| watch.note_sourcing(if is_sourcing { 1 } else { -1 }));
+        }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.source(false);
+        self.note(|watch| watch.note_sending(-1));
+    }
+}
+
 impl<B> Answer<B> {
     pub(crate) fn of_service(response: Response<B>, under_way: Option<UnderWay>) -> Response<Answer<B>> {
-        response.map(|body| Answer { content: Content::Service { body }, under_way })
+        response.map(|body| Answer { content: Content::Service { body }, sending: Sending::new(under_way) })
     }
 
     /// An answer of the server's own.
     pub(crate) fn own(own: Own, under_way: Option<UnderWay>) -> Response<Answer<B>> {
-        let mut response =
-            Response::new(Answer { content: Content::Own { text: Some(own.text) }, under_way });
+        let content = Content::Own { text: Some(own.text) };
+        let mut response = Response::new(Answer { content, sending: Sending::new(under_way) });
         *response.status_mut() = own.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -95,10 +137,13 @@ impl<B: Body> Body for Answer<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Piece<B::Data>>, B::Error>>> {
-        match self.project().content.project() {
-            ContentProjection::Service { body } => body
-                .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(Piece::Service)))),
+        let this = self.project();
+        match this.content.project() {
+            ContentProjection::Service { body } => {
+                let polled = body.poll_frame(cx);
+                this.sending.source(polled.is_pending());
+                polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(Piece::Service))))
+            }
             ContentProjection::Own { text } => Poll::Ready(
                 text.take().map(|text| Ok(Frame::data(Piece::Own(Bytes::from_static(text.as_bytes()))))),
             ),

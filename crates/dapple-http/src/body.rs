@@ -66,7 +66,9 @@ impl Live {
             self.end();
             self.watch.hub.counters.count_timeout();
             self.watch.note_late_body();
-            return Poll::Ready(Some(Err(Error::late("the body of the request did not come in time").into())));
+            return Poll::Ready(Some(
+                Err(Error::late("the body of the request did not come in time").into()),
+            ));
         };
         match &frame {
             Some(Ok(frame)) => self.came += frame.data_ref().map_or(0, |data| data.len() as u64),

@@ -1,26 +1,38 @@
 //! One connection: a task with a color of its own that drives hyper, keeps the time, and hears of the way out.
 //!
-//! There is one timer for all that a client can be slow at. It is entered for the deadline of the moment, and left
-//! where it is when the connection gets on: when it fires too early, it is entered again.
+//! First it finds out what the client speaks: by what was agreed on in the TLS handshake, or by the first bytes,
+//! which hyper is given again. Then hyper has it. With HTTP/1 all requests are polled in this very task; with HTTP/2
+//! each is a task of hyper's, in the same color.
 
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use dapple::time::{Instant, Sleep};
+use dapple::Color;
+use futures_io::{AsyncRead, AsyncWrite};
+use futures_rustls::TlsAcceptor;
 use hyper::rt::{Read, Write};
+use hyper::server::conn::{http1, http2};
 
+use crate::alarm::Alarm;
 use crate::handling::Front;
 use crate::hub::{Seat, Stage};
 use crate::io::Io;
 use crate::service::Handler;
+use crate::tls::{Encrypted, Tls};
 use crate::watch::{Phase, Watch};
 
-/// How a client that knows the other end's version 2 begins.
+/// How a client begins that knows that the server speaks HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What a client speaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+}
 
 /// Serves a connection until it ends, by itself or because it took too long or was cut.
 pub(crate) async fn serve<S, H>(stream: S, handler: H, watch: Arc<Watch>, seat: Seat)
@@ -29,51 +41,81 @@ where
     H: Handler,
 {
     let _listed = poll_fn(|cx| Poll::Ready(watch.hub.enter(&watch, cx.waker().clone()))).await;
-    let mut io = Io::new(stream, watch.clone(), seat);
-    let mut alarm = Alarm::default();
-    if poll_fn(|cx| poll_begin(&mut io, &mut alarm, &watch, cx)).await.is_err() {
-        return;
-    }
-    let front = Front { handler, watch: watch.clone() };
-    let mut connection = pin!(watch.hub.http1.serve_connection(io, front).with_upgrades());
-    let mut is_told = false;
-    poll_fn(|cx| {
-        match watch.hub.stage() {
-            Stage::Serving => {}
-            Stage::Draining if is_told => {}
-            Stage::Draining => {
-                is_told = true;
-                connection.as_mut().graceful_shutdown();
-            }
-            Stage::Cutting => return Poll::Ready(()),
-        }
-        if connection.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(());
-        }
-        match ready!(alarm.poll(&watch, cx)) {
-            Phase::Head(_) if watch.requests() > 0 || !watch.is_idle() => {
-                watch.hub.counters.count_timeout();
-                // hyper reads again, and is told that it is too late.
-                watch.note_late_head();
-                connection.as_mut().poll(cx).map(drop)
-            }
-            Phase::Blocked(_) => {
-                watch.hub.counters.count_timeout();
-                Poll::Ready(())
-            }
-            Phase::Head(_) | Phase::Idle(_) | Phase::Busy | Phase::Closing => Poll::Ready(()),
-        }
-    })
-    .await;
+    let io = Io::new(stream, watch.clone(), seat);
+    begin(io, None, Alarm::default(), handler, &watch).await;
 }
 
-/// Waits for the first bytes of a client, so that it is known what it speaks.
-fn poll_begin<S>(
+/// The same, encrypted.
+pub(crate) async fn serve_tls<S, H>(stream: S, tls: Tls, handler: H, watch: Arc<Watch>, seat: Seat)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Handler,
+{
+    let _listed = poll_fn(|cx| Poll::Ready(watch.hub.enter(&watch, cx.waker().clone()))).await;
+    let mut alarm = Alarm::default();
+    let mut handshake = pin!(TlsAcceptor::from(tls.0).accept(stream));
+    let shaken = poll_fn(|cx| {
+        if watch.hub.stage() != Stage::Serving {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(shaken) = handshake.as_mut().poll(cx) {
+            return Poll::Ready(shaken.ok());
+        }
+        ready!(alarm.poll(&watch, cx));
+        watch.hub.counters.count_timeout();
+        Poll::Ready(None)
+    });
+    let Some(stream) = shaken.await else { return };
+    let protocol = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Some(Protocol::Http2),
+        Some(b"http/1.1") => Some(Protocol::Http1),
+        _ => None,
+    };
+    let io = Io::new(Encrypted(stream), watch.clone(), seat);
+    begin(io, protocol, alarm, handler, &watch).await;
+}
+
+/// Finds out what the client speaks, and goes on with that.
+async fn begin<S, H>(
+    mut io: Io<S>,
+    protocol: Option<Protocol>,
+    mut alarm: Alarm,
+    handler: H,
+    watch: &Arc<Watch>,
+) where
+    S: Read + Write + Unpin + Send + 'static,
+    H: Handler,
+{
+    let protocol = match protocol {
+        Some(protocol) => protocol,
+        None => match poll_fn(|cx| poll_protocol(&mut io, &mut alarm, watch, cx)).await {
+            Ok(protocol) => protocol,
+            Err(_nothing_came) => return,
+        },
+    };
+    let front = Front { handler, watch: watch.clone() };
+    match protocol {
+        Protocol::Http1 => {
+            let http = pin!(watch.hub.http1.serve_connection(io, front).with_upgrades());
+            drive(http, &mut alarm, watch).await;
+        }
+        Protocol::Http2 => {
+            watch.set_http2();
+            // It is large, and a task of HTTP/1 should not be.
+            let mut http = Box::pin(watch.hub.http2.serve_connection(io, front));
+            drive(http.as_mut(), &mut alarm, watch).await;
+        }
+    }
+    watch.set_ended();
+}
+
+/// Waits for the first bytes of a client, as many as are needed to tell.
+fn poll_protocol<S>(
     io: &mut Io<S>,
     alarm: &mut Alarm,
     watch: &Watch,
     cx: &mut Context<'_>,
-) -> Poll<io::Result<()>>
+) -> Poll<io::Result<Protocol>>
 where
     S: Read + Write + Unpin,
 {
@@ -81,17 +123,18 @@ where
         return Poll::Ready(Err(io::ErrorKind::Interrupted.into()));
     }
     loop {
-        // As many as are needed to tell.
         let first = io.first();
-        let is_open = !first.is_empty() && first.len() < PREFACE.len() && PREFACE.starts_with(first);
-        let least = if is_open { PREFACE.len() } else { 1 };
-        match io.poll_first(cx, least) {
-            Poll::Ready(Ok([])) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-            Poll::Ready(Ok(first)) if first.len() >= least && least > 1 || !PREFACE.starts_with(first) => {
-                return Poll::Ready(Ok(()));
+        if first.starts_with(PREFACE) {
+            return Poll::Ready(Ok(Protocol::Http2));
+        }
+        if !PREFACE.starts_with(first) || io.is_ended() && !first.is_empty() {
+            return Poll::Ready(Ok(Protocol::Http1));
+        }
+        match io.poll_more(cx) {
+            Poll::Ready(Ok(())) if io.is_ended() && io.first().is_empty() => {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            Poll::Ready(Ok(_)) if least > 1 => return Poll::Ready(Ok(())), // it has ended in the middle
-            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {
                 ready!(alarm.poll(watch, cx));
@@ -102,48 +145,82 @@ where
     }
 }
 
-/// The timer of a connection.
-#[derive(Default)]
-struct Alarm {
-    sleep: Option<Sleep>,
-    /// What it was at when it was last looked at, and since when.
-    now: Option<(Phase, Instant)>,
+/// A connection of hyper's.
+trait Http: Future {
+    /// Finishes what was begun, and ends.
+    fn finish(self: Pin<&mut Self>);
 }
 
-impl Alarm {
-    /// Ready with what takes too long.
-    fn poll(&mut self, watch: &Watch, cx: &mut Context<'_>) -> Poll<Phase> {
-        let (phase, limit) = watch.phase();
-        if limit == Duration::MAX {
-            self.now = Some((phase, Instant::now()));
-            return Poll::Pending;
+impl<I, H> Http for http1::UpgradeableConnection<I, Front<H>>
+where
+    I: Read + Write + Unpin + Send + 'static,
+    H: Handler,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I, H> Http for http2::Connection<I, Front<H>, InColor>
+where
+    I: Read + Write + Unpin + Send + 'static,
+    H: Handler,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Drives a connection to its end.
+async fn drive<C: Http>(mut http: Pin<&mut C>, alarm: &mut Alarm, watch: &Watch) {
+    let mut is_told = false;
+    poll_fn(|cx| {
+        match watch.hub.stage() {
+            Stage::Serving => {}
+            Stage::Draining if is_told => {}
+            Stage::Draining => {
+                is_told = true;
+                http.as_mut().finish();
+            }
+            Stage::Cutting => return Poll::Ready(()),
         }
-        let (is_new, since) = match self.now {
-            Some((last, since)) if last == phase => (false, since),
-            _ => (true, Instant::now()),
-        };
-        self.now = Some((phase, since));
-        let Some(due) = since.checked_add(limit) else { return Poll::Pending };
-        let sleep = match &mut self.sleep {
-            // It fires before that, and then this is looked at again. Its waker is this task's, now and then.
-            Some(sleep) if is_new && since < sleep.deadline() && sleep.deadline() <= due => {
-                return Poll::Pending;
-            }
-            Some(sleep) => {
-                if is_new {
-                    sleep.reset(due);
-                }
-                sleep
-            }
-            sleep @ None => sleep.insert(dapple::time::sleep_until(due)),
-        };
         loop {
-            match ready!(Pin::new(&mut *sleep).poll(cx)) {
-                Ok(()) if Instant::now() >= due => return Poll::Ready(phase),
-                Ok(()) => sleep.reset(due),
-                // What is cancelled is the task, and then the stream tells of it.
-                Err(_cancelled) => return Poll::Pending,
+            if http.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            match ready!(alarm.poll(watch, cx)) {
+                Phase::Head(_) if !watch.is_http2() && !watch.is_idle() => {
+                    watch.hub.counters.count_timeout();
+                    // hyper reads again, and hears that it is too late.
+                    watch.note_late_head();
+                    return http.as_mut().poll(cx).map(drop);
+                }
+                Phase::Head(_) | Phase::Blocked(_) => {
+                    watch.hub.counters.count_timeout();
+                    return Poll::Ready(());
+                }
+                // The client is told, and has a moment to hear of it.
+                Phase::Idle(_) if watch.is_http2() && !is_told => {
+                    is_told = true;
+                    watch.note_closing();
+                    http.as_mut().finish();
+                }
+                Phase::Idle(_) | Phase::Busy | Phase::Closing => return Poll::Ready(()),
             }
         }
+    })
+    .await;
+}
+
+/// Runs hyper's tasks in the color of the connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InColor;
+
+impl<F> hyper::rt::Executor<F> for InColor
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        Color::current().spawn(future).detach();
     }
 }

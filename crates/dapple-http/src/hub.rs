@@ -15,8 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
 use dapple::sync::Notify;
+use hyper::server::conn::{http1, http2};
 use slab::Slab;
 
+use crate::connection::InColor;
 use crate::limit::Gate;
 use crate::settings::Settings;
 use crate::stats::Counters;
@@ -27,7 +29,8 @@ pub(crate) struct Hub {
     pub(crate) settings: Settings,
     pub(crate) gate: Gate,
     pub(crate) counters: Counters,
-    pub(crate) http1: hyper::server::conn::http1::Builder,
+    pub(crate) http1: http1::Builder,
+    pub(crate) http2: http2::Builder<InColor>,
     stage: AtomicU8,
     inside: Mutex<Inside>,
     /// A connection has ended.
@@ -61,14 +64,17 @@ struct Entry {
 
 impl Hub {
     pub(crate) fn new(settings: Settings, gate: Gate, counters: Counters) -> Hub {
-        let mut http1 = hyper::server::conn::http1::Builder::new();
+        let mut http1 = http1::Builder::new();
         // Timeouts are kept by the connection's task, with one timer that is hardly ever moved.
         http1.header_read_timeout(None).max_header_size(settings.max_header_size);
+        let mut http2 = http2::Builder::new(InColor);
+        http2.max_header_list_size(u32::try_from(settings.max_header_size).unwrap_or(u32::MAX));
         Hub {
             settings,
             gate,
             counters,
             http1,
+            http2,
             stage: AtomicU8::new(0),
             inside: Mutex::default(),
             changed: Notify::new(),
@@ -105,7 +111,7 @@ impl Hub {
 
     pub(crate) fn is_empty(&self) -> bool {
         let inside = self.lock();
-        inside.open == 0 && inside.remainders == 0
+        inside.open == 0 && inside.remainders == 0 && inside.entries.is_empty()
     }
 
     /// Requests of connections that are open.
@@ -182,6 +188,10 @@ impl Drop for Listed {
         let entry = self.watch.hub.lock().entries.try_remove(self.key);
         self.watch.hub.counters.count_requests(self.watch.requests());
         drop(entry);
+        // Its stream may have been closed before: what it was at has come to its end only now.
+        if self.watch.hub.stage() != Stage::Serving {
+            self.watch.hub.changed.notify_one();
+        }
     }
 }
 

@@ -59,17 +59,18 @@ impl<S: Read + Write + Unpin> Io<S> {
         })
     }
 
-    /// Waits for the first bytes, which hyper will be given. Nothing, if the client has none to send.
-    pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>, least: usize) -> Poll<io::Result<&[u8]>> {
-        while self.first.len() < least && !self.is_ended {
-            let read = ready!(self.poll_look(cx, LOOK, Bytes::copy_from_slice))?;
-            if self.first.is_empty() {
-                self.first = read;
-            } else {
-                self.first = [&self.first[..], &read[..]].concat().into();
-            }
+    /// Reads more of what hyper will be given.
+    pub(crate) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let read = ready!(self.poll_look(cx, LOOK, Bytes::copy_from_slice))?;
+        match self.first.is_empty() {
+            true => self.first = read,
+            false => self.first = [&self.first[..], &read[..]].concat().into(),
         }
-        Poll::Ready(Ok(&self.first))
+        Poll::Ready(Ok(()))
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended
     }
 
     pub(crate) fn first(&self) -> &[u8] {
@@ -103,7 +104,7 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
         if this.watch.is_head_late() {
             return Poll::Ready(Err(this.say_late(cx)));
         }
-        if this.watch.is_receiving() {
+        if this.watch.is_receiving() || this.watch.is_ended() {
             return Pin::new(&mut this.stream).poll_read(cx, cursor);
         }
         let watch = this.watch.clone();
@@ -130,11 +131,7 @@ impl<S: Read + Write + Unpin> Io<S> {
 
 impl<S: Read + Write + Unpin> Write for Io<S> {
     #[inline]
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.note_write(polled)
     }
@@ -170,7 +167,7 @@ impl<S: Read + Write + Unpin> Write for Io<S> {
         if this.is_ended || !this.watch.is_talking() {
             return Poll::Ready(Ok(()));
         }
-        this.watch.note_lingering();
+        this.watch.note_closing();
         while !this.is_ended {
             if ready!(this.poll_look(cx, LOOK, |_| ())).is_err() {
                 break;

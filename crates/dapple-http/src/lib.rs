@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alarm;
 mod answer;
 mod body;
 mod connection;
@@ -17,6 +18,7 @@ mod service;
 mod settings;
 mod stats;
 mod strict;
+mod tls;
 mod watch;
 
 pub use body::Body;
@@ -28,4 +30,5 @@ pub use serve::{Serve, Served, serve};
 pub use service::Within;
 pub use service::{Handler, IntoHandler};
 pub use stats::{Counts, Stats};
+pub use tls::Tls;
 pub use watch::Peer;

@@ -17,6 +17,7 @@ use crate::listen::Listener;
 use crate::service::{Handler, IntoHandler};
 use crate::settings::Settings;
 use crate::stats::{Counters, Stats};
+use crate::tls::Tls;
 use crate::watch::{Peer, Watch};
 
 /// Serves what comes to a listener, by a service.
@@ -31,6 +32,7 @@ where
         settings: Settings::default(),
         gate: Gate::default(),
         counters: Counters::default(),
+        tls: None,
         shutdown: None,
     }
 }
@@ -43,6 +45,7 @@ pub struct Serve<L, H> {
     settings: Settings,
     gate: Gate,
     counters: Counters,
+    tls: Option<Tls>,
     shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -59,6 +62,12 @@ pub struct Served {
 }
 
 impl<L, H> Serve<L, H> {
+    /// Encrypts all connections.
+    pub fn tls(mut self, tls: impl Into<Tls>) -> Self {
+        self.tls = Some(tls.into());
+        self
+    }
+
     /// How long the head of a request may take, from its first byte on, and the first one from when the client
     /// has connected; a TLS handshake is part of it. Then the client is told 408. 30 seconds.
     pub fn header_timeout(mut self, limit: Duration) -> Self {
@@ -170,7 +179,7 @@ enum Event<S> {
 }
 
 async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Result<Served> {
-    let Serve { mut listener, handler, settings, gate, counters, mut shutdown } = serve;
+    let Serve { mut listener, handler, settings, gate, counters, tls, mut shutdown } = serve;
     let deadline = settings.shutdown_deadline;
     let hub = Arc::new(Hub::new(settings, gate, counters));
     hub.counters.set_hub(&hub);
@@ -180,12 +189,18 @@ async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Result<Served> 
         match next(&mut listener, &hub, &mut shutdown).await {
             Event::Accepted(stream, peer) => {
                 hub.counters.count_accepted();
-                match hub.seat(peer) {
-                    Some(seat) => {
-                        let watch = Arc::new(Watch::new(hub.clone(), peer));
-                        dapple::spawn(connection::serve(stream, handler.clone(), watch, seat)).detach();
+                let Some(seat) = hub.seat(peer) else {
+                    hub.counters.count_turned_away();
+                    continue;
+                };
+                let peer = Peer { is_tls: tls.is_some(), ..peer };
+                let (handler, watch) = (handler.clone(), Arc::new(Watch::new(hub.clone(), peer)));
+                match &tls {
+                    None => dapple::spawn(connection::serve(stream, handler, watch, seat)).detach(),
+                    Some(tls) => {
+                        let tls = tls.clone();
+                        dapple::spawn(connection::serve_tls(stream, tls, handler, watch, seat)).detach();
                     }
-                    None => hub.counters.count_turned_away(),
                 }
             }
             Event::Shutdown => break None,

@@ -12,7 +12,11 @@ use crate::watch::Watch;
 
 /// Whether a request may reach a service.
 #[inline]
-pub(crate) fn check(request: &Request<Incoming>, max_body_size: usize, _watch: &Arc<Watch>) -> Result<(), Own> {
+pub(crate) fn check(
+    request: &Request<Incoming>,
+    max_body_size: usize,
+    _watch: &Arc<Watch>,
+) -> Result<(), Own> {
     if request.version() == Version::HTTP_11 {
         let mut hosts = request.headers().get_all(HOST).iter();
         match (hosts.next(), hosts.next()) {

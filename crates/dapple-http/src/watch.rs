@@ -60,8 +60,13 @@ pub(crate) struct Watch {
     /// The head did not come in time: say so, and close.
     is_head_late: AtomicBool,
     is_http2: AtomicBool,
-    /// Nothing is said any more; what comes is thrown away until the client has noticed.
-    is_lingering: AtomicBool,
+    /// Being closed: the client has a moment to notice.
+    is_closing: AtomicBool,
+    /// HTTP is over; if there still is a stream, it is for something else.
+    is_ended: AtomicBool,
+    /// How many responses are being sent, and how many of those wait for their service rather than for the client.
+    sending: AtomicU32,
+    sourcing: AtomicU32,
 }
 
 /// What a connection is at, and a number that changes when it gets on.
@@ -94,7 +99,10 @@ impl Watch {
             written: AtomicU64::new(0),
             is_head_late: AtomicBool::new(false),
             is_http2: AtomicBool::new(false),
-            is_lingering: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            is_ended: AtomicBool::new(false),
+            sending: AtomicU32::new(0),
+            sourcing: AtomicU32::new(0),
         }
     }
 
@@ -167,8 +175,26 @@ impl Watch {
         self.is_http2.load(Relaxed)
     }
 
-    pub(crate) fn note_lingering(&self) {
-        self.is_lingering.store(true, Relaxed);
+    pub(crate) fn note_closing(&self) {
+        self.is_closing.store(true, Relaxed);
+    }
+
+    pub(crate) fn set_ended(&self) {
+        self.is_ended.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended.load(Relaxed)
+    }
+
+    /// A response of HTTP/2 is being sent, or no longer.
+    pub(crate) fn note_sending(&self, change: i32) {
+        self.sending.store(self.sending.load(Relaxed).wrapping_add_signed(change), Relaxed);
+    }
+
+    /// A response of HTTP/2 waits for its service, or no longer.
+    pub(crate) fn note_sourcing(&self, change: i32) {
+        self.sourcing.store(self.sourcing.load(Relaxed).wrapping_add_signed(change), Relaxed);
     }
 
     /// Whether the client may still be sending what nobody will read: to close the connection then would take
@@ -181,10 +207,12 @@ impl Watch {
     pub(crate) fn phase(&self) -> (Phase, Duration) {
         let settings = &self.hub.settings;
         let requests = self.requests.load(Relaxed);
-        if self.is_lingering.load(Relaxed) {
+        if self.is_closing.load(Relaxed) {
             return (Phase::Closing, LINGER);
         }
-        if self.is_blocked.load(Relaxed) {
+        // With HTTP/2 a client may leave the connection open and a stream shut.
+        let is_stuck = self.is_http2() && self.sending.load(Relaxed) > self.sourcing.load(Relaxed);
+        if is_stuck || self.is_blocked.load(Relaxed) {
             return (Phase::Blocked(self.written.load(Relaxed) >> PROGRESS), settings.write_timeout);
         }
         if self.active.load(Relaxed) > 0 {

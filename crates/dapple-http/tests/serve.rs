@@ -53,7 +53,9 @@ fn a_service_of_hyper_is_served_as_it_is() {
 
 #[test]
 fn a_service_of_hyper_may_take_the_servers_own_body() {
-    async fn length(request: Request<dapple_http::Body>) -> Result<Response<Full<Bytes>>, dapple_http::BoxError> {
+    async fn length(
+        request: Request<dapple_http::Body>,
+    ) -> Result<Response<Full<Bytes>>, dapple_http::BoxError> {
         let body = request.into_body().bytes().await?;
         Ok(Response::new(Full::new(body.len().to_string().into())))
     }

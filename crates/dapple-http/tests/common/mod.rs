@@ -181,3 +181,43 @@ impl Client {
         self.send(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")).answer()
     }
 }
+
+/// Gives hyper's traits to a stream of futures-io, for clients in tests.
+pub struct Hyper<S>(pub S);
+
+impl<S: futures_lite::AsyncRead + Unpin> hyper::rt::Read for Hyper<S> {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        mut cursor: hyper::rt::ReadBufCursor<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        let mut buffer = vec![0; cursor.remaining().min(16 * 1024)];
+        let count = std::task::ready!(std::pin::Pin::new(&mut self.0).poll_read(cx, &mut buffer))?;
+        cursor.put_slice(&buffer[..count]);
+        std::task::Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: futures_lite::AsyncWrite + Unpin> hyper::rt::Write for Hyper<S> {
+    fn poll_write(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        bytes: &[u8],
+    ) -> std::task::Poll<std::io::Result<usize>> {
+        std::pin::Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.0).poll_close(cx)
+    }
+}
