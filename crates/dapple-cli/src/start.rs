@@ -66,6 +66,12 @@ where
     B: http_body::Body<Data = Bytes, Error = io::Error> + Unpin + Send + 'static,
 {
     allow_many_files();
+    let tls = match (&options.tls_cert, &options.tls_key) {
+        (Some(cert), Some(key)) => {
+            Some(dapple_http::Tls::from_files(cert, key).map_err(|error| Failure::new(error.to_string()))?)
+        }
+        _ => None,
+    };
     let builder = dapple::Runtime::builder().thread_name("dapple");
     let builder = match options.workers {
         Some(workers) => builder.workers(workers),
@@ -93,6 +99,10 @@ where
             .idle_timeout(options.idle_timeout)
             .write_timeout(options.write_timeout)
             .shutdown_deadline(options.drain);
+        let is_tls = tls.is_some();
+        if let Some(tls) = tls {
+            serve = serve.tls(tls);
+        }
         if let Some(count) = options.max_connections {
             serve = serve.max_connections(count);
         }
@@ -107,7 +117,7 @@ where
         let numbers = Numbers { begun: Instant::now(), runtime, server: server.clone(), files, log };
         let _is_first = NUMBERS.set(numbers);
         if !options.quiet {
-            banner(what, shown, options.tls_cert.is_some(), workers, metrics);
+            banner(what, shown, is_tls, workers, metrics);
         }
         let serve = serve.shutdown_on(signals.told_to_end(options.quiet, server));
         // In a task, so that a worker accepts, and not this thread, which has nothing else to do.

@@ -88,3 +88,29 @@ fn help_and_version() {
     let serve = String::from_utf8(serve.stdout).unwrap();
     assert!(serve.contains("[DIR]") && serve.contains("--cache-control"), "{serve}");
 }
+
+#[test]
+fn certificates_and_keys_that_cannot_be_used() {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().signing_key;
+    let folder = Folder::new(&[
+        ("cert.pem", cert.pem().as_bytes()),
+        ("key.pem", signing_key.serialize_pem().as_bytes()),
+        ("other.pem", other.serialize_pem().as_bytes()),
+        ("text.pem", b"no key"),
+    ]);
+    let tls = |cert: &str, key: &str| {
+        fails(1, &["--port", "0", "--tls-cert", &folder.at(cert), "--tls-key", &folder.at(key)])
+    };
+    for (cert, key, named) in [
+        ("none.pem", "key.pem", "none.pem"),
+        ("cert.pem", "none.pem", "none.pem"),
+        ("cert.pem", "text.pem", "text.pem"),
+        ("text.pem", "key.pem", "text.pem"),
+        ("cert.pem", "other.pem", "other.pem"),
+    ] {
+        let said = tls(cert, key);
+        assert!(said.contains(&folder.at(named)), "{cert}, {key}: {said}");
+    }
+}
