@@ -77,12 +77,16 @@ impl<S: Read + Write + Unpin> Io<S> {
         &self.first
     }
 
-    /// Says that the head did not come in time, as far as it can be said at once.
-    fn say_late(&mut self, cx: &mut Context<'_>) -> io::Error {
-        if !self.watch.is_idle() {
-            let _best_effort = Pin::new(&mut self.stream).poll_write(cx, LATE_HEAD);
+    /// Says that the head did not come in time. If that cannot be said at once, the connection's time to close runs
+    /// out.
+    fn poll_say_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        match ready!(Pin::new(&mut self.stream).poll_write(cx, LATE_HEAD)) {
+            Ok(_all_of_so_little) => {
+                let text = "the head of a request did not come in time";
+                Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, text))
+            }
+            Err(error) => Poll::Ready(error),
         }
-        io::Error::new(io::ErrorKind::TimedOut, "the head of a request did not come in time")
     }
 }
 
@@ -97,12 +101,12 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
         if !this.first.is_empty() {
             let count = this.first.len().min(cursor.remaining());
             cursor.put_slice(&this.first[..count]);
+            this.watch.note_read(&this.first[..count]);
             this.first.advance(count);
-            this.watch.note_read();
             return Poll::Ready(Ok(()));
         }
         if this.watch.is_head_late() {
-            return Poll::Ready(Err(this.say_late(cx)));
+            return this.poll_say_late(cx).map(Err);
         }
         if this.watch.is_receiving() || this.watch.is_ended() {
             return Pin::new(&mut this.stream).poll_read(cx, cursor);
@@ -111,7 +115,7 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
         this.poll_look(cx, cursor.remaining(), |read| {
             cursor.put_slice(read);
             if !read.is_empty() {
-                watch.note_read();
+                watch.note_read(read);
             }
         })
     }

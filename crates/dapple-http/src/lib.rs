@@ -8,6 +8,7 @@ mod body;
 mod connection;
 mod error;
 mod handling;
+mod heads;
 mod hub;
 mod io;
 mod limit;
