@@ -16,6 +16,8 @@ mod listen;
 mod serve;
 mod service;
 mod settings;
+#[cfg(feature = "axum")]
+pub mod state;
 mod stats;
 mod strict;
 mod tls;
@@ -28,6 +30,8 @@ pub use serve::{Serve, Served, serve};
 #[doc(hidden)]
 pub use service::Within;
 pub use service::{Handler, IntoHandler};
+#[cfg(feature = "axum")]
+pub use state::stateful;
 pub use stats::{Counts, Stats};
 pub use tls::Tls;
 pub use watch::Peer;
