@@ -21,7 +21,10 @@ pub mod state;
 mod stats;
 mod strict;
 mod tls;
+mod upgrade;
 mod watch;
+#[cfg(feature = "ws")]
+pub mod ws;
 
 pub use body::Body;
 pub use error::{BoxError, Error};
@@ -34,4 +37,5 @@ pub use service::{Handler, IntoHandler};
 pub use state::stateful;
 pub use stats::{Counts, Stats};
 pub use tls::Tls;
+pub use upgrade::{Upgraded, upgrade};
 pub use watch::Peer;

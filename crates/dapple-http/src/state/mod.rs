@@ -91,9 +91,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 
-use axum::extract::FromRef;
-use axum::extract::FromRequestParts;
-use axum::response::{IntoResponse, Response};
+use axum::extract::{FromRef, FromRequestParts};
 use dapple::{Access, Shared};
 use http::StatusCode;
 use http::request::Parts;
@@ -278,11 +276,11 @@ where
     S: Send + Sync,
     T: FromStr<Err: fmt::Display>,
 {
-    type Rejection = Response;
+    type Rejection = (StatusCode, String);
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Query<T>, Response> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Query<T>, (StatusCode, String)> {
         let query = parts.uri.query().unwrap_or("");
-        let refuse = |why: String| Err((StatusCode::BAD_REQUEST, why).into_response());
+        let refuse = |why: String| Err((StatusCode::BAD_REQUEST, why));
         let mut arguments = form_urlencoded::parse(query.as_bytes());
         let (Some((name, value)), None) = (arguments.next(), arguments.next()) else {
             return refuse("the query should have one argument, as in ?n=1\n".to_owned());
