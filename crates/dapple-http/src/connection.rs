@@ -193,7 +193,6 @@ async fn drive<C: Http>(mut http: Pin<&mut C>, alarm: &mut Alarm, watch: &Watch)
                     watch.hub.counters.count_timeout();
                     // hyper reads again, and hears that it is too late.
                     watch.note_late_head();
-                    return http.as_mut().poll(cx).map(drop);
                 }
                 Phase::Head(_) | Phase::Blocked(_) => {
                     watch.hub.counters.count_timeout();

@@ -17,6 +17,7 @@ pub struct Error {
 enum Kind {
     Late,
     Tls,
+    NotUpgraded,
 }
 
 impl Error {
@@ -26,6 +27,10 @@ impl Error {
 
     pub(crate) fn tls(text: String, source: Option<BoxError>) -> Error {
         Error { kind: Kind::Tls, text, source }
+    }
+
+    pub(crate) fn not_upgraded(text: &str) -> Error {
+        Error { kind: Kind::NotUpgraded, text: text.to_owned(), source: None }
     }
 
     /// Whether somebody took too long.
@@ -63,7 +68,7 @@ impl From<Error> for std::io::Error {
     fn from(error: Error) -> std::io::Error {
         let kind = match error.kind {
             Kind::Late => std::io::ErrorKind::TimedOut,
-            Kind::Tls => std::io::ErrorKind::InvalidInput,
+            Kind::Tls | Kind::NotUpgraded => std::io::ErrorKind::InvalidInput,
         };
         std::io::Error::new(kind, error)
     }

@@ -43,15 +43,16 @@ impl<H: Handler> hyper::service::Service<Request<Incoming>> for Front<H> {
     fn call(&self, mut request: Request<Incoming>) -> Handling<H> {
         let watch = &self.watch;
         let hub = &watch.hub;
-        watch.begin_request(!http_body::Body::is_end_stream(request.body()));
+        let has_body = !http_body::Body::is_end_stream(request.body());
+        watch.begin_request(has_body);
         let under_way = UnderWay(watch.clone());
         if let Err(own) = strict::check(&request, hub.settings.max_body_size, watch) {
             hub.counters.count_bad();
-            return Handling::answer(own, under_way);
+            return Handling::answer(own, under_way, has_body);
         }
         let Ok(admitted) = hub.gate.admit() else {
             hub.counters.count_refused();
-            return Handling::answer(Own::OVERLOADED, under_way);
+            return Handling::answer(Own::OVERLOADED, under_way, has_body);
         };
         if hub.settings.has_peer_info {
             request.extensions_mut().insert(watch.peer);
@@ -83,7 +84,12 @@ enum State<H: Handler> {
 }
 
 impl<H: Handler> Handling<H> {
-    fn answer(own: Own, under_way: UnderWay) -> Handling<H> {
+    /// The server answers itself, and leaves the body unread.
+    #[cold]
+    fn answer(own: Own, under_way: UnderWay, has_body: bool) -> Handling<H> {
+        if has_body {
+            under_way.0.note_unread();
+        }
         Handling { state: State::Answer(own), under_way: Some(under_way), admitted: None, sleep: None }
     }
 

@@ -58,7 +58,8 @@ struct Inside {
 }
 
 struct Entry {
-    watch: Weak<Watch>,
+    /// None if it is not HTTP any more: its requests were counted.
+    watch: Option<Weak<Watch>>,
     waker: Waker,
 }
 
@@ -117,7 +118,8 @@ impl Hub {
     /// Requests of connections that are open.
     pub(crate) fn requests_under_way(&self) -> u64 {
         let inside = self.lock();
-        inside.entries.iter().filter_map(|(_, entry)| entry.watch.upgrade()).map(|w| w.requests()).sum()
+        let watches = inside.entries.iter().filter_map(|(_, entry)| entry.watch.as_ref()?.upgrade());
+        watches.map(|watch| watch.requests()).sum()
     }
 
     /// Counts a new connection, unless there are too many from its address.
@@ -138,8 +140,14 @@ impl Hub {
 
     /// Lists a connection among those that are told of the way out. TOLD
     pub(crate) fn enter(self: &Arc<Hub>, watch: &Arc<Watch>, waker: Waker) -> Listed {
-        let key = self.lock().entries.insert(Entry { watch: Arc::downgrade(watch), waker });
-        Listed { watch: watch.clone(), key }
+        let key = self.lock().entries.insert(Entry { watch: Some(Arc::downgrade(watch)), waker });
+        Listed { hub: self.clone(), key, watch: Some(watch.clone()) }
+    }
+
+    /// Lists a stream that is not HTTP any more. TOLD
+    pub(crate) fn enter_stream(self: &Arc<Hub>, waker: Waker) -> Listed {
+        let key = self.lock().entries.insert(Entry { watch: None, waker });
+        Listed { hub: self.clone(), key, watch: None }
     }
 
     /// Counts what runs on for a client that is gone.
@@ -179,18 +187,35 @@ impl Drop for Seat {
 
 /// A connection that is told of the way out.
 pub(crate) struct Listed {
-    watch: Arc<Watch>,
+    hub: Arc<Hub>,
     key: usize,
+    watch: Option<Arc<Watch>>,
+}
+
+impl Listed {
+    /// Another waker is to be told.
+    pub(crate) fn renew(&self, waker: &Waker) {
+        let mut inside = self.hub.lock();
+        if let Some(entry) = inside.entries.get_mut(self.key)
+            && !entry.waker.will_wake(waker)
+        {
+            let old = std::mem::replace(&mut entry.waker, waker.clone());
+            drop(inside);
+            drop(old);
+        }
+    }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        let entry = self.watch.hub.lock().entries.try_remove(self.key);
-        self.watch.hub.counters.count_requests(self.watch.requests());
+        let entry = self.hub.lock().entries.try_remove(self.key);
         drop(entry);
+        if let Some(watch) = &self.watch {
+            self.hub.counters.count_requests(watch.requests());
+        }
         // Its stream may have been closed before: what it was at has come to its end only now.
-        if self.watch.hub.stage() != Stage::Serving {
-            self.watch.hub.changed.notify_one();
+        if self.hub.stage() != Stage::Serving {
+            self.hub.changed.notify_one();
         }
     }
 }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
-use crate::hub::Seat;
+use crate::hub::{Listed, Seat, Stage};
 use crate::watch::Watch;
 
 /// The most that is read at once where it is looked at.
@@ -35,12 +35,14 @@ pub(crate) struct Io<S> {
     is_ended: bool,
     /// No more is written.
     is_shut: bool,
+    /// If it is not HTTP any more, it is told when it is cut.
+    listed: Option<Listed>,
     _seat: Seat,
 }
 
 impl<S: Read + Write + Unpin> Io<S> {
     pub(crate) fn new(stream: S, watch: Arc<Watch>, seat: Seat) -> Io<S> {
-        Io { stream, first: Bytes::new(), watch, is_ended: false, is_shut: false, _seat: seat }
+        Io { stream, first: Bytes::new(), watch, is_ended: false, is_shut: false, listed: None, _seat: seat }
     }
 
     /// Reads, and shows what was read.
@@ -69,6 +71,19 @@ impl<S: Read + Write + Unpin> Io<S> {
         Poll::Ready(Ok(()))
     }
 
+    /// An error if the server has cut what is left, once HTTP is over; and if it does so later, this is polled again.
+    fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let hub = &self.watch.hub;
+        match &self.listed {
+            Some(listed) => listed.renew(cx.waker()),
+            None => self.listed = Some(hub.enter_stream(cx.waker().clone())),
+        }
+        Poll::Ready(match hub.stage() {
+            Stage::Cutting => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server has ended")),
+            _ => Ok(()),
+        })
+    }
+
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended
     }
@@ -77,12 +92,16 @@ impl<S: Read + Write + Unpin> Io<S> {
         &self.first
     }
 
-    /// Says that the head did not come in time, as far as it can be said at once.
-    fn say_late(&mut self, cx: &mut Context<'_>) -> io::Error {
-        if !self.watch.is_idle() {
-            let _best_effort = Pin::new(&mut self.stream).poll_write(cx, LATE_HEAD);
+    /// Says that the head did not come in time. If that cannot be said at once, the connection's time to close runs
+    /// out.
+    fn poll_say_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        match ready!(Pin::new(&mut self.stream).poll_write(cx, LATE_HEAD)) {
+            Ok(_all_of_so_little) => {
+                let text = "the head of a request did not come in time";
+                Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, text))
+            }
+            Err(error) => Poll::Ready(error),
         }
-        io::Error::new(io::ErrorKind::TimedOut, "the head of a request did not come in time")
     }
 }
 
@@ -97,21 +116,25 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
         if !this.first.is_empty() {
             let count = this.first.len().min(cursor.remaining());
             cursor.put_slice(&this.first[..count]);
+            this.watch.note_read(&this.first[..count]);
             this.first.advance(count);
-            this.watch.note_read();
             return Poll::Ready(Ok(()));
         }
         if this.watch.is_head_late() {
-            return Poll::Ready(Err(this.say_late(cx)));
+            return this.poll_say_late(cx).map(Err);
         }
-        if this.watch.is_receiving() || this.watch.is_ended() {
+        if this.watch.is_ended() {
+            ready!(this.poll_cut(cx))?;
+            return Pin::new(&mut this.stream).poll_read(cx, cursor);
+        }
+        if this.watch.is_receiving() {
             return Pin::new(&mut this.stream).poll_read(cx, cursor);
         }
         let watch = this.watch.clone();
         this.poll_look(cx, cursor.remaining(), |read| {
             cursor.put_slice(read);
             if !read.is_empty() {
-                watch.note_read();
+                watch.note_read(read);
             }
         })
     }

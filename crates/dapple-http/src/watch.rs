@@ -10,11 +10,12 @@
 //! [`Body`]: crate::Body
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::heads::Heads;
 use crate::hub::Hub;
 
 /// Who is at the other end, in the extensions of a request if the server was told so
@@ -43,6 +44,8 @@ pub(crate) struct Watch {
     pub(crate) peer: Peer,
     /// How many requests have begun.
     requests: AtomicU64,
+    /// What was read of heads. Never contended: it is used in the connection's color alone.
+    heads: Mutex<Heads>,
     /// How many of them are under way.
     active: AtomicU32,
     /// Something was read since the last request began.
@@ -90,6 +93,7 @@ impl Watch {
             hub,
             peer,
             requests: AtomicU64::new(0),
+            heads: Mutex::default(),
             active: AtomicU32::new(0),
             is_fresh: AtomicBool::new(false),
             is_receiving: AtomicBool::new(false),
@@ -111,6 +115,7 @@ impl Watch {
         self.active.store(self.active.load(Relaxed) + 1, Relaxed);
         self.is_fresh.store(false, Relaxed);
         self.is_receiving.store(has_body, Relaxed);
+        self.is_unread.store(false, Relaxed); // or there would not be another
     }
 
     pub(crate) fn end_request(&self) {
@@ -126,8 +131,16 @@ impl Watch {
         self.active.load(Relaxed) == 0 && !self.is_fresh.load(Relaxed)
     }
 
-    pub(crate) fn note_read(&self) {
+    /// Something was read while no body is being received.
+    pub(crate) fn note_read(&self, read: &[u8]) {
         self.is_fresh.store(true, Relaxed);
+        if !self.is_http2() {
+            self.heads().push(read);
+        }
+    }
+
+    pub(crate) fn heads(&self) -> MutexGuard<'_, Heads> {
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_receiving(&self) -> bool {
@@ -152,6 +165,7 @@ impl Watch {
 
     pub(crate) fn note_late_head(&self) {
         self.is_head_late.store(true, Relaxed);
+        self.note_closing();
     }
 
     pub(crate) fn is_head_late(&self) -> bool {

@@ -19,10 +19,8 @@ use bytes::Bytes;
 use dapple::fs::File;
 use http_body::{Frame, SizeHint};
 
+use super::buffers;
 use super::root::Stamp;
-
-/// How much of a file is read at a time.
-const PIECE: u64 = 64 << 10;
 
 /// The body of an answer of [`Files`](super::Files).
 ///
@@ -100,32 +98,48 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads from a position on: SAME-BYTES.
-    pub(super) async fn read(self, range: Range<u64>) -> io::Result<Bytes> {
-        let wanted = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
-        let mut bytes = Vec::with_capacity(wanted);
-        while bytes.len() < wanted {
-            let at = range.start + bytes.len() as u64;
+    /// Reads a part into memory of its own.
+    pub(super) async fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
+        let len = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
+        Ok(self.fill(Vec::with_capacity(len), len, range.start).await?.into())
+    }
+
+    /// Reads a part that is no longer than a buffer.
+    async fn read_piece(self, range: Range<u64>) -> io::Result<Bytes> {
+        let len = (range.end - range.start) as usize;
+        let buffer = match len {
+            buffers::SIZE => buffers::take(),
+            // A short one is filled up to its length.
+            len => Vec::with_capacity(len),
+        };
+        let bytes = self.fill(buffer, len, range.start).await?;
+        Ok(if len == buffers::SIZE { buffers::lend(bytes) } else { bytes.into() })
+    }
+
+    /// Reads into an empty vector that has room for so much: SAME-BYTES.
+    async fn fill(&self, mut bytes: Vec<u8>, len: usize, at: u64) -> io::Result<Vec<u8>> {
+        while bytes.len() < len {
+            let at = at + bytes.len() as u64;
             let (read, piece) = match bytes.is_empty() {
                 true => self.file.read_at(bytes, at).await,
-                false => self.rest(bytes, wanted, at).await,
+                false => self.rest(bytes, len, at).await,
             };
             bytes = piece;
             if read? == 0 {
                 return Err(changed());
             }
         }
-        bytes.truncate(wanted); // a vector may have more room than was asked for
-        if !self.stamp.has_bytes_of(&Stamp::of_open(&*self.file)?) {
-            return Err(changed());
+        bytes.truncate(len); // a vector may have more room than was asked for
+        match self.stamp.has_bytes_of(&Stamp::of_open(&*self.file)?) {
+            true => Ok(bytes),
+            false => Err(changed()),
         }
-        Ok(bytes.into())
     }
 
     /// Reads what a first read has left over: rarely anything.
     #[cold]
-    async fn rest(&self, mut bytes: Vec<u8>, wanted: usize, at: u64) -> (io::Result<usize>, Vec<u8>) {
-        let (read, rest) = self.file.read_at(Vec::with_capacity(wanted - bytes.len()), at).await;
+    async fn rest(&self, mut bytes: Vec<u8>, len: usize, at: u64) -> (io::Result<usize>, Vec<u8>) {
+        let (read, rest) = self.file.read_at(Vec::with_capacity(len - bytes.len()), at).await;
         bytes.extend_from_slice(&rest);
         (read, bytes)
     }
@@ -225,11 +239,11 @@ impl Pieces {
         match self.parts.pop()? {
             Part::Text(text) => Some(Ok(text)),
             Part::File(range) => {
-                let end = range.end.min(range.start + PIECE);
+                let end = range.end.min(range.start + buffers::SIZE as u64);
                 if end < range.end {
                     self.parts.push(Part::File(end..range.end));
                 }
-                Some(Err(Box::pin(self.source.clone().read(range.start..end))))
+                Some(Err(Box::pin(self.source.clone().read_piece(range.start..end))))
             }
         }
     }

@@ -11,6 +11,7 @@
 
 mod answer;
 mod body;
+mod buffers;
 mod clock;
 mod conditional;
 mod encoding;

@@ -177,6 +177,16 @@ impl Client {
         assert!(!self.fill(), "more came: {:?}", String::from_utf8_lossy(&self.unread));
     }
 
+    /// Whether nothing comes for a moment.
+    pub fn is_quiet(&self) -> bool {
+        self.stream.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        peeked.is_err_and(|why| {
+            matches!(why.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+        })
+    }
+
     pub fn get(&mut self, path: &str) -> Answer {
         self.send(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")).answer()
     }
