@@ -44,6 +44,7 @@
 //! | use files | [`fs::File`], [`fs::read`], [`fs::write`], [`fs::read_dir`] |
 //! | use the terminal | [`io::stdin`](io::stdin()), [`io::stdout`](io::stdout()), [`io::stderr`](io::stderr()) |
 //! | start programs, hear signals | [`process::Command`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) |
+//! | refuse what cannot be served in time | [`sched::Limit`] |
 //! | write callbacks | [`event`] |
 //! | see what is going on | [`Runtime::metrics`], [`Runtime::dump`] |
 //!
@@ -82,6 +83,8 @@ pub mod hyper;
 pub mod io;
 #[expect(unsafe_code, reason = "owns the turn protocol")]
 mod lane;
+#[cfg(not(loom))]
+mod limit;
 #[expect(unsafe_code, reason = "models of protocols that hand out rights to memory")]
 #[cfg(all(test, loom))]
 mod loom;

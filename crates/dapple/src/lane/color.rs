@@ -6,9 +6,11 @@ use std::mem::ManuallyDrop;
 
 use super::keyed;
 use super::laned::{Laned, promote};
+use super::limited::Limited;
 use super::line::{Lane, NewLane};
 use super::main::Local;
 use super::ranked::Ranked;
+use crate::limit::Limit;
 use crate::prim::Ordering;
 use crate::task::cell::{Cell, TaskKind};
 use crate::task::header::{Header, Meta, Ptr};
@@ -220,6 +222,9 @@ impl Color {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        if self.lane().is_special.load(Ordering::Relaxed) {
+            return self.spawn_with(future, meta);
+        }
         let color = ManuallyDrop::new(self);
         if color.lane().main.is_some() {
             // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time. The reference is given away.
@@ -238,6 +243,10 @@ impl Color {
     {
         if self.lane().main.is_some() {
             return self.spawn_with(future, meta);
+        }
+        if self.has_limit() {
+            // SAFETY: as below.
+            return unsafe { self.spawn_kind(Limited::new(self.lane(), Some(priority)), future, meta) };
         }
         // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
         unsafe { self.spawn_kind(Ranked { lane: self.0, priority }, future, meta) }
@@ -268,6 +277,35 @@ impl Color {
         self.lane().priority()
     }
 
+    /// Bounds what waits in this color, together with whatever else the limit is given to: see [`Limit`]. It goes for
+    /// what is spawned, called or submitted here from now on; an earlier limit goes on for what came before. Tasks
+    /// with a color of their own have one by [`Builder::limit`](crate::task::Builder::limit). The main color has none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::{Color, sched::Limit};
+    ///
+    /// dapple::run(async {
+    ///     let color = Color::new();
+    ///     color.set_limit(Limit::new().depth(10));
+    ///     let calls: Vec<_> = (0..50).map(|i| color.call(move || i)).collect();
+    ///     let mut refused = 0;
+    ///     for call in calls {
+    ///         refused += usize::from(call.await.is_err_and(|error| error.is_refused()));
+    ///     }
+    ///     assert!(refused <= 40); // fewer, if a worker was quick enough
+    /// });
+    /// ```
+    pub fn set_limit(&self, limit: Limit) {
+        self.lane().set_limit(limit.into_gate());
+    }
+
+    #[inline]
+    fn has_limit(&self) -> bool {
+        self.lane().is_special.load(Ordering::Acquire) && self.lane().limits.get().is_some()
+    }
+
     /// Sets a number that means something to the program's [`Policy`](crate::sched::Policy), such as a deadline.
     /// By default 0.
     pub fn set_tag(&self, tag: u64) {
@@ -287,6 +325,9 @@ impl Color {
         if self.lane().main.is_some() {
             // SAFETY: handed on from the caller.
             unsafe { self.spawn_kind(Local::new(self.0), future, meta) }
+        } else if self.has_limit() {
+            // SAFETY: as above.
+            unsafe { self.spawn_kind(Limited::new(self.lane(), None), future, meta) }
         } else {
             // SAFETY: as above.
             unsafe { self.spawn_kind(Laned { lane: self.0 }, future, meta) }

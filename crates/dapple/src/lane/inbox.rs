@@ -142,6 +142,13 @@ impl<N: Node> Inbox<N> {
         tags(self.0.load(Ordering::Relaxed)) & RANKED != 0
     }
 
+    /// Whether nobody has the turn, and nothing is in line; a hint.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        list(word).is_null() && tags(word) & !RANKED == 0
+    }
+
     /// Whether there is nothing in it. For the one who has the turn.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

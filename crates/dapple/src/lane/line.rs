@@ -26,13 +26,14 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::offset_of;
 use std::ops::Deref;
 use std::ptr::{null, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::inbox::{Inbox, List, Node, Pushed};
 use super::keyed;
+use super::limited::Limits;
 use super::main::{Locals, MainThread};
 use super::ranked::Waiting;
-use crate::prim::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::prim::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::task::cell::TaskKind;
 use crate::task::header::{Header, Kind, Ptr, VTable, field};
 use crate::task::here::{Here, here};
@@ -56,9 +57,9 @@ pub(crate) struct Lane {
 pub(crate) struct Body {
     /// The pointer that the slab gave out: one to the lane would not reach the chunk's head.
     ptr: Ptr,
-    inbox: Inbox<Header>,
-    first: Cell<*mut Header>,
-    last: Cell<*mut Header>,
+    pub(super) inbox: Inbox<Header>,
+    pub(super) first: Cell<*mut Header>,
+    pub(super) last: Cell<*mut Header>,
     /// References that this turn has added (tasks spawned) or dropped (tasks that ended).
     unsettled: Cell<i64>,
     /// What tells its color from others: its address, or that of the task it was made for.
@@ -72,8 +73,10 @@ pub(crate) struct Body {
     is_fresh: Cell<bool>,
     /// Whether `len` is kept: a policy wants to know.
     is_counted: bool,
-    /// Whether `len` or `waiting` is kept. TURN-OWNS-LINE
-    is_watched: Cell<bool>,
+    /// Whether the lane counts or has a limit.
+    pub(super) is_special: AtomicBool,
+    /// Whether anything of `len`, `waiting` and `limits` is kept.
+    pub(super) is_watched: AtomicBool,
     /// The color's priority.
     pub(super) priority: AtomicU8,
     /// The highest priority of which there is an entry, and one; 0 if there is none, or none by priority.
@@ -86,6 +89,8 @@ pub(crate) struct Body {
     pub(crate) ran_on: AtomicU32,
     /// What the program tells its policy.
     pub(crate) tag: AtomicU64,
+    /// What it knows once it has had a limit.
+    pub(super) limits: OnceLock<Box<Limits>>,
 }
 
 impl Deref for Lane {
@@ -157,13 +162,15 @@ impl Lane {
             main: new.main,
             is_fresh: Cell::new(is_fresh),
             is_counted: home.rules.counts_lines,
-            is_watched: Cell::new(home.rules.counts_lines),
+            is_special: AtomicBool::new(home.rules.counts_lines),
+            is_watched: AtomicBool::new(home.rules.counts_lines),
             priority: AtomicU8::new(Priority::Normal as u8),
             queued_at: AtomicU8::new(0),
             waiting: Waiting::default(),
             len: AtomicU32::new(0),
             ran_on: AtomicU32::new(0),
             tag: AtomicU64::new(0),
+            limits: OnceLock::new(),
         };
         let vtable = if body.main.is_some() { &MAIN_LANE } else { &LANE };
         // SAFETY: the memory is ours and of a lane's layout.
@@ -202,7 +209,7 @@ impl Lane {
         self.ptr
     }
 
-    fn is_my_turn(&self, here: &Here) -> bool {
+    pub(super) fn is_my_turn(&self, here: &Here) -> bool {
         std::ptr::eq(here.lane.get(), &raw const self.header)
     }
 
@@ -244,10 +251,21 @@ impl Lane {
             lane.append(task);
             return true;
         }
-        if priority.is_some() || lane.is_counted || lane.inbox.is_ranked() {
+        if priority.is_some() || lane.is_special.load(Ordering::Relaxed) || lane.inbox.is_ranked() {
             // SAFETY: handed on from the caller.
-            return unsafe { Lane::push_ranked(ptr, task, place, priority) };
+            return unsafe { Lane::push_special(ptr, task, place, priority) };
         }
+        // SAFETY: handed on from the caller.
+        unsafe { Lane::push_plain(ptr, task, place) }
+    }
+
+    /// # Safety
+    ///
+    /// As for `push`.
+    #[inline(always)]
+    unsafe fn push_plain(ptr: Ptr, task: Ptr, place: Place) -> bool {
+        // SAFETY: the task is not done, so its lane lives. LANE-LIVES
+        let lane = unsafe { Lane::of(ptr) };
         // The task may run, end and take the lane with it as soon as it is in the inbox.
         let enqueue = lane.header.vtable().enqueue;
         // SAFETY: a task that is owned exists, and its link is its owner's.
@@ -259,6 +277,24 @@ impl Lane {
             Pushed::Closed => return false,
         }
         true
+    }
+
+    /// As `push`, for a lane that has a limit, or counts, or in which something has a priority.
+    ///
+    /// # Safety
+    ///
+    /// As for `push`.
+    #[cold]
+    unsafe fn push_special(ptr: Ptr, task: Ptr, place: Place, priority: Option<Priority>) -> bool {
+        // SAFETY: the task is not done, so its lane lives. LANE-LIVES
+        let lane = unsafe { Lane::of(ptr) };
+        lane.note_ready();
+        if priority.is_some() || lane.is_counted || lane.inbox.is_ranked() {
+            // SAFETY: handed on from the caller.
+            return unsafe { Lane::push_ranked(ptr, task, place, priority) };
+        }
+        // SAFETY: handed on from the caller.
+        unsafe { Lane::push_plain(ptr, task, place) }
     }
 
     /// As `push`, for a lane in which something has a priority, or that counts.
@@ -386,8 +422,13 @@ impl Lane {
     }
 
     fn extend(&self, list: List<Header>) {
-        if self.is_watched.get() {
+        let mut list = list;
+        if self.is_watched() {
             self.waiting.add_list(list.first);
+            match self.sift(list) {
+                Some(rest) => list = rest,
+                None => return,
+            }
         }
         match Ptr::new(self.last.replace(list.last.as_ptr())) {
             None => self.first.set(list.first.as_ptr()),
@@ -408,7 +449,8 @@ impl Lane {
         if next.is_null() {
             self.last.set(null_mut());
         }
-        if self.is_watched.get() {
+        if self.is_watched() {
+            self.note_taken(task);
             self.waiting.remove(task);
             self.count(-1);
         }
@@ -428,6 +470,9 @@ impl Lane {
             // SAFETY: an entry too many has a reference. ENTRY-LIVES
             unsafe { Lane::drop_ref(ptr) };
             return None;
+        }
+        if lane.is_watched() {
+            lane.note_turn();
         }
         let home = lane.home();
         let stopped = home.phase() == Phase::Stopped;
@@ -493,9 +538,13 @@ impl Lane {
     /// Begins to keep count of what waits by priority, as soon as anything has one. For the one who has the turn.
     fn look_at_ranks(&self) {
         if self.inbox.is_ranked() {
-            self.is_watched.set(true);
+            self.is_watched.store(true, Ordering::Relaxed);
             self.waiting.begin(self.first.get());
         }
+    }
+
+    fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::Relaxed)
     }
 
     /// How urgent what is in line is, for the one who has the turn.
@@ -515,6 +564,9 @@ impl Lane {
             lane.pull();
         }
         lane.look_at_ranks();
+        if lane.is_watched() {
+            lane.note_put_back();
+        }
         let priority = lane.priority_of_turn();
         if lane.inbox.is_ranked() {
             lane.queued_at.store(priority as u8 + 1, Ordering::Relaxed);
@@ -539,8 +591,9 @@ impl Lane {
             lane.header.state.add_refs(unsettled.unsigned_abs());
         }
         let owed = unsettled.min(0);
-        if lane.is_watched.get() {
+        if lane.is_watched() {
             lane.queued_at.store(0, Ordering::Relaxed);
+            lane.note_left();
         }
         if !lane.inbox.release() {
             lane.unsettled.set(owed);

@@ -3,7 +3,8 @@
 //! ```text
 //! inbox   the word of a lane: pushes from anywhere, and who has its turn
 //! line    a lane: inbox, the line behind it, one turn
-//! laned   tasks in a lane; how a running task gets one; ranked: those with a priority of their own
+//! laned   tasks in a lane; how a running task gets one; ranked: those with a priority of their own; limited: those
+//!         that may be refused
 //! main    the main color: a lane that only one thread runs
 //! keyed   the table of keyed colors
 //! color   what users hold; cell: state that belongs to a color
@@ -18,6 +19,8 @@ pub(crate) mod inbox;
 mod keyed;
 #[cfg(not(loom))]
 mod laned;
+#[cfg(not(loom))]
+pub(crate) mod limited;
 #[cfg(not(loom))]
 mod line;
 #[cfg(not(loom))]

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use super::end_in_place;
+use super::limited::Limited;
 use super::line::Lane;
 use crate::task::cell::{Front, TaskKind};
 use crate::task::header::{Header, Kind, Ptr};
@@ -78,6 +79,11 @@ impl Waiting {
         let index = match unsafe { task.as_ref() }.vtable().kind {
             // SAFETY: as above, and it is of this kind.
             Kind::Ranked => 1 + unsafe { Front::<Ranked>::of(task) }.kind.priority as usize,
+            Kind::Limited => {
+                // SAFETY: as above, and it is of this kind.
+                let priority = unsafe { Front::<Limited>::of(task) }.kind.priority();
+                priority.map_or(0, |priority| 1 + priority as usize)
+            }
             _ => 0,
         };
         &self.counts[index]

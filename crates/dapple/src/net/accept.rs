@@ -18,7 +18,7 @@ use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 use super::source::{Direction, Io, Source};
 use crate::Cancelled;
 use crate::prim::{AtomicU32, Ordering};
-use crate::sched::Sched;
+use crate::sched::{Limit, Sched};
 use crate::task::wait::Wait;
 use crate::time::{Sleep, sleep};
 
@@ -34,10 +34,14 @@ pub(crate) struct Listening<T> {
     source: Source<T>,
     /// How long the next one waits before he tries, in milliseconds.
     pause: AtomicU32,
+    /// Nothing is accepted while there is no room by it.
+    limit: Option<Limit>,
     /// Of the one who has the listener to himself.
     wait: Wait,
     turn: Turn,
 }
+
+type WaitForRoom = dyn Future<Output = Result<(), Cancelled>> + Send + Sync;
 
 /// Where somebody who accepts is.
 #[derive(Default)]
@@ -45,6 +49,8 @@ struct Turn {
     begun: bool,
     /// Boxed, for it is rare.
     pause: Option<Box<Sleep>>,
+    /// The wait for room. Boxed, for it is rare.
+    room: Option<Pin<Box<WaitForRoom>>>,
 }
 
 impl<T: AsFd> Listening<T> {
@@ -52,6 +58,7 @@ impl<T: AsFd> Listening<T> {
         Listening {
             source: Source::new(io),
             pause: AtomicU32::new(0),
+            limit: None,
             wait: Wait::default(),
             turn: Turn::default(),
         }
@@ -59,6 +66,10 @@ impl<T: AsFd> Listening<T> {
 
     pub(crate) fn get(&self) -> &T {
         self.source.get()
+    }
+
+    pub(crate) fn set_limit(&mut self, limit: Limit) {
+        self.limit = Some(limit);
     }
 
     pub(crate) fn into_inner(self) -> T {
@@ -73,7 +84,7 @@ impl<T: AsFd> Listening<T> {
 
     /// Accepts, as the only one.
     pub(crate) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Connection>> {
-        ready!(self.turn.poll(cx, &self.pause))?;
+        ready!(self.turn.poll(cx, &self.pause, self.limit.as_ref()))?;
         let result = ready!(self.source.poll_io(cx, Direction::Read, &mut self.wait, accept_now));
         self.turn.end(&result, &self.pause);
         Poll::Ready(result)
@@ -87,14 +98,29 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for Listening<T> {
 }
 
 impl Turn {
-    /// Waits, if something has run out.
+    /// Waits, if something has run out, or if there is no room.
     #[inline]
-    fn poll(&mut self, cx: &mut Context<'_>, pause: &AtomicU32) -> Poll<Result<(), Cancelled>> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        pause: &AtomicU32,
+        limit: Option<&Limit>,
+    ) -> Poll<Result<(), Cancelled>> {
         if !self.begun {
             self.begun = true;
+            self.room =
+                limit.filter(|limit| !limit.has_room()).map(|limit| Box::pin(limit.clone().into_room()) as _);
             let pause = pause.load(Ordering::Relaxed);
             if pause > 0 && Sched::current(|_| ()).is_some() {
                 self.pause = Some(Box::new(sleep(Duration::from_millis(pause.into()))));
+            }
+        }
+        if let Some(room) = &mut self.room {
+            let found = ready!(room.as_mut().poll(cx));
+            self.room = None;
+            if found.is_err() {
+                self.begun = false;
+                return Poll::Ready(found);
             }
         }
         let Some(sleep) = &mut self.pause else { return Poll::Ready(Ok(())) };
@@ -133,7 +159,7 @@ impl<T: AsFd> Future for Accept<'_, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Connection>> {
         let this = &mut *self;
         let pause = &this.listening.pause;
-        ready!(this.turn.poll(cx, pause))?;
+        ready!(this.turn.poll(cx, pause, this.listening.limit.as_ref()))?;
         let result = ready!(Pin::new(&mut this.io).poll(cx));
         this.turn.end(&result, pause);
         Poll::Ready(result)

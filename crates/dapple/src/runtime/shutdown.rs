@@ -27,6 +27,8 @@ pub struct Shutdown {
     /// Tasks that had not ended by the deadline. They were dropped then, but for those that did
     /// not return from a poll (and blocking calls), which go on until they do.
     pub still_running: Vec<TaskInfo>,
+    /// Tasks with a [`Limit`](crate::sched::Limit) that had not begun when the end was called for, and were refused.
+    pub refused: u64,
 }
 
 impl Shutdown {
@@ -62,6 +64,7 @@ impl Core {
         // A deadline too far away to be told is none.
         let deadline = Time::now().checked_add(timeout);
         let is_over = || deadline.is_some_and(|deadline| Time::now() >= deadline);
+        let refused_before = self.home().refused();
         self.cancel_all();
         // Who is waiting in a task of this runtime, or in a `block_on`, must not wait for itself; and
         // a worker that waits would keep its tasks from ending.
@@ -73,7 +76,7 @@ impl Core {
         }
         let still_running = if self.sched.alive() > 0 { Dump::of(self.home()).tasks } else { Vec::new() };
         self.end();
-        Shutdown { still_running }
+        Shutdown { still_running, refused: self.home().refused() - refused_before }
     }
 
     /// Stops the workers and the pool, once. Waits for their threads, unless this is a worker, and not

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::sched::Limit;
 use crate::sched::Sched;
 use crate::task::cell::Cell;
 use crate::task::header::{Meta, Place, Runnable};
@@ -183,6 +184,7 @@ pub struct Builder<D = NoDropClosure> {
     name: Option<Cow<'static, str>>,
     color: Option<Color>,
     priority: Option<Priority>,
+    limit: Option<Limit>,
     drop_closure: D,
 }
 
@@ -233,6 +235,32 @@ impl<D> Builder<D> {
         self
     }
 
+    /// Bounds what waits: see [`Limit`]. The task has a color of its own.
+    ///
+    /// # Panics
+    ///
+    /// The spawning, if a color was asked for: [its limit](Color::set_limit) goes for all that is in it. In the main
+    /// color, and for blocking calls, it has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::{sched::Limit, task::Builder};
+    ///
+    /// dapple::run(async {
+    ///     let limit = Limit::new().concurrency(10);
+    ///     let task = Builder::new().limit(limit.clone()).spawn(async { "begun" });
+    ///     assert_eq!(task.await.unwrap(), "begun");
+    ///     limit.close();
+    ///     let task = Builder::new().limit(limit).spawn(async { "refused" });
+    ///     assert!(task.await.unwrap_err().is_refused());
+    /// });
+    /// ```
+    pub fn limit(mut self, limit: Limit) -> Builder<D> {
+        self.limit = Some(limit);
+        self
+    }
+
     /// What is called if the task comes to its end before it has begun: it was aborted, refused, or its
     /// runtime ended. It is called in the task's color, after the future has been dropped; without a runtime,
     /// or if it is gone, at once.
@@ -253,8 +281,8 @@ impl<D> Builder<D> {
     /// });
     /// ```
     pub fn or_else<G: FnOnce() + Send + 'static>(self, closure: G) -> Builder<DropClosure<G>> {
-        let Builder { name, color, priority, drop_closure: _ } = self;
-        Builder { name, color, priority, drop_closure: DropClosure(closure) }
+        let Builder { name, color, priority, limit, drop_closure: _ } = self;
+        Builder { name, color, priority, limit, drop_closure: DropClosure(closure) }
     }
 
     #[track_caller]
@@ -269,6 +297,17 @@ impl<D> Builder<D> {
         F::Output: Send + 'static,
     {
         let meta = self.meta();
+        if let Some(limit) = self.limit.take() {
+            assert!(
+                self.color.is_none(),
+                "a task in a color has that color's limit: say `color.set_limit(limit)`"
+            );
+            let Some(color) = Color::new_in(home_here("task::Builder::spawn")) else {
+                return JoinHandle::gone();
+            };
+            color.set_limit(limit);
+            self.color = Some(color);
+        }
         match (&self.color, self.priority) {
             (Some(color), None) => color.spawn_with(future, meta),
             (Some(color), Some(priority)) => color.spawn_ranked(future, meta, priority),
@@ -360,8 +399,8 @@ impl Builder {
 
 impl<G: FnOnce() + Send + 'static> Builder<DropClosure<G>> {
     fn split(self) -> (Builder, G) {
-        let Builder { name, color, priority, drop_closure } = self;
-        (Builder { name, color, priority, drop_closure: NoDropClosure(()) }, drop_closure.0)
+        let Builder { name, color, priority, limit, drop_closure } = self;
+        (Builder { name, color, priority, limit, drop_closure: NoDropClosure(()) }, drop_closure.0)
     }
 
     /// As [`Builder::spawn`](Builder#method.spawn).

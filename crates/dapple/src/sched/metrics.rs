@@ -13,6 +13,8 @@ pub struct Metrics {
     pub spawned: u64,
     /// Tasks that have ended, in whatever way.
     pub finished: u64,
+    /// Tasks that a [`Limit`](super::Limit) has refused before they began.
+    pub refused: u64,
     /// What waits in the shared line, but for what has come in from outside just now.
     pub shared_line: usize,
     /// What waits because of its priority, wherever it will run.
@@ -66,6 +68,7 @@ impl Sched {
             workers: workers.collect(),
             spawned,
             finished,
+            refused: self.home.refused(),
             shared_line: self.injector.line_len(),
             ranked: self.ranks.len(),
             sleeping: self.idle.sleeping(),

@@ -37,6 +37,8 @@ pub(crate) mod ring;
 mod worker;
 
 #[cfg(not(loom))]
+pub use crate::limit::{Admitted, Limit, LimitCounts, Refuse, Refused};
+#[cfg(not(loom))]
 pub use crate::task::priority::Priority;
 #[cfg(not(loom))]
 pub(crate) use policy::Chosen;

@@ -47,6 +47,8 @@ const LOOK_AFTER: u64 = 50_000;
 /// nanoseconds.
 const SHARED_EVERY: u64 = 64;
 const SHARED_AFTER: u64 = 1_000_000;
+/// From this length on the shared line, whose head is older than what is in the rings, goes first.
+const SHARED_FIRST: usize = 2 * CAPACITY;
 /// How long, in nanoseconds, the kernel is not asked for events while there is something to run, by the
 /// priority of events. What nobody asks about is not later than the first of them.
 const EVENTS_AFTER: [u64; Priority::ALL.len()] = [1_000_000, 100_000, 25_000, 0];
@@ -130,6 +132,8 @@ struct Own {
     helps_since: Cell<Option<Time>>,
     /// When, and after how many runs, the shared line last got one ahead.
     shared: Cell<(Time, u64)>,
+    /// After how many runs all that came from the shared line, when that was long, has been taken up.
+    older_until: Cell<u64>,
     /// How much there must be in a ring for it to steal from it at once.
     greed: Cell<usize>,
     /// How often it looks out for something before it falls asleep.
@@ -170,6 +174,7 @@ impl Worker {
                 asked: Cell::new(Time::now()),
                 helps_since: Cell::new(None),
                 shared: Cell::new((Time::now(), 0)),
+                older_until: Cell::new(0),
                 greed: Cell::new(1),
                 patience: Cell::new(PATIENCE),
                 tried: Cell::new(0),
@@ -265,12 +270,40 @@ impl Worker {
             .unwrap_or(u64::MAX);
         let looks = if more { LOOK_EVERY } else { looks.clamp(1, LOOK_EVERY.into()) as u32 };
         self.until_look.store(looks, Ordering::Relaxed);
+        if sched.injector.line_len() >= SHARED_FIRST
+            && sched.managed.is_none()
+            && runs >= self.own.older_until.get()
+        {
+            return self.trade(sched, runs);
+        }
         let (since, runs_then) = self.own.shared.get();
         if runs - runs_then < SHARED_EVERY && now.nanos_since(since) < SHARED_AFTER {
             return None;
         }
         self.own.shared.set((now, runs));
         sched.injector.pop_one()
+    }
+
+    /// Gives what is in the ring for a share of what has waited for longer, in a shared line that is long. So in the
+    /// end all wait for about as long, however many there are. Returns the first.
+    #[cold]
+    fn trade(&self, sched: &Sched, runs: u64) -> Option<Runnable> {
+        let mut newer = Vec::with_capacity(CAPACITY);
+        // SAFETY: what a ring gives out is the right to run.
+        newer.extend(std::iter::from_fn(|| self.ring.pop()).map(|node| unsafe { Runnable::new(node) }));
+        let (share, mut taken) = (CAPACITY / 2, 0);
+        sched.injector.push(newer);
+        let first = sched.injector.pop(
+            |len| (len / sched.workers.len()).min(share),
+            share,
+            |older| {
+                let pushed = self.ring.push(older.into_ptr());
+                debug_assert!(pushed.is_ok(), "the ring was emptied");
+                taken += 1;
+            },
+        );
+        self.own.older_until.set(runs + taken);
+        first
     }
 
     /// Puts what has happened outside in line, behind what is there. Says whether there may be more.
@@ -311,6 +344,9 @@ impl Worker {
     fn overflow(&self, sched: &Sched, runnable: Runnable) {
         if let Some(managed) = &sched.managed {
             return managed.enqueue(sched, runnable);
+        }
+        if sched.injector.line_len() >= SHARED_FIRST {
+            return sched.injector.push_one(runnable); // what is in the ring is older
         }
         let mut older = Vec::with_capacity(CAPACITY / 2 + 1);
         // SAFETY: what a ring gives out is the right to run.

@@ -20,7 +20,7 @@ use super::here::{Here, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
 use super::observed::Observed;
-use super::run::{After, Plain, step_with};
+use super::run::{After, Passage, Plain, pass, step_with};
 use super::slab::{LARGE, MAX_ALIGN, class_of, put_cell};
 use super::state::{CANCELLED, State};
 use super::waker::borrowed_waker;
@@ -39,6 +39,8 @@ pub(crate) unsafe trait TaskKind: Sized {
     unsafe fn run(task: Ptr, here: &Here, step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr>;
     /// See [`VTable::enqueue`].
     unsafe fn enqueue(task: Ptr, place: Place);
+    /// What is asked, by the owner, before the first poll; for kinds that may not begin at once.
+    const GATE: Option<unsafe fn(Ptr) -> Passage> = None;
     /// See [`VTable::left`].
     const LEFT: Option<unsafe fn(Ptr)> = None;
     /// See [`VTable::color`].
@@ -172,6 +174,12 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     }
 
     unsafe fn step(task: Ptr, here: &Here) -> After {
+        if let Some(gate) = K::GATE
+            // SAFETY: handed on from the caller; the gate is of the task's kind.
+            && let Some(after) = unsafe { pass(task, here, gate) }
+        {
+            return after;
+        }
         // SAFETY: handed on from the caller.
         unsafe { Self::step_inline(task, here) }
     }

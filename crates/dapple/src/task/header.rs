@@ -154,6 +154,8 @@ pub(crate) enum Kind {
     Laned,
     /// The same, with a priority of its own.
     Ranked,
+    /// The same, in a color with a limit.
+    Limited,
     /// A task of the main color: only that color's thread may touch its future.
     Local,
     /// A closure for the pool of blocking calls.

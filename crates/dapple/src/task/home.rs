@@ -32,6 +32,8 @@ pub(crate) struct Home {
     /// Tasks spawned and finished by threads that are not workers; each worker counts its own.
     spawned: AtomicU64,
     finished: AtomicU64,
+    /// Tasks that were refused before they began.
+    refused: AtomicU64,
     pub(crate) hooks: &'static Hooks,
 }
 
@@ -79,6 +81,7 @@ impl Home {
             rules,
             spawned: AtomicU64::new(0),
             finished: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             hooks,
         }
     }
@@ -143,6 +146,15 @@ impl Home {
             Some(slab) => slab.finished.add_one(),
             None => drop(self.finished.fetch_add(1, Ordering::Release)),
         }
+    }
+
+    pub(crate) fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tasks that a limit has refused before they began.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Tasks spawned and finished by threads that are not workers.

@@ -316,7 +316,8 @@ impl JoinError {
         matches!(self.0, Repr::Aborted)
     }
 
-    /// The task was refused before it began: no thread could be had for a blocking call.
+    /// The task was refused before it began: by a [`Limit`](crate::sched::Limit), or because no thread could be had
+    /// for a blocking call.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.0, Repr::Refused)

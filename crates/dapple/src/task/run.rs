@@ -24,6 +24,17 @@ pub(crate) enum After {
     Done,
 }
 
+/// Whether a task that comes to its turn may begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Passage {
+    /// It may, or has.
+    Begin,
+    /// It never will.
+    Refuse,
+    /// Not yet: it is woken to try again.
+    Hold,
+}
+
 /// What is known at compile time of a task that ends without ado.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain {
@@ -90,6 +101,40 @@ pub(super) unsafe fn step_with(
         _ => unsafe { finish(task, here, polled) },
     }
     After::Done
+}
+
+/// What becomes of a task of a kind that asks before it begins; `None`: it is to be polled.
+///
+/// # Safety
+///
+/// As for [`step`]; but with `None` the task is still the caller's.
+pub(super) unsafe fn pass(task: Ptr, here: &Here, gate: unsafe fn(Ptr) -> Passage) -> Option<After> {
+    // SAFETY: a task that is owned exists. EXISTS
+    let header = unsafe { task.as_ref() };
+    let before = header.state.before_poll();
+    if before.has(ABORTED) {
+        return None;
+    }
+    // SAFETY: the caller owns the task, whose kind's it is.
+    match unsafe { gate(task) } {
+        Passage::Begin => None,
+        Passage::Hold => Some(match header.state.rest(before, 0) {
+            Rest::Idle => After::Rest,
+            Rest::Again => After::Again,
+        }),
+        Passage::Refuse => {
+            // SAFETY: a task's home outlives it.
+            unsafe { &*Home::of(task) }.count_refused();
+            here.current.set(task.as_ptr());
+            here.woken.set(false);
+            here.unsettled.set(0);
+            // SAFETY: the right to run is ours. STAGE
+            let polled = unsafe { (header.vtable().end)(task, Reason::Refused) };
+            // SAFETY: as above, and we give it up; the future is gone.
+            unsafe { finish(task, here, polled) };
+            Some(After::Done)
+        }
+    }
 }
 
 /// As [`finish`], for the most common case: an output without a destructor, and memory that goes

@@ -90,6 +90,12 @@ impl TcpListener {
         TcpListener(Listening::new(listener))
     }
 
+    /// While there is no room by `limit` ([`Limit::has_room`](crate::sched::Limit::has_room)), nothing is accepted:
+    /// connections wait in the kernel's queue, which holds as many as [`listen`](crate::net::TcpSocket::listen) said. Accepting goes on by itself.
+    pub fn set_limit(&mut self, limit: crate::sched::Limit) {
+        self.0.set_limit(limit);
+    }
+
     /// Gives the listener to the standard library. It stays in non-blocking mode.
     ///
     /// # Errors

@@ -105,6 +105,12 @@ impl UnixListener {
         Ok(UnixListener(Listening::new(listener)))
     }
 
+    /// While there is no room by `limit` ([`Limit::has_room`](crate::sched::Limit::has_room)), nothing is accepted:
+    /// connections wait in the kernel's queue. Accepting goes on by itself.
+    pub fn set_limit(&mut self, limit: crate::sched::Limit) {
+        self.0.set_limit(limit);
+    }
+
     /// Gives the listener to the standard library. It stays in non-blocking mode.
     ///
     /// # Errors

@@ -1,0 +1,228 @@
+//! Admission: for code that would rather wait until there is room, or that asks by itself before it begins something.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::{Inner, Limit};
+use crate::Cancelled;
+use crate::lane::limited::{Gate, waited_since};
+use crate::prim::Ordering;
+use crate::task::cancel::is_current_cancelled;
+use crate::time::{Instant, sleep_until};
+
+/// The right to do something that a [`Limit`] bounds: one that runs, until this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it says that what was admitted has ended"]
+pub struct Admitted(Limit);
+
+/// What a [`Limit`] has refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    retry_after: Duration,
+}
+
+impl Refused {
+    /// When it may be worth another try: the limit's interval, or a second.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        self.retry_after
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "refused: there is more to do than can be done; try again in {:?}", self.retry_after)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.0.0.end_run();
+    }
+}
+
+/// Somebody waits for a change. COUNT-THEN-LOOK
+struct Watching<'a>(&'a Inner);
+
+impl Inner {
+    fn watch(&self) -> Watching<'_> {
+        self.watchers.fetch_add(1, Ordering::SeqCst);
+        Watching(self)
+    }
+
+    /// Whether there is room for one more, by all of its bounds.
+    fn has_room(&self) -> bool {
+        let is_over = || self.delay.as_ref().is_some_and(|delay| delay.is_over(self.now()));
+        let is_full = || {
+            self.concurrency.is_some_and(|most| {
+                let room = crate::prim::lock(&self.room);
+                room.running + room.reserved >= most
+            })
+        };
+        !self.is_closed.load(Ordering::SeqCst)
+            && self.waiting.load(Ordering::SeqCst) < self.depth
+            && !is_over()
+            && !is_full()
+    }
+
+    /// Waits until `done` returns something. It is tried again after every change, and when the delay is looked at.
+    async fn wait_for<T>(&self, mut done: impl FnMut() -> Option<T>) -> Result<T, Cancelled> {
+        if is_current_cancelled() {
+            return Err(Cancelled);
+        }
+        let _watching = self.watch();
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            if let Some(result) = done() {
+                return Ok(result);
+            }
+            let is_over = self.delay.as_ref().is_some_and(|delay| delay.is_over(self.now()));
+            let look = self.delay.as_ref().filter(|_| is_over).map(|delay| {
+                let left = delay.next_look().saturating_sub(self.now());
+                sleep_until(Instant::now() + Duration::from_nanos(left))
+            });
+            let mut look = pin!(look);
+            poll_fn(|cx| {
+                if let Some(look) = look.as_mut().as_pin_mut()
+                    && let Poll::Ready(slept) = look.poll(cx)
+                {
+                    return Poll::Ready(slept);
+                }
+                changed.as_mut().poll(cx)
+            })
+            .await?;
+        }
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        // Whatever this one was woken for, the next may be able to use.
+        if self.0.watchers.fetch_sub(1, Ordering::SeqCst) > 1 {
+            self.0.changed.notify_one();
+        }
+    }
+}
+
+impl Limit {
+    /// Whether something may begin now, here, that is not a task of its own: as a task of this color would be asked.
+    /// It has waited since the running color was put in line, if that color has a limit. For a server that
+    /// has read a request and is about to handle it, without having spawned anything.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], if things wait for too long and this has, too; if as many run as may; if the limit is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sched::Limit;
+    ///
+    /// let limit = Limit::new().concurrency(1);
+    /// let first = limit.admit_now().unwrap();
+    /// assert!(limit.admit_now().is_err());
+    /// drop(first);
+    /// assert!(limit.admit_now().is_ok());
+    /// ```
+    pub fn admit_now(&self) -> Result<Admitted, Refused> {
+        let inner = &*self.0;
+        let is_late = inner.delay.as_ref().is_some_and(|delay| {
+            let now = inner.now();
+            let waited = waited_since().map_or(0, |since| now.saturating_sub(since));
+            delay.observe(waited, now)
+        });
+        if is_late || inner.is_closed.load(Ordering::SeqCst) || !inner.try_run() {
+            inner.refuse();
+            let retry_after = inner.delay.as_ref().map_or(Duration::from_secs(1), |delay| delay.interval());
+            return Err(Refused { retry_after });
+        }
+        Ok(Admitted(self.clone()))
+    }
+
+    /// Waits until there is room: nothing waits for too long, no more wait than may, and no more run than may. It then
+    /// counts as running.
+    ///
+    /// Those who wait here are not in one line with tasks that are held back, which go first. After the limit was
+    /// [closed](Limit::close) there is never room again.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns [`Cancelled`], and nothing was admitted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sched::Limit;
+    ///
+    /// dapple::run(async {
+    ///     let limit = Limit::new().concurrency(2);
+    ///     let mut crawlers = Vec::new();
+    ///     for page in 0..10 {
+    ///         let admitted = limit.admit().await.unwrap(); // no more than two at a time
+    ///         crawlers.push(dapple::spawn(async move {
+    ///             let _admitted = admitted;
+    ///             page
+    ///         }));
+    ///     }
+    ///     for (page, crawler) in crawlers.into_iter().enumerate() {
+    ///         assert_eq!(crawler.await.unwrap(), page);
+    ///     }
+    /// });
+    /// ```
+    pub async fn admit(&self) -> Result<Admitted, Cancelled> {
+        let inner = &*self.0;
+        inner.wait_for(|| (inner.has_room() && inner.try_run()).then(|| Admitted(self.clone()))).await
+    }
+
+    /// Waits until there is room, as [`admit`](Limit::admit), and takes none: for who is about to bring in more, such
+    /// as a loop that accepts connections.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns [`Cancelled`].
+    pub async fn room(&self) -> Result<(), Cancelled> {
+        let inner = &*self.0;
+        inner.wait_for(|| inner.has_room().then_some(())).await
+    }
+
+    /// Whether there is room now.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.0.has_room()
+    }
+
+    /// [Closes](Limit::close) the limit, and waits until all that has begun has ended.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*, *scope cancelled*: the limit stays closed.
+    pub async fn drained(&self) -> Result<(), Cancelled> {
+        self.close();
+        let inner = &*self.0;
+        inner.wait_for(|| (inner.running() == 0).then_some(())).await
+    }
+}
+
+impl Limit {
+    /// As [`room`](Limit::room), for who has a limit to keep.
+    pub(crate) async fn into_room(self) -> Result<(), Cancelled> {
+        self.room().await
+    }
+}
