@@ -1,0 +1,216 @@
+//! What is sent back: a service's response, or one of the server's own.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use crate::watch::Watch;
+
+pin_project! {
+    /// The body of a response. When it is dropped, its request is over.
+    pub(crate) struct Answer<B> {
+        #[pin]
+        content: Content<B>,
+        sending: Sending,
+    }
+}
+
+pin_project! {
+    #[project = ContentProjection]
+    enum Content<B> {
+        Service { #[pin] body: B },
+        Own { text: Option<&'static str> },
+    }
+}
+
+/// A request that is under way, until it is dropped.
+pub(crate) struct UnderWay(pub(crate) Arc<Watch>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.end_request();
+    }
+}
+
+/// A response that is being sent, until it is dropped. What it is waiting for is noted for HTTP/2 only, where the
+/// stream does not show it.
+struct Sending {
+    under_way: Option<UnderWay>,
+    is_noted: bool,
+    is_sourcing: bool,
+}
+
+impl Sending {
+    fn new(under_way: Option<UnderWay>) -> Sending {
+        let is_noted = under_way.as_ref().is_some_and(|under_way| under_way.0.is_http2());
+        let sending = Sending { under_way, is_noted, is_sourcing: false };
+        sending.note(|watch| watch.note_sending(1));
+        sending
+    }
+
+    #[inline]
+    fn note(&self, note: impl FnOnce(&Watch)) {
+        if self.is_noted
+            && let Some(under_way) = &self.under_way
+        {
+            note(&under_way.0);
+        }
+    }
+
+    /// Whether it waits for its service now.
+    #[inline]
+    fn source(&mut self, is_sourcing: bool) {
+        if self.is_sourcing != is_sourcing {
+            self.is_sourcing = is_sourcing;
+            self.note(|watch| watch.note_sourcing(if is_sourcing { 1 } else { -1 }));
+        }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.source(false);
+        self.note(|watch| watch.note_sending(-1));
+    }
+}
+
+impl<B> Answer<B> {
+    pub(crate) fn of_service(response: Response<B>, under_way: Option<UnderWay>) -> Response<Answer<B>> {
+        response.map(|body| Answer { content: Content::Service { body }, sending: Sending::new(under_way) })
+    }
+
+    /// An answer of the server's own.
+    pub(crate) fn own(own: Own, under_way: Option<UnderWay>) -> Response<Answer<B>> {
+        let content = Content::Own { text: Some(own.text) };
+        let mut response = Response::new(Answer { content, sending: Sending::new(under_way) });
+        *response.status_mut() = own.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        if own.closes {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if own.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// What the server itself has to say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    pub(crate) status: StatusCode,
+    pub(crate) text: &'static str,
+    /// Nothing more can be read from this connection with confidence.
+    pub(crate) closes: bool,
+}
+
+impl Own {
+    pub(crate) const fn bad(text: &'static str) -> Own {
+        Own { status: StatusCode::BAD_REQUEST, text, closes: true }
+    }
+
+    pub(crate) const TOO_LARGE: Own =
+        Own { status: StatusCode::PAYLOAD_TOO_LARGE, text: "the body is too large\n", closes: true };
+    pub(crate) const OVERLOADED: Own =
+        Own { status: StatusCode::SERVICE_UNAVAILABLE, text: "too busy, try again\n", closes: false };
+    pub(crate) const TOOK_TOO_LONG: Own =
+        Own { status: StatusCode::SERVICE_UNAVAILABLE, text: "this took too long\n", closes: false };
+    pub(crate) const LATE_BODY: Own =
+        Own { status: StatusCode::REQUEST_TIMEOUT, text: "the body did not come in time\n", closes: true };
+    pub(crate) const PANICKED: Own =
+        Own { status: StatusCode::INTERNAL_SERVER_ERROR, text: "something went wrong\n", closes: false };
+}
+
+impl<B: Body> Body for Answer<B> {
+    type Data = Piece<B::Data>;
+    type Error = B::Error;
+
+    #[inline]
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Piece<B::Data>>, B::Error>>> {
+        let this = self.project();
+        match this.content.project() {
+            ContentProjection::Service { body } => {
+                let polled = body.poll_frame(cx);
+                this.sending.source(polled.is_pending());
+                polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(Piece::Service))))
+            }
+            ContentProjection::Own { text } => Poll::Ready(
+                text.take().map(|text| Ok(Frame::data(Piece::Own(Bytes::from_static(text.as_bytes()))))),
+            ),
+        }
+    }
+
+    #[inline]
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Service { body } => body.is_end_stream(),
+            Content::Own { text } => text.is_none(),
+        }
+    }
+
+    #[inline]
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Service { body } => body.size_hint(),
+            Content::Own { text } => SizeHint::with_exact(text.map_or(0, str::len) as u64),
+        }
+    }
+}
+
+/// A piece of a body.
+pub(crate) enum Piece<D> {
+    Service(D),
+    Own(Bytes),
+}
+
+impl<D: Buf> Buf for Piece<D> {
+    #[inline]
+    fn remaining(&self) -> usize {
+        match self {
+            Piece::Service(data) => data.remaining(),
+            Piece::Own(text) => text.remaining(),
+        }
+    }
+
+    #[inline]
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Piece::Service(data) => data.chunk(),
+            Piece::Own(text) => text.chunk(),
+        }
+    }
+
+    #[inline]
+    fn chunks_vectored<'a>(&'a self, slices: &mut [std::io::IoSlice<'a>]) -> usize {
+        match self {
+            Piece::Service(data) => data.chunks_vectored(slices),
+            Piece::Own(text) => text.chunks_vectored(slices),
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, count: usize) {
+        match self {
+            Piece::Service(data) => data.advance(count),
+            Piece::Own(text) => text.advance(count),
+        }
+    }
+
+    #[inline]
+    fn copy_to_bytes(&mut self, length: usize) -> Bytes {
+        match self {
+            Piece::Service(data) => data.copy_to_bytes(length),
+            Piece::Own(text) => text.copy_to_bytes(length),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The body of a request, as a service gets it: bounded in size, and given up if it does not come.
+//!
+//! A body that is empty, as that of most requests is, watches nothing and allocates nothing.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use dapple::time::{Instant, Sleep};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+
+use crate::error::{BoxError, Error};
+use crate::watch::Watch;
+
+/// So much of a body has to come within [`body_timeout`](crate::Serve::body_timeout), or its end.
+const PROGRESS: u64 = 8 * 1024;
+
+/// The body of a request.
+///
+/// It ends with an error if it is longer than [`max_body_size`](crate::Serve::max_body_size) (what axum's
+/// extractors answer with 413), if it does not come for [`body_timeout`](crate::Serve::body_timeout), and if
+/// the client goes away.
+pub struct Body(Option<Box<Live>>);
+
+/// A body of which something may come.
+struct Live {
+    incoming: Limited<Incoming>,
+    watch: Arc<Watch>,
+    /// How much has come, and when of that what is worth mentioning did.
+    came: u64,
+    noted: u64,
+    since: Option<Instant>,
+    sleep: Option<Sleep>,
+    is_over: bool,
+}
+
+impl Body {
+    pub(crate) fn new(incoming: Incoming, watch: &Arc<Watch>) -> Body {
+        if incoming.is_end_stream() {
+            return Body(None);
+        }
+        let most = watch.hub.settings.max_body_size;
+        Body(Some(Box::new(Live {
+            incoming: Limited::new(incoming, most),
+            watch: watch.clone(),
+            came: 0,
+            noted: 0,
+            since: None,
+            sleep: None,
+            is_over: false,
+        })))
+    }
+}
+
+impl Live {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
+            ready!(self.poll_late(cx));
+            self.end();
+            self.watch.hub.counters.count_timeout();
+            self.watch.note_late_body();
+            return Poll::Ready(Some(
+                Err(Error::late("the body of the request did not come in time").into()),
+            ));
+        };
+        match &frame {
+            Some(Ok(frame)) => self.came += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(_)) => self.is_over = true,
+            None => self.end(),
+        }
+        if self.incoming.is_end_stream() {
+            self.end();
+        }
+        Poll::Ready(frame)
+    }
+
+    /// Ready if too little has come for too long.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let limit = self.watch.hub.settings.body_timeout;
+        let now = Instant::now();
+        if self.since.is_none() || self.came - self.noted >= PROGRESS {
+            self.since = Some(now);
+            self.noted = self.came;
+        }
+        let Some(due) = self.since.and_then(|since| since.checked_add(limit)) else { return Poll::Pending };
+        if now >= due {
+            return Poll::Ready(());
+        }
+        let sleep = self.sleep.get_or_insert_with(|| dapple::time::sleep_until(due));
+        loop {
+            match ready!(Pin::new(&mut *sleep).poll(cx)) {
+                Ok(()) if Instant::now() >= due => return Poll::Ready(()),
+                Ok(()) => sleep.reset(due),
+                // The client's connection tells of it.
+                Err(_cancelled) => return Poll::Pending,
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.is_over = true;
+        self.watch.note_received();
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.watch.note_unread();
+        }
+        self.watch.note_received();
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.0.as_mut().map_or(Poll::Ready(None), |live| live.poll_frame(cx))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|live| live.is_over)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or(SizeHint::with_exact(0), |live| live.incoming.size_hint())
+    }
+}
+
+impl Body {
+    /// Reads it whole.
+    ///
+    /// # Errors
+    ///
+    /// If it is too long, does not come, or the client goes away.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **lossy**: what had been read is gone. *Scope cancelled*: goes on until the body ends or
+    /// its time is up; wrap it in [`dapple::or_cancelled`] to end at once.
+    pub async fn bytes(self) -> Result<Bytes, BoxError> {
+        Ok(self.collect().await?.to_bytes())
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").field("is_empty", &self.0.is_none()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,225 @@
+//! One connection: a task with a color of its own that drives hyper, keeps the time, and hears of the way out.
+//!
+//! First it finds out what the client speaks: by what was agreed on in the TLS handshake, or by the first bytes,
+//! which hyper is given again. Then hyper has it. With HTTP/1 all requests are polled in this very task; with HTTP/2
+//! each is a task of hyper's, in the same color.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use dapple::Color;
+use futures_io::{AsyncRead, AsyncWrite};
+use futures_rustls::TlsAcceptor;
+use hyper::rt::{Read, Write};
+use hyper::server::conn::{http1, http2};
+
+use crate::alarm::Alarm;
+use crate::handling::Front;
+use crate::hub::{Seat, Stage};
+use crate::io::Io;
+use crate::service::Handler;
+use crate::tls::{Encrypted, Tls};
+use crate::watch::{Phase, Watch};
+
+/// How a client begins that knows that the server speaks HTTP/2.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What a client speaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Serves a connection until it ends, by itself or because it took too long or was cut.
+pub(crate) async fn serve<S, H>(stream: S, handler: H, watch: Arc<Watch>, seat: Seat)
+where
+    S: Read + Write + Unpin + Send + 'static,
+    H: Handler,
+{
+    let _listed = poll_fn(|cx| Poll::Ready(watch.hub.enter(&watch, cx.waker().clone()))).await;
+    let io = Io::new(stream, watch.clone(), seat);
+    begin(io, None, Alarm::default(), handler, &watch).await;
+}
+
+/// The same, encrypted.
+pub(crate) async fn serve_tls<S, H>(stream: S, tls: Tls, handler: H, watch: Arc<Watch>, seat: Seat)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Handler,
+{
+    let _listed = poll_fn(|cx| Poll::Ready(watch.hub.enter(&watch, cx.waker().clone()))).await;
+    let mut alarm = Alarm::default();
+    let mut handshake = pin!(TlsAcceptor::from(tls.0).accept(stream));
+    let shaken = poll_fn(|cx| {
+        if watch.hub.stage() != Stage::Serving {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(shaken) = handshake.as_mut().poll(cx) {
+            return Poll::Ready(shaken.ok());
+        }
+        ready!(alarm.poll(&watch, cx));
+        watch.hub.counters.count_timeout();
+        Poll::Ready(None)
+    });
+    let Some(stream) = shaken.await else { return };
+    let protocol = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Some(Protocol::Http2),
+        Some(b"http/1.1") => Some(Protocol::Http1),
+        _ => None,
+    };
+    let io = Io::new(Encrypted(stream), watch.clone(), seat);
+    begin(io, protocol, alarm, handler, &watch).await;
+}
+
+/// Finds out what the client speaks, and goes on with that.
+async fn begin<S, H>(
+    mut io: Io<S>,
+    protocol: Option<Protocol>,
+    mut alarm: Alarm,
+    handler: H,
+    watch: &Arc<Watch>,
+) where
+    S: Read + Write + Unpin + Send + 'static,
+    H: Handler,
+{
+    let protocol = match protocol {
+        Some(protocol) => protocol,
+        None => match poll_fn(|cx| poll_protocol(&mut io, &mut alarm, watch, cx)).await {
+            Ok(protocol) => protocol,
+            Err(_nothing_came) => return,
+        },
+    };
+    let front = Front { handler, watch: watch.clone() };
+    match protocol {
+        Protocol::Http1 => {
+            let http = pin!(watch.hub.http1.serve_connection(io, front).with_upgrades());
+            drive(http, &mut alarm, watch).await;
+        }
+        Protocol::Http2 => {
+            watch.set_http2();
+            // It is large, and a task of HTTP/1 should not be.
+            let mut http = Box::pin(watch.hub.http2.serve_connection(io, front));
+            drive(http.as_mut(), &mut alarm, watch).await;
+        }
+    }
+    watch.set_ended();
+}
+
+/// Waits for the first bytes of a client, as many as are needed to tell.
+fn poll_protocol<S>(
+    io: &mut Io<S>,
+    alarm: &mut Alarm,
+    watch: &Watch,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<Protocol>>
+where
+    S: Read + Write + Unpin,
+{
+    if watch.hub.stage() != Stage::Serving && io.first().is_empty() {
+        return Poll::Ready(Err(io::ErrorKind::Interrupted.into()));
+    }
+    loop {
+        let first = io.first();
+        if first.starts_with(PREFACE) {
+            return Poll::Ready(Ok(Protocol::Http2));
+        }
+        if !PREFACE.starts_with(first) || io.is_ended() && !first.is_empty() {
+            return Poll::Ready(Ok(Protocol::Http1));
+        }
+        match io.poll_more(cx) {
+            Poll::Ready(Ok(())) if io.is_ended() && io.first().is_empty() => {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => {
+                ready!(alarm.poll(watch, cx));
+                watch.hub.counters.count_timeout();
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+    }
+}
+
+/// A connection of hyper's.
+trait Http: Future {
+    /// Finishes what was begun, and ends.
+    fn finish(self: Pin<&mut Self>);
+}
+
+impl<I, H> Http for http1::UpgradeableConnection<I, Front<H>>
+where
+    I: Read + Write + Unpin + Send + 'static,
+    H: Handler,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I, H> Http for http2::Connection<I, Front<H>, InColor>
+where
+    I: Read + Write + Unpin + Send + 'static,
+    H: Handler,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Drives a connection to its end.
+async fn drive<C: Http>(mut http: Pin<&mut C>, alarm: &mut Alarm, watch: &Watch) {
+    let mut is_told = false;
+    poll_fn(|cx| {
+        match watch.hub.stage() {
+            Stage::Serving => {}
+            Stage::Draining if is_told => {}
+            Stage::Draining => {
+                is_told = true;
+                http.as_mut().finish();
+            }
+            Stage::Cutting => return Poll::Ready(()),
+        }
+        loop {
+            if http.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            match ready!(alarm.poll(watch, cx)) {
+                Phase::Head(_) if !watch.is_http2() && !watch.is_idle() => {
+                    watch.hub.counters.count_timeout();
+                    // hyper reads again, and hears that it is too late.
+                    watch.note_late_head();
+                }
+                Phase::Head(_) | Phase::Blocked(_) => {
+                    watch.hub.counters.count_timeout();
+                    return Poll::Ready(());
+                }
+                // The client is told, and has a moment to hear of it.
+                Phase::Idle(_) if watch.is_http2() && !is_told => {
+                    is_told = true;
+                    watch.note_closing();
+                    http.as_mut().finish();
+                }
+                Phase::Idle(_) | Phase::Busy | Phase::Closing => return Poll::Ready(()),
+            }
+        }
+    })
+    .await;
+}
+
+/// Runs hyper's tasks in the color of the connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InColor;
+
+impl<F> hyper::rt::Executor<F> for InColor
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        Color::current().spawn(future).detach();
+    }
+}

@@ -1,0 +1,75 @@
+//! The error of this crate.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// Any error that a service or a body may end with.
+pub type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// What went wrong, in words for who reads it, with questions for who handles it.
+pub struct Error {
+    kind: Kind,
+    text: String,
+    source: Option<BoxError>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Late,
+    Tls,
+    NotUpgraded,
+}
+
+impl Error {
+    pub(crate) fn late(text: &str) -> Error {
+        Error { kind: Kind::Late, text: text.to_owned(), source: None }
+    }
+
+    pub(crate) fn tls(text: String, source: Option<BoxError>) -> Error {
+        Error { kind: Kind::Tls, text, source }
+    }
+
+    pub(crate) fn not_upgraded(text: &str) -> Error {
+        Error { kind: Kind::NotUpgraded, text: text.to_owned(), source: None }
+    }
+
+    /// Whether somebody took too long.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.kind == Kind::Late
+    }
+
+    /// Whether it is about certificates or keys.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.kind == Kind::Tls
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error").field("kind", &self.kind).field("text", &self.text).finish_non_exhaustive()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        let kind = match error.kind {
+            Kind::Late => std::io::ErrorKind::TimedOut,
+            Kind::Tls | Kind::NotUpgraded => std::io::ErrorKind::InvalidInput,
+        };
+        std::io::Error::new(kind, error)
+    }
+}

@@ -1,0 +1,233 @@
+//! All connections of a server: how many there are, what was counted, and the way out.
+//!
+//! # Invariants
+//!
+//! * **COUNTED**: a connection counts from when it is accepted until its `Seat` is dropped, which is when its
+//!   stream is closed, also if it has become something else than HTTP.
+//! * **TOLD**: the stage is set before the connections are woken, and a connection enters its waker before it looks
+//!   at the stage: it is woken, or sees it.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+
+use dapple::sync::Notify;
+use hyper::server::conn::{http1, http2};
+use slab::Slab;
+
+use crate::connection::InColor;
+use crate::limit::Gate;
+use crate::settings::Settings;
+use crate::stats::Counters;
+use crate::watch::{Peer, Watch};
+
+/// See the head of the file.
+pub(crate) struct Hub {
+    pub(crate) settings: Settings,
+    pub(crate) gate: Gate,
+    pub(crate) counters: Counters,
+    pub(crate) http1: http1::Builder,
+    pub(crate) http2: http2::Builder<InColor>,
+    stage: AtomicU8,
+    inside: Mutex<Inside>,
+    /// A connection has ended.
+    pub(crate) changed: Notify,
+}
+
+/// How far a server is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    Serving = 0,
+    /// What was begun is finished, nothing is begun.
+    Draining = 1,
+    /// What is still there is cut.
+    Cutting = 2,
+}
+
+#[derive(Default)]
+struct Inside {
+    /// Those that are accepted and not closed.
+    open: usize,
+    /// What is running on for clients that are gone.
+    remainders: usize,
+    by_address: HashMap<IpAddr, usize>,
+    entries: Slab<Entry>,
+}
+
+struct Entry {
+    /// None if it is not HTTP any more: its requests were counted.
+    watch: Option<Weak<Watch>>,
+    waker: Waker,
+}
+
+impl Hub {
+    pub(crate) fn new(settings: Settings, gate: Gate, counters: Counters) -> Hub {
+        let mut http1 = http1::Builder::new();
+        // Timeouts are kept by the connection's task, with one timer that is hardly ever moved.
+        http1.header_read_timeout(None).max_header_size(settings.max_header_size);
+        let mut http2 = http2::Builder::new(InColor);
+        http2.max_header_list_size(u32::try_from(settings.max_header_size).unwrap_or(u32::MAX));
+        Hub {
+            settings,
+            gate,
+            counters,
+            http1,
+            http2,
+            stage: AtomicU8::new(0),
+            inside: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        match self.stage.load(Acquire) {
+            0 => Stage::Serving,
+            1 => Stage::Draining,
+            _ => Stage::Cutting,
+        }
+    }
+
+    /// Goes on to a stage, and tells all connections. TOLD
+    pub(crate) fn go_to(&self, stage: Stage) {
+        self.stage.fetch_max(stage as u8, SeqCst);
+        let wakers: Vec<Waker> = self.lock().entries.iter().map(|(_, entry)| entry.waker.clone()).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether another connection may be accepted.
+    pub(crate) fn has_room(&self) -> bool {
+        self.lock().open < self.settings.max_connections
+    }
+
+    pub(crate) fn open(&self) -> usize {
+        self.lock().open
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let inside = self.lock();
+        inside.open == 0 && inside.remainders == 0 && inside.entries.is_empty()
+    }
+
+    /// Requests of connections that are open.
+    pub(crate) fn requests_under_way(&self) -> u64 {
+        let inside = self.lock();
+        let watches = inside.entries.iter().filter_map(|(_, entry)| entry.watch.as_ref()?.upgrade());
+        watches.map(|watch| watch.requests()).sum()
+    }
+
+    /// Counts a new connection, unless there are too many from its address.
+    pub(crate) fn seat(self: &Arc<Hub>, peer: Peer) -> Option<Seat> {
+        let is_bounded = self.settings.max_connections_per_address != usize::MAX;
+        let address = peer.address.map(|address| address.ip().to_canonical()).filter(|_| is_bounded);
+        let mut inside = self.lock();
+        if let Some(address) = address {
+            let count = inside.by_address.entry(address).or_default();
+            if *count >= self.settings.max_connections_per_address {
+                return None;
+            }
+            *count += 1;
+        }
+        inside.open += 1;
+        Some(Seat { hub: self.clone(), address })
+    }
+
+    /// Lists a connection among those that are told of the way out. TOLD
+    pub(crate) fn enter(self: &Arc<Hub>, watch: &Arc<Watch>, waker: Waker) -> Listed {
+        let key = self.lock().entries.insert(Entry { watch: Some(Arc::downgrade(watch)), waker });
+        Listed { hub: self.clone(), key, watch: Some(watch.clone()) }
+    }
+
+    /// Lists a stream that is not HTTP any more. TOLD
+    pub(crate) fn enter_stream(self: &Arc<Hub>, waker: Waker) -> Listed {
+        let key = self.lock().entries.insert(Entry { watch: None, waker });
+        Listed { hub: self.clone(), key, watch: None }
+    }
+
+    /// Counts what runs on for a client that is gone.
+    pub(crate) fn remainder(self: &Arc<Hub>) -> RunsOn {
+        self.lock().remainders += 1;
+        RunsOn(self.clone())
+    }
+}
+
+/// The place of an open connection. COUNTED
+pub(crate) struct Seat {
+    hub: Arc<Hub>,
+    address: Option<IpAddr>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut inside = self.hub.lock();
+        inside.open -= 1;
+        if let Some(address) = self.address
+            && let Some(count) = inside.by_address.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                inside.by_address.remove(&address);
+            }
+        }
+        // Only then does somebody wait for it.
+        let is_awaited = inside.open + 1 == self.hub.settings.max_connections
+            || self.hub.stage.load(Relaxed) != Stage::Serving as u8;
+        drop(inside);
+        if is_awaited {
+            self.hub.changed.notify_one();
+        }
+    }
+}
+
+/// A connection that is told of the way out.
+pub(crate) struct Listed {
+    hub: Arc<Hub>,
+    key: usize,
+    watch: Option<Arc<Watch>>,
+}
+
+impl Listed {
+    /// Another waker is to be told.
+    pub(crate) fn renew(&self, waker: &Waker) {
+        let mut inside = self.hub.lock();
+        if let Some(entry) = inside.entries.get_mut(self.key)
+            && !entry.waker.will_wake(waker)
+        {
+            let old = std::mem::replace(&mut entry.waker, waker.clone());
+            drop(inside);
+            drop(old);
+        }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let entry = self.hub.lock().entries.try_remove(self.key);
+        drop(entry);
+        if let Some(watch) = &self.watch {
+            self.hub.counters.count_requests(watch.requests());
+        }
+        // Its stream may have been closed before: what it was at has come to its end only now.
+        if self.hub.stage() != Stage::Serving {
+            self.hub.changed.notify_one();
+        }
+    }
+}
+
+/// Something that runs on for a client that is gone.
+pub(crate) struct RunsOn(Arc<Hub>);
+
+impl Drop for RunsOn {
+    fn drop(&mut self) {
+        self.0.lock().remainders -= 1;
+        if self.0.stage() != Stage::Serving {
+            self.0.changed.notify_one();
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The stream of a connection, as hyper sees it: what goes through is noted in the [`Watch`].
+//!
+//! What is read while no body is received goes through a buffer of the thread's, where it can be looked at; what is
+//! read of a body goes straight to hyper.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+
+use crate::hub::{Listed, Seat, Stage};
+use crate::watch::Watch;
+
+/// The most that is read at once where it is looked at.
+const LOOK: usize = 16 * 1024;
+
+thread_local! {
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; LOOK].into());
+}
+
+/// What is said to a client whose head did not come in time.
+const LATE_HEAD: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// See the head of the file.
+pub(crate) struct Io<S> {
+    stream: S,
+    /// What was read before hyper came.
+    first: Bytes,
+    watch: Arc<Watch>,
+    /// The client has said that nothing more will come.
+    is_ended: bool,
+    /// No more is written.
+    is_shut: bool,
+    /// If it is not HTTP any more, it is told when it is cut.
+    listed: Option<Listed>,
+    _seat: Seat,
+}
+
+impl<S: Read + Write + Unpin> Io<S> {
+    pub(crate) fn new(stream: S, watch: Arc<Watch>, seat: Seat) -> Io<S> {
+        Io { stream, first: Bytes::new(), watch, is_ended: false, is_shut: false, listed: None, _seat: seat }
+    }
+
+    /// Reads, and shows what was read.
+    fn poll_look<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Poll<io::Result<R>> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut buffer = ReadBuf::new(&mut scratch[..most.min(LOOK)]);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, buffer.unfilled()))?;
+            let read = buffer.filled();
+            self.is_ended = read.is_empty();
+            Poll::Ready(Ok(look(read)))
+        })
+    }
+
+    /// Reads more of what hyper will be given.
+    pub(crate) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let read = ready!(self.poll_look(cx, LOOK, Bytes::copy_from_slice))?;
+        match self.first.is_empty() {
+            true => self.first = read,
+            false => self.first = [&self.first[..], &read[..]].concat().into(),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// An error if the server has cut what is left, once HTTP is over; and if it does so later, this is polled again.
+    fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let hub = &self.watch.hub;
+        match &self.listed {
+            Some(listed) => listed.renew(cx.waker()),
+            None => self.listed = Some(hub.enter_stream(cx.waker().clone())),
+        }
+        Poll::Ready(match hub.stage() {
+            Stage::Cutting => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server has ended")),
+            _ => Ok(()),
+        })
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    pub(crate) fn first(&self) -> &[u8] {
+        &self.first
+    }
+
+    /// Says that the head did not come in time. If that cannot be said at once, the connection's time to close runs
+    /// out.
+    fn poll_say_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        match ready!(Pin::new(&mut self.stream).poll_write(cx, LATE_HEAD)) {
+            Ok(_all_of_so_little) => {
+                let text = "the head of a request did not come in time";
+                Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, text))
+            }
+            Err(error) => Poll::Ready(error),
+        }
+    }
+}
+
+impl<S: Read + Write + Unpin> Read for Io<S> {
+    #[inline]
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut cursor: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.first.is_empty() {
+            let count = this.first.len().min(cursor.remaining());
+            cursor.put_slice(&this.first[..count]);
+            this.watch.note_read(&this.first[..count]);
+            this.first.advance(count);
+            return Poll::Ready(Ok(()));
+        }
+        if this.watch.is_head_late() {
+            return this.poll_say_late(cx).map(Err);
+        }
+        if this.watch.is_ended() {
+            ready!(this.poll_cut(cx))?;
+            return Pin::new(&mut this.stream).poll_read(cx, cursor);
+        }
+        if this.watch.is_receiving() {
+            return Pin::new(&mut this.stream).poll_read(cx, cursor);
+        }
+        let watch = this.watch.clone();
+        this.poll_look(cx, cursor.remaining(), |read| {
+            cursor.put_slice(read);
+            if !read.is_empty() {
+                watch.note_read(read);
+            }
+        })
+    }
+}
+
+impl<S: Read + Write + Unpin> Io<S> {
+    #[inline]
+    fn note_write(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &polled {
+            Poll::Ready(Ok(count)) => self.watch.note_written(*count),
+            Poll::Pending => self.watch.note_blocked(),
+            Poll::Ready(Err(_)) => {}
+        }
+        polled
+    }
+}
+
+impl<S: Read + Write + Unpin> Write for Io<S> {
+    #[inline]
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.note_write(polled)
+    }
+
+    #[inline]
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.note_write(polled)
+    }
+
+    #[inline]
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    #[inline]
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    /// Closes, but if the client is still sending, not before it has noticed: or the kernel would take back the
+    /// answer.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.is_shut {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+            this.is_shut = true;
+        }
+        if this.is_ended || !this.watch.is_talking() {
+            return Poll::Ready(Ok(()));
+        }
+        this.watch.note_closing();
+        while !this.is_ended {
+            if ready!(this.poll_look(cx, LOOK, |_| ())).is_err() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

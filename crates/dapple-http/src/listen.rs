@@ -1,0 +1,72 @@
+//! Where connections come from.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use dapple::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use crate::watch::Peer;
+
+/// What accepts connections for [`serve`](crate::serve()): a listener of TCP, of a Unix socket, or several of one
+/// kind.
+pub trait Listener: Send + 'static {
+    /// What it accepts.
+    type Stream: hyper::rt::Read
+        + hyper::rt::Write
+        + futures_io::AsyncRead
+        + futures_io::AsyncWrite
+        + Unpin
+        + Send
+        + 'static;
+
+    /// Before the first connection.
+    #[doc(hidden)]
+    fn prepare(&mut self) {}
+
+    /// The next connection.
+    #[doc(hidden)]
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Self::Stream, Peer)>>;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    fn prepare(&mut self) {
+        // What is accepted takes it over: an answer is written whole, and has nothing to wait for. A server that
+        // cannot have it goes on without.
+        let _only_slower = rustix::net::sockopt::set_tcp_nodelay(&*self, true);
+    }
+
+    #[inline]
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, Peer)>> {
+        self.poll_accept(cx).map_ok(|(stream, address)| (stream, Peer::new(Some(address), false)))
+    }
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+
+    #[inline]
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, Peer)>> {
+        self.poll_accept(cx).map_ok(|(stream, _)| (stream, Peer::new(None, false)))
+    }
+}
+
+impl<L: Listener> Listener for Vec<L> {
+    type Stream = L::Stream;
+
+    fn prepare(&mut self) {
+        self.iter_mut().for_each(Listener::prepare);
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(L::Stream, Peer)>> {
+        for listener in &mut *self {
+            if let Poll::Ready(accepted) = listener.poll_accept(cx) {
+                // The next one goes first, so that a busy one does not hide the others.
+                self.rotate_left(1);
+                return Poll::Ready(accepted);
+            }
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,315 @@
+//! `serve`: what a server is told, and its task: accepting, and the way out.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use dapple::time::sleep;
+
+use crate::connection;
+use crate::hub::{Hub, Stage};
+use crate::limit::Gate;
+use crate::listen::Listener;
+use crate::service::{Handler, IntoHandler};
+use crate::settings::Settings;
+use crate::stats::{Counters, Stats};
+use crate::tls::Tls;
+use crate::watch::{Peer, Watch};
+
+/// Serves what comes to a listener, by a service.
+pub fn serve<L, S, M>(listener: L, service: S) -> Serve<L, S::Handler>
+where
+    L: Listener,
+    S: IntoHandler<M>,
+{
+    Serve {
+        listener,
+        handler: service.into_handler(),
+        settings: Settings::default(),
+        gate: Gate::default(),
+        counters: Counters::default(),
+        tls: None,
+        shutdown: None,
+    }
+}
+
+/// A server that was not started yet: await it.
+#[must_use = "a server does nothing unless it is awaited"]
+pub struct Serve<L, H> {
+    listener: L,
+    handler: H,
+    settings: Settings,
+    gate: Gate,
+    counters: Counters,
+    tls: Option<Tls>,
+    shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+/// What a server has done, when it is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Served {
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Requests that were begun, whatever the answer.
+    pub requests: u64,
+    /// Connections that were still there at the deadline, and were cut.
+    pub cut: usize,
+}
+
+impl<L, H> Serve<L, H> {
+    /// Encrypts all connections.
+    pub fn tls(mut self, tls: impl Into<Tls>) -> Self {
+        self.tls = Some(tls.into());
+        self
+    }
+
+    /// How long the head of a request may take, from its first byte on, and the first one from when the client
+    /// has connected; a TLS handshake is part of it. Then the client is told 408. 30 seconds.
+    pub fn header_timeout(mut self, limit: Duration) -> Self {
+        self.settings.header_timeout = limit;
+        self
+    }
+
+    /// How long a client may take for each 8 KiB of a body, or its end, while somebody waits for it. Then the
+    /// body ends with an error, and HTTP/1 answers 408. 30 seconds.
+    pub fn body_timeout(mut self, limit: Duration) -> Self {
+        self.settings.body_timeout = limit;
+        self
+    }
+
+    /// How long a connection on which nothing was begun is kept. 75 seconds.
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.settings.idle_timeout = limit;
+        self
+    }
+
+    /// How long a service may take for its response, from the end of the head to the first byte: then it is
+    /// cancelled, and 503 is answered. There is no such limit unless it is set, since to receive a large body may
+    /// rightly take long.
+    pub fn request_timeout(mut self, limit: Duration) -> Self {
+        self.settings.request_timeout = limit;
+        self
+    }
+
+    /// How long a client may take to read each 8 KiB. Then the connection is closed. 30 seconds.
+    pub fn write_timeout(mut self, limit: Duration) -> Self {
+        self.settings.write_timeout = limit;
+        self
+    }
+
+    /// How long a handler that was cancelled may take to come to its end; then it is dropped. A second.
+    pub fn cancel_grace(mut self, limit: Duration) -> Self {
+        self.settings.cancel_grace = limit;
+        self
+    }
+
+    /// How many bytes the head of a request may have: more is answered with 431. 32 KiB.
+    pub fn max_header_size(mut self, bytes: usize) -> Self {
+        self.settings.max_header_size = bytes;
+        self
+    }
+
+    /// How many bytes the body of a request may have: more is answered with 413. 16 MiB.
+    pub fn max_body_size(mut self, bytes: usize) -> Self {
+        self.settings.max_body_size = bytes;
+        self
+    }
+
+    /// How many connections may be open: beyond that, clients wait to be accepted. Three quarters of the file
+    /// descriptors that the process may have, and 65,536 at most.
+    pub fn max_connections(mut self, count: usize) -> Self {
+        self.settings.max_connections = count.max(1);
+        self
+    }
+
+    /// How many connections of one address may be open: another is closed at once. There is no such limit unless
+    /// it is set, since all clients of a proxy have one address.
+    pub fn max_connections_per_address(mut self, count: usize) -> Self {
+        self.settings.max_connections_per_address = count.max(1);
+        self
+    }
+
+    /// Puts a [`Peer`] into the extensions of each request: who is at the other end.
+    pub fn peer_info(mut self) -> Self {
+        self.settings.has_peer_info = true;
+        self
+    }
+
+    /// Ends when the future does: no more connections are accepted, those that are idle are closed, and what was
+    /// begun is finished, until the [deadline](Self::shutdown_deadline).
+    pub fn shutdown_on(mut self, signal: impl Future<Output: Send> + Send + 'static) -> Self {
+        self.shutdown = Some(Box::pin(async move {
+            signal.await;
+        }));
+        self
+    }
+
+    /// How long what was begun may take to finish, once the server is to end: then it is cut. 30 seconds.
+    pub fn shutdown_deadline(mut self, limit: Duration) -> Self {
+        self.settings.shutdown_deadline = limit;
+        self
+    }
+
+    /// A look at what it does, while it runs.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats(self.counters.clone())
+    }
+}
+
+impl<L: Listener, H: Handler> IntoFuture for Serve<L, H> {
+    type Output = io::Result<Served>;
+    type IntoFuture = Pin<Box<dyn Future<Output = io::Result<Served>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(run(self))
+    }
+}
+
+/// What an accepting server hears of.
+enum Event<S> {
+    Accepted(S, Peer),
+    Shutdown,
+    Failed(io::Error),
+}
+
+async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Result<Served> {
+    let Serve { mut listener, handler, settings, gate, counters, tls, mut shutdown } = serve;
+    let deadline = settings.shutdown_deadline;
+    let hub = Arc::new(Hub::new(settings, gate, counters));
+    hub.counters.set_hub(&hub);
+    let leaving = Leaving(&hub);
+    listener.prepare();
+    let failed = loop {
+        match next(&mut listener, &hub, &mut shutdown).await {
+            Event::Accepted(stream, peer) => {
+                hub.counters.count_accepted();
+                let Some(seat) = hub.seat(peer) else {
+                    hub.counters.count_turned_away();
+                    continue;
+                };
+                let peer = Peer { is_tls: tls.is_some(), ..peer };
+                let (handler, watch) = (handler.clone(), Arc::new(Watch::new(hub.clone(), peer)));
+                match &tls {
+                    None => dapple::spawn(connection::serve(stream, handler, watch, seat)).detach(),
+                    Some(tls) => {
+                        let tls = tls.clone();
+                        dapple::spawn(connection::serve_tls(stream, tls, handler, watch, seat)).detach();
+                    }
+                }
+            }
+            Event::Shutdown => break None,
+            Event::Failed(error) => break Some(error),
+        }
+    };
+    drop(listener);
+    let cut = dapple::shield(drain(&hub, deadline)).await;
+    drop(leaving);
+    match failed {
+        Some(error) => Err(error),
+        None => {
+            let counts = hub.counters.snapshot();
+            Ok(Served { connections: counts.accepted, requests: counts.requests, cut })
+        }
+    }
+}
+
+/// Whoever drops a server wants it to end: connections go on for what was begun, and no longer.
+struct Leaving<'a>(&'a Hub);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.go_to(Stage::Draining);
+    }
+}
+
+/// Waits for the next connection, if there is room for it, or for the end.
+async fn next<L: Listener>(
+    listener: &mut L,
+    hub: &Hub,
+    shutdown: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+) -> Event<L::Stream> {
+    let mut changed = pin!(None);
+    poll_fn(|cx| {
+        if let Some(shutdown) = shutdown
+            && shutdown.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Event::Shutdown);
+        }
+        loop {
+            if hub.has_room() {
+                let accepted = std::task::ready!(listener.poll_accept(cx));
+                return match accepted {
+                    Ok((stream, peer)) => Poll::Ready(Event::Accepted(stream, peer)),
+                    // Nothing is lost, and to try again waits for a moment.
+                    Err(error) if is_passing(&error) => continue,
+                    Err(error) if dapple::is_cancelled(&error) => Poll::Ready(Event::Shutdown),
+                    Err(error) => Poll::Ready(Event::Failed(error)),
+                };
+            }
+            if changed.is_none() {
+                changed.set(Some(hub.changed.notified()));
+                continue; // look again, now that it will be told
+            }
+            let waited = std::task::ready!(changed.as_mut().as_pin_mut().expect("set above").poll(cx));
+            changed.set(None);
+            if waited.is_err() {
+                return Poll::Ready(Event::Shutdown);
+            }
+        }
+    })
+    .await
+}
+
+/// Whether file descriptors or memory have run out, for now.
+fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::CONNABORTED))
+}
+
+/// Lets what was begun finish, until the deadline. Returns how many connections were cut.
+async fn drain(hub: &Hub, deadline: Duration) -> usize {
+    hub.go_to(Stage::Draining);
+    let mut late = sleep(deadline);
+    if is_empty_before(hub, &mut late).await {
+        return 0;
+    }
+    let cut = hub.open();
+    hub.go_to(Stage::Cutting);
+    // What runs on for those that were cut is given its grace, and what has become something else than HTTP is
+    // not the server's any more.
+    is_empty_before(hub, &mut sleep(hub.settings.cancel_grace + Duration::from_millis(100))).await;
+    cut
+}
+
+/// Whether all connections have ended before that.
+async fn is_empty_before(hub: &Hub, late: &mut dapple::time::Sleep) -> bool {
+    loop {
+        let changed = hub.changed.notified();
+        if hub.is_empty() {
+            return true;
+        }
+        let mut changed = pin!(changed);
+        let is_late = poll_fn(|cx| {
+            if changed.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(false);
+            }
+            Pin::new(&mut *late).poll(cx).map(|_| true)
+        });
+        if is_late.await {
+            return hub.is_empty();
+        }
+    }
+}
+
+impl<L, H> fmt::Debug for Serve<L, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serve").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

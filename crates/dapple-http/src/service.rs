@@ -1,0 +1,217 @@
+//! What can be served: services of tower (so axum's `Router`) and of hyper, by one trait.
+//!
+//! The two kinds cannot both be had by one blanket implementation, so a service is found by a *marker*, a type
+//! that nobody names: rustc takes the only one that fits.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use pin_project_lite::pin_project;
+
+use crate::body::Body;
+use crate::error::BoxError;
+use crate::watch::Watch;
+
+/// What handles requests, one clone for each connection.
+pub trait Handler: Clone + Send + 'static {
+    /// The body of its responses.
+    type Body: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static;
+    /// Handles one request.
+    type Future: Future<Output = Result<Response<Self::Body>, BoxError>> + Send + 'static;
+
+    /// Begins with a request.
+    #[doc(hidden)]
+    fn handle(&self, request: Request<Incoming>, within: Within<'_>) -> Self::Future;
+}
+
+/// The connection that a request came from.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct Within<'a>(pub(crate) &'a Arc<Watch>);
+
+impl std::fmt::Debug for Within<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Within")
+    }
+}
+
+/// What [`serve`](crate::serve()) takes: a tower or hyper service. `M` is found by the compiler.
+///
+/// * tower: `Service<Request<Body>> + Clone`, and with it axum's `Router`;
+/// * hyper: `Service<Request<Body>> + Clone` or `Service<Request<Incoming>> + Clone`, such as `service_fn`.
+///
+/// With hyper's `Incoming` the limits on bodies hold only where the length is declared: prefer [`Body`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be served",
+    label = "not a service",
+    note = "serve takes an axum Router, a tower Service<Request<dapple_http::Body>> or a hyper Service, with \
+            `Clone + Send + 'static`, futures that are `Send`, and a response whose body is an http_body::Body"
+)]
+pub trait IntoHandler<M> {
+    /// What it becomes.
+    type Handler: Handler;
+
+    /// Makes it one.
+    #[doc(hidden)]
+    fn into_handler(self) -> Self::Handler;
+}
+
+/// Marks services of tower.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum ByTower {}
+
+/// Marks services of hyper that take a [`Body`].
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum ByHyper {}
+
+/// Marks services of hyper that take an `Incoming`.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum ByHyperIncoming {}
+
+/// A service of tower.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct Tower<S>(S);
+
+impl<S, B> IntoHandler<ByTower> for S
+where
+    S: tower_service::Service<Request<Body>, Response = Response<B>, Future: Send, Error: Into<BoxError>>,
+    S: Clone + Send + 'static,
+    B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    type Handler = Tower<S>;
+
+    fn into_handler(self) -> Tower<S> {
+        Tower(self)
+    }
+}
+
+impl<S, B> Handler for Tower<S>
+where
+    S: tower_service::Service<Request<Body>, Response = Response<B>, Future: Send, Error: Into<BoxError>>,
+    S: Clone + Send + 'static,
+    B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    type Body = B;
+    type Future = WhenReady<S>;
+
+    #[inline]
+    fn handle(&self, request: Request<Incoming>, within: Within<'_>) -> WhenReady<S> {
+        let request = request.map(|incoming| Body::new(incoming, within.0));
+        WhenReady::Waiting { service: self.0.clone(), request: Some(request) }
+    }
+}
+
+pin_project! {
+    /// Calls a service of tower when it is ready.
+    #[doc(hidden)]
+    #[project = WhenReadyProjection]
+    #[allow(missing_debug_implementations, reason = "a future that nobody names")]
+    pub enum WhenReady<S: tower_service::Service<Request<Body>>> {
+        #[doc(hidden)]
+        Waiting { service: S, request: Option<Request<Body>> },
+        #[doc(hidden)]
+        Called { #[pin] future: S::Future },
+    }
+}
+
+impl<S, B> Future for WhenReady<S>
+where
+    S: tower_service::Service<Request<Body>, Response = Response<B>, Error: Into<BoxError>>,
+{
+    type Output = Result<Response<B>, BoxError>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let WhenReadyProjection::Waiting { service, request } = self.as_mut().project() {
+            ready!(service.poll_ready(cx)).map_err(Into::into)?;
+            let request = request.take().expect("it is called once");
+            let future = service.call(request);
+            self.set(WhenReady::Called { future });
+        }
+        match self.project() {
+            WhenReadyProjection::Called { future } => future.poll(cx).map_err(Into::into),
+            WhenReadyProjection::Waiting { .. } => unreachable!("it was called above"),
+        }
+    }
+}
+
+macro_rules! by_hyper {
+    ($marker:ident, $kind:ident, $body:ty, $wrap:expr, $text:literal) => {
+        #[doc = $text]
+        #[doc(hidden)]
+        #[derive(Clone, Debug)]
+        pub struct $kind<S>(S);
+
+        impl<S, B> IntoHandler<$marker> for S
+        where
+            S: hyper::service::Service<Request<$body>, Response = Response<B>>,
+            S::Future: Send + 'static,
+            S::Error: Into<BoxError>,
+            S: Clone + Send + 'static,
+            B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+        {
+            type Handler = $kind<S>;
+
+            fn into_handler(self) -> $kind<S> {
+                $kind(self)
+            }
+        }
+
+        impl<S, B> Handler for $kind<S>
+        where
+            S: hyper::service::Service<Request<$body>, Response = Response<B>>,
+            S::Future: Send + 'static,
+            S::Error: Into<BoxError>,
+            S: Clone + Send + 'static,
+            B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+        {
+            type Body = B;
+            type Future = Boxing<S::Future>;
+
+            #[inline]
+            fn handle(&self, request: Request<Incoming>, within: Within<'_>) -> Self::Future {
+                let wrap: fn(Incoming, &Arc<Watch>) -> $body = $wrap;
+                Boxing { future: self.0.call(request.map(|incoming| wrap(incoming, within.0))) }
+            }
+        }
+    };
+}
+
+by_hyper!(ByHyper, Hyper, Body, Body::new, "A service of hyper that takes a [`Body`].");
+by_hyper!(
+    ByHyperIncoming,
+    HyperIncoming,
+    Incoming,
+    |incoming, _| incoming,
+    "A service of hyper that takes what hyper gives."
+);
+
+pin_project! {
+    /// Makes any error a boxed one.
+    #[doc(hidden)]
+    #[derive(Debug)]
+    pub struct Boxing<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F, T, E> Future for Boxing<F>
+where
+    F: Future<Output = Result<T, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<T, BoxError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().future.poll(cx).map_err(Into::into)
+    }
+}

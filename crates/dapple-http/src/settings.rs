@@ -1,0 +1,52 @@
+//! What a server was told to do, and what it does if it was not told.
+
+use std::time::Duration;
+
+/// See the methods of [`Serve`](crate::Serve), which say what each is for.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) header_timeout: Duration,
+    pub(crate) body_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) write_timeout: Duration,
+    pub(crate) cancel_grace: Duration,
+    pub(crate) shutdown_deadline: Duration,
+    pub(crate) max_header_size: usize,
+    pub(crate) max_body_size: usize,
+    pub(crate) max_connections: usize,
+    pub(crate) max_connections_per_address: usize,
+    pub(crate) has_peer_info: bool,
+}
+
+/// More open connections than this need to be asked for.
+const CONNECTIONS: usize = 64 * 1024;
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            header_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            request_timeout: Duration::MAX,
+            write_timeout: Duration::from_secs(30),
+            cancel_grace: Duration::from_secs(1),
+            shutdown_deadline: Duration::from_secs(30),
+            max_header_size: 32 * 1024,
+            max_body_size: 16 * 1024 * 1024,
+            max_connections: connections(),
+            max_connections_per_address: usize::MAX,
+            has_peer_info: false,
+        }
+    }
+}
+
+/// A quarter of the file descriptors that this process may have stays for other things, such as the files that
+/// it serves.
+fn connections() -> usize {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    most.and_then(|most| usize::try_from(most).ok()).map_or(CONNECTIONS, |most| {
+        let rest = (most / 4).max(16);
+        most.saturating_sub(rest).clamp(1, CONNECTIONS)
+    })
+}

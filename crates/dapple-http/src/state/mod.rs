@@ -1,0 +1,293 @@
+//! Handlers whose arguments say what state they touch: Node.Scala's, in an axum `Router`.
+//!
+//! A handler is a plain function. Beside axum's extractors it may take [`Read`] and [`Write`] of states that live in
+//! a [`Shared`](dapple::Shared), as many as it needs. It is called when all of them can be had at once, and has them
+//! for as long as it runs. So what it does to them is done as a whole, and there is no lock to forget or to take in
+//! the wrong order:
+//!
+//! * those that touch no state run in parallel with everything;
+//! * those that read a state run in parallel with others that read it;
+//! * one that writes a state has it alone.
+//!
+//! Nobody annotates anything: the types say it. Where the states are is checked by the compiler, too: each is taken
+//! from the router's state by axum's [`FromRef`], and a router without it does not compile.
+//!
+//! # Blocking and waiting
+//!
+//! The function may block or compute for as long as it likes: the runtime notices, and other connections go on, but
+//! for those that want what it has. It cannot await. A handler that waits for something else, or that computes
+//! without needing its states for that, is an ordinary `async` handler of axum's with `State<Shared<T>>`, and asks
+//! for the state where it needs it; both kinds can share their states.
+//!
+//! # Examples
+//!
+//! ```
+//! use axum::{Router, extract::FromRef, routing::get};
+//! use dapple::Shared;
+//! use dapple_http::state::{Query, Read, Write, stateful};
+//! use std::collections::HashMap;
+//!
+//! type Cache = HashMap<u32, String>;
+//! #[derive(Default)]
+//! struct Count(u64);
+//!
+//! fn hits(n: Query<u32>, cache: Read<Cache>, mut count: Write<Count>) -> String {
+//!     count.0 += 1;
+//!     format!("{} for the {}th", cache.get(&n.0).map_or("nothing", String::as_str), count.0)
+//! }
+//!
+//! #[derive(Clone)]
+//! struct App {
+//!     cache: Shared<Cache>,
+//!     count: Shared<Count>,
+//! }
+//!
+//! impl FromRef<App> for Shared<Cache> {
+//!     fn from_ref(app: &App) -> Shared<Cache> {
+//!         app.cache.clone()
+//!     }
+//! }
+//!
+//! impl FromRef<App> for Shared<Count> {
+//!     fn from_ref(app: &App) -> Shared<Count> {
+//!         app.count.clone()
+//!     }
+//! }
+//!
+//! let app = App { cache: Shared::new(Cache::from([(1, "one".into())])), count: Shared::new(Count::default()) };
+//! let router: Router = Router::new().route("/hits", get(stateful(hits))).with_state(app);
+//! ```
+//!
+//! A state that the router does not have:
+//!
+//! ```compile_fail
+//! use axum::{Router, routing::get};
+//! use dapple_http::state::{Read, stateful};
+//!
+//! fn first(words: Read<Vec<String>>) -> String {
+//!     words[0].clone()
+//! }
+//!
+//! let router: Router = Router::new().route("/", get(stateful(first))).with_state(());
+//! ```
+//!
+//! The same with it:
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use dapple_http::state::{Read, stateful};
+//!
+//! fn first(words: Read<Vec<String>>) -> String {
+//!     words[0].clone()
+//! }
+//!
+//! let words = dapple::Shared::new(vec!["word".to_owned()]);
+//! let router: Router = Router::new().route("/", get(stateful(first))).with_state(words);
+//! ```
+
+mod handler;
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::str::FromStr;
+
+use axum::extract::{FromRef, FromRequestParts};
+use dapple::{Access, Shared};
+use http::StatusCode;
+use http::request::Parts;
+
+pub use handler::Stateful;
+
+/// Makes a handler for axum's routers of a function whose arguments are extractors, [`Read`]s and [`Write`]s, in any
+/// order, six at the most. Of the extractors the last may be one that takes the body.
+///
+/// What it returns is anything that axum can make a response of. It cannot borrow from the states: if it is an
+/// `impl IntoResponse`, say so, as in `impl IntoResponse + use<>`. See the [module](self) for examples.
+///
+/// # Panics
+///
+/// When it is called, if one state is named twice: read and written, or written twice.
+pub fn stateful<F>(function: F) -> Stateful<F> {
+    Stateful::new(function)
+}
+
+/// A state to read. Others may read it at the same time.
+pub struct Read<'a, T>(&'a T);
+
+impl<T> Deref for Read<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Read<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A state to write. Nobody else reads or writes it meanwhile.
+pub struct Write<'a, T>(&'a mut T);
+
+impl<T> Deref for Write<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0
+    }
+}
+
+impl<T> DerefMut for Write<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Write<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An argument that is a state: [`Read`] or [`Write`]. `S` is the state of the router.
+pub trait StateArgument<S>: 'static {
+    /// What the state keeps.
+    type Value: Send + 'static;
+
+    /// How it is asked for.
+    type Access<'a>: Access<Value = Self::Value> + Send
+    where
+        Self: 'a;
+
+    /// The same argument, for as long as the function runs.
+    type Given<'g>
+    where
+        Self: 'g;
+
+    /// Where the state is.
+    fn find(state: &S) -> Shared<Self::Value>;
+
+    /// Asks for it.
+    fn ask(shared: &Shared<Self::Value>) -> Self::Access<'_>;
+
+    /// Hands it over.
+    fn give<'a, 'g>(guard: <Self::Access<'a> as Access>::Guard<'g>) -> Self::Given<'g>;
+
+    /// Calls `f` with this state alone.
+    fn alone<R: Send>(
+        shared: &Shared<Self::Value>,
+        f: impl FnOnce(Self::Given<'_>) -> R + Send,
+    ) -> impl Future<Output = Result<R, dapple::Cancelled>> + Send;
+}
+
+impl<S, T> StateArgument<S> for Read<'static, T>
+where
+    Shared<T>: FromRef<S>,
+    T: Send + Sync + 'static,
+{
+    type Value = T;
+    type Access<'a>
+        = dapple::Reading<'a, T>
+    where
+        Self: 'a;
+    type Given<'g>
+        = Read<'g, T>
+    where
+        Self: 'g;
+
+    fn find(state: &S) -> Shared<T> {
+        Shared::from_ref(state)
+    }
+
+    fn ask(shared: &Shared<T>) -> dapple::Reading<'_, T> {
+        shared.reading()
+    }
+
+    fn give<'a, 'g>(
+        guard: <<Self as StateArgument<S>>::Access<'a> as Access>::Guard<'g>,
+    ) -> <Self as StateArgument<S>>::Given<'g> {
+        Read(guard)
+    }
+
+    fn alone<R: Send>(
+        shared: &Shared<T>,
+        f: impl FnOnce(Read<'_, T>) -> R + Send,
+    ) -> impl Future<Output = Result<R, dapple::Cancelled>> + Send {
+        shared.read(|value| f(Read(value)))
+    }
+}
+
+impl<S, T> StateArgument<S> for Write<'static, T>
+where
+    Shared<T>: FromRef<S>,
+    T: Send + 'static,
+{
+    type Value = T;
+    type Access<'a>
+        = dapple::Writing<'a, T>
+    where
+        Self: 'a;
+    type Given<'g>
+        = Write<'g, T>
+    where
+        Self: 'g;
+
+    fn find(state: &S) -> Shared<T> {
+        Shared::from_ref(state)
+    }
+
+    fn ask(shared: &Shared<T>) -> dapple::Writing<'_, T> {
+        shared.writing()
+    }
+
+    fn give<'a, 'g>(
+        guard: <<Self as StateArgument<S>>::Access<'a> as Access>::Guard<'g>,
+    ) -> <Self as StateArgument<S>>::Given<'g> {
+        Write(guard)
+    }
+
+    fn alone<R: Send>(
+        shared: &Shared<T>,
+        f: impl FnOnce(Write<'_, T>) -> R + Send,
+    ) -> impl Future<Output = Result<R, dapple::Cancelled>> + Send {
+        shared.write(|value| f(Write(value)))
+    }
+}
+
+/// The one argument of a query, whatever its name: `35` of `/fibonacci?n=35`. For several there is axum's own
+/// `Query`, which takes a struct.
+///
+/// If it is missing, there are several, or it cannot be parsed, the client is told 400 and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query<T>(pub T);
+
+impl<T> Deref for Query<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<S, T> FromRequestParts<S> for Query<T>
+where
+    S: Send + Sync,
+    T: FromStr<Err: fmt::Display>,
+{
+    type Rejection = (StatusCode, String);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Query<T>, (StatusCode, String)> {
+        let query = parts.uri.query().unwrap_or("");
+        let refuse = |why: String| Err((StatusCode::BAD_REQUEST, why));
+        let mut arguments = form_urlencoded::parse(query.as_bytes());
+        let (Some((name, value)), None) = (arguments.next(), arguments.next()) else {
+            return refuse("the query should have one argument, as in ?n=1\n".to_owned());
+        };
+        match value.parse() {
+            Ok(value) => Ok(Query(value)),
+            Err(why) => refuse(format!("the argument {name} of the query is not as it should be: {why}\n")),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What is known of one connection, by those who have a part in it: the stream that hyper reads and writes, the
+//! requests under way, and the task that drives it all and keeps the time.
+//!
+//! # Invariants
+//!
+//! * **ONE-COLOR**: all of it is written in the connection's color, but for what a service's [`Body`] notes, which
+//!   may be elsewhere and only ever sets flags. So counters are loaded and stored rather than added to, and nothing
+//!   here orders anything.
+//!
+//! [`Body`]: crate::Body
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::heads::Heads;
+use crate::hub::Hub;
+
+/// Who is at the other end, in the extensions of a request if the server was told so
+/// ([`peer_info`](crate::Serve::peer_info)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Peer {
+    /// The address; a Unix socket's client has none.
+    pub address: Option<SocketAddr>,
+    /// Whether it came by TLS.
+    pub is_tls: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(address: Option<SocketAddr>, is_tls: bool) -> Peer {
+        Peer { address, is_tls }
+    }
+}
+
+/// So much has to be taken by a client within [`write_timeout`](crate::Serve::write_timeout), as two to this power.
+const PROGRESS: u32 = 13;
+
+/// See the head of the file.
+pub(crate) struct Watch {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) peer: Peer,
+    /// How many requests have begun.
+    requests: AtomicU64,
+    /// What was read of heads. Never contended: it is used in the connection's color alone.
+    heads: Mutex<Heads>,
+    /// How many of them are under way.
+    active: AtomicU32,
+    /// Something was read since the last request began.
+    is_fresh: AtomicBool,
+    /// A body is being received.
+    is_receiving: AtomicBool,
+    /// A body was left unread.
+    is_unread: AtomicBool,
+    /// A body did not come in time.
+    is_body_late: AtomicBool,
+    /// The client does not take what is written.
+    is_blocked: AtomicBool,
+    /// What the client has taken.
+    written: AtomicU64,
+    /// The head did not come in time: say so, and close.
+    is_head_late: AtomicBool,
+    is_http2: AtomicBool,
+    /// Being closed: the client has a moment to notice.
+    is_closing: AtomicBool,
+    /// HTTP is over; if there still is a stream, it is for something else.
+    is_ended: AtomicBool,
+    /// How many responses are being sent, and how many of those wait for their service rather than for the client.
+    sending: AtomicU32,
+    sourcing: AtomicU32,
+}
+
+/// What a connection is at, and a number that changes when it gets on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Reading the head of a request.
+    Head(u64),
+    /// Nothing was begun.
+    Idle(u64),
+    /// A request is under way.
+    Busy,
+    /// The client does not take what is written.
+    Blocked(u64),
+    /// Being closed.
+    Closing,
+}
+
+impl Watch {
+    pub(crate) fn new(hub: Arc<Hub>, peer: Peer) -> Watch {
+        Watch {
+            hub,
+            peer,
+            requests: AtomicU64::new(0),
+            heads: Mutex::default(),
+            active: AtomicU32::new(0),
+            is_fresh: AtomicBool::new(false),
+            is_receiving: AtomicBool::new(false),
+            is_unread: AtomicBool::new(false),
+            is_body_late: AtomicBool::new(false),
+            is_blocked: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            is_head_late: AtomicBool::new(false),
+            is_http2: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            is_ended: AtomicBool::new(false),
+            sending: AtomicU32::new(0),
+            sourcing: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn begin_request(&self, has_body: bool) {
+        self.requests.store(self.requests.load(Relaxed) + 1, Relaxed);
+        self.active.store(self.active.load(Relaxed) + 1, Relaxed);
+        self.is_fresh.store(false, Relaxed);
+        self.is_receiving.store(has_body, Relaxed);
+        self.is_unread.store(false, Relaxed); // or there would not be another
+    }
+
+    pub(crate) fn end_request(&self) {
+        self.active.store(self.active.load(Relaxed) - 1, Relaxed);
+        self.is_receiving.store(false, Relaxed);
+    }
+
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.active.load(Relaxed) == 0 && !self.is_fresh.load(Relaxed)
+    }
+
+    /// Something was read while no body is being received.
+    pub(crate) fn note_read(&self, read: &[u8]) {
+        self.is_fresh.store(true, Relaxed);
+        if !self.is_http2() {
+            self.heads().push(read);
+        }
+    }
+
+    pub(crate) fn heads(&self) -> MutexGuard<'_, Heads> {
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.is_receiving.load(Relaxed)
+    }
+
+    pub(crate) fn note_received(&self) {
+        self.is_receiving.store(false, Relaxed);
+    }
+
+    pub(crate) fn note_unread(&self) {
+        self.is_unread.store(true, Relaxed);
+    }
+
+    pub(crate) fn note_late_body(&self) {
+        self.is_body_late.store(true, Relaxed);
+    }
+
+    pub(crate) fn take_late_body(&self) -> bool {
+        self.is_body_late.swap(false, Relaxed)
+    }
+
+    pub(crate) fn note_late_head(&self) {
+        self.is_head_late.store(true, Relaxed);
+        self.note_closing();
+    }
+
+    pub(crate) fn is_head_late(&self) -> bool {
+        self.is_head_late.load(Relaxed)
+    }
+
+    pub(crate) fn note_written(&self, count: usize) {
+        self.written.store(self.written.load(Relaxed) + count as u64, Relaxed);
+        self.is_blocked.store(false, Relaxed);
+    }
+
+    pub(crate) fn note_blocked(&self) {
+        self.is_blocked.store(true, Relaxed);
+    }
+
+    pub(crate) fn set_http2(&self) {
+        self.is_http2.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_http2(&self) -> bool {
+        self.is_http2.load(Relaxed)
+    }
+
+    pub(crate) fn note_closing(&self) {
+        self.is_closing.store(true, Relaxed);
+    }
+
+    pub(crate) fn set_ended(&self) {
+        self.is_ended.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended.load(Relaxed)
+    }
+
+    /// A response of HTTP/2 is being sent, or no longer.
+    pub(crate) fn note_sending(&self, change: i32) {
+        self.sending.store(self.sending.load(Relaxed).wrapping_add_signed(change), Relaxed);
+    }
+
+    /// A response of HTTP/2 waits for its service, or no longer.
+    pub(crate) fn note_sourcing(&self, change: i32) {
+        self.sourcing.store(self.sourcing.load(Relaxed).wrapping_add_signed(change), Relaxed);
+    }
+
+    /// Whether the client may still be sending what nobody will read: to close the connection then would take
+    /// away from it the answer that is on its way.
+    pub(crate) fn is_talking(&self) -> bool {
+        self.is_fresh.load(Relaxed) || self.is_unread.load(Relaxed)
+    }
+
+    /// What it is at, and how long that may take.
+    pub(crate) fn phase(&self) -> (Phase, Duration) {
+        let settings = &self.hub.settings;
+        let requests = self.requests.load(Relaxed);
+        if self.is_closing.load(Relaxed) {
+            return (Phase::Closing, LINGER);
+        }
+        // With HTTP/2 a client may leave the connection open and a stream shut.
+        let is_stuck = self.is_http2() && self.sending.load(Relaxed) > self.sourcing.load(Relaxed);
+        if is_stuck || self.is_blocked.load(Relaxed) {
+            return (Phase::Blocked(self.written.load(Relaxed) >> PROGRESS), settings.write_timeout);
+        }
+        if self.active.load(Relaxed) > 0 {
+            return (Phase::Busy, Duration::MAX);
+        }
+        // A client that was never heard of is as one whose head does not come.
+        let is_head = self.is_fresh.load(Relaxed) && !self.is_http2() || requests == 0;
+        match is_head {
+            true => (Phase::Head(requests), settings.header_timeout),
+            false => (Phase::Idle(requests), settings.idle_timeout),
+        }
+    }
+}
+
+/// How long a client has to notice that a connection was closed.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);

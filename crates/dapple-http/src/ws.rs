@@ -1,0 +1,259 @@
+//! WebSockets for axum's routers, with the names of `axum::extract::ws`, which needs tokio.
+//!
+//! Framing is tungstenite's. Over HTTP/1.1 only: a client that speaks HTTP/2 opens a connection of its own for it, as
+//! browsers do.
+//!
+//! # Examples
+//!
+//! ```
+//! use axum::{Router, response::Response, routing::any};
+//! use dapple_http::ws::{WebSocket, WebSocketUpgrade};
+//!
+//! async fn echo(upgrade: WebSocketUpgrade) -> Response {
+//!     upgrade.on_upgrade(async |mut socket: WebSocket| {
+//!         while let Some(Ok(message)) = socket.recv().await {
+//!             if socket.send(message).await.is_err() {
+//!                 break;
+//!             }
+//!         }
+//!     })
+//! }
+//!
+//! let router: Router = Router::new().route("/echo", any(echo));
+//! ```
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+
+use async_tungstenite::tungstenite::handshake::derive_accept_key;
+use async_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use async_tungstenite::{WebSocketStream, tungstenite};
+use axum::body::Body;
+use axum::extract::FromRequestParts;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_core::Stream;
+use http::header::{
+    CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode, Version};
+use hyper::upgrade::OnUpgrade;
+
+pub use async_tungstenite::tungstenite::{Error, Utf8Bytes, protocol::CloseFrame};
+
+use crate::upgrade::{self, Upgraded};
+
+/// A request that wants to become a WebSocket, as an argument of a handler. One that does not is answered with 400,
+/// 405 or 426.
+pub struct WebSocketUpgrade {
+    config: WebSocketConfig,
+    key: HeaderValue,
+    asked: Option<HeaderValue>,
+    chosen: Option<HeaderValue>,
+    upgrade: OnUpgrade,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for WebSocketUpgrade {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<WebSocketUpgrade, Response> {
+        let refuse = |status: StatusCode, why: &'static str| (status, why).into_response();
+        if parts.method != Method::GET {
+            return Err(refuse(StatusCode::METHOD_NOT_ALLOWED, "a WebSocket is asked for by GET\n"));
+        }
+        if parts.version != Version::HTTP_11 {
+            return Err(refuse(StatusCode::BAD_REQUEST, "a WebSocket is asked for by HTTP/1.1\n"));
+        }
+        if !has_token(&parts.headers, &CONNECTION, "upgrade")
+            || !has_token(&parts.headers, &UPGRADE, "websocket")
+        {
+            let mut response = (StatusCode::UPGRADE_REQUIRED, "this is for WebSockets\n").into_response();
+            let headers = response.headers_mut();
+            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+            return Err(response);
+        }
+        if parts.headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
+            let mut response =
+                (StatusCode::UPGRADE_REQUIRED, "version 13 of WebSocket is spoken\n").into_response();
+            response.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+            return Err(response);
+        }
+        let Some(key) = parts.headers.get(SEC_WEBSOCKET_KEY).cloned() else {
+            return Err(refuse(StatusCode::BAD_REQUEST, "the header Sec-WebSocket-Key is missing\n"));
+        };
+        let Some(upgrade) = parts.extensions.remove::<OnUpgrade>() else {
+            return Err(refuse(StatusCode::UPGRADE_REQUIRED, "this connection cannot become a WebSocket\n"));
+        };
+        let asked = parts.headers.get(SEC_WEBSOCKET_PROTOCOL).cloned();
+        Ok(WebSocketUpgrade { config: WebSocketConfig::default(), key, asked, chosen: None, upgrade })
+    }
+}
+
+fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(token))
+}
+
+impl WebSocketUpgrade {
+    /// How many bytes a message may have. 64 MiB.
+    pub fn max_message_size(mut self, bytes: usize) -> WebSocketUpgrade {
+        self.config.max_message_size = Some(bytes);
+        self
+    }
+
+    /// How many bytes a frame may have. 16 MiB.
+    pub fn max_frame_size(mut self, bytes: usize) -> WebSocketUpgrade {
+        self.config.max_frame_size = Some(bytes);
+        self
+    }
+
+    /// Chooses the first of these protocols that the client knows.
+    pub fn protocols<I>(mut self, protocols: I) -> WebSocketUpgrade
+    where
+        I: IntoIterator<Item: AsRef<str>>,
+    {
+        let asked = self.asked.as_ref().and_then(|asked| asked.to_str().ok()).unwrap_or("");
+        let is_known = |protocol: &I::Item| asked.split(',').any(|known| known.trim() == protocol.as_ref());
+        self.chosen =
+            protocols.into_iter().find(is_known).and_then(|it| HeaderValue::from_str(it.as_ref()).ok());
+        self
+    }
+
+    /// The answer that makes it a WebSocket. Then `callback` runs, in a task of its own in the connection's color. If
+    /// the connection breaks before that, it does not.
+    pub fn on_upgrade<C, Fut>(self, callback: C) -> Response
+    where
+        C: FnOnce(WebSocket) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let WebSocketUpgrade { config, key, chosen, upgrade, .. } = self;
+        let protocol = chosen.clone();
+        let socket = async move {
+            let Ok(stream) = upgrade::of(Some(upgrade)).await else { return };
+            let inner = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
+            callback(WebSocket { inner, protocol }).await;
+        };
+        dapple::Color::current().spawn(socket).detach();
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        let accept = derive_accept_key(key.as_bytes());
+        headers.insert(SEC_WEBSOCKET_ACCEPT, HeaderValue::from_str(&accept).expect("base64 is text"));
+        if let Some(chosen) = chosen {
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, chosen);
+        }
+        response
+    }
+}
+
+/// A WebSocket, the server's end.
+pub struct WebSocket {
+    inner: WebSocketStream<Upgraded>,
+    protocol: Option<HeaderValue>,
+}
+
+impl WebSocket {
+    /// The next message; `None` at the end. Pings are answered by themselves.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: an error, or a message that was there.
+    pub async fn recv(&mut self) -> Option<Result<Message, Error>> {
+        loop {
+            let next = poll_fn(|cx| Pin::new(&mut self.inner).poll_next(cx)).await?;
+            match next.map(Message::of) {
+                Ok(Some(message)) => return Some(Ok(message)),
+                Ok(None) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    ///
+    /// If the connection has ended, or the message is too large.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **lossy**: the message may have been sent, or be sent with the next one. *Scope cancelled*: an
+    /// error.
+    pub async fn send(&mut self, message: Message) -> Result<(), Error> {
+        self.inner.send(message.into()).await
+    }
+
+    /// The protocol that was chosen, of those that the client knows.
+    #[must_use]
+    pub fn protocol(&self) -> Option<&HeaderValue> {
+        self.protocol.as_ref()
+    }
+}
+
+/// A message of a WebSocket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Text.
+    Text(Utf8Bytes),
+    /// Bytes.
+    Binary(Bytes),
+    /// Is anybody there?
+    Ping(Bytes),
+    /// Yes.
+    Pong(Bytes),
+    /// The end, and perhaps why.
+    Close(Option<CloseFrame>),
+}
+
+impl Message {
+    /// A message of text.
+    pub fn text(text: impl Into<Utf8Bytes>) -> Message {
+        Message::Text(text.into())
+    }
+
+    /// A message of bytes.
+    pub fn binary(bytes: impl Into<Bytes>) -> Message {
+        Message::Binary(bytes.into())
+    }
+
+    fn of(message: tungstenite::Message) -> Option<Message> {
+        Some(match message {
+            tungstenite::Message::Text(text) => Message::Text(text),
+            tungstenite::Message::Binary(bytes) => Message::Binary(bytes),
+            tungstenite::Message::Ping(bytes) => Message::Ping(bytes),
+            tungstenite::Message::Pong(bytes) => Message::Pong(bytes),
+            tungstenite::Message::Close(frame) => Message::Close(frame),
+            tungstenite::Message::Frame(_) => return None,
+        })
+    }
+}
+
+impl From<Message> for tungstenite::Message {
+    fn from(message: Message) -> tungstenite::Message {
+        match message {
+            Message::Text(text) => tungstenite::Message::Text(text),
+            Message::Binary(bytes) => tungstenite::Message::Binary(bytes),
+            Message::Ping(bytes) => tungstenite::Message::Ping(bytes),
+            Message::Pong(bytes) => tungstenite::Message::Pong(bytes),
+            Message::Close(frame) => tungstenite::Message::Close(frame),
+        }
+    }
+}
+
+impl fmt::Debug for WebSocketUpgrade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebSocketUpgrade").field("asked", &self.asked).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for WebSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebSocket").field("protocol", &self.protocol).finish_non_exhaustive()
+    }
+}
