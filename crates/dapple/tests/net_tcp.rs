@@ -5,6 +5,8 @@ mod common;
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, Shutdown};
+use std::pin::Pin;
+use std::task::Poll;
 
 use common::{runtime, watched};
 use dapple::net::{TcpListener, TcpStream, tcp};
@@ -347,5 +349,22 @@ fn any_system_call_can_be_waited_for() {
         });
         near.write_with(|mut stream| stream.write(b"x")).await.unwrap();
         assert_eq!(reading.await.unwrap(), b'x');
+    });
+}
+
+#[test]
+fn who_has_waited_to_read_can_write_at_once() {
+    run(async {
+        let (near, mut far) = pair().await;
+        let mut far_reads = [0];
+        poll_fn(|cx| {
+            let waits = futures_lite::AsyncRead::poll_read(Pin::new(&mut far), cx, &mut far_reads);
+            assert!(waits.is_pending());
+            let wrote = futures_lite::AsyncWrite::poll_write(Pin::new(&mut far), cx, b"x");
+            assert!(matches!(wrote, Poll::Ready(Ok(1))), "{wrote:?}");
+            Poll::Ready(())
+        })
+        .await;
+        drop(near);
     });
 }

@@ -366,7 +366,7 @@ impl Registration {
     /// Sees to it that the kernel tells of `direction`, too. If it is ready, that is an event.
     #[inline]
     pub(crate) fn want(&self, fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
-        if direction == Direction::Read || self.writing.load(Ordering::Acquire) {
+        if self.asks_for(direction) {
             return Ok(());
         }
         let data = EventData::new_u64(self.token);
@@ -374,6 +374,12 @@ impl Registration {
         epoll::modify(epoll, fd, data, flags(direction)).map_err(explain_refusal)?;
         self.note(direction);
         Ok(())
+    }
+
+    /// Whether the kernel tells of `direction`.
+    #[inline]
+    pub(crate) fn asks_for(&self, direction: Direction) -> bool {
+        direction == Direction::Read || self.writing.load(Ordering::Acquire)
     }
 
     fn note(&self, direction: Direction) {

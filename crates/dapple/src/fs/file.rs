@@ -105,6 +105,11 @@ impl Opened {
         }
     }
 
+    /// What is written goes to the disk at once.
+    pub(super) fn writes_through(&self) -> bool {
+        self.flags.intersects(OFlags::DIRECT | OFlags::DSYNC | OFlags::SYNC)
+    }
+
     pub(super) fn may_read_at_once(&self) -> bool {
         self.at_once.load(Ordering::Relaxed)
     }

@@ -2,7 +2,8 @@
 //!
 //! What [`std::fs`] has, by the same names, to be awaited. On a kernel that allows it, operations go through
 //! io_uring, a queue that each worker shares with the kernel: they are handed over in batches, and what is done
-//! comes in with the worker's other events. Elsewhere, and for what io_uring does not know, a thread of the pool
+//! comes in with the worker's other events. What is quicker done than handed over, because it is in the kernel's memory,
+//! the worker does itself. Elsewhere, and for what io_uring does not know, a thread of the pool
 //! for blocking calls makes the system call. What is used can be asked ([`Runtime::files`](crate::Runtime::files))
 //! and chosen ([`RuntimeBuilder::files`](crate::RuntimeBuilder::files)).
 //!
@@ -50,6 +51,7 @@ mod cursor;
 mod dir;
 mod error;
 mod file;
+mod in_place;
 mod names;
 mod operation;
 mod options;

@@ -4,22 +4,27 @@ use std::fs::{Metadata, Permissions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::at_once;
 use super::error::{c_path, failed};
-use super::operation::{Operation, Request, begin, on_pool};
-use super::request::{Link, Name, Rename, Symlink, Unlink};
+use super::operation::{Operation, begin, on_pool};
+use super::request::{Link, Name, NameRequest, Rename, Symlink, Unlink};
+use super::{at_once, in_place};
 
 /// Asks for something, and explains what goes wrong.
 pub(super) async fn ask(
     operation: &'static str,
     path: &Path,
     other: Option<&Path>,
-    request: io::Result<impl Request>,
+    request: io::Result<impl NameRequest>,
 ) -> io::Result<()> {
-    let result = match request {
-        Ok(request) => Operation::new(request).await.0.map(drop),
-        Err(error) => Err(error),
+    let result = async {
+        let request = request?;
+        begin().await?;
+        match in_place::name(request.name()) {
+            Some(done) => Ok(done?),
+            None => Operation::new(request).await.0.map(drop),
+        }
     };
+    let result: io::Result<()> = result.await;
     result.map_err(|error| failed(operation, Some(path), other, error))
 }
 

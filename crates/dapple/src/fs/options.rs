@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::at_once;
 use super::error::{c_path, failed};
 use super::file::{File, Opened};
 use super::operation::{Operation, begin};
 use super::request::Open;
+use super::{at_once, in_place};
 
 /// How a file is opened: as [`std::fs::OpenOptions`], and what that has on Unix.
 ///
@@ -128,6 +128,13 @@ impl OpenOptions {
             Some(opened) => opened.map(|(fd, len)| (fd, Some(len))).map_err(explain)?,
             None => {
                 let mode = Mode::from_raw_mode(self.mode);
+                if let Some(made) = in_place::create(&c_path, flags, mode) {
+                    let made = made.map_err(|errno| explain(errno.into()))?;
+                    return Ok((
+                        File::of(Arc::new(Opened::new(made.into(), path, flags).regular())),
+                        Some(0),
+                    ));
+                }
                 let (result, open) = Operation::new(Open { path: c_path, flags, mode, opened: None }).await;
                 result.map_err(explain)?;
                 (open.opened.expect("what was opened"), None)

@@ -315,7 +315,12 @@ pub(super) enum Name {
     Symlink { original: CString, link: CString },
 }
 
-/// A request of that kind; the kernel's numbers are of different age.
+/// A request of that kind.
+pub(super) trait NameRequest: Request {
+    fn name(&self) -> &Name;
+}
+
+/// The kernel's numbers are of different age.
 macro_rules! name_request {
     ($name:ident, $opcode:ident) => {
         pub(super) struct $name(pub(super) Name);
@@ -330,6 +335,12 @@ macro_rules! name_request {
 
             fn perform(&mut self) -> Result<u32, Errno> {
                 self.0.perform().map(|()| 0)
+            }
+        }
+
+        impl NameRequest for $name {
+            fn name(&self) -> &Name {
+                &self.0
             }
         }
     };
@@ -363,7 +374,7 @@ impl Name {
         }
     }
 
-    fn perform(&self) -> Result<(), Errno> {
+    pub(super) fn perform(&self) -> Result<(), Errno> {
         match self {
             Name::Unlink { path, is_dir } => {
                 let flags = if *is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };

@@ -7,14 +7,14 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::at_once;
 use super::buffer::BufferMut;
 use super::error::failed;
 use super::file::{File, Opened};
 use super::names::call;
-use super::operation::{Operation, has_ring};
+use super::operation::{Operation, begin, has_ring};
 use super::options::OpenOptions;
 use super::request::{CURSOR, ReadAt, WriteAt};
+use super::{at_once, in_place};
 use crate::io::Partial;
 
 /// How much is read at a time if it is not known how much there is.
@@ -147,6 +147,18 @@ async fn write_all(file: &Arc<Opened>, buffer: Vec<u8>) -> (io::Result<()>, usiz
     let mut request = WriteAt { file: file.clone(), buffer, done: 0, at: CURSOR };
     while request.done < request.buffer.len() {
         request.at = if file.is_regular() { request.done as u64 } else { CURSOR };
+        if let Err(error) = begin().await {
+            return (Err(error), request.done);
+        }
+        match in_place::write(file, &request.buffer[request.done..], request.at) {
+            Some(Ok(0)) => return (Err(io::ErrorKind::WriteZero.into()), request.done),
+            Some(Ok(n)) => {
+                request.done += n;
+                continue;
+            }
+            Some(Err(errno)) => return (Err(errno.into()), request.done),
+            None => {}
+        }
         let (result, back) = Operation::new(request).await;
         request = back;
         match result {

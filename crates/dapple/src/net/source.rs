@@ -263,10 +263,14 @@ impl<T: AsFd> Source<T> {
             return Poll::Ready(Err(cancelled.into()));
         }
         loop {
-            let readiness = self.registration.get().map(|registration| &*registration.readiness);
-            let seen: Option<Option<Seen>> = match readiness {
-                Some(readiness) => readiness.seen(direction).map(Some),
-                None => Some(None),
+            let registration = self.registration.get();
+            let readiness = registration.map(|registration| &*registration.readiness);
+            let seen: Option<Option<Seen>> = match registration {
+                // What the kernel was not asked about is tried.
+                Some(registration) if registration.asks_for(direction) => {
+                    registration.readiness.seen(direction).map(Some)
+                }
+                _ => Some(None),
             };
             if let Some(seen) = seen {
                 let result = match operation(&self.io) {
