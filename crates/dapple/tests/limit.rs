@@ -155,6 +155,9 @@ async fn serve(limit: Limit, workers: u32, load: f64) -> (Vec<u64>, usize) {
             })
             .detach();
     }
+    while limit.counts().waiting > 0 {
+        sleep(MS).await.unwrap();
+    }
     limit.drained().await.unwrap();
     let served = std::mem::take(&mut *served.lock().unwrap());
     (served, refused.load(SeqCst))
