@@ -139,7 +139,7 @@ impl Files {
     }
 
     /// For how long a file is taken to be as it was. By default a second. Zero asks the file system for every
-    /// request.
+    /// request. A compressed form or an index that was not there is looked for only after ten times as long.
     #[must_use]
     pub fn recheck(self, interval: Duration) -> Files {
         self.set(|settings| settings.recheck = interval)
