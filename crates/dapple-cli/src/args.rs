@@ -55,6 +55,14 @@ pub(crate) struct Folder {
     #[arg(long, value_name = "NAME", default_value = "index.html")]
     pub(crate) index: Vec<String>,
 
+    /// The file that is sent, with 404, for what is not there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) not_found: Option<String>,
+
+    /// The file that is sent for what is not there and has no dot in its name: an application of a single page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) single_page: Option<String>,
+
     /// Serve names that begin with a dot, too
     #[arg(long)]
     pub(crate) hidden: bool,

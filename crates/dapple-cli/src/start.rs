@@ -52,6 +52,12 @@ fn open(folder: &Path, options: &Folder) -> Result<Files, Failure> {
         .cache_size(options.cache_size)
         .largest_cached(options.largest_cached)
         .recheck(options.recheck);
+    if let Some(file) = &options.not_found {
+        files = files.not_found(file);
+    }
+    if let Some(file) = &options.single_page {
+        files = files.single_page(file);
+    }
     for (pattern, value) in &options.cache_control {
         files = files.cache_control(pattern, value).map_err(|error| Failure::new(error.to_string()))?;
     }

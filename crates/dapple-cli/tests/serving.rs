@@ -5,6 +5,7 @@ mod program;
 use std::io::{Read, Write};
 use std::time::Duration;
 
+use futures_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, crypto::aws_lc_rs};
 use program::{Folder, Program, connect, get};
 use rustix::process::Signal;
 
@@ -171,4 +172,37 @@ fn a_client_that_says_nothing_is_let_go() {
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{answer}");
     stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0, "closed");
+}
+
+#[test]
+fn with_a_certificate_it_is_https() {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert_pem, key_pem) = (cert.pem(), signing_key.serialize_pem());
+    let folder = Folder::new(&[("cert.pem", cert_pem.as_bytes()), ("key.pem", key_pem.as_bytes())]);
+    let program = Program::spawn(&[
+        "--port",
+        "0",
+        "--tls-cert",
+        &folder.at("cert.pem"),
+        "--tls-key",
+        &folder.at("key.pem"),
+    ]);
+    let line = program.stderr.find("address");
+    let address = line.split_once("https://").expect("https").1.trim_end_matches('/');
+
+    let mut roots = RootCertStore::empty();
+    roots.add(cert.der().clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut tls = ClientConnection::new(config.into(), "localhost".try_into().unwrap()).unwrap();
+    let mut socket = connect(address);
+    let mut stream = Stream::new(&mut tls, &mut socket);
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("every task has a color"));
 }

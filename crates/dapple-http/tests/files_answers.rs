@@ -242,3 +242,35 @@ fn a_folder_that_is_none_is_told_of() {
         );
     }
 }
+
+#[dapple::test]
+async fn a_page_of_ones_own_for_what_is_not_there() {
+    let site = Site::new(&[("404.html", "nothing here"), ("404.html.gz", "zipped"), ("a.txt", "a")]);
+    let files = site.files().not_found("/404.html");
+    let got = get(&files, "/none").await;
+    assert_eq!((got.status.as_u16(), got.text()), (404, "nothing here"));
+    assert_eq!(got.header("content-type"), "text/html; charset=utf-8");
+    assert!(!got.has("etag") && !got.has("last-modified"), "it is not what was asked for");
+    let conditions = [("if-none-match", "*"), ("range", "bytes=0-1"), ("accept-encoding", "gzip")];
+    let got = ask(&files, "GET", "/none", &conditions).await;
+    assert_eq!((got.status.as_u16(), got.text(), got.header("content-encoding")), (404, "zipped", "gzip"));
+    let head = ask(&files, "HEAD", "/none", &[]).await;
+    assert_eq!((head.status.as_u16(), head.header("content-length")), (404, "12"));
+    assert_eq!(get(&files, "/a.txt").await.status, 200);
+    assert_eq!(get(&site.files().not_found("none.html"), "/none").await.text(), "404 Not Found\n");
+}
+
+#[dapple::test]
+async fn an_application_of_a_single_page() {
+    let site = Site::new(&[("index.html", "the application"), ("a.js", "a"), ("404.html", "nothing")]);
+    let files = site.files().single_page("index.html").not_found("404.html");
+    for path in ["/", "/users/17", "/a.b/users"] {
+        let got = get(&files, path).await;
+        assert_eq!((got.status.as_u16(), got.text()), (200, "the application"), "{path}");
+        let again = ask(&files, "GET", path, &[("if-none-match", got.header("etag"))]).await;
+        assert_eq!(again.status, 304, "{path}");
+    }
+    assert_eq!(get(&files, "/a.js").await.text(), "a");
+    let got = get(&files, "/b.js").await;
+    assert_eq!((got.status.as_u16(), got.text()), (404, "nothing"));
+}

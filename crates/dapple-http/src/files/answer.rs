@@ -31,11 +31,7 @@ pub(super) fn page(page: &Page, method: &Method, headers: &HeaderMap) -> Respons
             || name == header::IF_MATCH
             || name == header::IF_UNMODIFIED_SINCE;
     }
-    let form = page.form(|| {
-        let mut taken = Taken::default();
-        headers.get_all(header::ACCEPT_ENCODING).iter().for_each(|value| taken.read(value.as_bytes()));
-        taken
-    });
+    let form = page.form(|| taken(headers));
     if is_conditional {
         match conditional::weigh(headers, form.validators()) {
             Verdict::Send => {}
@@ -64,10 +60,27 @@ pub(super) fn page(page: &Page, method: &Method, headers: &HeaderMap) -> Respons
     }
 }
 
+/// Which codings the client takes.
+fn taken(headers: &HeaderMap) -> Taken {
+    let mut taken = Taken::default();
+    headers.get_all(header::ACCEPT_ENCODING).iter().for_each(|value| taken.read(value.as_bytes()));
+    taken
+}
+
 fn respond(status: StatusCode, headers: HeaderMap, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
+    response
+}
+
+/// Answers with a page in the place of one that is not there: whole, and not to be taken for that one.
+pub(super) fn not_found(page: &Page, headers: &HeaderMap) -> Response<Body> {
+    let mut response = whole(page.form(|| taken(headers)));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    for name in [header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES, header::CACHE_CONTROL] {
+        response.headers_mut().remove(name);
+    }
     response
 }
 

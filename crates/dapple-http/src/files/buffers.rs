@@ -60,7 +60,8 @@ mod tests {
         let bytes = lend(buffer);
         let part = bytes.slice(5..);
         drop(bytes);
-        assert_ne!(take().as_ptr(), address, "it is in use");
+        let other = take();
+        assert_ne!(other.as_ptr(), address, "it is in use");
         assert_eq!(part, "bytes");
         drop(part);
         let again = take();

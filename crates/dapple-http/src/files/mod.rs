@@ -28,5 +28,6 @@ mod stats;
 mod store;
 
 pub use body::Body;
-pub use service::{Answer, Files, InvalidRule, files};
+pub use service::{Answer, Files, files};
+pub use settings::InvalidRule;
 pub use stats::Stats;

@@ -102,26 +102,43 @@ pub(super) struct Page {
     /// It was changed so shortly before it was read that the file system might have no other stamp for a change
     /// right after that.
     pub(super) is_young: bool,
-    /// When `seen` was last found to be so, in milliseconds of `clock`.
+    /// When `seen` was last found to be so, in milliseconds of `clock`: what was there, and what was not.
     checked: AtomicU64,
+    checked_missing: AtomicU64,
 }
 
 impl Page {
     pub(super) fn new(forms: Vec<Form>, seen: Vec<Seen>, is_young: bool, now: Duration) -> Page {
         assert!(!forms.is_empty(), "a page is made of a file");
-        let page = Page { forms: forms.into(), seen: seen.into(), is_young, checked: AtomicU64::new(0) };
-        page.note_checked(now);
-        page
+        let now = now.as_millis() as u64;
+        Page {
+            forms: forms.into(),
+            seen: seen.into(),
+            is_young,
+            checked: AtomicU64::new(now),
+            checked_missing: AtomicU64::new(now),
+        }
     }
 
-    pub(super) fn note_checked(&self, now: Duration) {
+    /// It was compared with what is there; `missing`: also with what is not.
+    pub(super) fn note_checked(&self, now: Duration, missing: bool) {
         // Nothing is published by it: what was checked has not changed.
         self.checked.store(now.as_millis() as u64, Ordering::Relaxed);
+        if missing {
+            self.checked_missing.store(now.as_millis() as u64, Ordering::Relaxed);
+        }
     }
 
     /// How long ago it was compared with what is there.
     pub(super) fn age(&self, now: Duration) -> Duration {
         Duration::from_millis((now.as_millis() as u64).saturating_sub(self.checked.load(Ordering::Relaxed)))
+    }
+
+    /// How long ago it was looked for what was not there.
+    pub(super) fn age_of_missing(&self, now: Duration) -> Duration {
+        Duration::from_millis(
+            (now.as_millis() as u64).saturating_sub(self.checked_missing.load(Ordering::Relaxed)),
+        )
     }
 
     /// The form that a client likes best.

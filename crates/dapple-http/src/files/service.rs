@@ -1,7 +1,6 @@
 //! The service itself: what can be set, and how a request becomes an answer.
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -10,12 +9,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 
 use super::body::Body;
 use super::path::{self, Refused};
 use super::root::Root;
-use super::settings::{Pattern, Settings};
+use super::settings::{InvalidRule, Rule, Settings};
 use super::stats::Stats;
 use super::store::{Outcome, Problem, Store};
 use super::{answer, listing};
@@ -140,7 +139,7 @@ impl Files {
     }
 
     /// For how long a file is taken to be as it was. By default a second. Zero asks the file system for every
-    /// request.
+    /// request. A compressed form or an index that was not there is looked for only after ten times as long.
     #[must_use]
     pub fn recheck(self, interval: Duration) -> Files {
         self.set(|settings| settings.recheck = interval)
@@ -194,10 +193,24 @@ impl Files {
     ///
     /// If the pattern is none of these, or the value cannot be one of a header.
     pub fn cache_control(self, pattern: &str, value: &str) -> Result<Files, InvalidRule> {
-        let invalid = |what| InvalidRule { what, pattern: pattern.into(), value: value.into() };
-        let parsed = Pattern::parse(pattern).ok_or_else(|| invalid("the pattern"))?;
-        let header = HeaderValue::from_str(value).map_err(|_| invalid("the value"))?;
-        Ok(self.set(|settings| settings.cache_rules.push((parsed, header))))
+        let rule = Rule::parse(pattern, value)?;
+        Ok(self.set(|settings| settings.cache_rules.push(rule)))
+    }
+
+    /// The file, from the folder on, that is sent with 404 if there is nothing where somebody asks: `404.html`. By
+    /// default a line of text is.
+    #[must_use]
+    pub fn not_found(self, file: &str) -> Files {
+        let file = file.trim_start_matches('/').as_bytes().into();
+        self.set(|settings| settings.not_found = Some(file))
+    }
+
+    /// The file, from the folder on, that is sent if there is nothing of a name without a dot in it: `index.html`, for
+    /// an application of a single page that makes something of the path itself.
+    #[must_use]
+    pub fn single_page(self, file: &str) -> Files {
+        let file = file.trim_start_matches('/').as_bytes().into();
+        self.set(|settings| settings.single_page = Some(file))
     }
 
     /// What it has done so far.
@@ -229,7 +242,28 @@ impl Files {
         let (path, query) = (path.into_owned(), uri.query().map(str::to_owned));
         let headers = std::mem::take(headers);
         Answer(State::Looking(Box::pin(async move {
-            let response = match store.find(&path).await {
+            let mut outcome = store.find(&path).await;
+            if let Outcome::Problem(Problem::Missing) = outcome
+                && let Some((instead, status)) = store.settings.instead_of(&path)
+            {
+                let page = match store.known(instead) {
+                    Some(page) => Outcome::Page(page),
+                    None => store.find(instead).await,
+                };
+                match page {
+                    Outcome::Page(page) if status == StatusCode::NOT_FOUND => {
+                        let response = answer::not_found(&page, &headers);
+                        return if method == Method::HEAD {
+                            answer::without_body(response)
+                        } else {
+                            response
+                        };
+                    }
+                    Outcome::Page(_) => outcome = page,
+                    _ => {} // what was to stand in for it is missing as well
+                }
+            }
+            let response = match outcome {
                 Outcome::Page(page) => return answer::page(&page, &method, &headers),
                 Outcome::Folder => answer::with_slash(&path, query.as_deref()),
                 Outcome::Listing(folder) => listing::list(folder, &path, store.settings.hidden).await,
@@ -298,24 +332,3 @@ impl fmt::Debug for Answer {
         f.debug_struct("Answer").field("is_ready", &is_ready).finish_non_exhaustive()
     }
 }
-
-/// A rule for `Cache-Control` that cannot be one; see [`Files::cache_control`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidRule {
-    what: &'static str,
-    pattern: String,
-    value: String,
-}
-
-impl fmt::Display for InvalidRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let InvalidRule { what, pattern, value } = self;
-        let hint = match *what {
-            "the pattern" => "use \"*\", \"*.css\", \"/folder/\" or \"/file\"",
-            _ => "use visible characters of ASCII only, as in \"public, max-age=60\"",
-        };
-        write!(f, "{what} of the rule \"{pattern}\" = \"{}\" is invalid: {hint}", value.escape_debug())
-    }
-}
-
-impl Error for InvalidRule {}

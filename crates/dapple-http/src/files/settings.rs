@@ -1,8 +1,10 @@
 //! How a folder is served.
 
+use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 
 /// What can be set; see the methods of [`Files`](super::Files).
 #[derive(Clone)]
@@ -16,7 +18,11 @@ pub(super) struct Settings {
     pub(super) hidden: bool,
     pub(super) symlinks: bool,
     pub(super) precompressed: bool,
-    pub(super) cache_rules: Vec<(Pattern, HeaderValue)>,
+    pub(super) cache_rules: Vec<Rule>,
+    /// What is answered with if there is nothing, with 404.
+    pub(super) not_found: Option<Box<[u8]>>,
+    /// What is answered with if there is nothing of a name without a dot.
+    pub(super) single_page: Option<Box<[u8]>>,
 }
 
 impl Default for Settings {
@@ -32,20 +38,67 @@ impl Default for Settings {
             symlinks: true,
             precompressed: true,
             cache_rules: Vec::new(),
+            not_found: None,
+            single_page: None,
         }
     }
 }
 
 impl Settings {
+    /// What stands in for a file that is not there, and with which status.
+    pub(super) fn instead_of(&self, name: &[u8]) -> Option<(&[u8], StatusCode)> {
+        let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let single_page = self.single_page.as_deref().filter(|_| !last.contains(&b'.'));
+        let not_found = self.not_found.as_deref().map(|page| (page, StatusCode::NOT_FOUND));
+        single_page.map(|page| (page, StatusCode::OK)).or(not_found)
+    }
+
     /// The `Cache-Control` of a file: by the first rule that fits.
     pub(super) fn cache_control(&self, name: &[u8]) -> Option<HeaderValue> {
-        self.cache_rules.iter().find(|(pattern, _)| pattern.fits(name)).map(|(_, value)| value.clone())
+        self.cache_rules.iter().find(|rule| rule.files.fits(name)).map(|rule| rule.value.clone())
     }
 }
 
+/// A rule for `Cache-Control`.
+#[derive(Clone)]
+pub(super) struct Rule {
+    files: Pattern,
+    value: HeaderValue,
+}
+
+impl Rule {
+    pub(super) fn parse(pattern: &str, value: &str) -> Result<Rule, InvalidRule> {
+        let invalid = |what| InvalidRule { what, pattern: pattern.into(), value: value.into() };
+        let files = Pattern::parse(pattern).ok_or_else(|| invalid("the pattern"))?;
+        let value = HeaderValue::from_str(value).map_err(|_| invalid("the value"))?;
+        Ok(Rule { files, value })
+    }
+}
+
+/// A rule for `Cache-Control` that cannot be one; see [`Files::cache_control`](super::Files::cache_control).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidRule {
+    what: &'static str,
+    pattern: String,
+    value: String,
+}
+
+impl fmt::Display for InvalidRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InvalidRule { what, pattern, value } = self;
+        let hint = match *what {
+            "the pattern" => "use \"*\", \"*.css\", \"/folder/\" or \"/file\"",
+            _ => "use visible characters of ASCII only, as in \"public, max-age=60\"",
+        };
+        write!(f, "{what} of the rule \"{pattern}\" = \"{}\" is invalid: {hint}", value.escape_debug())
+    }
+}
+
+impl Error for InvalidRule {}
+
 /// Which files a rule is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Pattern {
+enum Pattern {
     All,
     /// Those whose name ends so.
     Ends(Box<[u8]>),
@@ -55,7 +108,7 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    pub(super) fn parse(text: &str) -> Option<Pattern> {
+    fn parse(text: &str) -> Option<Pattern> {
         match text {
             "*" => Some(Pattern::All),
             text if text.starts_with('*') && !text[1..].contains(['*', '/']) => {

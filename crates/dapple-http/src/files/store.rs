@@ -26,6 +26,10 @@ use super::stats::{Counters, Event, Stats};
 /// How often a file is read again that is changed while it is read.
 const TRIES: usize = 3;
 
+/// What was not there (a compressed form, another index) is looked for so many times less often than what was: most of
+/// what could be there never is.
+const MISSING: u32 = 10;
+
 /// As long after a change, a file system may give the same stamp to another one: two seconds, for the worst.
 const YOUNG: Duration = Duration::from_secs(2);
 
@@ -153,9 +157,10 @@ impl Store {
         }
         if let Some(page) = self.pages.peek(path).or_else(|| self.open.peek(path)) {
             let now = clock::now();
-            if self.is_unchanged(&page).await? {
+            let missing = page.age_of_missing(now) >= self.settings.recheck.saturating_mul(MISSING);
+            if self.is_unchanged(&page, missing).await? {
                 self.counters.count(Event::Check);
-                page.note_checked(now);
+                page.note_checked(now, missing);
                 return Ok(Outcome::Page(page));
             }
             self.pages.remove(path);
@@ -170,12 +175,12 @@ impl Store {
         }
     }
 
-    /// Whether everything is as it was when the page was made.
-    async fn is_unchanged(&self, page: &Page) -> io::Result<bool> {
+    /// Whether everything is as it was when the page was made; `missing`: also what was not there.
+    async fn is_unchanged(&self, page: &Page, missing: bool) -> io::Result<bool> {
         if page.is_young {
             return Ok(false);
         }
-        for (name, stamp) in &page.seen {
+        for (name, stamp) in page.seen.iter().filter(|(_, stamp)| missing || stamp.is_some()) {
             if self.root.stamp(name).await? != *stamp {
                 return Ok(false);
             }
