@@ -7,6 +7,7 @@ mod answer;
 mod body;
 mod connection;
 mod error;
+pub mod files;
 mod handling;
 mod heads;
 mod hub;
@@ -28,6 +29,7 @@ pub mod ws;
 
 pub use body::Body;
 pub use error::{BoxError, Error};
+pub use files::files;
 pub use listen::Listener;
 pub use serve::{Serve, Served, serve};
 #[doc(hidden)]

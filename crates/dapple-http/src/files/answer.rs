@@ -1,0 +1,232 @@
+//! Answers: from a page and a request to a status, headers and a body.
+
+use std::fmt::Write;
+use std::ops::Range;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Method, Response, StatusCode};
+
+use super::body::{Body, Part};
+use super::conditional::{self, Verdict};
+use super::encoding::Taken;
+use super::page::{Content, Form, Page};
+use super::path;
+use super::range::{self, Wanted};
+
+/// What can be asked of a file.
+const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+
+/// Answers with a page. Most requests have no header that matters here: they are looked through once.
+pub(super) fn page(page: &Page, method: &Method, headers: &HeaderMap) -> Response<Body> {
+    let mut is_conditional = false;
+    let mut range = None;
+    for (name, value) in headers {
+        if name == header::RANGE {
+            range = Some(value);
+        }
+        is_conditional |= name == header::IF_NONE_MATCH
+            || name == header::IF_MODIFIED_SINCE
+            || name == header::IF_MATCH
+            || name == header::IF_UNMODIFIED_SINCE;
+    }
+    let form = page.form(|| taken(headers));
+    if is_conditional {
+        match conditional::weigh(headers, form.validators()) {
+            Verdict::Send => {}
+            Verdict::NotModified => return not_modified(form),
+            Verdict::Failed => return plain(StatusCode::PRECONDITION_FAILED),
+        }
+    }
+    if method == Method::HEAD {
+        return head(form);
+    }
+    // A request with several `Range` headers is malformed: the header is ignored.
+    let range = range.filter(|_| headers.get_all(header::RANGE).iter().count() == 1);
+    let if_range = headers.get(header::IF_RANGE);
+    match range {
+        Some(range) if conditional::range_counts(if_range, form.validators(), SystemTime::now()) => {
+            match range::parse(range.as_bytes(), form.len) {
+                Wanted::Whole => whole(form),
+                Wanted::Nothing => beyond(form),
+                Wanted::Parts(parts) => match &parts[..] {
+                    [part] => one_part(form, part.clone()),
+                    parts => several_parts(form, parts),
+                },
+            }
+        }
+        _ => whole(form),
+    }
+}
+
+/// Which codings the client takes.
+fn taken(headers: &HeaderMap) -> Taken {
+    let mut taken = Taken::default();
+    headers.get_all(header::ACCEPT_ENCODING).iter().for_each(|value| taken.read(value.as_bytes()));
+    taken
+}
+
+fn respond(status: StatusCode, headers: HeaderMap, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// Answers with a page in the place of one that is not there: whole, and not to be taken for that one.
+pub(super) fn not_found(page: &Page, headers: &HeaderMap) -> Response<Body> {
+    let mut response = whole(page.form(|| taken(headers)));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    for name in [header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES, header::CACHE_CONTROL] {
+        response.headers_mut().remove(name);
+    }
+    response
+}
+
+/// All of it. The server adds the length.
+fn whole(form: &Form) -> Response<Body> {
+    let body = match &form.content {
+        Content::Memory(bytes) => Body::of(bytes.clone()),
+        Content::File(source) => Body::pieces(source.clone(), [Part::File(0..form.len)]),
+    };
+    respond(StatusCode::OK, form.headers(), body)
+}
+
+/// The headers that `whole` would have, with the length that its body would have.
+fn head(form: &Form) -> Response<Body> {
+    let mut headers = form.headers();
+    headers.insert(header::CONTENT_LENGTH, form.len.into());
+    respond(StatusCode::OK, headers, Body::empty())
+}
+
+/// What RFC 9110, section 15.4.5, wants of the headers of `whole`, and what no client needs again left out.
+fn not_modified(form: &Form) -> Response<Body> {
+    let mut headers = form.headers();
+    for name in [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::ACCEPT_RANGES] {
+        headers.remove(name);
+    }
+    respond(StatusCode::NOT_MODIFIED, headers, Body::empty())
+}
+
+/// No part that was asked for is there.
+fn beyond(form: &Form) -> Response<Body> {
+    let mut response = plain(StatusCode::RANGE_NOT_SATISFIABLE);
+    response.headers_mut().insert(header::CONTENT_RANGE, value(format!("bytes */{}", form.len)));
+    response
+}
+
+fn one_part(form: &Form, part: Range<u64>) -> Response<Body> {
+    let mut headers = form.headers();
+    headers.insert(header::CONTENT_RANGE, value(content_range(&part, form.len)));
+    let body = match &form.content {
+        Content::Memory(bytes) => Body::of(cut(bytes, part)),
+        Content::File(source) => Body::pieces(source.clone(), [Part::File(part)]),
+    };
+    respond(StatusCode::PARTIAL_CONTENT, headers, body)
+}
+
+/// `multipart/byteranges`: RFC 9110, section 14.6.
+fn several_parts(form: &Form, parts: &[Range<u64>]) -> Response<Body> {
+    let mut headers = form.headers();
+    // It need not be hard to guess: parts are told apart by their lengths too, and the file is the server's.
+    let mut boundary = String::from("dapple-");
+    for byte in form.validators().etag.iter().filter(|byte| byte.is_ascii_alphanumeric()) {
+        boundary.push(char::from(*byte));
+    }
+    let multipart = value(format!("multipart/byteranges; boundary={boundary}"));
+    let content_type = headers.insert(header::CONTENT_TYPE, multipart);
+    let mut pieces = Vec::with_capacity(parts.len() * 2 + 1);
+    for part in parts {
+        let mut text = format!("\r\n--{boundary}\r\n");
+        if let Some(kind) = content_type.as_ref().and_then(|kind| kind.to_str().ok()) {
+            let _ = write!(text, "content-type: {kind}\r\n");
+        }
+        let _ = write!(text, "content-range: {}\r\n\r\n", content_range(part, form.len));
+        pieces.extend([Part::Text(text.into()), Part::File(part.clone())]);
+    }
+    pieces.push(Part::Text(format!("\r\n--{boundary}--\r\n").into()));
+    let body = match &form.content {
+        Content::File(source) => Body::pieces(source.clone(), pieces),
+        Content::Memory(bytes) => {
+            let mut body = Vec::new();
+            for piece in pieces {
+                match piece {
+                    Part::Text(text) => body.extend_from_slice(&text),
+                    Part::File(part) => body.extend_from_slice(&cut(bytes, part)),
+                }
+            }
+            Body::of(body.into())
+        }
+    };
+    respond(StatusCode::PARTIAL_CONTENT, headers, body)
+}
+
+fn cut(bytes: &Bytes, part: Range<u64>) -> Bytes {
+    // What is in memory has a length that fits.
+    bytes.slice(part.start as usize..part.end as usize)
+}
+
+fn content_range(part: &Range<u64>, len: u64) -> String {
+    format!("bytes {}-{}/{len}", part.start, part.end - 1)
+}
+
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("made of plain text")
+}
+
+/// An answer that says its status in words.
+pub(super) fn plain(status: StatusCode) -> Response<Body> {
+    let text = format!("{} {}\n", status.as_str(), status.canonical_reason().unwrap_or_default());
+    let mut response = Response::new(Body::of(text.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// Try again later.
+pub(super) fn busy() -> Response<Body> {
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// To a method that is not for files.
+pub(super) fn not_allowed() -> Response<Body> {
+    let mut response = plain(StatusCode::METHOD_NOT_ALLOWED);
+    response.headers_mut().insert(header::ALLOW, ALLOWED);
+    response
+}
+
+/// To `OPTIONS`.
+pub(super) fn options() -> Response<Body> {
+    let headers = HeaderMap::from_iter([(header::ALLOW, ALLOWED)]);
+    respond(StatusCode::NO_CONTENT, headers, Body::empty())
+}
+
+/// To the same folder, with a slash. Relative, so that it is right wherever the service is mounted, and cannot
+/// lead to another host.
+pub(super) fn with_slash(folder: &[u8], query: Option<&str>) -> Response<Body> {
+    let name = folder.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let mut location = String::from("./");
+    path::encode(name, &mut location);
+    location.push('/');
+    if let Some(query) = query {
+        let _ = write!(location, "?{query}");
+    }
+    let mut response = plain(StatusCode::MOVED_PERMANENTLY);
+    if let Ok(location) = HeaderValue::try_from(location) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}
+
+/// To `HEAD`: without the body, but with its length.
+pub(super) fn without_body(response: Response<Body>) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    if let Some(len) = http_body::Body::size_hint(&body).exact().filter(|&len| len > 0) {
+        parts.headers.insert(header::CONTENT_LENGTH, len.into());
+    }
+    Response::from_parts(parts, Body::empty())
+}

@@ -1,0 +1,262 @@
+//! The body of an answer: bytes from the cache, or pieces of a file, one after the other.
+//!
+//! # Invariants
+//!
+//! * **SAME-BYTES**: what was read is handed out only if the file's stamp, asked for after the read, is the one that
+//!   the answer was begun with, as far as its bytes go (`Stamp::has_bytes_of`). A write stamps the file before it changes a byte, so that no byte of another
+//!   state of the file can be in there. Else the body ends with an error, and the server cuts the connection: the
+//!   client sees that it has not got everything.
+//! * **AS-LONG-AS-TOLD**: the body has exactly as many bytes as its size hint said, or ends with an error.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dapple::fs::File;
+use http_body::{Frame, SizeHint};
+
+use super::buffers;
+use super::root::Stamp;
+
+/// The body of an answer of [`Files`](super::Files).
+///
+/// Its size is known from the start. It ends with an error if the file was changed while it was being sent: the
+/// server then cuts the connection, so that the client does not take what it got for the file.
+pub struct Body(Content);
+
+enum Content {
+    Bytes(Bytes),
+    File(Box<Pieces>),
+}
+
+impl Body {
+    pub(super) fn empty() -> Body {
+        Body(Content::Bytes(Bytes::new()))
+    }
+
+    pub(super) fn of(bytes: Bytes) -> Body {
+        Body(Content::Bytes(bytes))
+    }
+
+    /// Parts of a file, with texts between them.
+    pub(super) fn pieces(source: Source, parts: impl IntoIterator<Item = Part>) -> Body {
+        let mut parts: Vec<_> = parts.into_iter().collect();
+        parts.reverse();
+        let left = parts.iter().map(Part::len).sum();
+        Body(Content::File(Box::new(Pieces { source, parts, left, next: Next::Idle, waits: false })))
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let left = http_body::Body::size_hint(self).exact();
+        f.debug_struct("Body").field("left", &left.unwrap_or_default()).finish_non_exhaustive()
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        match &mut self.0 {
+            Content::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::File(pieces) => {
+                pieces.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Content::Bytes(bytes) => bytes.is_empty(),
+            Content::File(pieces) => pieces.left == 0,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(match &self.0 {
+            Content::Bytes(bytes) => bytes.len() as u64,
+            Content::File(pieces) => pieces.left,
+        })
+    }
+}
+
+/// An open file, in a certain state.
+#[derive(Clone)]
+pub(super) struct Source {
+    pub(super) file: Arc<File>,
+    pub(super) stamp: Stamp,
+}
+
+impl Source {
+    /// Reads a part into memory of its own.
+    pub(super) async fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
+        let len = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
+        Ok(self.fill(Vec::with_capacity(len), len, range.start).await?.into())
+    }
+
+    /// Reads a part that is no longer than a buffer.
+    async fn read_piece(self, range: Range<u64>) -> io::Result<Bytes> {
+        let len = (range.end - range.start) as usize;
+        let buffer = match len {
+            buffers::SIZE => buffers::take(),
+            // A short one is filled up to its length.
+            len => Vec::with_capacity(len),
+        };
+        let bytes = self.fill(buffer, len, range.start).await?;
+        Ok(if len == buffers::SIZE { buffers::lend(bytes) } else { bytes.into() })
+    }
+
+    /// Reads into an empty vector that has room for so much: SAME-BYTES.
+    async fn fill(&self, mut bytes: Vec<u8>, len: usize, at: u64) -> io::Result<Vec<u8>> {
+        while bytes.len() < len {
+            let at = at + bytes.len() as u64;
+            let (read, piece) = match bytes.is_empty() {
+                true => self.file.read_at(bytes, at).await,
+                false => self.rest(bytes, len, at).await,
+            };
+            bytes = piece;
+            if read? == 0 {
+                return Err(changed());
+            }
+        }
+        bytes.truncate(len); // a vector may have more room than was asked for
+        match self.stamp.has_bytes_of(&Stamp::of_open(&*self.file)?) {
+            true => Ok(bytes),
+            false => Err(changed()),
+        }
+    }
+
+    /// Reads what a first read has left over: rarely anything.
+    #[cold]
+    async fn rest(&self, mut bytes: Vec<u8>, len: usize, at: u64) -> (io::Result<usize>, Vec<u8>) {
+        let (read, rest) = self.file.read_at(Vec::with_capacity(len - bytes.len()), at).await;
+        bytes.extend_from_slice(&rest);
+        (read, bytes)
+    }
+}
+
+fn changed() -> io::Error {
+    io::Error::new(io::ErrorKind::StaleNetworkFileHandle, "the file was changed while it was being sent")
+}
+
+/// Whether a read failed because the file is not what it was.
+pub(super) fn is_changed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::StaleNetworkFileHandle
+}
+
+/// What is sent next.
+pub(super) enum Part {
+    Text(Bytes),
+    File(Range<u64>),
+}
+
+impl Part {
+    fn len(&self) -> u64 {
+        match self {
+            Part::Text(text) => text.len() as u64,
+            Part::File(range) => range.end - range.start,
+        }
+    }
+}
+
+type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
+
+/// Where the next piece is.
+enum Next {
+    Idle,
+    Reading(Reading),
+    Read(io::Result<Bytes>),
+}
+
+/// Parts of a file, in pieces.
+struct Pieces {
+    source: Source,
+    /// What is to come, the last first.
+    parts: Vec<Part>,
+    /// How many bytes are to come.
+    left: u64,
+    next: Next,
+    /// The last read was not answered at once: one is read ahead. What is in the kernel's memory need not be in ours too.
+    waits: bool,
+}
+
+impl Pieces {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        loop {
+            let piece = match std::mem::replace(&mut self.next, Next::Idle) {
+                Next::Idle => match self.begin() {
+                    None => return Poll::Ready(None),
+                    Some(Ok(text)) => Ok(text),
+                    Some(Err(reading)) => {
+                        self.next = Next::Reading(reading);
+                        self.waits = self.push_on(cx);
+                        continue;
+                    }
+                },
+                Next::Reading(reading) => {
+                    self.next = Next::Reading(reading);
+                    if self.push_on(cx) {
+                        return Poll::Pending;
+                    }
+                    continue;
+                }
+                Next::Read(piece) => {
+                    let goes_on = piece.is_ok() && matches!(self.parts.last(), Some(Part::File(_)));
+                    if self.waits
+                        && goes_on
+                        && let Some(Err(reading)) = self.begin()
+                    {
+                        self.next = Next::Reading(reading);
+                        self.waits = self.push_on(cx);
+                    }
+                    piece
+                }
+            };
+            match &piece {
+                Ok(piece) => self.left -= piece.len() as u64,
+                Err(_) => {
+                    // AS-LONG-AS-TOLD: nothing comes after an error.
+                    self.parts.clear();
+                    self.next = Next::Idle;
+                }
+            }
+            return Poll::Ready(Some(piece));
+        }
+    }
+
+    /// Takes what is to come next: a text, or the reading of a piece.
+    fn begin(&mut self) -> Option<Result<Bytes, Reading>> {
+        match self.parts.pop()? {
+            Part::Text(text) => Some(Ok(text)),
+            Part::File(range) => {
+                let end = range.end.min(range.start + buffers::SIZE as u64);
+                if end < range.end {
+                    self.parts.push(Part::File(end..range.end));
+                }
+                Some(Err(Box::pin(self.source.clone().read_piece(range.start..end))))
+            }
+        }
+    }
+
+    /// Polls what is being read; whether it is still to be waited for.
+    fn push_on(&mut self, cx: &mut Context<'_>) -> bool {
+        let Next::Reading(reading) = &mut self.next else { return false };
+        match reading.as_mut().poll(cx) {
+            Poll::Ready(piece) => {
+                self.next = Next::Read(piece);
+                false
+            }
+            Poll::Pending => true,
+        }
+    }
+}

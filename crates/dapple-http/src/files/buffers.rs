@@ -1,0 +1,77 @@
+//! Buffers for pieces of files, used again: memory that the allocator gives back to the system and takes again for
+//! each piece costs a fault for each page of it.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+
+/// How large a buffer is: as much of a file as is read at a time. Two of them are in the processor's cache while one
+/// is filled and the other is sent.
+pub(super) const SIZE: usize = 64 << 10;
+
+/// How many a thread keeps.
+const MOST: usize = 32;
+
+thread_local! {
+    static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty buffer.
+pub(super) fn take() -> Vec<u8> {
+    let free = FREE.try_with(|free| free.borrow_mut().pop());
+    free.ok().flatten().unwrap_or_else(|| Vec::with_capacity(SIZE))
+}
+
+/// What was read, as bytes to be sent; the buffer is for others after that.
+pub(super) fn lend(buffer: Vec<u8>) -> Bytes {
+    Bytes::from_owner(Lent(buffer))
+}
+
+struct Lent(Vec<u8>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut buffer = std::mem::take(&mut self.0);
+        buffer.clear();
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < MOST {
+                free.push(buffer);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_used_again_when_the_last_who_has_its_bytes_is_done() {
+        let mut buffer = take();
+        buffer.extend_from_slice(b"some bytes");
+        let address = buffer.as_ptr();
+        let bytes = lend(buffer);
+        let part = bytes.slice(5..);
+        drop(bytes);
+        let other = take();
+        assert_ne!(other.as_ptr(), address, "it is in use");
+        assert_eq!(part, "bytes");
+        drop(part);
+        let again = take();
+        assert_eq!((again.as_ptr(), again.len()), (address, 0));
+    }
+
+    #[test]
+    fn a_thread_keeps_only_some() {
+        let lent: Vec<_> = (0..MOST + 10).map(|_| lend(take())).collect();
+        drop(lent);
+        assert_eq!(FREE.with(|free| free.borrow().len()), MOST);
+    }
+}

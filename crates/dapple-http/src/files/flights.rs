@@ -1,0 +1,148 @@
+//! One looks, the others wait: of each path, at most one is looking at a time.
+//!
+//! # Invariants
+//!
+//! * **ONE-LOOKS**: who looks for a path holds the lock of its flight. Who comes later waits for that lock, and finds
+//!   what was found; or nothing, if the one who looked has given up, and looks itself.
+//! * **NO-FLIGHT-LEFT**: a flight is in the table while somebody looks, or waits. Who leaves last takes it out; who
+//!   has found something takes it out at once, so that whoever comes after that looks again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dapple::Cancelled;
+
+/// What is being looked for, by path.
+pub(super) struct Flights<T>(Mutex<Table<T>>);
+
+type Table<T> = HashMap<Box<[u8]>, Arc<Flight<T>>>;
+type Flight<T> = dapple::sync::Mutex<Option<T>>;
+
+impl<T> Default for Flights<T> {
+    fn default() -> Flights<T> {
+        Flights(Mutex::default())
+    }
+}
+
+impl<T: Clone> Flights<T> {
+    /// What `look` finds, or what somebody found who was looking already. `None` if it found nothing, which is
+    /// not told to others: they look themselves.
+    pub(super) async fn find(
+        &self,
+        path: &[u8],
+        look: impl Future<Output = Option<T>>,
+    ) -> Result<Option<T>, Cancelled> {
+        let seat = self.board(path);
+        let mut found = seat.flight.lock().await?; // ONE-LOOKS
+        if let Some(found) = &*found {
+            return Ok(Some(found.clone()));
+        }
+        *found = look.await;
+        if found.is_some() {
+            seat.flights.leave(path, &seat.flight, usize::MAX);
+        }
+        Ok(found.clone())
+    }
+
+    fn board(&self, path: &[u8]) -> Seat<'_, T> {
+        let mut table = self.table();
+        let flight = match table.get(path) {
+            Some(flight) => flight.clone(),
+            None => table.entry(path.into()).or_default().clone(),
+        };
+        Seat { flights: self, path: path.into(), flight }
+    }
+}
+
+impl<T> Flights<T> {
+    fn table(&self) -> MutexGuard<'_, Table<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a flight out of the table, if it is there and no more than so many know of it.
+    fn leave(&self, path: &[u8], flight: &Arc<Flight<T>>, at_most: usize) {
+        let mut table = self.table();
+        let is_there = table.get(path).is_some_and(|other| Arc::ptr_eq(other, flight));
+        if is_there && Arc::strong_count(flight) <= at_most {
+            table.remove(path);
+        }
+    }
+}
+
+/// One who looks, or waits.
+struct Seat<'a, T> {
+    flights: &'a Flights<T>,
+    path: Box<[u8]>,
+    flight: Arc<Flight<T>>,
+}
+
+impl<T> Drop for Seat<'_, T> {
+    fn drop(&mut self) {
+        self.flights.leave(&self.path, &self.flight, 2); // NO-FLIGHT-LEFT: the table and we
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dapple::task::yield_now;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    /// Many ask for one path; `gives_up` says which of those who look find nothing.
+    async fn many_ask(gives_up: fn(usize) -> bool) -> (usize, Vec<Option<usize>>) {
+        let flights = Arc::new(Flights::default());
+        let looks = Arc::new(AtomicUsize::new(0));
+        let asking: Vec<_> = (0..20)
+            .map(|_| {
+                let (flights, looks) = (flights.clone(), looks.clone());
+                dapple::spawn(async move {
+                    let look = async {
+                        let look = looks.fetch_add(1, Relaxed);
+                        yield_now().await;
+                        yield_now().await;
+                        (!gives_up(look)).then_some(look)
+                    };
+                    flights.find(b"path", look).await.unwrap()
+                })
+            })
+            .collect();
+        let mut found = Vec::new();
+        for asked in asking {
+            found.push(asked.await.unwrap());
+        }
+        assert!(flights.table().is_empty(), "a flight was left");
+        (looks.load(Relaxed), found)
+    }
+
+    #[dapple::test(sim, workers = 3)]
+    async fn what_one_finds_all_get_that_wait() {
+        let (looks, found) = many_ask(|_| false).await;
+        assert!(looks < 20, "nobody waited");
+        assert!(found.iter().all(|found| found.is_some_and(|look| look < looks)));
+    }
+
+    #[dapple::test(sim, workers = 3)]
+    async fn who_finds_nothing_leaves_it_to_the_next() {
+        let (looks, found) = many_ask(|look| look < 3).await;
+        assert!(looks > 3);
+        assert_eq!(found.iter().filter(|found| found.is_none()).count(), 3);
+    }
+
+    #[dapple::test(sim)]
+    async fn who_is_dropped_leaves_it_to_the_next() {
+        let flights = Flights::default();
+        let mut first = Box::pin(flights.find(b"path", std::future::pending()));
+        let mut second = Box::pin(flights.find(b"path", async { Some(2) }));
+        assert!(is_pending(&mut first));
+        assert!(is_pending(&mut second), "two look at a time");
+        drop(first);
+        assert_eq!(second.await, Ok(Some(2)));
+        assert!(flights.table().is_empty());
+    }
+
+    /// Polls once.
+    fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        std::pin::Pin::new(future).poll(&mut cx).is_pending()
+    }
+}

@@ -1,0 +1,33 @@
+//! A folder as a service: [`files`].
+//!
+//! ```text
+//! request ─ path ──────────── store ─────────── page ─ answer ─ body
+//!           decoded, checked  │ known: no        form,   conditions, ranges
+//!                             │ system call      headers
+//!                             └ flights: one looks ─ root: openat2, beneath ─ dapple::fs
+//! ```
+//!
+//! Why it is as it is: docs/design/files_service.md.
+
+mod answer;
+mod body;
+mod buffers;
+mod clock;
+mod conditional;
+mod encoding;
+mod flights;
+mod kind;
+mod listing;
+mod page;
+mod path;
+mod range;
+mod root;
+mod service;
+mod settings;
+mod stats;
+mod store;
+
+pub use body::Body;
+pub use service::{Answer, Files, files};
+pub use settings::InvalidRule;
+pub use stats::Stats;

@@ -1,0 +1,213 @@
+//! The folder that is served, and how files in it are opened: by `openat2`, which lets no path out of it.
+//!
+//! # Invariants
+//!
+//! * **BENEATH**: every path is resolved by the kernel with `RESOLVE_BENEATH`, from the root's own descriptor:
+//!   `..`, absolute links, links that lead out and the magic links of `/proc` end in an error, also if somebody
+//!   moves folders meanwhile.
+//! * **REGULAR-FIRST**: what is at a path is looked at before it is opened for reading, so that no FIFO, device or
+//!   socket is ever opened: opening alone can block, or have an effect. What is opened is looked at again.
+//! * **NO-WAIT**: a worker asks only for what the kernel has in memory (`RESOLVE_CACHED`); else the pool does.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::clock;
+
+/// How often a path is tried again that folders are moved under.
+const TRIES: usize = 16;
+
+/// Which bytes a file has: if two are the same, so are the bytes, as far as the file system can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) size: u64,
+    pub(super) modified: (i64, u64),
+    /// When anything of it was changed. Unlike `modified`, nobody can set it back.
+    pub(super) changed: (i64, u64),
+    /// How many names it has, its mode and its owners: what else sets `changed`.
+    others: (u64, u32, u32, u32),
+}
+
+impl Stamp {
+    /// Whether a file that had this stamp, and has been open since, still has the bytes that it had. That it was
+    /// removed, renamed over or given another mode is no matter; that its time was set is, as that is what
+    /// remains of a change by a program that sets the time back.
+    pub(super) fn has_bytes_of(&self, now: &Stamp) -> bool {
+        let is_modified = (self.inode, self.size, self.modified) != (now.inode, now.size, now.modified);
+        !is_modified && (self.changed == now.changed || self.others != now.others)
+    }
+
+    fn of(stat: &Stat) -> Stamp {
+        Stamp {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size as u64,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+            others: (stat.st_nlink, stat.st_mode, stat.st_uid, stat.st_gid),
+        }
+    }
+
+    /// That of an open file.
+    pub(super) fn of_open(file: impl AsFd) -> io::Result<Stamp> {
+        Ok(Stamp::of(&rustix::fs::fstat(file)?))
+    }
+}
+
+/// What is at a path.
+pub(super) enum Found {
+    /// A regular file, open to be read.
+    File(OwnedFd, Stamp),
+    /// A folder; the descriptor is good only to look further from.
+    Folder(OwnedFd),
+}
+
+/// The folder that is served.
+pub(super) struct Root {
+    path: PathBuf,
+    symlinks: bool,
+    /// How long it may be another one than that at `path`.
+    interval: Duration,
+    now: Mutex<(Arc<OwnedFd>, Duration)>,
+}
+
+impl Root {
+    pub(super) fn new(path: &Path) -> io::Result<Root> {
+        let folder = open_folder(path, ResolveFlags::empty())?;
+        // Better now than with the first request.
+        look(folder.as_fd(), b"", ResolveFlags::BENEATH).map_err(|errno| match errno {
+            Errno::NOSYS | Errno::PERM => {
+                io::Error::new(io::ErrorKind::Unsupported, "openat2 is not to be had here: Linux 5.6 has it, and what confines this process must allow it")
+            }
+            errno => errno.into(),
+        })?;
+        let now = Mutex::new((Arc::new(folder), clock::now()));
+        Ok(Root { path: path.into(), symlinks: true, interval: Duration::from_secs(1), now })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The same folder, by other rules.
+    pub(super) fn with(&self, symlinks: bool, interval: Duration) -> Root {
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Root { path: self.path.clone(), symlinks, interval, now: Mutex::new(now) }
+    }
+
+    fn how(&self) -> ResolveFlags {
+        let links = if self.symlinks { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
+        ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | links // BENEATH
+    }
+
+    /// The folder as it is now: sites are often renewed by putting another folder, or link, in the place of the
+    /// old one. If there is none, the old one.
+    async fn folder(&self) -> Arc<OwnedFd> {
+        let now = clock::now();
+        let folder = {
+            let mut current = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+            if now.saturating_sub(current.1) < self.interval {
+                return current.0.clone();
+            }
+            current.1 = now;
+            current.0.clone()
+        };
+        let opened = match open_folder(&self.path, ResolveFlags::CACHED) {
+            Err(Errno::AGAIN) => {
+                let path = self.path.clone();
+                dapple::blocking(move || open_folder(&path, ResolveFlags::empty()))
+                    .await
+                    .unwrap_or(Err(Errno::AGAIN))
+            }
+            opened => opened,
+        };
+        let Ok(opened) = opened else { return folder };
+        let opened = Arc::new(opened);
+        self.now.lock().unwrap_or_else(PoisonError::into_inner).0 = opened.clone();
+        opened
+    }
+
+    /// Asks for what is in the kernel's memory, or has a thread of the pool ask: NO-WAIT.
+    async fn ask<T: Send + 'static>(
+        &self,
+        path: &[u8],
+        ask: fn(BorrowedFd<'_>, &[u8], ResolveFlags) -> Result<T, Errno>,
+    ) -> io::Result<T> {
+        let (folder, how) = (self.folder().await, self.how());
+        match ask(folder.as_fd(), path, how | ResolveFlags::CACHED) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            answer => return Ok(answer?),
+        }
+        let path: Box<[u8]> = path.into();
+        let asked = dapple::blocking(move || {
+            let again = |answer: &Result<T, Errno>| matches!(answer, Err(Errno::AGAIN | Errno::INTR));
+            let mut answers = (0..TRIES).map(|_| ask(folder.as_fd(), &path, how));
+            answers.find(|answer| !again(answer)).unwrap_or(Err(Errno::BUSY))
+        });
+        match asked.await {
+            Ok(answer) => Ok(answer?),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+
+    /// Opens what is at a path.
+    pub(super) async fn open(&self, path: &[u8]) -> io::Result<Found> {
+        self.ask(path, open).await
+    }
+
+    /// The stamp of a regular file; `None` of anything else, and of nothing.
+    pub(super) async fn stamp(&self, path: &[u8]) -> io::Result<Option<Stamp>> {
+        match self.ask(path, look).await {
+            Ok((_, stat)) => Ok(is_file(&stat).then(|| Stamp::of(&stat))),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether an error says that no file is at a path, or none that may be served from there.
+pub(super) fn is_missing(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(
+        errno,
+        Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG | Errno::NXIO)
+    )
+}
+
+fn open_folder(path: &Path, how: ResolveFlags) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat2(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), how)
+}
+
+fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// Looks what is at a path, without opening it.
+fn look(folder: BorrowedFd<'_>, path: &[u8], how: ResolveFlags) -> Result<(OwnedFd, Stat), Errno> {
+    let path = if path.is_empty() { b"." } else { path };
+    let found = rustix::fs::openat2(folder, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), how)?;
+    let stat = rustix::fs::fstat(&found)?;
+    Ok((found, stat))
+}
+
+fn open(folder: BorrowedFd<'_>, path: &[u8], how: ResolveFlags) -> Result<Found, Errno> {
+    let (found, stat) = look(folder, path, how)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {} // REGULAR-FIRST
+        FileType::Directory => return Ok(Found::Folder(found)),
+        _ => return Err(Errno::NOENT),
+    }
+    // Without waiting, should it have become something else just now.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat2(folder, path, flags, Mode::empty(), how)?;
+    let stat = rustix::fs::fstat(&file)?;
+    if is_file(&stat) { Ok(Found::File(file, Stamp::of(&stat))) } else { Err(Errno::NOENT) }
+}

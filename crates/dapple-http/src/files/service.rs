@@ -1,0 +1,334 @@
+//! The service itself: what can be set, and how a request becomes an answer.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+
+use super::body::Body;
+use super::path::{self, Refused};
+use super::root::Root;
+use super::settings::{InvalidRule, Rule, Settings};
+use super::stats::Stats;
+use super::store::{Outcome, Problem, Store};
+use super::{answer, listing};
+
+/// Serves the files of a folder.
+///
+/// The folder is opened at once, by a call that may block for a moment. What it is done with is in [`Files`].
+///
+/// # Errors
+///
+/// If it is not a folder, or may not be opened; the error names it.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// # let folder = std::env::temp_dir().join(format!("dapple-files-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// # std::fs::write(folder.join("hello.txt"), "Hello.\n")?;
+/// use dapple_http::files::files;
+/// use http::Request;
+/// use http_body_util::BodyExt;
+/// use tower_service::Service;
+///
+/// dapple::run(async {
+///     let mut site = files(&folder)?;
+///     let response = site.call(Request::get("/hello.txt").body(()).unwrap()).await.unwrap();
+///     assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
+///     assert_eq!(response.into_body().collect().await?.to_bytes(), "Hello.\n");
+/// #   std::fs::remove_dir_all(&folder)?;
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub fn files(folder: impl AsRef<Path>) -> io::Result<Files> {
+    let folder = folder.as_ref();
+    let explain = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot serve the folder {}: {error}", folder.display()))
+    };
+    let root = Root::new(folder).map_err(explain)?;
+    Ok(Files { store: Arc::new(Store::new(&root, Settings::default())) })
+}
+
+/// A service that answers with the files of a folder; made by [`files`].
+///
+/// It is a [`tower_service::Service`] for requests with any body, so that it can be given to a server as it is, or
+/// be part of an axum `Router` (`fallback_service`, `nest_service`). Clones share everything. It must be used inside
+/// of a Dapple runtime.
+///
+/// # What it answers
+///
+/// * `GET` and `HEAD`; `OPTIONS` with what is allowed; 405 to the rest.
+/// * A folder with its index, by default `index.html`. A folder that is asked for without a slash at its end is
+///   redirected to that with one.
+/// * With a strong `ETag` and `Last-Modified`; conditional requests by RFC 9110, also for ranges. Several ranges
+///   are answered too, but for more than 16 of them or such that overlap: then the whole file is sent.
+/// * With a compressed form that lies beside a file (`.br`, `.zst`, `.gz`), if the client takes it and it is not
+///   older than the file.
+///
+/// # What it does not serve
+///
+/// * Anything outside of the folder: links are followed only if they lead to somewhere inside (see
+///   [`symlinks`](Self::symlinks)). The kernel sees to that, whatever happens to the folder meanwhile.
+/// * Names that begin with a dot, but for `.well-known`; see [`hidden`](Self::hidden).
+/// * Anything but regular files: no FIFO or device is ever opened.
+///
+/// # Memory
+///
+/// Small files are kept in memory, up to [`cache_size`](Self::cache_size) bytes in all. What everybody asks for is
+/// compared with the file system [once a second](Self::recheck), and otherwise answered without a system call. If
+/// a thousand clients ask for one file that is not there yet, it is read once. Large files are sent in pieces,
+/// and are not kept, but for being open.
+///
+/// # Files that change
+///
+/// An answer has the bytes of one state of a file, or is cut off: if a file is changed while it is being sent, the
+/// connection is, so that the client sees that it has not got all of it. A file that is replaced by another (by
+/// renaming, as careful programs do) or removed is sent to its end.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = std::env::temp_dir();
+/// let site = dapple_http::files::files(folder)?
+///     .cache_size(256 << 20)
+///     .listings(true)
+///     .cache_control("/assets/", "public, max-age=31536000, immutable")?
+///     .cache_control("*", "no-cache")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Files {
+    store: Arc<Store>,
+}
+
+impl Files {
+    /// The same, set otherwise. What was cached is forgotten.
+    fn set(self, set: impl FnOnce(&mut Settings)) -> Files {
+        let mut settings = self.store.settings.clone();
+        set(&mut settings);
+        Files { store: Arc::new(Store::new(&self.store.root, settings)) }
+    }
+
+    /// How much memory files may take, in bytes. By default 64 MiB. 0 keeps nothing.
+    #[must_use]
+    pub fn cache_size(self, bytes: u64) -> Files {
+        self.set(|settings| settings.cache_size = bytes)
+    }
+
+    /// How large a file may be to be kept in memory, in bytes. By default 1 MiB. What is larger is sent in pieces.
+    #[must_use]
+    pub fn largest_cached(self, bytes: u64) -> Files {
+        self.set(|settings| settings.largest_cached = bytes)
+    }
+
+    /// How many large files are kept open. By default 256.
+    #[must_use]
+    pub fn open_files(self, files: usize) -> Files {
+        self.set(|settings| settings.open_files = files)
+    }
+
+    /// For how long a file is taken to be as it was. By default a second. Zero asks the file system for every
+    /// request.
+    #[must_use]
+    pub fn recheck(self, interval: Duration) -> Files {
+        self.set(|settings| settings.recheck = interval)
+    }
+
+    /// The names of files that stand for their folder, the first first. By default `index.html` alone.
+    #[must_use]
+    pub fn indexes<S: AsRef<str>>(self, names: impl IntoIterator<Item = S>) -> Files {
+        let is_name = |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains(['/', '\0']);
+        let names: Vec<_> = names.into_iter().collect();
+        let names = names.iter().map(S::as_ref).filter(is_name).map(Into::into).collect();
+        self.set(|settings| settings.indexes = names)
+    }
+
+    /// Whether folders without an index are listed. By default they are not.
+    #[must_use]
+    pub fn listings(self, list: bool) -> Files {
+        self.set(|settings| settings.listings = list)
+    }
+
+    /// Whether names that begin with a dot are served. By default they are not, but for `.well-known`: too often they
+    /// are `.git` or `.env`.
+    #[must_use]
+    pub fn hidden(self, serve: bool) -> Files {
+        self.set(|settings| settings.hidden = serve)
+    }
+
+    /// Whether symbolic links are followed. By default they are, if they lead to somewhere inside of the folder.
+    #[must_use]
+    pub fn symlinks(self, follow: bool) -> Files {
+        self.set(|settings| settings.symlinks = follow)
+    }
+
+    /// Whether compressed forms beside a file are looked for: `style.css.br`, `style.css.zst`, `style.css.gz`. By
+    /// default they are.
+    #[must_use]
+    pub fn precompressed(self, look: bool) -> Files {
+        self.set(|settings| settings.precompressed = look)
+    }
+
+    /// Adds a rule for `Cache-Control`. Of several rules that fit a file, the first counts.
+    ///
+    /// | pattern | which files |
+    /// |---|---|
+    /// | `*` | all |
+    /// | `*.css` | those whose name ends with `.css` |
+    /// | `/assets/` | those in that folder, and in the folders there |
+    /// | `/index.html` | that one |
+    ///
+    /// # Errors
+    ///
+    /// If the pattern is none of these, or the value cannot be one of a header.
+    pub fn cache_control(self, pattern: &str, value: &str) -> Result<Files, InvalidRule> {
+        let rule = Rule::parse(pattern, value)?;
+        Ok(self.set(|settings| settings.cache_rules.push(rule)))
+    }
+
+    /// The file, from the folder on, that is sent with 404 if there is nothing where somebody asks: `404.html`. By
+    /// default a line of text is.
+    #[must_use]
+    pub fn not_found(self, file: &str) -> Files {
+        let file = file.trim_start_matches('/').as_bytes().into();
+        self.set(|settings| settings.not_found = Some(file))
+    }
+
+    /// The file, from the folder on, that is sent if there is nothing of a name without a dot in it: `index.html`, for
+    /// an application of a single page that makes something of the path itself.
+    #[must_use]
+    pub fn single_page(self, file: &str) -> Files {
+        let file = file.trim_start_matches('/').as_bytes().into();
+        self.set(|settings| settings.single_page = Some(file))
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.store.stats()
+    }
+
+    /// The folder that it serves.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.store.root.path()
+    }
+
+    /// Answers a request. What is known is answered at once, and nothing is allocated for it but its headers.
+    fn answer(&self, method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Answer {
+        if method != Method::GET && method != Method::HEAD {
+            let response = if method == Method::OPTIONS { answer::options() } else { answer::not_allowed() };
+            return Answer(State::Ready(Some(response)));
+        }
+        let path = match path::clean(uri.path(), self.store.settings.hidden) {
+            Ok(path) => path,
+            Err(refused) => return Answer(State::Ready(Some(refuse(refused, method)))),
+        };
+        if let Some(page) = self.store.known(&path) {
+            return Answer(State::Ready(Some(answer::page(&page, method, headers))));
+        }
+        let (store, method) = (self.store.clone(), method.clone());
+        let (path, query) = (path.into_owned(), uri.query().map(str::to_owned));
+        let headers = std::mem::take(headers);
+        Answer(State::Looking(Box::pin(async move {
+            let mut outcome = store.find(&path).await;
+            if let Outcome::Problem(Problem::Missing) = outcome
+                && let Some((instead, status)) = store.settings.instead_of(&path)
+            {
+                let page = match store.known(instead) {
+                    Some(page) => Outcome::Page(page),
+                    None => store.find(instead).await,
+                };
+                match page {
+                    Outcome::Page(page) if status == StatusCode::NOT_FOUND => {
+                        let response = answer::not_found(&page, &headers);
+                        return if method == Method::HEAD {
+                            answer::without_body(response)
+                        } else {
+                            response
+                        };
+                    }
+                    Outcome::Page(_) => outcome = page,
+                    _ => {} // what was to stand in for it is missing as well
+                }
+            }
+            let response = match outcome {
+                Outcome::Page(page) => return answer::page(&page, &method, &headers),
+                Outcome::Folder => answer::with_slash(&path, query.as_deref()),
+                Outcome::Listing(folder) => listing::list(folder, &path, store.settings.hidden).await,
+                Outcome::Problem(Problem::Missing) => answer::plain(StatusCode::NOT_FOUND),
+                Outcome::Problem(Problem::Forbidden) => answer::plain(StatusCode::FORBIDDEN),
+                Outcome::Problem(Problem::Busy) => answer::busy(),
+                Outcome::Problem(Problem::Failed) => answer::plain(StatusCode::INTERNAL_SERVER_ERROR),
+            };
+            if method == Method::HEAD { answer::without_body(response) } else { response }
+        })))
+    }
+}
+
+#[cold]
+fn refuse(refused: Refused, method: &Method) -> Response<Body> {
+    let response = answer::plain(match refused {
+        Refused::Malformed => StatusCode::BAD_REQUEST,
+        Refused::Nowhere => StatusCode::NOT_FOUND,
+    });
+    if method == Method::HEAD { answer::without_body(response) } else { response }
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files").field("folder", &self.folder()).finish_non_exhaustive()
+    }
+}
+
+impl<B> tower_service::Service<Request<B>> for Files {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Answer {
+        let (mut parts, _body) = request.into_parts();
+        self.answer(&parts.method, &parts.uri, &mut parts.headers)
+    }
+}
+
+/// The answer of [`Files`], to be awaited. What is cached is there already.
+pub struct Answer(State);
+
+enum State {
+    Ready(Option<Response<Body>>),
+    Looking(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
+}
+
+impl Future for Answer {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            State::Ready(response) => Poll::Ready(Ok(response.take().expect("polled after its end"))),
+            State::Looking(looking) => looking.as_mut().poll(cx).map(Ok),
+        }
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_ready = matches!(self.0, State::Ready(_));
+        f.debug_struct("Answer").field("is_ready", &is_ready).finish_non_exhaustive()
+    }
+}

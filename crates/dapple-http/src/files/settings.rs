@@ -1,0 +1,160 @@
+//! How a folder is served.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode};
+
+/// What can be set; see the methods of [`Files`](super::Files).
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) cache_size: u64,
+    pub(super) largest_cached: u64,
+    pub(super) open_files: usize,
+    pub(super) recheck: Duration,
+    pub(super) indexes: Vec<Box<str>>,
+    pub(super) listings: bool,
+    pub(super) hidden: bool,
+    pub(super) symlinks: bool,
+    pub(super) precompressed: bool,
+    pub(super) cache_rules: Vec<Rule>,
+    /// What is answered with if there is nothing, with 404.
+    pub(super) not_found: Option<Box<[u8]>>,
+    /// What is answered with if there is nothing of a name without a dot.
+    pub(super) single_page: Option<Box<[u8]>>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            cache_size: 64 << 20,
+            largest_cached: 1 << 20,
+            open_files: 256,
+            recheck: Duration::from_secs(1),
+            indexes: vec!["index.html".into()],
+            listings: false,
+            hidden: false,
+            symlinks: true,
+            precompressed: true,
+            cache_rules: Vec::new(),
+            not_found: None,
+            single_page: None,
+        }
+    }
+}
+
+impl Settings {
+    /// What stands in for a file that is not there, and with which status.
+    pub(super) fn instead_of(&self, name: &[u8]) -> Option<(&[u8], StatusCode)> {
+        let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let single_page = self.single_page.as_deref().filter(|_| !last.contains(&b'.'));
+        let not_found = self.not_found.as_deref().map(|page| (page, StatusCode::NOT_FOUND));
+        single_page.map(|page| (page, StatusCode::OK)).or(not_found)
+    }
+
+    /// The `Cache-Control` of a file: by the first rule that fits.
+    pub(super) fn cache_control(&self, name: &[u8]) -> Option<HeaderValue> {
+        self.cache_rules.iter().find(|rule| rule.files.fits(name)).map(|rule| rule.value.clone())
+    }
+}
+
+/// A rule for `Cache-Control`.
+#[derive(Clone)]
+pub(super) struct Rule {
+    files: Pattern,
+    value: HeaderValue,
+}
+
+impl Rule {
+    pub(super) fn parse(pattern: &str, value: &str) -> Result<Rule, InvalidRule> {
+        let invalid = |what| InvalidRule { what, pattern: pattern.into(), value: value.into() };
+        let files = Pattern::parse(pattern).ok_or_else(|| invalid("the pattern"))?;
+        let value = HeaderValue::from_str(value).map_err(|_| invalid("the value"))?;
+        Ok(Rule { files, value })
+    }
+}
+
+/// A rule for `Cache-Control` that cannot be one; see [`Files::cache_control`](super::Files::cache_control).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidRule {
+    what: &'static str,
+    pattern: String,
+    value: String,
+}
+
+impl fmt::Display for InvalidRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InvalidRule { what, pattern, value } = self;
+        let hint = match *what {
+            "the pattern" => "use \"*\", \"*.css\", \"/folder/\" or \"/file\"",
+            _ => "use visible characters of ASCII only, as in \"public, max-age=60\"",
+        };
+        write!(f, "{what} of the rule \"{pattern}\" = \"{}\" is invalid: {hint}", value.escape_debug())
+    }
+}
+
+impl Error for InvalidRule {}
+
+/// Which files a rule is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pattern {
+    All,
+    /// Those whose name ends so.
+    Ends(Box<[u8]>),
+    /// Those in a folder, and in the folders there.
+    In(Box<[u8]>),
+    One(Box<[u8]>),
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Option<Pattern> {
+        match text {
+            "*" => Some(Pattern::All),
+            text if text.starts_with('*') && !text[1..].contains(['*', '/']) => {
+                Some(Pattern::Ends(text.as_bytes()[1..].into()))
+            }
+            text if text.contains('*') => None,
+            "/" => Some(Pattern::All),
+            text if text.starts_with('/') && text.ends_with('/') => {
+                Some(Pattern::In(text.as_bytes()[1..].into()))
+            }
+            text if text.starts_with('/') => Some(Pattern::One(text.as_bytes()[1..].into())),
+            _ => None,
+        }
+    }
+
+    fn fits(&self, name: &[u8]) -> bool {
+        match self {
+            Pattern::All => true,
+            Pattern::Ends(end) => name.ends_with(end),
+            Pattern::In(folder) => name.starts_with(folder),
+            Pattern::One(one) => name == &**one,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_and_what_they_fit() {
+        let table = [
+            ("*", "a/b.css", true),
+            ("/", "a/b.css", true),
+            ("*.css", "a/b.css", true),
+            ("*.css", "a/b.css.map", false),
+            ("/a/", "a/b.css", true),
+            ("/a/", "ab.css", false),
+            ("/a/b.css", "a/b.css", true),
+            ("/b.css", "a/b.css", false),
+        ];
+        for (pattern, name, wanted) in table {
+            assert_eq!(Pattern::parse(pattern).unwrap().fits(name.as_bytes()), wanted, "{pattern} {name}");
+        }
+        for malformed in ["", "a", "a*", "/a*", "**", "*/a", "a/"] {
+            assert_eq!(Pattern::parse(malformed), None, "{malformed}");
+        }
+    }
+}
