@@ -1,3 +1,46 @@
-//! The program `dapple`.
+//! The program `dapple`: serves a folder, or a site of its own.
+//!
+//! ```text
+//! args      the command line
+//! start     listeners, banner, signals, the way out
+//! observe   around the service: counts and times what is answered
+//! metrics   those counts, and the runtime's, for Prometheus
+//! log       a line for each request, written without holding anybody up
+//! site      the built-in site
+//! failure   what goes wrong at the start, and what to do about it
+//! ```
+//!
+//! It ends with 0 if it was told to end, with 1 if something went wrong, with 2 if the command line makes no
+//! sense, and with 128 and the signal's number if a second signal has cut it short.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod args;
+mod failure;
+mod log;
+mod metrics;
+mod observe;
+mod site;
+mod start;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let ended = match &arguments.command {
+        None => start::site(&arguments.server),
+        Some(Command::Site { server }) => start::site(server),
+        Some(Command::Serve(serve)) => start::folder(serve),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The command line: what can be asked of the program.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// An HTTP server on Dapple, an async runtime in which every task has a color.
+///
+/// Without a command it serves a small site of its own, which shows what Dapple is.
+#[derive(Parser, Debug)]
+#[command(name = "dapple", version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Serve the files of a folder
+    Serve(Serve),
+    /// Serve the built-in site (what happens without a command)
+    Site {
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// The folder
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub(crate) folder: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) files: Folder,
+
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// How a folder is served.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Files")]
+pub(crate) struct Folder {
+    /// List folders that have no index
+    #[arg(short, long)]
+    pub(crate) list: bool,
+
+    /// Names of files that stand for their folder
+    #[arg(long, value_name = "NAME", default_value = "index.html")]
+    pub(crate) index: Vec<String>,
+
+    /// The file that is sent, with 404, for what is not there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) not_found: Option<String>,
+
+    /// The file that is sent for what is not there and has no dot in its name: an application of a single page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) single_page: Option<String>,
+
+    /// Serve names that begin with a dot, too
+    #[arg(long)]
+    pub(crate) hidden: bool,
+
+    /// Follow no symbolic links, not even those that lead to somewhere inside of the folder
+    #[arg(long)]
+    pub(crate) no_symlinks: bool,
+
+    /// Do not look for compressed forms (.br, .zst, .gz) beside files
+    #[arg(long)]
+    pub(crate) no_precompressed: bool,
+
+    /// How much memory files may take; 0 keeps nothing
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
+    pub(crate) cache_size: u64,
+
+    /// How large a file may be to be kept in memory; what is larger is sent in pieces
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size)]
+    pub(crate) largest_cached: u64,
+
+    /// For how long a file is taken to be as it was
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    pub(crate) recheck: Duration,
+
+    /// A Cache-Control header for some files: "*.css=public, max-age=60", "/assets/=immutable", "*=no-cache".
+    /// The first that fits counts
+    #[arg(long, value_name = "FILES=VALUE", value_parser = rule)]
+    pub(crate) cache_control: Vec<(String, String)>,
+}
+
+/// How anything is served.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct Server {
+    /// The address to listen at: 0.0.0.0 or :: for all that this machine has
+    #[arg(short, long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub(crate) address: IpAddr,
+
+    /// The port to listen at: 0 for any that is free
+    #[arg(short, long, default_value_t = 8080)]
+    pub(crate) port: u16,
+
+    /// A chain of certificates (PEM): serve by HTTPS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// The key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// How many workers run: by default one for each processor that this process may use
+    #[arg(short, long, value_name = "N")]
+    pub(crate) workers: Option<usize>,
+
+    /// How many connections may be open: beyond that, clients wait
+    #[arg(long, value_name = "N")]
+    pub(crate) max_connections: Option<usize>,
+
+    /// How many connections of one address may be open: more are closed at once
+    #[arg(long, value_name = "N")]
+    pub(crate) max_connections_per_address: Option<usize>,
+
+    /// How long the head of a request may take
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    pub(crate) header_timeout: Duration,
+
+    /// How long a connection is kept on which nothing happens
+    #[arg(long, value_name = "TIME", default_value = "75s", value_parser = time)]
+    pub(crate) idle_timeout: Duration,
+
+    /// How long a client may take to read each 8 KiB
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    pub(crate) write_timeout: Duration,
+
+    /// How long what was begun may take to finish at the end
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    pub(crate) drain: Duration,
+
+    /// Write a line for each request to the standard output
+    #[arg(long, value_name = "FORMAT", default_value = "off")]
+    pub(crate) log: Format,
+
+    /// Where /_dapple/metrics is served for Prometheus: an address and port of its own, or "off". By default a
+    /// port of this machine alone that is free, which is shown at the start
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = metrics)]
+    pub(crate) metrics: Metrics,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+/// What the lines of the access log look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// None are written
+    Off,
+    /// The common log format
+    Common,
+    /// An object of JSON on each line
+    Json,
+}
+
+/// Where metrics are served, if anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Metrics(pub(crate) Option<SocketAddr>);
+
+fn metrics(text: &str) -> Result<Metrics, String> {
+    if text == "off" {
+        return Ok(Metrics(None));
+    }
+    let address = text.parse().map_err(|_| "use an address and a port, as 127.0.0.1:9090, or \"off\"")?;
+    Ok(Metrics(Some(address)))
+}
+
+/// A number of bytes, with a unit or without.
+fn size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err("use a number of bytes, or one with K, M, G or T, as 64M".into()),
+    };
+    let number: u64 =
+        digits.parse().map_err(|_| "use a number of bytes, or one with K, M, G or T, as 64M")?;
+    number.checked_mul(1 << shift).ok_or_else(|| "so many bytes cannot be counted".into())
+}
+
+/// A time, with a unit.
+fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || "use a number with ms, s, m or h, as 500ms or 30s".to_owned();
+    let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let millis = match &text[digits.len()..] {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(|| "that is for ever".into())
+}
+
+fn rule(text: &str) -> Result<(String, String), String> {
+    let (files, value) = text.split_once('=').ok_or("use files and a value, as \"*.css=max-age=60\"")?;
+    Ok((files.into(), value.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_makes_sense() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        let table =
+            [("0", 0), ("10", 10), ("64M", 64 << 20), ("1KiB", 1024), ("2gb", 2 << 30), ("1T", 1 << 40)];
+        for (text, wanted) in table {
+            assert_eq!(size(text), Ok(wanted), "{text}");
+        }
+        for text in ["", "M", "-1", "1X", "1.5M", "99999999999T"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        for (text, wanted) in [("0s", 0), ("250ms", 250), ("2m", 120_000), ("1h", 3_600_000)] {
+            assert_eq!(time(text), Ok(Duration::from_millis(wanted)), "{text}");
+        }
+        for text in ["", "5", "s", "1d", "-1s", "99999999999999999999h", "9999999999999999h"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+}

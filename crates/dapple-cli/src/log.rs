@@ -1,0 +1,272 @@
+//! The access log: a line for each request, written by a thread of its own, so that nobody waits for who reads it.
+//!
+//! # Invariants
+//!
+//! * **BOUNDED**: what waits to be written is at most [`MOST`] bytes. What comes beyond that is lost, and counted: a
+//!   reader that is too slow costs lines, not requests.
+//! * **WRITTEN-AT-LAST**: [`Log::close`] returns when all that was taken is written, or cannot be.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, Method, Request, Uri, Version, header};
+
+use crate::args::Format;
+
+/// How much may wait to be written.
+const MOST: usize = 4 << 20;
+
+/// What is known of a request when it comes.
+pub(crate) struct Line {
+    peer: Option<IpAddr>,
+    method: Method,
+    uri: Uri,
+    version: Version,
+    host: Option<String>,
+    agent: Option<String>,
+    referer: Option<String>,
+}
+
+impl Line {
+    pub(crate) fn new<B>(peer: Option<SocketAddr>, request: &Request<B>) -> Line {
+        let text = |headers: &HeaderMap, name| {
+            headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        let headers = request.headers();
+        Line {
+            peer: peer.map(|peer| peer.ip().to_canonical()),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            host: text(headers, header::HOST),
+            agent: text(headers, header::USER_AGENT),
+            referer: text(headers, header::REFERER),
+        }
+    }
+}
+
+/// The log.
+pub(crate) struct Log {
+    format: Format,
+    state: Mutex<State>,
+    changed: Condvar,
+    lost: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// What is to be written.
+    waiting: Vec<u8>,
+    /// Something is being written.
+    is_writing: bool,
+    is_closed: bool,
+    /// The reader has gone.
+    is_broken: bool,
+}
+
+impl Log {
+    /// A log to the standard output. It lives for as long as the program does.
+    pub(crate) fn start(format: Format) -> io::Result<&'static Log> {
+        let log: &'static Log = Box::leak(Box::new(Log {
+            format,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            lost: AtomicU64::new(0),
+        }));
+        thread::Builder::new().name("access-log".into()).spawn(|| log.run(&mut io::stdout()))?;
+        Ok(log)
+    }
+
+    /// Lines that were lost, as nobody read them in time.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a line.
+    pub(crate) fn write(&self, line: &Line, status: u16, bytes: u64, took: Duration) {
+        let mut text = String::with_capacity(256);
+        let now = SystemTime::now();
+        match self.format {
+            Format::Off => return,
+            Format::Common => common(&mut text, line, now, status, bytes),
+            Format::Json => json(&mut text, line, now, status, bytes, took),
+        }
+        text.push('\n');
+        self.push(text.as_bytes());
+    }
+
+    fn push(&self, line: &[u8]) {
+        let mut state = self.state();
+        if state.is_broken || state.waiting.len() + line.len() > MOST {
+            self.lost.fetch_add(1, Relaxed); // BOUNDED
+            return;
+        }
+        let was_empty = state.waiting.is_empty();
+        state.waiting.extend_from_slice(line);
+        if was_empty && !state.is_writing {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Writes what comes, until it is closed.
+    fn run(&self, output: &mut dyn io::Write) {
+        let mut lines = Vec::new();
+        let mut state = self.state();
+        loop {
+            if state.waiting.is_empty() {
+                if state.is_closed {
+                    return;
+                }
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            std::mem::swap(&mut state.waiting, &mut lines);
+            state.is_writing = true;
+            drop(state);
+            let written = output.write_all(&lines).and_then(|()| output.flush());
+            lines.clear();
+            state = self.state();
+            state.is_writing = false;
+            if let Err(error) = written {
+                state.is_broken = true;
+                state.waiting.clear();
+                let _ = writeln!(io::stderr(), "the access log ends here: {error}");
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until all is written, but not for ever.
+    pub(crate) fn close(&self, patience: Duration) {
+        let mut state = self.state();
+        state.is_closed = true;
+        self.changed.notify_all();
+        let is_busy = |state: &mut State| state.is_writing || !state.waiting.is_empty();
+        // WRITTEN-AT-LAST
+        drop(self.changed.wait_timeout_while(state, patience, is_busy));
+    }
+}
+
+/// `16 Nov 2026 12:00:00`, in its pieces.
+struct Moment {
+    text: String,
+}
+
+impl Moment {
+    fn new(time: SystemTime) -> Moment {
+        Moment { text: httpdate::fmt_http_date(time) } // "Mon, 16 Nov 2026 12:00:00 GMT"
+    }
+
+    fn common(&self) -> String {
+        let text = &self.text;
+        format!("{}/{}/{}:{} +0000", &text[5..7], &text[8..11], &text[12..16], &text[17..25])
+    }
+
+    fn iso(&self, time: SystemTime) -> String {
+        const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+        let text = &self.text;
+        let month = MONTHS.find(&text[8..11]).map_or(0, |at| at / 3 + 1);
+        let millis = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.subsec_millis());
+        format!("{}-{month:02}-{}T{}.{millis:03}Z", &text[12..16], &text[5..7], &text[17..25])
+    }
+}
+
+fn common(text: &mut String, line: &Line, now: SystemTime, status: u16, bytes: u64) {
+    match line.peer {
+        Some(peer) => write!(text, "{peer}"),
+        None => write!(text, "-"),
+    }
+    .expect("a string");
+    let _ = write!(text, " - - [{}] \"{} ", Moment::new(now).common(), line.method);
+    escape(text, &line.uri.to_string());
+    let _ = write!(text, " {:?}\" {status} {bytes}", line.version);
+}
+
+fn json(text: &mut String, line: &Line, now: SystemTime, status: u16, bytes: u64, took: Duration) {
+    let _ = write!(text, "{{\"time\":\"{}\"", Moment::new(now).iso(now));
+    let mut field = |name: &str, value: &str| {
+        let _ = write!(text, ",\"{name}\":\"");
+        escape(text, value);
+        text.push('"');
+    };
+    if let Some(peer) = line.peer {
+        field("remote", &peer.to_string());
+    }
+    field("method", line.method.as_str());
+    field("uri", &line.uri.to_string());
+    field("protocol", &format!("{:?}", line.version));
+    for (name, value) in [("host", &line.host), ("referer", &line.referer), ("user_agent", &line.agent)] {
+        if let Some(value) = value {
+            field(name, value);
+        }
+    }
+    let _ = write!(text, ",\"status\":{status},\"bytes\":{bytes},\"seconds\":{:.6}}}", took.as_secs_f64());
+}
+
+/// Nothing in a line ends it, or a text in it: as JSON has it, which does for both formats.
+fn escape(text: &mut String, value: &str) {
+    for char in value.chars() {
+        match char {
+            '"' | '\\' => text.extend(['\\', char]),
+            char if char.is_control() => {
+                let _ = write!(text, "\\u{:04x}", u32::from(char));
+            }
+            char => text.push(char),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> Line {
+        let request = Request::get("/a%22b?q=1").header("host", "h").header("user-agent", "x\"y\\z\tw");
+        Line::new(Some("192.0.2.1:1234".parse().unwrap()), &request.body(()).unwrap())
+    }
+
+    fn time() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(1_794_830_400_123)
+    }
+
+    #[test]
+    fn the_common_format() {
+        let mut text = String::new();
+        common(&mut text, &line(), time(), 404, 15);
+        assert_eq!(text, "192.0.2.1 - - [16/Nov/2026:12:00:00 +0000] \"GET /a%22b?q=1 HTTP/1.1\" 404 15");
+    }
+
+    #[test]
+    fn an_object_of_json() {
+        let mut text = String::new();
+        json(&mut text, &line(), time(), 200, 7, Duration::from_micros(1500));
+        let wanted = r#"{"time":"2026-11-16T12:00:00.123Z","remote":"192.0.2.1","method":"GET","uri":"/a%22b?q=1","protocol":"HTTP/1.1","host":"h","user_agent":"x\"y\\z\u0009w","status":200,"bytes":7,"seconds":0.001500}"#;
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn what_nobody_reads_is_lost_and_counted_and_nobody_waits() {
+        let log = Log {
+            format: Format::Common,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            lost: AtomicU64::new(0),
+        };
+        let long = [b'x'; 1 << 10];
+        (0..5000).for_each(|_| log.push(&long));
+        assert_eq!(log.lost(), 5000 - (MOST >> 10) as u64);
+        let mut written = Vec::new();
+        log.state().is_closed = true;
+        log.run(&mut written);
+        assert_eq!(written.len(), MOST);
+    }
+}

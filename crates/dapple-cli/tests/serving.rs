@@ -1,0 +1,174 @@
+//! The program at work: what it serves, logs and counts, and how it ends.
+
+mod program;
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use program::{Folder, Program, connect, get};
+use rustix::process::Signal;
+
+#[test]
+fn a_folder_is_served_until_it_is_told_to_end() {
+    let folder = Folder::new(&[("index.html", b"<h1>Hello</h1>"), ("a.txt", b"a")]);
+    let folder_name = folder.path().display().to_string();
+    for signal in [Signal::TERM, Signal::INT] {
+        let (mut program, address, _) = Program::serve(&["serve", &folder_name, "--workers", "2"]);
+        let answer = get(&address, "/", "");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("<h1>Hello</h1>"), "{answer}");
+        assert!(answer.contains("content-length: 14\r\n"), "{answer}");
+        assert!(get(&address, "/none", "").starts_with("HTTP/1.1 404 "));
+        assert!(get(&address, "/../a.txt", "").starts_with("HTTP/1.1 404 "));
+        program.signal(signal);
+        assert_eq!(program.wait().code(), Some(0));
+        assert!(program.stderr.all().contains("served 3 requests on 3 connections; 0 cut off"));
+    }
+}
+
+#[test]
+fn without_a_command_the_built_in_site_is_served() {
+    let (_program, address, _) = Program::serve(&[]);
+    let page = get(&address, "/", "");
+    assert!(
+        page.contains("content-type: text/html; charset=utf-8\r\n")
+            && page.contains("every task has a color")
+    );
+    for outside in ["src=\"http", "href=\"http", "url(http", "@import"] {
+        assert!(!page.contains(outside), "nothing comes from elsewhere: {outside}");
+    }
+    let numbers = get(&address, "/numbers.json", "");
+    assert!(numbers.contains("\"requests\":1,") && numbers.contains("\"workers\":"), "{numbers}");
+    assert!(get(&address, "/icon.svg", "").contains("image/svg+xml"));
+    assert!(get(&address, "/none", "").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn what_was_begun_is_finished_and_a_second_signal_ends_at_once() {
+    let content = vec![b'x'; 64 << 20]; // more than sockets hold
+    let folder = Folder::new(&[("large.bin", &content)]);
+    let folder_name = folder.path().display().to_string();
+    for is_second in [false, true] {
+        let (mut program, address, _) = Program::serve(&["serve", &folder_name]);
+        let mut stream = connect(&address);
+        stream.write_all(b"GET /large.bin HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        let mut head = [0; 1000];
+        stream.read_exact(&mut head).unwrap();
+        program.signal(Signal::TERM);
+        assert!(program.stderr.find("finishing").contains("on 1 connections; once more ends at once"));
+        if is_second {
+            program.signal(Signal::INT);
+            assert_eq!(program.wait().code(), Some(130));
+            continue;
+        }
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        assert!(head.len() + rest.len() > content.len(), "{} bytes", rest.len());
+        assert_eq!(program.wait().code(), Some(0));
+    }
+}
+
+#[test]
+fn what_takes_longer_than_the_drain_is_cut_off() {
+    let folder = Folder::new(&[("large.bin", &vec![b'x'; 64 << 20])]);
+    let (mut program, address, _) =
+        Program::serve(&["serve", &folder.path().display().to_string(), "--drain", "50ms"]);
+    let mut stream = connect(&address);
+    stream.write_all(b"GET /large.bin HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 1000]).unwrap();
+    program.signal(Signal::TERM);
+    assert_eq!(program.wait().code(), Some(0));
+    assert!(program.stderr.all().contains("1 cut off"));
+}
+
+#[test]
+fn each_request_is_a_line_of_the_log() {
+    let folder = Folder::new(&[("a.txt", b"twelve bytes")]);
+    let folder_name = folder.path().display().to_string();
+    let (_program, address, _) = Program::serve(&["serve", &folder_name, "--log", "common"]);
+    get(&address, "/a.txt?q=%22", "");
+    let line = _program.stdout.next();
+    assert!(
+        line.starts_with("127.0.0.1 - - [") && line.ends_with("] \"GET /a.txt?q=%22 HTTP/1.1\" 200 12"),
+        "{line}"
+    );
+    get(&address, "/none", "");
+    assert!(_program.stdout.next().ends_with("\"GET /none HTTP/1.1\" 404 14"));
+
+    let (mut program, address, _) = Program::serve(&["serve", &folder_name, "--log", "json"]);
+    get(&address, "/a.txt", "user-agent: \"te\\st\"\r\nrange: bytes=0-4\r\n");
+    let line = program.stdout.next();
+    assert!(line.starts_with("{\"time\":\"2") && line.ends_with('}'), "{line}");
+    for part in [
+        "\"remote\":\"127.0.0.1\"",
+        "\"method\":\"GET\"",
+        "\"uri\":\"/a.txt\"",
+        "\"user_agent\":\"\\\"te\\\\st\\\"\"",
+        "\"status\":206",
+        "\"bytes\":5",
+        "\"seconds\":0.",
+    ] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    // The last lines are written before the end.
+    (0..50).for_each(|_| drop(get(&address, "/a.txt", "")));
+    program.signal(Signal::TERM);
+    program.wait();
+    assert_eq!(program.stdout.all().lines().count(), 50);
+}
+
+#[test]
+fn metrics_have_an_address_of_their_own() {
+    let folder = Folder::new(&[("a.txt", b"twelve bytes")]);
+    let folder_name = folder.path().display().to_string();
+    let (_program, address, metrics) = Program::serve(&["serve", &folder_name, "--workers", "2"]);
+    (0..3).for_each(|_| drop(get(&address, "/a.txt", "")));
+    get(&address, "/none", "");
+    assert!(get(&address, "/_dapple/metrics", "").starts_with("HTTP/1.1 404 "), "not for everybody");
+    let page = get(&metrics, "/_dapple/metrics", "");
+    assert!(page.contains("content-type: application/openmetrics-text"), "{page}");
+    for line in [
+        "dapple_http_requests_total{status=\"200\"} 3",
+        "dapple_http_requests_total{status=\"404\"} 2",
+        "dapple_http_request_seconds_count 5",
+        "dapple_http_request_seconds_bucket{le=\"+Inf\"} 5",
+        "dapple_http_connections_accepted_total 5",
+        "dapple_http_requests_refused_total 0",
+        "dapple_workers 2",
+        "dapple_cache_hits_total 2",
+        "dapple_files_read_total 1",
+        "dapple_cache_pages 1",
+        "# EOF",
+    ] {
+        assert!(page.lines().any(|other| other == line), "{line} in {page}");
+    }
+    for name in ["dapple_worker_runs_total{worker=\"1\"}", "dapple_lanes_waiting ", "dapple_tasks "] {
+        assert!(page.contains(name), "{name} in {page}");
+    }
+    assert!(get(&metrics, "/", "").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn options_reach_the_files() {
+    let folder = Folder::new(&[("start.htm", b"start"), (".hidden", b"h"), ("a.css", b"a")]);
+    let folder_name = folder.path().display().to_string();
+    let options =
+        ["--index", "start.htm", "--hidden", "--cache-control", "*.css=max-age=60", "--cache-size", "0"];
+    let (_program, address, metrics) = Program::serve(&[&["serve", &folder_name][..], &options].concat());
+    assert!(get(&address, "/", "").ends_with("start"));
+    assert!(get(&address, "/.hidden", "").starts_with("HTTP/1.1 200 "));
+    assert!(get(&address, "/a.css", "").contains("cache-control: max-age=60\r\n"));
+    assert!(get(&metrics, "/_dapple/metrics", "").contains("dapple_cache_pages 0\n"));
+    let (_program, address, _) = Program::serve(&["serve", &folder_name, "--list", "--metrics", "off"]);
+    assert!(get(&address, "/", "").contains("<a href=\"./a.css\">"));
+}
+
+#[test]
+fn a_client_that_says_nothing_is_let_go() {
+    let (_program, address, _) = Program::serve(&["--header-timeout", "100ms"]);
+    let mut stream = connect(&address);
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0, "closed");
+}
