@@ -152,4 +152,29 @@ mod tests {
         encode(&name, &mut address);
         assert_eq!(clean(&address, false).unwrap()[1..], name);
     }
+
+    #[test]
+    fn whatever_comes_in_what_comes_out_stays_inside() {
+        let letters = [
+            ".", "..", "/", "%2e", "%2E", "%2f", "%5c", "\\", "%00", "%", "%25", "a", "%c0%ae", "2", "e", "f",
+        ];
+        let mut dice = 1_u64;
+        let mut accepted = 0;
+        for _ in 0..100_000 {
+            let mut path = String::from("/");
+            for _ in 0..8 {
+                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                path.push_str(letters[(dice >> 33) as usize % letters.len()]);
+            }
+            for hidden in [false, true] {
+                let Ok(clean) = clean(&path, hidden) else { continue };
+                accepted += 1;
+                let whole = clean.strip_suffix(b"/").unwrap_or(&clean);
+                let mut parts = whole.split(|&byte| byte == b'/');
+                let is_fine = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && !part.contains(&0);
+                assert!(clean.is_empty() || parts.all(is_fine), "{path}: {clean:?}");
+            }
+        }
+        assert!(accepted > 1000, "most were refused: {accepted}");
+    }
 }
