@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -95,8 +95,8 @@ impl<B> Answer<B> {
         if own.closes {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        if own.status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if let Some(seconds) = own.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }
@@ -109,23 +109,37 @@ pub(crate) struct Own {
     pub(crate) text: &'static str,
     /// Nothing more can be read from this connection with confidence.
     pub(crate) closes: bool,
+    /// In how many seconds it may be worth another try.
+    pub(crate) retry_after: Option<u64>,
 }
 
 impl Own {
-    pub(crate) const fn bad(text: &'static str) -> Own {
-        Own { status: StatusCode::BAD_REQUEST, text, closes: true }
+    pub(crate) const fn new(status: StatusCode, text: &'static str) -> Own {
+        Own { status, text, closes: false, retry_after: None }
     }
 
-    pub(crate) const TOO_LARGE: Own =
-        Own { status: StatusCode::PAYLOAD_TOO_LARGE, text: "the body is too large\n", closes: true };
-    pub(crate) const OVERLOADED: Own =
-        Own { status: StatusCode::SERVICE_UNAVAILABLE, text: "too busy, try again\n", closes: false };
-    pub(crate) const TOOK_TOO_LONG: Own =
-        Own { status: StatusCode::SERVICE_UNAVAILABLE, text: "this took too long\n", closes: false };
+    const fn closing(status: StatusCode, text: &'static str) -> Own {
+        Own { closes: true, ..Own::new(status, text) }
+    }
+
+    pub(crate) const fn bad(text: &'static str) -> Own {
+        Own::closing(StatusCode::BAD_REQUEST, text)
+    }
+
+    pub(crate) fn overloaded(retry_after: u64) -> Own {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Own { retry_after: Some(retry_after), ..Own::new(status, "too busy, try again later\n") }
+    }
+
+    pub(crate) const NOT_CHUNKED: Own = Own::closing(
+        StatusCode::NOT_IMPLEMENTED,
+        "the only transfer coding that is understood is chunked, once\n",
+    );
+    pub(crate) const TOO_LARGE: Own = Own::closing(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large\n");
+    pub(crate) const TOOK_TOO_LONG: Own = Own::new(StatusCode::SERVICE_UNAVAILABLE, "this took too long\n");
     pub(crate) const LATE_BODY: Own =
-        Own { status: StatusCode::REQUEST_TIMEOUT, text: "the body did not come in time\n", closes: true };
-    pub(crate) const PANICKED: Own =
-        Own { status: StatusCode::INTERNAL_SERVER_ERROR, text: "something went wrong\n", closes: false };
+        Own::closing(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n");
+    pub(crate) const PANICKED: Own = Own::new(StatusCode::INTERNAL_SERVER_ERROR, "something went wrong\n");
 }
 
 impl<B: Body> Body for Answer<B> {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dapple::sched::Admitted;
 use dapple::time::Sleep;
 use dapple::{Color, Shield};
 use http::{Request, Response};
@@ -23,7 +24,6 @@ use hyper::body::Incoming;
 use crate::answer::{Answer, Own, UnderWay};
 use crate::error::{BoxError, Error};
 use crate::hub::RunsOn;
-use crate::limit::Admitted;
 use crate::service::{Handler, Within};
 use crate::strict;
 use crate::watch::Watch;
@@ -50,9 +50,12 @@ impl<H: Handler> hyper::service::Service<Request<Incoming>> for Front<H> {
             hub.counters.count_bad();
             return Handling::answer(own, under_way, has_body);
         }
-        let Ok(admitted) = hub.gate.admit() else {
-            hub.counters.count_refused();
-            return Handling::answer(Own::OVERLOADED, under_way, has_body);
+        let admitted = match hub.gate.admit() {
+            Ok(admitted) => admitted,
+            Err(retry_after) => {
+                hub.counters.count_refused();
+                return Handling::answer(Own::overloaded(retry_after), under_way, has_body);
+            }
         };
         if hub.settings.has_peer_info {
             request.extensions_mut().insert(watch.peer);
@@ -61,7 +64,7 @@ impl<H: Handler> hyper::service::Service<Request<Incoming>> for Front<H> {
         Handling {
             state: State::Running(Box::pin(future)),
             under_way: Some(under_way),
-            admitted: Some(admitted),
+            admitted,
             sleep: None,
         }
     }

@@ -35,6 +35,8 @@ pub(crate) struct Io<S> {
     is_ended: bool,
     /// No more is written.
     is_shut: bool,
+    /// How much of [`LATE_HEAD`] was said.
+    said: usize,
     /// If it is not HTTP any more, it is told when it is cut.
     listed: Option<Listed>,
     _seat: Seat,
@@ -42,7 +44,16 @@ pub(crate) struct Io<S> {
 
 impl<S: Read + Write + Unpin> Io<S> {
     pub(crate) fn new(stream: S, watch: Arc<Watch>, seat: Seat) -> Io<S> {
-        Io { stream, first: Bytes::new(), watch, is_ended: false, is_shut: false, listed: None, _seat: seat }
+        Io {
+            stream,
+            first: Bytes::new(),
+            watch,
+            is_ended: false,
+            is_shut: false,
+            said: 0,
+            listed: None,
+            _seat: seat,
+        }
     }
 
     /// Reads, and shows what was read.
@@ -95,13 +106,15 @@ impl<S: Read + Write + Unpin> Io<S> {
     /// Says that the head did not come in time. If that cannot be said at once, the connection's time to close runs
     /// out.
     fn poll_say_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        match ready!(Pin::new(&mut self.stream).poll_write(cx, LATE_HEAD)) {
-            Ok(_all_of_so_little) => {
-                let text = "the head of a request did not come in time";
-                Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, text))
+        while self.said < LATE_HEAD.len() {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, &LATE_HEAD[self.said..])) {
+                Ok(0) => return Poll::Ready(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.said += count,
+                Err(error) => return Poll::Ready(error),
             }
-            Err(error) => Poll::Ready(error),
         }
+        let text = "the head of a request did not come in time";
+        Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, text))
     }
 }
 

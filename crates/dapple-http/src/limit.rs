@@ -1,19 +1,49 @@
 //! Whether a request is begun: the only file that knows of limits.
+//!
+//! A request is not a task: it is asked for in its connection's turn, and has waited since that was put in line. A
+//! color knows since when only if it has a limit, so each connection's color has one that bounds nothing.
+
+use std::time::Duration;
+
+use dapple::Color;
+use dapple::sched::{Admitted, Limit};
+
+/// How long the least patient request may wait, and for how long all of them may have waited longer than that.
+const DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 
 /// What asks the limit, if there is one.
-#[derive(Clone, Default)]
-pub(crate) struct Gate {}
+pub(crate) struct Gate {
+    limit: Option<Limit>,
+    /// Bounds nothing.
+    unbounded: Limit,
+}
 
-/// A request that was let in, until it is dropped.
-pub(crate) struct Admitted {}
-
-/// Over the limit.
-pub(crate) struct Refused;
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate::new(Some(Limit::new().delay(DELAY.0, DELAY.1)))
+    }
+}
 
 impl Gate {
-    /// Asks at the beginning of a request, in its connection's color.
-    #[expect(clippy::unnecessary_wraps, reason = "there will be limits")]
-    pub(crate) fn admit(&self) -> Result<Admitted, Refused> {
-        Ok(Admitted {})
+    pub(crate) fn new(limit: Option<Limit>) -> Gate {
+        Gate { limit, unbounded: Limit::new() }
+    }
+
+    /// Before the first request of a connection, in its color.
+    pub(crate) fn watch_color(&self) {
+        if self.limit.is_some() {
+            Color::current().set_limit(self.unbounded.clone());
+        }
+    }
+
+    /// Asks at the beginning of a request, in its connection's color. If it is refused: in how many seconds it may be
+    /// worth another try.
+    #[inline]
+    pub(crate) fn admit(&self) -> Result<Option<Admitted>, u64> {
+        let Some(limit) = &self.limit else { return Ok(None) };
+        match limit.admit_now() {
+            Ok(admitted) => Ok(Some(admitted)),
+            Err(refused) => Err(refused.retry_after().as_millis().div_ceil(1000).max(1) as u64),
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use dapple::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use dapple::sim::net as sim;
 
 use crate::watch::Peer;
 
@@ -49,6 +50,15 @@ impl Listener for UnixListener {
     #[inline]
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, Peer)>> {
         self.poll_accept(cx).map_ok(|(stream, _)| (stream, Peer::new(None, false)))
+    }
+}
+
+/// For simulations: the whole server, in virtual time.
+impl Listener for sim::TcpListener {
+    type Stream = sim::TcpStream;
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(sim::TcpStream, Peer)>> {
+        self.poll_accept(cx).map_ok(|(stream, address)| (stream, Peer::new(Some(address), false)))
     }
 }
 

@@ -3,12 +3,15 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use dapple::sched::Limit;
 use dapple::time::sleep;
+use dapple::{JoinError, JoinHandle};
 
 use crate::connection;
 use crate::hub::{Hub, Stage};
@@ -62,6 +65,24 @@ pub struct Served {
 }
 
 impl<L, H> Serve<L, H> {
+    /// Bounds how long requests wait for their turn, and how many are under way: beyond that, they are answered with
+    /// 503 and `Retry-After`, before the service has seen them. Give one limit to several servers, colors and tasks to
+    /// bound them together.
+    ///
+    /// Unless it is set, there is one of [50 ms over 500 ms](Limit::delay). With [`Limit::depth`] nothing is bounded
+    /// here, for requests wait on their connections, one each. To not accept while there is no room, give the same
+    /// limit to the listener, too.
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.gate = Gate::new(Some(limit));
+        self
+    }
+
+    /// Every request is begun, however late.
+    pub fn no_limit(mut self) -> Self {
+        self.gate = Gate::new(None);
+        self
+    }
+
     /// Encrypts all connections.
     pub fn tls(mut self, tls: impl Into<Tls>) -> Self {
         self.tls = Some(tls.into());
@@ -167,7 +188,31 @@ impl<L: Listener, H: Handler> IntoFuture for Serve<L, H> {
     type IntoFuture = Pin<Box<dyn Future<Output = io::Result<Served>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(run(self))
+        Box::pin(async {
+            // In a color of its own: the main color's thread may be kept by a connection that blocks.
+            let mut task = Task(dapple::spawn(run(self)));
+            let result = match (&mut task.0).await {
+                Err(error) if error.is_cancelled() => {
+                    task.0.cancel();
+                    dapple::shield(&mut task.0).await
+                }
+                result => result,
+            };
+            match result.map_err(JoinError::try_into_panic) {
+                Ok(served) => served,
+                Err(Ok(panic)) => resume_unwind(panic),
+                Err(Err(gone)) => Err(io::Error::other(gone)),
+            }
+        })
+    }
+}
+
+/// The task of a server. Whoever drops it wants it to end.
+struct Task(JoinHandle<io::Result<Served>>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -183,7 +228,7 @@ async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Result<Served> 
     let deadline = settings.shutdown_deadline;
     let hub = Arc::new(Hub::new(settings, gate, counters));
     hub.counters.set_hub(&hub);
-    let leaving = Leaving(&hub);
+    let leaving = Leaving(hub.clone());
     listener.prepare();
     let failed = loop {
         match next(&mut listener, &hub, &mut shutdown).await {
@@ -219,10 +264,10 @@ async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Result<Served> 
     }
 }
 
-/// Whoever drops a server wants it to end: connections go on for what was begun, and no longer.
-struct Leaving<'a>(&'a Hub);
+/// When the task of a server ends, in whatever way, connections go on for what was begun, and no longer.
+struct Leaving(Arc<Hub>);
 
-impl Drop for Leaving<'_> {
+impl Drop for Leaving {
     fn drop(&mut self) {
         self.0.go_to(Stage::Draining);
     }

@@ -2,7 +2,7 @@
 //! ways.
 
 use http::header::{HOST, TRANSFER_ENCODING};
-use http::{HeaderMap, Request, StatusCode, Version};
+use http::{HeaderMap, Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -45,11 +45,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Own> {
     if is_chunked && encodings.next().is_none() {
         return Ok(());
     }
-    Err(Own {
-        status: StatusCode::NOT_IMPLEMENTED,
-        text: "the only transfer coding that is understood is chunked, once\n",
-        closes: true,
-    })
+    Err(Own::NOT_CHUNKED)
 }
 
 fn check_host(headers: &HeaderMap, version: Version) -> Result<(), Own> {

@@ -25,6 +25,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::task::Poll;
 
 use async_tungstenite::tungstenite::handshake::derive_accept_key;
 use async_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -159,7 +160,7 @@ pub struct WebSocket {
 }
 
 impl WebSocket {
-    /// The next message; `None` at the end. Pings are answered by themselves.
+    /// The next message; `None` at the end. Pings, and the other side's goodbye, are answered by themselves.
     ///
     /// # Cancellation
     ///
@@ -168,7 +169,13 @@ impl WebSocket {
         loop {
             let next = poll_fn(|cx| Pin::new(&mut self.inner).poll_next(cx)).await?;
             match next.map(Message::of) {
-                Ok(Some(message)) => return Some(Ok(message)),
+                Ok(Some(message)) => {
+                    if matches!(message, Message::Close(_)) {
+                        // The answer is sent when it is read on, and not everybody does.
+                        poll_fn(|cx| Poll::Ready(Pin::new(&mut self.inner).poll_next(cx).is_ready())).await;
+                    }
+                    return Some(Ok(message));
+                }
                 Ok(None) => {}
                 Err(error) => return Some(Err(error)),
             }

@@ -10,6 +10,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use common::{PATIENCE, Server};
+use dapple::sched::Limit;
 use dapple::sync::Notify;
 use http::{Request, Response};
 use http_body_util::Full;
@@ -147,4 +148,27 @@ fn beyond_the_most_of_one_address_connections_are_closed() {
         std::thread::yield_now();
     }
     assert_eq!(server.connect().get("/").status, 200);
+}
+
+#[test]
+fn over_the_limit_requests_are_answered_with_503() {
+    let (service, told, go) = patient();
+    let limit = Limit::new().concurrency(1);
+    let server = Server::start_with(service, {
+        let limit = limit.clone();
+        |serve| serve.limit(limit)
+    });
+    let (mut first, mut second) = (server.connect(), server.connect());
+    first.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    told.recv_timeout(PATIENCE).unwrap();
+    for _ in 0..2 {
+        let answer = second.get("/");
+        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+    }
+    go.notify_one();
+    assert_eq!(first.answer().text(), "done");
+    go.notify_one();
+    assert_eq!(second.get("/").text(), "done");
+    assert_eq!((server.stats.snapshot().refused, limit.counts().refused), (2, 2));
+    assert_eq!(limit.counts().running, 0);
 }

@@ -142,3 +142,17 @@ impl Talker {
         line.trim_end().to_owned()
     }
 }
+
+/// Asks over HTTP, in a connection of its own: the status and the body.
+pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = connect(address);
+    let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{kind}");
+    stream.write_all(format!("{head}content-length: {length}\r\n\r\n{body}").as_bytes()).expect("it is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer within the limit");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, body.to_owned())
+}

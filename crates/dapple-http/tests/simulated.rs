@@ -1,0 +1,122 @@
+//! The whole server in virtual time: what is late is late to the millisecond, on any machine, by any seed.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use dapple::io::{AsyncReadExt, AsyncWriteExt};
+use dapple::sim::net::{TcpListener, TcpStream};
+use dapple::time::{Instant, sleep};
+use dapple_http::{Served, serve};
+
+const AT: &str = "10.0.0.1:80";
+
+/// The time that something takes, within what the network and the timers add.
+async fn takes<T>(expected: Duration, future: impl Future<Output = T>) -> T {
+    let begun = Instant::now();
+    let result = future.await;
+    let took = begun.elapsed();
+    assert!(took.abs_diff(expected) < Duration::from_millis(100), "{took:?}, not {expected:?}");
+    result
+}
+
+async fn read_all(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    // A connection that is cut may end with an error.
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8(answer).unwrap()
+}
+
+async fn read_answer(stream: &mut TcpStream) {
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"hello") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).await.unwrap();
+        answer.extend(byte);
+    }
+}
+
+fn router() -> Router {
+    Router::new().route("/", get(|| async { "hello" })).route(
+        "/slow",
+        get(|| async {
+            let _or_cancelled = sleep(Duration::from_secs(20)).await;
+            "hello"
+        }),
+    )
+}
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+#[dapple::test(sim, seeds = 10)]
+async fn each_time_limit_is_kept_to_the_millisecond() {
+    let listener = TcpListener::bind(AT).await.unwrap();
+    let server = serve(listener, router())
+        .header_timeout(Duration::from_secs(10))
+        .idle_timeout(Duration::from_secs(40))
+        .request_timeout(Duration::from_secs(5));
+    let server = dapple::spawn(server.into_future());
+
+    // Nothing at all.
+    let mut client = TcpStream::connect(AT).await.unwrap();
+    assert_eq!(takes(Duration::from_secs(10), read_all(&mut client)).await, "");
+
+    // Half a head, from when the client came.
+    let mut client = TcpStream::connect(AT).await.unwrap();
+    client.write_all(b"GET / HT").await.unwrap();
+    let answer = takes(Duration::from_secs(10), read_all(&mut client)).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+
+    // Idle, from the last answer on; each request begins anew.
+    let mut client = TcpStream::connect(AT).await.unwrap();
+    for _ in 0..3 {
+        client.write_all(REQUEST).await.unwrap();
+        read_answer(&mut client).await;
+        sleep(Duration::from_secs(30)).await.unwrap();
+    }
+    assert_eq!(takes(Duration::from_secs(10), read_all(&mut client)).await, "");
+
+    // Half of a second head, from its first byte on, whatever the timer was set to before.
+    let mut client = TcpStream::connect(AT).await.unwrap();
+    client.write_all(REQUEST).await.unwrap();
+    read_answer(&mut client).await;
+    sleep(Duration::from_secs(35)).await.unwrap();
+    client.write_all(b"GET / HT").await.unwrap();
+    let answer = takes(Duration::from_secs(10), read_all(&mut client)).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+
+    // A handler that takes too long.
+    let mut client = TcpStream::connect(AT).await.unwrap();
+    client.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
+    let answer = takes(Duration::from_secs(5), read_all(&mut client)).await;
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+
+    server.cancel();
+    let served = server.await.unwrap().unwrap();
+    assert_eq!((served.connections, served.requests, served.cut), (5, 5, 0));
+}
+
+#[dapple::test(sim, seeds = 20)]
+async fn the_way_out_takes_as_long_as_what_was_begun_and_no_longer_than_the_deadline() {
+    for (deadline, expected, cut) in [(60, 20, 0), (8, 8, 1)] {
+        let listener = TcpListener::bind(AT).await.unwrap();
+        let server = serve(listener, router()).shutdown_deadline(Duration::from_secs(deadline));
+        let stats = server.stats();
+        let server = dapple::spawn(server.into_future());
+        let mut slow = TcpStream::connect(AT).await.unwrap();
+        slow.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        let mut idle = TcpStream::connect(AT).await.unwrap();
+        idle.write_all(REQUEST).await.unwrap();
+        read_answer(&mut idle).await;
+        while stats.snapshot().requests < 2 {
+            sleep(Duration::from_millis(1)).await.unwrap();
+        }
+        server.cancel();
+        let closed = dapple::spawn(async move { takes(Duration::ZERO, read_all(&mut idle)).await });
+        let served: Served = takes(Duration::from_secs(expected), server).await.unwrap().unwrap();
+        assert_eq!(served.cut, cut);
+        assert_eq!(closed.await.unwrap(), "");
+        let answer = read_all(&mut slow).await;
+        assert_eq!(answer.ends_with("hello"), cut == 0, "{answer}");
+    }
+}
