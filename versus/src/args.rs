@@ -23,7 +23,8 @@ Usage: versus [OPTION]... [CASE | CASE/VARIANT | all | list]...
   --quick        a smoke test: 3 rounds of little work, numbers mean nothing
   --tasks N      live tasks in `memory`, 10 million unless said otherwise
   --json FILE    store the run, with machine, versions and commit
-  --plot FILE    draw the medians as an SVG, with curves for `callback`, `fifo` and `disk`
+  --plot FILE    draw the medians as an SVG, with curves for `callback`, `fifo`, `disk`,
+                 `blocked`, `overload` and `load`
 ";
 
 /// What the program was asked to do.

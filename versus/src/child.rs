@@ -5,13 +5,19 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{self, ChildStdin, ChildStdout, Command, Stdio};
 use std::str::FromStr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::contest::Failure;
+
+/// How long it may take to end by itself.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The other process.
 pub(crate) struct Child {
     process: process::Child,
-    questions: ChildStdin,
+    /// Until it is told nothing any more.
+    questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     /// The command line, to name it in errors.
     arguments: String,
@@ -24,7 +30,7 @@ impl Child {
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let arguments = arguments.join(" ");
         let mut process = command.spawn().map_err(|error| format!("{arguments}: {error}"))?;
-        let questions = process.stdin.take().expect("a pipe to the child");
+        let questions = process.stdin.take();
         let answers = BufReader::new(process.stdout.take().expect("a pipe from the child"));
         Ok(Self { process, questions, answers, arguments })
     }
@@ -42,13 +48,29 @@ impl Child {
 
     /// Tells it to go on.
     pub(crate) fn go_on(&mut self) -> Result<(), Failure> {
-        self.questions.write_all(b"\n").map_err(|error| self.failed(error))
+        self.write(b"\n")
+    }
+
+    /// Tells it what to do next, and waits for what it says then.
+    pub(crate) fn tell<T: FromStr>(&mut self, what: &str) -> Result<T, Failure> {
+        self.write(what.as_bytes())?;
+        self.ask()
+    }
+
+    /// The number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Tells it to go on, and waits for what it says then.
     pub(crate) fn ask<T: FromStr>(&mut self) -> Result<T, Failure> {
         self.go_on()?;
         self.answer()
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let questions = self.questions.as_mut().expect("a pipe to the child");
+        questions.write_all(bytes).map_err(|error| self.failed(error))
     }
 
     fn failed(&self, why: impl ToString) -> Failure {
@@ -58,7 +80,12 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It ends by itself when nobody asks any more, and takes with it what it has started.
+        drop(self.questions.take());
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE && matches!(self.process.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(1));
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -74,6 +101,14 @@ pub(crate) fn say(answer: impl ToString) {
 
 /// In the child: waits until it is told to go on; false if nobody will.
 pub(crate) fn told() -> bool {
+    heard().is_some()
+}
+
+/// In the child: waits for what it is told to do; nothing if nobody will.
+pub(crate) fn heard() -> Option<String> {
     let mut line = String::new();
-    matches!(io::stdin().lock().read_line(&mut line), Ok(length) if length > 0)
+    match io::stdin().lock().read_line(&mut line) {
+        Ok(length) if length > 0 => Some(line.trim_end().to_owned()),
+        _ => None,
+    }
 }

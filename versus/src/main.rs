@@ -26,6 +26,7 @@ mod sides;
 mod signal;
 mod spin;
 mod stats;
+mod web;
 mod work;
 
 use std::fs;

@@ -51,6 +51,9 @@ fn group(svg: &mut String, outcome: &Outcome, top: usize) {
     for (index, score) in outcome.scores.iter().enumerate() {
         let line = top + (index + 1) * LINE;
         let cost = median(score);
+        if cost.is_nan() {
+            continue; // it is in this contest for another metric
+        }
         let length = LONGEST * cost / longest;
         let y = line - LINE + 7;
         let (height, color) = (LINE - 4, color(score.side));

@@ -25,6 +25,8 @@ pub(crate) fn ratios(outcome: &Outcome) -> Vec<Ratio> {
                 value: paired_ratio(&ours.values(index), &rival.values(index)),
             })
         })
+        // A shape of Dapple's own may be there for one metric only.
+        .filter(|ratio| !ratio.value.is_nan())
         .collect()
 }
 
@@ -58,6 +60,9 @@ fn heading(metric: &Metric) -> String {
 
 fn cell(summary: Summary) -> String {
     let Summary { median, min, max } = summary;
+    if median.is_nan() {
+        return format!("{:>16}  {:<22}", "", "");
+    }
     // What is small is a share or a number of cores, of which one decimal says little.
     let decimals = if max < 10.0 { 2 } else { 1 };
     format!("{median:>16.decimals$}  {:<22}", format!("{min:.decimals$} .. {max:.decimals$}"))
@@ -80,10 +85,12 @@ fn lines(outcome: &Outcome) -> Vec<String> {
     }
     let absolutes = outcome.metrics.iter().enumerate().filter(|(_, metric)| metric.absolutes);
     for (index, Metric { name: metric, unit, .. }) in absolutes {
-        lines.extend(outcome.scores.iter().map(|score| {
-            let median = Summary::of(&score.values(index)).median;
-            format!("{name}/{metric}: {} = {median:.1} {unit}", score.side)
-        }));
+        let medians = outcome.scores.iter().map(|score| (score, Summary::of(&score.values(index)).median));
+        lines.extend(
+            medians
+                .filter(|(_, median)| !median.is_nan())
+                .map(|(score, median)| format!("{name}/{metric}: {} = {median:.1} {unit}", score.side)),
+        );
     }
     lines
 }
@@ -130,6 +137,18 @@ mod tests {
             "timers/worst: monoio = 1.0 us",
         ];
         assert_eq!(lines(&outcome("timers", METRICS, &[50.0, 2.0])), expected);
+    }
+
+    #[test]
+    fn a_side_without_a_value_has_no_line() {
+        const METRICS: &[Metric] =
+            &[Metric::new("cpu", "ns"), Metric { name: "worst", unit: "us", ratios: true, absolutes: true }];
+        let mut outcome = outcome("timers", METRICS, &[50.0, 2.0]);
+        outcome.scores[1].rounds = vec![vec![100.0, f64::NAN]];
+        outcome.scores.truncate(2);
+        let expected =
+            ["timers/cpu: dapple/tokio = 2.00", "timers: dapple = 50.0 ns", "timers/worst: dapple = 2.0 us"];
+        assert_eq!(lines(&outcome), expected);
     }
 
     #[test]

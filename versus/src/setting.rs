@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const LOCK: &str = include_str!("../../Cargo.lock");
 
 /// Whose versions matter.
-const PACKAGES: [&str; 14] = [
+const PACKAGES: [&str; 18] = [
     "dapple",
     "tokio",
     "smol",
@@ -25,6 +25,10 @@ const PACKAGES: [&str; 14] = [
     "arc-swap",
     "moka",
     "rayon",
+    "hyper",
+    "axum",
+    "actix-web",
+    "rustls",
     "mimalloc",
 ];
 

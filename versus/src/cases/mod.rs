@@ -2,6 +2,7 @@
 
 mod accept;
 mod bank;
+mod blocked;
 mod callback;
 mod cancel;
 mod chain;
@@ -10,16 +11,20 @@ mod disk;
 mod echo;
 mod fanout;
 mod fifo;
+mod files;
 mod handoff;
+mod hello;
 mod hot;
 mod hotread;
 mod leaf;
+mod load;
 mod memo;
 pub(crate) mod memory;
 mod mixed;
 mod mpsc;
 mod onelane;
 mod oneshot;
+mod overload;
 mod pingpong;
 mod quotes;
 mod smallfiles;
@@ -27,11 +32,15 @@ mod spawn;
 mod start;
 mod stateful;
 mod timers;
+mod tls;
 mod wake;
 mod yields;
 
+use std::rc::Rc;
+
 use crate::contest::{Contest, Failure};
-use crate::{load, served};
+use crate::web::{burden, cores};
+use crate::{load as loads, served};
 
 /// All contests: a case has one, or one for each of its variants.
 pub(crate) fn all() -> Vec<Contest> {
@@ -60,6 +69,13 @@ pub(crate) fn all() -> Vec<Contest> {
     all.push(mixed::contest());
     all.extend(disk::contests());
     all.push(smallfiles::contest());
+    all.extend(blocked::contests());
+    all.extend(overload::contests());
+    let made = Rc::default();
+    all.extend(files::contests(&made));
+    all.extend(hello::contests());
+    all.extend(load::contests(&made));
+    all.extend(tls::contests());
     all.extend(memory::contests());
     all
 }
@@ -70,13 +86,19 @@ pub(crate) fn serve(name: &str, side: &str) -> Result<(), Failure> {
         ("echo", _) => served::serve::<echo::Echo>(side),
         ("accept", _) => served::serve::<accept::Accept>(side),
         ("quotes", _) => quotes::serve(side),
+        ("blocked" | "sleepy", burden) => blocked::serve(burden, side),
+        ("overload", burden) => overload::serve(burden, side),
+        ("files", folder) => files::serve(folder, side),
+        ("hello", _) => hello::serve(side),
+        ("tls", what) => tls::serve(what, side),
         _ => Err(format!("{name:?} has no server")),
     }
 }
 
 /// The load of a case, in the process that was started for it.
 pub(crate) fn load(name: &str, server: &str, operations: usize) -> Result<(), Failure> {
-    let server = load::address(server)?;
+    let servers = loads::addresses(server)?;
+    let server = servers[0];
     match parts(name) {
         ("echo", connections) => echo::load(connections, server, operations),
         ("accept", _) => {
@@ -84,6 +106,14 @@ pub(crate) fn load(name: &str, server: &str, operations: usize) -> Result<(), Fa
             Ok(())
         }
         ("quotes", clients) => quotes::load(clients, server, operations),
+        ("blocked" | "sleepy", _) => loads::web::obey(server, burden::LIGHT, burden::HEAVY),
+        ("overload", _) => {
+            cores::keep_to_last()?;
+            loads::web::obey(server, burden::HEAVY, burden::HEAVY)
+        }
+        ("files", variant) => files::load(variant, server, operations),
+        ("hello", variant) => hello::load(variant, server, operations),
+        ("tls", what) => tls::load(what, &servers),
         _ => Err(format!("{name:?} has no load")),
     }
 }

@@ -6,9 +6,10 @@
 mod accept;
 mod echo;
 mod quotes;
+pub(crate) mod web;
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -61,6 +62,27 @@ impl Poll {
         epoll::add(&self.epoll, connection, data, interest).expect("a connection to watch");
     }
 
+    /// Watches it for something else.
+    fn change(&self, connection: impl AsFd, number: usize, interest: EventFlags) {
+        let data = EventData::new_u64(number as u64);
+        epoll::modify(&self.epoll, connection, data, interest).expect("a connection to watch");
+    }
+
+    /// Watches it no more.
+    fn remove(&self, connection: impl AsFd) {
+        epoll::delete(&self.epoll, connection).expect("a connection that was watched");
+    }
+
+    /// Waits until there is something, but not for longer than that, and hands it all out.
+    fn wait_for(&mut self, most: Duration) -> impl Iterator<Item = usize> + use<'_> {
+        let most = Timespec::try_from(most).expect("a time that is not too long");
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&most)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => panic!("epoll: {error}"),
+        }
+        self.events.drain(..).map(|event| event.data.u64() as usize)
+    }
+
     /// Waits until there is something, and hands it all out.
     fn wait(&mut self) -> impl Iterator<Item = usize> + use<'_> {
         loop {
@@ -76,7 +98,7 @@ impl Poll {
     }
 }
 
-/// Where the server is; what it says is taken as it is.
-pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| format!("not an address: {text:?}"))
+/// Where the servers are, which is one but for a case that has several; what they say is taken as it is.
+pub(crate) fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
+    text.split(',').map(|text| text.parse().map_err(|_| format!("not an address: {text:?}"))).collect()
 }

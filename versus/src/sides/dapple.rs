@@ -9,12 +9,15 @@ use super::{Host, Side, WORKERS};
 /// How long a runtime that has nothing left to do may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn runtime() -> Runtime {
-    Runtime::builder().workers(WORKERS).build().expect("a Dapple runtime")
-}
-
 /// A runtime of two workers; ends with the value.
 pub(crate) struct Dapple(Option<Runtime>);
+
+impl Dapple {
+    /// The same with another number of workers.
+    pub(crate) fn with_workers(workers: usize) -> Self {
+        Self(Some(Runtime::builder().workers(workers).build().expect("a Dapple runtime")))
+    }
+}
 
 /// Tasks with a fresh color each.
 #[derive(Clone)]
@@ -25,7 +28,7 @@ impl Host for Dapple {
     type Side = Tasks;
 
     fn start() -> Self {
-        Self(Some(runtime()))
+        Self::with_workers(WORKERS)
     }
 
     fn run<F>(&mut self, work: impl FnOnce(Tasks) -> F) -> F::Output

@@ -60,13 +60,20 @@ impl Side for Tasks {
 /// The same with its drivers of I/O and time, for the cases that need them.
 pub(crate) struct TokioDriven(Tokio);
 
+impl TokioDriven {
+    /// The same with another number of workers.
+    pub(crate) fn with_workers(workers: usize) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build();
+        Self(Tokio(runtime.expect("a tokio runtime")))
+    }
+}
+
 impl Host for TokioDriven {
     const NAME: &'static str = Tokio::NAME;
     type Side = Tasks;
 
     fn start() -> Self {
-        let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
-        Self(Tokio(runtime.expect("a tokio runtime")))
+        Self::with_workers(WORKERS)
     }
 
     fn run<F>(&mut self, work: impl FnOnce(Tasks) -> F) -> F::Output
