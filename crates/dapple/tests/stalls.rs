@@ -61,7 +61,7 @@ fn while_all_are_stuck(meanwhile: fn(&Runtime)) {
                     rt.block_on(stuck).unwrap();
                 }
                 eventually("those who stood in rest", || rt.metrics().spares_running == 0);
-                assert!(rt.metrics().stalls >= 1 && rt.metrics().spares_sent >= 1, "{:?}", rt.metrics());
+                assert!(rt.metrics().spares_sent >= 1, "{:?}", rt.metrics());
             }
         }
     });

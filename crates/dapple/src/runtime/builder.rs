@@ -139,9 +139,9 @@ impl RuntimeBuilder {
     /// get on is [`workers`](Self::workers), or a little more for a moment. Stalls are counted in
     /// [`Metrics`](crate::Metrics), and told to `tracing` (with that feature), once for each kind of task.
     ///
-    /// It is noticed up to a quarter later. The less time, the more often workers are looked at while any is awake
-    /// (four times in it, but at most every half millisecond), and the more a worker that the system keeps waiting
-    /// for a processor is taken for one that is stuck.
+    /// The spare comes up to a quarter of the time earlier, so that nobody waits for longer. The less time, the more
+    /// often workers are looked at while any is awake (four times in it, but at most every half millisecond), and the
+    /// more a worker that the system keeps waiting for a processor is taken for one that is stuck.
     ///
     /// # Examples
     ///

@@ -7,7 +7,7 @@
 //! worker for what others could take, should that have escaped the last one who searched.
 //!
 //! A worker that has been in one runnable for longer than `stall_after` is *stalled*: what is in its slot goes
-//! at once, and if there is anything that could need it, a spare takes its post (`post`).
+//! at once, and if there is anything that could need it, a spare takes its post (`post`), at the last look before.
 //!
 //! # Invariants
 //!
@@ -160,10 +160,25 @@ impl Sched {
             return;
         }
         let stuck_for = Duration::from_nanos(now.nanos_since(watch.since));
-        let stall_after = self.monitor.stall_after;
-        if stuck_for < stall_after || (stuck_for < OUTSIDE * stall_after && !worker.window.shows_task()) {
-            return;
+        let limit = self.monitor.stall_after * if worker.window.shows_task() { 1 } else { OUTSIDE };
+        if stuck_for >= limit {
+            self.note_stall(worker, watch, stuck_for);
         }
+        // It may have been stuck for longer than since it was last seen to get on, by as long as looks are apart. So
+        // nobody waits for longer than was said.
+        if stuck_for + self.monitor.period() >= limit && worker.holds_post(self) && self.needs_relief(worker)
+        {
+            match self.relieve(worker, start) {
+                Relief::Sent => self.monitor.stalls.note_relief(),
+                Relief::Late => {}
+                Relief::Nobody if std::mem::replace(&mut watch.is_unrelieved, true) => {}
+                Relief::Nobody => self.monitor.stalls.note_nobody(self.spares.most()),
+            }
+        }
+    }
+
+    /// Counts that a worker is stalled, and tells of it.
+    fn note_stall(&self, worker: &Worker, watch: &mut Watch, stuck_for: Duration) {
         let is_new = !std::mem::replace(&mut watch.is_stalled, true);
         self.monitor.stalls.note(is_new, stuck_for);
         if is_new {
@@ -174,14 +189,6 @@ impl Sched {
         {
             watch.is_told = true;
             self.monitor.stalls.tell(&task, stuck_for);
-        }
-        if worker.holds_post(self) && self.needs_relief(worker) {
-            match self.relieve(worker, start) {
-                Relief::Sent => self.monitor.stalls.note_relief(),
-                Relief::Late => {}
-                Relief::Nobody if std::mem::replace(&mut watch.is_unrelieved, true) => {}
-                Relief::Nobody => self.monitor.stalls.note_nobody(self.spares.most()),
-            }
         }
     }
 
