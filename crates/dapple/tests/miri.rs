@@ -609,3 +609,24 @@ fn a_runtime_with_a_policy() {
         drop(rt);
     }
 }
+
+/// Who stands in has memory of its own, and hands over what is left when it leaves.
+#[test]
+fn a_spare_stands_in_and_leaves() {
+    let rt = Runtime::builder().workers(1).stall_after(Duration::from_millis(50)).build().unwrap();
+    for _ in 0..2 {
+        let (send, receive) = std::sync::mpsc::channel();
+        let stuck = rt.spawn(async move { receive.recv().unwrap() });
+        let others = rt.spawn(async move {
+            let tasks: Vec<_> = (0..5).map(|i| dapple::spawn(async move { vec![i] })).collect();
+            let mut all = Vec::new();
+            for task in tasks {
+                all.extend(task.await.unwrap());
+            }
+            send.send(all).unwrap();
+        });
+        assert_eq!(rt.block_on(stuck).unwrap(), [0, 1, 2, 3, 4]);
+        rt.block_on(others).unwrap();
+    }
+    assert!(rt.metrics().spares_sent >= 1);
+}

@@ -75,6 +75,12 @@
 //! | (the same) | `get_up`: swap to store | asleep for ever |
 //! | a_sleeper_whom_something_else_woke_misses_no_ring | `lie_down`: compare-and-swap to load and store | asleep for ever |
 //!
+//! | `holder` | what was made weaker | what failed |
+//! |---|---|---|
+//! | who_stood_in_leaves_when_the_post_is_taken_back | `take_back`: rings before it writes | asleep for ever |
+//! | who_came_back_hears_a_ring_that_woke_who_stood_in | who leaves does not ring; who sleeps does not look at the holder | asleep for ever |
+//! | a_post_is_taken_over_or_back_but_has_one_holder | `pass`: compare-and-swap to load and store | the spare has it |
+//!
 //! | `readiness` | what was made weaker | what failed |
 //! |---|---|---|
 //! | a_reader_gets_all_that_comes_in_one_by_one | `enlist`: does not look at the word | asleep for ever |

@@ -44,7 +44,7 @@ impl Default for RuntimeBuilder {
 }
 
 /// When a worker counts as stalled, and how many spares there may be, if nobody says.
-pub(crate) const STALL_AFTER: Duration = Duration::from_millis(10);
+pub(crate) const STALL_AFTER: Duration = Duration::from_millis(if cfg!(miri) { 10_000 } else { 10 }); // Miri is slow
 const MAX_SPARES: usize = 64;
 
 /// More spares than this are taken for a mistake.

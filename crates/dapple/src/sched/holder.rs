@@ -4,8 +4,8 @@
 //!
 //! * **ONE-HOLDER**: a post has one holder. The monitor passes it on, from one that is stuck to a spare, and the
 //!   post's own worker takes it back.
-//! * **HOLDER-SLEEPS**: only the holder sleeps in the driver. A spare says that it sleeps (the bell) and then looks
-//!   whether it is still the holder; who takes the post writes that down and then rings.
+//! * **HOLDER-SLEEPS**: only the holder sleeps in the driver. Who has the claim looks whether it is still the holder
+//!   before it sleeps; who takes the post writes that down and then rings, and a ring is kept for who has the claim.
 //! * **PASSED-ON**: a ring that wakes a spare may have been meant for who took its post. So a spare that leaves rings.
 
 use crate::prim::{AtomicUsize, Ordering};

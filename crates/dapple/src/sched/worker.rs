@@ -47,6 +47,8 @@ const LOOK_AFTER: u64 = 50_000;
 /// nanoseconds.
 const SHARED_EVERY: u64 = 64;
 const SHARED_AFTER: u64 = 1_000_000;
+/// Up to this length one at a time is enough.
+const SHARED_SHORT: usize = 64;
 /// From this length on the shared line, whose head is older than what is in the rings, goes first.
 const SHARED_FIRST: usize = 2 * CAPACITY;
 /// How long, in nanoseconds, the kernel is not asked for events while there is something to run, by the
@@ -140,7 +142,7 @@ struct Own {
     helps_since: Cell<Option<Time>>,
     /// When, and after how many runs, the shared line last got one ahead.
     shared: Cell<(Time, u64)>,
-    /// After how many runs all that came from the shared line, when that was long, has been taken up.
+    /// After how many runs all that came from the shared line, in the last trade, has been taken up, or more.
     older_until: Cell<u64>,
     /// How much there must be in a ring for it to steal from it at once.
     greed: Cell<usize>,
@@ -305,11 +307,9 @@ impl Worker {
             .unwrap_or(u64::MAX);
         let looks = if more { LOOK_EVERY } else { looks.clamp(1, LOOK_EVERY.into()) as u32 };
         self.until_look.store(looks, Ordering::Relaxed);
-        if sched.injector.line_len() >= SHARED_FIRST
-            && sched.managed.is_none()
-            && runs >= self.own.older_until.get()
-        {
-            return self.trade(sched, runs);
+        let line = sched.injector.line_len();
+        if line >= SHARED_SHORT && runs >= self.own.older_until.get() && sched.managed.is_none() {
+            return self.trade(sched, line, runs);
         }
         let (since, runs_then) = self.own.shared.get();
         if runs - runs_then < SHARED_EVERY && now.nanos_since(since) < SHARED_AFTER {
@@ -319,10 +319,10 @@ impl Worker {
         sched.injector.pop_one()
     }
 
-    /// Gives what is in the ring for a share of what has waited for longer, in a shared line that is long. So in the
-    /// end all wait for about as long, however many there are. Returns the first.
+    /// Gives what is in the ring for a share of what has waited for longer, in a shared line of this length: the less
+    /// often the shorter it is. So in the end all wait for about as long, however many there are. Returns the first.
     #[cold]
-    fn trade(&self, sched: &Sched, runs: u64) -> Option<Runnable> {
+    fn trade(&self, sched: &Sched, line: usize, runs: u64) -> Option<Runnable> {
         let mut newer = Vec::with_capacity(CAPACITY);
         // SAFETY: what a ring gives out is the right to run.
         newer.extend(std::iter::from_fn(|| self.ring.pop()).map(|node| unsafe { Runnable::new(node) }));
@@ -337,7 +337,8 @@ impl Worker {
                 taken += 1;
             },
         );
-        self.own.older_until.set(runs + taken);
+        let every = (SHARED_FIRST / line).max(1) as u64;
+        self.own.older_until.set(runs + taken * every);
         first
     }
 
