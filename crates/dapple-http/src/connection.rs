@@ -176,6 +176,7 @@ where
 async fn drive<C: Http>(mut http: Pin<&mut C>, alarm: &mut Alarm, watch: &Watch) {
     let mut is_told = false;
     poll_fn(|cx| {
+        alarm.enter(cx);
         match watch.hub.stage() {
             Stage::Serving => {}
             Stage::Draining if is_told => {}

@@ -23,7 +23,62 @@ use crate::stats::{Counters, Stats};
 use crate::tls::Tls;
 use crate::watch::{Peer, Watch};
 
-/// Serves what comes to a listener, by a service.
+/// Serves what comes to a listener, by a service: an axum `Router`, or any other service of tower or hyper.
+///
+/// What is returned is told more by its methods, and then awaited.
+///
+/// # Errors
+///
+/// When it is awaited: what accepting ends with, if that is not to be tried again. Running out of file descriptors is.
+///
+/// # Panics
+///
+/// When it is awaited outside of a runtime.
+///
+/// # Cancellation
+///
+/// *Dropped early*: nothing more is accepted; connections finish what was begun, and are closed. *Scope cancelled*: as
+/// if [`shutdown_on`](Serve::shutdown_on) had said so; returns what was served.
+///
+/// # Examples
+///
+/// A service of hyper's, asked once:
+///
+/// ```
+/// use bytes::Bytes;
+/// use dapple::channel::oneshot;
+/// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+/// use dapple::net::{TcpListener, TcpStream};
+/// use http::{Request, Response};
+/// use http_body_util::Full;
+/// use hyper::{body::Incoming, service::service_fn};
+/// use std::convert::Infallible;
+///
+/// async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+///     Ok(Response::new(Full::new("hello".into())))
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let address = listener.local_addr()?;
+///     let (stop, stopped) = oneshot::channel::<()>();
+///     let server = dapple_http::serve(listener, service_fn(hello)).shutdown_on(stopped);
+///     let server = dapple::spawn(server.into_future());
+///
+///     let mut client = TcpStream::connect(address).await?;
+///     client.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await?;
+///     let mut answer = Vec::new();
+///     client.read_to_end(&mut answer).await?;
+///     assert!(answer.ends_with(b"hello"));
+///
+///     drop(stop);
+///     let served = server.await.unwrap()?;
+///     assert_eq!((served.requests, served.cut), (1, 0));
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub fn serve<L, S, M>(listener: L, service: S) -> Serve<L, S::Handler>
 where
     L: Listener,

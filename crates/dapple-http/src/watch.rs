@@ -234,10 +234,12 @@ impl Watch {
         }
         // A client that was never heard of is as one whose head does not come.
         let is_head = self.is_fresh.load(Relaxed) && !self.is_http2() || requests == 0;
-        match is_head {
-            true => (Phase::Head(requests), settings.header_timeout),
-            false => (Phase::Idle(requests), settings.idle_timeout),
+        if is_head {
+            return (Phase::Head(requests), settings.header_timeout);
         }
+        // With HTTP/2 a response may be over for its service, and still be on its way.
+        let sent = if self.is_http2() { self.written.load(Relaxed) >> PROGRESS } else { 0 };
+        (Phase::Idle(requests + sent), settings.idle_timeout)
     }
 }
 
