@@ -125,6 +125,11 @@ pub(crate) struct Server {
     #[arg(long, value_name = "N")]
     pub(crate) max_connections_per_address: Option<usize>,
 
+    /// How long requests may wait for a worker: if all of half a second have waited longer, some are refused with 503
+    /// until that is over. "off" begins every request, however late
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = wait)]
+    pub(crate) max_wait: Wait,
+
     /// How long the head of a request may take
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     pub(crate) header_timeout: Duration,
@@ -164,6 +169,21 @@ pub(crate) enum Format {
     Common,
     /// An object of JSON on each line
     Json,
+}
+
+/// How long requests may wait, if that is bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wait(pub(crate) Option<Duration>);
+
+fn wait(text: &str) -> Result<Wait, String> {
+    if text == "off" {
+        return Ok(Wait(None));
+    }
+    match time(text) {
+        Ok(Duration::ZERO) => Err("some wait there always is: use 1ms or more, or \"off\"".into()),
+        Ok(time) => Ok(Wait(Some(time))),
+        Err(error) => Err(format!("{error}, or \"off\"")),
+    }
 }
 
 /// Where metrics are served, if anywhere.

@@ -4,6 +4,7 @@
 //! args      the command line
 //! start     listeners, banner, signals, the way out
 //! observe   around the service: counts and times what is answered
+//! counts    what is counted of requests, without a word that workers share
 //! metrics   those counts, and the runtime's, for Prometheus
 //! log       a line for each request, written without holding anybody up
 //! site      the built-in site
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod counts;
 mod failure;
 mod log;
 mod metrics;

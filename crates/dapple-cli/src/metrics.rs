@@ -1,146 +1,24 @@
-//! What the program counts, and the page that shows it to Prometheus.
-//!
-//! # Invariants
-//!
-//! * **ONE-WRITES**: a [`Shard`] is written to by one thread at a time, the one that has taken it from the shelf, so
-//!   that to count is a load and a store, and no line of memory goes to and fro between workers.
+//! The page that shows Prometheus what the program counts, and the runtime.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use dapple::sched::Limit;
 use dapple_http::files::Files;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge};
 use prometheus_client::registry::Registry;
 
+use crate::counts::Requests;
 use crate::log::Log;
-
-/// The upper bounds of the latency histogram, in microseconds.
-const BOUNDS: [u64; 16] = [
-    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
-    1_000_000,
-];
-
-/// The statuses that there are: 100 to 599.
-const STATUSES: usize = 500;
-
-/// What one thread has counted.
-struct Shard {
-    statuses: [AtomicU64; STATUSES],
-    buckets: [AtomicU64; BOUNDS.len() + 1],
-    nanos: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Shard {
-    fn new() -> Shard {
-        let zero = || AtomicU64::new(0);
-        Shard {
-            statuses: std::array::from_fn(|_| zero()),
-            buckets: std::array::from_fn(|_| zero()),
-            nanos: zero(),
-            bytes: zero(),
-        }
-    }
-}
-
-/// ONE-WRITES.
-fn add(counter: &AtomicU64, count: u64) {
-    counter.store(counter.load(Relaxed).wrapping_add(count), Relaxed);
-}
-
-/// All shards, and those that no thread has at the moment.
-struct Shelf {
-    all: Vec<&'static Shard>,
-    free: Vec<&'static Shard>,
-}
-
-static SHELF: Mutex<Shelf> = Mutex::new(Shelf { all: Vec::new(), free: Vec::new() });
-
-fn shelf() -> MutexGuard<'static, Shelf> {
-    SHELF.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The shard of a thread, which goes back to the shelf with its end.
-struct Own(&'static Shard);
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        shelf().free.push(self.0);
-    }
-}
-
-thread_local! {
-    static OWN: Own = {
-        let mut shelf = shelf();
-        let shard = shelf.free.pop().unwrap_or_else(|| {
-            let shard: &'static Shard = Box::leak(Box::new(Shard::new()));
-            shelf.all.push(shard);
-            shard
-        });
-        Own(shard)
-    };
-}
-
-/// The requests that were answered.
-pub(crate) struct Requests(());
-
-/// All of them, added up.
-pub(crate) struct Sums {
-    statuses: Vec<(u16, u64)>,
-    buckets: [u64; BOUNDS.len() + 1],
-    seconds: f64,
-    pub(crate) bytes: u64,
-}
-
-impl Sums {
-    pub(crate) fn requests(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-}
-
-impl Requests {
-    /// There is one for the program.
-    pub(crate) const ALL: &'static Requests = &Requests(());
-
-    /// Counts a request.
-    pub(crate) fn note(&self, status: u16, bytes: u64, took: Duration) {
-        let micros = took.as_micros() as u64;
-        let bucket = BOUNDS.iter().position(|&bound| micros <= bound).unwrap_or(BOUNDS.len());
-        // A thread that is on its way out counts nothing more.
-        let _ = OWN.try_with(|own| {
-            if let Some(counter) = own.0.statuses.get(usize::from(status).wrapping_sub(100)) {
-                add(counter, 1);
-            }
-            add(&own.0.buckets[bucket], 1);
-            add(&own.0.nanos, took.as_nanos() as u64);
-            add(&own.0.bytes, bytes);
-        });
-    }
-
-    pub(crate) fn sums(&self) -> Sums {
-        let shelf = shelf();
-        let sum = |of: &dyn Fn(&'static Shard) -> &'static AtomicU64| -> u64 {
-            shelf.all.iter().map(|shard| of(shard).load(Relaxed)).sum()
-        };
-        let statuses = (0..STATUSES).map(|i| (i as u16 + 100, sum(&|shard| &shard.statuses[i])));
-        Sums {
-            statuses: statuses.filter(|(_, count)| *count > 0).collect(),
-            buckets: std::array::from_fn(|i| sum(&|shard| &shard.buckets[i])),
-            seconds: sum(&|shard| &shard.nanos) as f64 / 1e9,
-            bytes: sum(&|shard| &shard.bytes),
-        }
-    }
-}
 
 /// Everything that there is to count.
 pub(crate) struct Numbers {
     pub(crate) begun: Instant,
     pub(crate) runtime: dapple::Handle,
     pub(crate) server: dapple_http::Stats,
+    pub(crate) limit: Option<Limit>,
     pub(crate) files: Option<Files>,
     pub(crate) log: Option<&'static Log>,
 }
@@ -175,13 +53,9 @@ impl Numbers {
         let statuses = sums.statuses.iter().map(|(status, count)| (status.to_string(), *count));
         page.counters("http_requests", "Requests that were answered, by status", "status", statuses)?;
         page.counter("http_response_bytes", "Bytes of bodies that were sent", sums.bytes)?;
-        let mut buckets: Vec<(f64, u64)> = Vec::new();
-        for (i, count) in sums.buckets.iter().enumerate() {
-            buckets.push((BOUNDS.get(i).map_or(f64::INFINITY, |&micros| micros as f64 / 1e6), *count));
-        }
         let help = "From the head of a request until the last of its answer was handed over, in seconds";
         let mut histogram = page.begin("http_request_seconds", help, MetricType::Histogram)?;
-        histogram.encode_histogram::<NoLabelSet>(sums.seconds, sums.requests(), &buckets, None)?;
+        histogram.encode_histogram::<NoLabelSet>(sums.seconds, sums.requests(), &sums.buckets(), None)?;
 
         let counts = self.server.snapshot();
         page.gauge("http_connections", "Connections that are open", counts.open as i64)?;
@@ -201,6 +75,19 @@ impl Numbers {
             counts.cancelled,
         )?;
         page.counter("http_panics", "Handlers that panicked", counts.panics)?;
+        if let Some(limit) = &self.limit {
+            let counts = limit.counts();
+            let wait = counts.least_delay.unwrap_or_default().as_secs_f64();
+            let help =
+                "The least time that a request has waited for a worker in the last half second, in seconds";
+            ConstGauge::new(wait).encode(page.begin("http_wait_seconds", help, MetricType::Gauge)?)?;
+            page.gauge("http_overloaded", "Whether requests wait for too long", i64::from(counts.is_over))?;
+            page.gauge(
+                "http_requests_running",
+                "Requests that were begun and not answered yet",
+                counts.running as i64,
+            )?;
+        }
         let lost = self.log.map_or(0, Log::lost);
         page.counter("log_lines_lost", "Lines of the access log that nobody read in time", lost)
     }

@@ -11,8 +11,8 @@ use dapple_http::Peer;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 
+use crate::counts::Requests;
 use crate::log::{Line, Log};
-use crate::metrics::Requests;
 
 /// A service that is watched. It lives for as long as the program does, so that no request has to count who
 /// refers to what.

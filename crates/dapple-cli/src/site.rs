@@ -11,7 +11,8 @@ use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, combinators::MapErr};
 
-use crate::metrics::{self, Numbers, Requests};
+use crate::counts::Requests;
+use crate::metrics::{self, Numbers};
 
 const PAGE: &[u8] = include_bytes!("site/index.html");
 const ICON: &[u8] = include_bytes!("site/icon.svg");

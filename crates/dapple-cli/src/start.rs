@@ -9,20 +9,25 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dapple::net::TcpListener;
+use dapple::sched::Limit;
 use dapple::signal::{Signal, SignalKind, signal};
 use dapple_http::files::Files;
 use http::{Request, Response};
 use tower_service::Service;
 
 use crate::args::{Folder, Format, Metrics, Serve, Server};
+use crate::counts::Requests;
 use crate::failure::Failure;
 use crate::log::Log;
-use crate::metrics::{Numbers, Requests};
+use crate::metrics::Numbers;
 use crate::observe::Observed;
 use crate::site::{METRICS, Pages};
 
 /// How long the last lines of the log may take to be written.
 const LAST_LINES: Duration = Duration::from_secs(5);
+
+/// Over which requests must have waited for too long before some are refused: so bursts pass.
+const LIMIT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Everything that the program counts, from when it serves on.
 static NUMBERS: OnceLock<Numbers> = OnceLock::new();
@@ -105,6 +110,11 @@ where
             .idle_timeout(options.idle_timeout)
             .write_timeout(options.write_timeout)
             .shutdown_deadline(options.drain);
+        let limit = options.max_wait.0.map(|wait| Limit::new().delay(wait, LIMIT_INTERVAL));
+        serve = match &limit {
+            Some(limit) => serve.limit(limit.clone()),
+            None => serve.no_limit(),
+        };
         let is_tls = tls.is_some();
         if let Some(tls) = tls {
             serve = serve.tls(tls);
@@ -120,7 +130,7 @@ where
         }
         let (runtime, server) = (runtime.handle(), serve.stats());
         let workers = runtime.metrics().workers.len();
-        let numbers = Numbers { begun: Instant::now(), runtime, server: server.clone(), files, log };
+        let numbers = Numbers { begun: Instant::now(), runtime, server: server.clone(), limit, files, log };
         let _is_first = NUMBERS.set(numbers);
         if !options.quiet {
             banner(what, shown, is_tls, workers, metrics);

@@ -60,6 +60,7 @@ fn a_command_line_that_makes_no_sense() {
         (&["serve", "--port", "x"][..], "--port"),
         (&["serve", ".", "--cache-size", "lots"], "use a number of bytes, or one with K, M, G or T, as 64M"),
         (&["serve", ".", "--drain", "5"], "use a number with ms, s, m or h"),
+        (&["--max-wait", "0s"], "use 1ms or more, or \"off\""),
         (&["serve", ".", "--cache-control", "x"], "use files and a value"),
         (&["--metrics", "here"], "use an address and a port, as 127.0.0.1:9090, or \"off\""),
         (&["serve", "--tls-cert", "x.pem"], "--tls-key"),

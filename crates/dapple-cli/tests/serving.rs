@@ -142,7 +142,12 @@ fn metrics_have_an_address_of_their_own() {
     ] {
         assert!(page.lines().any(|other| other == line), "{line} in {page}");
     }
-    for name in ["dapple_worker_runs_total{worker=\"1\"}", "dapple_lanes_waiting ", "dapple_tasks "] {
+    for name in [
+        "dapple_http_wait_seconds ",
+        "dapple_worker_runs_total{worker=\"1\"}",
+        "dapple_lanes_waiting ",
+        "dapple_tasks ",
+    ] {
         assert!(page.contains(name), "{name} in {page}");
     }
     assert!(get(&metrics, "/", "").starts_with("HTTP/1.1 404 "));

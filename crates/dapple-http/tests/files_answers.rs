@@ -274,3 +274,49 @@ async fn an_application_of_a_single_page() {
     let got = get(&files, "/b.js").await;
     assert_eq!((got.status.as_u16(), got.text()), (404, "nothing"));
 }
+
+#[dapple::test]
+async fn a_time_in_the_future_or_before_all_time_is_no_date() {
+    use std::time::{Duration, SystemTime};
+    let site = Site::new(&[("a.txt", "a")]);
+    let files = site.files().recheck(Duration::ZERO).listings(true);
+    let file = std::fs::File::options().write(true).open(site.at("a.txt")).unwrap();
+    let year = Duration::from_secs(365 * 24 * 3600);
+    for time in [
+        SystemTime::now() + year,
+        SystemTime::UNIX_EPOCH + 400 * year,
+        SystemTime::UNIX_EPOCH + 20_000 * year,
+    ] {
+        if file.set_modified(time).is_err() {
+            continue; // the file system cannot have it
+        }
+        let got = get(&files, "/a.txt").await;
+        assert_eq!((got.status.as_u16(), got.has("last-modified")), (200, false));
+        let again = ask(&files, "GET", "/a.txt", &[("if-none-match", got.header("etag"))]).await;
+        assert_eq!(again.status, 304);
+        assert_eq!(get(&files, "/").await.status, 200);
+    }
+    file.set_modified(SystemTime::UNIX_EPOCH - year).unwrap();
+    assert_eq!(get(&files, "/a.txt").await.header("last-modified"), "Thu, 01 Jan 1970 00:00:00 GMT");
+}
+
+#[dapple::test]
+async fn settings_at_their_limits() {
+    let site = Site::new(&[("a.txt", "twelve bytes"), ("index.html", "i")]);
+    let all = [
+        site.files().cache_size(0),
+        site.files().open_files(0).largest_cached(0),
+        site.files().cache_size(u64::MAX).largest_cached(u64::MAX),
+        site.files().cache_size(1),
+        site.files().largest_cached(u64::MAX),
+        site.files().recheck(std::time::Duration::MAX),
+        site.files().indexes(["", "..", "a/b", "\0", "index.html"]),
+    ];
+    for files in all {
+        for _ in 0..2 {
+            assert_eq!(get(&files, "/a.txt").await.text(), "twelve bytes");
+            assert_eq!(get(&files, "/").await.text(), "i");
+        }
+    }
+    assert_eq!(get(&site.files().indexes([""; 0]), "/").await.status, 404);
+}

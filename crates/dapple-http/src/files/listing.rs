@@ -92,8 +92,9 @@ fn page(path: &str, entries: &[Entry], is_whole: bool) -> String {
         path::encode(&entry.name, &mut address);
         let name = escape(&String::from_utf8_lossy(&entry.name));
         let size = if entry.is_folder { String::new() } else { size(entry.size) };
-        let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(entry.modified.try_into().unwrap_or(0));
-        let modified = httpdate::fmt_http_date(modified);
+        // Up to the end of the year 9999, beyond which there are no dates.
+        let modified = Duration::from_secs(entry.modified.clamp(0, 253_402_300_799) as u64);
+        let modified = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + modified);
         let _ = writeln!(
             page,
             "<tr><td><a href=\"{address}{slash}\">{name}{slash}</a></td><td>{size}</td><td>{modified}</td></tr>"

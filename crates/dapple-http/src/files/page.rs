@@ -46,8 +46,11 @@ impl Form {
         let mut headers = HeaderMap::with_capacity(6);
         headers.insert(header::CONTENT_TYPE, traits.content_type.clone());
         headers.insert(header::ETAG, etag.clone());
-        let date = httpdate::fmt_http_date(modified);
-        headers.insert(header::LAST_MODIFIED, HeaderValue::try_from(date).expect("a date is plain text"));
+        // RFC 9110, section 8.8.2.1: not from the future, which may also be too far away to be told.
+        if modified <= SystemTime::now() {
+            let date = httpdate::fmt_http_date(modified);
+            headers.insert(header::LAST_MODIFIED, HeaderValue::try_from(date).expect("a date is plain text"));
+        }
         headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         if let Some(cache_control) = &traits.cache_control {
             headers.insert(header::CACHE_CONTROL, cache_control.clone());
@@ -74,9 +77,10 @@ impl Form {
     }
 }
 
-/// `Last-Modified`, in whole seconds. A date before 1970 is as good as any.
+/// `Last-Modified`, in whole seconds. A date before 1970 is as good as any, and so is one beyond all calendars.
 fn modified(stamp: Stamp) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(stamp.modified.0.try_into().unwrap_or(0))
+    const FAR: i64 = 1 << 40;
+    SystemTime::UNIX_EPOCH + Duration::from_secs(stamp.modified.0.clamp(0, FAR) as u64)
 }
 
 /// A strong tag: other bytes have another one. The time of modification alone would not do, as it can be set; so

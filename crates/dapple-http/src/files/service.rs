@@ -126,13 +126,14 @@ impl Files {
         self.set(|settings| settings.cache_size = bytes)
     }
 
-    /// How large a file may be to be kept in memory, in bytes. By default 1 MiB. What is larger is sent in pieces.
+    /// How large a file may be to be kept in memory, in bytes: by default 1 MiB, at most a quarter of
+    /// [`cache_size`](Self::cache_size). What is larger is sent in pieces.
     #[must_use]
     pub fn largest_cached(self, bytes: u64) -> Files {
         self.set(|settings| settings.largest_cached = bytes)
     }
 
-    /// How many large files are kept open. By default 256.
+    /// How many large files are kept open. By default 256. One that nobody asks for is closed after a minute.
     #[must_use]
     pub fn open_files(self, files: usize) -> Files {
         self.set(|settings| settings.open_files = files)

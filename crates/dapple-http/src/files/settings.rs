@@ -12,6 +12,8 @@ pub(super) struct Settings {
     pub(super) cache_size: u64,
     pub(super) largest_cached: u64,
     pub(super) open_files: usize,
+    /// A large file that nobody has asked for so long is closed.
+    pub(super) unused: Duration,
     pub(super) recheck: Duration,
     pub(super) indexes: Vec<Box<str>>,
     pub(super) listings: bool,
@@ -31,6 +33,7 @@ impl Default for Settings {
             cache_size: 64 << 20,
             largest_cached: 1 << 20,
             open_files: 256,
+            unused: Duration::from_secs(60),
             recheck: Duration::from_secs(1),
             indexes: vec!["index.html".into()],
             listings: false,

@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use dapple::fs::File;
@@ -85,10 +86,14 @@ pub(super) struct Store {
     open: Cache<Box<[u8]>, Arc<Page>, UnitWeighter>,
     flights: Flights<Outcome>,
     counters: Counters,
+    /// A task looks after the open files.
+    is_swept: AtomicBool,
 }
 
 impl Store {
-    pub(super) fn new(root: &Root, settings: Settings) -> Store {
+    pub(super) fn new(root: &Root, mut settings: Settings) -> Store {
+        // What could not stay would be read as a whole for each request.
+        settings.largest_cached = settings.largest_cached.min(settings.cache_size / 4);
         // A shard must have room for some of the largest pages, or they would never stay.
         let most_shards = settings.cache_size / settings.largest_cached.max(1).saturating_mul(8);
         let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
@@ -109,6 +114,7 @@ impl Store {
             open: Cache::new(settings.open_files),
             flights: Flights::default(),
             counters: Counters::default(),
+            is_swept: AtomicBool::new(false),
             settings,
         }
     }
@@ -138,7 +144,7 @@ impl Store {
     }
 
     /// What is at a path, by the file system.
-    pub(super) async fn find(&self, path: &[u8]) -> Outcome {
+    pub(super) async fn find(self: &Arc<Self>, path: &[u8]) -> Outcome {
         self.counters.count(Event::Miss);
         let found = self.flights.find(path, async {
             match self.look(path).await {
@@ -148,7 +154,32 @@ impl Store {
             }
         });
         // Cancelled: whoever asked has gone.
-        found.await.ok().flatten().unwrap_or(Outcome::Problem(Problem::Busy))
+        let found = found.await.ok().flatten().unwrap_or(Outcome::Problem(Problem::Busy));
+        self.sweep();
+        found
+    }
+
+    /// Sees to it that files nobody asks for are closed: the space of one that was removed is free only then. The task
+    /// is there while there are any.
+    fn sweep(self: &Arc<Self>) {
+        if self.open.is_empty() || self.is_swept.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let (store, unused) = (Arc::downgrade(self), self.settings.unused);
+        let sweeping = async move {
+            while dapple::time::sleep(unused / 4).await.is_ok() {
+                let Some(store) = store.upgrade() else { return };
+                let now = clock::now();
+                let most = unused.max(store.settings.recheck.saturating_mul(2));
+                store.open.retain(|_, page| page.age(now) < most);
+                if store.open.is_empty() {
+                    store.is_swept.store(false, Ordering::SeqCst);
+                    store.sweep(); // should one have come just now
+                    return;
+                }
+            }
+        };
+        dapple::spawn(sweeping).detach();
     }
 
     async fn look(&self, path: &[u8]) -> io::Result<Outcome> {
@@ -278,4 +309,29 @@ impl Store {
 fn is_young(stamp: Stamp) -> bool {
     let changed = Duration::new(stamp.changed.0.try_into().unwrap_or(0), stamp.changed.1 as u32);
     SystemTime::UNIX_EPOCH.elapsed().is_ok_and(|now| now < changed + YOUNG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[dapple::test]
+    async fn a_large_file_that_nobody_asks_for_is_closed() {
+        let folder = std::env::temp_dir().join(format!("dapple-unused-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("a.bin"), "large enough").unwrap();
+        let milli = Duration::from_millis(1);
+        let settings =
+            Settings { largest_cached: 0, recheck: milli, unused: 20 * milli, ..Settings::default() };
+        let store = Arc::new(Store::new(&Root::new(&folder).unwrap(), settings));
+        for opened in 1..=2 {
+            assert!(matches!(store.find(b"a.bin").await, Outcome::Page(_)));
+            assert_eq!(store.stats().opens, opened);
+            while !store.open.is_empty() {
+                dapple::time::sleep(milli).await.unwrap();
+            }
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

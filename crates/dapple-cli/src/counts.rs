@@ -1,0 +1,168 @@
+//! What is counted of requests.
+//!
+//! # Invariants
+//!
+//! * **ONE-WRITES**: a [`Shard`] is written to by one thread at a time, the one that has taken it from the shelf, so
+//!   that to count is a load and a store, and no line of memory goes to and fro between workers.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The upper bounds of the latency histogram, in microseconds.
+const BOUNDS: [u64; 16] = [
+    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000,
+];
+
+/// The statuses that there are: 100 to 599.
+const STATUSES: usize = 500;
+
+/// What one thread has counted.
+struct Shard {
+    statuses: [AtomicU64; STATUSES],
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+    nanos: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Shard {
+    fn new() -> Shard {
+        let zero = || AtomicU64::new(0);
+        Shard {
+            statuses: std::array::from_fn(|_| zero()),
+            buckets: std::array::from_fn(|_| zero()),
+            nanos: zero(),
+            bytes: zero(),
+        }
+    }
+}
+
+/// ONE-WRITES.
+fn add(counter: &AtomicU64, count: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(count), Relaxed);
+}
+
+/// All shards, and those that no thread has at the moment.
+struct Shelf {
+    all: Vec<&'static Shard>,
+    free: Vec<&'static Shard>,
+}
+
+static SHELF: Mutex<Shelf> = Mutex::new(Shelf { all: Vec::new(), free: Vec::new() });
+
+fn shelf() -> MutexGuard<'static, Shelf> {
+    SHELF.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The shard of a thread, which goes back to the shelf with its end.
+struct Own(&'static Shard);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        shelf().free.push(self.0);
+    }
+}
+
+thread_local! {
+    static OWN: Own = {
+        let mut shelf = shelf();
+        let shard = shelf.free.pop().unwrap_or_else(|| {
+            let shard: &'static Shard = Box::leak(Box::new(Shard::new()));
+            shelf.all.push(shard);
+            shard
+        });
+        Own(shard)
+    };
+}
+
+/// The requests that were answered.
+pub(crate) struct Requests(());
+
+/// All of them, added up.
+pub(crate) struct Sums {
+    /// How many there were of each status.
+    pub(crate) statuses: Vec<(u16, u64)>,
+    buckets: [u64; BOUNDS.len() + 1],
+    /// How long they took together.
+    pub(crate) seconds: f64,
+    pub(crate) bytes: u64,
+}
+
+impl Sums {
+    pub(crate) fn requests(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The histogram of how long they took: upper bounds in seconds, and how many are between that and the one before.
+    pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
+        let bounds = BOUNDS.iter().map(|&micros| micros as f64 / 1e6).chain([f64::INFINITY]);
+        bounds.zip(self.buckets).collect()
+    }
+}
+
+impl Requests {
+    /// There is one for the program.
+    pub(crate) const ALL: &'static Requests = &Requests(());
+
+    /// Counts a request.
+    pub(crate) fn note(&self, status: u16, bytes: u64, took: Duration) {
+        let micros = took.as_micros() as u64;
+        let bucket = BOUNDS.iter().position(|&bound| micros <= bound).unwrap_or(BOUNDS.len());
+        // A thread that is on its way out counts nothing more.
+        let _ = OWN.try_with(|own| {
+            if let Some(counter) = own.0.statuses.get(usize::from(status).wrapping_sub(100)) {
+                add(counter, 1);
+            }
+            add(&own.0.buckets[bucket], 1);
+            add(&own.0.nanos, took.as_nanos() as u64);
+            add(&own.0.bytes, bytes);
+        });
+    }
+
+    pub(crate) fn sums(&self) -> Sums {
+        let shelf = shelf();
+        let sum = |of: &dyn Fn(&'static Shard) -> &'static AtomicU64| -> u64 {
+            shelf.all.iter().map(|shard| of(shard).load(Relaxed)).sum()
+        };
+        let statuses = (0..STATUSES).map(|i| (i as u16 + 100, sum(&|shard| &shard.statuses[i])));
+        Sums {
+            statuses: statuses.filter(|(_, count)| *count > 0).collect(),
+            buckets: std::array::from_fn(|i| sum(&|shard| &shard.buckets[i])),
+            seconds: sum(&|shard| &shard.nanos) as f64 / 1e9,
+            bytes: sum(&|shard| &shard.bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_many_threads_count_is_added_up_and_nothing_is_lost() {
+        // Several at a time and one after the other, so that shards are shared out and used again.
+        for _ in 0..3 {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for i in 0..1000 {
+                            let status = if i % 10 == 0 { 404 } else { 200 };
+                            Requests::ALL.note(status, 2, Duration::from_micros(i * 1500));
+                        }
+                        Requests::ALL.note(99, 0, Duration::ZERO); // no status that there is
+                    });
+                }
+            });
+        }
+        let sums = Requests::ALL.sums();
+        assert_eq!(sums.statuses, [(200, 10_800), (404, 1200)]);
+        assert_eq!((sums.requests(), sums.bytes), (12_012, 24_000));
+        let buckets = sums.buckets();
+        assert_eq!(buckets.first(), Some(&(0.000_01, 24)));
+        assert_eq!(buckets.last(), Some(&(f64::INFINITY, 3996)));
+        assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), 12_012);
+        assert!((sums.seconds - 12.0 * 999.0 * 1000.0 / 2.0 * 0.0015).abs() < 1e-6);
+        assert!(shelf().all.len() <= 12);
+    }
+}
