@@ -33,6 +33,8 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::args::{Command, Options};
 use crate::contest::Failure;
 use crate::progress::Progress;
@@ -45,6 +47,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const MISUSE: u8 = 2;
 
 fn main() -> ExitCode {
+    allow_descriptors();
     let command = match args::parse(lexopt::Parser::from_env()) {
         Ok(command) => command,
         Err(error) => return fail(&error.to_string(), MISUSE),
@@ -72,6 +75,13 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, 1),
     }
+}
+
+/// As many file descriptors as the system lets this process have, and those that it starts: some cases have
+/// thousands of connections. What is not enough fails when it is opened.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 fn fail(error: &str, code: u8) -> ExitCode {

@@ -150,16 +150,13 @@ impl<R> Fleet<R> {
         self.places[number].take()?.request
     }
 
-    /// Gives up what is still under way, and says how much that was.
-    pub(crate) fn give_up(&mut self) -> usize {
-        let late: Vec<usize> = (0..self.places.len())
-            .filter(|&number| self.places[number].as_ref().is_some_and(|place| place.request.is_some()))
-            .collect();
-        for &number in &late {
-            self.close(number);
-        }
+    /// Gives up what is still under way, and says what that was.
+    pub(crate) fn give_up(&mut self) -> Vec<R> {
         self.busy = 0;
-        late.len()
+        let is_busy = |place: &Option<Place<R>>| place.as_ref().is_some_and(|place| place.request.is_some());
+        let late: Vec<usize> =
+            (0..self.places.len()).filter(|&number| is_busy(&self.places[number])).collect();
+        late.into_iter().filter_map(|number| self.close(number)).collect()
     }
 
     fn watch(&self, number: usize, interest: EventFlags) {

@@ -43,7 +43,8 @@ pub(crate) struct Report {
     pub(crate) refused: f64,
     /// Answers that came before the end of the window.
     pub(crate) within: f64,
-    /// Of the light ones that were answered with 200, in milliseconds from when they were due.
+    /// Of the light ones that were answered with 200, in milliseconds from when they were due; what was not answered
+    /// in the end has taken until then.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     /// How late the load was itself, at the 99th percentile, in milliseconds.
@@ -99,7 +100,10 @@ pub(crate) fn run(fleet: &mut Fleet<Sent>, plan: &Plan, light: &[u8], heavy: &[u
             }
         });
     }
-    fleet.give_up();
+    let now = Instant::now();
+    for sent in fleet.give_up() {
+        seen.given_up(&sent, now);
+    }
     seen.report()
 }
 
@@ -158,6 +162,12 @@ impl Seen {
         }
         if !sent.heavy {
             self.times.saturating_record(took.as_nanos() as u64);
+        }
+    }
+
+    fn given_up(&mut self, sent: &Sent, now: Instant) {
+        if sent.counts && !sent.heavy {
+            self.times.saturating_record((now - sent.due).as_nanos() as u64);
         }
     }
 
