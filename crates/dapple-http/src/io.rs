@@ -25,6 +25,21 @@ thread_local! {
 /// What is said to a client whose head did not come in time.
 const LATE_HEAD: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
+/// Reads, and shows what was read; nothing, if that was the end.
+#[inline]
+fn poll_look<S: Read + Unpin, R>(
+    stream: &mut S,
+    cx: &mut Context<'_>,
+    most: usize,
+    look: impl FnOnce(&[u8]) -> R,
+) -> Poll<io::Result<R>> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let mut buffer = ReadBuf::new(&mut scratch[..most.min(LOOK)]);
+        ready!(Pin::new(stream).poll_read(cx, buffer.unfilled()))?;
+        Poll::Ready(Ok(look(buffer.filled())))
+    })
+}
+
 /// See the head of the file.
 pub(crate) struct Io<S> {
     stream: S,
@@ -56,25 +71,10 @@ impl<S: Read + Write + Unpin> Io<S> {
         }
     }
 
-    /// Reads, and shows what was read.
-    fn poll_look<R>(
-        &mut self,
-        cx: &mut Context<'_>,
-        most: usize,
-        look: impl FnOnce(&[u8]) -> R,
-    ) -> Poll<io::Result<R>> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            let mut buffer = ReadBuf::new(&mut scratch[..most.min(LOOK)]);
-            ready!(Pin::new(&mut self.stream).poll_read(cx, buffer.unfilled()))?;
-            let read = buffer.filled();
-            self.is_ended = read.is_empty();
-            Poll::Ready(Ok(look(read)))
-        })
-    }
-
     /// Reads more of what hyper will be given.
     pub(crate) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let read = ready!(self.poll_look(cx, LOOK, Bytes::copy_from_slice))?;
+        let read = ready!(poll_look(&mut self.stream, cx, LOOK, Bytes::copy_from_slice))?;
+        self.is_ended = read.is_empty();
         match self.first.is_empty() {
             true => self.first = read,
             false => self.first = [&self.first[..], &read[..]].concat().into(),
@@ -143,9 +143,10 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
         if this.watch.is_receiving() {
             return Pin::new(&mut this.stream).poll_read(cx, cursor);
         }
-        let watch = this.watch.clone();
-        this.poll_look(cx, cursor.remaining(), |read| {
+        let Io { stream, watch, is_ended, .. } = this;
+        poll_look(stream, cx, cursor.remaining(), |read| {
             cursor.put_slice(read);
+            *is_ended = read.is_empty();
             if !read.is_empty() {
                 watch.note_read(read);
             }
@@ -205,8 +206,9 @@ impl<S: Read + Write + Unpin> Write for Io<S> {
         }
         this.watch.note_closing();
         while !this.is_ended {
-            if ready!(this.poll_look(cx, LOOK, |_| ())).is_err() {
-                break;
+            match ready!(poll_look(&mut this.stream, cx, LOOK, <[u8]>::is_empty)) {
+                Ok(is_ended) => this.is_ended = is_ended,
+                Err(_it_is_over_as_well) => break,
             }
         }
         Poll::Ready(Ok(()))

@@ -118,6 +118,24 @@ async fn ask_http_2<S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'stat
 }
 
 #[test]
+fn a_handshake_that_does_not_come_is_not_waited_for() {
+    let Identity { certificate, key, .. } = identity();
+    let tls = Tls::from_pem(certificate, key).unwrap();
+    let soon = std::time::Duration::from_millis(60);
+    let server = Server::start_with(router(), move |serve| serve.tls(tls).header_timeout(soon));
+    for first in [&b""[..], b"\x16\x03\x01"] {
+        let mut client = server.connect();
+        client.send(first);
+        client.ends();
+    }
+    assert_eq!(server.stats.snapshot().timeouts, 2);
+    // What is not TLS is told so, by TLS.
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert_eq!(client.take(1), [0x15]);
+}
+
+#[test]
 fn what_cannot_be_used_is_said_clearly() {
     let Identity { certificate, key, .. } = identity();
     let other = identity();

@@ -1,7 +1,7 @@
 //! Handlers whose arguments say what state they touch: Node.Scala's, in an axum `Router`.
 //!
 //! A handler is a plain function. Beside axum's extractors it may take [`Read`] and [`Write`] of states that live in
-//! a [`Shared`](dapple::Shared), as many as it needs. It is called when all of them can be had at once, and has them
+//! a [`Shared`], as many as it needs. It is called when all of them can be had at once, and has them
 //! for as long as it runs. So what it does to them is done as a whole, and there is no lock to forget or to take in
 //! the wrong order:
 //!
