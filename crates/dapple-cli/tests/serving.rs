@@ -145,6 +145,8 @@ fn metrics_have_an_address_of_their_own() {
     }
     for name in [
         "dapple_http_wait_seconds ",
+        "dapple_stalls_total ",
+        "dapple_longest_stall_seconds ",
         "dapple_worker_runs_total{worker=\"1\"}",
         "dapple_lanes_waiting ",
         "dapple_tasks ",
