@@ -133,6 +133,14 @@ impl Numbers {
         let queued: usize = metrics.workers.iter().map(|worker| worker.queued).sum();
         let lanes = queued + metrics.shared_line + metrics.ranked;
         page.gauge("lanes_waiting", "Lanes and tasks that wait for a worker", lanes as i64)?;
+        page.counter("stalls", "Workers that were stuck in one task for too long", metrics.stalls)?;
+        page.counter("stalls_unrelieved", "Stalls with nobody left to stand in", metrics.stalls_unrelieved)?;
+        page.counter("spares_sent", "How often a spare stood in for a stalled worker", metrics.spares_sent)?;
+        page.gauge("spares_running", "Spares that stand in just now", metrics.spares_running as i64)?;
+        let longest = metrics.longest_stall.as_secs_f64();
+        let help = "The longest stall so far, in seconds";
+        ConstGauge::new(longest).encode(page.begin("longest_stall_seconds", help, MetricType::Gauge)?)?;
+        page.counter("tasks_refused", "Tasks refused before they began, by a limit", metrics.refused)?;
         page.counter("tasks_spawned", "Tasks spawned", metrics.spawned)?;
         page.gauge("tasks", "Tasks that exist", metrics.alive() as i64)?;
         page.gauge("blocking_threads", "Threads for calls that block", metrics.blocking_threads as i64)?;

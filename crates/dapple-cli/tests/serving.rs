@@ -121,7 +121,8 @@ fn each_request_is_a_line_of_the_log() {
 fn metrics_have_an_address_of_their_own() {
     let folder = Folder::new(&[("a.txt", b"twelve bytes")]);
     let folder_name = folder.path().display().to_string();
-    let (_program, address, metrics) = Program::serve(&["serve", &folder_name, "--workers", "2"]);
+    let (_program, address, metrics) =
+        Program::serve(&["serve", &folder_name, "--workers", "2", "--recheck", "1h"]);
     (0..3).for_each(|_| drop(get(&address, "/a.txt", "")));
     get(&address, "/none", "");
     assert!(get(&address, "/_dapple/metrics", "").starts_with("HTTP/1.1 404 "), "not for everybody");
@@ -144,6 +145,8 @@ fn metrics_have_an_address_of_their_own() {
     }
     for name in [
         "dapple_http_wait_seconds ",
+        "dapple_stalls_total ",
+        "dapple_longest_stall_seconds ",
         "dapple_worker_runs_total{worker=\"1\"}",
         "dapple_lanes_waiting ",
         "dapple_tasks ",

@@ -15,7 +15,7 @@ const LARGE: usize = 300_000;
 #[dapple::test(workers = 4)]
 async fn a_thousand_ask_and_one_reads() {
     let site = Site::new(&[("a.txt", "x".repeat(10_000))]);
-    let files = site.files();
+    let files = site.files().recheck(Duration::MAX);
     let asking: Vec<_> = (0..1000)
         .map(|_| {
             let files = files.clone();
@@ -32,7 +32,7 @@ async fn a_thousand_ask_and_one_reads() {
 #[dapple::test(workers = 4)]
 async fn a_thousand_ask_and_one_opens() {
     let site = Site::new(&[("a.bin", "x".repeat(10_000))]);
-    let files = site.files().largest_cached(100);
+    let files = site.files().largest_cached(100).recheck(Duration::MAX);
     let asking: Vec<_> = (0..1000)
         .map(|_| {
             let files = files.clone();
@@ -179,6 +179,13 @@ async fn the_cache_stays_within_its_size() {
         assert!(files.stats().cached_bytes <= 100_000);
     }
     assert!(files.stats().cached_pages >= 5, "it is used");
+    // One that takes half of it stays.
+    site.write("half.bin", vec![0; 100_000]);
+    let half = files.clone().cache_size(200_000).largest_cached(1 << 30).recheck(Duration::MAX);
+    for _ in 0..3 {
+        assert_eq!(get(&half, "/half.bin").await.body.len(), 100_000);
+    }
+    assert_eq!((half.stats().loads, half.stats().hits), (1, 2));
     let files = files.cache_size(0);
     assert_eq!(get(&files, "/0.bin").await.body.len(), 10_000);
     assert_eq!(files.stats().cached_pages, 0);

@@ -126,7 +126,7 @@ impl Files {
         self.set(|settings| settings.cache_size = bytes)
     }
 
-    /// How large a file may be to be kept in memory, in bytes: by default 1 MiB, at most a quarter of
+    /// How large a file may be to be kept in memory, in bytes: by default 1 MiB, at most half of
     /// [`cache_size`](Self::cache_size). What is larger is sent in pieces.
     #[must_use]
     pub fn largest_cached(self, bytes: u64) -> Files {

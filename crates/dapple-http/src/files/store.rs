@@ -93,7 +93,7 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(root: &Root, mut settings: Settings) -> Store {
         // What could not stay would be read as a whole for each request.
-        settings.largest_cached = settings.largest_cached.min(settings.cache_size / 4);
+        settings.largest_cached = settings.largest_cached.min(settings.cache_size / 2);
         // A shard must have room for some of the largest pages, or they would never stay.
         let most_shards = settings.cache_size / settings.largest_cached.max(1).saturating_mul(8);
         let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
