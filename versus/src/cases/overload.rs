@@ -16,7 +16,7 @@
 //! is Dapple at its best rate, `capacity` is Dapple's memory at a rate of 1, both in the same round.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::child::Child;
 use crate::contest::{Contest, Entry, Failure, Metric, Role, Sample};
@@ -60,6 +60,8 @@ const METRICS: &[Metric] = &[
     Metric { name: "p99", unit: "ms", ratios: true, absolutes: true },
     Metric { name: "memory", unit: "MB", ratios: true, absolutes: true },
     Metric::shown("refused", "%"),
+    // CPU time of the server by time on the clock: with less than all of it there was little to do, or too much else.
+    Metric::shown("core", "%"),
     Metric { name: "generator", unit: "ms", ratios: false, absolutes: true },
 ];
 
@@ -83,9 +85,10 @@ const WINDOW: Duration = Duration::from_millis(1500);
 const LATE: f64 = 2.0;
 const TRIES: usize = 3;
 
-/// tokio with a semaphore, and its permits.
+/// tokio with a semaphore, and its permits. On one core two were best: with four or more, the threads that compute
+/// leave so little to the one that refuses that at ten times the capacity next to nothing is good.
 const SEMAPHORE: &str = "tokio-semaphore";
-const PERMITS: usize = 8;
+const PERMITS: usize = 2;
 
 /// What was measured of one server.
 #[derive(Clone)]
@@ -103,6 +106,8 @@ struct Point {
     good: f64,
     /// Megabytes, at the most.
     memory: f64,
+    /// How much of its core the server had, in percent.
+    core: f64,
 }
 
 /// All sides at one rate.
@@ -161,7 +166,7 @@ impl Point {
     /// In the order of [`METRICS`].
     fn sample(&self) -> Sample {
         let Report { due, refused, p99, late, .. } = self.report;
-        vec![1e6 / self.good, self.good, p99, self.memory, 100.0 * refused / due, late]
+        vec![1e6 / self.good, self.good, p99, self.memory, 100.0 * refused / due, self.core, late]
     }
 }
 
@@ -186,18 +191,21 @@ fn measure(side: &str, quick: bool) -> Result<Curve, Failure> {
     let mut points = Vec::new();
     for level in LEVELS {
         let plan = Plan { rate: level * capacity, settle, window, tail: SOON / shorter, heavy: 0 };
-        points.push(at_rate(&server, &mut load, &plan, quick)?);
+        points.push(at_rate(&mut server, &mut load, &plan, quick)?);
     }
     Ok(Curve { capacity, points })
 }
 
 /// Measures a server at one rate, again if the load was late.
-fn at_rate(server: &Child, load: &mut Child, plan: &Plan, quick: bool) -> Result<Point, Failure> {
+fn at_rate(server: &mut Child, load: &mut Child, plan: &Plan, quick: bool) -> Result<Point, Failure> {
     let mut once = || {
         let watch = Watch::begin(server.id());
+        let (begin, before): (_, u64) = (Instant::now(), server.ask()?);
         let report: Report = load.tell(&plan.line())?;
-        let memory = watch.end();
-        Ok::<_, Failure>(Point { report, good: report.good / plan.window.as_secs_f64(), memory })
+        let after: u64 = server.ask()?;
+        let core = 100.0 * (after - before) as f64 / begin.elapsed().as_nanos() as f64;
+        let good = report.good / plan.window.as_secs_f64();
+        Ok::<_, Failure>(Point { report, good, memory: watch.end(), core })
     };
     let mut point = once()?;
     for _ in 1..if quick { 1 } else { TRIES } {
