@@ -303,6 +303,29 @@ fn a_runtime_ends_while_a_worker_is_stuck_and_names_what_holds_it_up() {
     });
 }
 
+#[test]
+fn settings_that_make_no_sense_are_refused_and_extreme_ones_are_not() {
+    let refused = |builder: dapple::RuntimeBuilder, why: &str| {
+        let error = builder.build().expect_err(why);
+        assert!(
+            error.kind() == std::io::ErrorKind::InvalidInput && error.to_string().contains(why),
+            "{error}"
+        );
+    };
+    refused(Runtime::builder().stall_after(Duration::ZERO), "max_spares(0)");
+    refused(Runtime::builder().max_spares(usize::MAX), "at most 16384");
+    watched(|| {
+        for stall_after in [Duration::from_nanos(1), Duration::MAX] {
+            let rt = Runtime::builder().workers(1).max_spares(1).stall_after(stall_after).build().unwrap();
+            let stuck = rt.spawn(async { std::thread::sleep(Duration::from_millis(30)) });
+            let other = rt.spawn(async { 5 });
+            rt.block_on(stuck).unwrap();
+            assert_eq!(rt.block_on(other).unwrap(), 5);
+            assert!(stall_after != Duration::MAX || rt.metrics().stalls == 0);
+        }
+    });
+}
+
 /// Nothing in the process wakes up while nothing is to be done.
 #[test]
 fn those_who_stood_in_rest_without_a_wake_up() {

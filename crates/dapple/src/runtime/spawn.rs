@@ -137,6 +137,9 @@ where
 /// call that has not begun can be aborted; one that has cannot. If not even one thread can be had,
 /// the handle says [`is_refused`](crate::JoinError::is_refused).
 ///
+/// A task that blocks in its poll holds up its own color, and a worker, for which a spare has to stand in
+/// ([`stall_after`](crate::RuntimeBuilder::stall_after)): here it holds up nobody.
+///
 /// # Cancellation
 ///
 /// *Handle dropped*: the call goes on, or will begin, and its result is dropped. *Scope cancelled* in which

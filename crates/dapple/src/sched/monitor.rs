@@ -16,6 +16,7 @@
 //!   wake-ups.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::Sched;
@@ -24,6 +25,7 @@ use super::stalls::Stalls;
 use super::worker::Worker;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, Ordering, Parker, fence_seq_cst};
+use crate::task::cell::discard;
 use crate::task::header::Header;
 
 /// How often it looks, at the least and at the most: four times while a worker stalls.
@@ -160,7 +162,8 @@ impl Sched {
             return;
         }
         let stuck_for = Duration::from_nanos(now.nanos_since(watch.since));
-        let limit = self.monitor.stall_after * if worker.window.shows_task() { 1 } else { OUTSIDE };
+        let limit =
+            self.monitor.stall_after.saturating_mul(if worker.window.shows_task() { 1 } else { OUTSIDE });
         if stuck_for >= limit {
             self.note_stall(worker, watch, stuck_for);
         }
@@ -188,7 +191,8 @@ impl Sched {
             && let Some(task) = self.task_of(worker)
         {
             watch.is_told = true;
-            self.monitor.stalls.tell(&task, stuck_for);
+            // Who listens to `tracing` is foreign code.
+            discard(catch_unwind(AssertUnwindSafe(|| self.monitor.stalls.tell(&task, stuck_for))));
         }
     }
 

@@ -42,7 +42,8 @@
 //! Code takes no virtual time, but for a fraction of a microsecond per poll, which differs, so that polls
 //! come in any order. [`work`] stands for code that takes long: it keeps its virtual worker busy, while
 //! others go on. That makes a simulation a plan of a machine with more cores than one has. For that there
-//! are [steady](Sim::steady) simulations, in which nothing else takes time.
+//! are [steady](Sim::steady) simulations, in which nothing else takes time. Nobody stands in for a worker that is busy
+//! for long, as in a real runtime, unless [`Sim::max_spares`] says so.
 //!
 //! # What a simulation is not
 //!
