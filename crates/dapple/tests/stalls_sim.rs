@@ -267,3 +267,22 @@ fn stall_after_is_how_long_others_wait() {
         nobody_is_late_beside(heavy, 3 * MS).await;
     });
 }
+
+#[test]
+fn the_same_seed_is_the_same_run_with_spares_too() {
+    for seed in 0..10 {
+        let run = || {
+            let sim = Sim::new(seed).workers(2).max_spares(8);
+            let (sent, trace) = sim.run_traced(async {
+                let heavy: Vec<_> = (0..4).map(|_| spawn(async { sim::work(40 * MS) })).collect();
+                for heavy in heavy {
+                    heavy.await.unwrap();
+                }
+                metrics().spares_sent
+            });
+            assert!(sent > 0);
+            trace.to_string()
+        };
+        assert_eq!(run(), run());
+    }
+}

@@ -151,7 +151,7 @@ impl Handle {
     /// # Panics
     ///
     /// Outside of a runtime: elsewhere than in a task, a [`blocking`](crate::blocking()) call,
-    /// [`run`](crate::run) or [`block_on`](Handle::block_on).
+    /// [`dapple::run`](crate::run) or [`block_on`](Handle::block_on).
     ///
     /// # Examples
     ///
