@@ -1,4 +1,5 @@
 //! Which types may pass between threads, pinned at compile time.
+#![cfg(feature = "axum")]
 
 use axum::Router;
 use dapple::net::{TcpListener, UnixListener};
