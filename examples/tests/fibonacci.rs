@@ -27,13 +27,13 @@ fn what_was_computed_is_kept() {
     assert!(status.success() && text.contains("8 requests, 0 connections cut"), "{text}");
 }
 
-/// Some sleep, and others are answered before they wake up.
+/// More sleep than there are workers, and others are answered before they wake up.
 #[test]
 fn handlers_that_block_do_not_stop_the_others() {
     let mut program = Program::start(FIBONACCI, &["127.0.0.1:0"]);
     let address = program.address();
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut sleepers: Vec<_> = (0..(workers - 1).max(1))
+    let mut sleepers: Vec<_> = (0..2 * workers)
         .map(|_| {
             let mut stream = connect(address);
             let request = "GET /sleepy?ms=3000 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";

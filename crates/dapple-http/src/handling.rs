@@ -131,7 +131,8 @@ impl<H: Handler> Handling<H> {
         }
         let grace = dapple::shield(dapple::time::sleep(watch.hub.settings.cancel_grace));
         let runs_on = watch.hub.remainder();
-        let remainder = Remainder { future, grace: Box::pin(grace), _runs_on: runs_on };
+        let admitted = self.admitted.take();
+        let remainder = Remainder { future, grace: Box::pin(grace), _admitted: admitted, _runs_on: runs_on };
         let task = Color::current().spawn(remainder);
         task.cancel();
         task.detach();
@@ -217,6 +218,8 @@ impl<H: Handler> Drop for Handling<H> {
 struct Remainder<F> {
     future: Pin<Box<F>>,
     grace: Pin<Box<Shield<Sleep>>>,
+    /// It is under way for as long as it runs.
+    _admitted: Option<Admitted>,
     _runs_on: RunsOn,
 }
 

@@ -82,6 +82,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod alarm;
 mod answer;
 mod body;

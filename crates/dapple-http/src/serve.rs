@@ -1,27 +1,21 @@
-//! `serve`: what a server is told, and its task: accepting, and the way out.
+//! `serve`: what a server is told, and how it is awaited.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::panic::resume_unwind;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::Poll;
+use std::pin::Pin;
 use std::time::Duration;
 
 use dapple::sched::Limit;
-use dapple::time::sleep;
 use dapple::{JoinError, JoinHandle};
 
-use crate::connection;
-use crate::hub::{Hub, Stage};
+use crate::accept;
 use crate::limit::Gate;
 use crate::listen::Listener;
 use crate::service::{Handler, IntoHandler};
 use crate::settings::Settings;
 use crate::stats::{Counters, Stats};
 use crate::tls::Tls;
-use crate::watch::{Peer, Watch};
 
 /// Serves what comes to a listener, by a service: an axum `Router`, or any other service of tower or hyper.
 ///
@@ -98,13 +92,13 @@ where
 /// A server that was not started yet: await it.
 #[must_use = "a server does nothing unless it is awaited"]
 pub struct Serve<L, H> {
-    listener: L,
-    handler: H,
-    settings: Settings,
-    gate: Gate,
-    counters: Counters,
-    tls: Option<Tls>,
-    shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    pub(crate) listener: L,
+    pub(crate) handler: H,
+    pub(crate) settings: Settings,
+    pub(crate) gate: Gate,
+    pub(crate) counters: Counters,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 /// What a server has done, when it is done.
@@ -210,7 +204,7 @@ impl<L, H> Serve<L, H> {
         self
     }
 
-    /// Puts a [`Peer`] into the extensions of each request: who is at the other end.
+    /// Puts a [`Peer`](crate::Peer) into the extensions of each request: who is at the other end.
     pub fn peer_info(mut self) -> Self {
         self.settings.has_peer_info = true;
         self
@@ -245,7 +239,7 @@ impl<L: Listener, H: Handler> IntoFuture for Serve<L, H> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async {
             // In a color of its own: the main color's thread may be kept by a connection that blocks.
-            let mut task = Task(dapple::spawn(run(self)));
+            let mut task = Task(dapple::spawn(accept::run(self)));
             let result = match (&mut task.0).await {
                 Err(error) if error.is_cancelled() => {
                     task.0.cancel();
@@ -268,143 +262,6 @@ struct Task(JoinHandle<io::Result<Served>>);
 impl Drop for Task {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// What an accepting server hears of.
-enum Event<S> {
-    Accepted(S, Peer),
-    Shutdown,
-    Failed(io::Error),
-}
-
-async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Result<Served> {
-    let Serve { mut listener, handler, settings, gate, counters, tls, mut shutdown } = serve;
-    let deadline = settings.shutdown_deadline;
-    let hub = Arc::new(Hub::new(settings, gate, counters));
-    hub.counters.set_hub(&hub);
-    let leaving = Leaving(hub.clone());
-    listener.prepare();
-    let failed = loop {
-        match next(&mut listener, &hub, &mut shutdown).await {
-            Event::Accepted(stream, peer) => {
-                hub.counters.count_accepted();
-                let Some(seat) = hub.seat(peer) else {
-                    hub.counters.count_turned_away();
-                    continue;
-                };
-                let peer = Peer { is_tls: tls.is_some(), ..peer };
-                let (handler, watch) = (handler.clone(), Arc::new(Watch::new(hub.clone(), peer)));
-                match &tls {
-                    None => dapple::spawn(connection::serve(stream, handler, watch, seat)).detach(),
-                    Some(tls) => {
-                        let tls = tls.clone();
-                        dapple::spawn(connection::serve_tls(stream, tls, handler, watch, seat)).detach();
-                    }
-                }
-            }
-            Event::Shutdown => break None,
-            Event::Failed(error) => break Some(error),
-        }
-    };
-    drop(listener);
-    let cut = dapple::shield(drain(&hub, deadline)).await;
-    drop(leaving);
-    match failed {
-        Some(error) => Err(error),
-        None => {
-            let counts = hub.counters.snapshot();
-            Ok(Served { connections: counts.accepted, requests: counts.requests, cut })
-        }
-    }
-}
-
-/// When the task of a server ends, in whatever way, connections go on for what was begun, and no longer.
-struct Leaving(Arc<Hub>);
-
-impl Drop for Leaving {
-    fn drop(&mut self) {
-        self.0.go_to(Stage::Draining);
-    }
-}
-
-/// Waits for the next connection, if there is room for it, or for the end.
-async fn next<L: Listener>(
-    listener: &mut L,
-    hub: &Hub,
-    shutdown: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-) -> Event<L::Stream> {
-    let mut changed = pin!(None);
-    poll_fn(|cx| {
-        if let Some(shutdown) = shutdown
-            && shutdown.as_mut().poll(cx).is_ready()
-        {
-            return Poll::Ready(Event::Shutdown);
-        }
-        loop {
-            if hub.has_room() {
-                let accepted = std::task::ready!(listener.poll_accept(cx));
-                return match accepted {
-                    Ok((stream, peer)) => Poll::Ready(Event::Accepted(stream, peer)),
-                    // Nothing is lost, and to try again waits for a moment.
-                    Err(error) if is_passing(&error) => continue,
-                    Err(error) if dapple::is_cancelled(&error) => Poll::Ready(Event::Shutdown),
-                    Err(error) => Poll::Ready(Event::Failed(error)),
-                };
-            }
-            if changed.is_none() {
-                changed.set(Some(hub.changed.notified()));
-                continue; // look again, now that it will be told
-            }
-            let waited = std::task::ready!(changed.as_mut().as_pin_mut().expect("set above").poll(cx));
-            changed.set(None);
-            if waited.is_err() {
-                return Poll::Ready(Event::Shutdown);
-            }
-        }
-    })
-    .await
-}
-
-/// Whether file descriptors or memory have run out, for now.
-fn is_passing(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let code = error.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::CONNABORTED))
-}
-
-/// Lets what was begun finish, until the deadline. Returns how many connections were cut.
-async fn drain(hub: &Hub, deadline: Duration) -> usize {
-    hub.go_to(Stage::Draining);
-    let mut late = sleep(deadline);
-    if is_empty_before(hub, &mut late).await {
-        return 0;
-    }
-    let cut = hub.open();
-    hub.go_to(Stage::Cutting);
-    // What runs on for those that were cut is given its grace, and what has become something else than HTTP is
-    // not the server's any more.
-    is_empty_before(hub, &mut sleep(hub.settings.cancel_grace + Duration::from_millis(100))).await;
-    cut
-}
-
-/// Whether all connections have ended before that.
-async fn is_empty_before(hub: &Hub, late: &mut dapple::time::Sleep) -> bool {
-    loop {
-        let changed = hub.changed.notified();
-        if hub.is_empty() {
-            return true;
-        }
-        let mut changed = pin!(changed);
-        let is_late = poll_fn(|cx| {
-            if changed.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(false);
-            }
-            Pin::new(&mut *late).poll(cx).map(|_| true)
-        });
-        if is_late.await {
-            return hub.is_empty();
-        }
     }
 }
 

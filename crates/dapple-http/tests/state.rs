@@ -1,4 +1,5 @@
 //! Handlers whose arguments are states.
+#![cfg(feature = "axum")]
 
 mod common;
 

@@ -1,0 +1,154 @@
+//! The task of a server: accepting, and the way out.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use dapple::time::sleep;
+
+use crate::connection;
+use crate::hub::{Hub, Stage};
+use crate::listen::Listener;
+use crate::serve::{Serve, Served};
+use crate::service::Handler;
+use crate::watch::{Peer, Watch};
+
+/// What an accepting server hears of.
+enum Event<S> {
+    Accepted(S, Peer),
+    Shutdown,
+    Failed(io::Error),
+}
+
+pub(crate) async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Result<Served> {
+    let Serve { mut listener, handler, settings, gate, counters, tls, mut shutdown } = serve;
+    let deadline = settings.shutdown_deadline;
+    let hub = Arc::new(Hub::new(settings, gate, counters));
+    hub.counters.set_hub(&hub);
+    let leaving = Leaving(hub.clone());
+    listener.prepare();
+    let failed = loop {
+        match next(&mut listener, &hub, &mut shutdown).await {
+            Event::Accepted(stream, peer) => {
+                hub.counters.count_accepted();
+                let Some(seat) = hub.seat(peer) else {
+                    hub.counters.count_turned_away();
+                    continue;
+                };
+                let peer = Peer { is_tls: tls.is_some(), ..peer };
+                let (handler, watch) = (handler.clone(), Arc::new(Watch::new(hub.clone(), peer)));
+                match &tls {
+                    None => dapple::spawn(connection::serve(stream, handler, watch, seat)).detach(),
+                    Some(tls) => {
+                        let tls = tls.clone();
+                        dapple::spawn(connection::serve_tls(stream, tls, handler, watch, seat)).detach();
+                    }
+                }
+            }
+            Event::Shutdown => break None,
+            Event::Failed(error) => break Some(error),
+        }
+    };
+    drop(listener);
+    let cut = dapple::shield(drain(&hub, deadline)).await;
+    drop(leaving);
+    match failed {
+        Some(error) => Err(error),
+        None => {
+            let counts = hub.counters.snapshot();
+            Ok(Served { connections: counts.accepted, requests: counts.requests, cut })
+        }
+    }
+}
+
+/// When the task of a server ends, in whatever way, connections go on for what was begun, and no longer.
+struct Leaving(Arc<Hub>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.go_to(Stage::Draining);
+    }
+}
+
+/// Waits for the next connection, if there is room for it, or for the end.
+async fn next<L: Listener>(
+    listener: &mut L,
+    hub: &Hub,
+    shutdown: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+) -> Event<L::Stream> {
+    let mut changed = pin!(None);
+    poll_fn(|cx| {
+        if let Some(shutdown) = shutdown
+            && shutdown.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Event::Shutdown);
+        }
+        loop {
+            if hub.has_room() {
+                let accepted = std::task::ready!(listener.poll_accept(cx));
+                return match accepted {
+                    Ok((stream, peer)) => Poll::Ready(Event::Accepted(stream, peer)),
+                    // Nothing is lost, and to try again waits for a moment.
+                    Err(error) if is_passing(&error) => continue,
+                    Err(error) if dapple::is_cancelled(&error) => Poll::Ready(Event::Shutdown),
+                    Err(error) => Poll::Ready(Event::Failed(error)),
+                };
+            }
+            if changed.is_none() {
+                changed.set(Some(hub.changed.notified()));
+                continue; // look again, now that it will be told
+            }
+            let waited = std::task::ready!(changed.as_mut().as_pin_mut().expect("set above").poll(cx));
+            changed.set(None);
+            if waited.is_err() {
+                return Poll::Ready(Event::Shutdown);
+            }
+        }
+    })
+    .await
+}
+
+/// Whether file descriptors or memory have run out, for now.
+fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::CONNABORTED))
+}
+
+/// Lets what was begun finish, until the deadline. Returns how many connections were cut.
+async fn drain(hub: &Hub, deadline: Duration) -> usize {
+    hub.go_to(Stage::Draining);
+    let mut late = sleep(deadline);
+    if is_empty_before(hub, &mut late).await {
+        return 0;
+    }
+    let cut = hub.open();
+    hub.go_to(Stage::Cutting);
+    // What runs on for those that were cut is given its grace, and what has become something else than HTTP is
+    // not the server's any more.
+    is_empty_before(hub, &mut sleep(hub.settings.cancel_grace + Duration::from_millis(100))).await;
+    cut
+}
+
+/// Whether all connections have ended before that.
+async fn is_empty_before(hub: &Hub, late: &mut dapple::time::Sleep) -> bool {
+    loop {
+        let changed = hub.changed.notified();
+        if hub.is_empty() {
+            return true;
+        }
+        let mut changed = pin!(changed);
+        let is_late = poll_fn(|cx| {
+            if changed.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(false);
+            }
+            Pin::new(&mut *late).poll(cx).map(|_| true)
+        });
+        if is_late.await {
+            return hub.is_empty();
+        }
+    }
+}

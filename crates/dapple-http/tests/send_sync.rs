@@ -1,0 +1,31 @@
+//! Which types may pass between threads, pinned at compile time.
+#![cfg(feature = "axum")]
+
+use axum::Router;
+use dapple::net::{TcpListener, UnixListener};
+use dapple_http::state::{Query, Read, Stateful, Write};
+use dapple_http::{Body, Counts, Error, IntoHandler, Peer, Serve, Served, Stats, Tls, Upgraded};
+
+fn sends<T: Send>() {}
+fn shares<T: Send + Sync>() {}
+
+type Tower = <Router as IntoHandler<dapple_http::ByTower>>::Handler;
+
+#[test]
+fn what_passes_between_threads() {
+    sends::<Body>();
+    sends::<Serve<TcpListener, Tower>>();
+    sends::<Serve<UnixListener, Tower>>();
+    sends::<<Serve<TcpListener, Tower> as IntoFuture>::IntoFuture>();
+    sends::<Upgraded>();
+    shares::<Counts>();
+    shares::<Error>();
+    shares::<Peer>();
+    shares::<Query<u32>>();
+    shares::<Read<'static, u32>>();
+    shares::<Served>();
+    shares::<Stateful<fn()>>();
+    shares::<Stats>();
+    shares::<Tls>();
+    shares::<Write<'static, u32>>();
+}
