@@ -164,3 +164,56 @@ impl<R> Fleet<R> {
         self.poll.change(&place.connection.stream, number, interest);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use super::*;
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
+
+    /// Sends a request, and waits for how it ends.
+    fn ask(fleet: &mut Fleet<u32>, number: u32) -> End<u32> {
+        fleet.send(REQUEST, number).expect("a free connection");
+        let mut ended = None;
+        while ended.is_none() {
+            fleet.wait(Duration::from_secs(10), |end| ended = Some(end));
+        }
+        ended.expect("looked at above")
+    }
+
+    #[test]
+    fn what_finds_no_connection_is_given_back_and_what_is_under_way_can_be_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut fleet = Fleet::new(listener.local_addr().unwrap(), 2);
+        assert_eq!([1, 2, 3].map(|number| fleet.send(REQUEST, number)), [Ok(()), Ok(()), Err(3)]);
+        assert_eq!((fleet.give_up(), fleet.busy()), (vec![1, 2], 0));
+        assert_eq!(fleet.send(REQUEST, 4), Ok(()));
+    }
+
+    #[test]
+    fn a_connection_is_used_again_until_the_server_ends_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let heard = |stream: &mut TcpStream| stream.read(&mut [0; 64]).unwrap();
+            let (mut first, _) = listener.accept().unwrap();
+            heard(&mut first);
+            first.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+            heard(&mut first);
+            first.write_all(b"HTTP/1.1 503 no\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
+            // Another connection, which is cut.
+            let (mut second, _) = listener.accept().unwrap();
+            heard(&mut second);
+        });
+        let mut fleet = Fleet::new(address, 1);
+        let status = |(number, answer): End<u32>| (number, answer.map(|answer| answer.status));
+        assert_eq!(status(ask(&mut fleet, 1)), (1, Some(200)));
+        assert_eq!(status(ask(&mut fleet, 2)), (2, Some(503)));
+        assert_eq!(status(ask(&mut fleet, 3)), (3, None));
+        server.join().unwrap();
+    }
+}
