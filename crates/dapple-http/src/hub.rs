@@ -24,6 +24,9 @@ use crate::settings::Settings;
 use crate::stats::Counters;
 use crate::watch::{Peer, Watch};
 
+/// How much of an answer waits for its client to read, and how much is read ahead, at least.
+const BUFFER: usize = 64 << 10;
+
 /// See the head of the file.
 pub(crate) struct Hub {
     pub(crate) settings: Settings,
@@ -67,7 +70,9 @@ impl Hub {
     pub(crate) fn new(settings: Settings, gate: Gate, counters: Counters) -> Hub {
         let mut http1 = http1::Builder::new();
         // Timeouts are kept by the connection's task, with one timer that is hardly ever moved.
-        http1.header_read_timeout(None).max_header_size(settings.max_header_size);
+        // What a client that does not read may hold of an answer; hyper would keep 400 KB.
+        let buffer = settings.max_header_size.max(BUFFER);
+        http1.header_read_timeout(None).max_header_size(settings.max_header_size).max_buf_size(buffer);
         let mut http2 = http2::Builder::new(InColor);
         http2.max_header_list_size(u32::try_from(settings.max_header_size).unwrap_or(u32::MAX));
         Hub {
