@@ -4,7 +4,7 @@
 //! What counts is the CPU time of the server per gigabyte. `tokio` is hyper on tokio-rustls with the file in memory.
 //! Dapple is `dapple_http::files`, told to keep a file of that size in its cache, with the same provider (rustls's
 //! default one) and the same cipher. nginx has its own OpenSSL, and the file in the page cache. The clients do not
-//! decrypt ([`crate::load::web::Downloads`]).
+//! decrypt ([`crate::load::web::Downloads`]). `dapple-streamed`, a reference, reads the file in pieces, as it does by itself.
 //!
 //! `tls/speedup` is how much faster two workers are than one, beside two processes of one worker each (`processes`)
 //! that know nothing of each other and share the clients: as fast as two cores can be.
@@ -32,6 +32,7 @@ pub(crate) fn contests() -> Vec<Contest> {
             kept.entry(Dapple::NAME, Dapple::NAME, Role::Ours, part),
             kept.entry(TokioDriven::NAME, TokioDriven::NAME, Role::Rival, part),
             kept.entry(nginx::NAME, nginx::NAME, Role::Rival, part),
+            kept.entry(STREAMED, STREAMED, Role::Reference, part),
         ]
     };
     let faster = |side, server, role, part: fn(&Speeds) -> &Sample| {
@@ -61,6 +62,9 @@ pub(crate) fn contests() -> Vec<Contest> {
     ]
 }
 
+/// Dapple with a cache as it is by itself: a file of that size is read from the page cache, in pieces.
+const STREAMED: &str = "dapple-streamed";
+
 /// Clients, who have a download each.
 const CLIENTS: usize = 8;
 
@@ -77,7 +81,7 @@ const SPEEDUP: &[Metric] =
 struct Speeds {
     one: Sample,
     two: Sample,
-    /// Two processes of one worker each; nginx has workers that are processes already.
+    /// Two processes of one worker each, where that is asked for; else the same as `two`.
     processes: Sample,
 }
 
@@ -95,7 +99,8 @@ fn measure(made: &Made, side: &'static str, quick: bool) -> Result<Speeds, Failu
     let length = if quick { LENGTH / 20 } else { LENGTH };
     let one = round(folder, side, 1, 1, length)?;
     let two = round(folder, side, 1, 2, length)?;
-    let processes = if side == nginx::NAME { two.clone() } else { round(folder, side, 2, 1, length)? };
+    let has_processes = matches!(side, Dapple::NAME | TokioDriven::NAME);
+    let processes = if has_processes { round(folder, side, 2, 1, length)? } else { two.clone() };
     Ok(Speeds { one, two, processes })
 }
 
@@ -138,7 +143,7 @@ fn parse(text: &str) -> Result<(usize, &Path), Failure> {
 /// What the process of a server does: `WORKERS:FOLDER`.
 pub(crate) fn serve(what: &str, side: &str) -> Result<(), Failure> {
     let (workers, folder) = parse(what)?;
-    let folder = folder.to_owned();
+    let (folder, is_kept) = (folder.to_owned(), side != STREAMED);
     match side {
         nginx::NAME => {
             let [certificate, key] = secret::paths(&folder);
@@ -148,10 +153,12 @@ pub(crate) fn serve(what: &str, side: &str) -> Result<(), Failure> {
         TokioDriven::NAME => {
             TokioDriven::with_workers(workers).run(|_| async move { big::serve_tokio(&folder).await })
         }
-        Dapple::NAME => Dapple::with_workers(workers).run(|_| async move {
+        Dapple::NAME | STREAMED => Dapple::with_workers(workers).run(|_| async move {
             let (listener, address) = OfDapple::bind().await;
             let files = dapple_http::files(folder.join(ROOT)).map_err(|error| error.to_string())?;
-            let files = files.cache_size(2 * LENGTH as u64).largest_cached(LENGTH as u64);
+            // One file may take a quarter of a cache.
+            let length = LENGTH as u64;
+            let files = if is_kept { files.cache_size(4 * length).largest_cached(length) } else { files };
             answer(address);
             let tls = dapple_http::Tls::from(secret::of_server(&folder)?);
             let served = dapple_http::serve(listener, files).tls(tls).await;
