@@ -70,8 +70,12 @@ impl Curve<'_> {
                 let Some(score) = outcome.scores.iter().find(|other| other.side == score.side) else {
                     continue;
                 };
+                let cost = Summary::of(&score.values(0)).median;
+                if !cost.is_finite() {
+                    continue; // a side that has got nothing done
+                }
                 let command = if path.is_empty() { 'M' } else { 'L' };
-                end = bottom - HEIGHT * Summary::of(&score.values(0)).median / most;
+                end = bottom - HEIGHT * cost / most;
                 let _ = write!(path, "{command}{:.1} {end:.1} ", LEFT + self.place(x));
             }
             let color = color(score.side);
@@ -87,7 +91,7 @@ impl Curve<'_> {
     /// The medians of all sides.
     fn values(&self) -> impl Iterator<Item = f64> {
         let scores = self.points.iter().flat_map(|(_, outcome)| &outcome.scores);
-        scores.map(|score| Summary::of(&score.values(0)).median)
+        scores.map(|score| Summary::of(&score.values(0)).median).filter(|cost| cost.is_finite())
     }
 
     /// How far to the right a variant is.
@@ -128,6 +132,15 @@ mod tests {
         let mut svg = String::new();
         curves(&outcomes)[0].draw(&mut svg, 0);
         assert!(svg.contains("M90.0 160.0 L365.0 40.0 L640.0 220.0"), "{svg}");
+    }
+
+    #[test]
+    fn a_side_that_got_nothing_done_has_no_point() {
+        let outcomes = [("a/0", 50.0), ("a/50", f64::INFINITY), ("a/100", 100.0)]
+            .map(|(name, cost)| outcome(name, &[("tokio", cost)]));
+        let mut svg = String::new();
+        curves(&outcomes)[0].draw(&mut svg, 0);
+        assert!(svg.contains("M90.0 160.0 L640.0 40.0"), "{svg}");
     }
 
     #[test]

@@ -44,15 +44,16 @@ pub(crate) fn svg(outcomes: &[Outcome]) -> String {
 /// A title and a bar for each side.
 fn group(svg: &mut String, outcome: &Outcome, top: usize) {
     let median = |score: &Score| Summary::of(&score.values(0)).median;
-    let longest = outcome.scores.iter().map(median).fold(0.0, f64::max);
+    let costs = outcome.scores.iter().map(median).filter(|cost| cost.is_finite());
+    let longest = costs.fold(0.0, f64::max);
     let title = format!("{}: {}", outcome.name, outcome.about);
     text(svg, 10, top, &title);
     let unit = outcome.metrics[0].unit;
     for (index, score) in outcome.scores.iter().enumerate() {
         let line = top + (index + 1) * LINE;
         let cost = median(score);
-        if cost.is_nan() {
-            continue; // it is in this contest for another metric
+        if !cost.is_finite() {
+            continue; // it is in this contest for another metric, or has got nothing done
         }
         let length = LONGEST * cost / longest;
         let y = line - LINE + 7;
