@@ -41,10 +41,10 @@ pub(crate) async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Resu
                 let peer = Peer { is_tls: tls.is_some(), ..peer };
                 let (handler, watch) = (handler.clone(), Arc::new(Watch::new(hub.clone(), peer)));
                 match &tls {
-                    None => dapple::spawn(connection::serve(stream, handler, watch, seat)).detach(),
+                    None => hub.gate.spawn(connection::serve(stream, handler, watch, seat)),
                     Some(tls) => {
                         let tls = tls.clone();
-                        dapple::spawn(connection::serve_tls(stream, tls, handler, watch, seat)).detach();
+                        hub.gate.spawn(connection::serve_tls(stream, tls, handler, watch, seat));
                     }
                 }
             }

@@ -93,7 +93,6 @@ async fn begin<S, H>(
             Err(_nothing_came) => return,
         },
     };
-    watch.hub.gate.watch_color();
     let front = Front { handler, watch: watch.clone() };
     match protocol {
         Protocol::Http1 => {

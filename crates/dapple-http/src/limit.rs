@@ -29,11 +29,14 @@ impl Gate {
         Gate { limit, unbounded: Limit::new() }
     }
 
-    /// Before the first request of a connection, in its color.
-    pub(crate) fn watch_color(&self) {
-        if self.limit.is_some() {
-            Color::current().set_limit(self.unbounded.clone());
+    /// Spawns a connection, in a color that knows since when it waits, from now on.
+    pub(crate) fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
+        if self.limit.is_none() {
+            return dapple::spawn(connection).detach();
         }
+        let color = Color::new();
+        color.set_limit(self.unbounded.clone());
+        color.spawn(connection).detach();
     }
 
     /// Asks at the beginning of a request, in its connection's color. If it is refused: in how many seconds it may be
