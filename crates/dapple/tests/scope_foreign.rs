@@ -16,6 +16,7 @@ use dapple::net::{TcpListener, TcpStream, UnixStream};
 use dapple::sim::{self, Sim};
 use dapple::sync::Semaphore;
 use dapple::time::{Duration, sleep};
+use futures_rustls::rustls::crypto::ring;
 use futures_rustls::rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
 use futures_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use futures_rustls::{TlsAcceptor, TlsConnector};
@@ -92,11 +93,20 @@ fn certified() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-    let server = ServerConfig::builder().with_no_client_auth();
+    // By name: other crates of the workspace have another provider, and then none is the default.
+    let provider = Arc::new(ring::default_provider());
+    let server = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("versions that ring has")
+        .with_no_client_auth();
     let server = server.with_single_cert(vec![cert.der().clone()], key.into()).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(cert.der().clone()).unwrap();
-    let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions that ring has")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
     (Arc::new(server), Arc::new(client))
 }
 
