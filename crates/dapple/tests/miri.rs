@@ -630,3 +630,43 @@ fn a_spare_stands_in_and_leaves() {
     }
     assert!(rt.metrics().spares_sent >= 1);
 }
+
+#[test]
+fn limits_refuse_hold_back_and_let_go() {
+    use dapple::sched::{Limit, Refuse};
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let bounds = [
+        Limit::new().depth(2),
+        Limit::new().depth(2).refusing(Refuse::Newest),
+        Limit::new().concurrency(1).depth(3),
+    ];
+    for limit in bounds {
+        let handles = runtime.block_on(async {
+            let color = Color::new();
+            color.set_limit(limit.clone());
+            let spawn = |number: usize| {
+                let kept = Box::new(number);
+                let task = Builder::new().color(&color).or_else(move || drop(kept)).spawn(async move {
+                    dapple::task::yield_now().await;
+                    Box::new(number)
+                });
+                if number % 4 == 3 {
+                    task.abort();
+                }
+                task
+            };
+            let handles: Vec<_> = (0..8).map(spawn).collect();
+            let admitted = limit.admit_now();
+            let mut ended = Vec::new();
+            drop(admitted);
+            for handle in handles {
+                ended.push(handle.await);
+            }
+            ended
+        });
+        assert_eq!(handles.len(), 8);
+        assert!(handles.iter().any(Result::is_ok) || limit.counts().refused > 0);
+        limit.close();
+    }
+    drop(runtime);
+}
