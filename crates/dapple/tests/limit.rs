@@ -444,3 +444,31 @@ fn of_many_that_are_always_ready_none_is_passed_over() {
         assert_eq!(done(2), TASKS, "while one has had 20 turns, some have had none or one");
     });
 }
+
+/// One that was held back and is to be refused in the place of a newcomer may end in another way first.
+#[test]
+fn who_makes_room_for_a_newcomer_is_counted_once_whatever_ends_him() {
+    Sim::new(1).workers(3).explore(0..200, || async {
+        let limit = Limit::new().concurrency(1).depth(2).delay(MS, 2 * MS);
+        let mut handles = Vec::new();
+        for _ in 0..60 {
+            let task =
+                Builder::new().limit(limit.clone()).spawn(async { sleep(MS).await.unwrap_or_default() });
+            handles.push(task);
+            match sim::random() % 4 {
+                0 => handles[sim::random() as usize % handles.len()].abort(),
+                1 => sleep(MS / 4).await.unwrap(),
+                2 => yield_now().await,
+                _ => {}
+            }
+        }
+        if sim::random().is_multiple_of(2) {
+            limit.close();
+        }
+        for handle in handles {
+            let _ = handle.await;
+        }
+        let counts = limit.counts();
+        assert_eq!((counts.waiting, counts.running), (0, 0));
+    });
+}

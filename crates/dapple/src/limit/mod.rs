@@ -410,6 +410,9 @@ impl Gate for Inner {
     }
 
     fn begin(&self, since: u64, ticket: &Cell<u64>, waker: &Waker) -> Passage {
+        if ticket.get() != 0 && lock(&self.room).is_doomed(ticket.get()) {
+            return self.refuse(); // a newcomer waits in its place. COUNTED
+        }
         let is_late = self.delay.as_ref().is_some_and(|delay| {
             let now = Time::now().nanos();
             delay.observe(now.saturating_sub(since), now) && self.refuses == Refuse::Oldest
@@ -430,10 +433,6 @@ impl Gate for Inner {
             return Passage::Begin;
         };
         let mut room = lock(&self.room);
-        if room.is_doomed(ticket.get()) {
-            drop(room);
-            return self.refuse();
-        }
         let is_expected = room.give_up(ticket.get()); // RESERVED
         if !is_expected && self.takes_owed() {
             // The oldest are those that are held back.
@@ -464,13 +463,13 @@ impl Gate for Inner {
         if stage == Stage::Begun {
             return self.end_run();
         }
-        if stage == Stage::InLine && !self.takes_owed() {
+        let is_doomed = ticket != 0 && lock(&self.room).is_doomed(ticket);
+        if stage == Stage::InLine && !is_doomed && !self.takes_owed() {
             self.stops_waiting();
         }
         let Some(most) = self.concurrency.filter(|_| ticket != 0) else { return };
         let mut room = lock(&self.room);
         room.held.retain(|(held, _)| *held != ticket);
-        room.doomed.remove(&ticket);
         room.give_up(ticket);
         let next = room.reserve(most);
         drop(room);
