@@ -87,7 +87,7 @@ fn modified(stamp: Stamp) -> SystemTime {
 /// the time of the last change, which cannot, and the inode are in it too.
 fn etag(stamp: Stamp) -> HeaderValue {
     let nanos =
-        |(seconds, nanos): (i64, u64)| (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanos);
+        |(seconds, nanos): (i64, i64)| (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanos as u64);
     let (modified, changed) = (nanos(stamp.modified), nanos(stamp.changed));
     let identity = changed ^ stamp.inode.rotate_left(32) ^ stamp.device.rotate_left(48);
     let tag = format!("\"{:x}-{modified:x}-{identity:x}\"", stamp.size);

@@ -29,9 +29,9 @@ pub(super) struct Stamp {
     pub(super) device: u64,
     pub(super) inode: u64,
     pub(super) size: u64,
-    pub(super) modified: (i64, u64),
+    pub(super) modified: (i64, i64),
     /// When anything of it was changed. Unlike `modified`, nobody can set it back.
-    pub(super) changed: (i64, u64),
+    pub(super) changed: (i64, i64),
     /// How many names it has, its mode and its owners: what else sets `changed`.
     others: (u64, u32, u32, u32),
 }
@@ -50,8 +50,8 @@ impl Stamp {
             device: stat.st_dev,
             inode: stat.st_ino,
             size: stat.st_size as u64,
-            modified: (stat.st_mtime, stat.st_mtime_nsec),
-            changed: (stat.st_ctime, stat.st_ctime_nsec),
+            modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
+            changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
             others: (stat.st_nlink, stat.st_mode, stat.st_uid, stat.st_gid),
         }
     }
