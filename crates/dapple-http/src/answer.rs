@@ -30,11 +30,27 @@ pin_project! {
 }
 
 /// A request that is under way, until it is dropped.
-pub(crate) struct UnderWay(pub(crate) Arc<Watch>);
+pub(crate) struct UnderWay {
+    pub(crate) watch: Arc<Watch>,
+    /// Its number among those of its connection.
+    number: u64,
+}
+
+impl UnderWay {
+    pub(crate) fn new(watch: &Arc<Watch>) -> UnderWay {
+        UnderWay { watch: watch.clone(), number: watch.begin_request() }
+    }
+
+    /// What has to be answered, since its body could not be received.
+    #[inline]
+    pub(crate) fn fault(&self) -> Option<Own> {
+        self.watch.take_fault(self.number)
+    }
+}
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.end_request();
+        self.watch.end_request(self.number);
     }
 }
 
@@ -48,7 +64,7 @@ struct Sending {
 
 impl Sending {
     fn new(under_way: Option<UnderWay>) -> Sending {
-        let is_noted = under_way.as_ref().is_some_and(|under_way| under_way.0.is_http2());
+        let is_noted = under_way.as_ref().is_some_and(|under_way| under_way.watch.is_http2());
         let sending = Sending { under_way, is_noted, is_sourcing: false };
         sending.note(|watch| watch.note_sending(1));
         sending
@@ -59,7 +75,7 @@ impl Sending {
         if self.is_noted
             && let Some(under_way) = &self.under_way
         {
-            note(&under_way.0);
+            note(&under_way.watch);
         }
     }
 

@@ -10,9 +10,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use dapple::time::{Instant, Sleep};
 use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
+use crate::answer::Own;
 use crate::error::{BoxError, Error};
 use crate::watch::Watch;
 
@@ -30,6 +31,8 @@ pub struct Body(Option<Box<Live>>);
 struct Live {
     incoming: Limited<Incoming>,
     watch: Arc<Watch>,
+    /// The number of its request.
+    number: u64,
     /// How much has come, and when of that what is worth mentioning did.
     came: u64,
     noted: u64,
@@ -47,6 +50,7 @@ impl Body {
         Body(Some(Box::new(Live {
             incoming: Limited::new(incoming, most),
             watch: watch.clone(),
+            number: watch.requests(),
             came: 0,
             noted: 0,
             since: None,
@@ -63,21 +67,24 @@ impl Live {
         }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             ready!(self.poll_late(cx));
-            self.end();
+            self.is_over = true;
             self.watch.hub.counters.count_timeout();
-            self.watch.note_late_body();
+            self.watch.note_fault(self.number, Own::LATE_BODY);
             return Poll::Ready(Some(
                 Err(Error::late("the body of the request did not come in time").into()),
             ));
         };
         match &frame {
             Some(Ok(frame)) => self.came += frame.data_ref().map_or(0, |data| data.len() as u64),
-            Some(Err(_)) => self.is_over = true,
-            None => self.end(),
+            Some(Err(error)) => {
+                self.is_over = true;
+                if error.is::<LengthLimitError>() {
+                    self.watch.note_fault(self.number, Own::TOO_LARGE);
+                }
+            }
+            None => self.is_over = true,
         }
-        if self.incoming.is_end_stream() {
-            self.end();
-        }
+        self.is_over |= self.incoming.is_end_stream();
         Poll::Ready(frame)
     }
 
@@ -102,20 +109,6 @@ impl Live {
                 Err(_cancelled) => return Poll::Pending,
             }
         }
-    }
-
-    fn end(&mut self) {
-        self.is_over = true;
-        self.watch.note_received();
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.watch.note_unread();
-        }
-        self.watch.note_received();
     }
 }
 

@@ -104,6 +104,10 @@ async fn begin<S, H>(
             // It is large, and a task of HTTP/1 should not be.
             let mut http = Box::pin(watch.hub.http2.serve_connection(io, front));
             drive(http.as_mut(), &mut alarm, watch).await;
+            // Its requests are tasks of this color, and hear of that now: they are in line before this one, and count
+            // as what runs on before the connection counts as closed.
+            drop(http);
+            dapple::task::yield_now().await;
         }
     }
     watch.set_ended();

@@ -44,8 +44,7 @@ impl<H: Handler> hyper::service::Service<Request<Incoming>> for Front<H> {
         let watch = &self.watch;
         let hub = &watch.hub;
         let has_body = !http_body::Body::is_end_stream(request.body());
-        watch.begin_request(has_body);
-        let under_way = UnderWay(watch.clone());
+        let under_way = UnderWay::new(watch);
         if let Err(own) = strict::check(&request, hub.settings.max_body_size, watch) {
             hub.counters.count_bad();
             return Handling::answer(own, under_way, has_body);
@@ -91,13 +90,13 @@ impl<H: Handler> Handling<H> {
     #[cold]
     fn answer(own: Own, under_way: UnderWay, has_body: bool) -> Handling<H> {
         if has_body {
-            under_way.0.note_unread();
+            under_way.watch.note_unread();
         }
         Handling { state: State::Answer(own), under_way: Some(under_way), admitted: None, sleep: None }
     }
 
     fn watch(&self) -> Option<&Arc<Watch>> {
-        self.under_way.as_ref().map(|under_way| &under_way.0)
+        self.under_way.as_ref().map(|under_way| &under_way.watch)
     }
 
     /// The server answers itself.
@@ -174,8 +173,8 @@ impl<H: Handler> Future for Handling<H> {
             }
         };
         this.state = State::Done;
-        if this.watch().is_some_and(|watch| !watch.is_http2() && watch.take_late_body()) {
-            return this.end(Own::LATE_BODY);
+        if let Some(own) = this.under_way.as_ref().and_then(UnderWay::fault) {
+            return this.end(own);
         }
         match result {
             Ok(response) => {

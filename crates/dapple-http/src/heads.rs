@@ -5,63 +5,92 @@
 //! the connection after the answer. That is safe, but whoever sends it is up to something. So what is read is kept
 //! until the request that it is the head of has begun, and looked at then.
 //!
-//! Only what is read while no body is received is kept. A head that was sent behind a body, without waiting for the
-//! answer, may therefore not be here as a whole. Then it is as hyper has it.
+//! # Invariants
+//!
+//! * **EVERY-HEAD**: what is kept begins where a head begins. What is read goes past the body of the request before it
+//!   ([`Rest`]) and is kept from there on, wherever that lay in the reads. If hyper should begin a request where none
+//!   was expected, it is refused.
 
 use memchr::memchr;
 
 use crate::answer::Own;
+use crate::framing::{Flaw, Framing, Rest};
 
 /// Kept until more than this is needed again.
 const KEEP: usize = 4 * 1024;
 
 /// What has been read and is not known to be over.
 #[derive(Default)]
-pub(crate) struct Heads(Vec<u8>);
-
-/// How the body of a request is framed, as hyper has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framing {
-    Nothing,
-    Length(u64),
-    Chunked,
+pub(crate) struct Heads {
+    /// From the beginning of a head on. EVERY-HEAD
+    kept: Vec<u8>,
+    /// What comes before the next head; then nothing is kept.
+    rest: Rest,
 }
 
 impl Heads {
-    pub(crate) fn push(&mut self, read: &[u8]) {
-        self.0.extend_from_slice(read);
+    /// Takes what was read.
+    #[inline]
+    pub(crate) fn push(&mut self, read: &[u8]) -> Result<(), Flaw> {
+        let passed = self.rest.pass(read)?;
+        self.kept.extend_from_slice(&read[passed..]);
+        Ok(())
     }
 
-    /// Looks at the head of the request that begins, and takes it away.
-    pub(crate) fn next(&mut self, framing: Framing) -> Result<(), Own> {
-        let (end, verdict) = look(&self.0, framing);
-        let over = match framing {
-            Framing::Nothing => Some(end),
-            Framing::Length(length) => {
-                usize::try_from(length).ok().and_then(|length| end.checked_add(length))
+    /// Looks at the head of the request that begins, and takes it away, with what is here of a body.
+    pub(crate) fn next(&mut self, method: &str, framing: Framing, max_body_size: usize) -> Result<(), Own> {
+        let (end, mut verdict) = look(&self.kept, method);
+        if self.rest != Rest::Nothing {
+            verdict = Err(UNEXPECTED);
+        }
+        self.rest = Rest::new(framing, max_body_size as u64);
+        match self.rest.pass(&self.kept[end..]) {
+            Ok(passed) if end + passed < self.kept.len() => drop(self.kept.drain(..end + passed)),
+            Ok(_) => self.clear(),
+            Err(flaw) => {
+                self.clear();
+                verdict = verdict.and(Err(flaw.into()));
             }
-            Framing::Chunked => None,
-        };
-        match over {
-            Some(over) if over < self.0.len() => drop(self.0.drain(..over)),
-            // Where the next one begins is not known, or here.
-            _ => self.clear(),
         }
         verdict
     }
 
+    /// Whether something of a head is here.
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        self.kept.iter().any(|byte| !matches!(byte, b'\r' | b'\n'))
+    }
+
+    /// Whether a body has not come to its end.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.rest != Rest::Nothing
+    }
+
     fn clear(&mut self) {
-        if self.0.capacity() > KEEP {
-            self.0 = Vec::new();
+        if self.kept.capacity() > KEEP {
+            self.kept = Vec::new();
         }
-        self.0.clear();
+        self.kept.clear();
+    }
+}
+
+const UNEXPECTED: Own = Own::bad("it is not clear where this request begins\n");
+
+impl From<Flaw> for Own {
+    fn from(flaw: Flaw) -> Own {
+        match flaw {
+            Flaw::Malformed => Own::bad("the chunks of the body are not as they should be\n"),
+            Flaw::TooLarge => Own::TOO_LARGE,
+        }
     }
 }
 
 /// Where a head ends, and what is to be said of it.
-fn look(bytes: &[u8], framing: Framing) -> (usize, Result<(), Own>) {
-    let empty = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-    let mut at = empty;
+fn look(bytes: &[u8], method: &str) -> (usize, Result<(), Own>) {
+    let mut at = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    if !bytes[at..].starts_with(method.as_bytes()) {
+        return (bytes.len(), Err(UNEXPECTED));
+    }
     let (mut lengths, mut encodings) = (0, 0);
     let mut verdict = Ok(());
     while let Some(length) = memchr(b'\n', &bytes[at..]) {
@@ -77,7 +106,7 @@ fn look(bytes: &[u8], framing: Framing) -> (usize, Result<(), Own>) {
         };
         match line.first() {
             None => {
-                if framing != Framing::Nothing && (lengths > 1 || encodings > 1 || lengths + encodings > 1) {
+                if lengths + encodings > 1 {
                     verdict = Err(Own::bad("the length of a body is said once, and in one way\n"));
                 }
                 return (at, verdict);
@@ -88,7 +117,7 @@ fn look(bytes: &[u8], framing: Framing) -> (usize, Result<(), Own>) {
         }
     }
     // It is not here as a whole.
-    (bytes.len(), Ok(()))
+    (bytes.len(), Err(UNEXPECTED))
 }
 
 fn is_field(line: &[u8], name: &[u8]) -> bool {
@@ -99,38 +128,67 @@ fn is_field(line: &[u8], name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn next(heads: &mut Heads, framing: Framing) -> bool {
-        heads.next(framing).is_ok()
+    fn is_good(heads: &mut Heads, method: &str, framing: Framing) -> bool {
+        heads.next(method, framing, 100).is_ok()
     }
 
     #[test]
     fn heads_are_told_apart() {
         let mut heads = Heads::default();
-        heads.push(b"\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\nPOST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc");
-        heads.push(b"POST / HTTP/1.1\r\ncontent-length: 3\r\ntransfer-");
-        heads.push(b"encoding: chunked\r\n\r\n0\r\n\r\n");
-        assert!(next(&mut heads, Framing::Nothing));
-        assert!(next(&mut heads, Framing::Length(3)));
-        assert!(!next(&mut heads, Framing::Chunked));
-        assert!(heads.0.is_empty());
-        heads.push(b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\nxGET / HTTP/1.1\n\n");
-        assert!(!next(&mut heads, Framing::Length(1)));
-        assert!(!next(&mut heads, Framing::Nothing));
+        heads
+            .push(b"\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\nPOST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nab")
+            .unwrap();
+        assert!(is_good(&mut heads, "GET", Framing::Nothing));
+        assert!(heads.has_begun());
+        assert!(is_good(&mut heads, "POST", Framing::Length(3)));
+        assert!(heads.is_receiving() && !heads.has_begun());
+        heads.push(b"cPOST / HTTP/1.1\r\ncontent-length: 3\r\ntransfer-").unwrap();
+        heads.push(b"encoding: chunked\r\n\r\n0\r\n\r\n").unwrap();
+        assert!(!is_good(&mut heads, "POST", Framing::Chunked));
+        assert!(!heads.is_receiving() && !heads.has_begun());
+        heads
+            .push(b"PUT / HTTP/1.1\r\ncontent-length: 0\r\ncontent-length: 0\r\n\r\nGET / HTTP/1.1\n\n")
+            .unwrap();
+        assert!(!is_good(&mut heads, "PUT", Framing::Nothing));
+        assert!(!is_good(&mut heads, "GET", Framing::Nothing));
     }
 
     #[test]
-    fn a_head_that_is_not_here_as_a_whole_is_passed_over() {
+    fn a_head_behind_chunks_is_seen_wherever_the_reads_were_cut() {
+        let bytes = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2;x\r\nhi\r\n0\r\na: b\r\n\r\n\
+                      POST / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n";
+        let first = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        for begun in first..bytes.len() {
+            for split in begun..bytes.len() {
+                let mut heads = Heads::default();
+                heads.push(&bytes[..begun]).unwrap();
+                assert!(is_good(&mut heads, "POST", Framing::Chunked));
+                heads.push(&bytes[begun..split]).unwrap();
+                heads.push(&bytes[split..]).unwrap();
+                assert!(!is_good(&mut heads, "POST", Framing::Chunked), "{begun}, {split}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_begins_where_none_was_expected_is_refused() {
+        let whole = b"GET / HTTP/1.1\r\n\r\n";
         let mut heads = Heads::default();
-        heads.push(b"length: 1\r\ncontent-length: 1");
-        assert!(next(&mut heads, Framing::Length(1)));
-        assert!(heads.0.is_empty());
+        heads.push(&whole[..10]).unwrap();
+        assert!(!is_good(&mut heads, "GET", Framing::Nothing));
+        heads.push(whole).unwrap();
+        assert!(!is_good(&mut heads, "PUT", Framing::Nothing));
+        heads.push(whole).unwrap();
+        assert!(is_good(&mut heads, "GET", Framing::Length(5)));
+        heads.push(b"abc").unwrap();
+        assert!(!is_good(&mut heads, "GET", Framing::Nothing));
     }
 
     #[test]
     fn a_large_head_is_not_kept() {
         let mut heads = Heads::default();
-        heads.push(&[b'x'; 2 * KEEP]);
-        assert!(next(&mut heads, Framing::Nothing));
-        assert_eq!(heads.0.capacity(), 0);
+        heads.push(&[b'x'; 2 * KEEP]).unwrap();
+        assert!(!is_good(&mut heads, "GET", Framing::Nothing));
+        assert_eq!(heads.kept.capacity(), 0);
     }
 }

@@ -1,43 +1,31 @@
 //! The stream of a connection, as hyper sees it: what goes through is noted in the [`Watch`].
-//!
-//! What is read while no body is received goes through a buffer of the thread's, where it can be looked at; what is
-//! read of a body goes straight to hyper.
 
-use std::cell::RefCell;
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
 use crate::hub::{Listed, Seat, Stage};
 use crate::watch::Watch;
 
-/// The most that is read at once where it is looked at.
-const LOOK: usize = 16 * 1024;
-
-thread_local! {
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; LOOK].into());
-}
+/// The most that is read at once before hyper comes, and when all is over.
+const SOME: usize = 8 * 1024;
 
 /// What is said to a client whose head did not come in time.
 const LATE_HEAD: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// Reads, and shows what was read; nothing, if that was the end.
-#[inline]
-fn poll_look<S: Read + Unpin, R>(
+/// Reads a little, and shows what was read; nothing, if that was the end.
+fn poll_some<S: Read + Unpin, R>(
     stream: &mut S,
     cx: &mut Context<'_>,
-    most: usize,
     look: impl FnOnce(&[u8]) -> R,
 ) -> Poll<io::Result<R>> {
-    SCRATCH.with_borrow_mut(|scratch| {
-        let mut buffer = ReadBuf::new(&mut scratch[..most.min(LOOK)]);
-        ready!(Pin::new(stream).poll_read(cx, buffer.unfilled()))?;
-        Poll::Ready(Ok(look(buffer.filled())))
-    })
+    let mut buffer = [MaybeUninit::uninit(); SOME];
+    dapple::hyper::poll_look(stream, cx, ReadBuf::uninit(&mut buffer).unfilled(), look)
 }
 
 /// See the head of the file.
@@ -73,7 +61,7 @@ impl<S: Read + Write + Unpin> Io<S> {
 
     /// Reads more of what hyper will be given.
     pub(crate) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let read = ready!(poll_look(&mut self.stream, cx, LOOK, Bytes::copy_from_slice))?;
+        let read = ready!(poll_some(&mut self.stream, cx, Bytes::copy_from_slice))?;
         self.is_ended = read.is_empty();
         match self.first.is_empty() {
             true => self.first = read,
@@ -128,10 +116,9 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
         let this = self.get_mut();
         if !this.first.is_empty() {
             let count = this.first.len().min(cursor.remaining());
-            cursor.put_slice(&this.first[..count]);
-            this.watch.note_read(&this.first[..count]);
-            this.first.advance(count);
-            return Poll::Ready(Ok(()));
+            let read = this.first.split_to(count);
+            cursor.put_slice(&read);
+            return Poll::Ready(this.watch.note_read(&read).map_err(io::Error::from));
         }
         if this.watch.is_head_late() {
             return this.poll_say_late(cx).map(Err);
@@ -140,17 +127,12 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
             ready!(this.poll_cut(cx))?;
             return Pin::new(&mut this.stream).poll_read(cx, cursor);
         }
-        if this.watch.is_receiving() {
-            return Pin::new(&mut this.stream).poll_read(cx, cursor);
-        }
         let Io { stream, watch, is_ended, .. } = this;
-        poll_look(stream, cx, cursor.remaining(), |read| {
-            cursor.put_slice(read);
+        let noted = ready!(dapple::hyper::poll_look(stream, cx, cursor, |read| {
             *is_ended = read.is_empty();
-            if !read.is_empty() {
-                watch.note_read(read);
-            }
-        })
+            if read.is_empty() { Ok(()) } else { watch.note_read(read) }
+        }))?;
+        Poll::Ready(noted.map_err(io::Error::from))
     }
 }
 
@@ -206,7 +188,7 @@ impl<S: Read + Write + Unpin> Write for Io<S> {
         }
         this.watch.note_closing();
         while !this.is_ended {
-            match ready!(poll_look(&mut this.stream, cx, LOOK, <[u8]>::is_empty)) {
+            match ready!(poll_some(&mut this.stream, cx, <[u8]>::is_empty)) {
                 Ok(is_ended) => this.is_ended = is_ended,
                 Err(_it_is_over_as_well) => break,
             }

@@ -89,6 +89,7 @@ mod body;
 mod connection;
 mod error;
 pub mod files;
+mod framing;
 mod handling;
 mod heads;
 mod hub;

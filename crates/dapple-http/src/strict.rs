@@ -7,7 +7,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 
 use crate::answer::Own;
-use crate::heads::Framing;
+use crate::framing::Framing;
 use crate::watch::Watch;
 
 /// Whether a request may reach a service.
@@ -18,7 +18,7 @@ pub(crate) fn check(request: &Request<Incoming>, max_body_size: usize, watch: &W
         check_authority(request)?;
     } else {
         let framing = if body.is_end_stream() { Framing::Nothing } else { framing(headers, body) };
-        watch.heads().next(framing)?;
+        watch.next_head(request.method().as_str(), framing)?;
         if framing == Framing::Chunked {
             check_encoding(headers)?;
         }

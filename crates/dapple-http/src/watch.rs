@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::answer::Own;
+use crate::framing::{Flaw, Framing};
 use crate::heads::Heads;
 use crate::hub::Hub;
 
@@ -50,12 +52,12 @@ pub(crate) struct Watch {
     active: AtomicU32,
     /// Something was read since the last request began.
     is_fresh: AtomicBool,
-    /// A body is being received.
-    is_receiving: AtomicBool,
-    /// A body was left unread.
+    /// A request with a body was refused.
     is_unread: AtomicBool,
-    /// A body did not come in time.
-    is_body_late: AtomicBool,
+    /// What is to be answered to requests whose bodies were not received as a whole, by their numbers, whatever their
+    /// services say; and whether there are any.
+    faults: Mutex<Vec<(u64, Own)>>,
+    has_faults: AtomicBool,
     /// The client does not take what is written.
     is_blocked: AtomicBool,
     /// What the client has taken.
@@ -96,9 +98,9 @@ impl Watch {
             heads: Mutex::default(),
             active: AtomicU32::new(0),
             is_fresh: AtomicBool::new(false),
-            is_receiving: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
-            is_body_late: AtomicBool::new(false),
+            faults: Mutex::default(),
+            has_faults: AtomicBool::new(false),
             is_blocked: AtomicBool::new(false),
             written: AtomicU64::new(0),
             is_head_late: AtomicBool::new(false),
@@ -110,17 +112,19 @@ impl Watch {
         }
     }
 
-    pub(crate) fn begin_request(&self, has_body: bool) {
-        self.requests.store(self.requests.load(Relaxed) + 1, Relaxed);
+    /// The number of a request that begins.
+    pub(crate) fn begin_request(&self) -> u64 {
+        let number = self.requests.load(Relaxed) + 1;
+        self.requests.store(number, Relaxed);
         self.active.store(self.active.load(Relaxed) + 1, Relaxed);
         self.is_fresh.store(false, Relaxed);
-        self.is_receiving.store(has_body, Relaxed);
         self.is_unread.store(false, Relaxed); // or there would not be another
+        number
     }
 
-    pub(crate) fn end_request(&self) {
+    pub(crate) fn end_request(&self, number: u64) {
         self.active.store(self.active.load(Relaxed) - 1, Relaxed);
-        self.is_receiving.store(false, Relaxed);
+        self.take_fault(number);
     }
 
     pub(crate) fn requests(&self) -> u64 {
@@ -131,36 +135,63 @@ impl Watch {
         self.active.load(Relaxed) == 0 && !self.is_fresh.load(Relaxed)
     }
 
-    /// Something was read while no body is being received.
-    pub(crate) fn note_read(&self, read: &[u8]) {
-        self.is_fresh.store(true, Relaxed);
-        if !self.is_http2() {
-            self.heads().push(read);
+    /// Something was read. If that is not as it should be, the request that it belongs to is answered for.
+    pub(crate) fn note_read(&self, read: &[u8]) -> Result<(), Flaw> {
+        if self.is_http2() {
+            self.is_fresh.store(true, Relaxed);
+            return Ok(());
         }
+        let mut heads = self.heads();
+        match heads.push(read) {
+            Ok(()) if heads.has_begun() => self.is_fresh.store(true, Relaxed),
+            Ok(()) => {}
+            Err(flaw) => {
+                self.note_fault(self.requests(), flaw.into());
+                return Err(flaw);
+            }
+        }
+        Ok(())
     }
 
-    pub(crate) fn heads(&self) -> MutexGuard<'_, Heads> {
+    /// Looks at the head of the request that begins, as it came.
+    pub(crate) fn next_head(&self, method: &str, framing: Framing) -> Result<(), Own> {
+        let mut heads = self.heads();
+        let verdict = heads.next(method, framing, self.hub.settings.max_body_size);
+        if heads.has_begun() {
+            self.is_fresh.store(true, Relaxed);
+        }
+        verdict
+    }
+
+    fn heads(&self) -> MutexGuard<'_, Heads> {
         self.heads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn is_receiving(&self) -> bool {
-        self.is_receiving.load(Relaxed)
-    }
-
-    pub(crate) fn note_received(&self) {
-        self.is_receiving.store(false, Relaxed);
     }
 
     pub(crate) fn note_unread(&self) {
         self.is_unread.store(true, Relaxed);
     }
 
-    pub(crate) fn note_late_body(&self) {
-        self.is_body_late.store(true, Relaxed);
+    fn faults(&self) -> MutexGuard<'_, Vec<(u64, Own)>> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn take_late_body(&self) -> bool {
-        self.is_body_late.swap(false, Relaxed)
+    /// Something is wrong with the body of a request, and that is what it is answered with.
+    #[cold]
+    pub(crate) fn note_fault(&self, number: u64, own: Own) {
+        self.faults().push((number, own));
+        self.has_faults.store(true, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn take_fault(&self, number: u64) -> Option<Own> {
+        if !self.has_faults.load(Relaxed) {
+            return None;
+        }
+        let mut faults = self.faults();
+        let fault = faults.iter().find(|fault| fault.0 == number).map(|fault| fault.1);
+        faults.retain(|fault| fault.0 != number);
+        self.has_faults.store(!faults.is_empty(), Relaxed);
+        fault
     }
 
     pub(crate) fn note_late_head(&self) {
@@ -214,7 +245,7 @@ impl Watch {
     /// Whether the client may still be sending what nobody will read: to close the connection then would take
     /// away from it the answer that is on its way.
     pub(crate) fn is_talking(&self) -> bool {
-        self.is_fresh.load(Relaxed) || self.is_unread.load(Relaxed)
+        self.is_fresh.load(Relaxed) || self.is_unread.load(Relaxed) || self.heads().is_receiving()
     }
 
     /// What it is at, and how long that may take.

@@ -182,3 +182,51 @@ pub(crate) fn poll_fill(
     unsafe { cursor.advance(n) };
     Poll::Ready(Ok(()))
 }
+
+/// Reads from a stream into a buffer of hyper's, and shows what has come, which is nothing at the end: for a stream
+/// around another that has to know what goes through it.
+///
+/// # Errors
+///
+/// Those of the stream; then nothing is shown.
+///
+/// # Examples
+///
+/// A stream that counts:
+///
+/// ```
+/// use hyper::rt::{Read, ReadBufCursor};
+/// use std::{io, pin::Pin, task::{Context, Poll}};
+///
+/// struct Counting<S> {
+///     stream: S,
+///     count: usize,
+/// }
+///
+/// impl<S: Read + Unpin> Read for Counting<S> {
+///     fn poll_read(
+///         mut self: Pin<&mut Self>,
+///         cx: &mut Context<'_>,
+///         cursor: ReadBufCursor<'_>,
+///     ) -> Poll<io::Result<()>> {
+///         let Counting { stream, count } = &mut *self;
+///         dapple::hyper::poll_look(stream, cx, cursor, |bytes| *count += bytes.len())
+///     }
+/// }
+/// ```
+#[inline]
+pub fn poll_look<S: hyper::rt::Read + Unpin, R>(
+    stream: &mut S,
+    cx: &mut Context<'_>,
+    mut cursor: ReadBufCursor<'_>,
+    look: impl FnOnce(&[u8]) -> R,
+) -> Poll<io::Result<R>> {
+    // SAFETY: it is given on as a buffer that nothing can be made uninitialised in.
+    let mut buffer = hyper::rt::ReadBuf::uninit(unsafe { cursor.as_mut() });
+    ready!(Pin::new(stream).poll_read(cx, buffer.unfilled()))?;
+    let filled = buffer.filled();
+    let (result, count) = (look(filled), filled.len());
+    // SAFETY: so many bytes of it were filled.
+    unsafe { cursor.advance(count) };
+    Poll::Ready(Ok(result))
+}
