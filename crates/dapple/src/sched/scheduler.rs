@@ -218,13 +218,19 @@ impl Sched {
         &self.posts[next % self.posts.len()].driver
     }
 
-    /// The driver for a new file descriptor: this thread's, unless another has far fewer. So a server
-    /// that accepts on one worker is spread over all, and what is small stays together.
+    /// The driver for a new file descriptor: the one that has most of them, unless another has far fewer. Events
+    /// then come many at a time and to one worker, whom others help if that is worth it; if they came one by one to
+    /// each, all would be woken for little. A server of many connections is spread over all.
     pub(crate) fn driver_for_source(&self) -> &Arc<Driver> {
-        let here = self.driver_here();
-        let drivers = self.posts.iter().map(|post| &post.driver);
-        let least = drivers.min_by_key(|driver| driver.sources()).unwrap_or(here);
-        if here.sources() > least.sources() + CLUSTER { least } else { here }
+        let (mut fullest, mut least) = (self.driver_here(), self.driver_here());
+        for driver in self.posts.iter().map(|post| &post.driver) {
+            if driver.sources() > fullest.sources() {
+                fullest = driver;
+            } else if driver.sources() < least.sources() {
+                least = driver;
+            }
+        }
+        if fullest.sources() > least.sources() + CLUSTER { least } else { fullest }
     }
 
     /// Makes this thread drive a worker until the guard is dropped. Once for each worker.
