@@ -44,6 +44,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use hyper::rt::ReadBufCursor;
+use rustix::net::RecvFlags;
 
 use crate::net::TcpStream;
 use crate::net::source::Direction;
@@ -161,8 +162,8 @@ fn poll_read<T: AsFd>(
     let n = ready!(stream.source.poll_stream(cx, Direction::Read, &mut stream.reading, wanted, |io| {
         // SAFETY: it is filled, and nothing in it is made uninitialised.
         let buffer = unsafe { cursor.as_mut() };
-        let (filled, _) = rustix::io::read(io, buffer)?;
-        Ok(filled.len())
+        let (_, count) = rustix::net::recv(io, buffer, RecvFlags::empty())?;
+        Ok(count)
     }))?;
     // SAFETY: so many bytes of it were filled.
     unsafe { cursor.advance(n) };

@@ -40,13 +40,14 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use bell::Bell;
-use clock::{Tick, Time};
+use clock::Time;
 use readiness::{Direction, Readiness};
 use ring::{Landed, Ring};
 use table::Table;
 use timers::Timers;
 
 use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, lock};
+use crate::task::here::here;
 use crate::task::wait::wake;
 use crate::world;
 
@@ -300,7 +301,7 @@ pub(crate) struct Claim<'a> {
 impl Claim<'_> {
     /// Wakes all who waited for what happened, and for a time that has come. `true`: there may be
     /// more.
-    pub(crate) fn hand_out(mut self, now: Tick) -> bool {
+    pub(crate) fn hand_out(mut self, now: Time) -> bool {
         let Batch { events, wakers, landed } = &mut *self.batch;
         let is_full = events.len() >= EVENTS;
         if !events.is_empty() {
@@ -315,7 +316,7 @@ impl Claim<'_> {
             ring.take_in(wakers, landed);
             ring.submit(); // what there is room for now
         }
-        let more = self.driver.timers.fire(now, FIRINGS, wakers);
+        let more = self.driver.timers.fire(now.tick(), FIRINGS, wakers);
         if wakers.is_empty() && landed.is_empty() {
             return is_full || more;
         }
@@ -323,8 +324,11 @@ impl Claim<'_> {
         let (mut wakers, mut landed) = (std::mem::take(wakers), std::mem::take(landed));
         let Claim { driver, batch } = self;
         drop(batch);
+        let moment = |nanos| here(|here| here.moment.set(nanos));
+        moment(now.nanos());
         wakers.drain(..).for_each(wake);
         landed.clear();
+        moment(0);
         if let Ok(mut batch) = driver.batch.try_lock() {
             (batch.wakers, batch.landed) = (wakers, landed); // their memory
         }

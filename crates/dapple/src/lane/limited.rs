@@ -178,9 +178,12 @@ impl Lane {
     }
 }
 
-/// Since when what runs here has waited, in nanoseconds; `None` if its color has no limit.
+/// Since when what runs here has waited, in nanoseconds; `None` if nobody has looked.
 pub(crate) fn waited_since() -> Option<u64> {
     here(|here| {
+        if here.since.get() > 0 {
+            return Some(here.since.get());
+        }
         let lane = Ptr::new(here.lane.get().cast_mut())?;
         // SAFETY: this thread has the lane's turn. LANE-LIVES
         Some(unsafe { Lane::of(lane) }.limits.get()?.since.get())

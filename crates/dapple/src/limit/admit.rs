@@ -100,6 +100,15 @@ impl Inner {
     }
 }
 
+impl Inner {
+    #[cold]
+    fn refuse_now(&self) -> Refused {
+        self.refuse();
+        let retry_after = self.delay.as_ref().map_or(Duration::from_secs(1), |delay| delay.interval());
+        Refused { retry_after }
+    }
+}
+
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
         // Whatever this one was woken for, the next may be able to use.
@@ -111,8 +120,9 @@ impl Drop for Watching<'_> {
 
 impl Limit {
     /// Whether something may begin now, here, that is not a task of its own: as a task of this color would be asked.
-    /// It has waited since the running color was put in line, if that color has a limit. For a server that
-    /// has read a request and is about to handle it, without having spawned anything.
+    /// It has waited since the running task was put in line, if that is [clocked](crate::task::Builder::clocked), or
+    /// since its color was, if that has a limit. For a server that has read a request and is about to handle it,
+    /// without having spawned anything.
     ///
     /// # Errors
     ///
@@ -130,18 +140,42 @@ impl Limit {
     /// assert!(limit.admit_now().is_ok());
     /// ```
     pub fn admit_now(&self) -> Result<Admitted, Refused> {
+        self.pass_now()?;
+        if !self.0.try_run() {
+            return Err(self.0.refuse_now());
+        }
+        Ok(Admitted(self.clone()))
+    }
+
+    /// Whether something may begin now, here, as [`admit_now`](Limit::admit_now), but it does not count as running:
+    /// for what is over soon and often, where workers would only get into each other's way by counting. How many may
+    /// run is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], if things wait for too long and this has, too; if the limit is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sched::Limit;
+    ///
+    /// let limit = Limit::new();
+    /// assert!(limit.pass_now().is_ok());
+    /// limit.close();
+    /// assert!(limit.pass_now().is_err());
+    /// ```
+    pub fn pass_now(&self) -> Result<(), Refused> {
         let inner = &*self.0;
         let is_late = inner.delay.as_ref().is_some_and(|delay| {
             let now = inner.now();
             let waited = waited_since().map_or(0, |since| now.saturating_sub(since));
             delay.observe(waited, now)
         });
-        if is_late || inner.is_closed.load(Ordering::SeqCst) || !inner.try_run() {
-            inner.refuse();
-            let retry_after = inner.delay.as_ref().map_or(Duration::from_secs(1), |delay| delay.interval());
-            return Err(Refused { retry_after });
+        if is_late || inner.is_closed.load(Ordering::SeqCst) {
+            return Err(inner.refuse_now());
         }
-        Ok(Admitted(self.clone()))
+        Ok(())
     }
 
     /// Waits until there is room: nothing waits for too long, no more wait than may, and no more run than may. It then

@@ -20,7 +20,7 @@ pub(super) struct Delay {
     least: AtomicU64,
     /// The same of the one before.
     least_before: AtomicU64,
-    /// How long the last one waited.
+    /// How long the last one waited, while that is long, or things wait for too long.
     last: AtomicU64,
     is_over: AtomicBool,
     /// Something was to be refused in this interval.
@@ -53,8 +53,11 @@ impl Delay {
         if waited < self.least.load(Ordering::Relaxed) {
             self.least.fetch_min(waited, Ordering::Relaxed);
         }
-        self.last.store(waited, Ordering::Relaxed);
-        let is_late = is_over && waited > self.target / 2;
+        let is_long = waited > self.target / 2;
+        if is_over || is_long {
+            self.last.store(waited, Ordering::Relaxed); // nobody asks before, and many workers would write here
+        }
+        let is_late = is_over && is_long;
         if is_late && !self.has_refused.load(Ordering::Relaxed) {
             self.has_refused.store(true, Ordering::Relaxed);
         }

@@ -18,6 +18,8 @@
 //!   afterwards, all in one order. So nobody waits for a change that he has missed.
 
 mod admit;
+#[expect(unsafe_code, reason = "a kind of task, whose owners write and read its stamp")]
+pub(crate) mod clocked;
 mod delay;
 
 use std::cell::Cell;

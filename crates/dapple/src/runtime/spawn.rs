@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
+use crate::limit::clocked::Clocked;
 use crate::sched::Limit;
 use crate::sched::Sched;
-use crate::task::cell::Cell;
+use crate::task::cell::{Cell, TaskKind};
 use crate::task::header::{Meta, Place, Runnable};
 use crate::task::here::here;
 use crate::task::or_else::OrElse;
@@ -40,15 +41,25 @@ where
     F: Future<Output = T> + Send + 'static,
     T: Send + 'static,
 {
+    spawn_started(home, Blocking::default(), call, meta)
+}
+
+/// Spawns a task of another kind than [`Own`], by its own way of being put in line.
+fn spawn_started<K, F>(home: &Home, kind: K, future: F, meta: Meta) -> JoinHandle<F::Output>
+where
+    K: TaskKind,
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
     // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
-    match unsafe { Cell::make(home, Blocking::default(), call, meta) } {
+    match unsafe { Cell::make(home, kind, future, meta) } {
         Ok(task) => {
             start(&task, Place::New);
-            // SAFETY: it is a task of a closure that returns `T`, and this is its only handle.
+            // SAFETY: it is a task of `F`, and this is its only handle.
             unsafe { JoinHandle::new(task) }
         }
-        Err(call) => {
-            drop(call);
+        Err(future) => {
+            drop(future);
             JoinHandle::gone()
         }
     }
@@ -188,6 +199,7 @@ pub struct Builder<D = NoDropClosure> {
     color: Option<Color>,
     priority: Option<Priority>,
     limit: Option<Limit>,
+    is_clocked: bool,
     drop_closure: D,
 }
 
@@ -264,6 +276,33 @@ impl<D> Builder<D> {
         self
     }
 
+    /// The task knows how long it has waited for its turn, which [`Limit::admit_now`] then goes by. What it spawns
+    /// in the same way has waited for as long, at first: what a task accepts was waiting when it was.
+    ///
+    /// For a task with a color of its own and no priority; a color [with a limit](Color::set_limit) knows it anyway.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use dapple::{sched::Limit, task::Builder};
+    ///
+    /// dapple::run(async {
+    ///     let limit = Limit::new().delay(Duration::from_millis(50), Duration::from_millis(500));
+    ///     let connection = Builder::new().clocked().spawn(async move {
+    ///         match limit.admit_now() {
+    ///             Ok(_admitted) => "handle the request",
+    ///             Err(_refused) => "say that there is too much to do",
+    ///         }
+    ///     });
+    ///     assert_eq!(connection.await.unwrap(), "handle the request");
+    /// });
+    /// ```
+    pub fn clocked(mut self) -> Builder<D> {
+        self.is_clocked = true;
+        self
+    }
+
     /// What is called if the task comes to its end before it has begun: it was aborted, refused, or its
     /// runtime ended. It is called in the task's color, after the future has been dropped; without a runtime,
     /// or if it is gone, at once.
@@ -284,13 +323,14 @@ impl<D> Builder<D> {
     /// });
     /// ```
     pub fn or_else<G: FnOnce() + Send + 'static>(self, closure: G) -> Builder<DropClosure<G>> {
-        let Builder { name, color, priority, limit, drop_closure: _ } = self;
-        Builder { name, color, priority, limit, drop_closure: DropClosure(closure) }
+        let Builder { name, color, priority, limit, is_clocked, drop_closure: _ } = self;
+        Builder { name, color, priority, limit, is_clocked, drop_closure: DropClosure(closure) }
     }
 
     #[track_caller]
     fn meta(&mut self) -> Meta {
-        Meta { name: self.name.take(), is_kept: true, ..Meta::here() }
+        let (name, meta) = (self.name.take(), Meta::here());
+        Meta { is_kept: meta.is_kept || name.is_some(), name, ..meta }
     }
 
     #[track_caller]
@@ -315,7 +355,11 @@ impl<D> Builder<D> {
             (Some(color), None) => color.spawn_with(future, meta),
             (Some(color), Some(priority)) => color.spawn_ranked(future, meta, priority),
             (None, None | Some(Priority::Normal)) => {
-                spawn_own(home_here("task::Builder::spawn"), future, meta)
+                let home = home_here("task::Builder::spawn");
+                if self.is_clocked {
+                    return spawn_started(home, Clocked::default(), future, meta);
+                }
+                spawn_own(home, future, meta)
             }
             (None, Some(priority)) => match Color::new_in(home_here("task::Builder::spawn")) {
                 Some(color) => {
@@ -402,8 +446,9 @@ impl Builder {
 
 impl<G: FnOnce() + Send + 'static> Builder<DropClosure<G>> {
     fn split(self) -> (Builder, G) {
-        let Builder { name, color, priority, limit, drop_closure } = self;
-        (Builder { name, color, priority, limit, drop_closure: NoDropClosure(()) }, drop_closure.0)
+        let Builder { name, color, priority, limit, is_clocked, drop_closure } = self;
+        let drops = NoDropClosure(());
+        (Builder { name, color, priority, limit, is_clocked, drop_closure: drops }, drop_closure.0)
     }
 
     /// As [`Builder::spawn`](Builder#method.spawn).

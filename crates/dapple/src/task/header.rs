@@ -156,6 +156,8 @@ pub(crate) enum Kind {
     Ranked,
     /// The same, in a color with a limit.
     Limited,
+    /// As `Own`, and knows since when it has been in line.
+    Clocked,
     /// A task of the main color: only that color's thread may touch its future.
     Local,
     /// A closure for the pool of blocking calls.

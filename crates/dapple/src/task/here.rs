@@ -47,6 +47,10 @@ pub(crate) struct Here {
     pub(crate) strand_refs: Cell<i64>,
     /// It has woken itself.
     pub(crate) strand_woken: Cell<bool>,
+    /// Since when the running task has waited for its turn, in nanoseconds; 0 if nobody knows.
+    pub(crate) since: Cell<u64>,
+    /// When what is being handed out happened, in nanoseconds; 0 if nothing is.
+    pub(crate) moment: Cell<u64>,
     /// The main color's lane of the innermost `run` or `block_on` on this thread.
     pub(crate) main: Cell<*const Header>,
     /// The gate of a state, by its address, at which the current task has given way in this poll, or 0.
@@ -90,6 +94,8 @@ impl Here {
             strand: Cell::new(null()),
             strand_refs: Cell::new(0),
             strand_woken: Cell::new(false),
+            since: Cell::new(0),
+            moment: Cell::new(0),
             main: Cell::new(null()),
             gave_way: Cell::new(0),
             closure: Cell::new(null()),
@@ -158,6 +164,8 @@ impl Here {
         self.strand.swap(&other.strand);
         self.strand_refs.swap(&other.strand_refs);
         self.strand_woken.swap(&other.strand_woken);
+        self.since.swap(&other.since);
+        self.moment.swap(&other.moment);
         self.main.swap(&other.main);
         self.gave_way.swap(&other.gave_way);
         self.closure.swap(&other.closure);

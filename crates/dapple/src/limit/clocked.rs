@@ -1,0 +1,70 @@
+//! Tasks that know since when they have been in line: what [`Limit::admit_now`](super::Limit::admit_now) goes by where
+//! there is no color with a limit.
+//!
+//! # Invariants
+//!
+//! * **STAMPED**: `ready` is written by who puts the task in line, before, and read by who runs it. Both own the task
+//!   then (ONE-OWNER), so they never meet.
+
+use std::cell::Cell;
+
+use crate::driver::clock::Time;
+use crate::task::Place;
+use crate::task::cell::{Front, TaskKind};
+use crate::task::header::{Kind, Ptr};
+use crate::task::here::{Here, here};
+use crate::task::run::{After, Own};
+
+/// The kind of a task that has a color of its own and knows since when it has been in line.
+#[derive(Default)]
+pub(crate) struct Clocked {
+    /// In nanoseconds. STAMPED
+    ready: Cell<u64>,
+}
+
+impl Clocked {
+    /// # Safety
+    ///
+    /// The caller owns the task, which is of this kind, and puts it in line next.
+    unsafe fn stamp(task: Ptr, place: Place) {
+        let ready = here(|here| match (place, here.since.get(), here.moment.get()) {
+            (_, 0, 0) => Time::now().nanos(),
+            // What a turn spawns is what that turn was waited for.
+            (Place::New, since @ 1.., _) => since,
+            (_, _, 0) => Time::now().nanos(),
+            (_, _, moment) => moment,
+        });
+        // SAFETY: handed on from the caller.
+        unsafe { Front::<Clocked>::of(task) }.kind.ready.set(ready); // STAMPED
+    }
+}
+
+// SAFETY: as for `Own`, which it is but for the stamp.
+unsafe impl TaskKind for Clocked {
+    const KIND: Kind = Kind::Clocked;
+
+    #[inline(always)]
+    unsafe fn run(task: Ptr, here: &Here, step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
+        // SAFETY: the caller gives us the right to run. STAMPED
+        here.since.set(unsafe { Front::<Clocked>::of(task) }.kind.ready.get());
+        // SAFETY: handed on from the caller.
+        let again = unsafe { Own::run(task, here, step) };
+        here.since.set(0);
+        if again == Some(task) {
+            // SAFETY: we own it, and the caller puts it in line.
+            unsafe { Clocked::stamp(task, Place::Back) };
+        }
+        again
+    }
+
+    unsafe fn enqueue(task: Ptr, place: Place) {
+        // SAFETY: the caller owns the task.
+        unsafe { Clocked::stamp(task, place) };
+        // SAFETY: handed on from the caller.
+        unsafe { Own::enqueue(task, place) };
+    }
+
+    unsafe fn color(task: Ptr) -> usize {
+        task.addr().get()
+    }
+}
