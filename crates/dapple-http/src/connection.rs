@@ -19,7 +19,7 @@ use hyper::server::conn::{http1, http2};
 use crate::alarm::Alarm;
 use crate::handling::Front;
 use crate::hub::{Seat, Stage};
-use crate::io::Io;
+use crate::io::{InHand, Io};
 use crate::service::Handler;
 use crate::tls::{Encrypted, Tls};
 use crate::watch::{Phase, Watch};
@@ -96,14 +96,16 @@ async fn begin<S, H>(
     let front = Front { handler, watch: watch.clone() };
     match protocol {
         Protocol::Http1 => {
-            let http = pin!(watch.hub.http1.serve_connection(io, front).with_upgrades());
-            drive(http, &mut alarm, watch).await;
+            let io = InHand::new(io);
+            let http = pin!(watch.hub.http1.serve_connection(io.clone(), front).with_upgrades());
+            drive(http, &mut alarm, watch, |cx| io.poll_gone(cx)).await;
         }
         Protocol::Http2 => {
             watch.set_http2();
+            watch.hub.gate.watch_color();
             // It is large, and a task of HTTP/1 should not be.
             let mut http = Box::pin(watch.hub.http2.serve_connection(io, front));
-            drive(http.as_mut(), &mut alarm, watch).await;
+            drive(http.as_mut(), &mut alarm, watch, |_| Poll::Pending).await;
             // Its requests are tasks of this color, and hear of that now: they are in line before this one, and count
             // as what runs on before the connection counts as closed.
             drop(http);
@@ -175,8 +177,13 @@ where
     }
 }
 
-/// Drives a connection to its end.
-async fn drive<C: Http>(mut http: Pin<&mut C>, alarm: &mut Alarm, watch: &Watch) {
+/// Drives a connection to its end; `poll_gone` says that the client is gone, if hyper does not look.
+async fn drive<C: Http>(
+    mut http: Pin<&mut C>,
+    alarm: &mut Alarm,
+    watch: &Watch,
+    mut poll_gone: impl FnMut(&mut Context<'_>) -> Poll<()>,
+) {
     let mut is_told = false;
     poll_fn(|cx| {
         alarm.enter(cx);
@@ -190,7 +197,7 @@ async fn drive<C: Http>(mut http: Pin<&mut C>, alarm: &mut Alarm, watch: &Watch)
             Stage::Cutting => return Poll::Ready(()),
         }
         loop {
-            if http.as_mut().poll(cx).is_ready() {
+            if http.as_mut().poll(cx).is_ready() || poll_gone(cx).is_ready() {
                 return Poll::Ready(());
             }
             match ready!(alarm.poll(watch, cx)) {

@@ -72,7 +72,12 @@ impl Hub {
         // Timeouts are kept by the connection's task, with one timer that is hardly ever moved.
         // What a client that does not read may hold of an answer; hyper would keep 400 KB.
         let buffer = settings.max_header_size.max(BUFFER);
-        http1.header_read_timeout(None).max_header_size(settings.max_header_size).max_buf_size(buffer);
+        // Whether a client is gone while its request is under way is seen by the task as well (`InHand`).
+        http1
+            .header_read_timeout(None)
+            .half_close(true)
+            .max_header_size(settings.max_header_size)
+            .max_buf_size(buffer);
         let mut http2 = http2::Builder::new(InColor);
         http2.max_header_list_size(u32::try_from(settings.max_header_size).unwrap_or(u32::MAX));
         Hub {

@@ -1,9 +1,13 @@
 //! The stream of a connection, as hyper sees it: what goes through is noted in the [`Watch`].
+//!
+//! Whether a client is gone while its request is under way is not left to hyper, which would try to read behind each
+//! head, into a buffer made for that. The connection's task looks instead ([`InHand`]), and only if there is something
+//! to wait for.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -81,6 +85,17 @@ impl<S: Read + Write + Unpin> Io<S> {
             Stage::Cutting => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server has ended")),
             _ => Ok(()),
         })
+    }
+
+    /// Ready if the client is gone, while hyper has nothing to read for. What comes instead is kept for hyper.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.first.is_empty() || !self.watch.is_all_read() {
+            return Poll::Pending;
+        }
+        match ready!(self.poll_more(cx)) {
+            Ok(()) if !self.is_ended => Poll::Pending,
+            Ok(()) | Err(_) => Poll::Ready(()),
+        }
     }
 
     pub(crate) fn is_ended(&self) -> bool {
@@ -194,5 +209,74 @@ impl<S: Read + Write + Unpin> Write for Io<S> {
             }
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+/// The stream of a connection of HTTP/1, in the hands of hyper and of the connection's task. Never contended: both are
+/// in its color.
+pub(crate) struct InHand<S>(Arc<Mutex<Io<S>>>);
+
+impl<S> InHand<S> {
+    pub(crate) fn new(io: Io<S>) -> InHand<S> {
+        InHand(Arc::new(Mutex::new(io)))
+    }
+
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Io<S>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Read + Write + Unpin> InHand<S> {
+    /// Ready if the client is gone, and a request is under way.
+    pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.lock().poll_gone(cx)
+    }
+}
+
+impl<S> Clone for InHand<S> {
+    fn clone(&self) -> InHand<S> {
+        InHand(self.0.clone())
+    }
+}
+
+impl<S: Read + Write + Unpin> Read for InHand<S> {
+    #[inline]
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        cursor: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.lock()).poll_read(cx, cursor)
+    }
+}
+
+impl<S: Read + Write + Unpin> Write for InHand<S> {
+    #[inline]
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.lock()).poll_write(cx, bytes)
+    }
+
+    #[inline]
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.lock()).poll_write_vectored(cx, slices)
+    }
+
+    #[inline]
+    fn is_write_vectored(&self) -> bool {
+        self.lock().is_write_vectored()
+    }
+
+    #[inline]
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.lock()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.lock()).poll_shutdown(cx)
     }
 }

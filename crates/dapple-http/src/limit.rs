@@ -1,7 +1,9 @@
 //! Whether a request is begun: the only file that knows of limits.
 //!
-//! A request is not a task: it is asked for in its connection's turn, and has waited since that was put in line. A
-//! color knows since when only if it has a limit, so each connection's color has one that bounds nothing.
+//! A request is not a task: it is asked for in its connection's turn, and has waited since that was put in line. So
+//! the tasks of connections are clocked, and with them the one that accepts: what it accepts was waiting when it was.
+//! With HTTP/2 a request is a task in its connection's color, and a color knows since when it waits only if it has a
+//! limit: so that of such a connection has one that bounds nothing.
 
 use std::time::Duration;
 
@@ -14,29 +16,36 @@ const DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_m
 /// What asks the limit, if there is one.
 pub(crate) struct Gate {
     limit: Option<Limit>,
+    /// It is the server's own: nobody asks how many run, and so they are not counted.
+    is_own: bool,
     /// Bounds nothing.
     unbounded: Limit,
 }
 
 impl Default for Gate {
     fn default() -> Gate {
-        Gate::new(Some(Limit::new().delay(DELAY.0, DELAY.1)))
+        Gate { is_own: true, ..Gate::new(Some(Limit::new().delay(DELAY.0, DELAY.1))) }
     }
 }
 
 impl Gate {
     pub(crate) fn new(limit: Option<Limit>) -> Gate {
-        Gate { limit, unbounded: Limit::new() }
+        Gate { limit, is_own: false, unbounded: Limit::new() }
     }
 
-    /// Spawns a connection, in a color that knows since when it waits, from now on.
+    /// Spawns a connection, which knows since when it waits.
     pub(crate) fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
-        if self.limit.is_none() {
-            return dapple::spawn(connection).detach();
+        match self.limit {
+            None => dapple::spawn(connection).detach(),
+            Some(_) => dapple::task::Builder::new().clocked().spawn(connection).detach(),
         }
-        let color = Color::new();
-        color.set_limit(self.unbounded.clone());
-        color.spawn(connection).detach();
+    }
+
+    /// Lets the color of a connection know since when it waits: it speaks HTTP/2.
+    pub(crate) fn watch_color(&self) {
+        if self.limit.is_some() {
+            Color::current().set_limit(self.unbounded.clone());
+        }
     }
 
     /// Asks at the beginning of a request, in its connection's color. If it is refused: in how many seconds it may be
@@ -44,8 +53,10 @@ impl Gate {
     #[inline]
     pub(crate) fn admit(&self) -> Result<Option<Admitted>, u64> {
         let Some(limit) = &self.limit else { return Ok(None) };
-        match limit.admit_now() {
-            Ok(admitted) => Ok(Some(admitted)),
+        let admitted =
+            if self.is_own { limit.pass_now().map(|()| None) } else { limit.admit_now().map(Some) };
+        match admitted {
+            Ok(admitted) => Ok(admitted),
             Err(refused) => Err(refused.retry_after().as_millis().div_ceil(1000).max(1) as u64),
         }
     }

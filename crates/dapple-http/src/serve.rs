@@ -6,7 +6,7 @@ use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::time::Duration;
 
-use dapple::sched::{Limit, Priority};
+use dapple::sched::Limit;
 use dapple::{JoinError, JoinHandle};
 
 use crate::accept;
@@ -239,8 +239,7 @@ impl<L: Listener, H: Handler> IntoFuture for Serve<L, H> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async {
             // In a color of its own: the main color's thread may be kept by a connection that blocks.
-            // Ahead of connections, so that those that come wait where their waiting is seen.
-            let accepting = dapple::task::Builder::new().name("dapple-http").priority(Priority::High);
+            let accepting = dapple::task::Builder::new().name("dapple-http").clocked();
             let mut task = Task(accepting.spawn(accept::run(self)));
             let result = match (&mut task.0).await {
                 Err(error) if error.is_cancelled() => {

@@ -88,8 +88,18 @@ where
     type Handler = Tower<S>;
 
     fn into_handler(self) -> Tower<S> {
-        Tower(self)
+        Tower(prepared(self))
     }
+}
+
+/// A router of axum's that was not given a state makes its routes anew for each request, unless it is told that there
+/// is none to come.
+fn prepared<S: 'static>(mut service: S) -> S {
+    #[cfg(feature = "axum")]
+    if let Some(router) = (&mut service as &mut dyn std::any::Any).downcast_mut::<axum::Router>() {
+        *router = std::mem::take(router).with_state(());
+    }
+    service
 }
 
 impl<S, B> Handler for Tower<S>

@@ -62,8 +62,22 @@ fn check_host(headers: &HeaderMap, version: Version) -> Result<(), Own> {
     }
 }
 
-/// What names, addresses and ports consist of (RFC 3986, section 3.2.2).
+#[inline]
 fn is_of_host(byte: u8) -> bool {
+    OF_HOST[usize::from(byte)]
+}
+
+/// What names, addresses and ports consist of (RFC 3986, section 3.2.2).
+static OF_HOST: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        table[byte] = may_be_in_host(byte as u8);
+        byte += 1;
+    }
+    table
+};
+
+const fn may_be_in_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':' | b'[' | b']' | b'%' | b'!' | b'$' | b'&' | b'\'')
         || matches!(byte, b'(' | b')' | b'*' | b'+' | b';' | b'=')

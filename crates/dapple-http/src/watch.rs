@@ -163,6 +163,11 @@ impl Watch {
         verdict
     }
 
+    /// Whether a request of HTTP/1 is under way of which nothing more is to come, nor has anything of another.
+    pub(crate) fn is_all_read(&self) -> bool {
+        self.active.load(Relaxed) > 0 && !self.is_fresh.load(Relaxed) && !self.heads().is_receiving()
+    }
+
     fn heads(&self) -> MutexGuard<'_, Heads> {
         self.heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
