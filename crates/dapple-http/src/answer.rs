@@ -79,6 +79,14 @@ impl Sending {
         }
     }
 
+    /// What is with a piece of it.
+    #[inline]
+    fn queued(&self) -> Option<Queued> {
+        let under_way = self.under_way.as_ref().filter(|_| self.is_noted)?;
+        under_way.watch.note_queued(1);
+        Some(Queued(under_way.watch.clone()))
+    }
+
     /// Whether it waits for its service now.
     #[inline]
     fn source(&mut self, is_sourcing: bool) {
@@ -172,11 +180,13 @@ impl<B: Body> Body for Answer<B> {
             ContentProjection::Service { body } => {
                 let polled = body.poll_frame(cx);
                 this.sending.source(polled.is_pending());
-                polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(Piece::Service))))
+                let piece = |data| Piece { data: Data::Service(data), _queued: this.sending.queued() };
+                polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(piece))))
             }
-            ContentProjection::Own { text } => Poll::Ready(
-                text.take().map(|text| Ok(Frame::data(Piece::Own(Bytes::from_static(text.as_bytes()))))),
-            ),
+            ContentProjection::Own { text } => Poll::Ready(text.take().map(|text| {
+                let data = Data::Own(Bytes::from_static(text.as_bytes()));
+                Ok(Frame::data(Piece { data, _queued: this.sending.queued() }))
+            })),
         }
     }
 
@@ -197,50 +207,59 @@ impl<B: Body> Body for Answer<B> {
     }
 }
 
-/// A piece of a body.
-pub(crate) enum Piece<D> {
+/// A piece of a body, until it was written, or is not needed any more.
+pub(crate) struct Piece<D> {
+    data: Data<D>,
+    _queued: Option<Queued>,
+}
+
+enum Data<D> {
     Service(D),
     Own(Bytes),
+}
+
+/// With HTTP/2 a response may be over for its service, and wait for its client: while this is there, it does.
+struct Queued(Arc<Watch>);
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0.note_queued(-1);
+    }
+}
+
+/// Goes by what the data is.
+macro_rules! of_data {
+    ($piece:expr, $data:ident => $then:expr) => {
+        match $piece {
+            Data::Service($data) => $then,
+            Data::Own($data) => $then,
+        }
+    };
 }
 
 impl<D: Buf> Buf for Piece<D> {
     #[inline]
     fn remaining(&self) -> usize {
-        match self {
-            Piece::Service(data) => data.remaining(),
-            Piece::Own(text) => text.remaining(),
-        }
+        of_data!(&self.data, data => data.remaining())
     }
 
     #[inline]
     fn chunk(&self) -> &[u8] {
-        match self {
-            Piece::Service(data) => data.chunk(),
-            Piece::Own(text) => text.chunk(),
-        }
+        of_data!(&self.data, data => data.chunk())
     }
 
     #[inline]
     fn chunks_vectored<'a>(&'a self, slices: &mut [std::io::IoSlice<'a>]) -> usize {
-        match self {
-            Piece::Service(data) => data.chunks_vectored(slices),
-            Piece::Own(text) => text.chunks_vectored(slices),
-        }
+        of_data!(&self.data, data => data.chunks_vectored(slices))
     }
 
     #[inline]
     fn advance(&mut self, count: usize) {
-        match self {
-            Piece::Service(data) => data.advance(count),
-            Piece::Own(text) => text.advance(count),
-        }
+        of_data!(&mut self.data, data => data.advance(count));
     }
 
     #[inline]
     fn copy_to_bytes(&mut self, length: usize) -> Bytes {
-        match self {
-            Piece::Service(data) => data.copy_to_bytes(length),
-            Piece::Own(text) => text.copy_to_bytes(length),
-        }
+        of_data!(&mut self.data, data => data.copy_to_bytes(length))
     }
 }

@@ -146,7 +146,7 @@ impl<L, H> Serve<L, H> {
     }
 
     /// How long a client may take for each 8 KiB of a body, or its end, while somebody waits for it. Then the
-    /// body ends with an error, and HTTP/1 answers 408. 30 seconds.
+    /// body ends with an error, and 408 is answered, if no answer has begun. 30 seconds.
     pub fn body_timeout(mut self, limit: Duration) -> Self {
         self.settings.body_timeout = limit;
         self

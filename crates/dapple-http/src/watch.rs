@@ -72,6 +72,8 @@ pub(crate) struct Watch {
     /// How many responses are being sent, and how many of those wait for their service rather than for the client.
     sending: AtomicU32,
     sourcing: AtomicU32,
+    /// How many pieces of responses have been handed over, and are not written.
+    queued: AtomicU32,
 }
 
 /// What a connection is at, and a number that changes when it gets on.
@@ -109,6 +111,7 @@ impl Watch {
             is_ended: AtomicBool::new(false),
             sending: AtomicU32::new(0),
             sourcing: AtomicU32::new(0),
+            queued: AtomicU32::new(0),
         }
     }
 
@@ -242,6 +245,11 @@ impl Watch {
         self.sourcing.store(self.sourcing.load(Relaxed).wrapping_add_signed(change), Relaxed);
     }
 
+    /// A piece of a response of HTTP/2 is to be written, or no longer.
+    pub(crate) fn note_queued(&self, change: i32) {
+        self.queued.store(self.queued.load(Relaxed).wrapping_add_signed(change), Relaxed);
+    }
+
     /// Whether the client may still be sending what nobody will read: to close the connection then would take
     /// away from it the answer that is on its way.
     pub(crate) fn is_talking(&self) -> bool {
@@ -256,7 +264,8 @@ impl Watch {
             return (Phase::Closing, LINGER);
         }
         // With HTTP/2 a client may leave the connection open and a stream shut.
-        let is_stuck = self.is_http2() && self.sending.load(Relaxed) > self.sourcing.load(Relaxed);
+        let is_stuck = self.is_http2()
+            && (self.sending.load(Relaxed) > self.sourcing.load(Relaxed) || self.queued.load(Relaxed) > 0);
         if is_stuck || self.is_blocked.load(Relaxed) {
             return (Phase::Blocked(self.written.load(Relaxed) >> PROGRESS), settings.write_timeout);
         }
@@ -268,9 +277,7 @@ impl Watch {
         if is_head {
             return (Phase::Head(requests), settings.header_timeout);
         }
-        // With HTTP/2 a response may be over for its service, and still be on its way.
-        let sent = if self.is_http2() { self.written.load(Relaxed) >> PROGRESS } else { 0 };
-        (Phase::Idle(requests + sent), settings.idle_timeout)
+        (Phase::Idle(requests), settings.idle_timeout)
     }
 }
 
