@@ -199,6 +199,11 @@ async fn drive<C: Http>(mut http: Pin<&mut C>, alarm: &mut Alarm, watch: &Watch)
                     // hyper reads again, and hears that it is too late.
                     watch.note_late_head();
                 }
+                Phase::Body(_) => {
+                    watch.hub.counters.count_timeout();
+                    // The same.
+                    watch.note_late_body();
+                }
                 Phase::Head(_) | Phase::Blocked(_) => {
                     watch.hub.counters.count_timeout();
                     return Poll::Ready(());

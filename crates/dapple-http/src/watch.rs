@@ -37,7 +37,8 @@ impl Peer {
     }
 }
 
-/// So much has to be taken by a client within [`write_timeout`](crate::Serve::write_timeout), as two to this power.
+/// So much has to be taken by a client within [`write_timeout`](crate::Serve::write_timeout), and sent within
+/// [`body_timeout`](crate::Serve::body_timeout), as two to this power.
 const PROGRESS: u32 = 13;
 
 /// See the head of the file.
@@ -54,6 +55,13 @@ pub(crate) struct Watch {
     is_fresh: AtomicBool,
     /// A request with a body was refused.
     is_unread: AtomicBool,
+    /// Of HTTP/1: a service has the body as hyper gives it, so that it is timed here.
+    is_bare: AtomicBool,
+    /// What was read of it, and whether hyper has asked for more since that was last looked at.
+    received: AtomicU64,
+    is_asked_for: AtomicBool,
+    /// It did not come in time: say so, and end it.
+    is_body_late: AtomicBool,
     /// What is to be answered to requests whose bodies were not received as a whole, by their numbers, whatever their
     /// services say; and whether there are any.
     faults: Mutex<Vec<(u64, Own)>>,
@@ -83,6 +91,8 @@ pub(crate) enum Phase {
     Head(u64),
     /// Nothing was begun.
     Idle(u64),
+    /// Reading a body that is timed here.
+    Body(u64),
     /// A request is under way.
     Busy,
     /// The client does not take what is written.
@@ -101,6 +111,10 @@ impl Watch {
             active: AtomicU32::new(0),
             is_fresh: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
+            is_bare: AtomicBool::new(false),
+            received: AtomicU64::new(0),
+            is_asked_for: AtomicBool::new(false),
+            is_body_late: AtomicBool::new(false),
             faults: Mutex::default(),
             has_faults: AtomicBool::new(false),
             is_blocked: AtomicBool::new(false),
@@ -122,6 +136,7 @@ impl Watch {
         self.active.store(self.active.load(Relaxed) + 1, Relaxed);
         self.is_fresh.store(false, Relaxed);
         self.is_unread.store(false, Relaxed); // or there would not be another
+        self.is_bare.store(false, Relaxed);
         number
     }
 
@@ -154,6 +169,33 @@ impl Watch {
             }
         }
         Ok(())
+    }
+
+    /// The body of the request that begins is given away as hyper has it.
+    pub(crate) fn note_bare(&self) {
+        if !self.is_http2() {
+            self.is_bare.store(true, Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_bare(&self) -> bool {
+        self.is_bare.load(Relaxed)
+    }
+
+    /// hyper has asked for more of a bare body, and got so much.
+    pub(crate) fn note_asked_for(&self, count: usize) {
+        self.is_asked_for.store(true, Relaxed);
+        self.received.store(self.received.load(Relaxed) + count as u64, Relaxed);
+    }
+
+    pub(crate) fn note_late_body(&self) {
+        self.is_body_late.store(true, Relaxed);
+        self.note_fault(self.requests(), Own::LATE_BODY);
+    }
+
+    pub(crate) fn is_body_late(&self) -> bool {
+        self.is_body_late.load(Relaxed)
     }
 
     /// Looks at the head of the request that begins, as it came.
@@ -256,7 +298,12 @@ impl Watch {
         self.is_fresh.load(Relaxed) || self.is_unread.load(Relaxed) || self.heads().is_receiving()
     }
 
-    /// What it is at, and how long that may take.
+    /// Whether a client could send more of a bare body. If hyper does not ask for it, the service has enough.
+    fn is_awaiting_body(&self) -> bool {
+        self.is_asked_for.swap(false, Relaxed) && !self.is_body_late() && self.heads().is_receiving()
+    }
+
+    /// What it is at, and how long that may take: asked once after each poll of hyper's.
     pub(crate) fn phase(&self) -> (Phase, Duration) {
         let settings = &self.hub.settings;
         let requests = self.requests.load(Relaxed);
@@ -270,7 +317,10 @@ impl Watch {
             return (Phase::Blocked(self.written.load(Relaxed) >> PROGRESS), settings.write_timeout);
         }
         if self.active.load(Relaxed) > 0 {
-            return (Phase::Busy, Duration::MAX);
+            return match self.is_bare() && self.is_awaiting_body() {
+                true => (Phase::Body(self.received.load(Relaxed) >> PROGRESS), settings.body_timeout),
+                false => (Phase::Busy, Duration::MAX),
+            };
         }
         // A client that was never heard of is as one whose head does not come.
         let is_head = self.is_fresh.load(Relaxed) && !self.is_http2() || requests == 0;
