@@ -118,6 +118,51 @@ fn each_request_is_a_line_of_the_log() {
 }
 
 #[test]
+fn what_the_server_answers_itself_is_in_the_log() {
+    let folder = Folder::new(&[("a.txt", b"twelve bytes")]);
+    let folder_name = folder.path().display().to_string();
+    let ask = |address: &str, request: &str| {
+        let mut stream = connect(address);
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        String::from_utf8_lossy(&first[9..]).into_owned()
+    };
+    let too_many = "x: y\r\n".repeat(10_000);
+    let forms = [
+        ("GET /a.txt HTTP/1.1\r\nhost: a\r\n".to_owned() + &too_many + "\r\n", "GET /a.txt HTTP/1.1", "431"),
+        ("GET /a.txt HTTP/1.1\r\n\r\n".into(), "GET /a.txt HTTP/1.1", "400"),
+        ("GET /a.txt HTTP/1.1\r\nhost : x\r\n\r\n".into(), "GET /a.txt HTTP/1.1", "400"),
+        ("\u{1}\u{2}\"\r\n\r\n".into(), "-", "400"),
+        (
+            "PUT /a HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999999\r\n\r\n".into(),
+            "PUT /a HTTP/1.1",
+            "413",
+        ),
+        (
+            "PUT /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n".into(),
+            "PUT /a HTTP/1.1",
+            "501",
+        ),
+        ("GET /a.txt HT".into(), "-", "408"),
+    ];
+    for format in ["common", "json"] {
+        let options = ["serve", &folder_name, "--log", format, "--header-timeout", "200ms"];
+        let (program, address, _) = Program::serve(&options);
+        for (request, asked, status) in &forms {
+            assert_eq!(ask(&address, request), *status, "{asked}");
+            let line = program.stdout.next();
+            let wanted = match format {
+                "common" => format!("] \"{asked}\" {status} "),
+                _ => format!("\"uri\":\"{}\"", asked.split(' ').nth(1).unwrap_or("-")),
+            };
+            assert!(line.contains(&wanted) && line.contains(status), "{wanted} in {line}");
+            assert!(line.contains("127.0.0.1"), "{line}");
+        }
+    }
+}
+
+#[test]
 fn metrics_have_an_address_of_their_own() {
     let folder = Folder::new(&[("a.txt", b"twelve bytes")]);
     let folder_name = folder.path().display().to_string();

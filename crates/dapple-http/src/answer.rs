@@ -6,10 +6,11 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use crate::observer::Seen;
 use crate::watch::Watch;
 
 pin_project! {
@@ -34,11 +35,28 @@ pub(crate) struct UnderWay {
     pub(crate) watch: Arc<Watch>,
     /// Its number among those of its connection.
     number: u64,
+    /// What it was, if somebody is told of what the server answers itself.
+    seen: Option<Box<Seen>>,
 }
 
 impl UnderWay {
     pub(crate) fn new(watch: &Arc<Watch>) -> UnderWay {
-        UnderWay { watch: watch.clone(), number: watch.begin_request() }
+        UnderWay { watch: watch.clone(), number: watch.begin_request(), seen: None }
+    }
+
+    /// Before its service gets it.
+    #[inline]
+    pub(crate) fn see<B>(&mut self, request: &Request<B>) {
+        if self.watch.hub.settings.observer.is_some() {
+            self.seen = Some(Box::new(Seen::new(request)));
+        }
+    }
+
+    /// Tells of an answer in place of its service's.
+    fn tell(&self, own: &Own) {
+        if let (Some(observer), Some(seen)) = (&self.watch.hub.settings.observer, &self.seen) {
+            observer.tell_replaced(self.watch.peer, seen, own);
+        }
     }
 
     /// What has to be answered, since its body could not be received.
@@ -111,6 +129,9 @@ impl<B> Answer<B> {
 
     /// An answer of the server's own.
     pub(crate) fn own(own: Own, under_way: Option<UnderWay>) -> Response<Answer<B>> {
+        if let Some(under_way) = &under_way {
+            under_way.tell(&own);
+        }
         let content = Content::Own { text: Some(own.text) };
         let mut response = Response::new(Answer { content, sending: Sending::new(under_way) });
         *response.status_mut() = own.status;

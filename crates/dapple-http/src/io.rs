@@ -198,7 +198,7 @@ impl<S: Read + Write + Unpin> Write for Io<S> {
             return Poll::Ready(Ok(()));
         }
         this.watch.note_closing();
-        while !this.is_ended {
+        while !this.is_ended && !this.watch.is_closed() {
             match ready!(poll_some(&mut this.stream, cx, <[u8]>::is_empty)) {
                 Ok(is_ended) => this.is_ended = is_ended,
                 Err(_it_is_over_as_well) => break,

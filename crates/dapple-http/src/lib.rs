@@ -96,6 +96,7 @@ mod hub;
 mod io;
 mod limit;
 mod listen;
+mod observer;
 mod serve;
 mod service;
 mod settings;
@@ -113,6 +114,7 @@ pub use body::Body;
 pub use error::{BoxError, Error};
 pub use files::files;
 pub use listen::Listener;
+pub use observer::OwnAnswer;
 pub use serve::{Serve, Served, serve};
 #[doc(hidden)]
 pub use service::ByTower;

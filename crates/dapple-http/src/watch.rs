@@ -15,10 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::StatusCode;
+
 use crate::answer::Own;
 use crate::framing::{Flaw, Framing};
 use crate::heads::Heads;
 use crate::hub::Hub;
+use crate::observer::Line;
 
 /// Who is at the other end, in the extensions of a request if the server was told so
 /// ([`peer_info`](crate::Serve::peer_info)).
@@ -73,8 +76,9 @@ pub(crate) struct Watch {
     /// The head did not come in time: say so, and close.
     is_head_late: AtomicBool,
     is_http2: AtomicBool,
-    /// Being closed: the client has a moment to notice.
+    /// Being closed: the client has a moment to notice. And that that is over.
     is_closing: AtomicBool,
+    is_closed: AtomicBool,
     /// HTTP is over; if there still is a stream, it is for something else.
     is_ended: AtomicBool,
     /// How many responses are being sent, and how many of those wait for their service rather than for the client.
@@ -122,6 +126,7 @@ impl Watch {
             is_head_late: AtomicBool::new(false),
             is_http2: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
             sending: AtomicU32::new(0),
             sourcing: AtomicU32::new(0),
@@ -208,6 +213,14 @@ impl Watch {
         verdict
     }
 
+    /// Tells of a head that did not become a request, and what is answered instead.
+    pub(crate) fn tell_unread(&self, status: StatusCode, took: Duration) {
+        if let Some(observer) = &self.hub.settings.observer {
+            let line = Line::new(self.heads().begun());
+            observer.tell_unread(self.peer, line.as_ref(), status, took);
+        }
+    }
+
     fn heads(&self) -> MutexGuard<'_, Heads> {
         self.heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -267,6 +280,15 @@ impl Watch {
 
     pub(crate) fn note_closing(&self) {
         self.is_closing.store(true, Relaxed);
+    }
+
+    /// The client has had its moment. Whether that was not known.
+    pub(crate) fn set_closed(&self) -> bool {
+        !self.is_closed.swap(true, Relaxed)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Relaxed)
     }
 
     pub(crate) fn set_ended(&self) {
