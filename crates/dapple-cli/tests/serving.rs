@@ -40,7 +40,49 @@ fn without_a_command_the_built_in_site_is_served() {
     let numbers = get(&address, "/numbers.json", "");
     assert!(numbers.contains("\"requests\":1,") && numbers.contains("\"workers\":"), "{numbers}");
     assert!(get(&address, "/icon.svg", "").contains("image/svg+xml"));
-    assert!(get(&address, "/none", "").starts_with("HTTP/1.1 404 "));
+    let missing = get(&address, "/none", "");
+    assert!(missing.starts_with("HTTP/1.1 404 ") && missing.contains("<a href=\"/\">"), "{missing}");
+}
+
+#[test]
+fn visitors_of_the_site_can_block_threads_and_others_go_on() {
+    let (_program, address, _) = Program::serve(&["--workers", "1"]);
+    let post = |path: &str| {
+        let mut stream = connect(&address);
+        write!(stream, "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        stream
+    };
+    let read = |mut stream: std::net::TcpStream| {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    // Each takes a quarter of a second, and few may be in line: there is no room for all.
+    let answers: Vec<_> = (0..20).map(|_| read(post("/work/red"))).collect();
+    let (taken, refused): (Vec<_>, Vec<_>) =
+        answers.iter().partition(|answer| answer.starts_with("HTTP/1.1 202 "));
+    assert!(!taken.is_empty() && !refused.is_empty(), "{} and {}", taken.len(), refused.len());
+    for answer in refused {
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 1"), "{answer}");
+    }
+    assert!(read(post("/work/blue")).contains("{\"id\":"));
+    // The last of all is done before most of the others: a color waits for itself alone.
+    loop {
+        let numbers = get(&address, "/numbers.json", "");
+        let of = |color: &str| numbers.split('{').filter(|piece| piece.contains(color)).collect::<Vec<_>>();
+        let (red, blue) = (of("\"red\""), of("\"blue\""));
+        assert_eq!((red.len(), blue.len()), (taken.len(), 1), "{numbers}");
+        let is_open = |piece: &&&str| piece.contains("\"ended\":null");
+        assert!(red.iter().filter(|piece| is_open(piece) && !piece.contains("\"begun\":null")).count() <= 1);
+        if blue.iter().filter(is_open).count() == 0 {
+            assert!(red.iter().filter(is_open).count() > 0, "{numbers}");
+            break;
+        }
+    }
+    assert!(read(post("/work/pink")).starts_with("HTTP/1.1 404 "));
+    assert!(get(&address, "/work/red", "").contains("allow: POST\r\n"));
+    let numbers = get(&address, "/numbers.json", "");
+    assert!(numbers.contains("\"relieved\":") && !numbers.contains("\"relieved\":0,"), "{numbers}");
 }
 
 #[test]

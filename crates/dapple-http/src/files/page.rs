@@ -86,8 +86,9 @@ fn modified(stamp: Stamp) -> SystemTime {
 /// A strong tag: other bytes have another one. The time of modification alone would not do, as it can be set; so
 /// the time of the last change, which cannot, and the inode are in it too.
 fn etag(stamp: Stamp) -> HeaderValue {
-    let nanos =
-        |(seconds, nanos): (i64, i64)| (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanos as u64);
+    let nanos = |(seconds, nanos): (i64, i64)| {
+        (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanos as u64)
+    };
     let (modified, changed) = (nanos(stamp.modified), nanos(stamp.changed));
     let identity = changed ^ stamp.inode.rotate_left(32) ^ stamp.device.rotate_left(48);
     let tag = format!("\"{:x}-{modified:x}-{identity:x}\"", stamp.size);
