@@ -3,8 +3,8 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-COLOR**: all of it is written in the connection's color, but for what a service's [`Body`] notes, which
-//!   may be elsewhere and only ever sets flags. So counters are loaded and stored rather than added to, and nothing
+//! * **ONE-COLOR**: all of it is written in the connection's color, but for the faults that a service's [`Body`] notes,
+//!   which may be elsewhere: they are behind a lock. So counters are loaded and stored rather than added to, and nothing
 //!   here orders anything.
 //!
 //! [`Body`]: crate::Body
@@ -236,7 +236,8 @@ impl Watch {
     /// Something is wrong with the body of a request, and that is what it is answered with.
     #[cold]
     pub(crate) fn note_fault(&self, number: u64, own: Own) {
-        self.faults().push((number, own));
+        let mut faults = self.faults();
+        faults.push((number, own));
         self.has_faults.store(true, Relaxed);
     }
 
