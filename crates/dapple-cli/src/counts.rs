@@ -94,6 +94,18 @@ impl Sums {
         self.buckets.iter().sum()
     }
 
+    /// Half of them took no longer than this, as far as the histogram tells; none, if that is beyond it, or if there
+    /// were none.
+    pub(crate) fn median(&self) -> Option<Duration> {
+        let mut count = 0;
+        let half = self.requests().div_ceil(2).max(1);
+        let bound = BOUNDS.iter().zip(self.buckets).find(|(_, of_it)| {
+            count += of_it;
+            count >= half
+        });
+        bound.map(|(&micros, _)| Duration::from_micros(micros))
+    }
+
     /// The histogram of how long they took: upper bounds in seconds, and how many are between that and the one before.
     pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
         let bounds = BOUNDS.iter().map(|&micros| micros as f64 / 1e6).chain([f64::INFINITY]);
@@ -164,5 +176,6 @@ mod tests {
         assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), 12_012);
         assert!((sums.seconds - 12.0 * 999.0 * 1000.0 / 2.0 * 0.0015).abs() < 1e-6);
         assert!(shelf().all.len() <= 12);
+        assert_eq!(sums.median(), Some(Duration::from_secs(1)));
     }
 }

@@ -14,6 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use dapple_http::OwnAnswer;
 use http::{HeaderMap, Method, Request, Uri, Version, header};
 
 use crate::args::Format;
@@ -24,9 +25,8 @@ const MOST: usize = 4 << 20;
 /// What is known of a request when it comes.
 pub(crate) struct Line {
     peer: Option<IpAddr>,
-    method: Method,
-    uri: Uri,
-    version: Version,
+    /// Nothing, if the client did not say it, or so that nobody understands.
+    asked: Option<(Method, Uri, Version)>,
     host: Option<String>,
     agent: Option<String>,
     referer: Option<String>,
@@ -34,18 +34,34 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn new<B>(peer: Option<SocketAddr>, request: &Request<B>) -> Line {
-        let text = |headers: &HeaderMap, name| {
-            headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        let asked = (request.method().clone(), request.uri().clone(), request.version());
+        Line::with(peer, Some(asked), Some(request.headers()))
+    }
+
+    /// Of what the server has answered itself.
+    pub(crate) fn of_own(answer: &OwnAnswer<'_>) -> Line {
+        let asked = match (answer.method, answer.uri, answer.version) {
+            (Some(method), Some(uri), Some(version)) => Some((method.clone(), uri.clone(), version)),
+            _ => None,
         };
-        let headers = request.headers();
+        Line::with(answer.peer.address, asked, answer.headers)
+    }
+
+    fn with(
+        peer: Option<SocketAddr>,
+        asked: Option<(Method, Uri, Version)>,
+        headers: Option<&HeaderMap>,
+    ) -> Line {
+        let text = |name| {
+            let value = headers.and_then(|headers| headers.get(name))?;
+            Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
         Line {
             peer: peer.map(|peer| peer.ip().to_canonical()),
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            version: request.version(),
-            host: text(headers, header::HOST),
-            agent: text(headers, header::USER_AGENT),
-            referer: text(headers, header::REFERER),
+            asked,
+            host: text(header::HOST),
+            agent: text(header::USER_AGENT),
+            referer: text(header::REFERER),
         }
     }
 }
@@ -186,9 +202,16 @@ fn common(text: &mut String, line: &Line, now: SystemTime, status: u16, bytes: u
         None => write!(text, "-"),
     }
     .expect("a string");
-    let _ = write!(text, " - - [{}] \"{} ", Moment::new(now).common(), line.method);
-    escape(text, &line.uri.to_string());
-    let _ = write!(text, " {:?}\" {status} {bytes}", line.version);
+    let _ = write!(text, " - - [{}] \"", Moment::new(now).common());
+    match &line.asked {
+        Some((method, uri, version)) => {
+            let _ = write!(text, "{method} ");
+            escape(text, &uri.to_string());
+            let _ = write!(text, " {version:?}");
+        }
+        None => text.push('-'),
+    }
+    let _ = write!(text, "\" {status} {bytes}");
 }
 
 fn json(text: &mut String, line: &Line, now: SystemTime, status: u16, bytes: u64, took: Duration) {
@@ -201,9 +224,14 @@ fn json(text: &mut String, line: &Line, now: SystemTime, status: u16, bytes: u64
     if let Some(peer) = line.peer {
         field("remote", &peer.to_string());
     }
-    field("method", line.method.as_str());
-    field("uri", &line.uri.to_string());
-    field("protocol", &format!("{:?}", line.version));
+    match &line.asked {
+        Some((method, uri, version)) => {
+            field("method", method.as_str());
+            field("uri", &uri.to_string());
+            field("protocol", &format!("{version:?}"));
+        }
+        None => ["method", "uri", "protocol"].into_iter().for_each(|name| field(name, "-")),
+    }
     for (name, value) in [("host", &line.host), ("referer", &line.referer), ("user_agent", &line.agent)] {
         if let Some(value) = value {
             field(name, value);
@@ -250,6 +278,18 @@ mod tests {
         let mut text = String::new();
         json(&mut text, &line(), time(), 200, 7, Duration::from_micros(1500));
         let wanted = r#"{"time":"2026-11-16T12:00:00.123Z","remote":"192.0.2.1","method":"GET","uri":"/a%22b?q=1","protocol":"HTTP/1.1","host":"h","user_agent":"x\"y\\z\u0009w","status":200,"bytes":7,"seconds":0.001500}"#;
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn what_was_not_understood_is_a_dash() {
+        let line = Line::with(None, None, None);
+        let mut text = String::new();
+        common(&mut text, &line, time(), 408, 0);
+        assert_eq!(text, "- - - [16/Nov/2026:12:00:00 +0000] \"-\" 408 0");
+        text.clear();
+        json(&mut text, &line, time(), 400, 0, Duration::ZERO);
+        let wanted = r#"{"time":"2026-11-16T12:00:00.123Z","method":"-","uri":"-","protocol":"-","status":400,"bytes":0,"seconds":0.000000}"#;
         assert_eq!(text, wanted);
     }
 

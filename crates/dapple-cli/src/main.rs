@@ -24,6 +24,7 @@ mod metrics;
 mod observe;
 mod site;
 mod start;
+mod work;
 
 use std::process::ExitCode;
 

@@ -51,7 +51,12 @@ impl Numbers {
     fn http(&self, page: &mut Page<'_>) -> fmt::Result {
         let sums = Requests::ALL.sums();
         let statuses = sums.statuses.iter().map(|(status, count)| (status.to_string(), *count));
-        page.counters("http_requests", "Requests that were answered, by status", "status", statuses)?;
+        page.counters(
+            "http_requests",
+            "Requests that the service has answered, by status",
+            "status",
+            statuses,
+        )?;
         page.counter("http_response_bytes", "Bytes of bodies that were sent", sums.bytes)?;
         let help = "From the head of a request until the last of its answer was handed over, in seconds";
         let mut histogram = page.begin("http_request_seconds", help, MetricType::Histogram)?;

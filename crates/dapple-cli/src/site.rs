@@ -13,8 +13,10 @@ use http_body_util::{BodyExt, Full, combinators::MapErr};
 
 use crate::counts::Requests;
 use crate::metrics::{self, Numbers};
+use crate::work::{self, Begun};
 
 const PAGE: &[u8] = include_bytes!("site/index.html");
+const MISSING: &[u8] = include_bytes!("site/missing.html");
 const ICON: &[u8] = include_bytes!("site/icon.svg");
 
 /// Where metrics are, on their own address.
@@ -27,6 +29,10 @@ pub(crate) type Body = MapErr<Full<Bytes>, fn(Infallible) -> io::Error>;
 #[derive(Clone)]
 pub(crate) struct Pages {
     find: fn(&str, &'static Numbers) -> Option<Page>,
+    /// What is shown where there is nothing.
+    missing: fn() -> Page,
+    /// Whether there is work to be asked for.
+    has_work: bool,
     /// Known when the server has started.
     numbers: &'static OnceLock<Numbers>,
 }
@@ -37,24 +43,42 @@ struct Page {
     body: Bytes,
 }
 
+impl Page {
+    fn html(cache: &'static str, body: &'static [u8]) -> Page {
+        Page { kind: "text/html; charset=utf-8", cache, body: Bytes::from_static(body) }
+    }
+
+    fn json(body: String) -> Page {
+        Page { kind: "application/json", cache: "no-store", body: body.into() }
+    }
+
+    fn status(status: StatusCode) -> Page {
+        Page { kind: "text/plain; charset=utf-8", cache: "no-store", body: format!("{status}\n").into() }
+    }
+
+    fn answer(self, status: StatusCode) -> Response<Body> {
+        let map: fn(Infallible) -> io::Error = |never| match never {};
+        let mut response = Response::new(Full::new(self.body).map_err(map));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.kind));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(self.cache));
+        response
+    }
+}
+
 impl Pages {
     /// The built-in site.
     pub(crate) fn site(numbers: &'static OnceLock<Numbers>) -> Pages {
         let find = |path: &str, numbers: &'static Numbers| match path {
-            "/" => Some(Page {
-                kind: "text/html; charset=utf-8",
-                cache: "max-age=60",
-                body: Bytes::from_static(PAGE),
-            }),
+            "/" => Some(Page::html("max-age=60", PAGE)),
             "/icon.svg" | "/favicon.ico" => {
                 Some(Page { kind: "image/svg+xml", cache: "max-age=3600", body: Bytes::from_static(ICON) })
             }
-            "/numbers.json" => {
-                Some(Page { kind: "application/json", cache: "no-store", body: live(numbers).into() })
-            }
+            "/numbers.json" => Some(Page::json(live(numbers))),
             _ => None,
         };
-        Pages { find, numbers }
+        Pages { find, missing: || Page::html("no-store", MISSING), has_work: true, numbers }
     }
 
     /// What Prometheus asks for.
@@ -64,37 +88,44 @@ impl Pages {
             let body = (path == METRICS).then(|| metrics::page(numbers).ok()).flatten()?;
             Some(Page { kind, cache: "no-store", body: body.into() })
         };
-        Pages { find, numbers }
+        Pages { find, missing: || Page::status(StatusCode::NOT_FOUND), has_work: false, numbers }
     }
 
     fn answer(&self, method: &Method, path: &str) -> Response<Body> {
-        let text = |status: StatusCode| Page {
-            kind: "text/plain; charset=utf-8",
-            cache: "no-store",
-            body: format!("{status}\n").into(),
+        let work = path.strip_prefix("/work/").filter(|_| self.has_work);
+        let (allowed, is_allowed) = match work {
+            Some(_) => ("POST", method == Method::POST),
+            None => ("GET, HEAD", method == Method::GET || method == Method::HEAD),
         };
+        if !is_allowed {
+            let status = StatusCode::METHOD_NOT_ALLOWED;
+            let mut response = Page::status(status).answer(status);
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+            return response;
+        }
+        if let Some(name) = work {
+            return match work::begin(name) {
+                Begun::InLine(id) => Page::json(format!("{{\"id\":{id}}}")).answer(StatusCode::ACCEPTED),
+                Begun::Refused => {
+                    let status = StatusCode::SERVICE_UNAVAILABLE;
+                    let mut response = Page::status(status).answer(status);
+                    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+                    response
+                }
+                Begun::NoColor => (self.missing)().answer(StatusCode::NOT_FOUND),
+            };
+        }
         let (status, page) = match self.numbers.get() {
-            _ if method != Method::GET && method != Method::HEAD => {
-                (StatusCode::METHOD_NOT_ALLOWED, text(StatusCode::METHOD_NOT_ALLOWED))
-            }
-            None => (StatusCode::SERVICE_UNAVAILABLE, text(StatusCode::SERVICE_UNAVAILABLE)),
+            None => (StatusCode::SERVICE_UNAVAILABLE, Page::status(StatusCode::SERVICE_UNAVAILABLE)),
             Some(numbers) => match (self.find)(path, numbers) {
                 Some(page) => (StatusCode::OK, page),
-                None => (StatusCode::NOT_FOUND, text(StatusCode::NOT_FOUND)),
+                None => (StatusCode::NOT_FOUND, (self.missing)()),
             },
         };
         let len = page.body.len();
-        let body = if method == Method::HEAD { Bytes::new() } else { page.body };
-        let map: fn(Infallible) -> io::Error = |never| match never {};
-        let mut response = Response::new(Full::new(body).map_err(map));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(page.kind));
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(page.cache));
-        headers.insert(header::CONTENT_LENGTH, len.into());
-        if status == StatusCode::METHOD_NOT_ALLOWED {
-            headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-        }
+        let body = if method == Method::HEAD { Bytes::new() } else { page.body.clone() };
+        let mut response = Page { body, ..page }.answer(status);
+        response.headers_mut().insert(header::CONTENT_LENGTH, len.into());
         response
     }
 }
@@ -117,16 +148,18 @@ impl<B> tower_service::Service<Request<B>> for Pages {
 fn live(numbers: &Numbers) -> String {
     let (sums, counts, runtime) =
         (Requests::ALL.sums(), numbers.server.snapshot(), numbers.runtime.metrics());
-    let runs: u64 = runtime.workers.iter().map(|worker| worker.runs).sum();
     format!(
-        "{{\"requests\":{},\"connections\":{},\"workers\":{},\"sleeping\":{},\"tasks\":{},\"runs\":{runs},\"memory\":{},\"uptime\":{}}}",
+        "{{\"requests\":{},\"connections\":{},\"workers\":{},\"sleeping\":{},\"tasks\":{},\"median\":{},\"relieved\":{},\"memory\":{},\"uptime\":{},\"work\":{}}}",
         sums.requests(),
         counts.open,
         runtime.workers.len(),
         runtime.sleeping,
         runtime.alive(),
+        sums.median().map_or(0, |time| time.as_micros()),
+        runtime.spares_sent,
         resident().unwrap_or(0),
         numbers.begun.elapsed().as_secs(),
+        work::json(),
     )
 }
 

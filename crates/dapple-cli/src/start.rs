@@ -18,7 +18,7 @@ use tower_service::Service;
 use crate::args::{Folder, Format, Metrics, Serve, Server};
 use crate::counts::Requests;
 use crate::failure::Failure;
-use crate::log::Log;
+use crate::log::{Line, Log};
 use crate::metrics::Numbers;
 use crate::observe::Observed;
 use crate::site::{METRICS, Pages};
@@ -125,8 +125,10 @@ where
         if let Some(count) = options.max_connections_per_address {
             serve = serve.max_connections_per_address(count);
         }
-        if log.is_some() {
-            serve = serve.peer_info();
+        if let Some(log) = log {
+            serve = serve.peer_info().on_own_answer(|answer| {
+                log.write(&Line::of_own(answer), answer.status.as_u16(), answer.bytes, answer.took);
+            });
         }
         let (runtime, server) = (runtime.handle(), serve.stats());
         let workers = runtime.metrics().workers.len();

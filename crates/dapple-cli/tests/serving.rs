@@ -40,7 +40,49 @@ fn without_a_command_the_built_in_site_is_served() {
     let numbers = get(&address, "/numbers.json", "");
     assert!(numbers.contains("\"requests\":1,") && numbers.contains("\"workers\":"), "{numbers}");
     assert!(get(&address, "/icon.svg", "").contains("image/svg+xml"));
-    assert!(get(&address, "/none", "").starts_with("HTTP/1.1 404 "));
+    let missing = get(&address, "/none", "");
+    assert!(missing.starts_with("HTTP/1.1 404 ") && missing.contains("<a href=\"/\">"), "{missing}");
+}
+
+#[test]
+fn visitors_of_the_site_can_block_threads_and_others_go_on() {
+    let (_program, address, _) = Program::serve(&["--workers", "1"]);
+    let post = |path: &str| {
+        let mut stream = connect(&address);
+        write!(stream, "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        stream
+    };
+    let read = |mut stream: std::net::TcpStream| {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    // Each takes a quarter of a second, and few may be in line: there is no room for all.
+    let answers: Vec<_> = (0..20).map(|_| read(post("/work/red"))).collect();
+    let (taken, refused): (Vec<_>, Vec<_>) =
+        answers.iter().partition(|answer| answer.starts_with("HTTP/1.1 202 "));
+    assert!(!taken.is_empty() && !refused.is_empty(), "{} and {}", taken.len(), refused.len());
+    for answer in refused {
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 1"), "{answer}");
+    }
+    assert!(read(post("/work/blue")).contains("{\"id\":"));
+    // The last of all is done before most of the others: a color waits for itself alone.
+    loop {
+        let numbers = get(&address, "/numbers.json", "");
+        let of = |color: &str| numbers.split('{').filter(|piece| piece.contains(color)).collect::<Vec<_>>();
+        let (red, blue) = (of("\"red\""), of("\"blue\""));
+        assert_eq!((red.len(), blue.len()), (taken.len(), 1), "{numbers}");
+        let is_open = |piece: &&&str| piece.contains("\"ended\":null");
+        assert!(red.iter().filter(|piece| is_open(piece) && !piece.contains("\"begun\":null")).count() <= 1);
+        if blue.iter().filter(is_open).count() == 0 {
+            assert!(red.iter().filter(is_open).count() > 0, "{numbers}");
+            break;
+        }
+    }
+    assert!(read(post("/work/pink")).starts_with("HTTP/1.1 404 "));
+    assert!(get(&address, "/work/red", "").contains("allow: POST\r\n"));
+    let numbers = get(&address, "/numbers.json", "");
+    assert!(numbers.contains("\"relieved\":") && !numbers.contains("\"relieved\":0,"), "{numbers}");
 }
 
 #[test]
@@ -115,6 +157,51 @@ fn each_request_is_a_line_of_the_log() {
     program.signal(Signal::TERM);
     program.wait();
     assert_eq!(program.stdout.all().lines().count(), 50);
+}
+
+#[test]
+fn what_the_server_answers_itself_is_in_the_log() {
+    let folder = Folder::new(&[("a.txt", b"twelve bytes")]);
+    let folder_name = folder.path().display().to_string();
+    let ask = |address: &str, request: &str| {
+        let mut stream = connect(address);
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        String::from_utf8_lossy(&first[9..]).into_owned()
+    };
+    let too_many = "x: y\r\n".repeat(10_000);
+    let forms = [
+        ("GET /a.txt HTTP/1.1\r\nhost: a\r\n".to_owned() + &too_many + "\r\n", "GET /a.txt HTTP/1.1", "431"),
+        ("GET /a.txt HTTP/1.1\r\n\r\n".into(), "GET /a.txt HTTP/1.1", "400"),
+        ("GET /a.txt HTTP/1.1\r\nhost : x\r\n\r\n".into(), "GET /a.txt HTTP/1.1", "400"),
+        ("\u{1}\u{2}\"\r\n\r\n".into(), "-", "400"),
+        (
+            "PUT /a HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999999\r\n\r\n".into(),
+            "PUT /a HTTP/1.1",
+            "413",
+        ),
+        (
+            "PUT /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n".into(),
+            "PUT /a HTTP/1.1",
+            "501",
+        ),
+        ("GET /a.txt HT".into(), "-", "408"),
+    ];
+    for format in ["common", "json"] {
+        let options = ["serve", &folder_name, "--log", format, "--header-timeout", "200ms"];
+        let (program, address, _) = Program::serve(&options);
+        for (request, asked, status) in &forms {
+            assert_eq!(ask(&address, request), *status, "{asked}");
+            let line = program.stdout.next();
+            let wanted = match format {
+                "common" => format!("] \"{asked}\" {status} "),
+                _ => format!("\"uri\":\"{}\"", asked.split(' ').nth(1).unwrap_or("-")),
+            };
+            assert!(line.contains(&wanted) && line.contains(status), "{wanted} in {line}");
+            assert!(line.contains("127.0.0.1"), "{line}");
+        }
+    }
 }
 
 #[test]

@@ -6,10 +6,11 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use crate::observer::Seen;
 use crate::watch::Watch;
 
 pin_project! {
@@ -34,11 +35,28 @@ pub(crate) struct UnderWay {
     pub(crate) watch: Arc<Watch>,
     /// Its number among those of its connection.
     number: u64,
+    /// What it was, if somebody is told of what the server answers itself.
+    seen: Option<Box<Seen>>,
 }
 
 impl UnderWay {
     pub(crate) fn new(watch: &Arc<Watch>) -> UnderWay {
-        UnderWay { watch: watch.clone(), number: watch.begin_request() }
+        UnderWay { watch: watch.clone(), number: watch.begin_request(), seen: None }
+    }
+
+    /// Before its service gets it.
+    #[inline]
+    pub(crate) fn see<B>(&mut self, request: &Request<B>) {
+        if self.watch.hub.settings.observer.is_some() {
+            self.seen = Some(Box::new(Seen::new(request)));
+        }
+    }
+
+    /// Tells of an answer in place of its service's.
+    fn tell(&self, own: &Own) {
+        if let (Some(observer), Some(seen)) = (&self.watch.hub.settings.observer, &self.seen) {
+            observer.tell_replaced(self.watch.peer, seen, own);
+        }
     }
 
     /// What has to be answered, since its body could not be received.
@@ -79,6 +97,14 @@ impl Sending {
         }
     }
 
+    /// What is with a piece of it.
+    #[inline]
+    fn queued(&self) -> Option<Queued> {
+        let under_way = self.under_way.as_ref().filter(|_| self.is_noted)?;
+        under_way.watch.note_queued(1);
+        Some(Queued(under_way.watch.clone()))
+    }
+
     /// Whether it waits for its service now.
     #[inline]
     fn source(&mut self, is_sourcing: bool) {
@@ -103,6 +129,9 @@ impl<B> Answer<B> {
 
     /// An answer of the server's own.
     pub(crate) fn own(own: Own, under_way: Option<UnderWay>) -> Response<Answer<B>> {
+        if let Some(under_way) = &under_way {
+            under_way.tell(&own);
+        }
         let content = Content::Own { text: Some(own.text) };
         let mut response = Response::new(Answer { content, sending: Sending::new(under_way) });
         *response.status_mut() = own.status;
@@ -172,11 +201,13 @@ impl<B: Body> Body for Answer<B> {
             ContentProjection::Service { body } => {
                 let polled = body.poll_frame(cx);
                 this.sending.source(polled.is_pending());
-                polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(Piece::Service))))
+                let piece = |data| Piece { data: Data::Service(data), _queued: this.sending.queued() };
+                polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(piece))))
             }
-            ContentProjection::Own { text } => Poll::Ready(
-                text.take().map(|text| Ok(Frame::data(Piece::Own(Bytes::from_static(text.as_bytes()))))),
-            ),
+            ContentProjection::Own { text } => Poll::Ready(text.take().map(|text| {
+                let data = Data::Own(Bytes::from_static(text.as_bytes()));
+                Ok(Frame::data(Piece { data, _queued: this.sending.queued() }))
+            })),
         }
     }
 
@@ -197,50 +228,59 @@ impl<B: Body> Body for Answer<B> {
     }
 }
 
-/// A piece of a body.
-pub(crate) enum Piece<D> {
+/// A piece of a body, until it was written, or is not needed any more.
+pub(crate) struct Piece<D> {
+    data: Data<D>,
+    _queued: Option<Queued>,
+}
+
+enum Data<D> {
     Service(D),
     Own(Bytes),
+}
+
+/// With HTTP/2 a response may be over for its service, and wait for its client: while this is there, it does.
+struct Queued(Arc<Watch>);
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0.note_queued(-1);
+    }
+}
+
+/// Goes by what the data is.
+macro_rules! of_data {
+    ($piece:expr, $data:ident => $then:expr) => {
+        match $piece {
+            Data::Service($data) => $then,
+            Data::Own($data) => $then,
+        }
+    };
 }
 
 impl<D: Buf> Buf for Piece<D> {
     #[inline]
     fn remaining(&self) -> usize {
-        match self {
-            Piece::Service(data) => data.remaining(),
-            Piece::Own(text) => text.remaining(),
-        }
+        of_data!(&self.data, data => data.remaining())
     }
 
     #[inline]
     fn chunk(&self) -> &[u8] {
-        match self {
-            Piece::Service(data) => data.chunk(),
-            Piece::Own(text) => text.chunk(),
-        }
+        of_data!(&self.data, data => data.chunk())
     }
 
     #[inline]
     fn chunks_vectored<'a>(&'a self, slices: &mut [std::io::IoSlice<'a>]) -> usize {
-        match self {
-            Piece::Service(data) => data.chunks_vectored(slices),
-            Piece::Own(text) => text.chunks_vectored(slices),
-        }
+        of_data!(&self.data, data => data.chunks_vectored(slices))
     }
 
     #[inline]
     fn advance(&mut self, count: usize) {
-        match self {
-            Piece::Service(data) => data.advance(count),
-            Piece::Own(text) => text.advance(count),
-        }
+        of_data!(&mut self.data, data => data.advance(count));
     }
 
     #[inline]
     fn copy_to_bytes(&mut self, length: usize) -> Bytes {
-        match self {
-            Piece::Service(data) => data.copy_to_bytes(length),
-            Piece::Own(text) => text.copy_to_bytes(length),
-        }
+        of_data!(&mut self.data, data => data.copy_to_bytes(length))
     }
 }

@@ -9,10 +9,12 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use dapple::Color;
 use futures_io::{AsyncRead, AsyncWrite};
 use futures_rustls::TlsAcceptor;
+use http::StatusCode;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 
@@ -152,7 +154,7 @@ where
 }
 
 /// A connection of hyper's.
-trait Http: Future {
+trait Http: Future<Output = hyper::Result<()>> {
     /// Finishes what was begun, and ends.
     fn finish(self: Pin<&mut Self>);
 }
@@ -197,14 +199,26 @@ async fn drive<C: Http>(
             Stage::Cutting => return Poll::Ready(()),
         }
         loop {
-            if http.as_mut().poll(cx).is_ready() || poll_gone(cx).is_ready() {
+            if let Poll::Ready(result) = http.as_mut().poll(cx) {
+                if let Err(error) = result {
+                    tell_unread(&error, watch);
+                }
+                return Poll::Ready(());
+            }
+            if poll_gone(cx).is_ready() {
                 return Poll::Ready(());
             }
             match ready!(alarm.poll(watch, cx)) {
                 Phase::Head(_) if !watch.is_http2() && !watch.is_idle() => {
                     watch.hub.counters.count_timeout();
+                    watch.tell_unread(StatusCode::REQUEST_TIMEOUT, watch.hub.settings.header_timeout);
                     // hyper reads again, and hears that it is too late.
                     watch.note_late_head();
+                }
+                Phase::Body(_) => {
+                    watch.hub.counters.count_timeout();
+                    // The same.
+                    watch.note_late_body();
                 }
                 Phase::Head(_) | Phase::Blocked(_) => {
                     watch.hub.counters.count_timeout();
@@ -216,11 +230,28 @@ async fn drive<C: Http>(
                     watch.note_closing();
                     http.as_mut().finish();
                 }
+                // hyper closes, and says why.
+                Phase::Closing if watch.set_closed() => {}
                 Phase::Idle(_) | Phase::Busy | Phase::Closing => return Poll::Ready(()),
             }
         }
     })
     .await;
+}
+
+/// Tells of what hyper has answered by itself.
+fn tell_unread(error: &hyper::Error, watch: &Watch) {
+    if !error.is_parse() || watch.is_http2() {
+        return;
+    }
+    watch.hub.counters.count_bad();
+    let status = match error.is_parse_too_large() {
+        // Which of the two it was, hyper says in words only.
+        true if error.to_string().contains("URI") => StatusCode::URI_TOO_LONG,
+        true => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        false => StatusCode::BAD_REQUEST,
+    };
+    watch.tell_unread(status, Duration::ZERO);
 }
 
 /// Runs hyper's tasks in the color of the connection.

@@ -43,22 +43,22 @@ impl<H: Handler> hyper::service::Service<Request<Incoming>> for Front<H> {
     fn call(&self, mut request: Request<Incoming>) -> Handling<H> {
         let watch = &self.watch;
         let hub = &watch.hub;
-        let has_body = !http_body::Body::is_end_stream(request.body());
-        let under_way = UnderWay::new(watch);
+        let mut under_way = UnderWay::new(watch);
         if let Err(own) = strict::check(&request, hub.settings.max_body_size, watch) {
             hub.counters.count_bad();
-            return Handling::answer(own, under_way, has_body);
+            return Handling::answer(own, under_way, &request);
         }
         let admitted = match hub.gate.admit() {
             Ok(admitted) => admitted,
             Err(retry_after) => {
                 hub.counters.count_refused();
-                return Handling::answer(Own::overloaded(retry_after), under_way, has_body);
+                return Handling::answer(Own::overloaded(retry_after), under_way, &request);
             }
         };
         if hub.settings.has_peer_info {
             request.extensions_mut().insert(watch.peer);
         }
+        under_way.see(&request);
         let future = self.handler.handle(request, Within(watch));
         Handling {
             state: State::Running(Box::pin(future)),
@@ -88,9 +88,13 @@ enum State<H: Handler> {
 impl<H: Handler> Handling<H> {
     /// The server answers itself, and leaves the body unread.
     #[cold]
-    fn answer(own: Own, under_way: UnderWay, has_body: bool) -> Handling<H> {
-        if has_body {
-            under_way.watch.note_unread();
+    fn answer(own: Own, under_way: UnderWay, request: &Request<Incoming>) -> Handling<H> {
+        let watch = &under_way.watch;
+        if !http_body::Body::is_end_stream(request.body()) {
+            watch.note_unread();
+        }
+        if let Some(observer) = &watch.hub.settings.observer {
+            observer.tell_refused(watch.peer, request, &own);
         }
         Handling { state: State::Answer(own), under_way: Some(under_way), admitted: None, sleep: None }
     }

@@ -66,6 +66,11 @@ impl Heads {
         self.rest != Rest::Nothing
     }
 
+    /// What is here of a head.
+    pub(crate) fn begun(&self) -> &[u8] {
+        &self.kept
+    }
+
     fn clear(&mut self) {
         if self.kept.capacity() > KEEP {
             self.kept = Vec::new();

@@ -142,12 +142,23 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
             ready!(this.poll_cut(cx))?;
             return Pin::new(&mut this.stream).poll_read(cx, cursor);
         }
+        if this.watch.is_body_late() {
+            let text = "the body of a request did not come in time";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
+        }
+        let is_bare = this.watch.is_bare();
         let Io { stream, watch, is_ended, .. } = this;
-        let noted = ready!(dapple::hyper::poll_look(stream, cx, cursor, |read| {
+        let polled = dapple::hyper::poll_look(stream, cx, cursor, |read| {
             *is_ended = read.is_empty();
+            if is_bare {
+                watch.note_asked_for(read.len());
+            }
             if read.is_empty() { Ok(()) } else { watch.note_read(read) }
-        }))?;
-        Poll::Ready(noted.map_err(io::Error::from))
+        });
+        if is_bare && polled.is_pending() {
+            watch.note_asked_for(0);
+        }
+        Poll::Ready(ready!(polled)?.map_err(io::Error::from))
     }
 }
 
@@ -202,7 +213,7 @@ impl<S: Read + Write + Unpin> Write for Io<S> {
             return Poll::Ready(Ok(()));
         }
         this.watch.note_closing();
-        while !this.is_ended {
+        while !this.is_ended && !this.watch.is_closed() {
             match ready!(poll_some(&mut this.stream, cx, <[u8]>::is_empty)) {
                 Ok(is_ended) => this.is_ended = is_ended,
                 Err(_it_is_over_as_well) => break,

@@ -22,7 +22,8 @@
 //! * **Slow clients hold nothing but their connection**, and not for long: the methods of [`Serve`] that end in
 //!   `_timeout`, each with a default.
 //! * **What could be read in two ways is refused**: both a length and chunks, two lengths, two hosts or none, lines
-//!   that end with LF alone, transfer codings other than `chunked`.
+//!   that end with LF alone, transfer codings other than `chunked`. That holds for every head, wherever it lay in what
+//!   was sent.
 //! * **It ends gracefully**: [`Serve::shutdown_on`].
 //! * **State without locks**: handlers whose arguments say what they touch, in [`state`].
 //!
@@ -58,8 +59,8 @@
 //! A client that has sent its next request already (pipelining) is noticed to be gone only when that was read.
 //!
 //! A handler that panics is answered for with 500, and its connection goes on. A service that returns an error ends its
-//! connection (HTTP/1) or its stream (HTTP/2) without an answer, as with hyper; but if the error is the body's, that it
-//! is too large or too late, 413 or 408 is answered.
+//! connection (HTTP/1) or its stream (HTTP/2) without an answer, as with hyper; but if the body was too large, too late
+//! or malformed, 413, 408 or 400 is answered, whatever the service makes of the error that it got.
 //!
 //! # Defaults
 //!
@@ -96,6 +97,7 @@ mod hub;
 mod io;
 mod limit;
 mod listen;
+mod observer;
 mod serve;
 mod service;
 mod settings;
@@ -113,6 +115,7 @@ pub use body::Body;
 pub use error::{BoxError, Error};
 pub use files::files;
 pub use listen::Listener;
+pub use observer::OwnAnswer;
 pub use serve::{Serve, Served, serve};
 #[doc(hidden)]
 pub use service::ByTower;

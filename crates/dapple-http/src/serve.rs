@@ -12,6 +12,7 @@ use dapple::{JoinError, JoinHandle};
 use crate::accept;
 use crate::limit::Gate;
 use crate::listen::Listener;
+use crate::observer::{Observer, OwnAnswer};
 use crate::service::{Handler, IntoHandler};
 use crate::settings::Settings;
 use crate::stats::{Counters, Stats};
@@ -146,7 +147,7 @@ impl<L, H> Serve<L, H> {
     }
 
     /// How long a client may take for each 8 KiB of a body, or its end, while somebody waits for it. Then the
-    /// body ends with an error, and HTTP/1 answers 408. 30 seconds.
+    /// body ends with an error, and 408 is answered, if no answer has begun. 30 seconds.
     pub fn body_timeout(mut self, limit: Duration) -> Self {
         self.settings.body_timeout = limit;
         self
@@ -207,6 +208,24 @@ impl<L, H> Serve<L, H> {
     /// Puts a [`Peer`](crate::Peer) into the extensions of each request: who is at the other end.
     pub fn peer_info(mut self) -> Self {
         self.settings.has_peer_info = true;
+        self
+    }
+
+    /// Calls this with each answer that the server gives itself: to requests that are malformed, too large, too late
+    /// or refused, or whose handler panicked or took too long. A service sees nothing of them, and an access log
+    /// should. It is called where the connection is handled, so it must not block. What HTTP/2 answers by itself (a
+    /// stream or a connection that is reset) is no answer, and not told.
+    ///
+    /// ```
+    /// # async fn example(listener: dapple::net::TcpListener, router: axum::Router) -> std::io::Result<()> {
+    /// dapple_http::serve(listener, router)
+    ///     .on_own_answer(|answer| eprintln!("{:?} {:?}: {}", answer.method, answer.uri, answer.status))
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_own_answer(mut self, tell: impl Fn(&OwnAnswer<'_>) + Send + Sync + 'static) -> Self {
+        self.settings.observer = Some(Observer::new(tell));
         self
     }
 

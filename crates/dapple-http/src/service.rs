@@ -43,7 +43,9 @@ impl std::fmt::Debug for Within<'_> {
 /// * tower: `Service<Request<Body>> + Clone`, and with it axum's `Router`;
 /// * hyper: `Service<Request<Body>> + Clone` or `Service<Request<Incoming>> + Clone`, such as `service_fn`.
 ///
-/// With hyper's `Incoming` the limits on bodies hold only where the length is declared: prefer [`Body`].
+/// With hyper's `Incoming` the limits on bodies hold as well, but that is done from outside: the
+/// [time](crate::Serve::body_timeout) runs also if the service waits for something else than the body, and with
+/// HTTP/2 there is no such time limit, and a limit of size only where the length is declared. Prefer [`Body`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be served",
     label = "not a service",
@@ -199,7 +201,12 @@ by_hyper!(
     ByHyperIncoming,
     HyperIncoming,
     Incoming,
-    |incoming, _| incoming,
+    |incoming, watch| {
+        if !http_body::Body::is_end_stream(&incoming) {
+            watch.note_bare();
+        }
+        incoming
+    },
     "A service of hyper that takes what hyper gives."
 );
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::observer::Observer;
+
 /// See the methods of [`Serve`](crate::Serve), which say what each is for.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -17,6 +19,7 @@ pub(crate) struct Settings {
     pub(crate) max_connections: usize,
     pub(crate) max_connections_per_address: usize,
     pub(crate) has_peer_info: bool,
+    pub(crate) observer: Option<Observer>,
 }
 
 /// More open connections than this need to be asked for.
@@ -37,6 +40,7 @@ impl Default for Settings {
             max_connections: connections(),
             max_connections_per_address: usize::MAX,
             has_peer_info: false,
+            observer: None,
         }
     }
 }

@@ -25,7 +25,8 @@ pub struct Counts {
     pub requests: u64,
     /// Requests that were answered with 503, over the limit.
     pub refused: u64,
-    /// Requests that were answered with 400, 413 or 501 by the server itself.
+    /// Requests that were answered with 400, 413, 414, 431 or 501 by the server itself, since they were malformed or
+    /// too large.
     pub bad: u64,
     /// Clients and handlers that took too long.
     pub timeouts: u64,

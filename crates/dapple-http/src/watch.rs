@@ -3,8 +3,8 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-COLOR**: all of it is written in the connection's color, but for what a service's [`Body`] notes, which
-//!   may be elsewhere and only ever sets flags. So counters are loaded and stored rather than added to, and nothing
+//! * **ONE-COLOR**: all of it is written in the connection's color, but for the faults that a service's [`Body`] notes,
+//!   which may be elsewhere: they are behind a lock. So counters are loaded and stored rather than added to, and nothing
 //!   here orders anything.
 //!
 //! [`Body`]: crate::Body
@@ -15,10 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::StatusCode;
+
 use crate::answer::Own;
 use crate::framing::{Flaw, Framing};
 use crate::heads::Heads;
 use crate::hub::Hub;
+use crate::observer::Line;
 
 /// Who is at the other end, in the extensions of a request if the server was told so
 /// ([`peer_info`](crate::Serve::peer_info)).
@@ -37,7 +40,8 @@ impl Peer {
     }
 }
 
-/// So much has to be taken by a client within [`write_timeout`](crate::Serve::write_timeout), as two to this power.
+/// So much has to be taken by a client within [`write_timeout`](crate::Serve::write_timeout), and sent within
+/// [`body_timeout`](crate::Serve::body_timeout), as two to this power.
 const PROGRESS: u32 = 13;
 
 /// See the head of the file.
@@ -54,6 +58,13 @@ pub(crate) struct Watch {
     is_fresh: AtomicBool,
     /// A request with a body was refused.
     is_unread: AtomicBool,
+    /// Of HTTP/1: a service has the body as hyper gives it, so that it is timed here.
+    is_bare: AtomicBool,
+    /// What was read of it, and whether hyper has asked for more since that was last looked at.
+    received: AtomicU64,
+    is_asked_for: AtomicBool,
+    /// It did not come in time: say so, and end it.
+    is_body_late: AtomicBool,
     /// What is to be answered to requests whose bodies were not received as a whole, by their numbers, whatever their
     /// services say; and whether there are any.
     faults: Mutex<Vec<(u64, Own)>>,
@@ -65,13 +76,16 @@ pub(crate) struct Watch {
     /// The head did not come in time: say so, and close.
     is_head_late: AtomicBool,
     is_http2: AtomicBool,
-    /// Being closed: the client has a moment to notice.
+    /// Being closed: the client has a moment to notice. And that that is over.
     is_closing: AtomicBool,
+    is_closed: AtomicBool,
     /// HTTP is over; if there still is a stream, it is for something else.
     is_ended: AtomicBool,
     /// How many responses are being sent, and how many of those wait for their service rather than for the client.
     sending: AtomicU32,
     sourcing: AtomicU32,
+    /// How many pieces of responses have been handed over, and are not written.
+    queued: AtomicU32,
 }
 
 /// What a connection is at, and a number that changes when it gets on.
@@ -81,6 +95,8 @@ pub(crate) enum Phase {
     Head(u64),
     /// Nothing was begun.
     Idle(u64),
+    /// Reading a body that is timed here.
+    Body(u64),
     /// A request is under way.
     Busy,
     /// The client does not take what is written.
@@ -99,6 +115,10 @@ impl Watch {
             active: AtomicU32::new(0),
             is_fresh: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
+            is_bare: AtomicBool::new(false),
+            received: AtomicU64::new(0),
+            is_asked_for: AtomicBool::new(false),
+            is_body_late: AtomicBool::new(false),
             faults: Mutex::default(),
             has_faults: AtomicBool::new(false),
             is_blocked: AtomicBool::new(false),
@@ -106,9 +126,11 @@ impl Watch {
             is_head_late: AtomicBool::new(false),
             is_http2: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
             sending: AtomicU32::new(0),
             sourcing: AtomicU32::new(0),
+            queued: AtomicU32::new(0),
         }
     }
 
@@ -119,6 +141,7 @@ impl Watch {
         self.active.store(self.active.load(Relaxed) + 1, Relaxed);
         self.is_fresh.store(false, Relaxed);
         self.is_unread.store(false, Relaxed); // or there would not be another
+        self.is_bare.store(false, Relaxed);
         number
     }
 
@@ -153,6 +176,33 @@ impl Watch {
         Ok(())
     }
 
+    /// The body of the request that begins is given away as hyper has it.
+    pub(crate) fn note_bare(&self) {
+        if !self.is_http2() {
+            self.is_bare.store(true, Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_bare(&self) -> bool {
+        self.is_bare.load(Relaxed)
+    }
+
+    /// hyper has asked for more of a bare body, and got so much.
+    pub(crate) fn note_asked_for(&self, count: usize) {
+        self.is_asked_for.store(true, Relaxed);
+        self.received.store(self.received.load(Relaxed) + count as u64, Relaxed);
+    }
+
+    pub(crate) fn note_late_body(&self) {
+        self.is_body_late.store(true, Relaxed);
+        self.note_fault(self.requests(), Own::LATE_BODY);
+    }
+
+    pub(crate) fn is_body_late(&self) -> bool {
+        self.is_body_late.load(Relaxed)
+    }
+
     /// Looks at the head of the request that begins, as it came.
     pub(crate) fn next_head(&self, method: &str, framing: Framing) -> Result<(), Own> {
         let mut heads = self.heads();
@@ -166,6 +216,14 @@ impl Watch {
     /// Whether a request of HTTP/1 is under way of which nothing more is to come, nor has anything of another.
     pub(crate) fn is_all_read(&self) -> bool {
         self.active.load(Relaxed) > 0 && !self.is_fresh.load(Relaxed) && !self.heads().is_receiving()
+    }
+
+    /// Tells of a head that did not become a request, and what is answered instead.
+    pub(crate) fn tell_unread(&self, status: StatusCode, took: Duration) {
+        if let Some(observer) = &self.hub.settings.observer {
+            let line = Line::new(self.heads().begun());
+            observer.tell_unread(self.peer, line.as_ref(), status, took);
+        }
     }
 
     fn heads(&self) -> MutexGuard<'_, Heads> {
@@ -183,7 +241,8 @@ impl Watch {
     /// Something is wrong with the body of a request, and that is what it is answered with.
     #[cold]
     pub(crate) fn note_fault(&self, number: u64, own: Own) {
-        self.faults().push((number, own));
+        let mut faults = self.faults();
+        faults.push((number, own));
         self.has_faults.store(true, Relaxed);
     }
 
@@ -229,6 +288,15 @@ impl Watch {
         self.is_closing.store(true, Relaxed);
     }
 
+    /// The client has had its moment. Whether that was not known.
+    pub(crate) fn set_closed(&self) -> bool {
+        !self.is_closed.swap(true, Relaxed)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Relaxed)
+    }
+
     pub(crate) fn set_ended(&self) {
         self.is_ended.store(true, Relaxed);
     }
@@ -247,13 +315,23 @@ impl Watch {
         self.sourcing.store(self.sourcing.load(Relaxed).wrapping_add_signed(change), Relaxed);
     }
 
+    /// A piece of a response of HTTP/2 is to be written, or no longer.
+    pub(crate) fn note_queued(&self, change: i32) {
+        self.queued.store(self.queued.load(Relaxed).wrapping_add_signed(change), Relaxed);
+    }
+
     /// Whether the client may still be sending what nobody will read: to close the connection then would take
     /// away from it the answer that is on its way.
     pub(crate) fn is_talking(&self) -> bool {
         self.is_fresh.load(Relaxed) || self.is_unread.load(Relaxed) || self.heads().is_receiving()
     }
 
-    /// What it is at, and how long that may take.
+    /// Whether a client could send more of a bare body. If hyper does not ask for it, the service has enough.
+    fn is_awaiting_body(&self) -> bool {
+        self.is_asked_for.swap(false, Relaxed) && !self.is_body_late() && self.heads().is_receiving()
+    }
+
+    /// What it is at, and how long that may take: asked once after each poll of hyper's.
     pub(crate) fn phase(&self) -> (Phase, Duration) {
         let settings = &self.hub.settings;
         let requests = self.requests.load(Relaxed);
@@ -261,21 +339,23 @@ impl Watch {
             return (Phase::Closing, LINGER);
         }
         // With HTTP/2 a client may leave the connection open and a stream shut.
-        let is_stuck = self.is_http2() && self.sending.load(Relaxed) > self.sourcing.load(Relaxed);
+        let is_stuck = self.is_http2()
+            && (self.sending.load(Relaxed) > self.sourcing.load(Relaxed) || self.queued.load(Relaxed) > 0);
         if is_stuck || self.is_blocked.load(Relaxed) {
             return (Phase::Blocked(self.written.load(Relaxed) >> PROGRESS), settings.write_timeout);
         }
         if self.active.load(Relaxed) > 0 {
-            return (Phase::Busy, Duration::MAX);
+            return match self.is_bare() && self.is_awaiting_body() {
+                true => (Phase::Body(self.received.load(Relaxed) >> PROGRESS), settings.body_timeout),
+                false => (Phase::Busy, Duration::MAX),
+            };
         }
         // A client that was never heard of is as one whose head does not come.
         let is_head = self.is_fresh.load(Relaxed) && !self.is_http2() || requests == 0;
         if is_head {
             return (Phase::Head(requests), settings.header_timeout);
         }
-        // With HTTP/2 a response may be over for its service, and still be on its way.
-        let sent = if self.is_http2() { self.written.load(Relaxed) >> PROGRESS } else { 0 };
-        (Phase::Idle(requests + sent), settings.idle_timeout)
+        (Phase::Idle(requests), settings.idle_timeout)
     }
 }
 

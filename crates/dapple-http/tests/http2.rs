@@ -134,9 +134,9 @@ fn the_host_is_said_once() {
 
 #[test]
 fn a_client_that_does_not_read_a_response_is_cut() {
-    // If the service has nothing more to do for it, it is as one that is idle.
-    for (path, timeouts) in [("/pieces", 1), ("/whole", 0)] {
-        let (server, _told) = server(|serve| serve.write_timeout(SOON).idle_timeout(SOON));
+    // Whether the service has more of it, or nothing more to do for it.
+    for path in ["/pieces", "/whole"] {
+        let (server, _told) = server(|serve| serve.write_timeout(SOON));
         dapple::run(async {
             let mut ask = connect(&server).await;
             let response = ask.send_request(request("GET", path, "")).await.unwrap();
@@ -146,7 +146,51 @@ fn a_client_that_does_not_read_a_response_is_cut() {
             }
             assert!(response.into_body().collect().await.is_err());
         });
-        assert_eq!(server.stats.snapshot().timeouts, timeouts);
+        assert_eq!(server.stats.snapshot().timeouts, 1, "{path}");
+    }
+}
+
+/// Sends a piece of its body every now and then, and never comes to an end.
+struct Drip(dapple::time::Sleep, Bytes);
+
+impl http_body::Body for Drip {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.1.is_empty() {
+            return Poll::Pending;
+        }
+        std::task::ready!(Pin::new(&mut self.0).poll(cx)).unwrap();
+        self.0 = sleep(SOON / 20);
+        Poll::Ready(Some(Ok(Frame::data(self.1.clone()))))
+    }
+}
+
+#[test]
+fn a_body_that_does_not_come_is_answered_with_408_and_the_others_go_on() {
+    for piece in ["", "x"] {
+        let (server, _told) = server(|serve| serve.body_timeout(SOON));
+        dapple::run(async {
+            let stream = TcpStream::connect(server.address).await.unwrap();
+            let handshake = hyper::client::conn::http2::handshake(dapple::hyper::Executor, stream);
+            let (mut ask, connection) = handshake.await.unwrap();
+            dapple::spawn(async { drop(connection.await) }).detach();
+            let mut other = ask.clone();
+            for path in ["/echo", "/echo"] {
+                let body = Drip(sleep(Duration::ZERO), Bytes::from_static(piece.as_bytes()));
+                let request = Request::post(format!("http://localhost{path}"));
+                let request = ask.send_request(request.body(body.boxed()).unwrap());
+                let get = Request::get("http://localhost/").body(Full::default().boxed()).unwrap();
+                assert_eq!(other.send_request(get).await.unwrap().status(), 200);
+                assert_eq!(request.await.unwrap().status(), 408);
+            }
+        });
+        assert_eq!((server.stats.snapshot().timeouts, server.stats.snapshot().accepted), (2, 1));
+        assert_eq!(server.stop().cut, 0);
     }
 }
 

@@ -13,7 +13,8 @@ use common::{PATIENCE, Server};
 use dapple::sched::Limit;
 use dapple::sync::Notify;
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 
 fn router() -> Router {
@@ -55,6 +56,32 @@ fn a_body_that_is_too_large_is_answered_with_413() {
     client
         .send(format!("POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n{chunk}{chunk}"));
     assert_eq!(client.answer().status, 413);
+}
+
+#[test]
+fn a_body_that_a_service_has_as_hyper_gives_it_is_bounded_as_well() {
+    let service = service_fn(|request: Request<Incoming>| async {
+        let text = if request.into_body().collect().await.is_ok() { "all of it" } else { "an error" };
+        Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::from(text)))
+    });
+    let server = Server::start_with(service, |serve| serve.max_body_size(1000));
+    let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+    let chunk = format!("{:x}\r\n{}\r\n", 600, "x".repeat(600));
+    for is_in_one_breath in [true, false] {
+        let mut client = server.connect();
+        if is_in_one_breath {
+            client.send(format!("{head}{chunk}{chunk}"));
+        } else {
+            client.send(format!("{head}{chunk}"));
+            assert!(client.is_quiet());
+            client.send(&chunk);
+        }
+        assert_eq!(client.answer().status, 413);
+        client.ends();
+    }
+    let mut client = server.connect();
+    client.send(format!("{head}{chunk}190\r\n{}\r\n0\r\n\r\n", "x".repeat(400)));
+    assert_eq!(client.answer().text(), "all of it");
 }
 
 #[test]

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use bytes::Bytes;
 use dapple::io::{AsyncReadExt, AsyncWriteExt};
 use dapple::sim::net::{TcpListener, TcpStream};
 use dapple::time::{Instant, sleep};
 use dapple_http::{Served, serve};
+use http_body_util::{BodyExt, Empty};
 
 const AT: &str = "10.0.0.1:80";
 
@@ -37,7 +39,8 @@ async fn read_answer(stream: &mut TcpStream) {
 }
 
 fn router() -> Router {
-    Router::new().route("/", get(|| async { "hello" })).route(
+    let large = get(|| async { vec![b'x'; 16 << 20] });
+    Router::new().route("/", get(|| async { "hello" })).route("/large", large).route(
         "/slow",
         get(|| async {
             let _or_cancelled = sleep(Duration::from_secs(20)).await;
@@ -118,5 +121,40 @@ async fn the_way_out_takes_as_long_as_what_was_begun_and_no_longer_than_the_dead
         assert_eq!(closed.await.unwrap(), "");
         let answer = read_all(&mut slow).await;
         assert_eq!(answer.ends_with("hello"), cut == 0, "{answer}");
+    }
+}
+
+#[dapple::test(sim, seeds = 3)]
+async fn a_response_of_http2_that_is_not_read_is_waited_for_and_one_that_is_given_up_is_not() {
+    for is_given_up in [true, false] {
+        let listener = TcpListener::bind(AT).await.unwrap();
+        let server = serve(listener, router()).write_timeout(Duration::from_secs(5));
+        let stats = server.stats();
+        let server = dapple::spawn(server.into_future());
+        let stream = TcpStream::connect(AT).await.unwrap();
+        let handshake = hyper::client::conn::http2::handshake(dapple::hyper::Executor, stream);
+        let (mut ask, connection) = handshake.await.unwrap();
+        let connection = dapple::spawn(async { drop(connection.await) });
+        let mut get = async |path: &str| {
+            let request = http::Request::get(format!("http://a{path}")).body(Empty::<Bytes>::new());
+            ask.send_request(request.unwrap()).await.unwrap()
+        };
+        let response = get("/large").await;
+        if is_given_up {
+            drop(response);
+            // Whatever is sent next takes the reset along.
+            assert_eq!(get("/").await.status(), 200);
+            sleep(Duration::from_secs(50)).await.unwrap();
+            assert_eq!(get("/").await.status(), 200);
+            assert_eq!(stats.snapshot().timeouts, 0);
+            drop(ask);
+            connection.await.unwrap();
+        } else {
+            takes(Duration::from_secs(5), connection).await.unwrap();
+            assert!(response.into_body().collect().await.is_err());
+            assert_eq!(stats.snapshot().timeouts, 1);
+        }
+        server.cancel();
+        server.await.unwrap().unwrap();
     }
 }

@@ -13,7 +13,8 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use common::Server;
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 
 const SOON: Duration = Duration::from_millis(60);
@@ -99,6 +100,40 @@ fn a_body_that_drips_is_not_waited_for() {
         drip.send("x");
     }
     assert_eq!(drip.answer().status, 408);
+}
+
+/// Collects a body as hyper gives it, and says how long it was, or that it is no good.
+async fn bare(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let text = match request.into_body().collect().await {
+        Ok(body) => body.to_bytes().len().to_string(),
+        Err(_) => "an error".to_owned(),
+    };
+    Ok(Response::new(Full::from(text)))
+}
+
+#[test]
+fn a_slow_body_that_a_service_has_as_hyper_gives_it_is_answered_with_408() {
+    let server = Server::start_with(service_fn(bare), |serve| serve.body_timeout(SOON));
+    for framing in ["content-length: 5\r\n\r\nhell", "transfer-encoding: chunked\r\n\r\n5\r\nhell"] {
+        let mut slow = server.connect();
+        slow.send(format!("POST / HTTP/1.1\r\nhost: a\r\n{framing}"));
+        let answer = slow.answer();
+        assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
+        slow.ends();
+    }
+    assert_eq!(server.stats.snapshot().timeouts, 2);
+    let mut drip = server.connect();
+    drip.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n");
+    while drip.is_quiet() {
+        drip.send("x");
+    }
+    assert_eq!(drip.answer().status, 408);
+    // And what comes in time is served, one after the other.
+    let mut good = server.connect();
+    for _ in 0..2 {
+        good.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello");
+        assert_eq!(good.answer().text(), "5");
+    }
 }
 
 #[test]

@@ -64,7 +64,8 @@ async fn ask(bytes: &[u8], split: usize, is_ending: bool) -> String {
 }
 
 fn statuses(answer: &str) -> Vec<u16> {
-    answer.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].parse().unwrap()).collect()
+    // Texts say the name of the protocol as well.
+    answer.split("HTTP/1.1 ").skip(1).filter_map(|answer| answer[..3].parse().ok()).collect()
 }
 
 #[dapple::test(sim, seeds = 1)]
@@ -152,6 +153,34 @@ async fn trailers_that_others_would_end_earlier_are_refused() {
         let answer = ask(bytes, split, false).await;
         assert_eq!(statuses(&answer), [400], "{split}: {answer}");
     }
+    server.cancel();
+    server.await.unwrap().unwrap();
+}
+
+#[dapple::test(sim, seeds = 1)]
+async fn however_a_request_is_garbled_it_is_clear_where_the_next_begins() {
+    let server = dapple::spawn(serve(TcpListener::bind(AT).await.unwrap(), router()).into_future());
+    let whole = b"POST /read HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n\
+                  3;x=y\r\nhel\r\n1a\r\nabcdefghijklmnopqrstuvwxyz\r\n0\r\na: b\r\n\r\n\
+                  PUT /read HTTP/1.1\r\nhost: a\r\ncontent-length: 12\r\n\r\nhello, world\
+                  GET /read HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let mut good = 0;
+    for at in 0..whole.len() {
+        for byte in *b"\r\n0;" {
+            let mut changed = whole.to_vec();
+            let mut inserted = whole.to_vec();
+            changed[at] = byte;
+            inserted.insert(at, byte);
+            for bytes in [changed, inserted] {
+                let split = (at * 7 + usize::from(byte)) % bytes.len();
+                let answer = ask(&bytes, split, false).await;
+                // hyper and the look at the heads have always read the same.
+                assert!(!answer.contains("not clear"), "{}: {answer}", String::from_utf8_lossy(&bytes));
+                good += usize::from(statuses(&answer) == [200, 200, 200]);
+            }
+        }
+    }
+    assert!(good > 100, "{good}");
     server.cancel();
     server.await.unwrap().unwrap();
 }

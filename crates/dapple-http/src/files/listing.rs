@@ -71,17 +71,23 @@ fn read(folder: &OwnedFd, hidden: bool) -> io::Result<(Vec<Entry>, bool)> {
     Ok((entries, true))
 }
 
-const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;\
-    color:#222;background:#fff}table{width:100%;border-collapse:collapse}td{padding:.2rem .5rem;\
-    border-top:1px solid #8884}td+td{text-align:right;white-space:nowrap;color:#777}a{color:#0a58ca;\
-    text-decoration:none}a:hover{text-decoration:underline}@media(prefers-color-scheme:dark){body{color:#ddd;\
-    background:#181818}a{color:#7ab7ff}}";
+const STYLE: &str = "\
+    :root{color-scheme:light dark;--ink:#1d2433;--soft:#6b7485;--paper:#fbfaf7;--line:#e6e2d8;--link:#2166b8}\
+    @media(prefers-color-scheme:dark){:root{--ink:#e9ecf2;--soft:#9aa4b5;--paper:#12161f;--line:#2b3342;--link:#7ab7ff}}\
+    body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2.2rem auto;padding:0 1.1rem;color:var(--ink);\
+    background:var(--paper)}h1{font-size:1.4rem;margin:0 0 1rem;overflow-wrap:anywhere}h1 a{font-weight:400}\
+    table{width:100%;border-collapse:collapse}td{padding:.32rem .6rem;border-top:1px solid var(--line);\
+    overflow-wrap:anywhere}tr:hover td{background:color-mix(in srgb,var(--ink) 5%,transparent)}\
+    td+td{text-align:right;white-space:nowrap;color:var(--soft);font-variant-numeric:tabular-nums;font-size:.92em}\
+    a{color:var(--link);text-decoration:none}a:hover{text-decoration:underline}td a[href$='/']{font-weight:600}\
+    p{color:var(--soft)}@media(max-width:36rem){td+td+td{display:none}}";
 
 fn page(path: &str, entries: &[Entry], is_whole: bool) -> String {
     let title = escape(&format!("/{path}"));
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n<table>\n"
+         content=\"width=device-width, initial-scale=1\"><title>{title}</title><style>{STYLE}</style></head>\n<body><h1>{}</h1>\n<table>\n",
+        trail(path)
     );
     if !path.is_empty() {
         page.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
@@ -92,20 +98,41 @@ fn page(path: &str, entries: &[Entry], is_whole: bool) -> String {
         path::encode(&entry.name, &mut address);
         let name = escape(&String::from_utf8_lossy(&entry.name));
         let size = if entry.is_folder { String::new() } else { size(entry.size) };
-        // Up to the end of the year 9999, beyond which there are no dates.
-        let modified = Duration::from_secs(entry.modified.clamp(0, 253_402_300_799) as u64);
-        let modified = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + modified);
+        let modified = modified(entry.modified);
         let _ = writeln!(
             page,
             "<tr><td><a href=\"{address}{slash}\">{name}{slash}</a></td><td>{size}</td><td>{modified}</td></tr>"
         );
     }
     page.push_str("</table>\n");
+    if entries.is_empty() {
+        page.push_str("<p>There is nothing in this folder.</p>\n");
+    }
     if !is_whole {
         let _ = writeln!(page, "<p>There are more than {MOST}: the others are not shown.</p>");
     }
     page.push_str("</body></html>\n");
     page
+}
+
+/// The folders on the way to this one, each a link.
+fn trail(path: &str) -> String {
+    let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+    let Some((last, before)) = names.split_last() else { return "/".to_owned() };
+    let mut trail = format!("<a href=\"{}\">/</a>", "../".repeat(names.len()));
+    for (i, name) in before.iter().enumerate() {
+        let up = "../".repeat(names.len() - 1 - i);
+        let _ = write!(trail, "<a href=\"{up}\">{}/</a>", escape(name));
+    }
+    trail + &escape(last) + "/"
+}
+
+/// `16 Nov 2026 12:00`
+fn modified(seconds: i64) -> String {
+    // Up to the end of the year 9999, beyond which there are no dates.
+    let since = Duration::from_secs(seconds.clamp(0, 253_402_300_799) as u64);
+    let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since); // "Mon, 16 Nov 2026 12:00:00 GMT"
+    date[5..22].to_owned()
 }
 
 fn escape(text: &str) -> String {
@@ -144,6 +171,22 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_way_to_a_folder_leads_back() {
+        assert_eq!(trail(""), "/");
+        assert_eq!(trail("a&b"), "<a href=\"../\">/</a>a&amp;b/");
+        assert_eq!(trail("a/b/"), "<a href=\"../../\">/</a><a href=\"../\">a/</a>b/");
+    }
+
+    #[test]
+    fn moments_that_one_can_read() {
+        assert_eq!(modified(1_794_830_400), "16 Nov 2026 12:00");
+        assert_eq!(
+            (modified(i64::MIN), modified(i64::MAX)),
+            ("01 Jan 1970 00:00".into(), "31 Dec 9999 23:59".into())
+        );
+    }
 
     #[test]
     fn sizes_that_one_can_read() {

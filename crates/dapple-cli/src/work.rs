@@ -1,0 +1,111 @@
+//! What visitors of the built-in site can have done: work that blocks a thread, in one of four colors; and what has
+//! become of it, for all to see.
+//!
+//! It shows what a color is, and that who blocks holds up nobody else. It is bounded: a color does one thing at a time,
+//! so that at most four threads are blocked, and few may wait in one.
+
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dapple::Color;
+
+/// The colors that there are.
+const NAMES: [&str; 4] = ["red", "yellow", "green", "blue"];
+
+/// How long a thread is blocked.
+const WORK: Duration = Duration::from_millis(250);
+
+/// How many may be in line in one color, with the one that is at work.
+const IN_LINE: usize = 9;
+
+/// For how long it is shown what was done.
+const SHOWN: Duration = Duration::from_secs(6);
+
+/// One for each name, from when the first is asked for.
+static COLORS: OnceLock<[Color; 4]> = OnceLock::new();
+
+static LIST: Mutex<List> = Mutex::new(List { begun: 0, pieces: Vec::new() });
+
+struct List {
+    /// How many there were.
+    begun: u64,
+    /// Those that are in line, at work, or done not long ago.
+    pieces: Vec<Piece>,
+}
+
+/// A piece of work.
+struct Piece {
+    id: u64,
+    color: usize,
+    came: Instant,
+    begun: Option<Instant>,
+    ended: Option<Instant>,
+}
+
+fn list() -> MutexGuard<'static, List> {
+    LIST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What came of the wish to have work done.
+pub(crate) enum Begun {
+    /// It is in line, by this number.
+    InLine(u64),
+    /// There is too much in line in that color.
+    Refused,
+    /// There is no such color.
+    NoColor,
+}
+
+/// Puts work in line.
+pub(crate) fn begin(name: &str) -> Begun {
+    let Some(color) = NAMES.iter().position(|other| *other == name) else { return Begun::NoColor };
+    let mut list = list();
+    list.forget();
+    if list.pieces.iter().filter(|piece| piece.color == color && piece.ended.is_none()).count() >= IN_LINE {
+        return Begun::Refused;
+    }
+    list.begun += 1;
+    let id = list.begun;
+    list.pieces.push(Piece { id, color, came: Instant::now(), begun: None, ended: None });
+    // In the list's order, so that they are begun in it.
+    COLORS.get_or_init(|| std::array::from_fn(|_| Color::new()))[color].call(move || work(id)).detach();
+    Begun::InLine(id)
+}
+
+fn work(id: u64) {
+    let note = |note: fn(&mut Piece)| list().pieces.iter_mut().filter(|piece| piece.id == id).for_each(note);
+    note(|piece| piece.begun = Some(Instant::now()));
+    thread::sleep(WORK);
+    note(|piece| piece.ended = Some(Instant::now()));
+}
+
+impl List {
+    fn forget(&mut self) {
+        self.pieces.retain(|piece| piece.ended.is_none_or(|ended| ended.elapsed() < SHOWN));
+    }
+}
+
+/// All that is shown, with how long ago everything was, in milliseconds.
+pub(crate) fn json() -> String {
+    let mut list = list();
+    list.forget();
+    let now = Instant::now();
+    let ago = |time: Option<Instant>| match time {
+        Some(time) => format!("{:.1}", (now - time).as_secs_f64() * 1000.0),
+        None => "null".to_owned(),
+    };
+    let mut text = String::from("[");
+    for piece in &list.pieces {
+        let comma = if text.len() > 1 { "," } else { "" };
+        let (came, begun, ended) = (ago(Some(piece.came)), ago(piece.begun), ago(piece.ended));
+        let (id, color) = (piece.id, NAMES[piece.color]);
+        let _ = write!(
+            text,
+            "{comma}{{\"id\":{id},\"color\":\"{color}\",\"came\":{came},\"begun\":{begun},\"ended\":{ended}}}"
+        );
+    }
+    text.push(']');
+    text
+}

@@ -1,0 +1,160 @@
+//! Who is told of what the server answers itself: a service does not see that, and an access log should.
+//!
+//! Where nobody is told, nothing is kept for it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple::time::Instant;
+use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
+
+use crate::answer::Own;
+use crate::watch::Peer;
+
+/// An answer that the server has given itself, without its service, or in its place: see
+/// [`Serve::on_own_answer`](crate::Serve::on_own_answer).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct OwnAnswer<'a> {
+    /// Who has asked.
+    pub peer: Peer,
+    /// What was asked for, as far as it is known: a head that is malformed or does not come may not say so.
+    pub method: Option<&'a Method>,
+    /// The same.
+    pub uri: Option<&'a Uri>,
+    /// The same.
+    pub version: Option<Version>,
+    /// The headers, if the service has not got them.
+    pub headers: Option<&'a HeaderMap>,
+    /// What is answered.
+    pub status: StatusCode,
+    /// The length of the answer's body.
+    pub bytes: u64,
+    /// How long it took: from the end of the head on, or to wait for it.
+    pub took: Duration,
+}
+
+/// Whom to tell.
+#[derive(Clone)]
+pub(crate) struct Observer(Arc<dyn Fn(&OwnAnswer<'_>) + Send + Sync>);
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
+}
+
+impl Observer {
+    pub(crate) fn new(tell: impl Fn(&OwnAnswer<'_>) + Send + Sync + 'static) -> Observer {
+        Observer(Arc::new(tell))
+    }
+
+    /// Tells of a request that does not reach its service.
+    pub(crate) fn tell_refused<B>(&self, peer: Peer, request: &Request<B>, own: &Own) {
+        (self.0)(&OwnAnswer {
+            peer,
+            method: Some(request.method()),
+            uri: Some(request.uri()),
+            version: Some(request.version()),
+            headers: Some(request.headers()),
+            status: own.status,
+            bytes: own.text.len() as u64,
+            took: Duration::ZERO,
+        });
+    }
+
+    /// Tells of a request that its service had.
+    pub(crate) fn tell_replaced(&self, peer: Peer, seen: &Seen, own: &Own) {
+        (self.0)(&OwnAnswer {
+            peer,
+            method: Some(&seen.method),
+            uri: Some(&seen.uri),
+            version: Some(seen.version),
+            headers: None,
+            status: own.status,
+            bytes: own.text.len() as u64,
+            took: seen.begun.elapsed(),
+        });
+    }
+
+    /// Tells of a head that did not become a request.
+    pub(crate) fn tell_unread(&self, peer: Peer, line: Option<&Line>, status: StatusCode, took: Duration) {
+        (self.0)(&OwnAnswer {
+            peer,
+            method: line.map(|line| &line.method),
+            uri: line.map(|line| &line.uri),
+            version: line.map(|line| line.version),
+            headers: None,
+            status,
+            bytes: 0,
+            took,
+        });
+    }
+}
+
+/// What was seen of a request before its service got it.
+pub(crate) struct Seen {
+    method: Method,
+    uri: Uri,
+    version: Version,
+    begun: Instant,
+}
+
+impl Seen {
+    pub(crate) fn new<B>(request: &Request<B>) -> Seen {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        Seen { method, uri, version: request.version(), begun: Instant::now() }
+    }
+}
+
+/// The first line of a head that was not parsed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    method: Method,
+    uri: Uri,
+    version: Version,
+}
+
+impl Line {
+    /// Nothing, if it is no such line, or not all of it.
+    pub(crate) fn new(head: &[u8]) -> Option<Line> {
+        let head = head.trim_ascii_start();
+        let end = memchr::memchr(b'\n', head)?;
+        let line = std::str::from_utf8(&head[..end]).ok()?;
+        let mut words = line.trim_end_matches('\r').split(' ');
+        let (method, uri, version) = (words.next()?, words.next()?, words.next()?);
+        let version = match version {
+            "HTTP/1.1" => Version::HTTP_11,
+            "HTTP/1.0" => Version::HTTP_10,
+            _ => return None,
+        };
+        let is_all = words.next().is_none();
+        is_all.then_some(Line { method: method.parse().ok()?, uri: uri.parse().ok()?, version })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_known_if_it_is_one() {
+        let line = Line::new(b"\r\nGET /a?b HTTP/1.1\r\nhost").unwrap();
+        assert_eq!(
+            (line.method, line.uri, line.version),
+            (Method::GET, "/a?b".parse().unwrap(), Version::HTTP_11)
+        );
+        for other in [
+            "",
+            "GET",
+            "GET / HTTP/1.1",
+            "GET /\r\n",
+            "GET / HTTP/9\r\n",
+            "GET / x HTTP/1.1\r\n",
+            "\x16\x03\n",
+        ] {
+            assert_eq!(Line::new(other.as_bytes()), None, "{other:?}");
+        }
+    }
+}
