@@ -19,11 +19,12 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 
 use crate::alarm::Alarm;
+use crate::encrypted::{Encrypted, Wire};
 use crate::handling::Front;
 use crate::hub::{Seat, Stage};
 use crate::io::{InHand, Io};
 use crate::service::Handler;
-use crate::tls::{Encrypted, Tls};
+use crate::tls::Tls;
 use crate::watch::{Phase, Watch};
 
 /// How a client begins that knows that the server speaks HTTP/2.
@@ -55,7 +56,7 @@ where
 {
     let _listed = poll_fn(|cx| Poll::Ready(watch.hub.enter(&watch, cx.waker().clone()))).await;
     let mut alarm = Alarm::default();
-    let mut handshake = pin!(TlsAcceptor::from(tls.0).accept(stream));
+    let mut handshake = pin!(TlsAcceptor::from(tls.0).accept(Wire::new(stream, watch.clone())));
     let shaken = poll_fn(|cx| {
         if watch.hub.stage() != Stage::Serving {
             return Poll::Ready(None);
@@ -73,7 +74,7 @@ where
         Some(b"http/1.1") => Some(Protocol::Http1),
         _ => None,
     };
-    let io = Io::new(Encrypted(stream), watch.clone(), seat);
+    let io = Io::new(Encrypted::new(stream), watch.clone(), seat);
     begin(io, protocol, alarm, handler, &watch).await;
 }
 

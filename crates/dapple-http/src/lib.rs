@@ -88,6 +88,7 @@ mod alarm;
 mod answer;
 mod body;
 mod connection;
+mod encrypted;
 mod error;
 pub mod files;
 mod framing;

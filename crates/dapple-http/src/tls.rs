@@ -1,19 +1,12 @@
-//! TLS by rustls: certificates and keys, and the stream of a connection that is encrypted.
+//! TLS by rustls: certificates and keys. The stream of a connection is in `encrypted.rs`.
 
-use std::cell::RefCell;
 use std::fmt;
-use std::io::{self, IoSlice};
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use futures_io::{AsyncRead, AsyncWrite};
 use futures_rustls::pki_types::pem::{self, PemObject};
 use futures_rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use futures_rustls::rustls::{self, ServerConfig, crypto::aws_lc_rs};
-use futures_rustls::server::TlsStream;
-use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::error::Error;
 
@@ -124,64 +117,5 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Tls").finish_non_exhaustive()
-    }
-}
-
-/// No record is longer.
-const RECORD: usize = 16 * 1024;
-
-thread_local! {
-    static PLAIN: RefCell<Box<[u8]>> = RefCell::new(vec![0; RECORD].into());
-}
-
-/// The stream of an encrypted connection, with hyper's traits.
-pub(crate) struct Encrypted<S>(pub(crate) TlsStream<S>);
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Read for Encrypted<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut cursor: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        // rustls decrypts in its own buffer and copies from there into one that is initialised. To copy once more
-        // is cheaper than to initialise hyper's each time, for how little comes at a time.
-        PLAIN.with_borrow_mut(|plain| {
-            let room = cursor.remaining().min(RECORD);
-            let count = ready!(Pin::new(&mut self.0).poll_read(cx, &mut plain[..room]))?;
-            cursor.put_slice(&plain[..count]);
-            Poll::Ready(Ok(()))
-        })
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Write for Encrypted<S> {
-    #[inline]
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    #[inline]
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, slices)
-    }
-
-    /// rustls puts what lies in several places into its records, without joining it before.
-    #[inline]
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    #[inline]
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_close(cx)
     }
 }

@@ -1,6 +1,8 @@
 //! TLS, and what is spoken over it: HTTP/2 or HTTP/1.1, as the client likes.
 
 mod common;
+#[path = "common/identity.rs"]
+mod identity;
 
 use std::sync::Arc;
 
@@ -13,29 +15,10 @@ use dapple_http::Tls;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use futures_rustls::TlsConnector;
 use futures_rustls::pki_types::ServerName;
-use futures_rustls::rustls::crypto::aws_lc_rs;
-use futures_rustls::rustls::{ClientConfig, RootCertStore};
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::rt::Executor as _;
-
-struct Identity {
-    certificate: String,
-    key: String,
-    client: ClientConfig,
-}
-
-fn identity() -> Identity {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let client = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Identity { certificate: made.cert.pem(), key: made.signing_key.serialize_pem(), client }
-}
+use identity::{Identity, identity};
 
 fn router() -> Router {
     Router::new()

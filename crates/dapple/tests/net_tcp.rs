@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use common::{runtime, watched};
 use dapple::net::{TcpListener, TcpStream, tcp};
-use futures_lite::{AsyncReadExt, AsyncWriteExt, StreamExt, future};
+use futures_lite::{AsyncReadExt, AsyncWrite, AsyncWriteExt, StreamExt, future};
 
 const HERE: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
@@ -366,5 +366,34 @@ fn who_has_waited_to_read_can_write_at_once() {
         })
         .await;
         drop(near);
+    });
+}
+
+#[test]
+fn who_sends_without_end_gives_way_by_bytes_too() {
+    const PIECE: usize = 64 << 10;
+    run(async {
+        let (mut near, far) = pair().await;
+        let mut far = far.into_std().unwrap();
+        far.set_nonblocking(false).unwrap();
+        let (sent, mut taken) = (pattern(PIECE), vec![0; PIECE]);
+        let (mut total, mut most) = (0, 0);
+        while total < 64 * PIECE {
+            let before = total;
+            poll_fn(|cx| {
+                // What is sent is taken at once, so that there always is room for more.
+                while let Poll::Ready(written) = Pin::new(&mut near).poll_write(cx, &sent) {
+                    let written = written.unwrap();
+                    far.read_exact(&mut taken[..written]).unwrap();
+                    total += written;
+                }
+                if total > before { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            // The next one begins in another poll of the task.
+            dapple::task::yield_now().await;
+            most = most.max(total - before);
+        }
+        assert!(most <= (2 << 20) + PIECE, "{most} bytes in one poll");
     });
 }

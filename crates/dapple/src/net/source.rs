@@ -21,7 +21,7 @@ pub(crate) use crate::driver::readiness::Direction;
 use crate::driver::readiness::{Enlisted, Seen, Who};
 use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
-use crate::task::wait::Wait;
+use crate::task::wait::{self, Wait};
 
 /// A file descriptor in non-blocking mode, with what is known of it.
 #[derive(Debug)]
@@ -145,7 +145,11 @@ impl<T: AsFd> Source<T> {
         mut operation: impl FnMut(&T) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         let took = |n: usize| if 0 < n && n < wanted { Took::All } else { Took::Some };
-        self.poll_as(cx, direction, wait, None, |io| operation(io).map(|n| (n, took(n))))
+        let polled = self.poll_as(cx, direction, wait, None, |io| operation(io).map(|n| (n, took(n))));
+        if let Poll::Ready(Ok(n)) = polled {
+            wait::note_bytes(n); // BUDGET
+        }
+        polled
     }
 
     /// As `poll_stream`, where the other end may be a task that has not had its turn; see [`Flow`].

@@ -7,7 +7,8 @@
 //!   and only otherwise returns `Cancelled`.
 //! * **BUDGET**: a task that gets so many results in one poll is made to give way before it gets the
 //!   next: whatever is always ready does not keep a worker from its other tasks. Only results
-//!   count, so that a wait is not put off for the sake of others that are not ready.
+//!   count, so that a wait is not put off for the sake of others that are not ready. Many bytes count as many results:
+//!   to send a hundred pieces of a large file, encrypted perhaps, takes as long as a stall.
 //!
 //! With `--cfg dapple_no_cancel` nothing that waits is ever cancelled: `versus leaf` measures by that what
 //! cancellation costs, and it is for nothing else.
@@ -24,6 +25,9 @@ const CANCELS: bool = !cfg!(dapple_no_cancel);
 
 /// How many results a task may get in one poll. BUDGET
 pub(crate) const BUDGET: i32 = 128;
+
+/// How many bytes of a stream count as a result more: two megabytes are all that a task may get in one poll.
+pub(crate) const PORTION: usize = 16 << 10;
 
 /// How many more results the current task may get in this poll.
 #[inline]
@@ -137,6 +141,21 @@ pub(crate) fn begin_at_once(cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>>
 #[inline]
 pub(crate) fn got_at_once() {
     here(|here| here.budget.set(here.budget.get().wrapping_sub(1)));
+}
+
+/// A result that is counted by itself had so many bytes. BUDGET
+#[inline]
+pub(crate) fn note_bytes(count: usize) {
+    if count >= PORTION {
+        note_portions(count / PORTION);
+    }
+}
+
+#[cold]
+fn note_portions(count: usize) {
+    let count = count.min(BUDGET as usize) as i32;
+    // Not below zero by this: there it is counted how often a task was told to give way and did not.
+    here(|here| here.budget.set((here.budget.get() - count).max(here.budget.get().min(0))));
 }
 
 /// Wakes somebody, whatever his waker does: it may be foreign code, and must not keep the others

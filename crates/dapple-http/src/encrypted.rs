@@ -1,0 +1,180 @@
+//! The stream of an encrypted connection: hyper's traits on top of rustls, and the socket below it.
+//!
+//! What is written is encrypted into a buffer of rustls's and goes to the socket from there. How much that is at a time
+//! decides what a byte costs: a system call, what the kernel does for a segment, and the wake-up of who reads are the same for
+//! 64 KB as for 256, and together are as much as the encryption. So the buffer grows while the client takes all that
+//! it is given, and shrinks for one that does not: nobody who reads slowly holds more than [`LEAST`] for long.
+//!
+//! # Invariants
+//!
+//! * **BY-THE-SOCKET**: that a client gets on, or does not, is noted where the socket takes bytes or has no room
+//!   ([`Wire`]), also while it is flushed or closed. That rustls took bytes into its buffer says little: it may be the
+//!   last time for long.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_io::{AsyncRead, AsyncWrite};
+use futures_rustls::server::TlsStream;
+use hyper::rt::{Read, ReadBufCursor, Write};
+
+use crate::watch::Watch;
+
+/// No record is longer.
+const RECORD: usize = 16 * 1024;
+
+/// How much is encrypted before it is sent, at the least and at the most: whole records, and so that what is encrypted is
+/// still in the processor's cache when the kernel takes it from there.
+const LEAST: usize = 4 * RECORD;
+const MOST: usize = 16 * RECORD;
+
+thread_local! {
+    static PLAIN: RefCell<Box<[u8]>> = RefCell::new(vec![0; RECORD].into());
+}
+
+/// See the head of the file.
+pub(crate) struct Encrypted<S> {
+    stream: TlsStream<Wire<S>>,
+    /// How much rustls may have in its buffer.
+    room: usize,
+}
+
+impl<S> Encrypted<S> {
+    pub(crate) fn new(mut stream: TlsStream<Wire<S>>) -> Encrypted<S> {
+        stream.get_mut().1.set_buffer_limit(Some(LEAST));
+        Encrypted { stream, room: LEAST }
+    }
+
+    /// After something was written: so much was taken.
+    fn adapt(&mut self, taken: usize) {
+        let session = self.stream.get_mut().1;
+        let room = match session.wants_write() {
+            true => (self.room / 2).max(LEAST), // the socket is full, or others have their turn
+            false if taken >= self.room => (2 * self.room).min(MOST),
+            false => return,
+        };
+        if room != self.room {
+            self.room = room;
+            session.set_buffer_limit(Some(room));
+        }
+    }
+
+    fn adapted(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match polled {
+            Poll::Ready(Ok(taken)) => self.adapt(taken),
+            Poll::Pending => self.adapt(0),
+            Poll::Ready(Err(_)) => {}
+        }
+        polled
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Read for Encrypted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut cursor: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        // rustls decrypts in its own buffer and copies from there into one that is initialised. To copy once more
+        // is cheaper than to initialise hyper's each time, for how little comes at a time.
+        PLAIN.with_borrow_mut(|plain| {
+            let room = cursor.remaining().min(RECORD);
+            let count = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut plain[..room]))?;
+            cursor.put_slice(&plain[..count]);
+            Poll::Ready(Ok(()))
+        })
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Write for Encrypted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        // As one of several: rustls would go on for as long as there is room in the socket, and the buffer would not grow.
+        self.as_mut().poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.adapted(polled)
+    }
+
+    /// rustls puts what lies in several places into its records, without joining it before.
+    #[inline]
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    #[inline]
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_close(cx)
+    }
+}
+
+/// The socket below. BY-THE-SOCKET
+pub(crate) struct Wire<S> {
+    stream: S,
+    watch: Arc<Watch>,
+}
+
+impl<S> Wire<S> {
+    pub(crate) fn new(stream: S, watch: Arc<Watch>) -> Wire<S> {
+        Wire { stream, watch }
+    }
+
+    fn note(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &polled {
+            Poll::Ready(Ok(count)) => self.watch.note_written(*count),
+            Poll::Pending => self.watch.note_blocked(),
+            Poll::Ready(Err(_)) => {}
+        }
+        polled
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+    #[inline]
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.note(polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.note(polled)
+    }
+
+    #[inline]
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    #[inline]
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_close(cx)
+    }
+}
