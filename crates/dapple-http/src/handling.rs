@@ -75,7 +75,7 @@ pub(crate) struct Handling<H: Handler> {
     under_way: Option<UnderWay>,
     admitted: Option<Admitted>,
     /// Until its time is up; there is none before it first has to wait.
-    sleep: Option<Sleep>,
+    sleep: Option<Box<Sleep>>,
 }
 
 enum State<H: Handler> {
@@ -115,8 +115,8 @@ impl<H: Handler> Handling<H> {
         if limit == Duration::MAX {
             return Poll::Pending;
         }
-        let sleep = self.sleep.get_or_insert_with(|| dapple::time::sleep(limit));
-        match Pin::new(sleep).poll(cx) {
+        let sleep = self.sleep.get_or_insert_with(|| Box::new(dapple::time::sleep(limit)));
+        match Pin::new(&mut **sleep).poll(cx) {
             Poll::Ready(Ok(())) => Poll::Ready(()),
             // If this is cancelled, so is the connection, which tells of it.
             Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,

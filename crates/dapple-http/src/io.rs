@@ -209,8 +209,15 @@ impl<S: Read + Write + Unpin> Write for Io<S> {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
             this.is_shut = true;
         }
-        if this.is_ended || !this.watch.is_talking() {
+        if this.is_ended {
             return Poll::Ready(Ok(()));
+        }
+        if this.first.is_empty() && !this.watch.is_talking() {
+            // Nobody has looked while the last request was under way: something may have come all the same.
+            match poll_some(&mut this.stream, cx, <[u8]>::is_empty) {
+                Poll::Ready(Ok(false)) => this.watch.note_unread(),
+                Poll::Ready(Ok(true) | Err(_)) | Poll::Pending => return Poll::Ready(Ok(())),
+            }
         }
         this.watch.note_closing();
         while !this.is_ended && !this.watch.is_closed() {
