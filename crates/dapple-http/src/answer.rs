@@ -62,7 +62,7 @@ impl UnderWay {
     /// What has to be answered, since its body could not be received.
     #[inline]
     pub(crate) fn fault(&self) -> Option<Own> {
-        self.watch.take_fault(self.number)
+        self.watch.faults.take(self.number)
     }
 }
 

@@ -69,7 +69,7 @@ impl Live {
             ready!(self.poll_late(cx));
             self.is_over = true;
             self.watch.hub.counters.count_timeout();
-            self.watch.note_fault(self.number, Own::LATE_BODY);
+            self.watch.faults.note(self.number, Own::LATE_BODY);
             return Poll::Ready(Some(
                 Err(Error::late("the body of the request did not come in time").into()),
             ));
@@ -79,7 +79,7 @@ impl Live {
             Some(Err(error)) => {
                 self.is_over = true;
                 if error.is::<LengthLimitError>() {
-                    self.watch.note_fault(self.number, Own::TOO_LARGE);
+                    self.watch.faults.note(self.number, Own::TOO_LARGE);
                 }
             }
             None => self.is_over = true,

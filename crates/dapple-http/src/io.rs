@@ -142,21 +142,21 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
             ready!(this.poll_cut(cx))?;
             return Pin::new(&mut this.stream).poll_read(cx, cursor);
         }
-        if this.watch.is_body_late() {
+        if this.watch.bare.is_late() {
             let text = "the body of a request did not come in time";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
         }
-        let is_bare = this.watch.is_bare();
+        let is_bare = this.watch.bare.is_there();
         let Io { stream, watch, is_ended, .. } = this;
         let polled = dapple::hyper::poll_look(stream, cx, cursor, |read| {
             *is_ended = read.is_empty();
             if is_bare {
-                watch.note_asked_for(read.len());
+                watch.bare.note_asked_for(read.len());
             }
             if read.is_empty() { Ok(()) } else { watch.note_read(read) }
         });
         if is_bare && polled.is_pending() {
-            watch.note_asked_for(0);
+            watch.bare.note_asked_for(0);
         }
         Poll::Ready(ready!(polled)?.map_err(io::Error::from))
     }

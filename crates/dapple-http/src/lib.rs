@@ -99,6 +99,7 @@ mod io;
 mod limit;
 mod listen;
 mod observer;
+mod receiving;
 mod serve;
 mod service;
 mod settings;

@@ -22,6 +22,7 @@ use crate::framing::{Flaw, Framing};
 use crate::heads::Heads;
 use crate::hub::Hub;
 use crate::observer::Line;
+use crate::receiving::{Bare, Faults};
 
 /// Who is at the other end, in the extensions of a request if the server was told so
 /// ([`peer_info`](crate::Serve::peer_info)).
@@ -58,17 +59,9 @@ pub(crate) struct Watch {
     is_fresh: AtomicBool,
     /// A request with a body was refused.
     is_unread: AtomicBool,
-    /// Of HTTP/1: a service has the body as hyper gives it, so that it is timed here.
-    is_bare: AtomicBool,
-    /// What was read of it, and whether hyper has asked for more since that was last looked at.
-    received: AtomicU64,
-    is_asked_for: AtomicBool,
-    /// It did not come in time: say so, and end it.
-    is_body_late: AtomicBool,
-    /// What is to be answered to requests whose bodies were not received as a whole, by their numbers, whatever their
-    /// services say; and whether there are any.
-    faults: Mutex<Vec<(u64, Own)>>,
-    has_faults: AtomicBool,
+    /// The body that is being received, if it is timed here.
+    pub(crate) bare: Bare,
+    pub(crate) faults: Faults,
     /// The client does not take what is written.
     is_blocked: AtomicBool,
     /// What the client has taken.
@@ -115,12 +108,8 @@ impl Watch {
             active: AtomicU32::new(0),
             is_fresh: AtomicBool::new(false),
             is_unread: AtomicBool::new(false),
-            is_bare: AtomicBool::new(false),
-            received: AtomicU64::new(0),
-            is_asked_for: AtomicBool::new(false),
-            is_body_late: AtomicBool::new(false),
-            faults: Mutex::default(),
-            has_faults: AtomicBool::new(false),
+            bare: Bare::default(),
+            faults: Faults::default(),
             is_blocked: AtomicBool::new(false),
             written: AtomicU64::new(0),
             is_head_late: AtomicBool::new(false),
@@ -141,13 +130,13 @@ impl Watch {
         self.active.store(self.active.load(Relaxed) + 1, Relaxed);
         self.is_fresh.store(false, Relaxed);
         self.is_unread.store(false, Relaxed); // or there would not be another
-        self.is_bare.store(false, Relaxed);
+        self.bare.set_there(false);
         number
     }
 
     pub(crate) fn end_request(&self, number: u64) {
         self.active.store(self.active.load(Relaxed) - 1, Relaxed);
-        self.take_fault(number);
+        self.faults.take(number);
     }
 
     pub(crate) fn requests(&self) -> u64 {
@@ -169,7 +158,7 @@ impl Watch {
             Ok(()) if heads.has_begun() => self.is_fresh.store(true, Relaxed),
             Ok(()) => {}
             Err(flaw) => {
-                self.note_fault(self.requests(), flaw.into());
+                self.faults.note(self.requests(), flaw.into());
                 return Err(flaw);
             }
         }
@@ -179,28 +168,13 @@ impl Watch {
     /// The body of the request that begins is given away as hyper has it.
     pub(crate) fn note_bare(&self) {
         if !self.is_http2() {
-            self.is_bare.store(true, Relaxed);
+            self.bare.set_there(true);
         }
     }
 
-    #[inline]
-    pub(crate) fn is_bare(&self) -> bool {
-        self.is_bare.load(Relaxed)
-    }
-
-    /// hyper has asked for more of a bare body, and got so much.
-    pub(crate) fn note_asked_for(&self, count: usize) {
-        self.is_asked_for.store(true, Relaxed);
-        self.received.store(self.received.load(Relaxed) + count as u64, Relaxed);
-    }
-
     pub(crate) fn note_late_body(&self) {
-        self.is_body_late.store(true, Relaxed);
-        self.note_fault(self.requests(), Own::LATE_BODY);
-    }
-
-    pub(crate) fn is_body_late(&self) -> bool {
-        self.is_body_late.load(Relaxed)
+        self.bare.set_late();
+        self.faults.note(self.requests(), Own::LATE_BODY);
     }
 
     /// Looks at the head of the request that begins, as it came.
@@ -232,30 +206,6 @@ impl Watch {
 
     pub(crate) fn note_unread(&self) {
         self.is_unread.store(true, Relaxed);
-    }
-
-    fn faults(&self) -> MutexGuard<'_, Vec<(u64, Own)>> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Something is wrong with the body of a request, and that is what it is answered with.
-    #[cold]
-    pub(crate) fn note_fault(&self, number: u64, own: Own) {
-        let mut faults = self.faults();
-        faults.push((number, own));
-        self.has_faults.store(true, Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn take_fault(&self, number: u64) -> Option<Own> {
-        if !self.has_faults.load(Relaxed) {
-            return None;
-        }
-        let mut faults = self.faults();
-        let fault = faults.iter().find(|fault| fault.0 == number).map(|fault| fault.1);
-        faults.retain(|fault| fault.0 != number);
-        self.has_faults.store(!faults.is_empty(), Relaxed);
-        fault
     }
 
     pub(crate) fn note_late_head(&self) {
@@ -326,11 +276,6 @@ impl Watch {
         self.is_fresh.load(Relaxed) || self.is_unread.load(Relaxed) || self.heads().is_receiving()
     }
 
-    /// Whether a client could send more of a bare body. If hyper does not ask for it, the service has enough.
-    fn is_awaiting_body(&self) -> bool {
-        self.is_asked_for.swap(false, Relaxed) && !self.is_body_late() && self.heads().is_receiving()
-    }
-
     /// What it is at, and how long that may take: asked once after each poll of hyper's.
     pub(crate) fn phase(&self) -> (Phase, Duration) {
         let settings = &self.hub.settings;
@@ -345,8 +290,8 @@ impl Watch {
             return (Phase::Blocked(self.written.load(Relaxed) >> PROGRESS), settings.write_timeout);
         }
         if self.active.load(Relaxed) > 0 {
-            return match self.is_bare() && self.is_awaiting_body() {
-                true => (Phase::Body(self.received.load(Relaxed) >> PROGRESS), settings.body_timeout),
+            return match self.bare.is_there() && self.bare.take_asked_for() && self.heads().is_receiving() {
+                true => (Phase::Body(self.bare.received() >> PROGRESS), settings.body_timeout),
                 false => (Phase::Busy, Duration::MAX),
             };
         }
