@@ -125,3 +125,35 @@ async fn timers_are_on_time_and_can_be_reset() {
     sleep.await;
     assert_now(start + Duration::from_millis(4));
 }
+
+#[dapple::test]
+async fn what_is_looked_at_is_what_came_and_where_it_came_to() {
+    let (mut near, mut far) = UnixStream::pair().unwrap();
+    dapple::io::AsyncWriteExt::write_all(&mut near, b"hello").await.unwrap();
+    drop(near);
+    // Behind what is there already, and no further than there is room.
+    let mut buffer = [0; 7];
+    let mut buffer = hyper::rt::ReadBuf::new(&mut buffer);
+    buffer.unfilled().put_slice(b"...");
+    let mut looked = Vec::new();
+    loop {
+        let count = std::future::poll_fn(|cx| {
+            dapple::hyper::poll_look(&mut far, cx, buffer.unfilled(), |bytes| {
+                looked.extend_from_slice(bytes);
+                bytes.len()
+            })
+        });
+        if count.await.unwrap() == 0 {
+            break;
+        }
+    }
+    assert_eq!((buffer.filled(), &looked[..]), (&b"...hell"[..], &b"hell"[..]));
+    let mut rest = [0; 7];
+    let mut rest = hyper::rt::ReadBuf::new(&mut rest);
+    let mut poll = async || {
+        std::future::poll_fn(|cx| dapple::hyper::poll_look(&mut far, cx, rest.unfilled(), <[u8]>::to_vec))
+            .await
+            .unwrap()
+    };
+    assert_eq!((poll().await, poll().await), (b"o".to_vec(), b"".to_vec()));
+}
