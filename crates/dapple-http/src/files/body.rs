@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use dapple::fs::File;
+use dapple::fs::{Buffer, File};
 use http_body::{Frame, SizeHint};
 
 use super::buffers;
@@ -101,47 +101,34 @@ impl Source {
     /// Reads a part into memory of its own.
     pub(super) async fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
         let len = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
-        Ok(self.fill(Vec::with_capacity(len), len, range.start).await?.into())
+        let begin = if len < buffers::SIZE { 0 } else { buffers::BEGIN };
+        let bytes = self.fill(vec![0; begin + len], begin, range.start).await?;
+        Ok(Bytes::from(bytes).slice(begin..))
     }
 
     /// Reads a part that is no longer than a buffer.
     async fn read_piece(self, range: Range<u64>) -> io::Result<Bytes> {
-        let len = (range.end - range.start) as usize;
-        let buffer = match len {
-            buffers::SIZE => buffers::take(),
-            // A short one is filled up to its length.
-            len => Vec::with_capacity(len),
-        };
-        let bytes = self.fill(buffer, len, range.start).await?;
-        Ok(if len == buffers::SIZE { buffers::lend(bytes) } else { bytes.into() })
+        if range.end - range.start < buffers::SIZE as u64 {
+            return self.read(range).await; // as much memory as it needs
+        }
+        Ok(buffers::lend(self.fill(buffers::take(), buffers::BEGIN, range.start).await?))
     }
 
-    /// Reads into an empty vector that has room for so much: SAME-BYTES.
-    async fn fill(&self, mut bytes: Vec<u8>, len: usize, at: u64) -> io::Result<Vec<u8>> {
-        while bytes.len() < len {
-            let at = at + bytes.len() as u64;
-            let (read, piece) = match bytes.is_empty() {
-                true => self.file.read_at(bytes, at).await,
-                false => self.rest(bytes, len, at).await,
-            };
-            bytes = piece;
-            if read? == 0 {
-                return Err(changed());
+    /// Fills memory from a place on, all of it: SAME-BYTES.
+    async fn fill(&self, mut bytes: Vec<u8>, begin: usize, at: u64) -> io::Result<Vec<u8>> {
+        let mut filled = begin;
+        while filled < bytes.len() {
+            let (read, rest) = self.file.read_at(bytes.slice(filled..), at + (filled - begin) as u64).await;
+            bytes = rest.into_inner();
+            match read? {
+                0 => return Err(changed()),
+                count => filled += count,
             }
         }
-        bytes.truncate(len); // a vector may have more room than was asked for
         match self.stamp.has_bytes_of(&Stamp::of_open(&*self.file)?) {
             true => Ok(bytes),
             false => Err(changed()),
         }
-    }
-
-    /// Reads what a first read has left over: rarely anything.
-    #[cold]
-    async fn rest(&self, mut bytes: Vec<u8>, len: usize, at: u64) -> (io::Result<usize>, Vec<u8>) {
-        let (read, rest) = self.file.read_at(Vec::with_capacity(len - bytes.len()), at).await;
-        bytes.extend_from_slice(&rest);
-        (read, bytes)
     }
 }
 
