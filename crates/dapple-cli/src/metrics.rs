@@ -142,6 +142,8 @@ impl Numbers {
         page.counter("stalls_unrelieved", "Stalls with nobody left to stand in", metrics.stalls_unrelieved)?;
         page.counter("spares_sent", "How often a spare stood in for a stalled worker", metrics.spares_sent)?;
         page.gauge("spares_running", "Spares that stand in just now", metrics.spares_running as i64)?;
+        let runs = metrics.spares.iter().map(|spare| spare.runs).sum();
+        page.counter("spare_runs", "Polls of tasks, and turns of lanes, by spares", runs)?;
         let longest = metrics.longest_stall.as_secs_f64();
         let help = "The longest stall so far, in seconds";
         ConstGauge::new(longest).encode(page.begin("longest_stall_seconds", help, MetricType::Gauge)?)?;
