@@ -670,3 +670,32 @@ fn limits_refuse_hold_back_and_let_go() {
     }
     drop(runtime);
 }
+
+/// Stamps that who wakes a task writes and who runs it reads, on two workers; and a task that becomes a color meanwhile.
+#[test]
+fn clocked_tasks_are_woken_everywhere() {
+    use dapple::sched::Limit;
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    runtime.block_on(async {
+        let limit = Limit::new().delay(Duration::from_secs(1), Duration::from_secs(1));
+        let spawn = |number: usize| {
+            let limit = limit.clone();
+            Builder::new().clocked().spawn(async move {
+                dapple::task::yield_now().await;
+                limit.pass_now().unwrap();
+                let inner = Builder::new().clocked().spawn(async move { Box::new(number) });
+                let number = inner.await.unwrap();
+                if *number % 2 == 0 {
+                    Color::current().spawn(async {}).await.unwrap();
+                }
+                drop(limit.admit_now().unwrap());
+                *number
+            })
+        };
+        let tasks: Vec<_> = (0..4).map(spawn).collect();
+        tasks[3].abort();
+        for (number, task) in tasks.into_iter().enumerate() {
+            assert!(task.await.is_ok_and(|own| own == number) || number == 3);
+        }
+    });
+}
