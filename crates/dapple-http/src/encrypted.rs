@@ -31,6 +31,12 @@ const RECORD: usize = 16 * 1024;
 const LEAST: usize = 4 * RECORD;
 const MOST: usize = 16 * RECORD;
 
+/// How often what was left unread is looked for at the end.
+const LEFT_OVER: usize = 16;
+
+/// So much is taken by the buffers on the way to a client that reads nothing; from then on it is known to read.
+const PROVEN: u64 = 4 << 20;
+
 thread_local! {
     static PLAIN: RefCell<Box<[u8]>> = RefCell::new(vec![0; RECORD].into());
 }
@@ -40,20 +46,23 @@ pub(crate) struct Encrypted<S> {
     stream: TlsStream<Wire<S>>,
     /// How much rustls may have in its buffer.
     room: usize,
+    /// How much it has taken so far.
+    taken: u64,
 }
 
 impl<S> Encrypted<S> {
     pub(crate) fn new(mut stream: TlsStream<Wire<S>>) -> Encrypted<S> {
         stream.get_mut().1.set_buffer_limit(Some(LEAST));
-        Encrypted { stream, room: LEAST }
+        Encrypted { stream, room: LEAST, taken: 0 }
     }
 
     /// After something was written: so much was taken.
     fn adapt(&mut self, taken: usize) {
+        self.taken += taken as u64;
         let session = self.stream.get_mut().1;
         let room = match session.wants_write() {
             true => (self.room / 2).max(LEAST), // the socket is full, or others have their turn
-            false if taken >= self.room => (2 * self.room).min(MOST),
+            false if taken >= self.room && self.taken >= PROVEN => (2 * self.room).min(MOST),
             false => return,
         };
         if room != self.room {
@@ -115,9 +124,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Write for Encrypted<S> {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    #[inline]
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_close(cx)
+        ready!(Pin::new(&mut self.stream).poll_close(cx))?;
+        // A client that agreed on new keys meanwhile has sent what nobody asked for. If that lay unread when the socket
+        // is closed, the kernel would take the end of the answer back. (`Io` waits for who may still be talking.)
+        PLAIN.with_borrow_mut(|plain| {
+            for _ in 0..LEFT_OVER {
+                match Pin::new(&mut self.stream).poll_read(cx, plain) {
+                    Poll::Ready(Ok(1..)) => {}
+                    Poll::Ready(Ok(0) | Err(_)) | Poll::Pending => break,
+                }
+            }
+        });
+        Poll::Ready(Ok(()))
     }
 }
 

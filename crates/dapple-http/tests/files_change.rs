@@ -231,3 +231,12 @@ async fn a_file_that_is_not_in_the_kernels_memory_is_sent_in_order() {
         assert!(got.body.windows(64).any(|window| window == &content[1_998_937..=1_999_000]));
     }
 }
+
+#[dapple::test]
+async fn pieces_that_grow_are_sent_in_order() {
+    // So much that a client who takes it fast gets larger pieces, and an end that fills none.
+    let text: String = (0..1_600_000).map(|number| format!("{number:>8}")).collect();
+    let site = Site::new(&[("a.bin", &text)]);
+    let files = site.files().largest_cached(1000);
+    assert!(get(&files, "/a.bin").await.body == text.as_bytes());
+}

@@ -20,6 +20,7 @@ use dapple::fs::{Buffer, File};
 use http_body::{Frame, SizeHint};
 
 use super::buffers;
+use super::pace::Pace;
 use super::root::Stamp;
 
 /// The body of an answer of [`Files`](super::Files).
@@ -47,7 +48,8 @@ impl Body {
         let mut parts: Vec<_> = parts.into_iter().collect();
         parts.reverse();
         let left = parts.iter().map(Part::len).sum();
-        Body(Content::File(Box::new(Pieces { source, parts, left, next: Next::Idle, waits: false })))
+        let pace = Pace::default();
+        Body(Content::File(Box::new(Pieces { source, parts, left, next: Next::Idle, waits: false, pace })))
     }
 }
 
@@ -108,10 +110,12 @@ impl Source {
 
     /// Reads a part that is no longer than a buffer.
     async fn read_piece(self, range: Range<u64>) -> io::Result<Bytes> {
-        if range.end - range.start < buffers::SIZE as u64 {
-            return self.read(range).await; // as much memory as it needs
+        match usize::try_from(range.end - range.start) {
+            Ok(len @ (buffers::SIZE | buffers::LARGE)) => {
+                Ok(buffers::lend(self.fill(buffers::take(len), buffers::BEGIN, range.start).await?))
+            }
+            _ => self.read(range).await, // as much memory as it needs
         }
-        Ok(buffers::lend(self.fill(buffers::take(), buffers::BEGIN, range.start).await?))
     }
 
     /// Fills memory from a place on, all of it: SAME-BYTES.
@@ -175,10 +179,12 @@ struct Pieces {
     next: Next,
     /// The last read was not answered at once: one is read ahead. What is in the kernel's memory need not be in ours too.
     waits: bool,
+    pace: Pace,
 }
 
 impl Pieces {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        self.pace.note_asked();
         loop {
             let piece = match std::mem::replace(&mut self.next, Next::Idle) {
                 Next::Idle => match self.begin() {
@@ -210,7 +216,10 @@ impl Pieces {
                 }
             };
             match &piece {
-                Ok(piece) => self.left -= piece.len() as u64,
+                Ok(piece) => {
+                    self.left -= piece.len() as u64;
+                    self.pace.note_handed_out(piece.len());
+                }
                 Err(_) => {
                     // AS-LONG-AS-TOLD: nothing comes after an error.
                     self.parts.clear();
@@ -226,7 +235,7 @@ impl Pieces {
         match self.parts.pop()? {
             Part::Text(text) => Some(Ok(text)),
             Part::File(range) => {
-                let end = range.end.min(range.start + buffers::SIZE as u64);
+                let end = range.end.min(range.start + self.pace.size() as u64);
                 if end < range.end {
                     self.parts.push(Part::File(end..range.end));
                 }

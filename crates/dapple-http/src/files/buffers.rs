@@ -2,12 +2,16 @@
 //! each piece costs a fault for each page of it.
 
 use std::cell::RefCell;
+use std::thread::LocalKey;
 
 use bytes::Bytes;
 
 /// How large a buffer is: as much of a file as is read at a time. Two of them are in the processor's cache while one
 /// is filled and the other is sent.
 pub(super) const SIZE: usize = 64 << 10;
+
+/// The same, for a client that takes it as fast as it is read: fewer system calls and wake-ups for as many bytes.
+pub(super) const LARGE: usize = 256 << 10;
 
 /// Where what is read begins in a buffer, and in the memory of a large file that is kept: in the middle of a page.
 ///
@@ -18,17 +22,24 @@ pub(super) const SIZE: usize = 64 << 10;
 /// encryption.
 pub(super) const BEGIN: usize = 2 << 10;
 
-/// How many a thread keeps.
+/// How many a thread keeps of each.
 const MOST: usize = 32;
+const MOST_LARGE: usize = 8;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static FREE_LARGE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A buffer with room for [`SIZE`] bytes from [`BEGIN`] on.
-pub(super) fn take() -> Vec<u8> {
-    let free = FREE.try_with(|free| free.borrow_mut().pop());
-    free.ok().flatten().unwrap_or_else(|| vec![0; BEGIN + SIZE])
+/// Where buffers of a size are kept, and how many.
+fn shelf(size: usize) -> (&'static LocalKey<RefCell<Vec<Vec<u8>>>>, usize) {
+    if size < LARGE { (&FREE, MOST) } else { (&FREE_LARGE, MOST_LARGE) }
+}
+
+/// A buffer with room for so many bytes, [`SIZE`] or [`LARGE`], from [`BEGIN`] on.
+pub(super) fn take(size: usize) -> Vec<u8> {
+    let free = shelf(size).0.try_with(|free| free.borrow_mut().pop());
+    free.ok().flatten().unwrap_or_else(|| vec![0; BEGIN + size])
 }
 
 /// What was read, as bytes to be sent; the buffer is for others after that.
@@ -47,9 +58,10 @@ impl AsRef<[u8]> for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.0);
-        let _ = FREE.try_with(|free| {
+        let (shelf, most) = shelf(buffer.len() - BEGIN);
+        let _ = shelf.try_with(|free| {
             let mut free = free.borrow_mut();
-            if free.len() < MOST {
+            if free.len() < most {
                 free.push(buffer);
             }
         });
@@ -62,25 +74,30 @@ mod tests {
 
     #[test]
     fn a_buffer_is_used_again_when_the_last_who_has_its_bytes_is_done() {
-        let mut buffer = take();
-        buffer[BEGIN..][..10].copy_from_slice(b"some bytes");
-        let address = buffer.as_ptr();
-        let bytes = lend(buffer);
-        assert_eq!(bytes.len(), SIZE);
-        let part = bytes.slice(5..10);
-        drop(bytes);
-        let other = take();
-        assert_ne!(other.as_ptr(), address, "it is in use");
-        assert_eq!(part, "bytes");
-        drop(part);
-        let again = take();
-        assert_eq!((again.as_ptr(), again.len()), (address, BEGIN + SIZE));
+        for size in [SIZE, LARGE] {
+            let mut buffer = take(size);
+            buffer[BEGIN..][..10].copy_from_slice(b"some bytes");
+            let address = buffer.as_ptr();
+            let bytes = lend(buffer);
+            assert_eq!(bytes.len(), size);
+            let part = bytes.slice(5..10);
+            drop(bytes);
+            let other = take(size);
+            assert_ne!(other.as_ptr(), address, "it is in use");
+            assert_eq!(part, "bytes");
+            drop(part);
+            let again = take(size);
+            assert_eq!((again.as_ptr(), again.len()), (address, BEGIN + size));
+        }
     }
 
     #[test]
     fn a_thread_keeps_only_some() {
-        let lent: Vec<_> = (0..MOST + 10).map(|_| lend(take())).collect();
-        drop(lent);
-        assert_eq!(FREE.with(|free| free.borrow().len()), MOST);
+        for size in [SIZE, LARGE] {
+            let (shelf, most) = shelf(size);
+            let lent: Vec<_> = (0..most + 10).map(|_| lend(take(size))).collect();
+            drop(lent);
+            assert_eq!(shelf.with(|free| free.borrow().len()), most);
+        }
     }
 }

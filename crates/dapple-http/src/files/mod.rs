@@ -18,6 +18,7 @@ mod encoding;
 mod flights;
 mod kind;
 mod listing;
+mod pace;
 mod page;
 mod path;
 mod range;

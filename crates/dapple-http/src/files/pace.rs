@@ -1,0 +1,98 @@
+//! How fast the pieces of a file are taken, and so how large the next one should be: a client that does not read holds it.
+//!
+//! Who takes them is told by when he asks for more: hyper does when it has sent the last one.
+
+use std::time::Duration;
+
+use dapple::time::Instant;
+
+use super::buffers;
+
+/// So much is taken by the buffers on the way to a client, however slow that is.
+const PROVEN: u64 = 4 << 20;
+
+/// How long a client may take for [`buffers::SIZE`] and be fast: half a gigabit a second.
+const FAST: Duration = Duration::from_millis(1);
+
+/// A piece that took no longer than that need not be the client's fault: others may have had their turn.
+const TURNS: Duration = Duration::from_millis(20);
+
+/// So much is to be taken fast after such a piece.
+const AGAIN: u64 = 128 << 10;
+
+/// See the head of the file.
+#[derive(Default)]
+pub(super) struct Pace {
+    /// When the last piece was handed out, until more is asked for, and how long it was.
+    handed_out: Option<(Instant, usize)>,
+    /// How many bytes were taken fast.
+    fast: u64,
+}
+
+impl Pace {
+    pub(super) fn note_handed_out(&mut self, len: usize) {
+        self.handed_out = Some((Instant::now(), len));
+    }
+
+    pub(super) fn note_asked(&mut self) {
+        if let Some((when, len)) = self.handed_out.take() {
+            self.note_taken(len, when.elapsed());
+        }
+    }
+
+    fn note_taken(&mut self, len: usize, within: Duration) {
+        let limit = FAST * len.div_ceil(buffers::SIZE) as u32;
+        self.fast = match within {
+            _ if within <= limit => self.fast + len as u64,
+            _ if within <= TURNS => self.fast.min(PROVEN - AGAIN),
+            _ => 0,
+        };
+    }
+
+    /// How large the next piece should be.
+    pub(super) fn size(&self) -> usize {
+        if self.fast < PROVEN { buffers::SIZE } else { buffers::LARGE }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes pieces for as long as they are of a size; how many bytes that were.
+    fn taken(pace: &mut Pace, size: usize, within: Duration) -> u64 {
+        let mut all = 0;
+        while pace.size() == size && all < 10 * PROVEN {
+            pace.note_taken(size, within);
+            all += size as u64;
+        }
+        all
+    }
+
+    #[test]
+    fn who_takes_pieces_fast_gets_larger_ones() {
+        let mut pace = Pace::default();
+        assert_eq!(taken(&mut pace, buffers::SIZE, FAST), PROVEN);
+        assert_eq!(taken(&mut pace, buffers::LARGE, 4 * FAST), 10 * PROVEN);
+        // Others have had their turn.
+        assert_eq!(taken(&mut pace, buffers::LARGE, TURNS), buffers::LARGE as u64);
+        assert_eq!(taken(&mut pace, buffers::SIZE, FAST), AGAIN);
+    }
+
+    #[test]
+    fn who_is_slow_has_to_prove_himself_anew() {
+        let mut pace = Pace::default();
+        assert_eq!(taken(&mut pace, buffers::SIZE, 2 * FAST), 10 * PROVEN);
+        pace.note_taken(buffers::SIZE, 2 * TURNS);
+        assert_eq!(taken(&mut pace, buffers::SIZE, FAST), PROVEN);
+        pace.note_taken(buffers::LARGE, 2 * TURNS);
+        assert_eq!(taken(&mut pace, buffers::SIZE, FAST), PROVEN);
+    }
+
+    #[test]
+    fn only_the_time_until_more_is_asked_for_counts() {
+        let mut pace = Pace { fast: PROVEN, ..Pace::default() };
+        pace.note_asked();
+        assert_eq!(pace.size(), buffers::LARGE, "nothing was handed out");
+    }
+}
