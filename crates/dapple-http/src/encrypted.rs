@@ -31,9 +31,6 @@ const RECORD: usize = 16 * 1024;
 const LEAST: usize = 4 * RECORD;
 const MOST: usize = 16 * RECORD;
 
-/// How often what was left unread is looked for at the end.
-const LEFT_OVER: usize = 16;
-
 /// So much is taken by the buffers on the way to a client that reads nothing; from then on it is known to read.
 const PROVEN: u64 = 4 << 20;
 
@@ -124,19 +121,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Write for Encrypted<S> {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
+    #[inline]
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_close(cx))?;
-        // A client that agreed on new keys meanwhile has sent what nobody asked for. If that lay unread when the socket
-        // is closed, the kernel would take the end of the answer back. (`Io` waits for who may still be talking.)
-        PLAIN.with_borrow_mut(|plain| {
-            for _ in 0..LEFT_OVER {
-                match Pin::new(&mut self.stream).poll_read(cx, plain) {
-                    Poll::Ready(Ok(1..)) => {}
-                    Poll::Ready(Ok(0) | Err(_)) | Poll::Pending => break,
-                }
-            }
-        });
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.stream).poll_close(cx)
     }
 }
 
