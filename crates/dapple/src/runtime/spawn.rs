@@ -280,6 +280,7 @@ impl<D> Builder<D> {
     /// in the same way has waited for as long, at first: what a task accepts was waiting when it was.
     ///
     /// For a task with a color of its own and no priority; a color [with a limit](Color::set_limit) knows it anyway.
+    /// Where it was spawned is kept only if it has a name: it is for tasks of which there are many.
     ///
     /// # Examples
     ///
@@ -330,7 +331,8 @@ impl<D> Builder<D> {
     #[track_caller]
     fn meta(&mut self) -> Meta {
         let (name, meta) = (self.name.take(), Meta::here());
-        Meta { is_kept: meta.is_kept || name.is_some(), name, ..meta }
+        // Of clocked tasks there are many: one for each connection of a server.
+        Meta { is_kept: meta.is_kept || name.is_some() || !self.is_clocked, name, ..meta }
     }
 
     #[track_caller]
