@@ -27,12 +27,11 @@ impl Clocked {
     ///
     /// The caller owns the task, which is of this kind, and puts it in line next.
     unsafe fn stamp(task: Ptr, place: Place) {
-        let ready = here(|here| match (place, here.since.get(), here.moment.get()) {
-            (_, 0, 0) => Time::now().nanos(),
+        let ready = here(|here| match (here.since.get(), here.moment.get()) {
             // What a turn spawns is what that turn was waited for.
-            (Place::New, since @ 1.., _) => since,
-            (_, _, 0) => Time::now().nanos(),
-            (_, _, moment) => moment,
+            (since @ 1.., _) if place == Place::New => since,
+            (_, 0) => Time::now().nanos(),
+            (_, moment) => moment,
         });
         // SAFETY: handed on from the caller.
         unsafe { Front::<Clocked>::of(task) }.kind.ready.set(ready); // STAMPED
