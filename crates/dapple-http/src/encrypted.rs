@@ -139,11 +139,7 @@ impl<S> Wire<S> {
     }
 
     fn note(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match &polled {
-            Poll::Ready(Ok(count)) => self.watch.note_written(*count),
-            Poll::Pending => self.watch.note_blocked(),
-            Poll::Ready(Err(_)) => {}
-        }
+        self.watch.note_write(&polled);
         polled
     }
 }

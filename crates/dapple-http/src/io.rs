@@ -165,10 +165,9 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
 impl<S: Read + Write + Unpin> Io<S> {
     #[inline]
     fn note_write(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match &polled {
-            Poll::Ready(Ok(count)) => self.watch.note_written(*count),
-            Poll::Pending => self.watch.note_blocked(),
-            Poll::Ready(Err(_)) => {}
+        // What is encrypted is noted below, at the socket. BY-THE-SOCKET in `encrypted`
+        if !self.watch.peer.is_tls {
+            self.watch.note_write(&polled);
         }
         polled
     }

@@ -49,7 +49,7 @@
 //!
 //! | | HTTP/1 | HTTP/2 |
 //! |---|---|---|
-//! | the client closes, or resets the connection | its request is cancelled, the connection is closed. So it is if the client only shuts down its side (`shutdown(SHUT_WR)`), as `nc` does at the end of its input | all requests of the connection are |
+//! | the client closes, or resets the connection | its request is cancelled, the connection is closed. So it is if the client only shuts down its side (`shutdown(SHUT_WR)`), as `nc` does at the end of its input, and there is something to wait for: what is answered at once is | all requests of the connection are |
 //! | the client gives up one request | cannot: it has to close the connection | it sends `RST_STREAM`, that request is cancelled, the others go on |
 //! | the client vanishes without a word | noticed when something is written, or by the connection's time limits | the same |
 //! | the request takes longer than [`request_timeout`](Serve::request_timeout) | 503 is answered, the connection goes on | the same |

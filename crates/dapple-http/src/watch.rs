@@ -9,10 +9,12 @@
 //!
 //! [`Body`]: crate::Body
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -217,13 +219,17 @@ impl Watch {
         self.is_head_late.load(Relaxed)
     }
 
-    pub(crate) fn note_written(&self, count: usize) {
-        self.written.store(self.written.load(Relaxed) + count as u64, Relaxed);
-        self.is_blocked.store(false, Relaxed);
-    }
-
-    pub(crate) fn note_blocked(&self) {
-        self.is_blocked.store(true, Relaxed);
+    /// How a write to the client's socket went.
+    #[inline]
+    pub(crate) fn note_write(&self, polled: &Poll<io::Result<usize>>) {
+        match polled {
+            Poll::Ready(Ok(count)) => {
+                self.written.store(self.written.load(Relaxed) + *count as u64, Relaxed);
+                self.is_blocked.store(false, Relaxed);
+            }
+            Poll::Pending => self.is_blocked.store(true, Relaxed),
+            Poll::Ready(Err(_)) => {}
+        }
     }
 
     pub(crate) fn set_http2(&self) {

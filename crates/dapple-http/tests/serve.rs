@@ -40,6 +40,20 @@ fn an_axum_router_is_served_as_it_is() {
 }
 
 #[test]
+fn who_will_send_nothing_more_is_answered_at_once() {
+    let server = Server::start(router());
+    for _ in 0..20 {
+        let mut client = server.connect();
+        let one = "GET /hello/you HTTP/1.1\r\nhost: a\r\n\r\n";
+        client.send(format!("{one}{one}"));
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(client.answer().text(), "hello, you");
+        assert_eq!(client.answer().text(), "hello, you");
+        client.ends();
+    }
+}
+
+#[test]
 fn a_service_of_hyper_is_served_as_it_is() {
     async fn length(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
         let body = request.into_body().collect().await?.to_bytes();

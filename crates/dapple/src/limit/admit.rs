@@ -98,9 +98,7 @@ impl Inner {
             .await?;
         }
     }
-}
 
-impl Inner {
     #[cold]
     fn refuse_now(&self) -> Refused {
         self.refuse();
