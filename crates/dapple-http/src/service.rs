@@ -96,11 +96,16 @@ where
 
 /// A router of axum's that was not given a state makes its routes anew for each request, unless it is told that there
 /// is none to come.
+#[cfg(feature = "axum")]
 fn prepared<S: 'static>(mut service: S) -> S {
-    #[cfg(feature = "axum")]
     if let Some(router) = (&mut service as &mut dyn std::any::Any).downcast_mut::<axum::Router>() {
         *router = std::mem::take(router).with_state(());
     }
+    service
+}
+
+#[cfg(not(feature = "axum"))]
+fn prepared<S>(service: S) -> S {
     service
 }
 
