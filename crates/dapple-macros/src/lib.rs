@@ -55,16 +55,45 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
+/// # Cancelled everywhere
+///
+/// `#[dapple::test(cancel_everywhere)]` runs the body in simulations too: once for each of its waits and each way to
+/// disturb it there (cancelled, dropped, held up), as `dapple::sim::cancel_everywhere` does. The body may use `?`:
+/// an error that says that it was cancelled passes. So its invariants are registered at its beginning, by
+/// `dapple::sim::check_after`.
+///
+/// ```
+/// use dapple::sync::Mutex;
+/// use std::sync::Arc;
+///
+/// #[dapple::test(cancel_everywhere)]
+/// async fn a_transfer_is_whole_or_has_not_happened() -> Result<(), dapple::Cancelled> {
+///     let accounts = Arc::new(Mutex::new((100, 0)));
+///     let after = accounts.clone();
+///     dapple::sim::check_after(async move {
+///         let (from, to) = *after.lock().await.unwrap();
+///         assert_eq!(from + to, 100);
+///     });
+///     let mut accounts = accounts.lock().await?;
+///     accounts.0 -= 30;
+///     accounts.1 += 30; // with an await between the two lines, this test would fail
+///     Ok(())
+/// }
+/// ```
+///
 /// | option | | without it |
 /// |---|---|---|
 /// | `sim` | runs it in simulations | runs it once, on a runtime |
+/// | `cancel_everywhere` | runs it in simulations, cancelled at each wait | |
 /// | `workers = 8` | the number of workers | 4 in a simulation, else one for each core |
-/// | `seeds = 1000` | the number of seeds, with `sim` | 100 |
+/// | `seeds = 1000` | the number of seeds | 100 with `sim`, 1 with `cancel_everywhere` |
+/// | `waits = 5000` | the number of waits for each seed, with `cancel_everywhere` | 1000, evenly drawn |
 ///
 /// | variable | |
 /// |---|---|
 /// | `DAPPLE_SEED=17` | runs this seed alone |
-/// | `DAPPLE_SEEDS=5000` | sets the number of seeds, whatever the test says: for a nightly run |
+/// | `DAPPLE_CANCEL=3:late` | runs this wait and mode alone, with `cancel_everywhere` |
+/// | `DAPPLE_SEEDS=5000` | sets the number of seeds with `sim`, whatever the test says: for a nightly run |
 /// | `DAPPLE_TRACE=FILE` | writes the trace of the run that failed there, `-` is stderr |
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
@@ -121,8 +150,15 @@ fn expand(attribute: &str, options: TokenStream, item: TokenStream) -> Result<To
     let Some(TokenTree::Group(body)) = tokens.pop() else {
         return Err(Error::new(format!("#[{attribute}] needs a function with a body"), name_span));
     };
-    if options.is_simulated {
+    if options.is_simulated || options.cancels {
         let original = tokens[async_at..].iter().cloned().chain([TokenTree::Group(body.clone())]).collect();
+        if options.cancels {
+            // What the body returns is looked at after each run: the test itself returns nothing.
+            let is_arguments = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis);
+            let arguments_at =
+                tokens[fn_at..].iter().position(is_arguments).map_or(tokens.len(), |at| fn_at + at + 1);
+            tokens.truncate(arguments_at);
+        }
         tokens.push(simulate(&options, &tokens[fn_at + 1].to_string(), original, body.span()));
     } else {
         let workers = code_of(options.workers);
@@ -136,8 +172,13 @@ fn expand(attribute: &str, options: TokenStream, item: TokenStream) -> Result<To
 /// The body of a function that runs `original`, the `async fn` called `name`, in simulations.
 fn simulate(options: &Options, name: &str, original: TokenStream, span: Span) -> TokenTree {
     let path = format!("::core::concat!(::core::module_path!(), \"::\", ::core::stringify!({name}))");
-    let (workers, seeds) = (code_of(options.workers), code_of(options.seeds));
-    let call = format!("::dapple::__private::simulate({path}, {workers}, {seeds}, {name})");
+    let (workers, seeds, waits) = (code_of(options.workers), code_of(options.seeds), code_of(options.waits));
+    let call = match options.cancels {
+        false => format!("::dapple::__private::simulate({path}, {workers}, {seeds}, {name})"),
+        true => {
+            format!("::dapple::__private::cancel_everywhere({path}, {workers}, {seeds}, {waits}, {name})")
+        }
+    };
     let call: TokenStream = call.parse().expect("a call");
     let mut block = Group::new(Delimiter::Brace, original.into_iter().chain(call).collect());
     block.set_span(span);

@@ -72,6 +72,42 @@
 //! async fn promise() {}
 //! ```
 //!
+//! `cancel_everywhere` takes `seeds`, `workers` and `waits`; `waits` goes with nothing else:
+//!
+//! ```
+//! #[dapple::test(cancel_everywhere, seeds = 2, waits = 10, workers = 1)]
+//! async fn promise() {}
+//! ```
+//! ```compile_fail
+//! #[dapple::test(sim, waits = 10)]
+//! async fn promise() {}
+//! ```
+//! ```compile_fail
+//! #[dapple::test(cancel_everywhere, sim)]
+//! async fn promise() {}
+//! ```
+//! ```compile_fail
+//! #[dapple::test(cancel_everywhere, waits = 0)]
+//! async fn promise() {}
+//! ```
+//! ```compile_fail
+//! #[dapple::main(cancel_everywhere)]
+//! async fn main() {}
+//! ```
+//!
+//! It goes on an `async fn`:
+//!
+//! ```
+//! #[dapple::test(cancel_everywhere)]
+//! async fn promise() -> Result<(), dapple::Cancelled> {
+//!     Ok(())
+//! }
+//! ```
+//! ```compile_fail
+//! #[dapple::test(cancel_everywhere)]
+//! fn promise() {}
+//! ```
+//!
 //! What a simulated test returns can be a failure, or not:
 //!
 //! ```

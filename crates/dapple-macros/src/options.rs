@@ -7,16 +7,20 @@ use crate::Error;
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) is_simulated: bool,
+    /// In simulations, cancelled at each wait.
+    pub(crate) cancels: bool,
     pub(crate) workers: Option<u64>,
     pub(crate) seeds: Option<u64>,
+    pub(crate) waits: Option<u64>,
 }
 
 impl Options {
-    /// Reads `sim`, `workers = N` and `seeds = N`, in any order, with commas between them.
+    /// Reads `sim` or `cancel_everywhere`, `workers = N`, `seeds = N` and `waits = N`, in any order, with commas between
+    /// them.
     pub(crate) fn read(attribute: &str, options: TokenStream) -> Result<Options, Error> {
         let tokens: Vec<TokenTree> = options.into_iter().collect();
         let mut read = Options::default();
-        let mut seeds_at = None;
+        let (mut seeds_at, mut waits_at) = (None, None);
         let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',');
         let mut parts: Vec<_> = tokens.split(is_comma).collect();
         // One comma may come last, as everywhere.
@@ -37,10 +41,17 @@ impl Options {
                     ));
                 }
                 ("sim", []) => std::mem::replace(&mut read.is_simulated, true),
+                ("cancel_everywhere", []) if attribute == "dapple::test" => {
+                    std::mem::replace(&mut read.cancels, true)
+                }
                 ("workers", value) => read.workers.replace(number(&key, value, span)?).is_some(),
                 ("seeds", value) if attribute == "dapple::test" => {
                     seeds_at = Some(span);
                     read.seeds.replace(number(&key, value, span)?).is_some()
+                }
+                ("waits", value) if attribute == "dapple::test" => {
+                    waits_at = Some(span);
+                    read.waits.replace(number(&key, value, span)?).is_some()
                 }
                 _ => return Err(usage(attribute, span)),
             };
@@ -48,18 +59,28 @@ impl Options {
                 return Err(Error::new(format!("`{key}` is there twice"), span));
             }
         }
-        match seeds_at.filter(|_| !read.is_simulated) {
-            Some(span) => {
-                Err(Error::new("`seeds` goes with `sim`: #[dapple::test(sim, seeds = 1000)]", span))
-            }
-            None => Ok(read),
+        if read.cancels && read.is_simulated {
+            let both = "`cancel_everywhere` is in simulations anyway: leave `sim` out";
+            return Err(Error::new(both, Span::call_site()));
         }
+        if let Some(span) = waits_at.filter(|_| !read.cancels) {
+            let alone =
+                "`waits` goes with `cancel_everywhere`: #[dapple::test(cancel_everywhere, waits = 5000)]";
+            return Err(Error::new(alone, span));
+        }
+        if let Some(span) = seeds_at.filter(|_| !read.is_simulated && !read.cancels) {
+            let alone = "`seeds` goes with `sim` or `cancel_everywhere`: #[dapple::test(sim, seeds = 1000)]";
+            return Err(Error::new(alone, span));
+        }
+        Ok(read)
     }
 }
 
 fn usage(attribute: &str, span: Span) -> Error {
     let simulated = match attribute {
-        "dapple::test" => ", or #[dapple::test(sim, workers = 8, seeds = 1000)]",
+        "dapple::test" => {
+            ", or #[dapple::test(sim, workers = 8, seeds = 1000)], or #[dapple::test(cancel_everywhere, waits = 5000)]"
+        }
         _ => "",
     };
     Error::new(format!("write #[{attribute}] or #[{attribute}(workers = 2)]{simulated}"), span)

@@ -181,4 +181,18 @@ pub mod __private {
     {
         crate::sim::Sim::explore_test(name, workers, seeds, body)
     }
+
+    /// Runs the body of a test in simulations, cancelled at each of its waits.
+    #[track_caller]
+    pub fn cancel_everywhere<F: Future>(
+        name: &'static str,
+        workers: Option<usize>,
+        seeds: Option<u64>,
+        waits: Option<usize>,
+        body: impl FnMut() -> F,
+    ) where
+        F::Output: crate::sim::Ending,
+    {
+        crate::sim::CancelEverywhere::run_test(name, workers, seeds, waits, body);
+    }
 }

@@ -174,14 +174,14 @@ impl Cursor {
                 ready!(settled)?;
                 let (left, given) = &mut self.left;
                 if *given < left.len() || buffer.is_empty() {
-                    ready!(begin_at_once(cx))?;
+                    ready!(begin_at_once(cx, left))?;
                     got_at_once();
                     let n = buffer.len().min(left.len() - *given);
                     buffer[..n].copy_from_slice(&left[*given..*given + n]);
                     *given += n;
                     return Poll::Ready(Ok(n));
                 }
-                ready!(begin_at_once(cx))?;
+                ready!(begin_at_once(cx, self))?;
                 check_place()?;
                 // SAFETY: what is initialised is also possibly not, and only bytes are written to it.
                 let room = unsafe { &mut *(std::ptr::from_mut(buffer) as *mut [MaybeUninit<u8>]) };
@@ -221,7 +221,7 @@ impl Cursor {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush(cx, opened))?;
-        ready!(begin_at_once(cx))?;
+        ready!(begin_at_once(cx, self))?;
         check_place()?;
         got_at_once();
         self.rewind(opened);
@@ -260,7 +260,7 @@ impl Cursor {
         // Another that was left behind is waited for, as all else.
         if !matches!(&self.activity, Activity::Seeking(other, _) if *other == to) {
             ready!(self.poll_flush(cx, opened))?;
-            ready!(begin_at_once(cx))?;
+            ready!(begin_at_once(cx, self))?;
             check_place()?;
             self.rewind(opened);
             if !matches!(to, SeekFrom::End(_)) {

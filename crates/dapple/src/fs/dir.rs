@@ -247,7 +247,7 @@ impl ReadDir {
     fn poll_next_entry(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<DirEntry>>> {
         loop {
             if let Some(entry) = self.batch.front() {
-                if let Err(cancelled) = ready!(begin_at_once(cx)) {
+                if let Err(cancelled) = ready!(begin_at_once(cx, self)) {
                     return Poll::Ready(Some(Err(cancelled.into())));
                 }
                 got_at_once();

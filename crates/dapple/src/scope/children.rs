@@ -109,7 +109,7 @@ impl Waiting {
 #[repr(C)]
 pub(super) struct Child {
     strand: Strand,
-    vtable: &'static VTable,
+    vtable: Cell<&'static VTable>,
     next: Cell<*mut Child>,
     previous: Cell<*mut Child>,
     /// The next in the same [`Waiting`], if it is in one.
@@ -323,7 +323,7 @@ impl Children {
             let whole = memory.cast::<Whole<F>>();
             let child = Child {
                 strand: Strand::new(&self.reach, layout),
-                vtable: Whole::<F>::VTABLE,
+                vtable: Cell::new(Whole::<F>::VTABLE),
                 next: Cell::new(null_mut()),
                 previous: Cell::new(null_mut()),
                 behind: Cell::new(null_mut()),
@@ -424,7 +424,7 @@ impl Children {
         // SAFETY: handed on from the caller.
         let this = unsafe { child.as_ref() };
         // SAFETY: handed on from the caller. NO-BORROW
-        let poll = |cx: &mut Context<'_>| unsafe { (this.vtable.poll)(child, cx) };
+        let poll = |cx: &mut Context<'_>| unsafe { (this.vtable.get().poll)(child, cx) };
         // SAFETY: handed on from the caller.
         let (polled, after) = unsafe { Strand::poll(child.cast(), here, in_line, poll) };
         match &polled {
@@ -582,7 +582,8 @@ impl Children {
         let stage = this.stage.replace(Stage::Nothing);
         if stage == Stage::Output {
             // SAFETY: there is an output, which is not touched again. NO-BORROW
-            let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { (this.vtable.drop_output)(child) }));
+            let dropped =
+                catch_unwind(AssertUnwindSafe(|| unsafe { (this.vtable.get().drop_output)(child) }));
             if let Err(payload) = dropped {
                 self.panicked(payload);
             }
@@ -593,6 +594,9 @@ impl Children {
     /// Something in the scope has panicked: all is cancelled. The first panic goes on when all has ended;
     /// the others have been reported where they happened.
     pub(super) fn panicked(&self, payload: Payload) {
+        if payload.is::<Dropped>() {
+            return;
+        }
         match self.panic.take() {
             // Who waits for what has panicked says so, too; what that panicked with comes first.
             Some(first) if !first.is::<StartedPanicked>() => {
@@ -699,7 +703,8 @@ impl Children {
                 this.stage.set(Stage::Nothing);
                 self.pending.set(self.pending.get() - 1);
                 // SAFETY: there is a future, which is not touched again. NO-BORROW
-                let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { (this.vtable.drop_future)(child) }));
+                let dropped =
+                    catch_unwind(AssertUnwindSafe(|| unsafe { (this.vtable.get().drop_future)(child) }));
                 if let Err(payload) = dropped {
                     self.panicked(payload);
                 }
@@ -744,7 +749,7 @@ impl Children {
                 Stage::Output => {
                     let mut output = std::mem::MaybeUninit::<T>::uninit();
                     // SAFETY: the child is done, and there is room.
-                    unsafe { (this.vtable.take_output)(child, output.as_mut_ptr().cast()) };
+                    unsafe { (this.vtable.get().take_output)(child, output.as_mut_ptr().cast()) };
                     // SAFETY: handed on from the caller. It is not the last. BIASED
                     unsafe { Strand::drop_ref(child.cast()) };
                     self.remove(child);
@@ -791,6 +796,36 @@ impl Children {
         // SAFETY: handed on from the caller.
         unsafe { Strand::drop_ref(child.cast()) };
     }
+}
+
+/// The payload of a child that was dropped by [`drop_started`]: no panic.
+struct Dropped;
+
+/// Drops a started child when it is polled next, for a simulation. `false`: its value may be asked for, or it has
+/// ended.
+///
+/// # Safety
+///
+/// The strand is that of a child, in memory, whose scope is not being polled by another thread.
+pub(crate) unsafe fn drop_started(strand: *const Strand) -> bool {
+    /// # Safety
+    ///
+    /// As for [`VTable::poll`].
+    unsafe fn poll(child: NonNull<Child>, _: &mut Context<'_>) -> Result<bool, Payload> {
+        // SAFETY: the scope polls it, so it is in memory.
+        let drop_future = unsafe { child.as_ref() }.vtable.get().drop_future;
+        // SAFETY: it has a future (STAGE), which is not touched again.
+        let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { drop_future(child) }));
+        Err(dropped.err().unwrap_or_else(|| Box::new(Dropped)))
+    }
+    // SAFETY: handed on from the caller: the strand is the first field of the child.
+    let child = unsafe { &*strand.cast::<Child>() };
+    if child.stage.get() != Stage::Future || child.is_wanted.load(Ordering::Acquire) {
+        return false;
+    }
+    // Leaked: a child has a vtable for ever, and this is for tests.
+    child.vtable.set(Box::leak(Box::new(VTable { poll, ..*child.vtable.get() })));
+    true
 }
 
 /// Nobody is to be woken any more when a child is done.

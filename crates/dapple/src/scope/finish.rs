@@ -20,7 +20,7 @@ use super::Started;
 use super::children::{Children, Payload};
 use crate::JoinHandle;
 use crate::prim::Ordering;
-use crate::task::cancel::{Item, is_cancelled_here, is_current_cancelled};
+use crate::task::cancel::{Item, is_cancelled_around, is_current_cancelled};
 use crate::task::here::{Here, here};
 use crate::task::reach::Reach;
 
@@ -407,7 +407,7 @@ fn poll_scope<F, Fut: Future>(
 ) -> Poll<Fut::Output> {
     assert!(!children.is_over(), "a scope that has ended was polled again");
     here(|here| {
-        if !children.reach.is_cancelled() && is_cancelled_here(here) {
+        if !children.reach.is_cancelled() && is_cancelled_around(here, &children.reach) {
             children.reach.cancel();
         }
         let is_known = children.polled_with(cx.waker());

@@ -23,6 +23,7 @@ mod started;
 mod suspend;
 mod timeout;
 
+pub(crate) use children::drop_started;
 pub use finish::{Canceller, Finish, FinishLocal, LocalScope, Scope, finish, finish_local};
 pub use race::{Race, Racers, race};
 pub use shield::{OrCancelled, Shield, or_cancelled, shield};

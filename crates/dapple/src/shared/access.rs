@@ -148,7 +148,7 @@ impl<'a> Wish<'a> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Entered<'a>, Cancelled>> {
         if waiting.is_none() {
-            ready!(begin_at_once(cx))?;
+            ready!(begin_at_once(cx, waiting))?;
             if let Some(entered) = self.enter_at_once() {
                 got_at_once();
                 return Poll::Ready(Ok(entered));

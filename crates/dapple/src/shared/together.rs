@@ -208,7 +208,7 @@ impl Line {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Cancelled>> {
         if self.0.is_none() {
-            ready!(begin_at_once(cx))?;
+            ready!(begin_at_once(cx, self))?;
             if wishes.iter().zip(&mut *entered).all(|(wish, entered)| {
                 *entered = wish.enter_at_once();
                 entered.is_some()

@@ -11,7 +11,7 @@ use super::failure::{Returned, wants_trace};
 use super::{Failure, Sim};
 
 /// The one seed that is tried, if it is set.
-const SEED: &str = "DAPPLE_SEED";
+pub(super) const SEED: &str = "DAPPLE_SEED";
 /// How many seeds a test tries, if it is set.
 const SEEDS: &str = "DAPPLE_SEEDS";
 /// How many seeds a test tries otherwise, unless it says so itself.
@@ -209,9 +209,13 @@ where
         let output = future.await;
         let Some(why) = output.failure() else { return output };
         drop(output);
-        // As a panic ends it, but that nothing is printed: it is not one.
-        std::panic::resume_unwind(Box::new(Returned(why)))
+        fail_quietly(why)
     })
+}
+
+/// Ends a run as a panic does, but that nothing is printed: it is not one.
+pub(super) fn fail_quietly(why: String) -> ! {
+    std::panic::resume_unwind(Box::new(Returned(why)))
 }
 
 /// The failure with its trace, if that is wanted: the same seed once more.
@@ -241,7 +245,7 @@ where
 
 /// The number that a variable of the environment is set to, if it is.
 #[track_caller]
-fn number(variable: &str) -> Option<u64> {
+pub(super) fn number(variable: &str) -> Option<u64> {
     let value = std::env::var_os(variable).filter(|value| !value.is_empty())?;
     let number = value.to_str().and_then(|value| value.trim().replace('_', "").parse().ok());
     assert!(number.is_some(), "{variable}={}: it must be a number", value.display());

@@ -48,6 +48,8 @@ pub struct Failure {
     is_traced: bool,
     /// The test that it happened in, if it is known to be one.
     test: Option<Cow<'static, str>>,
+    /// The variable that it takes to run it again, besides the seed.
+    variable: Option<Box<str>>,
 }
 
 /// What a future unwinds with that has returned a failure: it is not a panic, and says nothing.
@@ -56,7 +58,7 @@ pub(super) struct Returned(pub(super) String);
 impl Failure {
     pub(super) fn of(sim: &Sim, why: String, trace: Trace) -> Failure {
         let test = again::test_of_this_thread().map(Cow::Owned);
-        Failure { seed: sim.seed, why, payload: None, trace, is_traced: sim.is_traced, test }
+        Failure { seed: sim.seed, why, payload: None, trace, is_traced: sim.is_traced, test, variable: None }
     }
 
     pub(super) fn panicked(sim: &Sim, payload: Box<dyn Any + Send>, trace: Trace) -> Failure {
@@ -73,6 +75,16 @@ impl Failure {
     /// It happened in this test.
     pub(super) fn in_test(self, name: Option<&'static str>) -> Failure {
         Failure { test: name.map(Cow::Borrowed).or(self.test), ..self }
+    }
+
+    /// The same failure, explained.
+    pub(super) fn with_why(self, why: String) -> Failure {
+        Failure { why, ..self }
+    }
+
+    /// It takes this variable of the environment, too, to run it again.
+    pub(super) fn with_variable(self, variable: String) -> Failure {
+        Failure { variable: Some(variable.into()), ..self }
     }
 
     /// The seed of the run.
@@ -106,7 +118,8 @@ impl Failure {
     /// is in the program, as with [`Sim::run`], it does no harm.
     #[must_use]
     pub fn run_again(&self) -> String {
-        format!("DAPPLE_SEED={} {}", self.seed, again::command(self.test.as_deref()))
+        let variable = self.variable.as_ref().map(|variable| format!("{variable} ")).unwrap_or_default();
+        format!("DAPPLE_SEED={} {variable}{}", self.seed, again::command(self.test.as_deref()))
     }
 
     /// Prints it, and goes on as the future did: with its panic.

@@ -26,12 +26,18 @@
 //! it can be looked at ([`Trace`]) until it is understood. A deadlock is a failure, too: if nothing can
 //! run and no timer is pending, all tasks are named, with what they wait for.
 //!
+//! # Cancelling everywhere
+//!
+//! [`cancel_everywhere`], and `#[dapple::test(cancel_everywhere)]`, run a program once for each of its waits: cancelled
+//! there, dropped there, or held up there. [`check_after`] registers its invariants.
+//!
 //! # Environment
 //!
 //! | variable | |
 //! |---|---|
 //! | `DAPPLE_SEED=17` | [`explore`] and `#[dapple::test(sim)]` run this seed alone: so a run that failed is run again |
 //! | `DAPPLE_SEEDS=5000` | how many seeds `#[dapple::test(sim)]` tries, whatever the test says: for a nightly run |
+//! | `DAPPLE_CANCEL=17:late` | [`cancel_everywhere`] runs this wait and mode alone, with the seed of `DAPPLE_SEED` |
 //! | `DAPPLE_TRACE=FILE` | where the [`Trace`] of a run that fails is written to; `-` is stderr |
 //!
 //! They are for [`explore`], [`Sim::explore`], [`Sim::run`] and tests. What returns a failure as a value
@@ -59,14 +65,18 @@
 //! * Virtual workers share their real thread's `thread_local!`s; and a lock of the standard library that
 //!   is held over [`work`] blocks the real thread if another virtual worker wants it.
 
+mod cancel_everywhere;
 mod explore;
 mod failure;
 pub mod net;
 mod simulation;
 mod trace;
 
+use std::cell::RefCell;
+use std::pin::Pin;
 use std::time::Duration;
 
+pub use cancel_everywhere::{CancelCount, CancelEverywhere, Ending, cancel_everywhere};
 pub use explore::{Outcome, explore};
 pub use failure::Failure;
 pub use simulation::Sim;
@@ -136,6 +146,57 @@ fn burn(duration: Duration) {
 #[track_caller]
 pub fn random() -> u64 {
     world::with(|world| world.dice.next()).expect("dapple::sim::random() called outside of a simulation")
+}
+
+/// Has a future run after the program of this simulation has ended, uncancelled: for its invariants.
+///
+/// A program that returns early, cancelled perhaps, does not get to the assertions at its end. One that was dropped by
+/// [`cancel_everywhere`] does not either. These futures run in any case, in the order in which they were registered,
+/// after the future of [`Sim::run`] has returned. (They do not if that has panicked, or if nothing can go on: the run
+/// has failed anyway.)
+///
+/// # Panics
+///
+/// Outside of a simulation.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sim;
+/// use dapple::sync::Semaphore;
+/// use std::sync::Arc;
+///
+/// #[dapple::test(cancel_everywhere)]
+/// async fn permits_come_back() -> Result<(), dapple::Cancelled> {
+///     let permits = Arc::new(Semaphore::new(2));
+///     let after = permits.clone();
+///     sim::check_after(async move { assert_eq!(after.available_permits(), 2) });
+///     let _permit = permits.acquire().await.map_err(|_| dapple::Cancelled)?;
+///     dapple::time::sleep(dapple::time::Duration::from_secs(1)).await
+/// }
+/// ```
+#[track_caller]
+pub fn check_after(check: impl Future<Output = ()> + 'static) {
+    let registered = world::with(|world| world.part::<Checks>().0.borrow_mut().push(Box::pin(check)));
+    registered.expect("dapple::sim::check_after() called outside of a simulation");
+}
+
+/// The futures of [`check_after`].
+#[derive(Default)]
+struct Checks(RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>);
+
+impl Checks {
+    /// Runs those of this simulation.
+    async fn run() {
+        let take = || world::with(|world| world.part::<Checks>().0.take()).unwrap_or_default();
+        let mut checks = take();
+        while !checks.is_empty() {
+            for check in checks {
+                check.await;
+            }
+            checks = take();
+        }
+    }
 }
 
 /// Whether this is a simulation.

@@ -7,10 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Failure, Outcome, Trace};
+use super::{Checks, Failure, Outcome, Trace};
 use crate::RuntimeBuilder;
 use crate::runtime::{Core, STALL_AFTER, assert_not_on_worker, run_on};
 use crate::sched::{Chosen, Policy};
+use crate::task::cancel_points::CancelPoints;
 use crate::task::header::Kind;
 use crate::task::here::context;
 use crate::world::{End, World};
@@ -195,8 +196,27 @@ impl Sim {
         super::explore::try_explore(self, seeds, f, |_| {})
     }
 
+    /// As [`try_run`](Self::try_run), with cancellation points.
+    #[track_caller]
+    pub(super) fn try_run_observed<F: Future>(
+        &self,
+        points: Rc<CancelPoints>,
+        future: F,
+    ) -> Result<F::Output, Failure> {
+        self.start_observed(Some(points), future).map(|(output, _)| output)
+    }
+
     #[track_caller]
     fn start<F: Future>(&self, future: F) -> Result<(F::Output, Trace), Failure> {
+        self.start_observed(None, future)
+    }
+
+    #[track_caller]
+    fn start_observed<F: Future>(
+        &self,
+        points: Option<Rc<CancelPoints>>,
+        future: F,
+    ) -> Result<(F::Output, Trace), Failure> {
         assert_not_on_worker("Sim::run");
         let world = World::new(self.seed, self.is_steady, context);
         world.log.borrow_mut().is_kept = self.is_traced;
@@ -213,7 +233,16 @@ impl Sim {
                     core.sched.driver(0).ring();
                 }
             });
-            run_on(&core, self.workers, future, || world.ended().is_some())
+            if let Some(points) = points {
+                world.when_stuck(move || points.let_go());
+            }
+            let future = Box::pin(future); // it may be large, and the block around it would have room for two
+            let program = async {
+                let output = future.await;
+                Checks::run().await;
+                output
+            };
+            run_on(&core, self.workers, program, || world.ended().is_some())
         });
         let trace = Trace::new(self, world.log.take());
         let failure = match ran {

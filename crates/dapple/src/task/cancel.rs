@@ -14,6 +14,7 @@ use std::sync::{Arc, LazyLock};
 use std::task::Waker;
 
 use super::Task;
+use super::cancel_points;
 use super::cell::discard;
 use super::header::{Extended, Header};
 use super::here::{Here, here};
@@ -54,16 +55,18 @@ impl From<Cancelled> for io::Error {
 /// ```
 #[must_use]
 pub fn is_cancelled(error: &io::Error) -> bool {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if error.is::<Cancelled>() {
-            return true;
-        }
+    causes(error).any(|cause| cause.is::<Cancelled>())
+}
+
+/// An error and its chain of sources.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| {
         // What an `io::Error` wraps is not its source: that is the source of what it wraps.
         let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        next = wrapped.map(|wrapped| wrapped as &(dyn Error + 'static)).or_else(|| error.source());
-    }
-    false
+        wrapped.map(|wrapped| wrapped as &(dyn Error + 'static)).or_else(|| error.source())
+    })
 }
 
 /// Whom to wake. Counted, so that no foreign code runs under the lock.
@@ -78,10 +81,35 @@ pub(crate) fn is_current_cancelled() -> bool {
 /// As [`is_current_cancelled`], on the thread that this `here` is of.
 #[inline]
 pub(crate) fn is_cancelled_here(here: &Here) -> bool {
+    may_be_cancelled(here) && is_really_cancelled(here)
+}
+
+/// The test on the hot path: true if the current task was cancelled, and in each wait that is observed.
+#[inline]
+pub(crate) fn may_be_cancelled(here: &Here) -> bool {
     match here.link.get().is_null() {
         true => is_task_cancelled(here),
         false => reach::is_cancelled(here),
     }
+}
+
+/// After [`may_be_cancelled`]: whether that is so, whether or not waits are observed. SUSPECT in `cancel_points`
+#[cold]
+pub(crate) fn is_really_cancelled(here: &Here) -> bool {
+    !here.is_observed() || cancel_points::is_cancelled(here)
+}
+
+/// Whether a scope that is about to be polled is in something that was cancelled.
+#[inline]
+pub(crate) fn is_cancelled_around(here: &Here, scope: &Arc<Reach>) -> bool {
+    #[cold]
+    fn is_really(here: &Here, scope: &Arc<Reach>) -> bool {
+        if here.is_observed() {
+            cancel_points::note_scope(scope);
+        }
+        is_really_cancelled(here)
+    }
+    may_be_cancelled(here) && is_really(here, scope)
 }
 
 /// Whether the task that this thread is running was cancelled itself.

@@ -226,6 +226,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
             let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
             discard(dropped); // a second panic has nobody to go to
         }
+        world::with(|world| world.panics.borrow_mut().push(message(&payload).to_owned()));
         stage.payload = ManuallyDrop::new(Box::new(payload));
         Polled::Panicked
     }
@@ -280,6 +281,12 @@ fn install_unusual(home: &Home, header: &Header, vtable: &'static VTable, meta: 
         world::with(|world| world.log.borrow_mut().name(observed.number, name));
     }
     header.install(Box::into_raw(extended).cast(), state);
+}
+
+/// The message of a panic.
+pub(crate) fn message(payload: &Payload) -> &str {
+    let message = payload.downcast_ref::<&str>().copied();
+    message.or_else(|| payload.downcast_ref::<String>().map(|s| &**s)).unwrap_or("(not a string)")
 }
 
 /// Drops the payload of a panic that nobody waits for, however it behaves.

@@ -235,6 +235,21 @@ pub(crate) struct Extended {
     pub(crate) observed: Option<Observed>,
 }
 
+/// A note of what a task waits for, or that it has not waited.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WaitNote(*mut &'static str);
+
+impl WaitNote {
+    pub(crate) fn of(what: &'static &'static str) -> WaitNote {
+        WaitNote(std::ptr::from_ref(what).cast_mut())
+    }
+
+    pub(crate) fn text(self) -> Option<&'static str> {
+        // SAFETY: it is null, or from a reference for ever.
+        unsafe { self.0.as_ref() }.copied()
+    }
+}
+
 impl Extended {
     /// A copy of the task's vtable with more in it. Install it with [`Header::set_vtable`].
     pub(crate) fn over(task: &Header, meta: Option<Meta>, lane: *const Header) -> Box<Extended> {
@@ -252,6 +267,11 @@ impl Extended {
     /// Notes what the task waits for.
     pub(crate) fn waits_for(&self, what: &'static &'static str) {
         self.waits_for.store(std::ptr::from_ref(what).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// As [`waits_for`](Self::waits_for), and returns the note that was there.
+    pub(crate) fn replace_note(&self, what: WaitNote) -> WaitNote {
+        WaitNote(self.waits_for.swap(what.0, Ordering::Relaxed))
     }
 
     /// What the task waited for when it last had to.

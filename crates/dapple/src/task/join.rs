@@ -9,8 +9,10 @@ use std::pin::Pin;
 use std::ptr::null_mut;
 use std::task::{Context, Poll, Waker};
 
-use super::cell::{Payload, discard};
+use super::cancel_points::{self, Begin};
+use super::cell::{Payload, discard, message};
 use super::header::{Kind, Ptr, Reason, field};
+use super::here::{Here, here};
 use super::run::{Blocking, read_reason, take_payload};
 use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
 use super::waker::{pack, unpack, wakes_same};
@@ -231,6 +233,21 @@ impl<T> JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
+    /// A poll where the wait may have been cancelled; `None`: it goes on.
+    #[cold]
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Option<Poll<Result<T, JoinError>>> {
+        let begin = self.task.as_ref().filter(|_| !self.is_waiting()).map(Begin::of_join);
+        if here(Here::is_observed) && begin.is_some_and(|begin| cancel_points::holds_back(begin, cx)) {
+            return Some(Poll::Pending);
+        }
+        // A task that ended while it was waited for has ended; a wait that begins late has not begun.
+        let ended = self.is_waiting() && self.is_finished();
+        (here(cancel::is_really_cancelled) && !ended && self.may_give_up()).then(|| {
+            self.on_cancel.unlink();
+            Poll::Ready(Err(JoinError(Repr::Cancelled)))
+        })
+    }
+
     /// Whether a wait that is cancelled may say so: not for a blocking call that has begun, whose result is
     /// delivered; one that has not is withdrawn.
     #[cold]
@@ -244,11 +261,10 @@ impl<T> Future for JoinHandle<T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // What happened while somebody waited has happened; what is begun late has not.
-        if cancel::is_current_cancelled() && !(self.is_waiting() && self.is_finished()) && self.may_give_up()
+        if here(cancel::may_be_cancelled)
+            && let Some(polled) = self.poll_cancelled(cx)
         {
-            self.on_cancel.unlink();
-            return Poll::Ready(Err(JoinError(Repr::Cancelled)));
+            return polled;
         }
         match self.poll_done(cx.waker()) {
             Poll::Pending => {
@@ -360,9 +376,7 @@ impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Repr::Panic(payload, name) => {
-                let message = payload.downcast_ref::<&str>().copied();
-                let message = message.or_else(|| payload.downcast_ref::<String>().map(|s| &**s));
-                write!(f, "task {name} panicked: {}", message.unwrap_or("(not a string)"))
+                write!(f, "task {name} panicked: {}", message(payload))
             }
             Repr::Aborted => f.write_str("the task was aborted"),
             Repr::Refused => f.write_str("the task was refused before it began"),

@@ -20,11 +20,13 @@
 //! strand  what was started in a scope, as its waker sees it; reach: how a scope is woken; woken: its line
 //! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
 //! closure   what must not wait: the closures of states; or_else: what is called for who never began; priority: how urgent
-//! observed  tasks of a simulation
+//! observed  tasks of a simulation; cancel_points: its waits, one of which is cancelled, dropped or held back
 //! ```
 
 #[cfg(not(loom))]
 pub(crate) mod cancel;
+#[cfg(not(loom))]
+pub(crate) mod cancel_points;
 #[cfg(not(loom))]
 pub(crate) mod cell;
 #[cfg(not(loom))]

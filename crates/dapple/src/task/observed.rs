@@ -4,6 +4,7 @@
 //! where the vtable is asked for it: by `run` for a task that is run by itself, by `step` for one that
 //! its lane steps.
 
+use super::cancel_points;
 use super::header::{Extended, Header, Kind, Ptr, VTable};
 use super::here::Here;
 use super::run::After;
@@ -30,9 +31,9 @@ impl Observed {
         Extended::of(task).and_then(|extended| extended.observed).expect("a task of a simulation")
     }
 
-    fn poll<R>(self, color: log::Color, poll: impl FnOnce() -> R) -> R {
+    fn poll<R>(self, here: &Here, color: log::Color, poll: impl FnOnce() -> R) -> R {
         let begun = world::with(|world| world.begin_poll(self.number, color));
-        let result = poll();
+        let result = cancel_points::around_poll(here, poll);
         // Not in the simulation that it is from, if that is over and it is dropped.
         begun.map(|begun| world::with(|world| world.end_poll(begun)));
         result
@@ -48,7 +49,7 @@ unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
     let observed = Observed::of(header);
     let color = if header.vtable().kind == Kind::Blocking { log::Color::None } else { log::Color::Own };
     // SAFETY: handed on from the caller.
-    observed.poll(color, || unsafe { (observed.run)(task, here) })
+    observed.poll(here, color, || unsafe { (observed.run)(task, here) })
 }
 
 /// # Safety
@@ -58,5 +59,5 @@ unsafe fn step(task: Ptr, here: &Here) -> After {
     // SAFETY: a task that is owned exists. EXISTS
     let observed = Observed::of(unsafe { task.as_ref() });
     // SAFETY: handed on from the caller.
-    observed.poll(log::Color::Lane(here.lane.get().addr()), || unsafe { (observed.step)(task, here) })
+    observed.poll(here, log::Color::Lane(here.lane.get().addr()), || unsafe { (observed.step)(task, here) })
 }

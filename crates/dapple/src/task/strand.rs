@@ -288,6 +288,15 @@ pub(super) unsafe fn waker(data: *const ()) -> Waker {
     unsafe { Waker::from_raw(RawWaker::new(data, &VTABLE)) }
 }
 
+/// The waker of the strand that is polled here, if one is.
+#[cfg(not(loom))]
+pub(super) fn current_waker(here: &Here) -> Option<Waker> {
+    let strand = NonNull::new(here.strand.get().cast_mut())?;
+    // SAFETY: it is being polled, so it lives; the waker is not dropped, so that it needs no reference. BIASED
+    let waker = ManuallyDrop::new(unsafe { waker(strand.as_ptr().cast()) });
+    Some((*waker).clone())
+}
+
 /// Whether it is the waker of a strand.
 #[inline]
 pub(super) fn is_behind(waker: &Waker) -> bool {

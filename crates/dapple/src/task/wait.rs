@@ -17,6 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 
 use super::cancel::{self, Cancelled, Item};
+use super::cancel_points::{self, Begin};
 use super::cell::discard;
 use super::here::{Here, here};
 
@@ -66,8 +67,7 @@ impl Wait {
     /// This, and [`begin_at_once`], is where all waits go through.
     #[inline]
     pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
-        if here(Here::is_spent) {
-            cx.waker().wake_by_ref(); // BUDGET
+        if here(Here::may_be_spent) && self.is_put_off(cx) {
             return Poll::Pending;
         }
         if CANCELS && !self.begun {
@@ -77,6 +77,12 @@ impl Wait {
             self.begun = true;
         }
         Poll::Ready(Ok(()))
+    }
+
+    #[cold]
+    fn is_put_off(&self, cx: &mut Context<'_>) -> bool {
+        let begins = !self.begun;
+        is_put_off(cx, begins.then(|| Begin::of(self).shielded(self.shielded)))
     }
 
     /// After what it waits for could not be had: whether the wait is over all the same. EXACT
@@ -123,18 +129,28 @@ impl std::fmt::Debug for Wait {
     }
 }
 
-/// Whether an operation that may not have to wait may be tried in this poll, as `Wait::begin` would say: so
-/// that what can be had at once needs no `Wait`. What it returns is for [`got_at_once`].
+/// Whether the operation `of` may be tried in this poll, as `Wait::begin` would say. An operation that can be done
+/// at once needs no `Wait`. If it is done, [`got_at_once`] counts it.
 #[inline]
-pub(crate) fn begin_at_once(cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
-    if here(Here::is_spent) {
-        cx.waker().wake_by_ref(); // BUDGET
+pub(crate) fn begin_at_once<T>(cx: &mut Context<'_>, of: &T) -> Poll<Result<(), Cancelled>> {
+    if here(Here::may_be_spent) && is_put_off(cx, Some(Begin::of(of))) {
         return Poll::Pending;
     }
     if CANCELS && cancel::is_current_cancelled() {
         return Poll::Ready(Err(Cancelled));
     }
     Poll::Ready(Ok(()))
+}
+
+/// Whether a wait is not to be tried in this poll: the budget is spent, or the wait is held back by a simulation
+/// that observes it. `begin`: the wait begins with this poll.
+#[cold]
+fn is_put_off(cx: &mut Context<'_>, begin: Option<Begin>) -> bool {
+    if here(Here::is_spent) {
+        cx.waker().wake_by_ref(); // BUDGET
+        return true;
+    }
+    CANCELS && here(Here::is_observed) && begin.is_some_and(|begin| cancel_points::holds_back(begin, cx))
 }
 
 /// It could be had at once. BUDGET
@@ -155,7 +171,7 @@ pub(crate) fn note_bytes(count: usize) {
 fn note_portions(count: usize) {
     let count = count.min(BUDGET as usize) as i32;
     // Not below zero by this: there it is counted how often a task was told to give way and did not.
-    here(|here| here.budget.set((here.budget.get() - count).max(here.budget.get().min(0))));
+    here(|here| here.budget.set(here.budget.get() - count.min(here.budget_left().max(0))));
 }
 
 /// Wakes somebody, whatever his waker does: it may be foreign code, and must not keep the others

@@ -69,7 +69,11 @@ pub(crate) struct World {
     ended: RefCell<Option<End>>,
     /// Called when it must end.
     on_end: RefCell<Option<Box<dyn Fn()>>>,
+    /// Called when nothing can run: `true` if it has changed that.
+    on_stuck: RefCell<Option<Box<dyn Fn() -> bool>>>,
     pub(crate) log: RefCell<Log>,
+    /// The messages of tasks that panicked.
+    pub(crate) panics: RefCell<Vec<String>>,
     /// What layers above keep in it, by type.
     parts: RefCell<Vec<Rc<dyn Any>>>,
 }
@@ -194,7 +198,9 @@ impl World {
             last_poll: Cell::new(BEGIN),
             ended: RefCell::new(None),
             on_end: RefCell::new(None),
+            on_stuck: RefCell::new(None),
             log: RefCell::default(),
+            panics: RefCell::default(),
             parts: RefCell::default(),
         }
     }
@@ -205,6 +211,20 @@ impl World {
         *self.on_end.borrow_mut() = Some(Box::new(on_end));
     }
 
+    /// Sets what is called when nothing can run, before that counts as a deadlock: `true` if it has changed that.
+    pub(crate) fn when_stuck(&self, on_stuck: impl Fn() -> bool + 'static) {
+        *self.on_stuck.borrow_mut() = Some(Box::new(on_stuck));
+    }
+
+    /// There is no limit to the polls from here on.
+    pub(crate) fn lift_limit(&self) {
+        self.most_polls.set(u64::MAX);
+    }
+
+    fn is_helped(&self) -> bool {
+        self.on_stuck.borrow().as_ref().is_some_and(|on_stuck| on_stuck())
+    }
+
     /// Makes this the world of this thread while `f` is called. Afterwards its virtual threads are gone.
     pub(crate) fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
         struct Leave<'a>(&'a World);
@@ -212,6 +232,7 @@ impl World {
             fn drop(&mut self) {
                 self.0.leave_threads();
                 *self.0.on_end.borrow_mut() = None;
+                *self.0.on_stuck.borrow_mut() = None;
                 WORLD.set(null());
             }
         }

@@ -236,7 +236,9 @@ impl World {
             let next = self.threads.borrow_mut().next(u64::MAX);
             let is_stuck = next.is_none() || self.idle_events.get() > MOST_IDLE;
             if is_stuck && self.ended().is_none() {
-                self.end(End::Stuck);
+                if next.is_some() || !self.is_helped() {
+                    self.end(End::Stuck);
+                }
                 continue;
             }
             match next {

@@ -4,8 +4,15 @@ use std::process::{Command, Output, Stdio};
 
 /// Set in a child: only there a test does what it is not to do in this process.
 const INSIDE: &str = "DAPPLE_TEST_INSIDE";
-const VARIABLES: [&str; 6] =
-    ["DAPPLE_SEED", "DAPPLE_SEEDS", "DAPPLE_TRACE", "CARGO_PKG_NAME", "CARGO_MANIFEST_DIR", "RUST_BACKTRACE"];
+const VARIABLES: [&str; 7] = [
+    "DAPPLE_CANCEL",
+    "DAPPLE_SEED",
+    "DAPPLE_SEEDS",
+    "DAPPLE_TRACE",
+    "CARGO_PKG_NAME",
+    "CARGO_MANIFEST_DIR",
+    "RUST_BACKTRACE",
+];
 
 pub(crate) fn is_child() -> bool {
     std::env::var_os(INSIDE).is_some()

@@ -1,0 +1,614 @@
+//! A program that is run again and again, each time cancelled, dropped or held up at another one of its waits.
+
+mod place;
+mod program;
+
+use std::error::Error;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use place::Place;
+use program::{Ended, Program, Run};
+
+use super::explore::number;
+use super::{Failure, Outcome, Sim, Trace};
+use crate::task::JoinError;
+use crate::task::cancel::{Cancelled, causes};
+use crate::task::cancel_points::{CancelPoints, Mode, Plan, Seen};
+use crate::world::log::Log;
+
+/// The one wait and mode that is tried, if it is set.
+const CANCEL: &str = "DAPPLE_CANCEL";
+/// How many waits are tried unless it is set.
+const WAITS: usize = 1000;
+/// How many times as many polls as the reference a run may have, and at least how many.
+const MOST_POLLS: u64 = 10;
+const LEAST_POLLS: u64 = 1000;
+/// How long, in virtual time, tasks have between the end of the program and the check: one that was aborted is
+/// dropped meanwhile.
+const SETTLE: Duration = Duration::from_secs(1);
+
+const MODES: [Mode; 4] = [Mode::CancelBefore, Mode::CancelAfter, Mode::Drop, Mode::Late];
+
+/// Runs `work` in simulations, each time cancelled, dropped or held up at another one of its waits, and `check`
+/// after each.
+///
+/// This finds what a test with cancels at chosen places misses: a message that is lost if the task is cancelled just
+/// between two awaits, a permit that is not given back, half of a message that was written. `work` is the program,
+/// with its invariants in `check`, or registered by [`check_after`](super::check_after). Both closures are called
+/// anew for each run.
+///
+/// First `work` runs undisturbed, twice: this is the reference, and `work` has to succeed there. Then there is one run
+/// for each wait of the reference and each mode:
+///
+/// | mode | at that wait |
+/// |---|---|
+/// | `before` | the innermost [`finish`](crate::finish) around it is cancelled before the wait begins; if there is none, the task |
+/// | `after` | the same, once the wait has returned `Pending` |
+/// | `drop` | once the wait has returned `Pending`, the task that waits is [aborted](crate::JoinHandle::abort); a child that was [started](crate::Scope::start), and whose value nothing asks for, is dropped alone; `work` itself is dropped |
+/// | `late` | the wait stays `Pending` until nothing else can run, so that another branch of a `select` wins |
+///
+/// A wait is a poll that begins to wait for something of Dapple's (a message, a permit, a lock, a timer, a simulated
+/// socket, a task's end), whether or not it has to. If one is inside of another, as the reads in `read_exact`, the
+/// innermost counts. Yields are no waits. Waits in a [`shield`](crate::shield) are skipped.
+///
+/// A run passes if `work` ends and then `check` passes. `work` may return an error that says that it was cancelled:
+/// one with [`Cancelled`] among its sources. A run fails if
+///
+/// * `work`, `check` or a task panics;
+/// * nothing can go on, which is a deadlock;
+/// * it takes ten times as many polls as the reference (and a thousand);
+/// * `work` returns another error, unless [`CancelEverywhere::allow_errors`] says that it may.
+///
+/// One seed is tried, with at most 1,000 waits, evenly drawn; [`CancelEverywhere`] has the options. A line on stderr
+/// says at the end how many waits were tried.
+///
+/// # Panics
+///
+/// At the first run that fails. The report names the seed, the wait, the mode, and the place in the program, with a
+/// line that runs it again. If the waits of the two reference runs differ, since something in `work` does not go by
+/// the seed. On a worker of a runtime, and inside of a simulation.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::mpsc;
+/// use dapple::sim;
+/// use std::sync::{Arc, Mutex};
+///
+/// let got = Arc::new(Mutex::new(Vec::new()));
+/// let work = || {
+///     let got = got.clone();
+///     async move {
+///         got.lock().unwrap().clear();
+///         let (sender, mut receiver) = mpsc::bounded(1);
+///         let producer = dapple::spawn(async move {
+///             for number in 0..3 {
+///                 if sender.send(number).await.is_err() {
+///                     break; // cancelled, or the receiver is gone
+///                 }
+///             }
+///         });
+///         while let Ok(number) = receiver.recv().await {
+///             got.lock().unwrap().push(number);
+///         }
+///         producer.detach();
+///     }
+/// };
+/// let check = || {
+///     let got = got.clone();
+///     // Whatever was cancelled: what arrived has no gap.
+///     async move { assert!([0, 1, 2].starts_with(&got.lock().unwrap())) }
+/// };
+/// sim::cancel_everywhere(work, check);
+/// ```
+#[track_caller]
+pub fn cancel_everywhere<W, C>(work: impl FnMut() -> W, check: impl FnMut() -> C)
+where
+    W: Future,
+    W::Output: Ending,
+    C: Future,
+    C::Output: Outcome,
+{
+    CancelEverywhere::new().run(work, check);
+}
+
+/// The end of a program that is cancelled everywhere: `()`, or a `Result`, whose error may be a cancellation.
+///
+/// Any error that can be boxed will do: types that implement [`Error`], `Box<dyn Error + Send + Sync>`, `String`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not tell whether a program was cancelled",
+    label = "ends in `{Self}`, which is no `sim::Ending`",
+    note = "what is cancelled everywhere returns `()` or a `Result` whose error is an `Error + Send + Sync`, such as `Box<dyn Error + Send + Sync>`"
+)]
+pub trait Ending {
+    /// The error that the program ended with, if it did.
+    fn into_error(self) -> Option<Box<dyn Error + Send + Sync>>;
+}
+
+impl Ending for () {
+    fn into_error(self) -> Option<Box<dyn Error + Send + Sync>> {
+        None
+    }
+}
+
+impl<T, E: Into<Box<dyn Error + Send + Sync>>> Ending for Result<T, E> {
+    fn into_error(self) -> Option<Box<dyn Error + Send + Sync>> {
+        self.err().map(Into::into)
+    }
+}
+
+/// The options of [`cancel_everywhere`].
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sim::CancelEverywhere;
+/// use dapple::time::{Duration, sleep};
+///
+/// let count = CancelEverywhere::new()
+///     .seeds(3)
+///     .run(|| sleep(Duration::from_secs(60)), || async {});
+/// assert_eq!(count.waits, 3); // one for each seed
+/// assert_eq!(count.runs, 12); // cancelled before it began, and while it waited; dropped; late
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "call `.run(work, check)`"]
+pub struct CancelEverywhere {
+    sim: Sim,
+    seeds: u64,
+    waits: usize,
+    cancels_tasks: bool,
+    allows_errors: bool,
+    test: Option<&'static str>,
+}
+
+/// How much was tried by [`CancelEverywhere::run`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CancelCount {
+    /// The waits of all reference runs that count: not nested, not shielded.
+    pub waits: usize,
+    /// The waits at which something was tried.
+    pub tried: usize,
+    /// The waits that were skipped since they are in a [`shield`](crate::shield).
+    pub shielded: usize,
+    /// The runs, without the references.
+    pub runs: usize,
+}
+
+impl Default for CancelEverywhere {
+    fn default() -> CancelEverywhere {
+        CancelEverywhere::new()
+    }
+}
+
+impl CancelEverywhere {
+    /// One seed, at most 1,000 waits, four workers.
+    pub fn new() -> CancelEverywhere {
+        CancelEverywhere {
+            sim: Sim::new(0),
+            seeds: 1,
+            waits: WAITS,
+            cancels_tasks: false,
+            allows_errors: false,
+            test: None,
+        }
+    }
+
+    /// Sets how many seeds are tried, from 0 on. The order of tasks differs between them, and so may the waits.
+    ///
+    /// # Panics
+    ///
+    /// If it is zero.
+    #[track_caller]
+    pub fn seeds(mut self, seeds: u64) -> CancelEverywhere {
+        assert!(seeds > 0, "CancelEverywhere::seeds: it must be at least 1");
+        self.seeds = seeds;
+        self
+    }
+
+    /// Sets at how many waits of each seed something is tried, at most. If there are more, they are evenly drawn.
+    ///
+    /// # Panics
+    ///
+    /// If it is zero.
+    #[track_caller]
+    pub fn waits(mut self, waits: usize) -> CancelEverywhere {
+        assert!(waits > 0, "CancelEverywhere::waits: it must be at least 1");
+        self.waits = waits;
+        self
+    }
+
+    /// Sets the number of virtual workers.
+    ///
+    /// # Panics
+    ///
+    /// As [`Sim::workers`].
+    #[track_caller]
+    pub fn workers(mut self, workers: usize) -> CancelEverywhere {
+        self.sim = self.sim.workers(workers);
+        self
+    }
+
+    /// Cancels the task of a wait, and all of `work` for a wait in `work` itself, in place of the innermost `finish`.
+    pub fn cancel_tasks(mut self) -> CancelEverywhere {
+        self.cancels_tasks = true;
+        self
+    }
+
+    /// Lets `work` return any error in a run that is disturbed: for programs in which the cancel of one task makes
+    /// another fail, by a closed channel for example.
+    pub fn allow_errors(mut self) -> CancelEverywhere {
+        self.allows_errors = true;
+        self
+    }
+
+    /// Runs it; see [`cancel_everywhere`].
+    ///
+    /// # Panics
+    ///
+    /// As [`cancel_everywhere`].
+    #[track_caller]
+    pub fn run<W, C>(&self, work: impl FnMut() -> W, check: impl FnMut() -> C) -> CancelCount
+    where
+        W: Future,
+        W::Output: Ending,
+        C: Future,
+        C::Output: Outcome,
+    {
+        let begun = Instant::now();
+        let only = Target::from_environment();
+        match self.try_all(only, number(super::explore::SEED), work, check) {
+            Ok(count) => {
+                eprintln!("{}", self.summary(count, only, begun.elapsed()));
+                count
+            }
+            Err(failure) => failure.in_test(self.test).report_and_unwind(),
+        }
+    }
+
+    /// As [`run`](Self::run), quietly, with the first failure as a value, and without a look at the environment.
+    ///
+    /// # Errors
+    ///
+    /// The first failure.
+    ///
+    /// # Panics
+    ///
+    /// On a worker of a runtime, and inside of a simulation.
+    #[track_caller]
+    pub fn try_run<W, C>(
+        &self,
+        work: impl FnMut() -> W,
+        check: impl FnMut() -> C,
+    ) -> Result<CancelCount, Failure>
+    where
+        W: Future,
+        W::Output: Ending,
+        C: Future,
+        C::Output: Outcome,
+    {
+        self.try_all(None, None, work, check)
+    }
+
+    /// The body of a test.
+    #[track_caller]
+    pub(crate) fn run_test<W>(
+        name: &'static str,
+        workers: Option<usize>,
+        seeds: Option<u64>,
+        waits: Option<usize>,
+        work: impl FnMut() -> W,
+    ) where
+        W: Future,
+        W::Output: Ending,
+    {
+        let mut this = CancelEverywhere::new();
+        this.test = Some(name.split_once("::").map_or(name, |(_, path)| path));
+        this = workers.into_iter().fold(this, CancelEverywhere::workers);
+        this = seeds.into_iter().fold(this, CancelEverywhere::seeds);
+        this = waits.into_iter().fold(this, CancelEverywhere::waits);
+        this.run(work, || async {});
+    }
+
+    #[track_caller]
+    fn try_all<W, C>(
+        &self,
+        only: Option<Target>,
+        seed: Option<u64>,
+        mut work: impl FnMut() -> W,
+        mut check: impl FnMut() -> C,
+    ) -> Result<CancelCount, Failure>
+    where
+        W: Future,
+        W::Output: Ending,
+        C: Future,
+        C::Output: Outcome,
+    {
+        let mut count = CancelCount::default();
+        for seed in seed.map_or(0..=self.seeds - 1, |seed| seed..=seed) {
+            let sim = Sim { seed, ..self.sim.clone() };
+            let mut run = |plan, polls| {
+                let points = CancelPoints::new(plan, crate::scope::drop_started);
+                let program = Program::new(work(), points.clone());
+                (program::run(&sim, &points, polls, program, &mut check), points)
+            };
+            let reference = Reference::find(&sim, &mut run)?;
+            count.waits += reference.waits.len();
+            count.shielded += reference.shielded;
+            for target in reference.targets(self.waits, only) {
+                count.tried += usize::from(target.is_first);
+                count.runs += 1;
+                let plan = Plan {
+                    wait: reference.waits[target.number - 1],
+                    mode: target.mode,
+                    cancels_task: self.cancels_tasks,
+                    keeps_place: false,
+                    patience: reference.polls,
+                };
+                let most_polls = Some((reference.polls * MOST_POLLS).max(LEAST_POLLS));
+                let tried = self.judge(&sim, &reference, run(Some(plan), most_polls));
+                if let Err(failure) = tried {
+                    // Once more, to find the place.
+                    let again = run(Some(Plan { keeps_place: true, ..plan }), most_polls);
+                    let place = again.1.take_place().map(|place| Place::of(&place));
+                    return Err(reference.failed(target, failure, place));
+                }
+            }
+            if let Some(only) = only.filter(|only| only.number > reference.waits.len()) {
+                let why = format!("{CANCEL}={only}: there are only {} waits", reference.waits.len());
+                return Err(failure(&sim, why));
+            }
+        }
+        Ok(count)
+    }
+
+    /// Whether a run has passed.
+    fn judge<T: Ending>(
+        &self,
+        sim: &Sim,
+        reference: &Reference,
+        (run, points): (Run<T>, Rc<CancelPoints>),
+    ) -> Result<(), Failure> {
+        let failed = |why| Err(failure(sim, why));
+        if let Some(failure) = run.failure {
+            return Err(failure);
+        }
+        if !points.is_done() {
+            return failed(NOT_THE_SAME.to_owned());
+        }
+        if run.panics.len() > reference.panics {
+            return failed(format!("a task panicked: {}", run.panics[reference.panics]));
+        }
+        match run.ended {
+            Some(Ended::Returned(output)) => match output.into_error() {
+                Some(error) if !self.allows_errors && !is_expected(&*error) => failed(format!(
+                    "it returned an error that is not a cancellation: {error}. If that is right in a program of which \
+                     one part was cancelled, use CancelEverywhere::allow_errors"
+                )),
+                _ => Ok(()),
+            },
+            Some(Ended::Dropped) | None => Ok(()),
+        }
+    }
+
+    fn summary(&self, count: CancelCount, only: Option<Target>, elapsed: Duration) -> String {
+        let CancelCount { waits, tried, shielded, runs } = count;
+        if let Some(only) = only {
+            return format!("dapple: {CANCEL}={only} alone: it did not fail");
+        }
+        let drawn = if tried < waits { ", evenly drawn (CancelEverywhere::waits sets how many)" } else { "" };
+        let skipped =
+            if shielded > 0 { format!("; {shielded} shielded ones skipped") } else { String::new() };
+        let seeds = if self.seeds == 1 { "1 seed".to_owned() } else { format!("{} seeds", self.seeds) };
+        format!(
+            "dapple: cancelled everywhere: {tried} of {waits} waits{drawn}, {runs} runs, {seeds}{skipped}; {:.1} s",
+            elapsed.as_secs_f64()
+        )
+    }
+}
+
+/// A failure that is not the program's own panic.
+fn failure(sim: &Sim, why: String) -> Failure {
+    Failure::of(sim, why, Trace::new(sim, Log::default()))
+}
+
+const NOT_THE_SAME: &str = "the waits of two runs with the same seed differ: is there anything in it that does not go \
+                            by the seed, such as a HashMap, the system's clock, a static or a thread of its own? See \
+                            dapple::sim";
+
+/// Whether an error is what a cancelled or aborted program returns.
+fn is_expected(error: &(dyn Error + 'static)) -> bool {
+    causes(error).any(|cause| {
+        cause.is::<Cancelled>() || cause.downcast_ref::<JoinError>().is_some_and(JoinError::is_aborted)
+    })
+}
+
+/// One wait of the reference, and what is done there.
+#[derive(Clone, Copy)]
+struct Target {
+    /// From 1 on, among those that count.
+    number: usize,
+    mode: Mode,
+    /// It is the first of its wait.
+    is_first: bool,
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.number, name(self.mode))
+    }
+}
+
+fn name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::CancelBefore => "before",
+        Mode::CancelAfter => "after",
+        Mode::Drop => "drop",
+        Mode::Late => "late",
+    }
+}
+
+impl Target {
+    /// The target that the environment names, if it does.
+    #[track_caller]
+    fn from_environment() -> Option<Target> {
+        let value = std::env::var_os(CANCEL).filter(|value| !value.is_empty())?;
+        let target = value.to_str().and_then(Target::parse);
+        assert!(
+            target.is_some(),
+            "{CANCEL}={}: it must be the number of a wait and a mode (before, after, drop, late): 17:late",
+            value.display()
+        );
+        target
+    }
+
+    fn parse(text: &str) -> Option<Target> {
+        let (number, mode) = text.trim().split_once(':')?;
+        let number = number.parse().ok().filter(|number| *number > 0)?;
+        let mode = MODES.into_iter().find(|candidate| name(*candidate) == mode)?;
+        Some(Target { number, mode, is_first: true })
+    }
+}
+
+/// An undisturbed run.
+struct Reference {
+    seen: Vec<Seen>,
+    /// Those of them that count, by their indices.
+    waits: Vec<usize>,
+    shielded: usize,
+    polls: u64,
+    panics: usize,
+}
+
+impl Reference {
+    /// Runs the program twice.
+    #[track_caller]
+    fn find<T: Ending>(
+        sim: &Sim,
+        run: &mut impl FnMut(Option<Plan>, Option<u64>) -> (Run<T>, Rc<CancelPoints>),
+    ) -> Result<Reference, Failure> {
+        let mut once = || {
+            let (run, points) = run(None, None);
+            if let Some(failure) = run.failure {
+                return Err(failure);
+            }
+            let seen = points.take_seen();
+            match run.ended {
+                Some(Ended::Returned(output)) => match output.into_error() {
+                    Some(error) => Err(failure(
+                        sim,
+                        format!(
+                            "undisturbed, it returned an error: {error}. What is cancelled everywhere has to succeed when \
+                         it is not"
+                        ),
+                    )),
+                    None => Ok((seen, run.polls, run.panics.len())),
+                },
+                _ => unreachable!("without a plan nothing is dropped"),
+            }
+        };
+        let (seen, polls, panics) = once()?;
+        let (second, ..) = once()?;
+        if seen != second {
+            let at = seen.iter().zip(&second).take_while(|(one, two)| one == two).count();
+            let what = |seen: &[Seen]| match seen.get(at) {
+                Some(wait) => format!("of task {} for {}", wait.task, wait.waited_for.unwrap_or("nothing")),
+                None => "none".to_owned(),
+            };
+            let why = format!(
+                "{NOT_THE_SAME}. The first that differs is number {}: {}, then {}",
+                at + 1,
+                what(&seen),
+                what(&second)
+            );
+            return Err(failure(sim, why));
+        }
+        let shielded = seen.iter().filter(|wait| wait.is_shielded && !wait.is_outer).count();
+        let counts = |wait: &Seen| !wait.is_shielded && !wait.is_outer;
+        let waits = (0..seen.len()).filter(|index| counts(&seen[*index])).collect();
+        Ok(Reference { seen, waits, shielded, polls, panics })
+    }
+
+    /// What is tried: all waits, or so many of them, evenly drawn, in all modes; or the only one.
+    fn targets(&self, most: usize, only: Option<Target>) -> Vec<Target> {
+        if let Some(only) = only {
+            return (only.number <= self.waits.len()).then_some(only).into_iter().collect();
+        }
+        let count = self.waits.len().min(most);
+        let numbers = (0..count).map(|index| index * self.waits.len() / count.max(1) + 1);
+        numbers
+            .flat_map(|number| {
+                let has_waited = self.seen[self.waits[number - 1]].waited_for.is_some();
+                let applies =
+                    move |mode: &Mode| has_waited || matches!(mode, Mode::CancelBefore | Mode::Late);
+                let is_first = |mode| mode == MODES[0];
+                MODES.into_iter().filter(applies).map(move |mode| Target {
+                    number,
+                    mode,
+                    is_first: is_first(mode),
+                })
+            })
+            .collect()
+    }
+
+    fn failed(&self, target: Target, failure: Failure, place: Option<Place>) -> Failure {
+        let wait = &self.seen[self.waits[target.number - 1]];
+        let what = match target.mode {
+            Mode::CancelBefore => "cancelled before it began",
+            Mode::CancelAfter => "cancelled while it waited",
+            Mode::Drop => "dropped while it waited",
+            Mode::Late => "held back until nothing else could run",
+        };
+        let kind = match (wait.waited_for, place.as_ref().and_then(Place::kind)) {
+            (Some(waited_for), Some(kind)) => format!("{kind}, for {waited_for}"),
+            (Some(waited_for), None) => format!("for {waited_for}"),
+            (None, Some(kind)) => kind.to_owned(),
+            (None, None) => "ready at once".to_owned(),
+        };
+        let at = place
+            .as_ref()
+            .map_or("a place that is not known (no debug information?)".to_owned(), Place::to_string);
+        let why = format!(
+            "wait {} of {} ({kind}), in task {}, {what}: {}\nthe wait began at {at}",
+            target.number,
+            self.waits.len(),
+            wait.task,
+            failure.why()
+        );
+        failure.with_why(why).with_variable(format!("{CANCEL}={target}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reference(waits: usize) -> Reference {
+        let (panics, polls) = (0, 0);
+        let seen = (0..waits).map(|_| Seen::for_tests(Some("a message"))).collect();
+        Reference { seen, waits: (0..waits).collect(), shielded: 0, polls, panics }
+    }
+
+    #[test]
+    fn waits_are_evenly_drawn() {
+        let numbers = |waits, most| -> Vec<usize> {
+            let targets = reference(waits).targets(most, None);
+            targets.iter().filter(|target| target.is_first).map(|target| target.number).collect()
+        };
+        assert_eq!(numbers(3, 10), [1, 2, 3]);
+        assert_eq!(numbers(10, 5), [1, 3, 5, 7, 9]);
+        assert_eq!(numbers(7, 2), [1, 4]);
+        assert_eq!(numbers(0, 2), [0; 0]);
+    }
+
+    #[test]
+    fn a_target_is_read_as_it_is_written() {
+        let target = Target::parse("17:late").unwrap();
+        assert_eq!((target.number, target.mode, target.to_string()), (17, Mode::Late, "17:late".to_owned()));
+        for wrong in ["", "17", "late", "0:late", "17:never", "-1:drop"] {
+            assert!(Target::parse(wrong).is_none(), "{wrong}");
+        }
+    }
+}

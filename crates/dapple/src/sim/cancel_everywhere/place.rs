@@ -1,0 +1,129 @@
+//! The place of a wait in the program, by a backtrace.
+
+use std::backtrace::Backtrace;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where the sources of this crate are.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+
+/// The first frame outside of dapple, core and std, and the last one of dapple's before it.
+pub(super) struct Place {
+    function: String,
+    /// File, line and column, if there is debug information.
+    at: Option<String>,
+    kind: Option<String>,
+}
+
+/// One frame, as the standard library prints it: a line with a number and a function, and, if that is known, one with
+/// `at`, file, line and column.
+struct Frame<'a> {
+    function: &'a str,
+    at: Option<&'a str>,
+}
+
+impl Place {
+    pub(super) fn of(backtrace: &Backtrace) -> Place {
+        let folder = std::env::current_dir().unwrap_or_default();
+        Place::parse(&backtrace.to_string(), &folder)
+    }
+
+    /// Reads a backtrace that names files relative to `folder`.
+    fn parse(text: &str, folder: &Path) -> Place {
+        let mut kind = None;
+        let mut lines = text.lines().map(str::trim).peekable();
+        while let Some(line) = lines.next() {
+            let is_frame = |(number, _): &(&str, &str)| number.parse::<u32>().is_ok();
+            let Some((_, function)) = line.split_once(": ").filter(is_frame) else { continue };
+            let frame = Frame { function, at: lines.peek().and_then(|next| next.strip_prefix("at ")) };
+            if let Some(module) = frame.module_of_dapple(folder) {
+                kind = Some(module);
+            } else if !frame.is_of_the_language() {
+                let function = function.replace("::{{closure}}", "");
+                return Place { function, at: frame.at.map(str::to_owned), kind };
+            }
+        }
+        Place { function: "an unknown function".to_owned(), at: None, kind }
+    }
+
+    /// The module of dapple's that the program called.
+    pub(super) fn kind(&self) -> Option<&str> {
+        self.kind.as_deref()
+    }
+}
+
+impl Frame<'_> {
+    /// The module of dapple's that it is in, if it is. With little debug information a function has no path, so the
+    /// file decides if there is one.
+    fn module_of_dapple(&self, folder: &Path) -> Option<String> {
+        let Some(at) = self.at else {
+            let path = self.function.trim_start_matches('<');
+            let path = path.split_once(" as ").map_or(path, |(path, _)| path);
+            let path = path.split_once('<').map_or(path, |(path, _)| path);
+            return path.starts_with("dapple::").then(|| path.trim_end_matches("::{{closure}}").to_owned());
+        };
+        let file = PathBuf::from(at.split_once(".rs:").map_or(at, |(file, _)| file));
+        let file = folder.join(file.strip_prefix("./").unwrap_or(&file));
+        let module = file.strip_prefix(SOURCES).ok()?.to_string_lossy().replace('/', "::");
+        Some(format!("dapple::{}", module.trim_end_matches("::mod")))
+    }
+
+    /// Whether it is of core, alloc or std.
+    fn is_of_the_language(&self) -> bool {
+        let path = self.function.trim_start_matches('<');
+        let crates = ["core::", "std::", "alloc::", "__rust"];
+        crates.iter().any(|name| path.starts_with(name))
+            || self
+                .at
+                .is_some_and(|at| at.starts_with("/rustc/") || at.contains("/lib/rustlib/src/rust/library/"))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.at {
+            Some(at) => write!(f, "{at}, in {}", self.function),
+            None => write!(f, "{} (build with debug information to see the line)", self.function),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+   0: std::backtrace_rs::backtrace::libunwind::trace
+             at /rustc/59807616/library/std/src/backtrace.rs:100:5
+   1: carry_out
+             at ./src/task/cancel_points.rs:300:34
+   2: poll<alloc::vec::Vec<u8>>
+             at ./src/channel/mpsc/receiver.rs:191:9
+   3: <core::pin::Pin<P> as core::future::future::Future>::poll
+             at /rustc/59807616/library/core/src/future/future.rs:133:9
+   4: pool::take_jobs::{{closure}}
+             at ./tests/pool.rs:17:30
+   5: dapple::task::cell::Cell<K,F>::poll_inline
+             at ./src/task/cell.rs:200:22
+";
+
+    #[test]
+    fn the_first_frame_of_the_program_is_the_place() {
+        let place = Place::parse(TEXT, Path::new(env!("CARGO_MANIFEST_DIR")));
+        assert_eq!(place.to_string(), "./tests/pool.rs:17:30, in pool::take_jobs");
+        assert_eq!(place.kind(), Some("dapple::channel::mpsc::receiver"));
+    }
+
+    #[test]
+    fn without_debug_information_there_are_functions() {
+        let text = "\
+   0: std::backtrace::Backtrace::force_capture
+   1: dapple::task::cancel_points::CancelPoints::carry_out
+   2: <dapple::channel::mpsc::receiver::Recv<T> as core::future::future::Future>::poll
+   3: pool::take_jobs::{{closure}}
+";
+        let place = Place::parse(text, Path::new("/"));
+        assert_eq!(place.to_string(), "pool::take_jobs (build with debug information to see the line)");
+        assert_eq!(place.kind(), Some("dapple::channel::mpsc::receiver::Recv"));
+    }
+}

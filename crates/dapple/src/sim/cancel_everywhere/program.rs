@@ -1,0 +1,95 @@
+//! One run: the program, observed, and the check after it.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use super::super::{Failure, Outcome, Sim};
+use super::SETTLE;
+use crate::task::cancel_points::CancelPoints;
+use crate::time::sleep;
+use crate::world;
+
+/// The program in a simulation: it can be dropped, and says when it begins and ends.
+pub(super) struct Program<F> {
+    work: Option<Pin<Box<F>>>,
+    points: Rc<CancelPoints>,
+    has_begun: bool,
+}
+
+/// How a program ended.
+pub(super) enum Ended<T> {
+    Returned(T),
+    Dropped,
+}
+
+/// One run.
+pub(super) struct Run<T> {
+    /// `None` if the program did not end.
+    pub(super) ended: Option<Ended<T>>,
+    pub(super) failure: Option<Failure>,
+    /// How many polls the program had.
+    pub(super) polls: u64,
+    /// The messages of tasks that panicked.
+    pub(super) panics: Vec<String>,
+}
+
+impl<F> Program<F> {
+    pub(super) fn new(work: F, points: Rc<CancelPoints>) -> Program<F> {
+        Program { work: Some(Box::pin(work)), points, has_begun: false }
+    }
+}
+
+impl<F: Future> Future for Program<F> {
+    type Output = Ended<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.points.begin_program(); // which has it polled again, observed
+            return Poll::Pending;
+        }
+        if self.points.drops_program() {
+            self.work = None;
+            return Poll::Ready(Ended::Dropped);
+        }
+        let work = self.work.as_mut().expect("a program is polled until it has ended");
+        let output = ready!(work.as_mut().poll(cx));
+        self.work = None;
+        Poll::Ready(Ended::Returned(output))
+    }
+}
+
+/// Runs a program in a simulation, and the check after it.
+#[track_caller]
+pub(super) fn run<F: Future, C: Future>(
+    sim: &Sim,
+    points: &Rc<CancelPoints>,
+    most_polls: Option<u64>,
+    program: Program<F>,
+    check: &mut impl FnMut() -> C,
+) -> Run<F::Output>
+where
+    C::Output: Outcome,
+{
+    let sim = most_polls.into_iter().fold(sim.clone(), Sim::max_polls);
+    let mut run = Run { ended: None, failure: None, polls: 0, panics: Vec::new() };
+    let in_simulation = async {
+        let ended = crate::finish_local(async |_| program.await).await;
+        points.end_program();
+        world::with(|world| {
+            world.lift_limit();
+            run.polls = world.polls();
+        });
+        run.ended = Some(ended);
+        // Nothing is cancelled here: it is the end of the time alone.
+        let _ = sleep(SETTLE).await;
+        let checked = check().await.failure();
+        run.panics = world::with(|world| world.panics.take()).unwrap_or_default();
+        if let Some(why) = checked {
+            super::super::explore::fail_quietly(format!("the check {why}"));
+        }
+    };
+    let ran = points.observe(|| sim.try_run_observed(points.clone(), in_simulation));
+    run.failure = ran.err();
+    run
+}

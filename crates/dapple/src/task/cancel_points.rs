@@ -1,0 +1,448 @@
+//! Cancellation points: the waits of a simulation, at one of which something is made to happen.
+//!
+//! `sim::cancel_everywhere` runs a program again and again. Each run counts the waits as they begin. The first run,
+//! the *reference*, makes a list of them; each later run has a [`Plan`]: at the wait with this number, cancel the
+//! scope around it, drop the task that waits, or hold the wait back.
+//!
+//! Runs by other means pay nothing for this. A wait gets here by branches that are cold anyway:
+//!
+//! * **OBSERVED**: while a task of such a simulation is polled, its budget is shifted far below zero. So each wait takes
+//!   the branch of a spent budget, which looks more closely (`Here::budget_left`).
+//! * **SUSPECT**: around each poll of such a task there is one more scope, which is always cancelled. So each
+//!   `JoinHandle`, which has no budget, takes the branch of a cancelled wait, and that looks more closely
+//!   (`cancel::is_really_cancelled`). A shield hides this scope: a `JoinHandle` in a shield is not seen.
+//!
+//! # Which waits count
+//!
+//! A wait may begin inside of another one: a step of `read_exact` around the read of a socket. Both have the same
+//! budget, since only a result changes that, and nothing was noted as waited for between them. Only the inner one
+//! counts.
+
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use super::Task;
+use super::cancel::{Item, is_task_cancelled};
+use super::header::{Extended, WaitNote};
+use super::here::{Here, here};
+use super::reach::{self, Link, Reach};
+use super::state::ABORTED;
+use super::strand::{self, Strand};
+use super::wait::wake;
+use crate::world;
+
+/// A wait that begins, as it shows itself here.
+#[derive(Clone, Copy)]
+pub(crate) struct Begin {
+    /// Tells it from other waits of its task, as long as it has not begun.
+    key: usize,
+    is_shielded: bool,
+    is_join: bool,
+}
+
+impl Begin {
+    pub(super) fn of<T>(wait: &T) -> Begin {
+        Begin { key: std::ptr::from_ref(wait).addr(), is_shielded: false, is_join: false }
+    }
+
+    pub(super) fn shielded(self, is_shielded: bool) -> Begin {
+        Begin { is_shielded, ..self }
+    }
+
+    pub(super) fn of_join(task: &Task) -> Begin {
+        Begin { key: task.id(), is_shielded: false, is_join: true }
+    }
+}
+
+/// What is done at a wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// The innermost `finish` around it is cancelled, or its task if there is none, before the wait is tried.
+    CancelBefore,
+    /// The same after the poll in which the wait has returned `Pending`.
+    CancelAfter,
+    /// After that poll the task is aborted, or the started child is dropped.
+    Drop,
+    /// The wait stays `Pending` until nothing else can run.
+    Late,
+}
+
+/// What a run does, and where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// The number of the wait among all that begin, nested ones included.
+    pub(crate) wait: usize,
+    pub(crate) mode: Mode,
+    /// Cancels the task in place of the innermost `finish`.
+    pub(crate) cancels_task: bool,
+    /// Keeps a backtrace of the wait.
+    pub(crate) keeps_place: bool,
+    /// How many polls a wait is held back, at most: for programs in which there is always something that can run.
+    pub(crate) patience: u64,
+}
+
+/// A wait of the reference run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    /// The number of its task in the simulation.
+    pub(crate) task: u64,
+    /// What it waited for, if it returned `Pending` in its first poll.
+    pub(crate) waited_for: Option<&'static str>,
+    /// Inside of a shield: it is left alone.
+    pub(crate) is_shielded: bool,
+    /// Another wait began inside of it, and counts in its place.
+    pub(crate) is_outer: bool,
+    is_join: bool,
+    budget: i32,
+}
+
+#[cfg(test)]
+impl Seen {
+    pub(crate) fn for_tests(waited_for: Option<&'static str>) -> Seen {
+        let (is_shielded, is_outer, is_join) = (false, false, false);
+        Seen { task: 1, waited_for, is_shielded, is_outer, is_join, budget: 0 }
+    }
+}
+
+/// The last wait that began in the poll that this thread is in, while it is open what came of it.
+struct Open {
+    index: usize,
+    task: Task,
+    strand: *const Strand,
+    /// The note that its task had before.
+    note: WaitNote,
+}
+
+/// What is done after a poll.
+enum Action {
+    CancelScope(Arc<Reach>),
+    CancelTask(Task),
+    /// The task, and the child in it that waits, by its waker.
+    Drop(Task, Option<Waker>),
+}
+
+/// A wait that is held back.
+struct HeldBack {
+    task: usize,
+    key: usize,
+    waker: Waker,
+    /// So that it learns of a cancel.
+    _on_cancel: Item,
+    /// The number of polls at which it is let go.
+    until: u64,
+}
+
+/// Drops a started child, given its strand, when it is polled next. `false`: its value may be asked for, or it has
+/// ended.
+pub(crate) type DropChild = unsafe fn(*const Strand) -> bool;
+
+/// The cancellation points of one run: a part of its world.
+pub(crate) struct CancelPoints {
+    plan: Option<Plan>,
+    drop_child: DropChild,
+    /// Waits are counted: until the program has returned.
+    is_counting: Cell<bool>,
+    count: Cell<usize>,
+    seen: RefCell<Vec<Seen>>,
+    open: RefCell<Option<Open>>,
+    /// The scopes of `finish`, by their addresses: kept, so that no address is used twice.
+    scopes: RefCell<HashMap<usize, Arc<Reach>>>,
+    action: RefCell<Option<Action>>,
+    held_back: RefCell<Option<HeldBack>>,
+    is_done: Cell<bool>,
+    place: RefCell<Option<Backtrace>>,
+    /// The task that runs the program, and whether it is to drop it.
+    root: RefCell<Option<Task>>,
+    drops_root: Cell<bool>,
+    /// SUSPECT
+    suspect: Arc<Reach>,
+}
+
+thread_local! {
+    /// The run that this thread simulates.
+    static CURRENT: RefCell<Option<Rc<CancelPoints>>> = const { RefCell::new(None) };
+}
+
+fn current() -> Option<Rc<CancelPoints>> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+/// A wait begins: whether it is to stay `Pending`, without having begun. Only where waits are observed.
+pub(super) fn holds_back(begin: Begin, cx: &mut Context<'_>) -> bool {
+    current().is_some_and(|points| here(|here| points.begin(here, begin, cx)))
+}
+
+/// Whether the current task was cancelled, or a scope in it, where waits are observed. SUSPECT
+pub(super) fn is_cancelled(here: &Here) -> bool {
+    let suspect = current().map_or(std::ptr::null(), |points| Arc::as_ptr(&points.suspect));
+    let mut is_cancelled = false;
+    let to_the_end = reach::around(here, |reach| {
+        // SAFETY: the scope is polled on this thread, so it is there. ON-THE-STACK in `reach`
+        is_cancelled |= !std::ptr::eq(reach, suspect) && unsafe { &*reach }.is_cancelled();
+    });
+    is_cancelled || to_the_end && is_task_cancelled(here)
+}
+
+/// This is the scope of a `finish`.
+pub(super) fn note_scope(scope: &Arc<Reach>) {
+    if let Some(points) = current() {
+        points.scopes.borrow_mut().entry(Arc::as_ptr(scope).addr()).or_insert_with(|| scope.clone());
+    }
+}
+
+/// Polls a task of a simulation, whose waits are observed if this run has cancellation points.
+pub(super) fn around_poll<R>(here: &Here, poll: impl FnOnce() -> R) -> R {
+    let Some(points) = current().filter(|points| points.is_counting.get()) else { return poll() };
+    here.observe_waits(); // OBSERVED
+    let result = Link::of(Arc::as_ptr(&points.suspect)).around(here, poll);
+    points.after_poll();
+    result
+}
+
+impl CancelPoints {
+    pub(crate) fn new(plan: Option<Plan>, drop_child: DropChild) -> Rc<CancelPoints> {
+        let suspect = Reach::new();
+        suspect.cancel();
+        Rc::new(CancelPoints {
+            plan,
+            drop_child,
+            is_counting: Cell::new(false),
+            count: Cell::new(0),
+            seen: RefCell::default(),
+            open: RefCell::default(),
+            scopes: RefCell::default(),
+            action: RefCell::default(),
+            held_back: RefCell::default(),
+            is_done: Cell::new(false),
+            place: RefCell::default(),
+            root: RefCell::default(),
+            drops_root: Cell::new(false),
+            suspect,
+        })
+    }
+
+    /// Observes the simulation that this thread runs while `f` is called.
+    pub(crate) fn observe<R>(self: &Rc<Self>, f: impl FnOnce() -> R) -> R {
+        struct Leave;
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                CURRENT.set(None);
+            }
+        }
+        CURRENT.set(Some(self.clone()));
+        let _leave = Leave;
+        f()
+    }
+
+    /// The program begins, in the current task.
+    pub(crate) fn begin_program(&self) {
+        *self.root.borrow_mut() = Task::current();
+        self.is_counting.set(true);
+        // The poll that this is in has begun unobserved.
+        if let Some(root) = &*self.root.borrow() {
+            wake(root.waker());
+        }
+    }
+
+    /// The program has returned, or was dropped: from here on nothing is observed.
+    pub(crate) fn end_program(&self) {
+        self.close(None);
+        self.is_counting.set(false);
+        self.action.take();
+        self.let_go();
+    }
+
+    /// Whether the program is to be dropped now.
+    pub(crate) fn drops_program(&self) -> bool {
+        self.drops_root.get()
+    }
+
+    /// Whether the planned wait was reached and its plan carried out.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done.get()
+    }
+
+    /// The waits of a reference run.
+    pub(crate) fn take_seen(&self) -> Vec<Seen> {
+        self.seen.take()
+    }
+
+    /// The backtrace of the planned wait, if it was wanted.
+    pub(crate) fn take_place(&self) -> Option<Backtrace> {
+        self.place.take()
+    }
+
+    /// Nothing can run: lets a wait go that is held back. `false`: there is none.
+    pub(crate) fn let_go(&self) -> bool {
+        let held_back = self.held_back.take();
+        held_back.map(|held_back| wake(held_back.waker)).is_some()
+    }
+
+    fn begin(&self, here: &Here, begin: Begin, cx: &mut Context<'_>) -> bool {
+        if !self.is_counting.get() {
+            return false;
+        }
+        if let Some(stays) = self.is_held_back(here, begin, cx) {
+            return stays;
+        }
+        let wait = self.count.replace(self.count.get() + 1);
+        match self.plan {
+            None => self.note(here, begin),
+            Some(plan) if plan.wait == wait => return self.carry_out(plan, here, begin, cx),
+            Some(_) => {}
+        }
+        false
+    }
+
+    /// Adds a wait to the list of the reference run.
+    fn note(&self, here: &Here, begin: Begin) {
+        let strand = here.strand.get();
+        self.close(Some((strand, here.budget.get())));
+        let Some(task) = Task::current() else { return };
+        let mut seen = self.seen.borrow_mut();
+        if let Some(extended) = Extended::of(task.header()) {
+            let note = extended.replace_note(not_waited());
+            *self.open.borrow_mut() = Some(Open { index: seen.len(), task: task.clone(), strand, note });
+        }
+        seen.push(Seen {
+            task: task.number().unwrap_or_default(),
+            waited_for: None,
+            is_shielded: begin.is_shielded || !reach::around(here, |_| ()),
+            is_outer: false,
+            is_join: begin.is_join,
+            budget: here.budget.get(),
+        });
+    }
+
+    /// What came of the last wait that began: it waits, has ended, or has begun another one, which is `next`.
+    fn close(&self, next: Option<(*const Strand, i32)>) {
+        let Some(open) = self.open.take() else { return };
+        let mut seen = self.seen.borrow_mut();
+        let wait = &mut seen[open.index];
+        let Some(extended) = Extended::of(open.task.header()) else { return };
+        let note = extended.replace_note(open.note);
+        if note != not_waited() {
+            wait.waited_for = note.text();
+            extended.replace_note(note);
+        } else {
+            wait.is_outer = !wait.is_join && next == Some((open.strand, wait.budget));
+        }
+    }
+
+    fn carry_out(&self, plan: Plan, here: &Here, begin: Begin, cx: &mut Context<'_>) -> bool {
+        self.is_done.set(true);
+        if plan.keeps_place {
+            *self.place.borrow_mut() = Some(Backtrace::force_capture());
+        }
+        let Some(task) = Task::current() else { return false };
+        match plan.mode {
+            Mode::CancelBefore => self.cancel(here, plan, task).carry_out(self),
+            Mode::CancelAfter => *self.action.borrow_mut() = Some(self.cancel(here, plan, task)),
+            Mode::Drop => {
+                *self.action.borrow_mut() = Some(Action::Drop(task, strand::current_waker(here)));
+            }
+            Mode::Late => {
+                let mut on_cancel = Item::default();
+                on_cancel.link_here(here, cx.waker());
+                let polls = world::with(world::World::polls).unwrap_or_default();
+                let held_back = HeldBack {
+                    task: task.id(),
+                    key: begin.key,
+                    waker: cx.waker().clone(),
+                    _on_cancel: on_cancel,
+                    until: polls + plan.patience,
+                };
+                *self.held_back.borrow_mut() = Some(held_back);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What is cancelled: the innermost `finish`, or the task.
+    fn cancel(&self, here: &Here, plan: Plan, task: Task) -> Action {
+        let (mut innermost, mut outermost) = (None, None);
+        let scopes = self.scopes.borrow();
+        reach::around(here, |reach| {
+            if let Some(scope) = scopes.get(&reach.addr()) {
+                innermost = innermost.take().or_else(|| Some(scope.clone()));
+                outermost = Some(scope.clone());
+            }
+        });
+        // The program itself is in a `finish`, so that it can be cancelled alone.
+        let is_root = self.root.borrow().as_ref() == Some(&task);
+        match if plan.cancels_task { outermost.filter(|_| is_root) } else { innermost } {
+            Some(scope) => Action::CancelScope(scope),
+            None => Action::CancelTask(task),
+        }
+    }
+
+    /// Whether a wait that is held back stays so; `None` if it is another one.
+    fn is_held_back(&self, here: &Here, begin: Begin, cx: &mut Context<'_>) -> Option<bool> {
+        let mut held_back = self.held_back.borrow_mut();
+        let this = held_back.as_mut()?;
+        if (this.task, this.key) != (here.current.get().addr(), begin.key) {
+            return None;
+        }
+        if is_cancelled(here) {
+            let held_back = held_back.take();
+            drop(held_back);
+            return Some(false);
+        }
+        if !this.waker.will_wake(cx.waker()) {
+            this.waker = cx.waker().clone();
+        }
+        Some(true)
+    }
+
+    /// A task was polled.
+    fn after_poll(&self) {
+        self.close(None);
+        let action = self.action.take();
+        if let Some(action) = action {
+            action.carry_out(self);
+        }
+        let polls = world::with(world::World::polls).unwrap_or_default();
+        if self.held_back.borrow().as_ref().is_some_and(|held_back| polls >= held_back.until) {
+            self.let_go();
+        }
+    }
+}
+
+/// The note of a wait that has not had to wait.
+fn not_waited() -> WaitNote {
+    static NOTHING: &str = "nothing";
+    WaitNote::of(&NOTHING)
+}
+
+impl Action {
+    fn carry_out(self, points: &CancelPoints) {
+        match self {
+            Action::CancelScope(scope) => drop(scope.cancel()),
+            Action::CancelTask(task) => task.cancel(),
+            Action::Drop(task, child) => {
+                if let Some(child) = child
+                    // SAFETY: the waker keeps the strand in memory.
+                    && unsafe { (points.drop_child)(child.data().cast()) }
+                {
+                    return wake(child);
+                }
+                if points.root.borrow().as_ref() == Some(&task) {
+                    points.drops_root.set(true);
+                    return wake(task.waker());
+                }
+                task.wake_with(ABORTED);
+            }
+        }
+    }
+}
+
+impl Task {
+    fn waker(&self) -> Waker {
+        (*super::waker::borrowed_waker(self.ptr())).clone()
+    }
+}
