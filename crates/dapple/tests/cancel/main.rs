@@ -1,0 +1,14 @@
+//! Ordinary protocols, cancelled at each of their waits: nothing is lost, whatever is cancelled, dropped or late.
+//!
+//! Each program uses `?` as users do, registers its invariants by `sim::check_after`, and is run by
+//! `#[dapple::test(cancel_everywhere)]`.
+
+mod channels;
+mod events;
+mod scopes;
+mod shared;
+mod sockets;
+mod sync;
+
+/// Any error, so that `?` works for all of them.
+type Anything = Box<dyn std::error::Error + Send + Sync>;

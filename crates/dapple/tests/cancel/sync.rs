@@ -1,0 +1,1 @@
+//! Protocols over locks, semaphores and notifications.
