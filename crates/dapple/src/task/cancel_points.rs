@@ -383,19 +383,20 @@ impl CancelPoints {
 
     /// Whether a wait that is held back stays so; `None` if it is another one.
     fn is_held_back(&self, here: &Here, begin: Begin, cx: &mut Context<'_>) -> Option<bool> {
-        let mut held_back = self.held_back.borrow_mut();
-        let this = held_back.as_mut()?;
-        if (this.task, this.key) != (here.current.get().addr(), begin.key) {
+        let is_this = |held_back: &HeldBack| {
+            (held_back.task, held_back.key) == (here.current.get().addr(), begin.key)
+        };
+        if !self.held_back.borrow().as_ref().is_some_and(is_this) {
             return None;
         }
+        // Wakers are foreign code: nothing is borrowed while they are cloned or dropped.
+        let held_back = self.held_back.take()?;
         if is_cancelled(here) {
-            let held_back = held_back.take();
-            drop(held_back);
             return Some(false);
         }
-        if !this.waker.will_wake(cx.waker()) {
-            this.waker = cx.waker().clone();
-        }
+        let waker = cx.waker().clone();
+        let old = self.held_back.replace(Some(HeldBack { waker, ..held_back }));
+        debug_assert!(old.is_none(), "there is one plan in a run");
         Some(true)
     }
 
