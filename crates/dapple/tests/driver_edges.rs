@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use std::thread;
 
-use common::{Event, Random, runtime, telling, watched};
+use common::{Event, Random, may_open, runtime, telling, watched};
 use dapple::Runtime;
 use dapple::net::{AsyncFd, TcpListener, TcpStream, UnixDatagram, UnixStream};
 use dapple::task::yield_now;
@@ -45,6 +45,9 @@ fn meet(come: &AtomicUsize, all: usize) {
 #[test]
 fn registered_by_two_at_the_same_time() {
     const ROUNDS: usize = 500;
+    if !may_open(4096) {
+        return;
+    }
     for workers in [1, 2] {
         watched(move || {
             let rt = runtime(workers);
@@ -230,6 +233,9 @@ fn no_edge_is_lost() {
 #[test]
 fn a_thousand_at_once() {
     const MANY: usize = 1000;
+    if !may_open(4096) {
+        return;
+    }
     watched(|| {
         let rt = runtime(1);
         let (counters, tasks): (Vec<_>, Vec<_>) = (0..MANY)

@@ -15,7 +15,7 @@ use common::{Drops, Event, Guard, eventually, telling, watched};
 use dapple::fs::{self, AlignedBuf, BufferMut, File, Files};
 use dapple::io::{AsyncReadExt, AsyncWriteExt};
 use dapple::{Runtime, finish, is_cancelled, shield};
-use fs_common::{Dir, block, both, direct_file, on_both, pattern, runtime_with};
+use fs_common::{Dir, block, both, direct_file, has_ring, on_both, pattern, runtime_with};
 use futures_lite::future::{poll_fn, poll_once};
 
 /// What no file of these tests has in it.
@@ -130,82 +130,78 @@ fn a_direct_read_that_is_cancelled_on_its_way_returns_its_result_or_nothing() {
 /// On a ring the kernel gives up what waits for a FIFO. A thread of the pool cannot be told.
 #[test]
 fn a_read_that_would_wait_for_ever_is_given_up() {
-    for files in both() {
-        if files == Files::Pool {
-            continue;
-        }
-        watched(move || {
-            let (rt, dir) = (runtime_with(files, 2), Dir::new());
-            rt.block_on(async {
-                let mut fifo = silent(&dir.path().join("fifo")).await;
-                for on_worker in [false, true] {
-                    let begun = Event::default();
-                    let reads = async {
-                        let fifo = &mut fifo;
-                        finish(async |s| {
-                            s.start({
-                                let begun = begun.clone();
-                                async move {
-                                    let error = telling(begun, fifo.read(&mut [0; 10])).await.unwrap_err();
-                                    assert!(is_cancelled(&error), "{error}");
-                                }
-                            });
-                            begun.happened().await;
-                            if on_worker {
-                                dapple::spawn(dapple::task::yield_now()).await.unwrap();
-                            }
-                            s.cancel();
-                        })
-                        .await;
-                    };
-                    reads.await;
-                }
-                // Nothing was lost.
-                fifo.write_all(b"late").await.unwrap();
-                let mut late = [0; 4];
-                fifo.read_exact(&mut late).await.unwrap();
-                assert_eq!(&late, b"late");
-            });
-        });
+    if !has_ring() {
+        return;
     }
+    watched(|| {
+        let (rt, dir) = (runtime_with(Files::Ring, 2), Dir::new());
+        rt.block_on(async {
+            let mut fifo = silent(&dir.path().join("fifo")).await;
+            for on_worker in [false, true] {
+                let begun = Event::default();
+                let reads = async {
+                    let fifo = &mut fifo;
+                    finish(async |s| {
+                        s.start({
+                            let begun = begun.clone();
+                            async move {
+                                let error = telling(begun, fifo.read(&mut [0; 10])).await.unwrap_err();
+                                assert!(is_cancelled(&error), "{error}");
+                            }
+                        });
+                        begun.happened().await;
+                        if on_worker {
+                            dapple::spawn(dapple::task::yield_now()).await.unwrap();
+                        }
+                        s.cancel();
+                    })
+                    .await;
+                };
+                reads.await;
+            }
+            // Nothing was lost.
+            fifo.write_all(b"late").await.unwrap();
+            let mut late = [0; 4];
+            fifo.read_exact(&mut late).await.unwrap();
+            assert_eq!(&late, b"late");
+        });
+    });
 }
 
 /// As above, for what waits to be opened, at any moment on its way there.
 #[test]
 fn an_open_that_would_wait_for_ever_is_given_up() {
-    for files in both() {
-        if files == Files::Pool {
-            continue;
-        }
-        watched(move || {
-            let (rt, dir) = (runtime_with(files, 2), Dir::new());
-            let path = dir.path().join("fifo");
-            make_fifo(&path);
-            rt.block_on(async {
-                for round in 0..300 {
-                    let path = path.clone();
-                    let opens = async move {
-                        let path = &path;
-                        finish(async |s| {
-                            let opens = s.start(File::open(path));
-                            for _ in 0..round % 10 {
-                                dapple::task::yield_now().await;
-                            }
-                            s.cancel();
-                            let error = opens.await.unwrap_err();
-                            assert!(is_cancelled(&error), "{error:?}");
-                        })
-                        .await;
-                    };
-                    if round % 2 == 0 {
-                        opens.await;
-                    } else {
-                        dapple::spawn(opens).await.unwrap();
-                    }
-                }
-            });
-        });
+    if !has_ring() {
+        return;
     }
+    watched(|| {
+        let (rt, dir) = (runtime_with(Files::Ring, 2), Dir::new());
+        let path = dir.path().join("fifo");
+        make_fifo(&path);
+        rt.block_on(async {
+            for round in 0..300 {
+                let path = path.clone();
+                let opens = async move {
+                    let path = &path;
+                    finish(async |s| {
+                        let opens = s.start(File::open(path));
+                        for _ in 0..round % 10 {
+                            dapple::task::yield_now().await;
+                        }
+                        s.cancel();
+                        let error = opens.await.unwrap_err();
+                        assert!(is_cancelled(&error), "{error:?}");
+                    })
+                    .await;
+                };
+                if round % 2 == 0 {
+                    opens.await;
+                } else {
+                    dapple::spawn(opens).await.unwrap();
+                }
+            }
+        });
+    });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{Event, telling};
+use common::{Event, not_run, telling};
 use dapple::fs::{self, Failed, File};
 use dapple::io::{AsyncReadExt, AsyncWriteExt, how_far};
 use fs_common::{block, direct_file, on_both, pattern};
@@ -21,14 +21,13 @@ struct Small<'a>(&'a Path);
 
 impl Small<'_> {
     fn mount(at: &Path) -> Option<Small<'_>> {
-        let status = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(at).output();
-        match status {
-            Ok(output) if output.status.success() => Some(Small(at)),
-            _ => {
-                eprintln!("no file system can be mounted here");
-                None
-            }
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(at).output();
+        match mounted {
+            Ok(output) if output.status.success() => return Some(Small(at)),
+            Ok(_) => not_run("mounts a small file system, which needs root"),
+            Err(error) => not_run(format_args!("mounts a small file system by `mount`: {error}")),
         }
+        None
     }
 }
 

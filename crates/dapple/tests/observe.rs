@@ -114,7 +114,7 @@ fn metrics_count_what_happened() {
         assert_eq!((after.spawned, after.finished, after.alive()), (102, 102, 0));
         let runs: u64 = after.workers.iter().map(|worker| worker.runs).sum();
         assert!(runs >= 200, "each of 100 tasks is polled twice: {runs}");
-        assert!(after.workers.iter().any(|worker| worker.sleeps > 0));
+        eventually("a worker has slept", || rt.metrics().workers.iter().any(|worker| worker.sleeps > 0));
         assert_eq!((after.blocking_threads, after.blocking_queued), (0, 0));
     });
 }

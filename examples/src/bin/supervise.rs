@@ -114,8 +114,9 @@ impl Running {
 /// Sends a signal to a child and to what it has started, if there is anybody left.
 async fn signal_group(pid: Option<u32>, name: &str) -> io::Result<()> {
     let Some(pid) = pid else { return Ok(()) };
-    let group = format!("-{pid}");
-    Command::new("kill").args(["-s", name, "--", &group]).stderr(Stdio::null()).status().await.map(drop)
+    // Every shell has a `kill`; a program of that name is not on every machine.
+    let kill = format!("kill -s {name} -- -{pid}");
+    Command::new("sh").args(["-c", &kill]).stderr(Stdio::null()).status().await.map(drop)
 }
 
 /// Shows what a child writes, with its name before each line.

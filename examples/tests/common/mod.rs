@@ -97,8 +97,9 @@ fn read_lines(output: impl Read + Send + 'static, sender: Sender<String>) {
 }
 
 pub(crate) fn send_signal(pid: u32, name: &str) {
-    let sent = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
-    assert!(sent.expect("there is a kill").success(), "SIG{name} to {pid}");
+    // Every shell has a `kill`; a program of that name is not on every machine.
+    let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {pid}")]).status();
+    assert!(sent.expect("there is a shell").success(), "SIG{name} to {pid}");
 }
 
 /// Runs a program that is to end at once: whether it succeeded, and what it has written.

@@ -43,7 +43,7 @@ impl Occasion for Signal {
 ///     let (came, mut signals) = dapple::channel::mpsc::unbounded();
 ///     let tell = Callback::new(move || drop(came.try_send("SIGUSR2")));
 ///     let listening = event::signal(SignalKind::user_defined2(), tell)?;
-///     std::process::Command::new("kill").args(["-USR2", &std::process::id().to_string()]).status()?;
+///     std::process::Command::new("sh").args(["-c", "kill -USR2 $PPID"]).status()?;
 ///     assert_eq!(signals.recv().await, Ok("SIGUSR2"));
 ///     listening.withdraw().await?;
 ///     Ok(())

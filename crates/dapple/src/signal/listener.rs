@@ -56,7 +56,7 @@ pub struct Signal {
 /// # fn main() -> std::io::Result<()> {
 /// dapple::run(async {
 ///     let mut signals = signal(SignalKind::user_defined1())?;
-///     std::process::Command::new("kill").args(["-USR1", &std::process::id().to_string()]).status()?;
+///     std::process::Command::new("sh").args(["-c", "kill -USR1 $PPID"]).status()?;
 ///     signals.recv().await?;
 ///
 ///     assert!(signal(SignalKind::from_raw(9)).is_err()); // SIGKILL

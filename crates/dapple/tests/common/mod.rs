@@ -4,6 +4,8 @@
 //! run [in both worlds](in_both_worlds): on real threads, once, and on virtual ones, by many seeds.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+mod not_run;
+
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,6 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use dapple::{JoinHandle, Runtime, sim};
+
+pub(crate) use not_run::not_run;
 
 /// After this long a test is taken to hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,13 +40,25 @@ pub(crate) fn watched<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'stat
     thread.join().expect("panics are caught").unwrap_or_else(|payload| resume_unwind(payload))
 }
 
+/// Lets this process open so many files, beside what the other tests open. If it may not, the test is not run, and
+/// that is said.
+pub(crate) fn may_open(files: u64) -> bool {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= files) {
+        return true;
+    }
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum });
+    raised.map_err(|error| not_run(format_args!("needs `ulimit -n {files}`: {error}"))).is_ok()
+}
+
 /// Runs a test in virtual time, by so many seeds (or `DAPPLE_SEEDS`): `body` on a thread that is no worker.
 ///
 /// Not under ThreadSanitizer and Miri, which do not know what virtual threads are made of.
 #[track_caller]
 pub(crate) fn in_virtual_time(seeds: u64, body: impl Fn() + Clone + Send + 'static) {
     if cfg!(miri) || std::env::var_os("TSAN_OPTIONS").is_some() {
-        return;
+        return not_run("its part in virtual time: Miri and ThreadSanitizer do not know virtual threads");
     }
     let wanted = std::env::var("DAPPLE_SEEDS").ok().and_then(|text| text.parse().ok());
     let seeds = wanted.unwrap_or(seeds);

@@ -1,21 +1,28 @@
 //! What the tests of files share: both ways to do them, and directories that go away.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dapple::Runtime;
 use dapple::fs::{AlignedBuf, File, Files};
 
-use super::common::watched;
+use super::common::{not_run, watched};
 
 /// Both ways: through a ring, if the kernel lets us, and through the pool.
 pub(crate) fn both() -> Vec<Files> {
-    let ring = Runtime::builder().workers(1).files(Files::Ring).build();
-    if let Err(error) = &ring {
-        eprintln!("only through the pool: {error}");
-    }
-    ring.is_ok().then_some(Files::Ring).into_iter().chain([Files::Pool]).collect()
+    let ring = ring().map_err(|why| not_run(format_args!("its part on a ring: {why}")));
+    ring.into_iter().chain([Files::Pool]).collect()
+}
+
+/// For a test that the pool cannot pass: whether there is a ring. If not, the test is not run, and that is said.
+pub(crate) fn has_ring() -> bool {
+    ring().map_err(not_run).is_ok()
+}
+
+fn ring() -> io::Result<Files> {
+    Runtime::builder().workers(1).files(Files::Ring).build().map(|_| Files::Ring)
 }
 
 pub(crate) fn runtime_with(files: Files, workers: usize) -> Runtime {
@@ -69,18 +76,17 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
 }
 
-/// A file with such bytes that is not in the kernel's memory, opened past it; `None` where that cannot be had.
+/// A file with such bytes that is not in the kernel's memory, opened past it; `None` where that cannot be had:
+/// the test, or the rest of it, is not run, and that is said.
 pub(crate) async fn direct_file(path: &Path, len: usize) -> Option<File> {
     let file = std::fs::File::create(path).unwrap();
     std::io::Write::write_all(&mut &file, &pattern(len)).unwrap();
     file.sync_all().unwrap();
-    match File::options().read(true).write(true).direct(true).open(path).await {
-        Ok(file) => Some(file),
-        Err(error) => {
-            eprintln!("no direct access here: {error}");
-            None
-        }
+    let file = File::options().read(true).write(true).direct(true).open(path).await;
+    if file.is_err() {
+        not_run(format_args!("no direct access (O_DIRECT) to files in {}", std::env::temp_dir().display()));
     }
+    file.ok()
 }
 
 /// Forgets what the kernel has of a file in its memory, so that reading it has to wait.
