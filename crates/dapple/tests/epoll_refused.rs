@@ -43,7 +43,7 @@ const AFTER_3_2: &[libc::c_long] = &[
     libc::SYS_statx,
 ];
 
-/// What a driver is for: timers, sockets, and wake-ups by other threads.
+/// Uses all of a driver: timers, sockets, and wake-ups by other threads.
 fn work(rt: &Runtime) {
     timers(rt);
     rt.block_on(rt.spawn(sockets())).unwrap();

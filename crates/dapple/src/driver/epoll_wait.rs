@@ -68,8 +68,8 @@ fn in_millis(epoll: &impl AsFd, events: &mut Vec<Event>, limit: Option<Duration>
     Ok(())
 }
 
-/// A timeout as `epoll_pwait` takes it; -1 is for ever. A timeout that is too long to be told ends early, after 24
-/// days, and whoever slept finds nothing to do and sleeps again. NEVER-EARLY
+/// A timeout as `epoll_pwait` takes it; -1 is for ever. A timeout that is too long for it ends after 24 days:
+/// the sleeper finds nothing to do and sleeps again. NEVER-EARLY
 fn millis(limit: Option<Duration>) -> libc::c_int {
     let Some(limit) = limit else { return -1 };
     libc::c_int::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
