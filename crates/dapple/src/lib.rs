@@ -50,7 +50,9 @@
 //!
 //! # Supported
 //!
-//! Linux from 5.11 on (`epoll_pwait2`), 64 bits; Rust from 1.95 on.
+//! Linux from 5.11 on, 64 bits; Rust from 1.95 on. Older kernels work, without what they lack: before 5.11
+//! (`epoll_pwait2`) timers are later by up to 1 ms, before 5.6 files go to the pool for blocking calls, before 5.3 there
+//! is no [`process`].
 
 #![cfg_attr(loom, allow(dead_code, reason = "only what the models use is compiled under loom"))]
 

@@ -1,8 +1,8 @@
-//! Reads of one byte from a socket.
+//! Reads and writes of one byte at a socket.
 
 use std::future::poll_fn;
 use std::hint::black_box;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream as StdStream;
 use std::pin::pin;
 use std::task::Poll;
@@ -12,6 +12,8 @@ use dapple::net::{AsyncFd, UnixStream};
 
 /// Bytes that are put into the socket at a time: as many as surely fit.
 const FILL: usize = 4096;
+/// Writes of a byte at a time: as many as surely fit. Each takes a buffer of the kernel.
+const WRITES: usize = 64;
 
 /// So many reads of a byte that is there. Now and then the socket is filled, for all alike.
 pub(crate) async fn ready(count: usize) {
@@ -37,14 +39,29 @@ pub(crate) async fn pending(count: usize) {
     let other = dapple::spawn(async move {
         for _ in 0..trips {
             read(&mut far).await;
-            write(&mut far).await;
+            send(&mut far).await;
         }
     });
     for _ in 0..trips {
-        write(&mut near).await;
+        send(&mut near).await;
         read(&mut near).await;
     }
     other.await.expect("a task that ends");
+}
+
+/// So many writes of a byte that there is room for. Now and then the socket is emptied, for all alike.
+pub(crate) async fn write(count: usize) {
+    let (near, mut far) = StdStream::pair().expect("a pair of sockets");
+    let mut near = UnixStream::from_std(near).expect("a socket");
+    let mut left = count;
+    while left > 0 {
+        let fill = left.min(WRITES);
+        for _ in 0..fill {
+            assert_eq!(near.write(&[7]).await.expect("a socket that holds"), 1);
+        }
+        far.read_exact(&mut [0; WRITES][..fill]).expect("what was written");
+        left -= fill;
+    }
 }
 
 async fn read(stream: &mut UnixStream) {
@@ -53,7 +70,7 @@ async fn read(stream: &mut UnixStream) {
     assert_eq!((length, byte), (1, [7]));
 }
 
-async fn write(stream: &mut UnixStream) {
+async fn send(stream: &mut UnixStream) {
     stream.write_all(&[7]).await.expect("a socket that holds");
 }
 

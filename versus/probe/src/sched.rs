@@ -1,20 +1,15 @@
-//! What the scheduler does all the time, on one worker: for callgrind.
+//! Tasks, yields, messages and colors.
 
 use std::hint::black_box;
 
 use dapple::Color;
-use dapple::channel::mpsc;
-use dapple::sim::Sim;
+use dapple::channel::{mpsc, oneshot};
 use dapple::task::yield_now;
 
 /// How many tasks are alive at a time.
 const AT_ONCE: usize = 100;
-
-/// Runs a future on one worker, of a simulation: valgrind knows no `epoll_pwait2`, which a real one sleeps
-/// in. The scheduler is the same; what a simulation notes of every poll is counted with it.
-pub(crate) fn alone<F: Future<Output = f64>>(work: F) -> f64 {
-    Sim::new(1).workers(1).steady().run(work)
-}
+/// How many messages a channel holds.
+const CAPACITY: usize = 100;
 
 /// Tasks that end at once, and are waited for.
 pub(crate) async fn spawn(count: usize) {
@@ -45,17 +40,43 @@ pub(crate) async fn pingpong(count: usize) {
     let (back, mut returns) = mpsc::unbounded::<usize>();
     let other = dapple::spawn(async move {
         while let Ok(number) = comes.recv().await {
-            back.send(number).await.expect("somebody who listens");
+            back.send(number).await.expect("a receiver");
         }
     });
     let one = dapple::spawn(async move {
         for number in 0..count {
-            there.send(number).await.expect("somebody who listens");
+            there.send(number).await.expect("a receiver");
             returns.recv().await.expect("an answer");
         }
     });
     one.await.expect("a task that ends");
     other.await.expect("a task that ends");
+}
+
+/// Messages from a task to another, through a channel that is full and empty by turns.
+pub(crate) async fn mpsc(count: usize) {
+    let (sender, mut receiver) = mpsc::bounded::<usize>(CAPACITY);
+    let task = dapple::spawn(async move {
+        for number in 0..count {
+            sender.send(number).await.expect("a receiver");
+        }
+    });
+    let mut received = 0;
+    while let Ok(number) = receiver.recv().await {
+        assert_eq!(number, received);
+        received += 1;
+    }
+    task.await.expect("a task that ends");
+    assert_eq!(received, count);
+}
+
+/// Values from a task that is spawned for it, each through a channel of its own.
+pub(crate) async fn oneshot(count: usize) {
+    for number in 0..count {
+        let (sender, receiver) = oneshot::channel();
+        dapple::spawn(async move { sender.send(number).expect("a receiver") }).detach();
+        assert_eq!(receiver.await, Ok(number));
+    }
 }
 
 /// Closures in one color, a hundred at a time.

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 /// How many are started in one scope.
-pub(crate) const IN_A_SCOPE: usize = 1000;
+const IN_A_SCOPE: usize = 1000;
 
 async fn child(number: usize) -> usize {
     black_box(number)
@@ -37,7 +37,7 @@ pub(crate) async fn unordered(count: usize) {
     }
 }
 
-pub(crate) async fn called(count: usize) {
+pub(crate) async fn awaited(count: usize) {
     for _ in 0..count.div_ceil(IN_A_SCOPE) {
         let mut sum = 0;
         for number in 0..IN_A_SCOPE {

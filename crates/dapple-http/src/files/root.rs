@@ -121,7 +121,7 @@ impl Root {
             current.0.clone()
         };
         let opened = match open_folder(&self.path, ResolveFlags::CACHED) {
-            Err(Errno::AGAIN) => {
+            Err(Errno::AGAIN | Errno::INVAL) => {
                 let path = self.path.clone();
                 dapple::blocking(move || open_folder(&path, ResolveFlags::empty()))
                     .await
@@ -143,7 +143,8 @@ impl Root {
     ) -> io::Result<T> {
         let (folder, how) = (self.folder().await, self.how());
         match ask(folder.as_fd(), path, how | ResolveFlags::CACHED) {
-            Err(Errno::AGAIN | Errno::INTR) => {}
+            // INVAL: the kernel has openat2 (5.6), but not RESOLVE_CACHED (5.12).
+            Err(Errno::AGAIN | Errno::INTR | Errno::INVAL) => {}
             answer => return Ok(answer?),
         }
         let path: Box<[u8]> = path.into();

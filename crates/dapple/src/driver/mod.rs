@@ -7,6 +7,7 @@
 //! table      the file descriptors of a driver, by token
 //! wheel      timers in order of their deadlines, as plain data; timers: the same, shared by threads
 //! clock      time in ticks
+//! epoll_wait the wait at an epoll, by one of two system calls
 //! ring       operations that the kernel does by itself, for files: made when one is first asked for
 //! ```
 //!
@@ -22,6 +23,8 @@
 
 pub(crate) mod bell;
 pub(crate) mod clock;
+#[expect(unsafe_code, reason = "makes a system call that rustix does not")]
+mod epoll_wait;
 pub(crate) mod readiness;
 #[expect(unsafe_code, reason = "hands memory to the kernel, and gets it back")]
 pub(crate) mod ring;
@@ -30,7 +33,6 @@ pub(crate) mod timers;
 mod wheel;
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -41,6 +43,7 @@ use rustix::io::Errno;
 
 use bell::Bell;
 use clock::Time;
+use epoll_wait::EVENTS;
 use readiness::{Direction, Readiness};
 use ring::{Landed, Ring};
 use table::Table;
@@ -51,8 +54,6 @@ use crate::task::here::here;
 use crate::task::wait::wake;
 use crate::world;
 
-/// How many events are taken from the kernel at a time.
-const EVENTS: usize = 256;
 /// How many timers are fired at a time.
 const FIRINGS: usize = 512;
 /// The tokens of the bell and of the ring; a table never gives them out.
@@ -103,7 +104,7 @@ impl Driver {
         epoll::add(&epoll, event, EventData::new_u64(BELL), flags).map_err(explain("epoll_ctl"))?;
         let driver = Driver::of(Some(epoll), bell);
         let asked = driver.wait(&mut lock(&driver.batch).events, Some(Duration::ZERO));
-        asked.map_err(explain("epoll_pwait2, which Linux has from 5.11 on"))?;
+        asked.map_err(explain("epoll_pwait2 or epoll_pwait, one of which must be allowed"))?;
         Ok(driver)
     }
 
@@ -176,7 +177,7 @@ impl Driver {
         match self.wait(events, limit) {
             Ok(()) | Err(Errno::INTR) => {}
             // There is nothing that it could be but a bug of ours.
-            Err(errno) => panic!("epoll_pwait2: {}", io::Error::from(errno)),
+            Err(errno) => panic!("epoll_pwait2 or epoll_pwait: {}", io::Error::from(errno)),
         }
     }
 
@@ -187,12 +188,7 @@ impl Driver {
             }
             return Ok(());
         };
-        // Beyond what the kernel can tell it is for ever.
-        let limit = limit.and_then(|limit| rustix::event::Timespec::try_from(limit).ok());
-        let mut buffer = [const { MaybeUninit::uninit() }; EVENTS];
-        let (happened, _) = epoll::wait(epoll, &mut buffer, limit.as_ref())?;
-        events.extend(happened.iter().map(|event| (event.data.u64(), event.flags)));
-        Ok(())
+        epoll_wait::wait(epoll, events, limit)
     }
 
     /// How many file descriptors are registered; the ring, while it is in use, is one.

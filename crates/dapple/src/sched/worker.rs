@@ -435,7 +435,10 @@ impl Worker {
 
     /// Looks around, if it is time to, and at what is in line by priority or policy. If it does not pick, the
     /// worker does as always.
+    ///
+    /// How often that is depends on the clock, so `versus/instructions` leaves it out, by its name.
     #[cold]
+    #[inline(never)]
     fn look(&self, sched: &Sched) -> ControlFlow<Option<Runnable>> {
         if sched.managed.is_none() && !sched.home.has_ranks() {
             return match self.look_around(sched) {
