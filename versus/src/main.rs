@@ -17,6 +17,7 @@ mod kernels;
 mod load;
 mod plot;
 mod probe;
+mod prepared;
 mod progress;
 mod report;
 mod scatter;
