@@ -8,7 +8,7 @@ use lexopt::prelude::{Long, Short, Value};
 
 use crate::cases::memory;
 use crate::contest::{Contest, Scale};
-use crate::served;
+use crate::{guard, served};
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
@@ -17,6 +17,7 @@ The same work on Dapple and on its rivals, in one run.
 Usage: versus [OPTION]... [CASE | CASE/VARIANT | all | list]...
        versus list --json
        versus --round CASE SIDE [--tasks N]
+       versus guard --against COMMIT [--quick] [--json FILE] [CASE]...
 
   list           name the cases (with `--json`: with their sides)
   all            run all of them (so does naming none)
@@ -30,6 +31,16 @@ Usage: versus [OPTION]... [CASE | CASE/VARIANT | all | list]...
 
   --round CASE SIDE
                  print one sample of one side as JSON, with its warm-up, in this process
+
+  guard          compare Dapple in this tree, which must be clean, with Dapple at a commit
+    --against COMMIT
+                 the commit to compare with
+    --quick      the most important cases at full scale, within 15 minutes; else all, within 90
+    --json FILE  store every sample and the verdicts
+
+The guard ends with 0 if nothing was lost, 1 if something was, 2 if it could not run (an unknown
+case or commit, a tree with changes, a build that fails), and 3 if nothing was lost but some case
+could not be judged, because the machine was busy or samples differ too much.
 ";
 
 /// What the program was asked to do.
@@ -39,6 +50,8 @@ pub(crate) enum Command {
         json: bool,
     },
     Run(Options),
+    /// Compare two commits.
+    Guard(guard::Options),
     /// Measure one sample of one side.
     Round {
         case: String,
@@ -81,6 +94,9 @@ pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error
     while let Some(argument) = parser.next()? {
         match argument {
             Value(case) if case == "list" => list = true,
+            Value(case) if case == "guard" && cases.is_empty() => {
+                return guard::parse(parser).map(Command::Guard);
+            }
             Value(case) => cases.push(case.string()?),
             Long("rounds") => rounds = Some(at_least_one(&mut parser)? as usize),
             Long("tasks") => tasks = Some(at_least_one(&mut parser)?.into()),

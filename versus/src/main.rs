@@ -12,6 +12,7 @@ mod contest;
 mod crowd;
 mod curve;
 mod denied;
+mod guard;
 mod json;
 mod keepers;
 mod kernels;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
             list();
             Ok(())
         }
+        Command::Guard(options) => return guard::run(&options),
         Command::Round { case, side, scale } => {
             let all = cases::all();
             match round::select(&all, &case, &side) {
