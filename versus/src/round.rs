@@ -43,16 +43,16 @@ pub(crate) fn run(contest: &Contest, entry: &Entry, scale: Scale) -> Result<Valu
     }))
 }
 
-/// A short round says little: a sample is the median of as many as fit into this time, and of one at least.
-const LENGTH: Duration = Duration::from_millis(500);
+/// A short round says little: a sample is the median of as many as begin within this time,
+/// warm-up included, unless the contest asks for one only.
+const LENGTH: Duration = Duration::from_millis(750);
 
 /// The sample, and the denied time in percent, where the case measures it.
 fn measure(contest: &Contest, entry: &Entry, scale: Scale) -> Result<(Sample, Option<f64>), Failure> {
+    let begin = Instant::now();
     let mut rounds = vec![contest.once(entry, scale)?];
     let mut denied = vec![denied::last()];
-    let begin = Instant::now();
-    // A contest without a warm-up starts processes, or takes long.
-    while contest.warm_up && !scale.quick && begin.elapsed() < LENGTH {
+    while contest.at_most > 1 && !scale.quick && begin.elapsed() < LENGTH {
         rounds.push(contest.sample(entry, scale)?);
         denied.push(denied::last());
     }

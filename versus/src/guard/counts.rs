@@ -7,7 +7,7 @@ use std::thread;
 
 use serde_json::{Map, Value};
 
-use super::pairs::Round;
+use super::pairs::{Round, last_words};
 use super::tree::Tree;
 use super::verdict::{Trouble, Verdict, judge_count};
 use crate::contest::Failure;
@@ -138,9 +138,7 @@ fn counted(tree: &Tree) -> Result<Map<String, Value>, Failure> {
     let failed = |why: String| format!("{} --json: {why}", script.display());
     let Output { status, stdout, stderr } = command.output().map_err(|error| failed(error.to_string()))?;
     if !status.success() {
-        let stderr = String::from_utf8_lossy(&stderr);
-        let last = stderr.trim_end().lines().last().unwrap_or_default();
-        return Err(failed(format!("{status}: {last}")));
+        return Err(failed(format!("{status}: {}", last_words(&stderr))));
     }
     match serde_json::from_slice(&stdout) {
         Ok(Value::Object(counts)) => Ok(counts),

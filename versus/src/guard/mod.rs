@@ -27,7 +27,7 @@ use self::machine::Machine;
 use self::pairs::Round;
 use self::table::{Line, Report, heading};
 use self::tree::{Pair, Tree};
-use self::verdict::{FIRST, Noise, Series};
+use self::verdict::{FIRST, Series};
 use crate::contest::Failure;
 use crate::progress::Progress;
 use crate::{MISUSE, args, cases};
@@ -120,8 +120,7 @@ fn warn_of_load() {
     thread::sleep(Duration::from_secs(1));
     let noise = Machine::since(before);
     if let Some(why) = (Series { noise, ..Series::default() }).off(0.0) {
-        let Noise { others, steal } = noise;
-        eprintln!("warning: in the last second {why}; others {others:.0}%, steal {steal:.0}%");
+        eprintln!("warning: in the last second {why}");
         eprintln!("most cases will end with CANNOT TELL: end what else runs, and start again");
     }
 }

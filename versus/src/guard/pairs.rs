@@ -1,5 +1,6 @@
 //! Samples of two trees, in pairs: old and new, then new and old (ABBA), each a process of its own.
 
+use std::fmt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -39,19 +40,33 @@ impl Round<'_> {
     pub(super) fn sample(&self) -> Result<Sample, Failure> {
         let mut command = Command::new(&self.tree.versus);
         command.args(["--round", self.case, self.side]).env(prepared::VARIABLE, self.prepared);
+        // A panic shall end with its message.
+        command.env("RUST_BACKTRACE", "0");
         if let Some(tasks) = self.tasks {
             command.arg("--tasks").arg(tasks.to_string());
         }
         let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
         if !output.status.success() {
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            let last = stderr.trim_end().lines().last().unwrap_or_default();
-            return Err(format!("{command:?}: {}: {last}", output.status));
+            return Err(format!("{self}: {}: {}", output.status, last_words(&output.stderr)));
         }
         parse(&output.stdout).ok_or_else(|| {
-            format!("{command:?} printed no sample, but {:?}", String::from_utf8_lossy(&output.stdout))
+            format!("{self} printed no sample, but {:?}", String::from_utf8_lossy(&output.stdout))
         })
     }
+}
+
+/// The command line, to try it by hand.
+impl fmt::Display for Round<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} --round {} {}", self.tree.versus.display(), self.case, self.side)
+    }
+}
+
+/// The end of what a program that failed has said; not the note on backtraces after a panic.
+pub(super) fn last_words(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let mut lines = text.lines().rev().map(str::trim);
+    lines.find(|line| !line.is_empty() && !line.starts_with("note: ")).unwrap_or_default().to_owned()
 }
 
 /// Reads what `--round` prints.
@@ -186,7 +201,7 @@ mod tests {
     #[test]
     fn a_new_side_that_fails_is_named_with_its_last_words() {
         let good = pretend("good", ANSWER);
-        let bad = pretend("bad", "echo 'thread panicked: lost' >&2; exit 101");
+        let bad = pretend("bad", "echo 'thread panicked: lost' >&2; echo 'note: run with' >&2; exit 101");
         let judged = run(&round(&good), &round(&bad), 2, &Progress::new());
         let Verdict::Failed(why) = judged.verdict else { panic!("{:?}", judged.verdict) };
         assert!(why.contains("101") && why.contains("thread panicked: lost"), "{why}");
