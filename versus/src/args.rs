@@ -8,15 +8,18 @@ use lexopt::prelude::{Long, Short, Value};
 
 use crate::cases::memory;
 use crate::contest::{Contest, Scale};
-use crate::served;
+use crate::{guard, served};
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
 The same work on Dapple and on its rivals, in one run.
 
 Usage: versus [OPTION]... [CASE | CASE/VARIANT | all | list]...
+       versus list --json
+       versus --round CASE SIDE [--tasks N]
+       versus guard --against COMMIT [--quick] [--json FILE] [CASE]...
 
-  list           name the cases
+  list           name the cases (with `--json`: with their sides)
   all            run all of them (so does naming none)
 
   --rounds N     rounds that count, 7 unless said otherwise (some cases: at most 3 or 5)
@@ -25,13 +28,36 @@ Usage: versus [OPTION]... [CASE | CASE/VARIANT | all | list]...
   --json FILE    store the run, with machine, versions and commit
   --plot FILE    draw the medians as an SVG, with curves for `callback`, `fifo`, `disk`,
                  `blocked`, `overload` and `load`
+
+  --round CASE SIDE
+                 print one sample of one side as JSON, with its warm-up, in this process
+
+  guard          compare Dapple in this tree, which must be clean, with Dapple at a commit
+    --against COMMIT
+                 the commit to compare with
+    --quick      the most important cases at full scale, within 15 minutes; else all, within 90
+    --json FILE  store every sample and the verdicts
+
+The guard ends with 0 if nothing was lost, 1 if something was, 2 if it could not run (an unknown
+case or commit, a tree with changes, a build that fails), and 3 if nothing was lost but some case
+could not be judged, because the machine was busy or samples differ too much.
 ";
 
 /// What the program was asked to do.
 pub(crate) enum Command {
     Help,
-    List,
+    List {
+        json: bool,
+    },
     Run(Options),
+    /// Compare two commits.
+    Guard(guard::Options),
+    /// Measure one sample of one side.
+    Round {
+        case: String,
+        side: String,
+        scale: Scale,
+    },
     /// Measure one side of `memory` in this process.
     MemoryChild {
         side: String,
@@ -63,16 +89,22 @@ pub(crate) struct Options {
 pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
     let mut cases = Vec::new();
     let (mut rounds, mut tasks) = (None, None);
-    let (mut json, mut plot) = (None, None);
-    let mut quick = false;
+    let (mut json, mut plot, mut round) = (None, None, None);
+    let (mut quick, mut list) = (false, false);
     while let Some(argument) = parser.next()? {
         match argument {
-            Value(case) if case == "list" => return Ok(Command::List),
+            Value(case) if case == "list" => list = true,
+            Value(case) if case == "guard" && cases.is_empty() => {
+                return guard::parse(parser).map(Command::Guard);
+            }
             Value(case) => cases.push(case.string()?),
             Long("rounds") => rounds = Some(at_least_one(&mut parser)? as usize),
             Long("tasks") => tasks = Some(at_least_one(&mut parser)?.into()),
             Long("quick") => quick = true,
+            // The list goes to standard output, a run into a file.
+            Long("json") if list => return Ok(Command::List { json: true }),
             Long("json") => json = Some(parser.value()?.into()),
+            Long("round") => round = Some((parser.value()?.string()?, parser.value()?.string()?)),
             Long("plot") => plot = Some(parser.value()?.into()),
             Long("help") | Short('h') => return Ok(Command::Help),
             Long(memory::CHILD) => {
@@ -98,15 +130,21 @@ pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error
             other => return Err(other.unexpected()),
         }
     }
+    if list {
+        return Ok(Command::List { json: false });
+    }
     let scale = Scale {
         quick,
         rounds: rounds.unwrap_or(if quick { 3 } else { 7 }),
         tasks: tasks.unwrap_or(if quick { 200_000 } else { 10_000_000 }),
     };
+    if let Some((case, side)) = round {
+        return Ok(Command::Round { case, side, scale });
+    }
     Ok(Command::Run(Options { cases, scale, json, plot }))
 }
 
-fn at_least_one(parser: &mut lexopt::Parser) -> Result<u32, lexopt::Error> {
+pub(crate) fn at_least_one(parser: &mut lexopt::Parser) -> Result<u32, lexopt::Error> {
     let number: NonZeroU32 = parser.value()?.parse()?;
     Ok(number.get())
 }

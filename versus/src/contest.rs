@@ -25,13 +25,16 @@ impl Metric {
     }
 }
 
+/// The name of CPU time, in every contest that measures it.
+pub(crate) const CPU: &str = "cpu";
+
 /// Time per operation: on the clock, and of all CPUs together.
-pub(crate) const TIMES: &[Metric] = &[Metric::new("wall", "ns"), Metric::new("cpu", "ns")];
+pub(crate) const TIMES: &[Metric] = &[Metric::new("wall", "ns"), Metric::new(CPU, "ns")];
 
 /// The same where sides fight for something, with what shows that they did: one that had a core to itself
 /// had nobody to fight with.
 pub(crate) const CONTENDED: &[Metric] =
-    &[Metric::new("wall", "ns"), Metric::new("cpu", "ns"), Metric::shown("cpu/wall", ""), DENIED];
+    &[Metric::new("wall", "ns"), Metric::new(CPU, "ns"), Metric::shown("cpu/wall", ""), DENIED];
 
 /// Of the time on the clock, how much threads of this process stood ready and got no core.
 pub(crate) const DENIED: Metric = Metric::shown("denied", "%");
@@ -46,7 +49,7 @@ pub(crate) type Sample = Vec<f64>;
 pub(crate) type Failure = String;
 
 /// What a side is in a contest.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Dapple itself.
     Ours,
@@ -113,6 +116,19 @@ impl Contest {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
+    /// The metric that a guard judges the contest by: CPU time where there is one, else the first.
+    pub(crate) fn judged(&self) -> usize {
+        self.metrics.iter().position(|metric| metric.name == CPU).unwrap_or(0)
+    }
+
+    /// One sample of one side, with the warm-up that the contest asks for.
+    pub(crate) fn once(&self, entry: &Entry, scale: Scale) -> Result<Sample, Failure> {
+        if self.warm_up {
+            (entry.round)(scale)?;
+        }
+        self.sample(entry, scale)
+    }
+
     /// Runs all rounds, every side once in each, the first side moving on by one.
     pub(crate) fn run(&self, scale: Scale, progress: &Progress) -> Result<Outcome, Failure> {
         let sides = self.entries.len();
@@ -139,7 +155,7 @@ impl Contest {
 
     /// A round of one side. One in which somebody else had a core is done again, some times, if the contest
     /// shows that; the best of them counts.
-    fn sample(&self, entry: &Entry, scale: Scale) -> Result<Sample, Failure> {
+    pub(crate) fn sample(&self, entry: &Entry, scale: Scale) -> Result<Sample, Failure> {
         const TRIES: usize = 5;
         const FREE: f64 = 5.0;
         let mut best = (entry.round)(scale)?;

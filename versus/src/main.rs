@@ -11,14 +11,18 @@ mod child;
 mod contest;
 mod crowd;
 mod curve;
+mod denied;
+mod guard;
 mod json;
 mod keepers;
 mod kernels;
 mod load;
 mod plot;
+mod prepared;
 mod probe;
 mod progress;
 mod report;
+mod round;
 mod scatter;
 mod served;
 mod setting;
@@ -57,9 +61,21 @@ fn main() -> ExitCode {
             print!("{}", args::HELP);
             Ok(())
         }
-        Command::List => {
+        Command::List { json: true } => {
+            println!("{:#}", round::list(&cases::all()));
+            Ok(())
+        }
+        Command::List { json: false } => {
             list();
             Ok(())
+        }
+        Command::Guard(options) => return guard::run(&options),
+        Command::Round { case, side, scale } => {
+            let all = cases::all();
+            match round::select(&all, &case, &side) {
+                Ok((contest, entry)) => round::run(contest, entry, scale).map(|said| println!("{said}")),
+                Err(error) => return fail(&error, MISUSE),
+            }
         }
         Command::MemoryChild { side, name, tasks } => {
             cases::memory::child(&side, &name, tasks).map(|bytes| println!("{bytes}"))

@@ -13,6 +13,7 @@ use monoio::{FusionDriver, RuntimeBuilder};
 
 use crate::child::{self, Child};
 use crate::contest::{Contest, Entry, Failure, Metric, Role, Sample, Scale};
+use crate::denied::Denied;
 use crate::sides::net::{self, Net};
 use crate::sides::{Dapple, Host, Monoio, Side, SmolDriven, TokioDriven};
 use crate::work::cpu_time;
@@ -60,9 +61,11 @@ pub(crate) fn round(name: &str, side: &str, operations: usize) -> Result<Sample,
     let address: String = server.answer()?;
     let mut load = Child::start(&[&format!("--{LOAD}"), name, &address, &operations.to_string()])?;
     let _warm: String = load.answer()?;
+    let denied = Denied::of([server.id()]);
     let before: u64 = server.ask()?;
     let wall: u64 = load.ask()?;
     let after: u64 = server.ask()?;
+    denied.end();
     Ok([after - before, wall].map(|nanos| nanos as f64 / operations as f64).to_vec())
 }
 

@@ -101,7 +101,7 @@ fn version(package: &str) -> &'static str {
 }
 
 /// The commit that the sources are at, and whether they have changed since.
-fn commit() -> String {
+pub(crate) fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output =
             Command::new("git").arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments).output().ok()?;

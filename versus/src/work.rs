@@ -1,11 +1,11 @@
 //! Work that is timed: how a case is written once, and measured on every side.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::contest::{CONTENDED, Contest, Entry, Metric, Role, Sample, Scale, TIMES};
+use crate::denied::Denied;
 use crate::sides::{Dapple, Host, Monoio, Side, Smol, SmolStatic, Tokio};
 
 /// Tasks in a batch, and tasks at a time in the cases that yield.
@@ -91,46 +91,34 @@ fn round<H: Host, W: Work>(scale: Scale, read: fn(Stopwatch, usize) -> Sample) -
 
 /// The clock on the wall, and the CPU time of all threads of this process.
 pub(crate) struct Stopwatch {
-    denied: Duration,
+    denied: Denied,
     cpu: Duration,
     wall: Instant,
 }
 
 impl Stopwatch {
     pub(crate) fn start() -> Self {
-        Self { denied: denied_time(), cpu: cpu_time(), wall: Instant::now() }
+        Self { denied: Denied::begin(), cpu: cpu_time(), wall: Instant::now() }
     }
 
     /// Nanoseconds per operation, in the order of [`TIMES`].
     pub(crate) fn per_operation(self, operations: usize) -> Sample {
-        let wall = self.wall.elapsed();
-        let cpu = cpu_time() - self.cpu;
-        [wall, cpu].map(|time| time.as_secs_f64() * 1e9 / operations as f64).to_vec()
+        let mut sample = self.contended(operations);
+        sample.truncate(TIMES.len());
+        sample
     }
 
     /// The same and what shows whether there was a fight, in the order of [`CONTENDED`].
     pub(crate) fn contended(self, operations: usize) -> Sample {
-        let (begin, denied_before) = (self.wall, self.denied);
-        let mut sample = self.per_operation(operations);
-        let denied = denied_time().saturating_sub(denied_before);
-        sample.push(sample[1] / sample[0]);
-        sample.push(100.0 * denied.as_secs_f64() / begin.elapsed().as_secs_f64());
-        sample
+        let wall = self.wall.elapsed();
+        let cpu = cpu_time() - self.cpu;
+        let denied = self.denied.end();
+        let [wall, cpu] = [wall, cpu].map(|time| time.as_secs_f64() * 1e9 / operations as f64);
+        vec![wall, cpu, cpu / wall, denied]
     }
 }
 
 /// User and system time of this process: what `getrusage` says, in nanoseconds.
 pub(crate) fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().expect("a time that is not negative")
-}
-
-/// For how long the threads that this process has now stood ready and got no core, all together.
-fn denied_time() -> Duration {
-    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let each = threads.filter_map(|thread| {
-        // Three numbers: nanoseconds on a core, nanoseconds in line for one, turns.
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split_whitespace().nth(1)?.parse::<u64>().ok()
-    });
-    Duration::from_nanos(each.sum())
 }

@@ -19,6 +19,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::contest::{Contest, Entry, Metric, Role, Sample, Scale};
+use crate::denied::Denied;
 use crate::scatter::scatter;
 use crate::sides::{Dapple, Host, Side, SmolDriven, TokioDriven};
 use crate::work::{self, BATCH, Work, cpu_time};
@@ -81,9 +82,10 @@ fn fire_round<H: Host, T: Timers>(scale: Scale) -> Sample {
     let mut host = H::start();
     host.run(|side| async move {
         fire::<H::Side, T>(&side, batches.div_ceil(10)).await;
-        let (before, begin) = (cpu_time(), Instant::now());
+        let (denied, before, begin) = (Denied::begin(), cpu_time(), Instant::now());
         let lateness = fire::<H::Side, T>(&side, batches).await;
         let (cpu, wall) = (cpu_time() - before, begin.elapsed());
+        denied.end();
         let cpu = cpu.as_secs_f64() * 1e9 / (batches * BATCH) as f64;
         vec![cpu, lateness.mean, lateness.max, wall.as_secs_f64() * 1e3]
     })

@@ -14,6 +14,7 @@ use std::path::Path;
 
 use crate::child::Child;
 use crate::contest::{Contest, Entry, Failure, Metric, Role, Sample};
+use crate::denied::Denied;
 use crate::load::web::{self, Downloads};
 use crate::served::{LOAD, SERVE, answer};
 use crate::sides::net::{Net, OfDapple};
@@ -125,9 +126,11 @@ fn round(
     let _warm: String = load.answer()?;
     let cpu =
         |children: &mut [Child]| children.iter_mut().map(Child::ask::<u64>).sum::<Result<u64, Failure>>();
+    let denied = Denied::of(children.iter().map(Child::id));
     let before = cpu(&mut children)?;
     let Took { wall, cpu: of_load } = load.ask()?;
     let after = cpu(&mut children)?;
+    denied.end();
     // Nanoseconds per byte are seconds per gigabyte.
     let bytes = (CLIENTS * length) as f64;
     Ok([after - before, wall, of_load].map(|nanos| nanos as f64 / bytes * 1e3).to_vec())

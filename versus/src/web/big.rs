@@ -35,14 +35,14 @@ impl Made {
 }
 
 fn make(length: usize) -> Result<Folder, Failure> {
-    let folder = Folder::new("versus-tls")?;
-    let failed = |error| format!("{}: {error}", folder.path().display());
-    let root = folder.path().join(ROOT);
-    fs::create_dir(&root).map_err(failed)?;
-    fs::create_dir(folder.path().join(WORK)).map_err(failed)?;
-    fs::write(root.join(&PATH[1..]), contents(length)).map_err(failed)?;
-    secret::make(folder.path())?;
-    Ok(folder)
+    Folder::filled(&format!("tls-{length}"), |folder| {
+        let failed = |error| format!("{}: {error}", folder.display());
+        let root = folder.join(ROOT);
+        fs::create_dir(&root).map_err(failed)?;
+        fs::create_dir(folder.join(WORK)).map_err(failed)?;
+        fs::write(root.join(&PATH[1..]), contents(length)).map_err(failed)?;
+        secret::make(folder)
+    })
 }
 
 /// What is in it: bytes that are not all the same.

@@ -62,15 +62,15 @@ impl Made {
 }
 
 fn make() -> Result<Folder, Failure> {
-    let folder = Folder::new("versus-files")?;
-    let failed = |error| format!("{}: {error}", folder.path().display());
-    let root = folder.path().join(ROOT);
-    fs::create_dir(&root).map_err(failed)?;
-    fs::create_dir(folder.path().join(WORK)).map_err(failed)?;
-    for number in 0..COUNT {
-        fs::write(root.join(&path(number)[1..]), contents(number)).map_err(failed)?;
-    }
-    Ok(folder)
+    Folder::filled(&format!("files-{COUNT}x{LENGTH}"), |folder| {
+        let failed = |error| format!("{}: {error}", folder.display());
+        let root = folder.join(ROOT);
+        fs::create_dir(&root).map_err(failed)?;
+        fs::create_dir(folder.join(WORK)).map_err(failed)?;
+        (0..COUNT)
+            .try_for_each(|number| fs::write(root.join(&path(number)[1..]), contents(number)))
+            .map_err(failed)
+    })
 }
 
 /// All files by path: what a server answers that has read them when it started.

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use crate::child::Child;
 use crate::contest::{Failure, Metric, Sample};
+use crate::denied::Denied;
 use crate::served::{LOAD, SERVE};
 
 /// The CPU time of the server counts most. `load` is that of the load: where a side takes less time on the clock than
@@ -17,9 +18,11 @@ pub(crate) fn round(server: &str, side: &str, load: &str, requests: usize) -> Re
     let address: String = server.answer()?;
     let mut load = Child::start(&[&format!("--{LOAD}"), load, &address, &requests.to_string()])?;
     let _warm: String = load.answer()?;
+    let denied = Denied::of([server.id()]);
     let before: u64 = server.ask()?;
     let Took { wall, cpu } = load.ask()?;
     let after: u64 = server.ask()?;
+    denied.end();
     Ok([after - before, wall, cpu].map(|nanos| nanos as f64 / 1e3 / requests as f64).to_vec())
 }
 

@@ -1,7 +1,8 @@
 //! The file that `disk` reads.
 //!
 //! It has no name: it is removed from its folder as soon as it is there, so that nothing is left of it however
-//! the run ends, and is opened by way of this process's descriptor.
+//! the run ends, and is opened by way of this process's descriptor. A prepared one ([`prepared`]) keeps its name,
+//! for the processes that come after.
 
 use std::cell::OnceCell;
 use std::env;
@@ -18,6 +19,7 @@ use rustix::fs::{Advice, OFlags, fadvise};
 
 use super::BLOCK;
 use crate::contest::{Failure, Scale};
+use crate::prepared;
 use crate::scatter::scatter;
 
 /// Bytes of the file.
@@ -47,6 +49,9 @@ pub(super) struct Blocks {
 impl Blocks {
     /// In the folder for temporary files, or beside this program if that one is in memory.
     fn make(count: usize) -> Result<Self, Failure> {
+        if let Some(path) = prepared::path(&format!("blocks-{count}")) {
+            return Self::prepare(&path, count);
+        }
         let program = env::current_exe().ok().and_then(|path| path.parent().map(Path::to_owned));
         let mut failure = String::new();
         for folder in [Some(env::temp_dir()), program].into_iter().flatten() {
@@ -58,20 +63,35 @@ impl Blocks {
         Err(format!("no folder for a file of {} bytes with O_DIRECT:\n{failure}", count * BLOCK))
     }
 
+    /// With a name, unless an earlier process has done so.
+    fn prepare(path: &Path, count: usize) -> Result<Self, Failure> {
+        let failed = |error| format!("{}: {error}", path.display());
+        prepared::once(path, |path| {
+            let file = File::options().read(true).write(true).create_new(true).open(path).map_err(failed)?;
+            Self { file, count }.fill().map_err(failed)
+        })?;
+        Ok(Self { file: File::open(path).map_err(failed)?, count })
+    }
+
     fn make_in(folder: &Path, count: usize) -> io::Result<Self> {
         let path = folder.join(format!("versus-disk-{}", process::id()));
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         fs::remove_file(&path)?;
         let blocks = Self { file, count };
-        blocks.write(0..CHUNK.min(count))?;
-        blocks.try_read()?;
-        for first in (CHUNK..count).step_by(CHUNK) {
-            blocks.write(first..count.min(first + CHUNK))?;
-        }
-        blocks.file.sync_all()?;
-        // What is in the page cache would be looked up at every read.
-        fadvise(&blocks.file, 0, None, Advice::DontNeed)?;
+        blocks.fill()?;
         Ok(blocks)
+    }
+
+    fn fill(&self) -> io::Result<()> {
+        self.write(0..CHUNK.min(self.count))?;
+        self.try_read()?;
+        for first in (CHUNK..self.count).step_by(CHUNK) {
+            self.write(first..self.count.min(first + CHUNK))?;
+        }
+        self.file.sync_all()?;
+        // What is in the page cache would be looked up at every read.
+        fadvise(&self.file, 0, None, Advice::DontNeed)?;
+        Ok(())
     }
 
     fn write(&self, blocks: Range<usize>) -> io::Result<()> {
