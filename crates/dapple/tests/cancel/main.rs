@@ -5,6 +5,7 @@
 
 mod channels;
 mod events;
+mod ledger;
 mod scopes;
 mod shared;
 mod sockets;
