@@ -6,8 +6,10 @@
 mod channels;
 mod events;
 mod ledger;
+mod requests;
 mod scopes;
 mod shared;
+mod signals;
 mod sockets;
 mod sync;
 
