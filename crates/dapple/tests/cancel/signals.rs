@@ -296,7 +296,7 @@ async fn consume(
         } else {
             // Other duties come from time to time. The wait that is dropped then passes its notification on.
             loop {
-                match select(filled.notified(), sleep(5 * pause)).await {
+                match select(filled.notified(), sleep(6 * pause)).await {
                     Either::Left((notified, _)) => break notified?,
                     Either::Right((time, _)) => time?,
                 }
@@ -331,13 +331,14 @@ async fn a_queue_with_notifications_forgets_no_consumer() -> Result<(), Anything
         })
     });
     drop(consumers);
-    for item in 0..8 {
+    for item in 0..6 {
         queue.0.lock().unwrap().push_back(item);
         put.add(item);
         queue.1.notify_one();
-        sleep(MS * (item % 3)).await?;
+        sleep(MS * item).await?;
     }
     sleep(20 * MS).await?;
+    assert!(queue.0.lock().unwrap().is_empty(), "all consumers wait, and the queue is not empty");
     for consumer in &consuming {
         consumer.cancel();
     }
