@@ -24,6 +24,10 @@ impl<T: Clone> Ledger<T> {
         self.0.lock().unwrap().push(item);
     }
 
+    pub(crate) fn add_all(&self, items: impl IntoIterator<Item = T>) {
+        self.0.lock().unwrap().extend(items);
+    }
+
     pub(crate) fn list(&self) -> Vec<T> {
         self.0.lock().unwrap().clone()
     }

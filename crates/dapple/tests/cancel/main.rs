@@ -4,6 +4,7 @@
 //! `#[dapple::test(cancel_everywhere)]`.
 
 mod channels;
+mod deadlines;
 mod events;
 mod ledger;
 mod requests;
