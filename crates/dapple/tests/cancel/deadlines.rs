@@ -9,7 +9,7 @@ use dapple::time::{Duration, sleep, timeout};
 use dapple::{Cancelled, finish, finish_local, or_cancelled, race, shield, spawn};
 
 use crate::Anything;
-use crate::ledger::{InHand, Ledger, sorted};
+use crate::ledger::{InHand, Ledger, locked, sorted};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -22,7 +22,7 @@ struct Upload<'a> {
 impl Drop for Upload<'_> {
     fn drop(&mut self) {
         if !self.is_complete {
-            self.stored.lock().unwrap().clear();
+            locked(self.stored).clear();
         }
     }
 }
@@ -35,17 +35,17 @@ async fn an_upload_within_a_limit_is_whole_or_gone() -> Result<(), Anything> {
         let (stored, uploads) = (stored.clone(), uploads.clone());
         async move {
             let expected = uploads.list().last().map_or(0, |parts| *parts);
-            assert_eq!(stored.lock().unwrap().len(), expected);
+            assert_eq!(locked(&stored).len(), expected);
         }
     });
     for limit in [4, 9] {
-        stored.lock().unwrap().clear();
+        locked(&stored).clear();
         let mut upload = Upload { stored: &stored, is_complete: false };
         let parts = finish(async |scope| {
             let parts = [1, 2, 3, 4].map(|part| {
                 scope.start(async move {
                     sleep(MS * 2 * part).await?;
-                    upload.stored.lock().unwrap().push(part);
+                    locked(upload.stored).push(part);
                     Ok::<_, Cancelled>(())
                 })
             });
@@ -56,7 +56,7 @@ async fn an_upload_within_a_limit_is_whole_or_gone() -> Result<(), Anything> {
             count
         });
         let parts = timeout(MS * limit, parts).await.unwrap_or_else(|late| late.into_inner());
-        assert_eq!(stored.lock().unwrap().len(), parts, "the scope has counted another number of parts");
+        assert_eq!(locked(&stored).len(), parts, "the scope has counted another number of parts");
         upload.is_complete = parts == 4;
         uploads.add(if parts == 4 { 4 } else { 0 });
         drop(upload);

@@ -1,7 +1,7 @@
 //! Ledgers: the place of each item of a protocol, in whatever way its holder has ended.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple::Cancelled;
 use dapple::channel::mpsc;
@@ -21,20 +21,25 @@ impl<T: Clone> Ledger<T> {
     }
 
     pub(crate) fn add(&self, item: T) {
-        self.0.lock().unwrap().push(item);
+        locked(&self.0).push(item);
     }
 
     pub(crate) fn add_all(&self, items: impl IntoIterator<Item = T>) {
-        self.0.lock().unwrap().extend(items);
+        locked(&self.0).extend(items);
     }
 
     pub(crate) fn list(&self) -> Vec<T> {
-        self.0.lock().unwrap().clone()
+        locked(&self.0).clone()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().unwrap().len()
+        locked(&self.0).len()
     }
+}
+
+/// Locks a mutex also after a panic: a destructor that panics, too, would end the process before the report.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All items of some lists, in order.
@@ -94,7 +99,7 @@ pub(crate) fn keep<T>(receiver: mpsc::Receiver<T>) -> (Kept<T>, Left<T>) {
 impl<T> Left<T> {
     /// Takes the messages. The receiver's task must have ended.
     pub(crate) fn drain(&self) -> Vec<T> {
-        let receiver = self.0.lock().unwrap().take();
+        let receiver = locked(&self.0).take();
         let mut receiver = receiver.expect("the receiver is still in use");
         std::iter::from_fn(|| receiver.try_recv().ok()).collect()
     }
@@ -118,7 +123,7 @@ impl<T> Drop for Kept<T> {
     fn drop(&mut self) {
         let mut receiver = self.receiver.take();
         receiver.iter_mut().for_each(mpsc::Receiver::close);
-        *self.left.0.lock().unwrap() = receiver;
+        *locked(&self.left.0) = receiver;
     }
 }
 

@@ -11,7 +11,7 @@ use dapple::{Cancelled, spawn};
 use futures_util::future::{Either, select};
 
 use crate::Anything;
-use crate::ledger::{InHand, Ledger, next, sorted};
+use crate::ledger::{InHand, Ledger, locked, next, sorted};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -148,7 +148,7 @@ async fn answer(
         sleep(5 * MS).await?;
     }
     // An attempt that was given up may still arrive: the journal knows which attempt was first.
-    if journal.lock().unwrap().insert(id) {
+    if locked(&journal).insert(id) {
         applied.add(id);
     }
     let _ = reply.send(());
@@ -214,12 +214,12 @@ async fn a_lease_without_heartbeats_runs_out_and_is_taken_over() -> Result<(), A
     check_after({
         let (held, terms) = (held.clone(), terms.clone());
         async move {
-            assert_eq!(held.lock().unwrap().0, 0, "the lease is held after its end");
+            assert_eq!(locked(&held).0, 0, "the lease is held after its end");
             assert!(terms.list().is_sorted_by(|one, two| one < two), "{:?}", terms.list());
         }
     });
     let term = |held: &Arc<Mutex<(u32, u32)>>| {
-        let mut state = held.lock().unwrap();
+        let mut state = locked(held);
         *state = (state.0 + 1, state.1 + 1);
         assert_eq!(state.0, 1, "two holders");
         terms.add(state.1);
@@ -262,7 +262,7 @@ struct Held(Arc<Mutex<(u32, u32)>>);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.lock().unwrap().0 -= 1;
+        locked(&self.0).0 -= 1;
     }
 }
 
@@ -273,7 +273,7 @@ struct Flight(Waiters, u32);
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.0.lock().unwrap().remove(&self.1);
+        locked(&self.0).remove(&self.1);
     }
 }
 
@@ -284,7 +284,7 @@ async fn a_single_flight_serves_all_that_wait_for_it() -> Result<(), Anything> {
     check_after({
         let (waiters, begun, served, ended) = (waiters.clone(), begun.clone(), served.clone(), ended.clone());
         async move {
-            assert!(waiters.lock().unwrap().is_empty(), "a flight without an end");
+            assert!(locked(&waiters).is_empty(), "a flight without an end");
             assert!(served.list().iter().all(|(key, value)| *value == key * 10));
             assert_eq!(sorted(&[begun.list()]), sorted(&[ended.list()]));
         }
@@ -299,7 +299,7 @@ async fn a_single_flight_serves_all_that_wait_for_it() -> Result<(), Anything> {
                 loop {
                     let (sender, receiver) = oneshot::channel();
                     let is_first = {
-                        let mut waiters = waiters.lock().unwrap();
+                        let mut waiters = locked(&waiters);
                         let entry = waiters.entry(key);
                         let is_first = matches!(entry, std::collections::btree_map::Entry::Vacant(_));
                         entry.or_default().push(sender);
@@ -310,7 +310,7 @@ async fn a_single_flight_serves_all_that_wait_for_it() -> Result<(), Anything> {
                         begun.add(key);
                         let _counted = InHand::new(key, &ended);
                         sleep(3 * MS).await?;
-                        let all = waiters.lock().unwrap().get_mut(&key).map(std::mem::take);
+                        let all = locked(&waiters).get_mut(&key).map(std::mem::take);
                         for waiter in all.into_iter().flatten() {
                             let _ = waiter.send(key * 10);
                         }

@@ -10,7 +10,7 @@ use dapple::time::{Duration, Instant, sleep};
 use dapple::{Cancelled, Canceller, Resume, finish, shield, spawn, suspend};
 
 use crate::Anything;
-use crate::ledger::{InHand, Ledger, keep, next, sorted};
+use crate::ledger::{InHand, Ledger, keep, locked, next, sorted};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -70,7 +70,7 @@ async fn a_hedged_request_closes_all_its_connections() -> Result<(), Anything> {
                     let _connection = InHand::new((request, replica), closed);
                     sleep(MS * (5 - replica)).await?;
                     answers.add((request, replica));
-                    first.lock().unwrap().get_or_insert(replica);
+                    locked(first).get_or_insert(replica);
                     scope.cancel();
                     Ok::<_, Cancelled>(())
                 });
@@ -86,7 +86,7 @@ async fn a_hedged_request_closes_all_its_connections() -> Result<(), Anything> {
             sorted(&[opened.list()]),
             "a connection is open after its scope"
         );
-        if first.lock().unwrap().is_none() {
+        if locked(first).is_none() {
             return Err(Cancelled.into());
         }
         // The cancel of the losers ends here.
@@ -161,7 +161,7 @@ async fn a_callback_resumes_its_wait_or_is_withdrawn() -> Result<(), Anything> {
         let (callbacks, called, got) = (callbacks.clone(), called.clone(), got.clone());
         let (returned, lost, dropped) = (returned.clone(), lost.clone(), dropped.clone());
         async move {
-            assert!(callbacks.lock().unwrap().is_empty(), "a callback of a wait that is over");
+            assert!(locked(&callbacks).is_empty(), "a callback of a wait that is over");
             assert_eq!(sorted(&[got.list(), returned.list(), lost.list()]), sorted(&[called.list()]));
             // A value is lost only with a waiter that was dropped.
             assert!(lost.list().iter().all(|key| dropped.list().contains(key)));
@@ -172,13 +172,13 @@ async fn a_callback_resumes_its_wait_or_is_withdrawn() -> Result<(), Anything> {
         async move {
             for _ in 0..10 {
                 sleep(MS).await?;
-                let Some((key, resume)) = callbacks.lock().unwrap().pop_first() else { continue };
+                let Some((key, resume)) = locked(&callbacks).pop_first() else { continue };
                 called.add(key);
                 if let Err(value) = resume.resume(InHand::new(key, &lost)) {
                     returned.add(value.done());
                 }
             }
-            callbacks.lock().unwrap().clear();
+            locked(&callbacks).clear();
             Ok::<_, Cancelled>(())
         }
     });
@@ -187,8 +187,8 @@ async fn a_callback_resumes_its_wait_or_is_withdrawn() -> Result<(), Anything> {
         let waiter = InHand::new(key, &dropped);
         spawn(async move {
             let waited = suspend(|resume| {
-                callbacks.lock().unwrap().insert(key, resume);
-                || drop(callbacks.lock().unwrap().remove(&key))
+                locked(&callbacks).insert(key, resume);
+                || drop(locked(&callbacks).remove(&key))
             })
             .await;
             waiter.done();
@@ -199,7 +199,7 @@ async fn a_callback_resumes_its_wait_or_is_withdrawn() -> Result<(), Anything> {
     let ended = caller.await;
     if !matches!(ended, Ok(Ok(()))) {
         // Without a caller the waiters would wait for ever.
-        callbacks.lock().unwrap().clear();
+        locked(&callbacks).clear();
         waiters.iter().for_each(|waiter| waiter.cancel());
     }
     for waiter in waiters {

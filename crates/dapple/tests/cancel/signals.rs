@@ -12,7 +12,7 @@ use dapple::{Cancelled, spawn};
 use futures_util::future::{Either, select};
 
 use crate::Anything;
-use crate::ledger::{InHand, Ledger, sorted};
+use crate::ledger::{InHand, Ledger, locked, sorted};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -230,7 +230,7 @@ struct Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.idle.lock().unwrap().push(self.number);
+        locked(&self.idle).push(self.number);
     }
 }
 
@@ -244,7 +244,7 @@ async fn a_connection_pool_gets_all_connections_back() -> Result<(), Anything> {
         let (begun, ended, broken_off) = (begun.clone(), ended.clone(), broken_off.clone());
         async move {
             assert_eq!(permits.available_permits(), 2);
-            assert_eq!(sorted(&[idle.lock().unwrap().clone()]), [0, 1]);
+            assert_eq!(sorted(&[locked(&idle).clone()]), [0, 1]);
             assert_eq!(sorted(&[ended.list(), broken_off.list()]), sorted(&[begun.list()]));
         }
     });
@@ -260,7 +260,7 @@ async fn a_connection_pool_gets_all_connections_back() -> Result<(), Anything> {
                         continue; // the pool is busy: this query is given up
                     }
                 };
-                let number = idle.lock().unwrap().pop().expect("a permit is a connection");
+                let number = locked(&idle).pop().expect("a permit is a connection");
                 let connection = Connection { number, idle: idle.clone(), _permit: permit };
                 begun.add((client, query));
                 let running = InHand::new((client, query), &broken_off);
@@ -288,7 +288,7 @@ async fn consume(
     broken_off: &Ledger<u32>,
 ) -> Result<(), Cancelled> {
     loop {
-        let next = items.lock().unwrap().pop_front();
+        let next = locked(items).pop_front();
         if let Some(item) = next {
             let item = InHand::new(item, broken_off);
             sleep(pause).await?;
@@ -314,7 +314,7 @@ async fn a_queue_with_notifications_forgets_no_consumer() -> Result<(), Anything
         let (queue, put, taken, broken_off) = (queue.clone(), put.clone(), taken.clone(), broken_off.clone());
         let consumers = Arc::downgrade(&consumers);
         async move {
-            let left: Vec<u32> = queue.0.lock().unwrap().drain(..).collect();
+            let left: Vec<u32> = locked(&queue.0).drain(..).collect();
             assert!(
                 consumers.strong_count() == 0 || left.is_empty(),
                 "a consumer waits, and {left:?} are there"
@@ -332,13 +332,13 @@ async fn a_queue_with_notifications_forgets_no_consumer() -> Result<(), Anything
     });
     drop(consumers);
     for item in 0..6 {
-        queue.0.lock().unwrap().push_back(item);
+        locked(&queue.0).push_back(item);
         put.add(item);
         queue.1.notify_one();
         sleep(MS * item).await?;
     }
     sleep(20 * MS).await?;
-    assert!(queue.0.lock().unwrap().is_empty(), "all consumers wait, and the queue is not empty");
+    assert!(locked(&queue.0).is_empty(), "all consumers wait, and the queue is not empty");
     for consumer in &consuming {
         consumer.cancel();
     }
