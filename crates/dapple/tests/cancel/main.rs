@@ -4,9 +4,13 @@
 //! `#[dapple::test(cancel_everywhere)]`.
 
 mod channels;
+mod deadlines;
 mod events;
+mod ledger;
+mod requests;
 mod scopes;
 mod shared;
+mod signals;
 mod sockets;
 mod sync;
 
