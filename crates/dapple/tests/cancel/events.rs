@@ -151,7 +151,7 @@ async fn a_batcher_passes_on_each_item_once_and_in_time() -> Result<(), Anything
     let producer = |first: usize| {
         let (color, cell, submitted) = (color.clone(), cell.clone(), submitted.clone());
         dapple::spawn(async move {
-            for item in first..first + 4 {
+            for item in first..first + 5 {
                 let cell = cell.clone();
                 note(&submitted, item);
                 color.call(move || Batcher::push(&cell, item)).await?;

@@ -102,7 +102,7 @@ enum Order {
     Sold(u32),
 }
 
-#[dapple::test(cancel_everywhere, workers = 2)]
+#[dapple::test(cancel_everywhere, seeds = 2, workers = 2)]
 async fn a_reservation_is_sold_or_given_back() -> Result<(), Anything> {
     const TOTAL: u32 = 10;
     let (stock, orders) = (Shared::new(TOTAL), Shared::new(BTreeMap::new()));
@@ -121,14 +121,14 @@ async fn a_reservation_is_sold_or_given_back() -> Result<(), Anything> {
     });
     let customer = |id: u32| {
         let (stock, orders, paid, ended) = (stock.clone(), orders.clone(), paid.clone(), ended.clone());
-        dapple::spawn(async move {
+        let buy = async move || {
             let reserve = |(stock, orders): (&mut u32, &mut BTreeMap<u32, Order>)| {
                 *stock -= id;
                 linger();
                 orders.insert(id, Order::Reserved(id));
             };
             together((stock.writing(), orders.writing()), reserve).await?;
-            let payment = async {
+            let pay = async || {
                 sleep(STEP * id).await?; // the bank
                 let sell = orders.write(|orders| orders.insert(id, Order::Sold(id)));
                 assert_eq!(sell.await?, Some(Order::Reserved(id)));
@@ -137,7 +137,7 @@ async fn a_reservation_is_sold_or_given_back() -> Result<(), Anything> {
                 paid.sort_unstable();
                 Ok::<(), Anything>(())
             };
-            let payment = payment.await;
+            let payment = pay().await;
             if payment.is_err() {
                 let give_back = |(stock, orders): (&mut u32, &mut BTreeMap<u32, Order>)| {
                     orders.remove(&id);
@@ -145,8 +145,12 @@ async fn a_reservation_is_sold_or_given_back() -> Result<(), Anything> {
                 };
                 shield(together((stock.writing(), orders.writing()), give_back)).await?;
             }
-            ended.lock().unwrap().push(id);
             payment
+        };
+        dapple::spawn(async move {
+            let bought = buy().await;
+            ended.lock().unwrap().push(id);
+            bought
         })
     };
     join((1..=4).map(customer).collect()).await

@@ -53,7 +53,7 @@ async fn join<T>(tasks: Vec<JoinHandle<io::Result<T>>>) -> Result<(), Anything> 
     Ok(())
 }
 
-#[dapple::test(cancel_everywhere, workers = 2)]
+#[dapple::test(cancel_everywhere, seeds = 2, workers = 2)]
 async fn an_echo_is_what_was_sent_and_a_graceful_shutdown_waits_for_it() -> Result<(), Anything> {
     const MESSAGE: &[u8] = b"hello, ";
     let (received, echoed) = (Log::<(u16, usize)>::default(), Log::<(u16, usize)>::default());
@@ -109,7 +109,7 @@ async fn an_echo_is_what_was_sent_and_a_graceful_shutdown_waits_for_it() -> Resu
     Ok(())
 }
 
-#[dapple::test(cancel_everywhere)]
+#[dapple::test(cancel_everywhere, seeds = 2)]
 async fn a_frame_that_was_cut_is_taken_up_where_it_ended() -> Result<(), Anything> {
     let frames: Vec<Vec<u8>> = (1..=4).map(|number| vec![number; 5 * number as usize]).collect();
     let (received, ended) = (Log::<Vec<u8>>::default(), Log::<&str>::default());
@@ -154,7 +154,7 @@ async fn a_frame_that_was_cut_is_taken_up_where_it_ended() -> Result<(), Anythin
     join(vec![reader]).await
 }
 
-#[dapple::test(cancel_everywhere, workers = 2)]
+#[dapple::test(cancel_everywhere, seeds = 2, workers = 2)]
 async fn a_proxy_knows_which_bytes_it_has_passed_on() -> Result<(), Anything> {
     let request: Vec<u8> = (0..40).collect();
     let (arrived, passed) = (Log::<Vec<u8>>::default(), Log::<(u64, Vec<u8>)>::default());
@@ -209,7 +209,7 @@ async fn a_proxy_knows_which_bytes_it_has_passed_on() -> Result<(), Anything> {
     join(vec![client, proxy, server]).await
 }
 
-#[dapple::test(cancel_everywhere, workers = 2)]
+#[dapple::test(cancel_everywhere, seeds = 2, workers = 2)]
 async fn a_request_that_is_sent_again_is_applied_once() -> Result<(), Anything> {
     let (applied, acknowledged) = (Log::<String>::default(), Log::<String>::default());
     let (done, known) = (applied.clone(), acknowledged.clone());
@@ -298,7 +298,7 @@ async fn participant(listener: TcpListener, votes: Arc<Mutex<BTreeMap<u8, Vote>>
     }
 }
 
-#[dapple::test(cancel_everywhere, workers = 2)]
+#[dapple::test(cancel_everywhere, seeds = 2, workers = 2)]
 async fn a_two_phase_commit_is_done_by_all_or_by_none() -> Result<(), Anything> {
     let votes: [Arc<Mutex<BTreeMap<u8, Vote>>>; 2] = Default::default();
     let (decided, acknowledged) = (Log::<u8>::default(), Log::<u8>::default());
@@ -382,7 +382,7 @@ impl Pool {
     }
 }
 
-#[dapple::test(cancel_everywhere, workers = 2)]
+#[dapple::test(cancel_everywhere, seeds = 2, workers = 2)]
 async fn a_pooled_connection_never_gives_the_answer_to_another_request() -> Result<(), Anything> {
     let pool = Arc::new(Pool { permits: Semaphore::new(2), idle: Mutex::default() });
     let after = pool.clone();
@@ -431,7 +431,7 @@ async fn a_pooled_connection_never_gives_the_answer_to_another_request() -> Resu
     Ok(())
 }
 
-#[dapple::test(cancel_everywhere)]
+#[dapple::test(cancel_everywhere, seeds = 2)]
 async fn a_line_is_not_lost_by_a_read_that_ends_early() -> Result<(), Anything> {
     const LINES: [&str; 5] = ["one", "two and more", "", "three", "the end"];
     let (received, ended) = (Log::<String>::default(), Log::<()>::default());
@@ -471,7 +471,7 @@ async fn a_line_is_not_lost_by_a_read_that_ends_early() -> Result<(), Anything> 
     join(vec![writer]).await
 }
 
-#[dapple::test(cancel_everywhere, workers = 2)]
+#[dapple::test(cancel_everywhere, seeds = 2, workers = 2)]
 async fn an_upload_is_stored_whole_or_not_at_all() -> Result<(), Anything> {
     fn file(number: u8) -> Vec<u8> {
         (0..12).map(|byte| byte * number).collect()
@@ -518,7 +518,7 @@ async fn an_upload_is_stored_whole_or_not_at_all() -> Result<(), Anything> {
     join(vec![server]).await
 }
 
-#[dapple::test(cancel_everywhere)]
+#[dapple::test(cancel_everywhere, seeds = 2)]
 async fn a_copy_that_was_cancelled_is_taken_up_with_its_rest() -> Result<(), Anything> {
     let source: Vec<u8> = (0..60).collect();
     let (arrived, ended) = (Log::<Vec<u8>>::default(), Log::<&str>::default());
@@ -574,7 +574,7 @@ async fn a_copy_that_was_cancelled_is_taken_up_with_its_rest() -> Result<(), Any
     join(vec![writer]).await
 }
 
-#[dapple::test(cancel_everywhere, workers = 2)]
+#[dapple::test(cancel_everywhere, seeds = 2, workers = 2)]
 async fn a_pipeline_passes_on_a_prefix_of_whole_numbers() -> Result<(), Anything> {
     const COUNT: u32 = 6;
     let (received, ended) = (Log::<u32>::default(), Log::<()>::default());
