@@ -87,6 +87,7 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | `cancel_everywhere` | runs it in simulations, cancelled at each wait | |
 /// | `workers = 8` | the number of workers | 4 in a simulation, else one for each core |
 /// | `seeds = 1000` | the number of seeds | 100 with `sim`, 1 with `cancel_everywhere` |
+/// | `allow_errors` | any error passes where the body is disturbed, with `cancel_everywhere` | only cancellations do |
 /// | `waits = 5000` | the number of waits for each seed, with `cancel_everywhere` | 1000, evenly drawn |
 ///
 /// | variable | |
@@ -175,9 +176,10 @@ fn simulate(options: &Options, name: &str, original: TokenStream, span: Span) ->
     let (workers, seeds, waits) = (code_of(options.workers), code_of(options.seeds), code_of(options.waits));
     let call = match options.cancels {
         false => format!("::dapple::__private::simulate({path}, {workers}, {seeds}, {name})"),
-        true => {
-            format!("::dapple::__private::cancel_everywhere({path}, {workers}, {seeds}, {waits}, {name})")
-        }
+        true => format!(
+            "::dapple::__private::cancel_everywhere({path}, {workers}, {seeds}, {waits}, {}, {name})",
+            options.allows_errors
+        ),
     };
     let call: TokenStream = call.parse().expect("a call");
     let mut block = Group::new(Delimiter::Brace, original.into_iter().chain(call).collect());

@@ -75,11 +75,15 @@
 //! `cancel_everywhere` takes `seeds`, `workers` and `waits`; `waits` goes with nothing else:
 //!
 //! ```
-//! #[dapple::test(cancel_everywhere, seeds = 2, waits = 10, workers = 1)]
+//! #[dapple::test(cancel_everywhere, seeds = 2, waits = 10, workers = 1, allow_errors)]
 //! async fn promise() {}
 //! ```
 //! ```compile_fail
 //! #[dapple::test(sim, waits = 10)]
+//! async fn promise() {}
+//! ```
+//! ```compile_fail
+//! #[dapple::test(sim, allow_errors)]
 //! async fn promise() {}
 //! ```
 //! ```compile_fail

@@ -9,6 +9,8 @@ pub(crate) struct Options {
     pub(crate) is_simulated: bool,
     /// In simulations, cancelled at each wait.
     pub(crate) cancels: bool,
+    /// Any error passes where it is disturbed.
+    pub(crate) allows_errors: bool,
     pub(crate) workers: Option<u64>,
     pub(crate) seeds: Option<u64>,
     pub(crate) waits: Option<u64>,
@@ -44,6 +46,10 @@ impl Options {
                 ("cancel_everywhere", []) if attribute == "dapple::test" => {
                     std::mem::replace(&mut read.cancels, true)
                 }
+                ("allow_errors", []) if attribute == "dapple::test" => {
+                    waits_at = Some(span);
+                    std::mem::replace(&mut read.allows_errors, true)
+                }
                 ("workers", value) => read.workers.replace(number(&key, value, span)?).is_some(),
                 ("seeds", value) if attribute == "dapple::test" => {
                     seeds_at = Some(span);
@@ -64,8 +70,7 @@ impl Options {
             return Err(Error::new(both, Span::call_site()));
         }
         if let Some(span) = waits_at.filter(|_| !read.cancels) {
-            let alone =
-                "`waits` goes with `cancel_everywhere`: #[dapple::test(cancel_everywhere, waits = 5000)]";
+            let alone = "`waits` and `allow_errors` go with `cancel_everywhere`: #[dapple::test(cancel_everywhere, waits = 5000)]";
             return Err(Error::new(alone, span));
         }
         if let Some(span) = seeds_at.filter(|_| !read.is_simulated && !read.cancels) {

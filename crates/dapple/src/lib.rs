@@ -191,10 +191,11 @@ pub mod __private {
         workers: Option<usize>,
         seeds: Option<u64>,
         waits: Option<usize>,
+        allows_errors: bool,
         body: impl FnMut() -> F,
     ) where
         F::Output: crate::sim::Ending,
     {
-        crate::sim::CancelEverywhere::run_test(name, workers, seeds, waits, body);
+        crate::sim::CancelEverywhere::run_test(name, workers, seeds, waits, allows_errors, body);
     }
 }

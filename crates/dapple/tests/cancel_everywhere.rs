@@ -97,6 +97,24 @@ fn nested_waits_count_once() {
 }
 
 #[test]
+fn waits_of_tasks_that_work_at_the_same_time_are_told_apart() {
+    let work = |length: Duration| {
+        move || async move {
+            let task = |_| {
+                let state = Shared::new(0);
+                dapple::spawn(async move { state.write(|_| sim::work(length)).await })
+            };
+            for task in (0..2).map(task).collect::<Vec<_>>() {
+                task.await??;
+            }
+            Ok::<(), Anything>(())
+        }
+    };
+    assert_eq!(count(work(Duration::ZERO)).waits, 4);
+    assert_eq!(count(work(SECOND)).waits, 4);
+}
+
+#[test]
 fn shielded_waits_are_skipped_and_counted() {
     let count = count(|| async {
         shield(sleep(SECOND)).await?;
@@ -390,6 +408,31 @@ fn a_task_that_panics_is_a_failure_also_if_nothing_waits_for_it() {
     };
     let failure = failure(work);
     assert!(failure.why().contains("a task panicked: not cancelled"), "{failure}");
+}
+
+#[test]
+fn the_first_panic_is_in_the_report() {
+    let work = || async {
+        let task = dapple::spawn(async { sleep(SECOND).await.expect("not cancelled") });
+        task.await.map_err(|error| if error.is_panic() { panic!("a consequence") } else { error })
+    };
+    let failure = failure(work);
+    let both = "panicked: a consequence\nbefore that, a task panicked: not cancelled";
+    assert!(failure.why().contains(both), "{failure}");
+}
+
+#[test]
+fn a_callback_is_named_by_the_place_where_it_was_made() {
+    let work = || async {
+        let called = Arc::new(AtomicBool::new(false));
+        let after = called.clone();
+        sim::check_after(async move { assert!(after.load(Relaxed), "not called") });
+        let callback = dapple::event::Callback::new(move || called.store(true, Relaxed));
+        dapple::event::after(SECOND, callback).detach();
+        shield(sleep(2 * SECOND)).await
+    };
+    let failure = failure(work);
+    assert!(failure.why().contains("tests/cancel_everywhere.rs:"), "{failure}");
 }
 
 #[test]

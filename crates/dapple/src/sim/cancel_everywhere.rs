@@ -14,7 +14,7 @@ use super::explore::number;
 use super::{Failure, Outcome, Sim, Trace};
 use crate::task::JoinError;
 use crate::task::cancel::{Cancelled, causes};
-use crate::task::cancel_points::{CancelPoints, Mode, Plan, Seen};
+use crate::task::cancel_points::{CancelPoints, Mode, OBSERVES, Plan, Seen};
 use crate::world::log::Log;
 
 /// The one wait and mode that is tried, if it is set.
@@ -24,6 +24,8 @@ const WAITS: usize = 1000;
 /// How many times as many polls as the reference a run may have, and at least how many.
 const MOST_POLLS: u64 = 10;
 const LEAST_POLLS: u64 = 1000;
+/// How many polls a reference may have: a program that is to be run a thousand times should be short.
+const REFERENCE_POLLS: u64 = 1_000_000;
 /// How long, in virtual time, tasks have between the end of the program and the check: one that was aborted is
 /// dropped meanwhile.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -38,8 +40,8 @@ const MODES: [Mode; 4] = [Mode::CancelBefore, Mode::CancelAfter, Mode::Drop, Mod
 /// with its invariants in `check`, or registered by [`check_after`](super::check_after). Both closures are called
 /// anew for each run.
 ///
-/// First `work` runs undisturbed, twice: this is the reference, and `work` has to succeed there. Then there is one run
-/// for each wait of the reference and each mode:
+/// First `work` runs undisturbed, twice: this is the reference, and `work` has to succeed there, within a million polls.
+/// Then there is one run for each wait of the reference and each mode:
 ///
 /// | mode | at that wait |
 /// |---|---|
@@ -50,7 +52,12 @@ const MODES: [Mode; 4] = [Mode::CancelBefore, Mode::CancelAfter, Mode::Drop, Mod
 ///
 /// A wait is a poll that begins to wait for something of Dapple's (a message, a permit, a lock, a timer, a simulated
 /// socket, a task's end), whether or not it has to. If one is inside of another, as the reads in `read_exact`, the
-/// innermost counts. Yields are no waits. Waits in a [`shield`](crate::shield) are skipped.
+/// innermost counts. Yields are no waits, nor is it a wait that `finish` makes for tasks that were spawned in it. Waits
+/// in a [`shield`](crate::shield) are skipped. Callbacks with a time wait in tasks of their own: one that is cancelled is
+/// not called.
+///
+/// A late wait outlasts the timers of the program: a sleep of a second may end after one of an hour. So a check should
+/// say what must hold in any order, not how long it takes.
 ///
 /// A run passes if `work` ends and then `check` passes. `work` may return an error that says that it was cancelled:
 /// one with [`Cancelled`] among its sources. A run fails if
@@ -67,7 +74,8 @@ const MODES: [Mode; 4] = [Mode::CancelBefore, Mode::CancelAfter, Mode::Drop, Mod
 ///
 /// At the first run that fails. The report names the seed, the wait, the mode, and the place in the program, with a
 /// line that runs it again. If the waits of the two reference runs differ, since something in `work` does not go by
-/// the seed. On a worker of a runtime, and inside of a simulation.
+/// the seed. In a build without debug assertions, such as one for release: the hooks in each wait would cost it a few
+/// instructions. On a worker of a runtime, and inside of a simulation.
 ///
 /// # Examples
 ///
@@ -299,12 +307,14 @@ impl CancelEverywhere {
         workers: Option<usize>,
         seeds: Option<u64>,
         waits: Option<usize>,
+        allows_errors: bool,
         work: impl FnMut() -> W,
     ) where
         W: Future,
         W::Output: Ending,
     {
         let mut this = CancelEverywhere::new();
+        this.allows_errors = allows_errors;
         this.test = Some(name.split_once("::").map_or(name, |(_, path)| path));
         this = workers.into_iter().fold(this, CancelEverywhere::workers);
         this = seeds.into_iter().fold(this, CancelEverywhere::seeds);
@@ -326,6 +336,11 @@ impl CancelEverywhere {
         C: Future,
         C::Output: Outcome,
     {
+        assert!(
+            OBSERVES,
+            "cancel_everywhere needs a build with debug assertions: test without `--release`, or set `debug-assertions \
+             = true` for dapple in the profile"
+        );
         let mut count = CancelCount::default();
         for seed in seed.map_or(0..=self.seeds - 1, |seed| seed..=seed) {
             let sim = Sim { seed, ..self.sim.clone() };
@@ -352,7 +367,8 @@ impl CancelEverywhere {
                 if let Err(failure) = tried {
                     // Once more, to find the place.
                     let again = run(Some(Plan { keeps_place: true, ..plan }), most_polls);
-                    let place = again.1.take_place().map(|place| Place::of(&place));
+                    let spawned_at = again.1.spawned_at();
+                    let place = again.1.take_place().map(|place| Place::of(&place, spawned_at));
                     return Err(reference.failed(target, failure, place));
                 }
             }
@@ -372,14 +388,22 @@ impl CancelEverywhere {
         (run, points): (Run<T>, Rc<CancelPoints>),
     ) -> Result<(), Failure> {
         let failed = |why| Err(failure(sim, why));
+        // A later panic may only follow from an earlier one: a lock that was poisoned, a sender that was dropped.
+        let first = run.panics.get(reference.panics);
         if let Some(failure) = run.failure {
-            return Err(failure);
+            let earlier = first.filter(|first| !failure.why().contains(first.as_str()));
+            let why =
+                earlier.map(|earlier| format!("{}\nbefore that, a task panicked: {earlier}", failure.why()));
+            return Err(match why {
+                Some(why) => failure.with_why(why),
+                None => failure,
+            });
         }
         if !points.is_done() {
             return failed(NOT_THE_SAME.to_owned());
         }
-        if run.panics.len() > reference.panics {
-            return failed(format!("a task panicked: {}", run.panics[reference.panics]));
+        if let Some(first) = first {
+            return failed(format!("a task panicked: {first}"));
         }
         match run.ended {
             Some(Ended::Returned(output)) => match output.into_error() {
@@ -490,7 +514,7 @@ impl Reference {
         run: &mut impl FnMut(Option<Plan>, Option<u64>) -> (Run<T>, Rc<CancelPoints>),
     ) -> Result<Reference, Failure> {
         let mut once = || {
-            let (run, points) = run(None, None);
+            let (run, points) = run(None, Some(REFERENCE_POLLS));
             if let Some(failure) = run.failure {
                 return Err(failure);
             }
@@ -504,12 +528,12 @@ impl Reference {
                          it is not"
                         ),
                     )),
-                    None => Ok((seen, run.polls, run.panics.len())),
+                    None => Ok((seen, run.polls, run.panics.len(), points.shielded())),
                 },
                 _ => unreachable!("without a plan nothing is dropped"),
             }
         };
-        let (seen, polls, panics) = once()?;
+        let (seen, polls, panics, shielded) = once()?;
         let (second, ..) = once()?;
         if seen != second {
             let at = seen.iter().zip(&second).take_while(|(one, two)| one == two).count();
@@ -525,9 +549,7 @@ impl Reference {
             );
             return Err(failure(sim, why));
         }
-        let shielded = seen.iter().filter(|wait| wait.is_shielded && !wait.is_outer).count();
-        let counts = |wait: &Seen| !wait.is_shielded && !wait.is_outer;
-        let waits = (0..seen.len()).filter(|index| counts(&seen[*index])).collect();
+        let waits = (0..seen.len()).filter(|index| !seen[*index].is_outer).collect();
         Ok(Reference { seen, waits, shielded, polls, panics })
     }
 

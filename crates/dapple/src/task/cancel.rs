@@ -11,10 +11,10 @@ use std::error::Error;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use super::Task;
-use super::cancel_points;
+use super::cancel_points::{self, Begin, OBSERVES};
 use super::cell::discard;
 use super::header::{Extended, Header};
 use super::here::{Here, here};
@@ -81,35 +81,37 @@ pub(crate) fn is_current_cancelled() -> bool {
 /// As [`is_current_cancelled`], on the thread that this `here` is of.
 #[inline]
 pub(crate) fn is_cancelled_here(here: &Here) -> bool {
-    may_be_cancelled(here) && is_really_cancelled(here)
-}
-
-/// The test on the hot path: true if the current task was cancelled, and in each wait that is observed.
-#[inline]
-pub(crate) fn may_be_cancelled(here: &Here) -> bool {
     match here.link.get().is_null() {
         true => is_task_cancelled(here),
         false => reach::is_cancelled(here),
     }
 }
 
-/// After [`may_be_cancelled`]: whether that is so, whether or not waits are observed. SUSPECT in `cancel_points`
-#[cold]
-pub(crate) fn is_really_cancelled(here: &Here) -> bool {
-    !here.is_observed() || cancel_points::is_cancelled(here)
+/// A wait begins: `Ready` if it is cancelled, `Pending` if a simulation holds it back, `None` if it goes on.
+#[inline]
+pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled>> {
+    match OBSERVES {
+        true => here(may_be_cancelled).then(|| cancel_points::begin(begin, cx)).flatten(),
+        false => is_current_cancelled().then_some(Poll::Ready(Cancelled)),
+    }
 }
 
 /// Whether a scope that is about to be polled is in something that was cancelled.
 #[inline]
 pub(crate) fn is_cancelled_around(here: &Here, scope: &Arc<Reach>) -> bool {
-    #[cold]
-    fn is_really(here: &Here, scope: &Arc<Reach>) -> bool {
-        if here.is_observed() {
-            cancel_points::note_scope(scope);
-        }
-        is_really_cancelled(here)
+    match OBSERVES {
+        true => may_be_cancelled(here) && cancel_points::is_cancelled_around(scope),
+        false => is_cancelled_here(here),
     }
-    may_be_cancelled(here) && is_really(here, scope)
+}
+
+/// As [`is_cancelled_here`], for a wait that begins, and true wherever waits are observed. SUSPECT in `cancel_points`
+#[inline]
+pub(crate) fn may_be_cancelled(here: &Here) -> bool {
+    match here.link.get().is_null() {
+        true => is_task_cancelled(here),
+        false => reach::may_be_cancelled(here),
+    }
 }
 
 /// Whether the task that this thread is running was cancelled itself.

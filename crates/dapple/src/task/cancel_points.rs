@@ -4,13 +4,14 @@
 //! the *reference*, makes a list of them; each later run has a [`Plan`]: at the wait with this number, cancel the
 //! scope around it, drop the task that waits, or hold the wait back.
 //!
-//! Runs by other means pay nothing for this. A wait gets here by branches that are cold anyway:
+//! Programs that are shipped pay nothing for this: it is in builds with debug assertions alone ([`OBSERVES`]). There a
+//! wait gets here by the branch of a cancelled wait.
 //!
-//! * **OBSERVED**: while a task of such a simulation is polled, its budget is shifted far below zero. So each wait takes
-//!   the branch of a spent budget, which looks more closely (`Here::budget_left`).
-//! * **SUSPECT**: around each poll of such a task there is one more scope, which is always cancelled. So each
-//!   `JoinHandle`, which has no budget, takes the branch of a cancelled wait, and that looks more closely
-//!   (`cancel::is_really_cancelled`). A shield hides this scope: a `JoinHandle` in a shield is not seen.
+//! * **SUSPECT**: around each poll of a task of such a simulation there is one more scope, which is always cancelled. A
+//!   wait that begins asks whether it may be cancelled (`cancel::may_be_cancelled`), and so it is told yes. The branch of
+//!   a cancelled wait comes here and looks more closely. Whoever asks whether something *is* cancelled
+//!   (`cancel::is_current_cancelled`) is not told of this scope. A shield hides it, so that waits in a shield are left
+//!   alone; they are counted where the walk over the scopes meets the shield.
 //!
 //! # Which waits count
 //!
@@ -21,13 +22,15 @@
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use super::Task;
-use super::cancel::{Item, is_task_cancelled};
-use super::header::{Extended, WaitNote};
+use super::cancel::{Cancelled, Item, is_cancelled_here, is_current_cancelled, is_task_cancelled};
+use super::cell::{Payload, message};
+use super::header::{Extended, Ptr, WaitNote};
 use super::here::{Here, here};
 use super::reach::{self, Link, Reach};
 use super::state::ABORTED;
@@ -35,26 +38,25 @@ use super::strand::{self, Strand};
 use super::wait::wake;
 use crate::world;
 
+/// Whether waits can be observed in this build. A few instructions for each wait, by which a build for release would be
+/// one or two percent slower at spawning and at timers (`versus/instructions`).
+pub(crate) const OBSERVES: bool = cfg!(debug_assertions);
+
 /// A wait that begins, as it shows itself here.
 #[derive(Clone, Copy)]
 pub(crate) struct Begin {
     /// Tells it from other waits of its task, as long as it has not begun.
     key: usize,
-    is_shielded: bool,
     is_join: bool,
 }
 
 impl Begin {
     pub(super) fn of<T>(wait: &T) -> Begin {
-        Begin { key: std::ptr::from_ref(wait).addr(), is_shielded: false, is_join: false }
-    }
-
-    pub(super) fn shielded(self, is_shielded: bool) -> Begin {
-        Begin { is_shielded, ..self }
+        Begin { key: std::ptr::from_ref(wait).addr(), is_join: false }
     }
 
     pub(super) fn of_join(task: &Task) -> Begin {
-        Begin { key: task.id(), is_shielded: false, is_join: true }
+        Begin { key: task.id(), is_join: true }
     }
 }
 
@@ -92,8 +94,6 @@ pub(crate) struct Seen {
     pub(crate) task: u64,
     /// What it waited for, if it returned `Pending` in its first poll.
     pub(crate) waited_for: Option<&'static str>,
-    /// Inside of a shield: it is left alone.
-    pub(crate) is_shielded: bool,
     /// Another wait began inside of it, and counts in its place.
     pub(crate) is_outer: bool,
     is_join: bool,
@@ -103,8 +103,7 @@ pub(crate) struct Seen {
 #[cfg(test)]
 impl Seen {
     pub(crate) fn for_tests(waited_for: Option<&'static str>) -> Seen {
-        let (is_shielded, is_outer, is_join) = (false, false, false);
-        Seen { task: 1, waited_for, is_shielded, is_outer, is_join, budget: 0 }
+        Seen { task: 1, waited_for, is_outer: false, is_join: false, budget: 0 }
     }
 }
 
@@ -147,14 +146,21 @@ pub(crate) struct CancelPoints {
     /// Waits are counted: until the program has returned.
     is_counting: Cell<bool>,
     count: Cell<usize>,
+    /// Waits of the reference run that were left alone, in a shield.
+    shielded: Cell<usize>,
     seen: RefCell<Vec<Seen>>,
-    open: RefCell<Option<Open>>,
+    /// One for each task that is in a poll: one that works in its poll lets others be polled meanwhile.
+    open: RefCell<Vec<Open>>,
     /// The scopes of `finish`, by their addresses: kept, so that no address is used twice.
     scopes: RefCell<HashMap<usize, Arc<Reach>>>,
-    action: RefCell<Option<Action>>,
+    /// With the task, by its number, whose poll it is done after.
+    action: RefCell<Option<(usize, Action)>>,
     held_back: RefCell<Option<HeldBack>>,
     is_done: Cell<bool>,
     place: RefCell<Option<Backtrace>>,
+    spawned_at: Cell<Option<&'static Location<'static>>>,
+    /// The messages of tasks that panicked.
+    panics: RefCell<Vec<String>>,
     /// The task that runs the program, and whether it is to drop it.
     root: RefCell<Option<Task>>,
     drops_root: Cell<bool>,
@@ -171,9 +177,31 @@ fn current() -> Option<Rc<CancelPoints>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// A wait begins: whether it is to stay `Pending`, without having begun. Only where waits are observed.
-pub(super) fn holds_back(begin: Begin, cx: &mut Context<'_>) -> bool {
-    current().is_some_and(|points| here(|here| points.begin(here, begin, cx)))
+/// A wait begins that may be cancelled: `Ready` if it is, `Pending` if it is held back, `None` if it goes on.
+#[cold]
+#[inline(never)]
+pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled>> {
+    here(|here| {
+        if here.is_observed.get() && current().is_some_and(|points| points.begin(here, begin, cx)) {
+            return Some(Poll::Pending);
+        }
+        is_cancelled_here(here).then_some(Poll::Ready(Cancelled))
+    })
+}
+
+/// A wait in a shield begins, where waits are observed.
+#[cold]
+pub(super) fn note_shielded() {
+    if let Some(points) = current().filter(|points| points.is_counting.get()) {
+        points.shielded.set(points.shielded.get() + 1);
+    }
+}
+
+/// A task has panicked.
+pub(super) fn note_panic(payload: &Payload) {
+    if let Some(points) = current() {
+        points.panics.borrow_mut().push(message(payload).to_owned());
+    }
 }
 
 /// Whether the current task was cancelled, or a scope in it, where waits are observed. SUSPECT
@@ -187,19 +215,25 @@ pub(super) fn is_cancelled(here: &Here) -> bool {
     is_cancelled || to_the_end && is_task_cancelled(here)
 }
 
-/// This is the scope of a `finish`.
-pub(super) fn note_scope(scope: &Arc<Reach>) {
-    if let Some(points) = current() {
+/// Whether the scope of a `finish` that is about to be polled is in something that was cancelled.
+#[cold]
+#[inline(never)]
+pub(crate) fn is_cancelled_around(scope: &Arc<Reach>) -> bool {
+    if here(|here| here.is_observed.get())
+        && let Some(points) = current()
+    {
         points.scopes.borrow_mut().entry(Arc::as_ptr(scope).addr()).or_insert_with(|| scope.clone());
     }
+    is_current_cancelled()
 }
 
 /// Polls a task of a simulation, whose waits are observed if this run has cancellation points.
-pub(super) fn around_poll<R>(here: &Here, poll: impl FnOnce() -> R) -> R {
+pub(super) fn around_poll<R>(task: Ptr, here: &Here, poll: impl FnOnce() -> R) -> R {
     let Some(points) = current().filter(|points| points.is_counting.get()) else { return poll() };
-    here.observe_waits(); // OBSERVED
-    let result = Link::of(Arc::as_ptr(&points.suspect)).around(here, poll);
-    points.after_poll();
+    let before = here.is_observed.replace(true);
+    let result = Link::of(Arc::as_ptr(&points.suspect)).around(here, poll); // SUSPECT
+    here.is_observed.set(before);
+    points.after_poll(task.addr().get());
     result
 }
 
@@ -212,6 +246,7 @@ impl CancelPoints {
             drop_child,
             is_counting: Cell::new(false),
             count: Cell::new(0),
+            shielded: Cell::new(0),
             seen: RefCell::default(),
             open: RefCell::default(),
             scopes: RefCell::default(),
@@ -219,6 +254,8 @@ impl CancelPoints {
             held_back: RefCell::default(),
             is_done: Cell::new(false),
             place: RefCell::default(),
+            spawned_at: Cell::new(None),
+            panics: RefCell::default(),
             root: RefCell::default(),
             drops_root: Cell::new(false),
             suspect,
@@ -250,7 +287,9 @@ impl CancelPoints {
 
     /// The program has returned, or was dropped: from here on nothing is observed.
     pub(crate) fn end_program(&self) {
-        self.close(None);
+        if let Some(root) = &*self.root.borrow() {
+            self.close(root.id(), None);
+        }
         self.is_counting.set(false);
         self.action.take();
         self.let_go();
@@ -266,9 +305,24 @@ impl CancelPoints {
         self.is_done.get()
     }
 
+    /// How many waits of a reference run were left alone, in a shield.
+    pub(crate) fn shielded(&self) -> usize {
+        self.shielded.get()
+    }
+
     /// The waits of a reference run.
     pub(crate) fn take_seen(&self) -> Vec<Seen> {
         self.seen.take()
+    }
+
+    /// The messages of tasks that have panicked so far.
+    pub(crate) fn panics(&self) -> Vec<String> {
+        self.panics.borrow().clone()
+    }
+
+    /// The place where the task of the planned wait was spawned, if that is known.
+    pub(crate) fn spawned_at(&self) -> Option<&'static Location<'static>> {
+        self.spawned_at.get()
     }
 
     /// The backtrace of the planned wait, if it was wanted.
@@ -301,26 +355,28 @@ impl CancelPoints {
     /// Adds a wait to the list of the reference run.
     fn note(&self, here: &Here, begin: Begin) {
         let strand = here.strand.get();
-        self.close(Some((strand, here.budget.get())));
         let Some(task) = Task::current() else { return };
+        self.close(task.id(), Some((strand, here.budget.get())));
         let mut seen = self.seen.borrow_mut();
         if let Some(extended) = Extended::of(task.header()) {
             let note = extended.replace_note(not_waited());
-            *self.open.borrow_mut() = Some(Open { index: seen.len(), task: task.clone(), strand, note });
+            self.open.borrow_mut().push(Open { index: seen.len(), task: task.clone(), strand, note });
         }
         seen.push(Seen {
             task: task.number().unwrap_or_default(),
             waited_for: None,
-            is_shielded: begin.is_shielded || !reach::around(here, |_| ()),
             is_outer: false,
             is_join: begin.is_join,
             budget: here.budget.get(),
         });
     }
 
-    /// What came of the last wait that began: it waits, has ended, or has begun another one, which is `next`.
-    fn close(&self, next: Option<(*const Strand, i32)>) {
-        let Some(open) = self.open.take() else { return };
+    /// What came of the last wait that began in a task: it waits, has ended, or has begun another one, which is `next`.
+    fn close(&self, task: usize, next: Option<(*const Strand, i32)>) {
+        let mut all = self.open.borrow_mut();
+        let Some(at) = all.iter().position(|open| open.task.id() == task) else { return };
+        let open = all.swap_remove(at);
+        drop(all);
         let mut seen = self.seen.borrow_mut();
         let wait = &mut seen[open.index];
         let Some(extended) = Extended::of(open.task.header()) else { return };
@@ -339,12 +395,11 @@ impl CancelPoints {
             *self.place.borrow_mut() = Some(Backtrace::force_capture());
         }
         let Some(task) = Task::current() else { return false };
+        self.spawned_at.set(task.spawned_at());
         match plan.mode {
             Mode::CancelBefore => self.cancel(here, plan, task).carry_out(self),
-            Mode::CancelAfter => *self.action.borrow_mut() = Some(self.cancel(here, plan, task)),
-            Mode::Drop => {
-                *self.action.borrow_mut() = Some(Action::Drop(task, strand::current_waker(here)));
-            }
+            Mode::CancelAfter => self.do_after(task.id(), self.cancel(here, plan, task)),
+            Mode::Drop => self.do_after(task.id(), Action::Drop(task, strand::current_waker(here))),
             Mode::Late => {
                 let mut on_cancel = Item::default();
                 on_cancel.link_here(here, cx.waker());
@@ -361,6 +416,11 @@ impl CancelPoints {
             }
         }
         false
+    }
+
+    /// Does it after the poll of this task.
+    fn do_after(&self, task: usize, action: Action) {
+        *self.action.borrow_mut() = Some((task, action));
     }
 
     /// What is cancelled: the innermost `finish`, or the task.
@@ -383,9 +443,8 @@ impl CancelPoints {
 
     /// Whether a wait that is held back stays so; `None` if it is another one.
     fn is_held_back(&self, here: &Here, begin: Begin, cx: &mut Context<'_>) -> Option<bool> {
-        let is_this = |held_back: &HeldBack| {
-            (held_back.task, held_back.key) == (here.current.get().addr(), begin.key)
-        };
+        let is_this =
+            |held_back: &HeldBack| (held_back.task, held_back.key) == (here.current.get().addr(), begin.key);
         if !self.held_back.borrow().as_ref().is_some_and(is_this) {
             return None;
         }
@@ -401,10 +460,10 @@ impl CancelPoints {
     }
 
     /// A task was polled.
-    fn after_poll(&self) {
-        self.close(None);
-        let action = self.action.take();
-        if let Some(action) = action {
+    fn after_poll(&self, task: usize) {
+        self.close(task, None);
+        let action = self.action.borrow_mut().take_if(|(of, _)| *of == task);
+        if let Some((_, action)) = action {
             action.carry_out(self);
         }
         let polls = world::with(world::World::polls).unwrap_or_default();

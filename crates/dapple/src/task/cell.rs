@@ -15,6 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::cancel_points;
 use super::header::{Extended, Header, Kind, Meta, Polled, Ptr, Reason, VTable, field};
 use super::here::{Here, here};
 use super::home::{Home, Phase};
@@ -226,7 +227,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
             let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
             discard(dropped); // a second panic has nobody to go to
         }
-        world::with(|world| world.panics.borrow_mut().push(message(&payload).to_owned()));
+        cancel_points::note_panic(&payload);
         stage.payload = ManuallyDrop::new(Box::new(payload));
         Polled::Panicked
     }

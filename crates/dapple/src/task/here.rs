@@ -16,9 +16,6 @@ use super::strand::Strand;
 use super::wait::BUDGET;
 use crate::prim::Published;
 
-/// What is added to the budget of a task whose waits are observed, so that it is below zero.
-const OBSERVED: i32 = -(1 << 30);
-
 pub(crate) struct Here {
     /// The runtime that this thread works for or has entered; null outside.
     pub(crate) home: Cell<*const Home>,
@@ -60,6 +57,8 @@ pub(crate) struct Here {
     pub(crate) gave_way: Cell<usize>,
     /// The innermost closure of a state that this thread is in; null if it is in none.
     pub(crate) closure: Cell<*const Closure<'static>>,
+    /// The waits of the task that is being polled are observed. SUSPECT in `cancel_points`
+    pub(crate) is_observed: Cell<bool>,
     /// Whether this thread is in a part of a map. NO-CYCLE in `shared::map::shelf`
     pub(crate) in_map: Cell<InMap>,
 }
@@ -102,6 +101,7 @@ impl Here {
             main: Cell::new(null()),
             gave_way: Cell::new(0),
             closure: Cell::new(null()),
+            is_observed: Cell::new(false),
             in_map: Cell::new(InMap::No),
         }
     }
@@ -118,44 +118,19 @@ impl Here {
     /// Whether the current task has got so much in this poll that it must give way.
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
-        self.may_be_spent() && self.is_really_spent()
-    }
-
-    /// The test on the hot path: true if the budget is spent, and in each wait that is observed.
-    #[inline]
-    pub(crate) fn may_be_spent(&self) -> bool {
-        self.budget.get() <= 0
+        self.budget.get() <= 0 && self.is_really_spent()
     }
 
     #[cold]
     fn is_really_spent(&self) -> bool {
-        let left = self.budget_left();
-        if left > 0 {
-            return false; // it is observed
-        }
         // What is polled outside of a task has nobody to give way to. And a task that goes on and on
         // does not give way at all: it blocks on a foreign executor, which would wait for ever.
-        if self.current.get().is_null() || left < -BUDGET {
-            self.budget.set(self.budget.get() - left + BUDGET);
+        if self.current.get().is_null() || self.budget.get() < -BUDGET {
+            self.budget.set(BUDGET);
             return false;
         }
         self.budget.set(self.budget.get() - 1);
         true
-    }
-
-    /// The waits of the task that is about to be polled are observed. OBSERVED in `cancel_points`
-    pub(crate) fn observe_waits(&self) {
-        self.budget.set(OBSERVED + BUDGET);
-    }
-
-    /// Whether the waits of the task that is being polled are observed.
-    pub(crate) fn is_observed(&self) -> bool {
-        self.budget.get() < OBSERVED / 2
-    }
-
-    /// How many more results the current task may get in this poll, observed or not.
-    pub(crate) fn budget_left(&self) -> i32 {
-        self.budget.get() - if self.is_observed() { OBSERVED } else { 0 }
     }
 
     /// A strand is going to be polled, with this waker. What is returned is for `leave_strand`.
@@ -197,6 +172,7 @@ impl Here {
         self.main.swap(&other.main);
         self.gave_way.swap(&other.gave_way);
         self.closure.swap(&other.closure);
+        self.is_observed.swap(&other.is_observed);
         self.in_map.swap(&other.in_map);
     }
 }

@@ -9,10 +9,11 @@ use std::pin::Pin;
 use std::ptr::null_mut;
 use std::task::{Context, Poll, Waker};
 
-use super::cancel_points::{self, Begin};
+use super::cancel::Cancelled;
+use super::cancel_points::{self, Begin, OBSERVES};
 use super::cell::{Payload, discard, message};
 use super::header::{Kind, Ptr, Reason, field};
-use super::here::{Here, here};
+use super::here::here;
 use super::run::{Blocking, read_reason, take_payload};
 use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
 use super::waker::{pack, unpack, wakes_same};
@@ -233,18 +234,21 @@ impl<T> JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// A poll where the wait may have been cancelled; `None`: it goes on.
+    /// A poll where the wait may have been cancelled: `Ready` if it was, `Pending` if a simulation holds it back.
     #[cold]
-    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Option<Poll<Result<T, JoinError>>> {
-        let begin = self.task.as_ref().filter(|_| !self.is_waiting()).map(Begin::of_join);
-        if here(Here::is_observed) && begin.is_some_and(|begin| cancel_points::holds_back(begin, cx)) {
-            return Some(Poll::Pending);
-        }
+    #[inline(never)]
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Option<Poll<Cancelled>> {
+        let begin = self.task.as_ref().filter(|_| OBSERVES && !self.is_waiting()).map(Begin::of_join);
+        let over = match begin {
+            Some(begin) => cancel_points::begin(begin, cx),
+            None => cancel::is_current_cancelled().then_some(Poll::Ready(Cancelled)),
+        };
         // A task that ended while it was waited for has ended; a wait that begins late has not begun.
-        let ended = self.is_waiting() && self.is_finished();
-        (here(cancel::is_really_cancelled) && !ended && self.may_give_up()).then(|| {
-            self.on_cancel.unlink();
-            Poll::Ready(Err(JoinError(Repr::Cancelled)))
+        let is_ended = || self.is_waiting() && self.is_finished();
+        over.filter(|over| over.is_pending() || !is_ended() && self.may_give_up()).inspect(|over| {
+            if over.is_ready() {
+                self.on_cancel.unlink();
+            }
         })
     }
 
@@ -261,10 +265,10 @@ impl<T> Future for JoinHandle<T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if here(cancel::may_be_cancelled)
+        if here(if OBSERVES { cancel::may_be_cancelled } else { cancel::is_cancelled_here })
             && let Some(polled) = self.poll_cancelled(cx)
         {
-            return polled;
+            return polled.map(|Cancelled| Err(JoinError(Repr::Cancelled)));
         }
         match self.poll_done(cx.waker()) {
             Poll::Pending => {

@@ -31,9 +31,9 @@ impl Observed {
         Extended::of(task).and_then(|extended| extended.observed).expect("a task of a simulation")
     }
 
-    fn poll<R>(self, here: &Here, color: log::Color, poll: impl FnOnce() -> R) -> R {
+    fn poll<R>(self, task: Ptr, here: &Here, color: log::Color, poll: impl FnOnce() -> R) -> R {
         let begun = world::with(|world| world.begin_poll(self.number, color));
-        let result = cancel_points::around_poll(here, poll);
+        let result = cancel_points::around_poll(task, here, poll);
         // Not in the simulation that it is from, if that is over and it is dropped.
         begun.map(|begun| world::with(|world| world.end_poll(begun)));
         result
@@ -49,7 +49,7 @@ unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
     let observed = Observed::of(header);
     let color = if header.vtable().kind == Kind::Blocking { log::Color::None } else { log::Color::Own };
     // SAFETY: handed on from the caller.
-    observed.poll(here, color, || unsafe { (observed.run)(task, here) })
+    observed.poll(task, here, color, || unsafe { (observed.run)(task, here) })
 }
 
 /// # Safety
@@ -59,5 +59,6 @@ unsafe fn step(task: Ptr, here: &Here) -> After {
     // SAFETY: a task that is owned exists. EXISTS
     let observed = Observed::of(unsafe { task.as_ref() });
     // SAFETY: handed on from the caller.
-    observed.poll(here, log::Color::Lane(here.lane.get().addr()), || unsafe { (observed.step)(task, here) })
+    observed
+        .poll(task, here, log::Color::Lane(here.lane.get().addr()), || unsafe { (observed.step)(task, here) })
 }

@@ -316,9 +316,41 @@ pub(super) fn is_cancelled(here: &Here) -> bool {
     while let Some(link) = unsafe { next.as_ref() } {
         match link.reach() {
             None => return false,
+            Some(reach) if reach.is_cancelled() => return is_really_cancelled(here),
+            Some(_) => next = link.outer.get(),
+        }
+    }
+    super::cancel::is_task_cancelled(here)
+}
+
+/// As [`is_cancelled`], for a wait that begins, and true wherever waits are observed. SUSPECT in `cancel_points`
+#[cfg(not(loom))]
+#[inline(never)]
+pub(super) fn may_be_cancelled(here: &Here) -> bool {
+    let mut next = here.link.get();
+    // SAFETY: ON-THE-STACK.
+    while let Some(link) = unsafe { next.as_ref() } {
+        match link.reach() {
+            None => return is_shielded(here),
             Some(reach) if reach.is_cancelled() => return true,
             Some(_) => next = link.outer.get(),
         }
     }
     super::cancel::is_task_cancelled(here)
+}
+
+/// A wait in a shield begins, which is not cancelled.
+#[cfg(not(loom))]
+fn is_shielded(here: &Here) -> bool {
+    if here.is_observed.get() {
+        super::cancel_points::note_shielded();
+    }
+    false
+}
+
+/// A scope around what is polled here is cancelled: whether that is more than the one by which waits are observed.
+#[cfg(not(loom))]
+#[cold]
+fn is_really_cancelled(here: &Here) -> bool {
+    !super::cancel_points::OBSERVES || !here.is_observed.get() || super::cancel_points::is_cancelled(here)
 }

@@ -74,6 +74,7 @@ pub(super) unsafe fn step_with(
     here.current.set(task.as_ptr());
     here.woken.set(false);
     here.unsettled.set(0);
+    here.budget.set(BUDGET);
     here.gave_way.set(0);
     let polled = if before.has(ABORTED) {
         // SAFETY: the caller owns the task. STAGE
@@ -81,7 +82,6 @@ pub(super) unsafe fn step_with(
     } else {
         poll(task)
     };
-    here.budget.set(BUDGET); // for the next task
     if polled == Polled::Pending {
         here.current.set(null());
         let unsettled = here.unsettled.get();

@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 
 use super::cancel::{self, Cancelled, Item};
-use super::cancel_points::{self, Begin};
+use super::cancel_points::Begin;
 use super::cell::discard;
 use super::here::{Here, here};
 
@@ -67,22 +67,19 @@ impl Wait {
     /// This, and [`begin_at_once`], is where all waits go through.
     #[inline]
     pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
-        if here(Here::may_be_spent) && self.is_put_off(cx) {
+        if here(Here::is_spent) {
+            cx.waker().wake_by_ref(); // BUDGET
             return Poll::Pending;
         }
         if CANCELS && !self.begun {
-            if self.is_cancelled() {
-                return Poll::Ready(Err(Cancelled));
+            if !self.shielded
+                && let Some(over) = cancel::begin(Begin::of(self), cx)
+            {
+                return over.map(Err);
             }
             self.begun = true;
         }
         Poll::Ready(Ok(()))
-    }
-
-    #[cold]
-    fn is_put_off(&self, cx: &mut Context<'_>) -> bool {
-        let begins = !self.begun;
-        is_put_off(cx, begins.then(|| Begin::of(self).shielded(self.shielded)))
     }
 
     /// After what it waits for could not be had: whether the wait is over all the same. EXACT
@@ -133,24 +130,14 @@ impl std::fmt::Debug for Wait {
 /// at once needs no `Wait`. If it is done, [`got_at_once`] counts it.
 #[inline]
 pub(crate) fn begin_at_once<T>(cx: &mut Context<'_>, of: &T) -> Poll<Result<(), Cancelled>> {
-    if here(Here::may_be_spent) && is_put_off(cx, Some(Begin::of(of))) {
-        return Poll::Pending;
-    }
-    if CANCELS && cancel::is_current_cancelled() {
-        return Poll::Ready(Err(Cancelled));
-    }
-    Poll::Ready(Ok(()))
-}
-
-/// Whether a wait is not to be tried in this poll: the budget is spent, or the wait is held back by a simulation
-/// that observes it. `begin`: the wait begins with this poll.
-#[cold]
-fn is_put_off(cx: &mut Context<'_>, begin: Option<Begin>) -> bool {
     if here(Here::is_spent) {
         cx.waker().wake_by_ref(); // BUDGET
-        return true;
+        return Poll::Pending;
     }
-    CANCELS && here(Here::is_observed) && begin.is_some_and(|begin| cancel_points::holds_back(begin, cx))
+    if CANCELS && let Some(over) = cancel::begin(Begin::of(of), cx) {
+        return over.map(Err);
+    }
+    Poll::Ready(Ok(()))
 }
 
 /// It could be had at once. BUDGET
@@ -171,7 +158,7 @@ pub(crate) fn note_bytes(count: usize) {
 fn note_portions(count: usize) {
     let count = count.min(BUDGET as usize) as i32;
     // Not below zero by this: there it is counted how often a task was told to give way and did not.
-    here(|here| here.budget.set(here.budget.get() - count.min(here.budget_left().max(0))));
+    here(|here| here.budget.set((here.budget.get() - count).max(here.budget.get().min(0))));
 }
 
 /// Wakes somebody, whatever his waker does: it may be foreign code, and must not keep the others

@@ -72,8 +72,6 @@ pub(crate) struct World {
     /// Called when nothing can run: `true` if it has changed that.
     on_stuck: RefCell<Option<Box<dyn Fn() -> bool>>>,
     pub(crate) log: RefCell<Log>,
-    /// The messages of tasks that panicked.
-    pub(crate) panics: RefCell<Vec<String>>,
     /// What layers above keep in it, by type.
     parts: RefCell<Vec<Rc<dyn Any>>>,
 }
@@ -200,7 +198,6 @@ impl World {
             on_end: RefCell::new(None),
             on_stuck: RefCell::new(None),
             log: RefCell::default(),
-            panics: RefCell::default(),
             parts: RefCell::default(),
         }
     }

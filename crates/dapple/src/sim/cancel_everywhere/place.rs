@@ -2,6 +2,7 @@
 
 use std::backtrace::Backtrace;
 use std::fmt;
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 
 /// Where the sources of this crate are.
@@ -23,13 +24,20 @@ struct Frame<'a> {
 }
 
 impl Place {
-    pub(super) fn of(backtrace: &Backtrace) -> Place {
+    /// By a backtrace, or, if no frame of it is the program's (a callback that waits for its time), by the place where
+    /// the task was spawned.
+    pub(super) fn of(backtrace: &Backtrace, spawned_at: Option<&Location<'_>>) -> Place {
         let folder = std::env::current_dir().unwrap_or_default();
-        Place::parse(&backtrace.to_string(), &folder)
+        let place = Place::parse(&backtrace.to_string(), &folder);
+        place.unwrap_or_else(|kind| Place {
+            function: "a task of dapple's that was spawned there".to_owned(),
+            at: spawned_at.map(Location::to_string),
+            kind,
+        })
     }
 
-    /// Reads a backtrace that names files relative to `folder`.
-    fn parse(text: &str, folder: &Path) -> Place {
+    /// Reads a backtrace that names files relative to `folder`. An error: only the kind is known.
+    fn parse(text: &str, folder: &Path) -> Result<Place, Option<String>> {
         let mut kind = None;
         let mut lines = text.lines().map(str::trim).peekable();
         while let Some(line) = lines.next() {
@@ -37,13 +45,19 @@ impl Place {
             let Some((_, function)) = line.split_once(": ").filter(is_frame) else { continue };
             let frame = Frame { function, at: lines.peek().and_then(|next| next.strip_prefix("at ")) };
             if let Some(module) = frame.module_of_dapple(folder) {
+                if ["dapple::task::cell", "dapple::task::observed"]
+                    .iter()
+                    .any(|poll| module.starts_with(poll))
+                {
+                    break; // the poll of the task: the frames after it are the scheduler's
+                }
                 kind = Some(module);
             } else if !frame.is_of_the_language() {
                 let function = function.replace("::{{closure}}", "");
-                return Place { function, at: frame.at.map(str::to_owned), kind };
+                return Ok(Place { function, at: frame.at.map(str::to_owned), kind });
             }
         }
-        Place { function: "an unknown function".to_owned(), at: None, kind }
+        Err(kind)
     }
 
     /// The module of dapple's that the program called.
@@ -68,10 +82,10 @@ impl Frame<'_> {
         Some(format!("dapple::{}", module.trim_end_matches("::mod")))
     }
 
-    /// Whether it is of core, alloc or std.
+    /// Whether it is of core, alloc or std, or of `futures-io`, which only hands on what is polled behind a reference.
     fn is_of_the_language(&self) -> bool {
         let path = self.function.trim_start_matches('<');
-        let crates = ["core::", "std::", "alloc::", "__rust"];
+        let crates = ["core::", "std::", "alloc::", "__rust", "futures_io::", "&mut T as futures_io::"];
         crates.iter().any(|name| path.starts_with(name))
             || self
                 .at
@@ -109,9 +123,19 @@ mod tests {
 
     #[test]
     fn the_first_frame_of_the_program_is_the_place() {
-        let place = Place::parse(TEXT, Path::new(env!("CARGO_MANIFEST_DIR")));
+        let place = Place::parse(TEXT, Path::new(env!("CARGO_MANIFEST_DIR"))).ok().expect("a frame");
         assert_eq!(place.to_string(), "./tests/pool.rs:17:30, in pool::take_jobs");
         assert_eq!(place.kind(), Some("dapple::channel::mpsc::receiver"));
+    }
+
+    #[test]
+    fn frames_behind_the_poll_of_the_task_are_not_the_place() {
+        let lines = TEXT.lines().filter(|line| !line.contains("pool"));
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        let text =
+            text + "   6: corosensei::coroutine::run\n             at /registry/corosensei/src/lib.rs:1:1\n";
+        let kind = Place::parse(&text, Path::new(env!("CARGO_MANIFEST_DIR"))).err().expect("no frame");
+        assert_eq!(kind.as_deref(), Some("dapple::channel::mpsc::receiver"));
     }
 
     #[test]
@@ -122,7 +146,7 @@ mod tests {
    2: <dapple::channel::mpsc::receiver::Recv<T> as core::future::future::Future>::poll
    3: pool::take_jobs::{{closure}}
 ";
-        let place = Place::parse(text, Path::new("/"));
+        let place = Place::parse(text, Path::new("/")).ok().expect("a frame");
         assert_eq!(place.to_string(), "pool::take_jobs (build with debug information to see the line)");
         assert_eq!(place.kind(), Some("dapple::channel::mpsc::receiver::Recv"));
     }

@@ -84,12 +84,12 @@ where
         // Nothing is cancelled here: it is the end of the time alone.
         let _ = sleep(SETTLE).await;
         let checked = check().await.failure();
-        run.panics = world::with(|world| world.panics.take()).unwrap_or_default();
         if let Some(why) = checked {
             super::super::explore::fail_quietly(format!("the check {why}"));
         }
     };
     let ran = points.observe(|| sim.try_run_observed(points.clone(), in_simulation));
     run.failure = ran.err();
+    run.panics = points.panics();
     run
 }
