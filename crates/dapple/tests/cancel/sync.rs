@@ -17,7 +17,7 @@ use crate::ledger::{InHand, Ledger, sorted};
 const MS: Duration = Duration::from_millis(1);
 
 #[dapple::test(cancel_everywhere, seeds = 2)]
-async fn a_cache_computes_a_key_once_whoever_leaves() -> Result<(), Anything> {
+async fn a_cache_computes_a_key_once_though_callers_leave() -> Result<(), Anything> {
     let cache: Arc<[Mutex<Option<u32>>; 2]> = Arc::default();
     let (begun, broken_off, stored, served) = (Ledger::new(), Ledger::new(), Ledger::new(), Ledger::new());
     check_after({
