@@ -74,7 +74,7 @@ async fn a_debounced_search_runs_once_after_each_pause() -> Result<(), Anything>
     const QUIET: Duration = Duration::from_millis(3);
     let (typed, searched, refused) = (Log::<Instant>::default(), Log::default(), Log::default());
     let (keys, searches, refusals) = (typed.clone(), searched.clone(), refused.clone());
-    let is_held = Arc::new(AtomicBool::new(true)); // until the last registration is left
+    let is_held = Arc::new(AtomicBool::new(true)); // until the last registration is detached
     let holds = is_held.clone();
     sim::check_after(async move {
         let (keys, searches) = (entries(&keys), entries(&searches));
@@ -120,7 +120,7 @@ impl Batcher {
         self.batches.extend(Some(std::mem::take(&mut self.buffer)).filter(|batch| !batch.is_empty()));
     }
 
-    /// In the color of the cell.
+    /// Adds an item. Called in the color of the cell.
     fn push(cell: &Arc<ColorCell<Batcher>>, item: usize) {
         cell.with(|batcher| {
             batcher.buffer.push(item);
@@ -218,7 +218,7 @@ async fn a_watchdog_barks_if_and_only_if_the_heartbeat_stops() -> Result<(), Any
         assert_eq!(entries(&fates).len(), 1, "{:?}", entries(&fates));
         drop(kept);
     });
-    /// Replaces the watchdog, unless it has barked. In its color.
+    /// Replaces the watchdog, unless it has barked. Called in its color.
     fn feed(dog: &ColorCell<Option<Registration>>, log: &Log<Watch>) -> bool {
         let is_alive = entries(log).is_empty();
         if is_alive {
@@ -260,7 +260,7 @@ struct Schedule {
 
 type Scheduler = Arc<ColorCell<Schedule>>;
 
-/// Sets the timer anew. In the color of the scheduler.
+/// Sets the timer anew. Called in the color of the scheduler.
 fn arm(scheduler: &Scheduler) {
     scheduler.with(|schedule| {
         schedule.timer = schedule.jobs.first().map(|(deadline, _)| {
@@ -392,12 +392,12 @@ async fn an_answer_that_was_given_is_received() -> Result<(), Anything> {
     let client = |number: u32| {
         let (given, received, ended) = (given.clone(), received.clone(), ended.clone());
         dapple::spawn(async move {
-            // One in the color of the task, one elsewhere.
+            // The callbacks of one client run in the color of its task, those of the other elsewhere.
             let color = if number == 0 { Color::current() } else { Color::new() };
             let mut result = Ok(());
             for (attempt, latency) in [5, 3, 4, 1].into_iter().enumerate() {
                 let attempt = 10 * number + attempt as u32;
-                // The second and the third end about when their answers come.
+                // The second answer comes about when the time is up.
                 let tried =
                     timeout(3 * STEP + STEP / 8, request(attempt, STEP * latency, &color, &given)).await;
                 let was_late = tried.is_err();
@@ -471,7 +471,7 @@ async fn a_tick_is_not_lost_by_a_wait_that_ends_early() -> Result<(), Anything> 
     });
     let mut clock = interval(5 * STEP);
     while entries(&ticks).len() < 6 {
-        // Twice per tick the wait ends before, and once about when it comes.
+        // Two waits per tick end before the tick.
         match timeout(2 * STEP + STEP / 4, clock.tick()).await {
             Ok(tick) => note(&ticks, tick?),
             Err(late) => late.into_inner().into_iter().for_each(|tick| note(&ticks, tick)),

@@ -12,7 +12,7 @@ use super::Anything;
 
 const STEP: Duration = Duration::from_millis(1);
 
-/// Lets other workers run while a closure has its states: without this no closure would ever find a state busy.
+/// Lets other workers run while a closure has its states: otherwise no other task would ever find a state busy.
 fn linger() {
     sim::work(STEP / 50);
 }
@@ -206,7 +206,7 @@ async fn a_cache_with_single_flight_keeps_one_answer() -> Result<(), Anything> {
         let cached: Option<usize> = after.get("page");
         assert_eq!(source.answers.load(Relaxed), usize::from(cached.is_some()), "answers are kept, once");
         assert!(values.lock().unwrap().iter().all(|value| Some(*value) == cached), "all got the same");
-        // Whatever has happened, the next caller gets an answer.
+        // After any failure the next caller gets an answer.
         while timeout(10 * STEP, after.get_or_try_insert_with("page", || source.fetch()))
             .await
             .unwrap()
@@ -241,7 +241,7 @@ async fn a_computation_that_asks_for_others_computes_each_once() -> Result<(), A
         assert_eq!(log.len(), count, "computed twice: {log:?}");
         let mut keys = after.keys();
         keys.sort_unstable();
-        assert_eq!(keys, log, "what was computed is in the map");
+        assert_eq!(keys, log, "the map has the computed values, and no others");
         after.for_each(|key, value| assert_eq!(*value, 1_u64 << key));
     });
     /// Two to the power of `n`, by way of all powers below.
@@ -281,7 +281,7 @@ async fn a_cache_that_is_written_through_is_never_stale() -> Result<(), Anything
         let (database, cache) = (database.clone(), cache.clone());
         tasks.push(dapple::spawn(async move {
             sleep(STEP * number).await?;
-            // In the closure, so that values come into the cache in the order of the database.
+            // The insert is inside of the closure, so that the cache gets values in the order of the database.
             database
                 .write(|value| {
                     *value = number;
@@ -350,7 +350,7 @@ async fn an_optimistic_update_is_not_lost() -> Result<(), Anything> {
     join((1..=3).map(adder).collect()).await
 }
 
-/// The right to write, until a time.
+/// The right to write to the journal, until a deadline.
 #[derive(Clone, Copy)]
 struct Lease {
     token: u64,
@@ -494,7 +494,7 @@ async fn readers_see_versions_in_order_and_whole() -> Result<(), Anything> {
                     first
                 };
                 let version = timeout(STEP, settings.read(read)).await;
-                let Ok(version) = version.map_or_else(|late| late.into_inner(), |read| read) else {
+                let Ok(version) = version.unwrap_or_else(|late| late.into_inner()) else {
                     continue;
                 };
                 assert!(version >= last, "{version} after {last}");
