@@ -336,11 +336,12 @@ impl CancelEverywhere {
         C: Future,
         C::Output: Outcome,
     {
-        assert!(
-            OBSERVES,
-            "cancel_everywhere needs a build with debug assertions: test without `--release`, or set `debug-assertions \
-             = true` for dapple in the profile"
-        );
+        if !OBSERVES {
+            panic!(
+                "cancel_everywhere needs a build with debug assertions: test without `--release`, or set \
+                 `debug-assertions = true` for dapple in the profile"
+            );
+        }
         let mut count = CancelCount::default();
         for seed in seed.map_or(0..=self.seeds - 1, |seed| seed..=seed) {
             let sim = Sim { seed, ..self.sim.clone() };

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 
 /// The first frame outside of dapple, core and std, and the last one of dapple's before it.
+#[derive(Debug)]
 pub(super) struct Place {
     function: String,
     /// File, line and column, if there is debug information.
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_first_frame_of_the_program_is_the_place() {
-        let place = Place::parse(TEXT, Path::new(env!("CARGO_MANIFEST_DIR"))).ok().expect("a frame");
+        let place = Place::parse(TEXT, Path::new(env!("CARGO_MANIFEST_DIR"))).expect("a frame");
         assert_eq!(place.to_string(), "./tests/pool.rs:17:30, in pool::take_jobs");
         assert_eq!(place.kind(), Some("dapple::channel::mpsc::receiver"));
     }
@@ -134,7 +135,7 @@ mod tests {
         let text: String = lines.map(|line| format!("{line}\n")).collect();
         let text =
             text + "   6: corosensei::coroutine::run\n             at /registry/corosensei/src/lib.rs:1:1\n";
-        let kind = Place::parse(&text, Path::new(env!("CARGO_MANIFEST_DIR"))).err().expect("no frame");
+        let kind = Place::parse(&text, Path::new(env!("CARGO_MANIFEST_DIR"))).expect_err("no frame");
         assert_eq!(kind.as_deref(), Some("dapple::channel::mpsc::receiver"));
     }
 
@@ -146,7 +147,7 @@ mod tests {
    2: <dapple::channel::mpsc::receiver::Recv<T> as core::future::future::Future>::poll
    3: pool::take_jobs::{{closure}}
 ";
-        let place = Place::parse(text, Path::new("/")).ok().expect("a frame");
+        let place = Place::parse(text, Path::new("/")).expect("a frame");
         assert_eq!(place.to_string(), "pool::take_jobs (build with debug information to see the line)");
         assert_eq!(place.kind(), Some("dapple::channel::mpsc::receiver::Recv"));
     }
