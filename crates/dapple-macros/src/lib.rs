@@ -59,8 +59,8 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// `#[dapple::test(cancel_everywhere)]` runs the body in simulations too: once for each of its waits and each way to
 /// disturb it there (cancelled, dropped, held up), as `dapple::sim::cancel_everywhere` does. The body may use `?`:
-/// an error that says that it was cancelled passes. So its invariants are registered at its beginning, by
-/// `dapple::sim::check_after`.
+/// an error that says that it was cancelled passes. A body that returns early does not reach assertions at its end, so
+/// register its invariants at the beginning, by `dapple::sim::check_after`.
 ///
 /// ```
 /// use dapple::sync::Mutex;

@@ -84,7 +84,7 @@ impl Options {
 fn usage(attribute: &str, span: Span) -> Error {
     let simulated = match attribute {
         "dapple::test" => {
-            ", or #[dapple::test(sim, workers = 8, seeds = 1000)], or #[dapple::test(cancel_everywhere, waits = 5000)]"
+            ", or #[dapple::test(sim, workers = 8, seeds = 1000)], or #[dapple::test(cancel_everywhere, waits = 5000, seeds = 3, allow_errors)]"
         }
         _ => "",
     };

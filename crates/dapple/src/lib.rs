@@ -46,6 +46,7 @@
 //! | start programs, hear signals | [`process::Command`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) |
 //! | refuse what cannot be served in time | [`sched::Limit`] |
 //! | write callbacks | [`event`] |
+//! | test in virtual time; cancel at each wait | [`sim::Sim`], [`sim::cancel_everywhere`](sim::cancel_everywhere()) |
 //! | see what is going on | [`Runtime::metrics`], [`Runtime::dump`] |
 //!
 //! # Supported

@@ -488,6 +488,15 @@ fn a_program_that_fails_undisturbed_is_refused() {
 }
 
 #[test]
+fn a_program_that_is_stuck_undisturbed_is_refused_as_such() {
+    let failure = failure(|| async {
+        let (_sender, mut receiver) = mpsc::bounded::<u8>(1);
+        let _ = receiver.recv().await;
+    });
+    assert!(failure.why().starts_with("undisturbed, before anything was cancelled: deadlock"), "{failure}");
+}
+
+#[test]
 fn a_program_whose_waits_differ_is_refused() {
     let runs = AtomicUsize::new(0);
     let work = || async {
@@ -608,6 +617,14 @@ fn the_report_names_the_wait_and_runs_it_again() {
     let again = shell(line);
     let text = &again.stderr;
     assert!(!again.is_success && text.contains("wait 2 of 2 ("), "{text}");
+}
+
+#[test]
+fn the_trace_of_the_run_that_failed_is_written() {
+    let failed = child("loses_its_second_second", &[("DAPPLE_TRACE", "-")]);
+    let text = &failed.stderr;
+    let trace = text.split_once("its trace:\n").expect("a trace").1;
+    assert!(!failed.is_success && trace.lines().count() > 3, "{text}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lexopt::ValueExt;
-use lexopt::prelude::{Long, Value};
+use lexopt::prelude::{Long, Short, Value};
 use serde_json::json;
 
 use self::machine::Machine;
@@ -57,6 +57,7 @@ pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Options, lexopt::Error
             Long("quick") => quick = true,
             Long("json") => json = Some(parser.value()?.into()),
             Long("pairs") => pairs = args::at_least_one(&mut parser)? as usize,
+            Long("help") | Short('h') => return Err("guard: `versus --help` has its options".into()),
             other => return Err(other.unexpected()),
         }
     }

@@ -33,7 +33,17 @@ pub(super) struct Pair {
 impl Pair {
     /// Looks whether this tree is clean and the commit is one that can be built.
     pub(super) fn check(against: &str) -> Result<Self, Failure> {
-        Self::check_in(Path::new(env!("CARGO_MANIFEST_DIR")), against)
+        let built_in = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = git(built_in, &["rev-parse", "--show-toplevel"])?;
+        // Whoever stands in another clone means that one.
+        if let Ok(here) = git(Path::new("."), &["rev-parse", "--show-toplevel"])
+            && here != root
+        {
+            return Err(format!(
+                "this program was built in {root} and would judge that tree, not {here}: build it here"
+            ));
+        }
+        Self::check_in(built_in, against)
     }
 
     fn check_in(folder: &Path, against: &str) -> Result<Self, Failure> {

@@ -47,13 +47,17 @@ const MODES: [Mode; 4] = [Mode::CancelBefore, Mode::CancelAfter, Mode::Drop, Mod
 /// |---|---|
 /// | `before` | the innermost [`finish`](crate::finish) around it is cancelled before the wait begins; if there is none, the task |
 /// | `after` | the same, once the wait has returned `Pending` |
-/// | `drop` | once the wait has returned `Pending`, the task that waits is [aborted](crate::JoinHandle::abort); a child that was [started](crate::Scope::start), and whose value nothing asks for, is dropped alone; `work` itself is dropped |
+/// | `drop` | once the wait has returned `Pending`: in a spawned task, that task is [aborted](crate::JoinHandle::abort); in a [started](crate::Scope::start) child whose `Started` is gone, that child is dropped; else `work` is dropped |
 /// | `late` | the wait stays `Pending` until nothing else can run, so that another branch of a `select` wins |
+///
+/// `after` and `drop` are left out for a wait that was ready at once in the reference. `drop` aborts tasks in programs
+/// that never abort one themselves: a runtime that shuts down does, and so does each future that drops another. A
+/// promise that must hold then is kept by a destructor.
 ///
 /// A wait is a poll that begins to wait for something of Dapple's (a message, a permit, a lock, a timer, a simulated
 /// socket, a task's end), whether or not it has to. If one is inside of another, as the reads in `read_exact`, the
-/// innermost counts. Yields are no waits, nor is it a wait that `finish` makes for tasks that were spawned in it. Waits
-/// in a [`shield`](crate::shield) are skipped. Callbacks with a time wait in tasks of their own: one that is cancelled is
+/// innermost counts. Yields are no waits, and `finish` does not count as one while it waits for its children and tasks.
+/// Waits in a [`shield`](crate::shield) are skipped. Callbacks with a time wait in tasks of their own: one that is cancelled is
 /// not called.
 ///
 /// A late wait outlasts the timers of the program: a sleep of a second may end after one of an hour. So a check should
@@ -345,10 +349,13 @@ impl CancelEverywhere {
         let mut count = CancelCount::default();
         for seed in seed.map_or(0..=self.seeds - 1, |seed| seed..=seed) {
             let sim = Sim { seed, ..self.sim.clone() };
-            let mut run = |plan, polls| {
+            let traced = Sim { is_traced: true, ..sim.clone() };
+            let mut run = |plan: Option<Plan>, polls| {
+                // A run whose place is wanted is one that has failed.
+                let sim = if plan.is_some_and(|plan| plan.keeps_place) { &traced } else { &sim };
                 let points = CancelPoints::new(plan, crate::scope::drop_started);
                 let program = Program::new(work(), points.clone());
-                (program::run(&sim, &points, polls, program, &mut check), points)
+                (program::run(sim, &points, polls, program, &mut check), points)
             };
             let reference = Reference::find(&sim, &mut run)?;
             count.waits += reference.waits.len();
@@ -370,6 +377,7 @@ impl CancelEverywhere {
                     let again = run(Some(Plan { keeps_place: true, ..plan }), most_polls);
                     let spawned_at = again.1.spawned_at();
                     let place = again.1.take_place().map(|place| Place::of(&place, spawned_at));
+                    let failure = self.judge(&traced, &reference, again).err().unwrap_or(failure);
                     return Err(reference.failed(target, failure, place));
                 }
             }
@@ -388,7 +396,8 @@ impl CancelEverywhere {
         reference: &Reference,
         (run, points): (Run<T>, Rc<CancelPoints>),
     ) -> Result<(), Failure> {
-        let failed = |why| Err(failure(sim, why));
+        let trace = run.trace.unwrap_or_else(|| Trace::new(sim, Log::default()));
+        let failed = |why| Err(Failure::of(sim, why, trace));
         // A later panic may only follow from an earlier one: a lock that was poisoned, a sender that was dropped.
         let first = run.panics.get(reference.panics);
         if let Some(failure) = run.failure {
@@ -410,7 +419,8 @@ impl CancelEverywhere {
             Some(Ended::Returned(output)) => match output.into_error() {
                 Some(error) if !self.allows_errors && !is_expected(&*error) => failed(format!(
                     "it returned an error that is not a cancellation: {error}. If that is right in a program of which \
-                     one part was cancelled, use CancelEverywhere::allow_errors"
+                     one part was cancelled: #[dapple::test(cancel_everywhere, allow_errors)], or \
+                     CancelEverywhere::allow_errors"
                 )),
                 _ => Ok(()),
             },
@@ -517,7 +527,8 @@ impl Reference {
         let mut once = || {
             let (run, points) = run(None, Some(REFERENCE_POLLS));
             if let Some(failure) = run.failure {
-                return Err(failure);
+                let why = format!("undisturbed, before anything was cancelled: {}", failure.why());
+                return Err(failure.with_why(why));
             }
             let seen = points.take_seen();
             match run.ended {

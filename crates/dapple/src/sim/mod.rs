@@ -152,7 +152,8 @@ pub fn random() -> u64 {
 ///
 /// A program that returns early, cancelled perhaps, does not get to the assertions at its end. One that was dropped by
 /// [`cancel_everywhere`] does not either. These futures run in any case, in the order in which they were registered,
-/// after the future of [`Sim::run`] has returned. (They do not if that has panicked, or if nothing can go on: the run
+/// after the future of [`Sim::run`] has returned. A future owns what it captures until then: capture the state to look
+/// at, not a sender, whose channel would stay open. (They do not run if that has panicked, or if nothing can go on: the run
 /// has failed anyway.)
 ///
 /// # Panics

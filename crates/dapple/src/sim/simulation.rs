@@ -196,14 +196,14 @@ impl Sim {
         super::explore::try_explore(self, seeds, f, |_| {})
     }
 
-    /// As [`try_run`](Self::try_run), with cancellation points.
+    /// As [`try_run`](Self::try_run), with cancellation points and a trace.
     #[track_caller]
     pub(super) fn try_run_observed<F: Future>(
         &self,
         points: Rc<CancelPoints>,
         future: F,
-    ) -> Result<F::Output, Failure> {
-        self.start_observed(Some(points), future).map(|(output, _)| output)
+    ) -> Result<(F::Output, Trace), Failure> {
+        self.start_observed(Some(points), future)
     }
 
     #[track_caller]

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use super::super::{Failure, Outcome, Sim};
+use super::super::{Failure, Outcome, Sim, Trace};
 use super::SETTLE;
 use crate::task::cancel_points::CancelPoints;
 use crate::time::sleep;
@@ -32,6 +32,8 @@ pub(super) struct Run<T> {
     pub(super) polls: u64,
     /// The messages of tasks that panicked.
     pub(super) panics: Vec<String>,
+    /// If it did not fail.
+    pub(super) trace: Option<Trace>,
 }
 
 impl<F> Program<F> {
@@ -72,7 +74,7 @@ where
     C::Output: Outcome,
 {
     let sim = most_polls.into_iter().fold(sim.clone(), Sim::max_polls);
-    let mut run = Run { ended: None, failure: None, polls: 0, panics: Vec::new() };
+    let mut run = Run { ended: None, failure: None, polls: 0, panics: Vec::new(), trace: None };
     let in_simulation = async {
         let ended = crate::finish_local(async |_| program.await).await;
         points.end_program();
@@ -89,7 +91,10 @@ where
         }
     };
     let ran = points.observe(|| sim.try_run_observed(points.clone(), in_simulation));
-    run.failure = ran.err();
+    match ran {
+        Ok(((), trace)) => run.trace = Some(trace),
+        Err(failure) => run.failure = Some(failure),
+    }
     run.panics = points.panics();
     run
 }
