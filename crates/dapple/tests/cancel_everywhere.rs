@@ -124,6 +124,18 @@ fn shielded_waits_are_skipped_and_counted() {
 }
 
 #[test]
+fn a_wait_before_a_shield_did_not_wait_because_the_shield_does() {
+    let count = count(|| async {
+        let (sender, mut receiver) = mpsc::bounded(1);
+        sender.send(1).await?;
+        receiver.recv().await?;
+        shield(sleep(SECOND)).await?;
+        Ok::<(), Anything>(())
+    });
+    assert_eq!((count.waits, count.shielded, count.runs), (2, 1, 4)); // ready at once: before and late, each
+}
+
+#[test]
 fn the_innermost_finish_is_cancelled_and_no_more() {
     let work = || async {
         let inner = finish(async |_| sleep(SECOND).await).await;

@@ -194,6 +194,10 @@ pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled
 pub(super) fn note_shielded() {
     if let Some(points) = current().filter(|points| points.is_counting.get()) {
         points.shielded.set(points.shielded.get() + 1);
+        // What is noted from now on is not of the wait before.
+        if let Some(task) = Task::current() {
+            points.close(task.id(), None);
+        }
     }
 }
 
