@@ -801,13 +801,13 @@ impl Children {
 /// The payload of a child that was dropped by [`drop_started`]: no panic.
 struct Dropped;
 
-/// Drops a started child when it is polled next, for a simulation. `false`: its value may be asked for, or it has
-/// ended.
+/// Drops a started child when it is polled next, for a simulation. `Some(false)`: its value may be asked for, so that
+/// it cannot be dropped. `None`: it has ended.
 ///
 /// # Safety
 ///
 /// The strand is that of a child, in memory, whose scope is not being polled by another thread.
-pub(crate) unsafe fn drop_started(strand: *const Strand) -> bool {
+pub(crate) unsafe fn drop_started(strand: *const Strand) -> Option<bool> {
     /// # Safety
     ///
     /// As for [`VTable::poll`].
@@ -820,12 +820,15 @@ pub(crate) unsafe fn drop_started(strand: *const Strand) -> bool {
     }
     // SAFETY: handed on from the caller: the strand is the first field of the child.
     let child = unsafe { &*strand.cast::<Child>() };
-    if child.stage.get() != Stage::Future || child.is_wanted.load(Ordering::Acquire) {
-        return false;
+    if child.stage.get() != Stage::Future {
+        return None;
+    }
+    if child.is_wanted.load(Ordering::Acquire) {
+        return Some(false);
     }
     // Leaked: a child has a vtable for ever, and this is for tests.
     child.vtable.set(Box::leak(Box::new(VTable { poll, ..*child.vtable.get() })));
-    true
+    Some(true)
 }
 
 /// Nobody is to be woken any more when a child is done.

@@ -15,6 +15,7 @@ use super::{Failure, Outcome, Sim, Trace};
 use crate::task::JoinError;
 use crate::task::cancel::{Cancelled, causes};
 use crate::task::cancel_points::{CancelPoints, Mode, OBSERVES, Plan, Seen};
+use crate::world;
 use crate::world::log::Log;
 
 /// The one wait and mode that is tried, if it is set.
@@ -23,7 +24,11 @@ const CANCEL: &str = "DAPPLE_CANCEL";
 const WAITS: usize = 1000;
 /// How many times as many polls as the reference a run may have, and at least how many.
 const MOST_POLLS: u64 = 10;
-const LEAST_POLLS: u64 = 1000;
+const LEAST_POLLS: u64 = 2000;
+/// At least for how many polls a wait is held back, if nothing comes to rest.
+const LEAST_PATIENCE: u64 = 500;
+/// How many polls all tasks may have between the end of the program and the check.
+const SETTLE_POLLS: u64 = 100_000;
 /// How many polls a reference may have: a program that is to be run a thousand times should be short.
 const REFERENCE_POLLS: u64 = 1_000_000;
 /// How long, in virtual time, tasks have between the end of the program and the check: one that was aborted is
@@ -48,7 +53,7 @@ const MODES: [Mode; 4] = [Mode::CancelBefore, Mode::CancelAfter, Mode::Drop, Mod
 /// | `before` | the innermost [`finish`](crate::finish) around it is cancelled before the wait begins; if there is none, the task |
 /// | `after` | the same, once the wait has returned `Pending` |
 /// | `drop` | once the wait has returned `Pending`: in a spawned task, that task is [aborted](crate::JoinHandle::abort); in a [started](crate::Scope::start) child whose `Started` is gone, that child is dropped; else `work` is dropped |
-/// | `late` | the wait stays `Pending` until nothing else can run, so that another branch of a `select` wins |
+/// | `late` | the wait stays `Pending` until nothing else can run, so that another branch of a `select` wins; in a program that never rests, for as many polls as the reference had (and 500) |
 ///
 /// `after` and `drop` are left out for a wait that was ready at once in the reference. `drop` aborts tasks in programs
 /// that never abort one themselves: a runtime that shuts down does, and so does each future that drops another. A
@@ -66,9 +71,9 @@ const MODES: [Mode; 4] = [Mode::CancelBefore, Mode::CancelAfter, Mode::Drop, Mod
 /// A run passes if `work` ends and then `check` passes. `work` may return an error that says that it was cancelled:
 /// one with [`Cancelled`] among its sources. A run fails if
 ///
-/// * `work`, `check` or a task panics;
+/// * `work` or `check` panics, or a task or a destructor does, unless it panics with the same message undisturbed;
 /// * nothing can go on, which is a deadlock;
-/// * it takes ten times as many polls as the reference (and a thousand);
+/// * it takes ten times as many polls as the reference (and two thousand);
 /// * `work` returns another error, unless [`CancelEverywhere::allow_errors`] says that it may.
 ///
 /// One seed is tried, with at most 1,000 waits, evenly drawn; [`CancelEverywhere`] has the options. A line on stderr
@@ -270,10 +275,11 @@ impl CancelEverywhere {
         C::Output: Outcome,
     {
         let begun = Instant::now();
-        let only = Target::from_environment();
-        match self.try_all(only, number(super::explore::SEED), work, check) {
+        let (only, seed) = (Target::from_environment(), number(super::explore::SEED));
+        match self.try_all(only, seed, work, check) {
             Ok(count) => {
-                eprintln!("{}", self.summary(count, only, begun.elapsed()));
+                let seeds = if seed.is_some() { 1 } else { self.seeds };
+                eprintln!("{}", summary(count, seeds, only, begun.elapsed()));
                 count
             }
             Err(failure) => failure.in_test(self.test).report_and_unwind(),
@@ -346,6 +352,10 @@ impl CancelEverywhere {
                  `debug-assertions = true` for dapple in the profile"
             );
         }
+        assert!(
+            !world::is_simulated(),
+            "cancel_everywhere inside of a simulation: run them one after the other"
+        );
         let mut count = CancelCount::default();
         for seed in seed.map_or(0..=self.seeds - 1, |seed| seed..=seed) {
             let sim = Sim { seed, ..self.sim.clone() };
@@ -368,7 +378,7 @@ impl CancelEverywhere {
                     mode: target.mode,
                     cancels_task: self.cancels_tasks,
                     keeps_place: false,
-                    patience: reference.polls,
+                    patience: reference.polls.max(LEAST_PATIENCE),
                 };
                 let most_polls = Some((reference.polls * MOST_POLLS).max(LEAST_POLLS));
                 let tried = self.judge(&sim, &reference, run(Some(plan), most_polls));
@@ -399,7 +409,11 @@ impl CancelEverywhere {
         let trace = run.trace.unwrap_or_else(|| Trace::new(sim, Log::default()));
         let failed = |why| Err(Failure::of(sim, why, trace));
         // A later panic may only follow from an earlier one: a lock that was poisoned, a sender that was dropped.
-        let first = run.panics.get(reference.panics);
+        let mut expected = reference.panics.clone();
+        let first = run.panics.iter().find(|panic| {
+            let at = expected.iter().position(|other| other == *panic);
+            at.map(|at| expected.swap_remove(at)).is_none()
+        });
         if let Some(failure) = run.failure {
             let earlier = first.filter(|first| !failure.why().contains(first.as_str()));
             let why =
@@ -427,21 +441,20 @@ impl CancelEverywhere {
             Some(Ended::Dropped) | None => Ok(()),
         }
     }
+}
 
-    fn summary(&self, count: CancelCount, only: Option<Target>, elapsed: Duration) -> String {
-        let CancelCount { waits, tried, shielded, runs } = count;
-        if let Some(only) = only {
-            return format!("dapple: {CANCEL}={only} alone: it did not fail");
-        }
-        let drawn = if tried < waits { ", evenly drawn (CancelEverywhere::waits sets how many)" } else { "" };
-        let skipped =
-            if shielded > 0 { format!("; {shielded} shielded ones skipped") } else { String::new() };
-        let seeds = if self.seeds == 1 { "1 seed".to_owned() } else { format!("{} seeds", self.seeds) };
-        format!(
-            "dapple: cancelled everywhere: {tried} of {waits} waits{drawn}, {runs} runs, {seeds}{skipped}; {:.1} s",
-            elapsed.as_secs_f64()
-        )
+fn summary(count: CancelCount, seeds: u64, only: Option<Target>, elapsed: Duration) -> String {
+    let CancelCount { waits, tried, shielded, runs } = count;
+    if let Some(only) = only {
+        return format!("dapple: {CANCEL}={only} alone: it did not fail");
     }
+    let drawn = if tried < waits { ", evenly drawn (CancelEverywhere::waits sets how many)" } else { "" };
+    let skipped = if shielded > 0 { format!("; {shielded} shielded ones skipped") } else { String::new() };
+    let seeds = if seeds == 1 { "1 seed".to_owned() } else { format!("{seeds} seeds") };
+    format!(
+        "dapple: cancelled everywhere: {tried} of {waits} waits{drawn}, {runs} runs, {seeds}{skipped}; {:.1} s",
+        elapsed.as_secs_f64()
+    )
 }
 
 /// A failure that is not the program's own panic.
@@ -514,7 +527,8 @@ struct Reference {
     waits: Vec<usize>,
     shielded: usize,
     polls: u64,
-    panics: usize,
+    /// The messages of tasks that panic undisturbed, too.
+    panics: Vec<String>,
 }
 
 impl Reference {
@@ -540,7 +554,7 @@ impl Reference {
                          it is not"
                         ),
                     )),
-                    None => Ok((seen, run.polls, run.panics.len(), points.shielded())),
+                    None => Ok((seen, run.polls, run.panics, points.shielded())),
                 },
                 _ => unreachable!("without a plan nothing is dropped"),
             }
@@ -620,7 +634,7 @@ mod tests {
     use super::*;
 
     fn reference(waits: usize) -> Reference {
-        let (panics, polls) = (0, 0);
+        let (panics, polls) = (Vec::new(), 0);
         let seen = (0..waits).map(|_| Seen::for_tests(Some("a message"))).collect();
         Reference { seen, waits: (0..waits).collect(), shielded: 0, polls, panics }
     }

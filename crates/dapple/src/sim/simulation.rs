@@ -239,7 +239,7 @@ impl Sim {
             let future = Box::pin(future); // it may be large, and the block around it would have room for two
             let program = async {
                 let output = future.await;
-                Checks::run().await;
+                crate::shield(Checks::run()).await; // the program may have cancelled its task
                 output
             };
             run_on(&core, self.workers, program, || world.ended().is_some())

@@ -91,7 +91,13 @@ pub(crate) fn is_cancelled_here(here: &Here) -> bool {
 #[inline]
 pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled>> {
     match OBSERVES {
-        true => here(may_be_cancelled).then(|| cancel_points::begin(begin, cx)).flatten(),
+        true => match here(may_be_cancelled) {
+            true => cancel_points::begin(begin, cx),
+            false => {
+                cancel_points::note_shielded();
+                None
+            }
+        },
         false => is_current_cancelled().then_some(Poll::Ready(Cancelled)),
     }
 }

@@ -47,16 +47,24 @@ pub(crate) const OBSERVES: bool = cfg!(debug_assertions);
 pub(crate) struct Begin {
     /// Tells it from other waits of its task, as long as it has not begun.
     key: usize,
+    /// Another one may have the same key, that of a wait that is gone. Not where that is known.
+    is_same: bool,
     is_join: bool,
 }
 
 impl Begin {
     pub(super) fn of<T>(wait: &T) -> Begin {
-        Begin { key: std::ptr::from_ref(wait).addr(), is_join: false }
+        Begin { key: std::ptr::from_ref(wait).addr(), is_same: true, is_join: false }
+    }
+
+    /// A wait that knows whether it was held back.
+    #[cfg(debug_assertions)]
+    pub(super) fn again<T>(wait: &T, is_held_back: bool) -> Begin {
+        Begin { is_same: is_held_back, ..Begin::of(wait) }
     }
 
     pub(super) fn of_join(task: &Task) -> Begin {
-        Begin { key: task.id(), is_join: true }
+        Begin { key: task.id(), is_same: true, is_join: true }
     }
 }
 
@@ -126,7 +134,7 @@ enum Action {
 
 /// A wait that is held back.
 struct HeldBack {
-    task: usize,
+    task: Task,
     key: usize,
     waker: Waker,
     /// So that it learns of a cancel.
@@ -135,9 +143,9 @@ struct HeldBack {
     until: u64,
 }
 
-/// Drops a started child, given its strand, when it is polled next. `false`: its value may be asked for, or it has
-/// ended.
-pub(crate) type DropChild = unsafe fn(*const Strand) -> bool;
+/// Drops a started child, given its strand, when it is polled next. `Some(false)`: its value may be asked for. `None`:
+/// it has ended.
+pub(crate) type DropChild = unsafe fn(*const Strand) -> Option<bool>;
 
 /// The cancellation points of one run: a part of its world.
 pub(crate) struct CancelPoints {
@@ -189,15 +197,29 @@ pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled
     })
 }
 
-/// A wait in a shield begins, where waits are observed.
+/// A wait begins that cannot be cancelled: where waits are observed, it is in a shield. SUSPECT
 #[cold]
 pub(super) fn note_shielded() {
+    if !here(|here| here.is_observed.get()) {
+        return;
+    }
     if let Some(points) = current().filter(|points| points.is_counting.get()) {
         points.shielded.set(points.shielded.get() + 1);
         // What is noted from now on is not of the wait before.
         if let Some(task) = Task::current() {
             points.close(task.id(), None);
         }
+    }
+}
+
+/// A wait rests without having noted what it waits for: `what`, unless a wait inside of it has.
+pub(super) fn note_rest(what: &'static &'static str) {
+    if here(|here| here.is_observed.get())
+        && let Some(task) = Task::current()
+        && let Some(extended) = Extended::of(task.header())
+    {
+        let note = extended.replace_note(not_waited());
+        extended.replace_note(if note == not_waited() { WaitNote::of(what) } else { note });
     }
 }
 
@@ -268,14 +290,13 @@ impl CancelPoints {
 
     /// Observes the simulation that this thread runs while `f` is called.
     pub(crate) fn observe<R>(self: &Rc<Self>, f: impl FnOnce() -> R) -> R {
-        struct Leave;
+        struct Leave(Option<Rc<CancelPoints>>);
         impl Drop for Leave {
             fn drop(&mut self) {
-                CURRENT.set(None);
+                CURRENT.set(self.0.take());
             }
         }
-        CURRENT.set(Some(self.clone()));
-        let _leave = Leave;
+        let _leave = Leave(CURRENT.replace(Some(self.clone())));
         f()
     }
 
@@ -409,7 +430,7 @@ impl CancelPoints {
                 on_cancel.link_here(here, cx.waker());
                 let polls = world::with(world::World::polls).unwrap_or_default();
                 let held_back = HeldBack {
-                    task: task.id(),
+                    task,
                     key: begin.key,
                     waker: cx.waker().clone(),
                     _on_cancel: on_cancel,
@@ -447,8 +468,9 @@ impl CancelPoints {
 
     /// Whether a wait that is held back stays so; `None` if it is another one.
     fn is_held_back(&self, here: &Here, begin: Begin, cx: &mut Context<'_>) -> Option<bool> {
-        let is_this =
-            |held_back: &HeldBack| (held_back.task, held_back.key) == (here.current.get().addr(), begin.key);
+        let is_this = |held_back: &HeldBack| {
+            begin.is_same && (held_back.task.id(), held_back.key) == (here.current.get().addr(), begin.key)
+        };
         if !self.held_back.borrow().as_ref().is_some_and(is_this) {
             return None;
         }
@@ -489,11 +511,13 @@ impl Action {
             Action::CancelScope(scope) => drop(scope.cancel()),
             Action::CancelTask(task) => task.cancel(),
             Action::Drop(task, child) => {
-                if let Some(child) = child
+                if let Some(child) = child {
                     // SAFETY: the waker keeps the strand in memory.
-                    && unsafe { (points.drop_child)(child.data().cast()) }
-                {
-                    return wake(child);
+                    match unsafe { (points.drop_child)(child.data().cast()) } {
+                        Some(true) => return wake(child),
+                        Some(false) => {}
+                        None => return, // with it, the wait is gone
+                    }
                 }
                 if points.root.borrow().as_ref() == Some(&task) {
                     points.drops_root.set(true);

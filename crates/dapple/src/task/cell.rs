@@ -243,6 +243,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
                 Polled::Ended
             }
             Err(payload) => {
+                cancel_points::note_panic(&payload);
                 stage.payload = ManuallyDrop::new(Box::new(payload));
                 Polled::Panicked
             }

@@ -270,6 +270,9 @@ impl<T> Future for JoinHandle<T> {
         {
             return polled.map(|Cancelled| Err(JoinError(Repr::Cancelled)));
         }
+        if OBSERVES && !self.is_waiting() && !here(cancel::may_be_cancelled) {
+            cancel_points::note_shielded();
+        }
         match self.poll_done(cx.waker()) {
             Poll::Pending => {
                 self.on_cancel.link(cx.waker(), &"a task to end");

@@ -331,21 +331,12 @@ pub(super) fn may_be_cancelled(here: &Here) -> bool {
     // SAFETY: ON-THE-STACK.
     while let Some(link) = unsafe { next.as_ref() } {
         match link.reach() {
-            None => return is_shielded(here),
+            None => return false,
             Some(reach) if reach.is_cancelled() => return true,
             Some(_) => next = link.outer.get(),
         }
     }
     super::cancel::is_task_cancelled(here)
-}
-
-/// A wait in a shield begins, which is not cancelled.
-#[cfg(not(loom))]
-fn is_shielded(here: &Here) -> bool {
-    if here.is_observed.get() {
-        super::cancel_points::note_shielded();
-    }
-    false
 }
 
 /// A scope around what is polled here is cancelled: whether that is more than the one by which waits are observed.

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 
+use super::cancel_points;
 use super::cell::{Front, Payload, TaskKind, discard};
 use super::header::{Kind, Polled, Ptr, Reason, Runnable, field};
 use super::here::{Here, SetAside, here};
@@ -260,6 +261,9 @@ unsafe fn drop_result(task: Ptr, polled: Polled) {
         Polled::Ready => {
             // SAFETY: handed on from the caller.
             let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { (vtable.drop_output)(task) }));
+            if let Err(payload) = &dropped {
+                cancel_points::note_panic(payload);
+            }
             discard(dropped);
         }
         Polled::Panicked => {

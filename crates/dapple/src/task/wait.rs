@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 
 use super::cancel::{self, Cancelled, Item};
-use super::cancel_points::Begin;
+use super::cancel_points::{self, Begin, OBSERVES};
 use super::cell::discard;
 use super::here::{Here, here};
 
@@ -42,6 +42,9 @@ pub(crate) struct Wait {
     begun: bool,
     /// Not to be cancelled.
     shielded: bool,
+    /// A simulation has held it back, so that it has not begun.
+    #[cfg(debug_assertions)]
+    is_held_back: bool,
     on_cancel: Item,
 }
 
@@ -73,13 +76,25 @@ impl Wait {
         }
         if CANCELS && !self.begun {
             if !self.shielded
-                && let Some(over) = cancel::begin(Begin::of(self), cx)
+                && let Some(over) = cancel::begin(self.as_begin(), cx)
             {
+                #[cfg(debug_assertions)]
+                {
+                    self.is_held_back = over.is_pending();
+                }
                 return over.map(Err);
             }
             self.begun = true;
         }
         Poll::Ready(Ok(()))
+    }
+
+    #[inline]
+    fn as_begin(&self) -> Begin {
+        #[cfg(debug_assertions)]
+        return Begin::again(self, self.is_held_back);
+        #[cfg(not(debug_assertions))]
+        Begin::of(self)
     }
 
     /// After what it waits for could not be had: whether the wait is over all the same. EXACT
@@ -92,6 +107,9 @@ impl Wait {
     pub(crate) fn rest_around(&mut self, cx: &mut Context<'_>) {
         if CANCELS && !self.shielded {
             self.on_cancel.link_only(cx.waker());
+            if OBSERVES {
+                cancel_points::note_rest(&"a stream that is not dapple's");
+            }
         }
     }
 

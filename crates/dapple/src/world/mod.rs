@@ -213,9 +213,9 @@ impl World {
         *self.on_stuck.borrow_mut() = Some(Box::new(on_stuck));
     }
 
-    /// There is no limit to the polls from here on.
-    pub(crate) fn lift_limit(&self) {
-        self.most_polls.set(u64::MAX);
+    /// Sets how many polls there may be in all.
+    pub(crate) fn limit_polls(&self, polls: u64) {
+        self.most_polls.set(polls);
     }
 
     fn is_helped(&self) -> bool {

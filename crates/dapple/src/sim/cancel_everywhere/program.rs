@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use super::super::{Failure, Outcome, Sim, Trace};
-use super::SETTLE;
+use super::{SETTLE, SETTLE_POLLS};
+use crate::shield;
 use crate::task::cancel_points::CancelPoints;
 use crate::time::sleep;
 use crate::world;
@@ -79,14 +80,17 @@ where
         let ended = crate::finish_local(async |_| program.await).await;
         points.end_program();
         world::with(|world| {
-            world.lift_limit();
             run.polls = world.polls();
+            world.limit_polls(run.polls + SETTLE_POLLS);
         });
         run.ended = Some(ended);
-        // Nothing is cancelled here: it is the end of the time alone.
-        let _ = sleep(SETTLE).await;
-        let checked = check().await.failure();
-        if let Some(why) = checked {
+        // The program may have cancelled the task that it ran in.
+        let checked = shield(async {
+            let _ = sleep(SETTLE).await;
+            world::with(|world| world.limit_polls(u64::MAX));
+            check().await.failure()
+        });
+        if let Some(why) = checked.await {
             super::super::explore::fail_quietly(format!("the check {why}"));
         }
     };
