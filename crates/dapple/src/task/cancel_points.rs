@@ -182,7 +182,8 @@ thread_local! {
 }
 
 fn current() -> Option<Rc<CancelPoints>> {
-    CURRENT.with_borrow(Clone::clone)
+    // Tasks may be dropped while a thread ends, after this was.
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
 /// A wait begins that may be cancelled: `Ready` if it is, `Pending` if it is held back, `None` if it goes on.
@@ -225,7 +226,7 @@ pub(super) fn note_rest(what: &'static &'static str) {
 
 /// A task has panicked.
 pub(super) fn note_panic(payload: &Payload) {
-    if let Some(points) = current() {
+    if OBSERVES && let Some(points) = current() {
         points.panics.borrow_mut().push(message(payload).to_owned());
     }
 }
