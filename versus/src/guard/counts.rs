@@ -40,10 +40,21 @@ impl Count {
 
 /// Bytes per task of a variant of `memory`.
 pub(super) fn bytes(old: &Round<'_>, new: &Round<'_>) -> Count {
-    let counted = || {
+    let once = || {
         let of_old = old.sample().map_err(Trouble::Old)?;
         let of_new = new.sample().map_err(Trouble::New)?;
-        Ok::<_, Trouble>(Count::new(new.case.to_owned(), "B", Some(of_old.value), Some(of_new.value)))
+        Ok::<_, Trouble>([of_old.value, of_new.value])
+    };
+    let count = |[old, new_bytes]: [f64; 2]| Count::new(new.case.to_owned(), "B", Some(old), Some(new_bytes));
+    let counted = || {
+        let first = once()?;
+        let counted = count(first);
+        if !counted.verdict.is_loss() {
+            return Ok(counted);
+        }
+        // Now and then a process keeps some memory more: of two, the one that keeps less.
+        let second = once()?;
+        Ok::<_, Trouble>(count([first[0].min(second[0]), first[1].min(second[1])]))
     };
     counted().unwrap_or_else(|trouble| Count::failed(new.case, "B", trouble.into()))
 }

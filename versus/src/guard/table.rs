@@ -20,7 +20,7 @@ pub(super) struct Line {
 /// The line above all others.
 pub(super) fn heading() -> String {
     format!(
-        "{:<24}{:<10}{:>12}{:>12}{:>8}{:>8}{:>9}{:>7}{:>6}  verdict",
+        "{:<32}{:<10}{:>12}{:>12}{:>8}{:>8}{:>9}{:>7}{:>6}  verdict",
         "case", "judged by", "old", "new", "ratio", "worse", "others %", "steal", "s"
     )
 }
@@ -32,7 +32,7 @@ impl Line {
         let numbers = judged.series.last().map(numbers).unwrap_or_default();
         let verdict = judged.verdict.text();
         let text =
-            format!("{name:<24}{:<10}{numbers:<56}{:>6.0}  {verdict}", judged_by.trim(), took.as_secs_f64());
+            format!("{name:<32}{:<10}{numbers:<56}{:>6.0}  {verdict}", judged_by.trim(), took.as_secs_f64());
         let [old, new] = &judged.denied;
         let json = json!({
             "case": name,
@@ -56,7 +56,7 @@ impl Line {
         let ratio = old.zip(new).filter(|(old, _)| *old > 0.0).map(|(old, new)| new / old);
         let verdict = count.verdict.text();
         let text = format!(
-            "{:<24}{:<10}{:>12}{:>12}{:>8}{:>30}  {verdict}",
+            "{:<32}{:<10}{:>12}{:>12}{:>8}{:>30}  {verdict}",
             count.name,
             count.unit,
             cell(old),
@@ -78,7 +78,7 @@ impl Line {
     /// Of a case that only one tree has.
     pub(super) fn only_in(name: &str, tree: &'static str) -> Self {
         let verdict = Verdict::OnlyIn(tree);
-        let text = format!("{name:<24}{}", verdict.text());
+        let text = format!("{name:<32}{}", verdict.text());
         let json = json!({ "case": name, "verdict": verdict.word(), "text": verdict.text() });
         Self { name: name.to_owned(), verdict, text, json }
     }
