@@ -10,8 +10,8 @@
 //! * **SUSPECT**: around each poll of a task of such a simulation there is one more scope, which is always cancelled. A
 //!   wait that begins asks whether it may be cancelled (`cancel::may_be_cancelled`), and so it is told yes. The branch of
 //!   a cancelled wait comes here and looks more closely. Whoever asks whether something *is* cancelled
-//!   (`cancel::is_current_cancelled`) is not told of this scope. A shield hides it, so that waits in a shield are left
-//!   alone; they are counted where the walk over the scopes meets the shield.
+//!   (`cancel::is_current_cancelled`) is not told of this scope. A shield hides it. So an observed wait that is told no
+//!   is in a shield: it is counted, and left alone.
 //!
 //! # Which waits count
 //!
