@@ -83,50 +83,31 @@
 
 #![forbid(unsafe_code)]
 
-mod accept;
-mod alarm;
-mod answer;
-mod body;
 mod connection;
-mod encrypted;
 mod error;
 pub mod files;
-mod framing;
-mod handling;
-mod heads;
-mod hub;
-mod io;
-mod limit;
-mod listen;
-mod observer;
-mod receiving;
-mod serve;
-mod service;
-mod settings;
+mod request;
+mod server;
 #[cfg(feature = "axum")]
 pub mod state;
-mod stats;
 mod strict;
-mod tls;
-mod upgrade;
-mod watch;
-#[cfg(feature = "ws")]
-pub mod ws;
 
-pub use body::Body;
+pub use connection::phase::Peer;
+pub use connection::tls::Tls;
 pub use error::{BoxError, Error};
 pub use files::files;
-pub use listen::Listener;
-pub use observer::OwnAnswer;
-pub use serve::{Serve, Served, serve};
+pub use request::body::Body;
+pub use request::observer::OwnAnswer;
 #[doc(hidden)]
-pub use service::ByTower;
+pub use request::service::ByTower;
 #[doc(hidden)]
-pub use service::Within;
-pub use service::{Handler, IntoHandler};
+pub use request::service::Within;
+pub use request::service::{Handler, IntoHandler};
+pub use request::upgrade::{Upgraded, upgrade};
+#[cfg(feature = "ws")]
+pub use request::ws;
+pub use server::listen::Listener;
+pub use server::serve::{Serve, Served, serve};
+pub use server::stats::{Counts, Stats};
 #[cfg(feature = "axum")]
 pub use state::stateful;
-pub use stats::{Counts, Stats};
-pub use tls::Tls;
-pub use upgrade::{Upgraded, upgrade};
-pub use watch::Peer;

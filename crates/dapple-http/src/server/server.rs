@@ -19,10 +19,10 @@ use hyper::server::conn::{http1, http2};
 use slab::Slab;
 
 use crate::connection::InColor;
-use crate::limit::Gate;
-use crate::settings::Settings;
-use crate::stats::Counters;
-use crate::watch::{Peer, Watch};
+use crate::connection::phase::{Peer, Watch};
+use crate::server::limit::Gate;
+use crate::server::settings::Settings;
+use crate::server::stats::Counters;
 
 /// How much of an answer waits for its client to read, and how much is read ahead, at least.
 const BUFFER: usize = 64 << 10;

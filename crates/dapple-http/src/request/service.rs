@@ -11,9 +11,9 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
-use crate::body::Body;
+use crate::connection::phase::Watch;
 use crate::error::BoxError;
-use crate::watch::Watch;
+use crate::request::body::Body;
 
 /// What handles requests, one clone for each connection.
 pub trait Handler: Clone + Send + 'static {

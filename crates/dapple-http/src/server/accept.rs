@@ -10,11 +10,11 @@ use std::time::Duration;
 use dapple::time::sleep;
 
 use crate::connection;
-use crate::hub::{Hub, Stage};
-use crate::listen::Listener;
-use crate::serve::{Serve, Served};
-use crate::service::Handler;
-use crate::watch::{Peer, Watch};
+use crate::connection::phase::{Peer, Watch};
+use crate::request::service::Handler;
+use crate::server::listen::Listener;
+use crate::server::serve::{Serve, Served};
+use crate::server::{Hub, Stage};
 
 /// What an accepting server hears of.
 enum Event<S> {

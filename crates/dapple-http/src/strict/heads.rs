@@ -13,8 +13,8 @@
 
 use memchr::memchr;
 
-use crate::answer::Own;
-use crate::framing::{Flaw, Framing, Rest};
+use crate::request::answer::Own;
+use crate::strict::framing::{Flaw, Framing, Rest};
 
 /// Kept until more than this is needed again.
 const KEEP: usize = 4 * 1024;

@@ -45,7 +45,7 @@ use hyper::upgrade::OnUpgrade;
 
 pub use async_tungstenite::tungstenite::{Error, Utf8Bytes, protocol::CloseFrame};
 
-use crate::upgrade::{self, Upgraded};
+use crate::request::upgrade::{self, Upgraded};
 
 /// A request that wants to become a WebSocket, as an argument of a handler. One that does not is answered with 400,
 /// 405 or 426.

@@ -21,7 +21,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use futures_rustls::server::TlsStream;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-use crate::watch::Watch;
+use crate::connection::phase::Watch;
 
 /// No record is longer.
 const RECORD: usize = 16 * 1024;

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
-use crate::hub::{Listed, Seat, Stage};
-use crate::watch::Watch;
+use crate::connection::phase::Watch;
+use crate::server::{Listed, Seat, Stage};
 
 /// The most that is read at once before hyper comes, and when all is over.
 const SOME: usize = 8 * 1024;

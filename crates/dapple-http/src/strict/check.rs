@@ -6,9 +6,9 @@ use http::{HeaderMap, Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use crate::answer::Own;
-use crate::framing::Framing;
-use crate::watch::Watch;
+use crate::connection::phase::Watch;
+use crate::request::answer::Own;
+use crate::strict::framing::Framing;
 
 /// Whether a request may reach a service.
 #[inline]

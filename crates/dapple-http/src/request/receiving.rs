@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::answer::Own;
+use crate::request::answer::Own;
 
 /// What is to be answered to requests whose bodies were not received as a whole, whatever their services say, by the
 /// numbers of the requests: with HTTP/2 there are many at a time.

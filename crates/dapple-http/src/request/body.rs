@@ -13,9 +13,9 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
-use crate::answer::Own;
+use crate::connection::phase::Watch;
 use crate::error::{BoxError, Error};
-use crate::watch::Watch;
+use crate::request::answer::Own;
 
 /// So much of a body has to come within [`body_timeout`](crate::Serve::body_timeout), or its end.
 const PROGRESS: u64 = 8 * 1024;

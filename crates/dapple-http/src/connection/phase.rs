@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::answer::Own;
-use crate::framing::{Flaw, Framing};
-use crate::heads::Heads;
-use crate::hub::Hub;
-use crate::observer::Line;
-use crate::receiving::{Bare, Faults};
+use crate::request::answer::Own;
+use crate::request::observer::Line;
+use crate::request::receiving::{Bare, Faults};
+use crate::server::Hub;
+use crate::strict::framing::{Flaw, Framing};
+use crate::strict::heads::Heads;
 
 /// Who is at the other end, in the extensions of a request if the server was told so
 /// ([`peer_info`](crate::Serve::peer_info)).

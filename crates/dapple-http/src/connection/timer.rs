@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use dapple::time::{Instant, Sleep};
 
-use crate::watch::{Phase, Watch};
+use crate::connection::phase::{Phase, Watch};
 
 /// The timer of a connection.
 #[derive(Default)]

@@ -10,8 +10,8 @@ use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::observer::Seen;
-use crate::watch::Watch;
+use crate::connection::phase::Watch;
+use crate::request::observer::Seen;
 
 pin_project! {
     /// The body of a response. When it is dropped, its request is over.

@@ -18,14 +18,14 @@ use http::StatusCode;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 
-use crate::alarm::Alarm;
-use crate::encrypted::{Encrypted, Wire};
-use crate::handling::Front;
-use crate::hub::{Seat, Stage};
-use crate::io::{InHand, Io};
-use crate::service::Handler;
-use crate::tls::Tls;
-use crate::watch::{Phase, Watch};
+use crate::connection::encrypted::{Encrypted, Wire};
+use crate::connection::io::{InHand, Io};
+use crate::connection::phase::{Phase, Watch};
+use crate::connection::timer::Alarm;
+use crate::connection::tls::Tls;
+use crate::request::handling::Front;
+use crate::request::service::Handler;
+use crate::server::{Seat, Stage};
 
 /// How a client begins that knows that the server speaks HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

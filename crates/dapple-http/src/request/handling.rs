@@ -21,12 +21,12 @@ use dapple::{Color, Shield};
 use http::{Request, Response};
 use hyper::body::Incoming;
 
-use crate::answer::{Answer, Own, UnderWay};
+use crate::connection::phase::Watch;
 use crate::error::{BoxError, Error};
-use crate::hub::RunsOn;
-use crate::service::{Handler, Within};
+use crate::request::answer::{Answer, Own, UnderWay};
+use crate::request::service::{Handler, Within};
+use crate::server::RunsOn;
 use crate::strict;
-use crate::watch::Watch;
 
 /// What hyper calls: looks at a request, and hands it to the service.
 pub(crate) struct Front<H> {

@@ -9,14 +9,14 @@ use std::time::Duration;
 use dapple::sched::Limit;
 use dapple::{JoinError, JoinHandle};
 
-use crate::accept;
-use crate::limit::Gate;
-use crate::listen::Listener;
-use crate::observer::{Observer, OwnAnswer};
-use crate::service::{Handler, IntoHandler};
-use crate::settings::Settings;
-use crate::stats::{Counters, Stats};
-use crate::tls::Tls;
+use super::accept;
+use crate::connection::tls::Tls;
+use crate::request::observer::{Observer, OwnAnswer};
+use crate::request::service::{Handler, IntoHandler};
+use crate::server::limit::Gate;
+use crate::server::listen::Listener;
+use crate::server::settings::Settings;
+use crate::server::stats::{Counters, Stats};
 
 /// Serves what comes to a listener, by a service: an axum `Router`, or any other service of tower or hyper.
 ///

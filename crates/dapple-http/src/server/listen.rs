@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use dapple::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use dapple::sim::net as sim;
 
-use crate::watch::Peer;
+use crate::connection::phase::Peer;
 
 /// What accepts connections for [`serve`](crate::serve()): a listener of TCP, of a Unix socket, or several of one
 /// kind.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::observer::Observer;
+use crate::request::observer::Observer;
 
 /// See the methods of [`Serve`](crate::Serve), which say what each is for.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use dapple::time::Instant;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
 
-use crate::answer::Own;
-use crate::watch::Peer;
+use crate::connection::phase::Peer;
+use crate::request::answer::Own;
 
 /// An answer that the server has given itself, without its service, or in its place: see
 /// [`Serve::on_own_answer`](crate::Serve::on_own_answer).

@@ -1,0 +1,11 @@
+//! One connection: the task that drives it, its stream, its timer, and the state machine that all of them share.
+
+#[expect(clippy::module_inception, reason = "the file is about the task of a connection")]
+mod connection;
+pub(crate) mod encrypted;
+pub(crate) mod io;
+pub(crate) mod phase;
+pub(crate) mod timer;
+pub(crate) mod tls;
+
+pub(crate) use connection::*;

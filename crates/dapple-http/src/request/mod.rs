@@ -1,0 +1,11 @@
+//! One request: the service that handles it, its body, and the response.
+
+pub(crate) mod answer;
+pub(crate) mod body;
+pub(crate) mod handling;
+pub(crate) mod observer;
+pub(crate) mod receiving;
+pub(crate) mod service;
+pub(crate) mod upgrade;
+#[cfg(feature = "ws")]
+pub mod ws;

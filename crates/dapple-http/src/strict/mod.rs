@@ -1,0 +1,7 @@
+//! Strictness: requests that two servers could read in two ways are refused.
+
+mod check;
+pub(crate) mod framing;
+pub(crate) mod heads;
+
+pub(crate) use check::check;
