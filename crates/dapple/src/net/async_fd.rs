@@ -93,7 +93,8 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then: the kernel is
+    /// asked, by `poll(2)`, after the cancel.
     pub async fn readable(&self) -> io::Result<()> {
         self.source().ready(Direction::Read).await
     }
@@ -112,7 +113,7 @@ impl<T: AsFd> AsyncFd<T> {
     }
 
     /// Calls `operation` until it returns anything but `WouldBlock` (or `Interrupted`), waiting until
-    /// it can be read before each call but the first.
+    /// it can be read before each call but the first. A wait that is cancelled calls it once more.
     ///
     /// `operation` must be one that reads: it is called again when there is something to read.
     ///

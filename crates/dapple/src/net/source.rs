@@ -9,6 +9,9 @@
 //!
 //! * **TRY-AGAIN**: an operation is tried after the readiness was read and before it is cleared, and
 //!   again whenever the kernel has spoken since. So no edge is lost.
+//! * **LAST-TRY**: a wait that was begun and then cancelled tries its operation once more, after it has seen the cancel,
+//!   whatever the driver has reported. So an event that came before the cancel is not missed because the driver has not
+//!   been asked for it yet. (A loser of a `race` never gets that far: `Wait::begin` ends it.)
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -306,8 +309,12 @@ impl<T: AsFd> Source<T> {
                 }
             }
             if wait.is_cancelled() {
+                let last = try_last(|| operation(&self.io)); // LAST-TRY
                 wait.end();
-                return Poll::Ready(Err(crate::Cancelled.into()));
+                return Poll::Ready(match last {
+                    Some(result) => result.map(|(result, _)| result),
+                    None => Err(crate::Cancelled.into()),
+                });
             }
             let registration = match self.register(direction) {
                 Ok(registration) => registration,
@@ -341,6 +348,18 @@ impl<T: AsFd> Source<T> {
 impl<T: AsFd> AsFd for Source<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.io.as_fd()
+    }
+}
+
+/// Tries an operation for the last time; `None` if it would block. LAST-TRY
+#[cold]
+fn try_last<R>(mut operation: impl FnMut() -> io::Result<R>) -> Option<io::Result<R>> {
+    loop {
+        match operation() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            result => return Some(result),
+        }
     }
 }
 
