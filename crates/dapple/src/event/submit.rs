@@ -7,6 +7,7 @@ use super::calls::{CallNow, CallOften, CallOnce, Occasion, OrElse, Verdict};
 use super::registration::Registration;
 use crate::sched::Priority;
 use crate::task::JoinHandle;
+use crate::task::drop_unspawned;
 use crate::task::header::Meta;
 use crate::task::here::here;
 use crate::{Color, lane, runtime};
@@ -162,7 +163,10 @@ impl How {
             // It has no priority there.
             None => runtime::in_main_color(site.what, |color| match color {
                 Some(color) => color.spawn_with(future, meta),
-                None => JoinHandle::gone(),
+                None => {
+                    drop_unspawned(future);
+                    JoinHandle::gone()
+                }
             }),
         }
     }

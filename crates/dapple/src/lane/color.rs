@@ -16,7 +16,7 @@ use crate::task::cell::{Cell, TaskKind};
 use crate::task::header::{Header, Meta, Ptr};
 use crate::task::here::here;
 use crate::task::run::{Call, start};
-use crate::task::{Home, JoinHandle, Place, Priority, Task};
+use crate::task::{Home, JoinHandle, Place, Priority, Task, drop_unspawned};
 
 /// A label that says what may not run at the same time.
 ///
@@ -358,10 +358,14 @@ impl Color {
         meta: Meta,
     ) -> JoinHandle<F::Output> {
         // SAFETY: handed on from the caller.
-        let Ok(task) = (unsafe { Cell::make(self.lane().home(), kind, future, meta) }) else {
-            // SAFETY: the reference was for the task that did not come to be.
-            here(|here| unsafe { Lane::drop_task(self.0, here) });
-            return JoinHandle::gone();
+        let task = match unsafe { Cell::make(self.lane().home(), kind, future, meta) } {
+            Ok(task) => task,
+            Err(future) => {
+                drop_unspawned(future);
+                // SAFETY: the reference was for the task that did not come to be.
+                here(|here| unsafe { Lane::drop_task(self.0, here) });
+                return JoinHandle::gone();
+            }
         };
         start(&task, Place::New);
         // SAFETY: it is a task of `F`, and this is its only handle.

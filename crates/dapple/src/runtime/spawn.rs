@@ -10,7 +10,7 @@ use crate::task::header::{Meta, Place, Runnable};
 use crate::task::here::here;
 use crate::task::or_else::OrElse;
 use crate::task::run::{Blocking, Call, Own, start};
-use crate::task::{Home, JoinHandle, Priority};
+use crate::task::{Home, JoinHandle, Priority, drop_unspawned};
 use crate::{Color, lane};
 
 #[inline]
@@ -29,7 +29,7 @@ where
             unsafe { JoinHandle::new(task) }
         }
         Err(future) => {
-            drop(future);
+            drop_unspawned(future);
             JoinHandle::gone()
         }
     }
@@ -59,7 +59,7 @@ where
             unsafe { JoinHandle::new(task) }
         }
         Err(future) => {
-            drop(future);
+            drop_unspawned(future);
             JoinHandle::gone()
         }
     }
@@ -348,6 +348,7 @@ impl<D> Builder<D> {
                 "a task in a color has that color's limit: say `color.set_limit(limit)`"
             );
             let Some(color) = Color::new_in(home_here("task::Builder::spawn")) else {
+                drop_unspawned(future);
                 return JoinHandle::gone();
             };
             color.set_limit(limit);
@@ -368,7 +369,10 @@ impl<D> Builder<D> {
                     color.set_priority(priority);
                     color.spawn_with(future, meta)
                 }
-                None => JoinHandle::gone(),
+                None => {
+                    drop_unspawned(future);
+                    JoinHandle::gone()
+                }
             },
         }
     }

@@ -2,6 +2,13 @@
 //!
 //! Constant to set up and without a destructor, so that it can be used from anywhere, also from
 //! the destructors of other thread-locals.
+//!
+//! # Invariants
+//!
+//! * **ONE-CONTEXT**: all that a thread knows of what it runs is in its [`Here`], and is exchanged as a whole: where a
+//!   nested `block_on` begins and ends ([`SetAside`]), and where a virtual thread of a simulation gives way
+//!   ([`context`]). A thread-local beside it would be shared by what runs inside of each other, or in turns. What
+//!   `Here` points to on the stack is on the stack of the thread, or virtual thread, whose context it is.
 
 use std::cell::Cell;
 use std::ptr::null;
@@ -10,6 +17,7 @@ use std::task::Waker;
 use super::closure::Closure;
 use super::header::Header;
 use super::home::Home;
+use super::local::Bound;
 use super::reach::Link;
 use super::slab::LocalSlab;
 use super::strand::Strand;
@@ -61,6 +69,11 @@ pub(crate) struct Here {
     pub(crate) is_observed: Cell<bool>,
     /// Whether this thread is in a part of a map. NO-CYCLE in `shared::map::shelf`
     pub(crate) in_map: Cell<InMap>,
+    /// The innermost computation of a map that is being polled; null if there is none. ON-THE-STACK in
+    /// `shared::map::ticket`
+    pub(crate) computation: Cell<*const ()>,
+    /// The innermost value of a task-local around what is being polled; null if there is none. BOUND in `local`
+    pub(super) bound: Cell<*const Bound>,
 }
 
 /// What a thread may do with maps: anything, only read, or nothing at all.
@@ -103,6 +116,8 @@ impl Here {
             closure: Cell::new(null()),
             is_observed: Cell::new(false),
             in_map: Cell::new(InMap::No),
+            computation: Cell::new(null()),
+            bound: Cell::new(null()),
         }
     }
 
@@ -174,6 +189,8 @@ impl Here {
         self.closure.swap(&other.closure);
         self.is_observed.swap(&other.is_observed);
         self.in_map.swap(&other.in_map);
+        self.computation.swap(&other.computation);
+        self.bound.swap(&other.bound);
     }
 }
 
@@ -187,7 +204,7 @@ pub(crate) fn here<R>(f: impl FnOnce(&Here) -> R) -> R {
     HERE.with(f)
 }
 
-/// Sets aside what this thread is doing until the guard is dropped: for a nested `block_on`.
+/// Sets aside what this thread is doing until the guard is dropped: for a nested `block_on`. ONE-CONTEXT
 pub(crate) struct SetAside(Here);
 
 impl SetAside {
@@ -206,7 +223,7 @@ impl Drop for SetAside {
     }
 }
 
-/// Room for what a virtual thread is doing, and the way to exchange it for what this thread does.
+/// Room for what a virtual thread is doing, and the way to exchange it for what this thread does. ONE-CONTEXT
 pub(crate) fn context() -> Box<dyn Fn()> {
     let own = Here::nowhere();
     Box::new(move || here(|here| here.swap(&own)))

@@ -1,17 +1,32 @@
 //! Task-locals: a value that a future and all it calls can reach, wherever it is polled.
+//!
+//! # Invariants
+//!
+//! * **BOUND**: the values in reach are a chain from [`Here::bound`](super::here::Here) outwards. Each link is on the
+//!   stack of the frame that bound it, which takes it off the chain before it ends, by unwinding too. The chain is a
+//!   part of what the thread is doing (ONE-CONTEXT), so what begins something else on this thread, or goes on with
+//!   something else on another stack, does not see it, and does not leave anything behind in it.
 
 use std::any::TypeId;
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::ptr::null;
 use std::task::{Context, Poll};
 
+use super::here::here;
+
 /// The key of a task-local value, to be kept in a `static`.
 ///
 /// The value belongs to the future that [`scope`](Local::scope) wraps, and is there while that is
-/// polled (or dropped). It is not inherited by what that future spawns.
+/// polled (or dropped), on whichever worker. Children that it starts in a [`finish`](crate::finish) block inside of it
+/// are a part of it, and see the value.
+///
+/// It is not inherited by anything that runs by itself: tasks, callbacks, closures of a color and blocking calls that
+/// the future spawns or submits, their drop closures, and what a [`block_on`](crate::Runtime::block_on),
+/// [`run`](crate::run) or [`Sim::run`](crate::sim::Sim::run) inside of [`scope_sync`](Local::scope_sync) runs. To hand
+/// a value on, [get](Local::get) it and wrap the other future as well.
 ///
 /// # Examples
 ///
@@ -39,17 +54,13 @@ pub struct Local<T: 'static> {
 // SAFETY: the cell is never touched.
 unsafe impl<T> Sync for Local<T> {}
 
-/// A value that is in reach on this thread.
-struct Bound {
+/// A value that is in reach on this thread. BOUND
+pub(super) struct Bound {
     key: *const (),
     /// The type of the value.
     of: TypeId,
     value: *const (),
     outer: *const Bound,
-}
-
-thread_local! {
-    static INNERMOST: Cell<*const Bound> = const { Cell::new(null()) };
 }
 
 impl<T: 'static> Local<T> {
@@ -84,11 +95,11 @@ impl<T: 'static> Local<T> {
 
     /// Calls `f` with the innermost value, if there is one.
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Option<R> {
-        let mut bound = INNERMOST.get();
-        // SAFETY: `bind` keeps every `Bound` alive for as long as it can be reached from here.
+        let mut bound = here(|here| here.bound.get());
+        // SAFETY: `bind` keeps every `Bound` alive for as long as it can be reached from here. BOUND
         while let Some(Bound { key, of, value, outer }) = unsafe { bound.as_ref() } {
             if *key == std::ptr::from_ref(self).cast() && *of == TypeId::of::<T>() {
-                // SAFETY: what is bound is a `T`, which `bind` keeps borrowed.
+                // SAFETY: what is bound is a `T`, which `bind` keeps borrowed. BOUND
                 return Some(f(unsafe { &*value.cast::<T>() }));
             }
             bound = *outer;
@@ -109,21 +120,31 @@ impl<T: 'static> Local<T> {
     }
 
     fn bind<R>(&'static self, value: &T, f: impl FnOnce() -> R) -> R {
-        struct Unbind(*const Bound);
-        impl Drop for Unbind {
-            fn drop(&mut self) {
-                INNERMOST.set(self.0);
-            }
-        }
         let bound = Bound {
             key: std::ptr::from_ref(self).cast(),
             of: TypeId::of::<T>(),
             value: std::ptr::from_ref(value).cast(),
-            outer: INNERMOST.get(),
+            outer: here(|here| here.bound.get()),
         };
-        let _unbind = Unbind(INNERMOST.replace(&bound));
+        let _restore = Restore(here(|here| here.bound.replace(&bound)));
         f()
     }
+}
+
+/// Puts the chain back as it was. BOUND
+struct Restore(*const Bound);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        here(|here| here.bound.set(self.0));
+    }
+}
+
+/// Drops a future that was to be a task, and has no runtime to be one of: on the spot, and without the task-locals of
+/// the code that would have spawned it.
+pub(crate) fn drop_unspawned<F>(future: F) {
+    let _restore = Restore(here(|here| here.bound.replace(null())));
+    drop(future);
 }
 
 impl<T> fmt::Debug for Local<T> {

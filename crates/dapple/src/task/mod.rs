@@ -74,6 +74,8 @@ pub(crate) use header::{Place, Runnable};
 #[cfg(not(loom))]
 pub(crate) use home::Home;
 #[cfg(not(loom))]
+pub(crate) use local::drop_unspawned;
+#[cfg(not(loom))]
 pub(crate) use priority::Priority;
 
 #[cfg(not(loom))]

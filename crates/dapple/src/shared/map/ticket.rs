@@ -8,8 +8,10 @@
 //!   has changed. All are told, and not one of them, so that one who is never polled again holds up nobody.
 //! * **GRAPH**: a wait inside of a computation is noted in each computation around it, under the lock of
 //!   `GRAPH`, before it begins: a wait that would close a circle never begins.
+//! * **ON-THE-STACK**: the computations that a thread is in the midst of polling are a chain from its
+//!   `Here::computation` outwards. Each link is on the stack of the frame that polls the computation, which takes it
+//!   off before it ends, by unwinding too.
 
-use std::cell::RefCell;
 use std::panic::Location;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -35,14 +37,23 @@ pub(super) struct Ticket {
 
 static GRAPH: Mutex<()> = Mutex::new(());
 
-thread_local! {
-    /// The computations that this thread is in the midst of polling, the innermost last, each with the task
-    /// that polls it: a thread of a simulation runs others when one of them blocks.
-    static POLLED: RefCell<Vec<(Arc<Ticket>, usize)>> = const { RefCell::new(Vec::new()) };
+/// A computation that this thread is in the midst of polling. ON-THE-STACK
+struct Polled {
+    ticket: *const Arc<Ticket>,
+    outer: *const Polled,
 }
 
-fn task() -> usize {
-    here(|here| here.current.get()).addr()
+/// The computations that this thread is in the midst of polling, the innermost first.
+fn polled_here() -> Vec<Arc<Ticket>> {
+    let mut tickets = Vec::new();
+    let mut next = here(|here| here.computation.get()).cast::<Polled>();
+    // SAFETY: the links of this thread are there. ON-THE-STACK
+    while let Some(Polled { ticket, outer }) = unsafe { next.as_ref() } {
+        // SAFETY: the frame that the link is in borrows the ticket.
+        tickets.push(unsafe { &**ticket }.clone());
+        next = *outer;
+    }
+    tickets
 }
 
 impl Ticket {
@@ -78,19 +89,16 @@ impl Ticket {
 
     /// Calls `f`, which polls this computation.
     pub(super) fn polled<R>(self: &Arc<Self>, f: impl FnOnce() -> R) -> R {
-        struct Out<'a>(&'a Arc<Ticket>);
-        impl Drop for Out<'_> {
+        struct Out(*const ());
+        impl Drop for Out {
             fn drop(&mut self) {
-                let own = POLLED.try_with(|polled| {
-                    let mut polled = polled.borrow_mut();
-                    let last = polled.iter().rposition(|(ticket, _)| Arc::ptr_eq(ticket, self.0));
-                    last.map(|last| polled.remove(last))
-                });
-                drop(own);
+                here(|here| here.computation.set(self.0));
             }
         }
-        let (own, task) = (self.clone(), task());
-        let _out = POLLED.try_with(|polled| polled.borrow_mut().push((own, task))).map(|()| Out(self));
+        let outer = here(|here| here.computation.get());
+        let polled = Polled { ticket: self, outer: outer.cast() };
+        let _out = Out(outer);
+        here(|here| here.computation.set((&raw const polled).cast())); // ON-THE-STACK
         f()
     }
 }
@@ -142,12 +150,7 @@ struct Within {
 
 impl Within {
     fn new(ticket: &Arc<Ticket>) -> Result<Option<Within>, Circle> {
-        let task = task();
-        let own = |polled: &RefCell<Vec<(Arc<Ticket>, usize)>>| -> Vec<_> {
-            let polled = polled.borrow();
-            polled.iter().filter(|(_, by)| *by == task).map(|(ticket, _)| ticket.clone()).collect()
-        };
-        let computations = POLLED.try_with(own).unwrap_or_default();
+        let computations = polled_here();
         if computations.is_empty() {
             return Ok(None);
         }
