@@ -371,8 +371,13 @@ fn is_ready(fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
         Direction::Write => PollFlags::OUT,
     };
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let ready = poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now))?;
-    if ready > 0 { Ok(()) } else { Err(ErrorKind::WouldBlock.into()) }
+    let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
+    let ready = poll(&mut fds, Some(&now))?;
+    match fds[0].revents().contains(PollFlags::NVAL) {
+        true => Err(rustix::io::Errno::BADF.into()), // closed elsewhere
+        false if ready > 0 => Ok(()),
+        false => Err(ErrorKind::WouldBlock.into()),
+    }
 }
 
 /// An operation that waits; see [`Source::io`].
