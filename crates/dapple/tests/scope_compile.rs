@@ -395,3 +395,54 @@ fn behind_a_trait() {
     }
     assert_eq!(spawned(async { both(&5).await }), 15);
 }
+
+/// The outputs contain references: a race that is awaited in a task is `Send` all the same.
+#[test]
+fn races_of_references() {
+    let word = spawned(async { race((later("a"), later("a"))).await });
+    assert_eq!(word, "a");
+    let lengths = spawned(async {
+        let text = String::from("text");
+        let (word, number) = (text.as_str(), text.len());
+        let two = race((later((word, &number)), later((word, &number)))).await;
+        let three = race((later(&number), later(&number), later(&number))).await;
+        let four = race((later(word), later(word), later(word), later(word))).await;
+        let five = race((later(word), later(word), later(word), later(word), later(word))).await;
+        let six = race((later(word), later(word), later(word), later(word), later(word), later(word))).await;
+        let seven =
+            race((later(word), later(word), later(word), later(word), later(word), later(word), async {
+                later(word).await
+            }))
+            .await;
+        let eight = race((
+            later(Some(word)),
+            later(Some(word)),
+            later(Some(word)),
+            later(Some(word)),
+            later(Some(word)),
+            later(Some(word)),
+            later(Some(word)),
+            async { later(Some(word)).await },
+        ))
+        .await;
+        let others = [four, five, six, seven, eight.unwrap_or_default()];
+        (two.0.len(), *two.1, *three, others.map(str::len))
+    });
+    assert_eq!(lengths, (4, 4, 4, [4; 5]));
+}
+
+/// Also as a field, behind a reference, and inside of a scope and a timeout.
+#[test]
+fn races_of_references_inside_of_others() {
+    let sum = spawned(async {
+        let numbers = [1, 2, 3];
+        finish(async |s| {
+            let first = s.start(async { *race((later(&numbers[0]), later(&numbers[0]))).await });
+            let mut again = Box::pin(race((later(&numbers), later(&numbers))));
+            let limited = timeout(Duration::from_secs(1000), again.as_mut()).await;
+            first.await + limited.unwrap().iter().sum::<i32>()
+        })
+        .await
+    });
+    assert_eq!(sum, 7);
+}

@@ -25,7 +25,7 @@ use super::request::{CURSOR, ReadAt, WriteAt};
 use crate::driver::ring::node::Op;
 use crate::net::traits::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
-use crate::task::wait::{Wait, begin_at_once, got_at_once, wake};
+use crate::task::wait::{Wait, begin_at_once, got_at_once, is_lost, wake};
 use crate::{Cancelled, JoinHandle, blocking};
 
 /// The most that is copied at once, in either direction.
@@ -200,6 +200,10 @@ impl Cursor {
                 self.activity = Activity::Reading(Operation::new(read));
             }
             let Activity::Reading(read) = &mut self.activity else { continue };
+            // What it reads would be dropped: it stays here, for the next read. EXACT
+            if is_lost() {
+                return Poll::Ready(Err(Cancelled.into()));
+            }
             let (result, request) = ready!(Pin::new(read).poll(cx));
             self.activity = Activity::None;
             let (mut own, at) = (request.buffer, request.at);

@@ -126,7 +126,11 @@ pub fn stdin() -> Stdin {
 impl Stdin {
     /// Reads some bytes; 0 is the end.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        ready!(self.wait.begin(cx))?;
+        if let Err(cancelled) = ready!(self.wait.begin(cx)) {
+            let left = lock(&SHARED).leave(self.number);
+            drop(left); // foreign code, not under the lock
+            return Poll::Ready(Err(cancelled.into()));
+        }
         let read = ready!(self.poll_begun(cx, buffer));
         let left = lock(&SHARED).leave(self.number);
         drop(left); // foreign code, not under the lock

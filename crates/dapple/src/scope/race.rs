@@ -11,8 +11,14 @@ use super::region::Region;
 /// Runs futures side by side. The first to finish wins: the others are cancelled, exactly, and waited
 /// for, and what they return is dropped.
 ///
-/// They run in this task, never in parallel. Which comes first in the tuple is polled first. Who wants to
-/// know what the others returned, too, uses [`finish`](crate::finish).
+/// They run in this task, never in parallel. The first of the tuple is polled first. To get the results of all
+/// of them, use [`finish`](crate::finish).
+///
+/// No message is lost: a wait in a loser that has taken nothing takes nothing any more, even if it could by now.
+/// (A wait that is cancelled in any other way returns what there is, since its result is returned.) So
+/// `loop { race((receiver.recv(), sleep(d))).await }` receives every message. What a loser has *in its hands* when it
+/// loses is dropped with it, unless its own code sees to it: the first half of a `read_exact`, a message between two
+/// waits, the result of a file operation that was under way.
 ///
 /// # Panics
 ///
@@ -33,29 +39,31 @@ use super::region::Region;
 ///     assert_eq!(dapple::race((slow, quick)).await, Ok("quick"));
 /// });
 /// ```
-pub fn race<R: Racers>(racers: R) -> Race<R> {
+pub fn race<R: Racers>(racers: R) -> Race<R::Output, R::Running> {
     Race { racers: R::start(racers), winner: None, panic: None, region: Region::new() }
 }
 
 /// Polls one of them: `true` if it has ended.
 type PollOne<'a, T> = dyn FnMut(&mut Context<'_>, Pin<&mut dyn Future<Output = T>>) -> bool + 'a;
 
-/// What can be raced: tuples of two to eight futures with the same output.
+/// Tuples of two to eight futures with the same output, for [`race`].
 pub trait Racers: sealed::Sealed + Sized {
-    /// What they all return.
+    /// The output of each of them.
     type Output;
     #[doc(hidden)]
-    type Running;
+    type Running: Running<Self::Output>;
     #[doc(hidden)]
     fn start(self) -> Self::Running;
-    /// Polls all that have not ended, and drops those that have: whether all have, and what the first
-    /// destructor panicked with.
-    #[doc(hidden)]
-    fn poll(
-        running: Pin<&mut Self::Running>,
-        cx: &mut Context<'_>,
-        poll: &mut PollOne<'_, Self::Output>,
-    ) -> (bool, Option<Payload>);
+}
+
+/// The racers of a race that runs. Not a part of [`Racers`]: whether a race is `Send` must not depend on a projection
+/// that needs all outputs to be the same type, for the compiler forgets lifetimes where it asks that.
+#[doc(hidden)]
+pub trait Running<T>: sealed::Sealed {
+    /// Polls all that have not ended, and drops those that have: whether all have, and the payload of the first
+    /// destructor that panicked.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, poll: &mut PollOne<'_, T>)
+    -> (bool, Option<Payload>);
 }
 
 mod sealed {
@@ -64,7 +72,7 @@ mod sealed {
 
 macro_rules! impl_racers {
     ($($name:ident $index:tt),+) => {
-        impl<Out, $($name: Future<Output = Out>),+> sealed::Sealed for ($($name,)+) {}
+        impl<$($name),+> sealed::Sealed for ($($name,)+) {}
 
         impl<Out, $($name: Future<Output = Out>),+> Racers for ($($name,)+) {
             type Output = Out;
@@ -73,14 +81,16 @@ macro_rules! impl_racers {
             fn start(self) -> Self::Running {
                 ($(Some(self.$index),)+)
             }
+        }
 
+        impl<Out, $($name: Future<Output = Out>),+> Running<Out> for ($(Option<$name>,)+) {
             fn poll(
-                running: Pin<&mut Self::Running>,
+                self: Pin<&mut Self>,
                 cx: &mut Context<'_>,
                 poll: &mut PollOne<'_, Out>,
             ) -> (bool, Option<Payload>) {
                 // SAFETY: the futures are not moved, and dropped in their places.
-                let running = unsafe { running.get_unchecked_mut() };
+                let running = unsafe { self.get_unchecked_mut() };
                 let (mut ended, mut first) = (true, None);
                 $(
                     // SAFETY: it is pinned as what it lies in is.
@@ -110,24 +120,24 @@ impl_racers!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
 /// The future of [`race`].
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Race<R: Racers> {
-    racers: R::Running,
-    winner: Option<R::Output>,
+pub struct Race<T, R> {
+    racers: R,
+    winner: Option<T>,
     panic: Option<Payload>,
     region: Region,
 }
 
-impl<R: Racers> Future for Race<R> {
-    type Output = R::Output;
+impl<T, R: Running<T>> Future for Race<T, R> {
+    type Output = T;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         // SAFETY: the racers are not moved; the rest need not be pinned.
         let Race { racers, winner, panic, region } = unsafe { self.get_unchecked_mut() };
         loop {
             let was_decided = winner.is_some() || panic.is_some();
             // SAFETY: they are pinned as what they lie in is.
             let pinned = unsafe { Pin::new_unchecked(&mut *racers) };
-            let (ended, dropped) = R::poll(pinned, cx, &mut |cx, future| {
+            let (ended, dropped) = pinned.poll(cx, &mut |cx, future| {
                 match region.poll(cx, |cx| future.poll(cx)) {
                     Ok(Poll::Pending) => return false,
                     Ok(Poll::Ready(output)) if winner.is_none() => *winner = Some(output),
@@ -138,12 +148,12 @@ impl<R: Racers> Future for Race<R> {
                     }
                     Err(payload) => drop(panic.get_or_insert(payload)),
                 }
-                region.cancel();
+                region.lose();
                 true
             });
             if let Some(payload) = dropped {
                 panic.get_or_insert(payload);
-                region.cancel();
+                region.lose();
             }
             if ended {
                 region.end();
@@ -161,7 +171,7 @@ impl<R: Racers> Future for Race<R> {
     }
 }
 
-impl<R: Racers> fmt::Debug for Race<R> {
+impl<T, R> fmt::Debug for Race<T, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Race").field("is_decided", &self.winner.is_some()).finish_non_exhaustive()
     }

@@ -13,16 +13,24 @@ pub(super) struct Region {
     reach: Arc<Reach>,
     /// How it learns of a cancel from outside.
     outer: Item,
+    /// A race that is decided. LOST in `reach`
+    is_lost: bool,
 }
 
 impl Region {
     pub(super) fn new() -> Region {
-        Region { reach: Reach::new(), outer: Item::default() }
+        Region { reach: Reach::new(), outer: Item::default(), is_lost: false }
     }
 
     /// Cancels what is in it, which is to be polled after this.
     pub(super) fn cancel(&self) {
         self.reach.cancel();
+    }
+
+    /// Cancels what is in it, whose result is not wanted any more. LOST in `reach`
+    pub(super) fn lose(&mut self) {
+        self.is_lost = true;
+        self.cancel();
     }
 
     /// Calls `poll` inside. What is polled there uses the waker of `cx`. If it panics, that is returned.
@@ -37,7 +45,7 @@ impl Region {
             }
             let waker: *const Waker = cx.waker();
             let own = here.own.replace(waker);
-            let link = Link::of(Arc::as_ptr(&self.reach));
+            let link = Link::of_region(Arc::as_ptr(&self.reach), self.is_lost);
             let polled = link.around(here, || catch_unwind(AssertUnwindSafe(|| poll(cx))));
             here.own.set(own);
             polled

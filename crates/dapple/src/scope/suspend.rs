@@ -99,8 +99,7 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if let Err(cancelled) = ready!(this.wait.begin(cx)) {
-            this.state = State::Over;
-            return Poll::Ready(Err(cancelled));
+            return Poll::Ready(this.give_up().ok_or(cancelled));
         }
         if let State::New(_) = this.state
             && let State::New(begin) = std::mem::replace(&mut this.state, State::Over)
@@ -126,6 +125,19 @@ where
 }
 
 impl<T, F, W: FnOnce()> Suspend<T, F, W> {
+    /// The value, if it has been resumed: that cannot be undone. Otherwise withdraws what was begun.
+    fn give_up(&mut self) -> Option<T> {
+        if let State::Waits { value, .. } = &mut self.state
+            && let Ok(value) = value.try_recv()
+        {
+            self.state = State::Over; // there is nothing to withdraw
+            return Some(value);
+        }
+        let resumed = self.withdraw();
+        self.state = State::Over;
+        resumed
+    }
+
     /// Withdraws what was begun; a value that has come until then is returned.
     fn withdraw(&mut self) -> Option<T> {
         let State::Waits { mut value, withdraw } = std::mem::replace(&mut self.state, State::Over) else {

@@ -265,6 +265,10 @@ impl Gate {
         cx: &mut Context<'_>,
         others: impl Fn() -> usize,
     ) -> Poll<Result<(), Refused>> {
+        if waiting.is_in_line() && waiting.place.wait().is_lost() {
+            self.give_up(waiting, need == READERS);
+            return Poll::Ready(Err(Refused::Cancelled)); // EXACT
+        }
         if !waiting.is_in_line() {
             if !waiting.gave_way && self.permits.word() & WAITERS != 0 {
                 waiting.gave_way = true;

@@ -52,7 +52,12 @@ impl Crowd {
         cx: &mut Context<'_>,
         is_so: impl FnOnce() -> Option<R>,
     ) -> Poll<Result<R, Cancelled>> {
-        ready!(place.wait.begin(cx))?;
+        if let Err(cancelled) = ready!(place.wait.begin(cx)) {
+            if place.key.is_some() {
+                self.leave(place);
+            }
+            return Poll::Ready(Err(cancelled));
+        }
         let (waker, cancelled) = (cx.waker().clone(), place.wait.is_cancelled());
         let mut line = lock(&self.line);
         let so = is_so();

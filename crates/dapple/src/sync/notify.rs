@@ -159,6 +159,9 @@ impl Future for Notified<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if let Err(cancelled) = ready!(this.wait.begin(cx)) {
+            if this.key.is_some() {
+                this.leave(lock(&this.notify.inside), false);
+            }
             return Poll::Ready(Err(cancelled));
         }
         let (waker, cancelled) = (cx.waker().clone(), this.wait.is_cancelled());

@@ -320,8 +320,12 @@ impl Permits {
         let begun = ready!(place.wait.begin(cx));
         let result = match (begun, place.key) {
             (Err(_), None) => Err(Refused::Cancelled),
-            // Not the first poll, and not cancelled before it: `begin` says so only at the first.
-            (_, Some(_)) => return self.poll_wait(place, need, cx, false, || 0),
+            // In a race that another has won: what it was woken for goes to the next in line. EXACT
+            (Err(_), Some(_)) => {
+                self.give_up(place, need);
+                return Poll::Ready(Err(Refused::Cancelled));
+            }
+            (Ok(()), Some(_)) => return self.poll_wait(place, need, cx, false, || 0),
             (Ok(()), None) => match self.take_leaving_enough(need) {
                 Err(Refused::Busy) => return self.poll_wait(place, need, cx, false, || 0),
                 result => result,

@@ -17,7 +17,7 @@ use super::here::here;
 use super::run::{Blocking, read_reason, take_payload};
 use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
 use super::waker::{pack, unpack, wakes_same};
-use super::{Task, cancel};
+use super::{Task, cancel, reach};
 use crate::prim::{AtomicPtr, Ordering};
 
 /// Where the waker of the one who waits for a task lies, in one word. Whose it is, SLOT in `state`
@@ -243,8 +243,10 @@ impl<T> JoinHandle<T> {
             Some(begin) => cancel_points::begin(begin, cx),
             None => cancel::is_current_cancelled().then_some(Poll::Ready(Cancelled)),
         };
-        // A task that ended while it was waited for has ended; a wait that begins late has not begun.
-        let is_ended = || self.is_waiting() && self.is_finished();
+        // A task that ended while it was waited for has ended; a wait that begins late has not begun. A race that is
+        // decided would drop the result, which stays. EXACT in `wait`
+        let is_lost = here(reach::is_lost);
+        let is_ended = || !is_lost && self.is_waiting() && self.is_finished();
         over.filter(|over| over.is_pending() || !is_ended() && self.may_give_up()).inspect(|over| {
             if over.is_ready() {
                 self.on_cancel.unlink();

@@ -29,6 +29,9 @@
 //!   once more after that: it may have looked too early.
 //! * **INSIDE-LOOKS**: who polls a scope looks at the line of the woken after everything that was polled. So
 //!   what is put in line on the same thread, from inside of that poll, needs nobody to be woken.
+//! * **LOST**: a race that is decided drops whatever its losers return. So a wait in one of them must not take anything
+//!   any more: the link of such a race is *lost*, and so is every link inside of it up to a shield. A wait asks the
+//!   innermost link alone. This cannot change during a poll inside of the link: a race is decided between two polls.
 
 use std::cell::Cell;
 use std::ptr::{NonNull, null, null_mut};
@@ -259,16 +262,25 @@ pub(crate) struct Link {
     /// Null for a shield.
     reach: *const Reach,
     outer: Cell<*const Link>,
+    /// The scope is a race that is decided. LOST
+    is_decided: bool,
+    /// That, or the link around this one is lost. LOST
+    lost: Cell<bool>,
 }
 
 impl Link {
     pub(crate) const fn shield() -> Link {
-        Link { reach: null(), outer: Cell::new(null()) }
+        Link { reach: null(), outer: Cell::new(null()), is_decided: false, lost: Cell::new(false) }
     }
 
     /// Makes it the link of a scope.
     pub(crate) fn of(reach: *const Reach) -> Link {
-        Link { reach, outer: Cell::new(null()) }
+        Link::of_region(reach, false)
+    }
+
+    /// As `of`; `is_decided`: it is a race, and has been won. LOST
+    pub(crate) fn of_region(reach: *const Reach, is_decided: bool) -> Link {
+        Link { reach, outer: Cell::new(null()), is_decided, lost: Cell::new(false) }
     }
 
     /// Puts it into the chain while `f` is called. ON-THE-STACK
@@ -280,8 +292,13 @@ impl Link {
                 self.1.link.set(self.0.outer.get());
             }
         }
-        self.outer.set(here.link.replace(self));
+        let outer = here.link.replace(self);
+        self.outer.set(outer);
         let _out = Out(self, here);
+        // SAFETY: ON-THE-STACK.
+        let outer = unsafe { outer.as_ref() };
+        self.lost
+            .set(self.is_decided || !self.reach.is_null() && outer.is_some_and(|outer| outer.lost.get()));
         f()
     }
 
@@ -290,6 +307,13 @@ impl Link {
         // SAFETY: it is the link of a poll that this thread is in. ON-THE-STACK
         unsafe { self.reach.as_ref() }
     }
+}
+
+/// Whether what is polled here is in a race that another has won. LOST
+#[inline]
+pub(crate) fn is_lost(here: &Here) -> bool {
+    // SAFETY: ON-THE-STACK.
+    unsafe { here.link.get().as_ref() }.is_some_and(|link| link.lost.get())
 }
 
 /// The scopes around what is polled here, from the inside out, up to the first shield, by pointers into

@@ -2,9 +2,13 @@
 //!
 //! # Invariants
 //!
-//! * **EXACT**: a wait that is polled for the first time in a cancelled task returns `Cancelled`
-//!   and has had no effect. A wait that is polled again takes what it waits for if that can be had,
-//!   and only otherwise returns `Cancelled`.
+//! * **EXACT**: a wait that is polled for the first time where it is cancelled (by a scope, a `timeout` or a `race`
+//!   around it, or as a part of its task) returns `Cancelled` and has had no effect. A wait that is polled again takes
+//!   what it waits for if that can be had, and only otherwise returns `Cancelled`: its result is returned, so nothing is
+//!   lost. The exception is a loser of a `race`, whose result is dropped: there a wait that is polled again returns
+//!   `Cancelled` without having tried, leaves its line, and passes on whatever it was woken for. What has been taken
+//!   already (the first half of a `read_exact`, a value that `suspend` was resumed with), and what is under way and
+//!   decides by itself (a file operation), is the loser's.
 //! * **BUDGET**: a task that gets so many results in one poll is made to give way before it gets the
 //!   next: whatever is always ready does not keep a worker from its other tasks. Only results
 //!   count, so that a wait is not put off for the sake of others that are not ready. Many bytes count as many results:
@@ -20,6 +24,7 @@ use super::cancel::{self, Cancelled, Item};
 use super::cancel_points::{self, Begin, OBSERVES};
 use super::cell::discard;
 use super::here::{Here, here};
+use super::reach;
 
 /// Whether waits can be cancelled; see the head of this file.
 const CANCELS: bool = !cfg!(dapple_no_cancel);
@@ -85,8 +90,19 @@ impl Wait {
                 return over.map(Err);
             }
             self.begun = true;
+        } else if self.is_lost() {
+            self.end_around();
+            return Poll::Ready(Err(Cancelled));
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Whether a wait that has begun is in a race that another has won, so that it must not try any more. EXACT
+    ///
+    /// For waits that are polled again without [`begin`](Self::begin).
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        CANCELS && self.begun && !self.shielded && here(reach::is_lost)
     }
 
     #[inline]
@@ -156,6 +172,11 @@ pub(crate) fn begin_at_once<T>(cx: &mut Context<'_>, of: &T) -> Poll<Result<(), 
         return over.map(Err);
     }
     Poll::Ready(Ok(()))
+}
+
+/// Whether what is polled here is in a race that another has won, so that nothing must be taken any more. EXACT
+pub(crate) fn is_lost() -> bool {
+    CANCELS && here(reach::is_lost)
 }
 
 /// It could be had at once. BUDGET

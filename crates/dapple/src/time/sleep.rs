@@ -139,6 +139,7 @@ impl Future for Sleep {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if let Err(cancelled) = ready!(this.wait.begin(cx)) {
+            this.withdraw();
             return Poll::Ready(Err(cancelled));
         }
         let elapsed = this.has_elapsed(cx);

@@ -188,7 +188,13 @@ impl<T> Receiver<T> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<T>, RecvError>> {
         let has_begun = wait.has_begun();
-        ready!(wait.begin(cx))?;
+        if let Err(cancelled) = ready!(wait.begin(cx)) {
+            if has_begun {
+                drop(self.chan.withdraw());
+                *waits = false;
+            }
+            return Poll::Ready(Err(cancelled.into()));
+        }
         // Who has waited was woken, most likely, and does not need to wait.
         let mut found = if has_begun || !self.local.is_empty() { self.look() } else { Found::Nothing };
         if let Found::Nothing = found {

@@ -27,6 +27,7 @@ impl<'a, T> Sending<'a, T> {
     #[inline]
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refused>> {
         if ready!(self.wait.begin(cx)).is_err() {
+            self.leave_line();
             return Poll::Ready(Err(Refused::Cancelled));
         }
         if self.key.is_none() {
@@ -99,6 +100,17 @@ impl<'a, T> Sending<'a, T> {
         }))
     }
 
+    /// Leaves the line, if it is in it, without having taken anything.
+    #[inline]
+    fn leave_line(&mut self) {
+        if self.key.is_some() {
+            let mut queue = self.chan.queue.lock();
+            let old = self.leave(&mut queue, false);
+            drop(queue);
+            drop(old);
+        }
+    }
+
     /// Leaves the line, and wakes those whom this one was woken in place of.
     fn leave(&mut self, queue: &mut SpinGuard<'_, Queue<T>>, took: bool) -> (Option<Waker>, Wakers) {
         let mut wakers = Wakers::default();
@@ -115,12 +127,7 @@ impl<'a, T> Sending<'a, T> {
 impl<T> Drop for Sending<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.key.is_some() {
-            let mut queue = self.chan.queue.lock();
-            let old = self.leave(&mut queue, false);
-            drop(queue);
-            drop(old);
-        }
+        self.leave_line();
     }
 }
 

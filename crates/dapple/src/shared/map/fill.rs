@@ -80,6 +80,7 @@ where
     ) -> Poll<Result<V, E>> {
         if let Stage::Looks { key, waiting, .. } = &mut self.stage {
             if ready!(self.wait.begin(cx)).is_err() {
+                *waiting = None;
                 return Poll::Ready(Err(Cancelled.into()));
             }
             let hash = self.store.hash(key);

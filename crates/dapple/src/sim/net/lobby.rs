@@ -165,7 +165,10 @@ impl Turn {
         what: &'static &'static str,
         attempt: impl FnOnce() -> io::Result<Tried<T>>,
     ) -> Poll<io::Result<T>> {
-        ready!(self.wait.begin(cx))?;
+        if let Err(cancelled) = ready!(self.wait.begin(cx)) {
+            self.leave();
+            return Poll::Ready(Err(cancelled.into()));
+        }
         let done = match attempt() {
             Ok(Tried::Done(done)) => Ok(done),
             Err(error) => Err(error),
