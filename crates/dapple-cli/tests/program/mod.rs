@@ -130,6 +130,10 @@ impl Program {
         (program, until_slash(&address), until_slash(&metrics))
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();

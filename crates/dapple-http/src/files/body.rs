@@ -2,11 +2,13 @@
 //!
 //! # Invariants
 //!
-//! * **SAME-BYTES**: what was read is handed out only if the file's stamp, asked for after the read, is the one that
-//!   the answer was begun with, as far as its bytes go (`Stamp::has_bytes_of`). A write stamps the file before it changes a byte, so that no byte of another
-//!   state of the file can be in there. Else the body ends with an error, and the server cuts the connection: the
-//!   client sees that it has not got everything.
-//! * **AS-LONG-AS-TOLD**: the body has exactly as many bytes as its size hint said, or ends with an error.
+//! * **SAME-BYTES**: bytes that were read are handed out only if the file's stamp, asked for after the read, is that of
+//!   the look before, or of a file that has only grown since (`Stamp::has_bytes_of`). A write stamps the file before it
+//!   changes a byte, so a file that was cut, or changed at the same size, between two looks gives no byte to the answer.
+//!   The first look is the one that the answer's headers were made of. Else the body ends with an error, and the server
+//!   cuts the connection: the client sees that it has not got everything.
+//! * **AS-LONG-AS-TOLD**: the body has exactly as many bytes as its size hint said, or ends with an error. A file that
+//!   grows is sent up to the length that it had when the answer began.
 
 use std::fmt;
 use std::io;
@@ -25,8 +27,9 @@ use super::root::Stamp;
 
 /// The body of an answer of [`Files`](super::Files).
 ///
-/// Its size is known from the start. It ends with an error if the file was changed while it was being sent: the
-/// server then cuts the connection, so that the client does not take what it got for the file.
+/// Its size is known from the start. A file that grows meanwhile is sent up to that size. The body ends with an error if
+/// the file was cut, or changed at the same size, while it was being sent: the server then cuts the connection, so that
+/// the client does not take what it got for the file.
 pub struct Body(Content);
 
 enum Content {
@@ -96,30 +99,32 @@ impl http_body::Body for Body {
 #[derive(Clone)]
 pub(super) struct Source {
     pub(super) file: Arc<File>,
+    /// The stamp of the last look at it.
     pub(super) stamp: Stamp,
 }
 
 impl Source {
     /// Reads a part into memory of its own.
-    pub(super) async fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
+    pub(super) async fn read(&mut self, range: Range<u64>) -> io::Result<Bytes> {
         let len = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
         let begin = if len < buffers::SIZE { 0 } else { buffers::BEGIN };
         let bytes = self.fill(vec![0; begin + len], begin, range.start).await?;
         Ok(Bytes::from(bytes).slice(begin..))
     }
 
-    /// Reads a part that is no longer than a buffer.
-    async fn read_piece(self, range: Range<u64>) -> io::Result<Bytes> {
-        match usize::try_from(range.end - range.start) {
+    /// Reads a part that is no longer than a buffer; with the stamp that the file has now.
+    async fn read_piece(mut self, range: Range<u64>) -> io::Result<(Bytes, Stamp)> {
+        let bytes = match usize::try_from(range.end - range.start) {
             Ok(len @ (buffers::SIZE | buffers::LARGE)) => {
-                Ok(buffers::lend(self.fill(buffers::take(len), buffers::BEGIN, range.start).await?))
+                buffers::lend(self.fill(buffers::take(len), buffers::BEGIN, range.start).await?)
             }
-            _ => self.read(range).await, // as much memory as it needs
-        }
+            _ => self.read(range).await?, // as much memory as it needs
+        };
+        Ok((bytes, self.stamp))
     }
 
     /// Fills memory from a place on, all of it: SAME-BYTES.
-    async fn fill(&self, mut bytes: Vec<u8>, begin: usize, at: u64) -> io::Result<Vec<u8>> {
+    async fn fill(&mut self, mut bytes: Vec<u8>, begin: usize, at: u64) -> io::Result<Vec<u8>> {
         let mut filled = begin;
         while filled < bytes.len() {
             let (read, rest) = self.file.read_at(bytes.slice(filled..), at + (filled - begin) as u64).await;
@@ -129,10 +134,12 @@ impl Source {
                 count => filled += count,
             }
         }
-        match self.stamp.has_bytes_of(&Stamp::of_open(&*self.file)?) {
-            true => Ok(bytes),
-            false => Err(changed()),
+        let now = Stamp::of_open(&*self.file)?;
+        if !self.stamp.has_bytes_of(&now) {
+            return Err(changed());
         }
+        self.stamp = now;
+        Ok(bytes)
     }
 }
 
@@ -160,7 +167,7 @@ impl Part {
     }
 }
 
-type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
+type Reading = Pin<Box<dyn Future<Output = io::Result<(Bytes, Stamp)>> + Send>>;
 
 /// Where the next piece is.
 enum Next {
@@ -249,6 +256,10 @@ impl Pieces {
         let Next::Reading(reading) = &mut self.next else { return false };
         match reading.as_mut().poll(cx) {
             Poll::Ready(piece) => {
+                let piece = piece.map(|(piece, stamp)| {
+                    self.source.stamp = stamp;
+                    piece
+                });
                 self.next = Next::Read(piece);
                 false
             }

@@ -10,14 +10,24 @@ const COMMON: [&str; 4] = [
     "text/plain; charset=utf-8",
 ];
 
-/// The type of a file. `is_utf8`: it may be, as far as that is known.
-pub(super) fn content_type(name: &[u8], is_utf8: bool) -> HeaderValue {
+/// The type by the name alone.
+fn kind(name: &[u8]) -> Option<&'static str> {
     let name = String::from_utf8_lossy(name.rsplit(|&byte| byte == b'/').next().unwrap_or_default());
-    let Some(kind) = mime_guess::from_path(&*name).first_raw() else {
+    let kind = mime_guess::from_path(&*name).first_raw()?;
+    // RFC 9239 has one name for scripts.
+    Some(if kind == "application/javascript" { "text/javascript" } else { kind })
+}
+
+/// Whether a file of this name has a charset.
+pub(super) fn is_text(name: &[u8]) -> bool {
+    kind(name).is_some_and(|kind| kind.starts_with("text/"))
+}
+
+/// The type of a file. `is_utf8`: all of its bytes were read, and are UTF-8.
+pub(super) fn content_type(name: &[u8], is_utf8: bool) -> HeaderValue {
+    let Some(kind) = kind(name) else {
         return HeaderValue::from_static("application/octet-stream");
     };
-    // RFC 9239 has one name for scripts.
-    let kind = if kind == "application/javascript" { "text/javascript" } else { kind };
     if !kind.starts_with("text/") || !is_utf8 {
         return HeaderValue::from_static(kind);
     }

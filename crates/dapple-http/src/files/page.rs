@@ -159,9 +159,9 @@ impl Page {
         best.min_by_key(|form| (std::cmp::Reverse(liked(form)), form.len)).unwrap_or(plain)
     }
 
-    /// Whether all of it is in memory.
-    pub(super) fn is_in_memory(&self) -> bool {
-        self.forms.iter().all(Form::is_in_memory)
+    /// How many forms it has.
+    pub(super) fn forms(&self) -> usize {
+        self.forms.len()
     }
 
     /// How much memory it takes, more or less.

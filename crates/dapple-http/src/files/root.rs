@@ -37,10 +37,17 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Whether a file that had this stamp, and has been open since, still has the bytes that it had. That it was
-    /// removed, renamed over or given another mode is no matter; that its time was set is, as that is what
-    /// remains of a change by a program that sets the time back.
+    /// Whether an open file that had this stamp, and has the stamp `now`, still has the bytes that it had, as far as
+    /// stamps tell.
+    ///
+    /// A file that has only become longer does: logs grow by appends. An append and a change elsewhere look the same
+    /// here, so a program that does both at once is not seen. That the file was removed, renamed over or given another
+    /// mode is no matter. That its time was set is: this is all that remains of a change by a program that sets the
+    /// time back.
     pub(super) fn has_bytes_of(&self, now: &Stamp) -> bool {
+        if now.inode == self.inode && now.size > self.size {
+            return true;
+        }
         let is_modified = (self.inode, self.size, self.modified) != (now.inode, now.size, now.modified);
         !is_modified && (self.changed == now.changed || self.others != now.others)
     }

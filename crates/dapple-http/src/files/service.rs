@@ -71,8 +71,9 @@ pub fn files(folder: impl AsRef<Path>) -> io::Result<Files> {
 ///   redirected to that with one.
 /// * With a strong `ETag` and `Last-Modified`; conditional requests by RFC 9110, also for ranges. Several ranges
 ///   are answered too, but for more than 16 of them or such that overlap: then the whole file is sent.
-/// * With a compressed form that lies beside a file (`.br`, `.zst`, `.gz`), if the client takes it and it is not
-///   older than the file.
+/// * With a compressed form that lies beside a file (`.br`, `.zst`, `.gz`), if the client takes it, and it is smaller
+///   than the file and not older.
+/// * Texts with `charset=utf-8` if all of their bytes were read and are UTF-8: files longer than 1 MiB are not.
 ///
 /// # What it does not serve
 ///
@@ -90,9 +91,9 @@ pub fn files(folder: impl AsRef<Path>) -> io::Result<Files> {
 ///
 /// # Files that change
 ///
-/// An answer has the bytes of one state of a file, or is cut off: if a file is changed while it is being sent, the
-/// connection is, so that the client sees that it has not got all of it. A file that is replaced by another (by
-/// renaming, as careful programs do) or removed is sent to its end.
+/// A file that grows while it is being sent, as a log does, is sent up to the length that was announced. If it becomes
+/// shorter, or is changed at the same size, the connection is cut, so that the client sees that it has not got all of
+/// it. A file that is replaced by another (by renaming, as careful programs do) or removed is sent to its end.
 ///
 /// # Examples
 ///
@@ -133,7 +134,8 @@ impl Files {
         self.set(|settings| settings.largest_cached = bytes)
     }
 
-    /// How many large files are kept open. By default 256. One that nobody asks for is closed after a minute.
+    /// How many large files are kept open, compressed forms included. By default 256. One that nobody asks for is
+    /// closed after a minute.
     #[must_use]
     pub fn open_files(self, files: usize) -> Files {
         self.set(|settings| settings.open_files = files)

@@ -2,6 +2,12 @@
 //!
 //! A page is used without a question for as long as [`Settings::recheck`]; whoever comes after that compares it
 //! with the file system first, one for all. So a page that everybody wants costs a few system calls a second.
+//!
+//! # Invariants
+//!
+//! * **ALL-OR-NOTHING**: all forms of a page are in memory, and weighed in `pages` by their bytes, or all are open files,
+//!   and weighed in `open` by their number. A form in memory that only a descriptor was counted for would be memory
+//!   without a bound.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,14 +17,14 @@ use std::time::{Duration, SystemTime};
 
 use dapple::fs::File;
 use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter, Weighter};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use rustix::io::Errno;
 
 use super::body::{Source, is_changed};
 use super::clock;
 use super::encoding::Coding;
 use super::flights::Flights;
-use super::kind::content_type;
+use super::kind::{content_type, is_text};
 use super::page::{Content, Form, Page, Seen, Traits};
 use super::root::{Found, Root, Stamp, is_missing};
 use super::settings::Settings;
@@ -30,6 +36,9 @@ const TRIES: usize = 3;
 /// What was not there (a compressed form, another index) is looked for so many times less often than what was: most of
 /// what could be there never is.
 const MISSING: u32 = 10;
+
+/// A text that is not kept in memory is read to see whether it is UTF-8 if it is no longer than this.
+const CHECKED: u64 = 1 << 20;
 
 /// As long after a change, a file system may give the same stamp to another one: two seconds, for the worst.
 const YOUNG: Duration = Duration::from_secs(2);
@@ -67,7 +76,7 @@ impl Problem {
     }
 }
 
-/// What a page weighs in the cache.
+/// What a page in memory weighs in the cache: the bytes of all its forms.
 #[derive(Clone)]
 struct Bytes;
 
@@ -77,13 +86,23 @@ impl Weighter<Box<[u8]>, Arc<Page>> for Bytes {
     }
 }
 
+/// What an open page weighs in the cache: the descriptors of all its forms.
+#[derive(Clone)]
+struct Descriptors;
+
+impl Weighter<Box<[u8]>, Arc<Page>> for Descriptors {
+    fn weight(&self, _path: &Box<[u8]>, page: &Arc<Page>) -> u64 {
+        page.forms() as u64
+    }
+}
+
 pub(super) struct Store {
     pub(super) settings: Settings,
     pub(super) root: Root,
     /// Pages that are in memory.
     pages: Cache<Box<[u8]>, Arc<Page>, Bytes>,
     /// Those that are too large for that: their files are kept open.
-    open: Cache<Box<[u8]>, Arc<Page>, UnitWeighter>,
+    open: Cache<Box<[u8]>, Arc<Page>, Descriptors>,
     flights: Flights<Outcome>,
     counters: Counters,
     /// A task looks after the open files.
@@ -111,7 +130,7 @@ impl Store {
                 DefaultHashBuilder::default(),
                 DefaultLifecycle::default(),
             ),
-            open: Cache::new(settings.open_files),
+            open: Cache::with_weighter(settings.open_files, settings.open_files as u64, Descriptors),
             flights: Flights::default(),
             counters: Counters::default(),
             is_swept: AtomicBool::new(false),
@@ -257,7 +276,14 @@ impl Store {
         (file, stamp): (OwnedFd, Stamp),
         now: Duration,
     ) -> io::Result<Outcome> {
-        let mut contents = vec![(None, self.content(file, stamp).await?, stamp)];
+        // ALL-OR-NOTHING: other forms are smaller.
+        let is_large = stamp.size > self.settings.largest_cached;
+        let original = self.content(file, stamp, is_large).await?;
+        let is_utf8 = match &original {
+            Content::Memory(bytes) => str::from_utf8(bytes).is_ok(),
+            Content::File(source) => is_text(name) && is_utf8(source).await?,
+        };
+        let mut contents = vec![(None, original, stamp)];
         seen.push((name.into(), Some(stamp)));
         let codings = if self.settings.precompressed { &Coding::ALL[..] } else { &[] };
         for &coding in codings {
@@ -267,17 +293,14 @@ impl Store {
                 _ => None, // the original will do, whatever is wrong with this one
             };
             seen.push((name.into(), found.as_ref().map(|(_, stamp)| *stamp)));
-            // One that is older than the original was made of another one.
+            // One that is older than the original was made of another one, and one that is not smaller is of no use.
             if let Some((file, compressed)) = found
                 && compressed.modified.0 >= stamp.modified.0
+                && compressed.size < stamp.size
             {
-                contents.push((Some(coding), self.content(file, compressed).await?, compressed));
+                contents.push((Some(coding), self.content(file, compressed, is_large).await?, compressed));
             }
         }
-        let is_utf8 = match &contents[0].1 {
-            Content::Memory(bytes) => str::from_utf8(bytes).is_ok(),
-            Content::File(_) => true,
-        };
         let traits = Traits {
             content_type: content_type(name, is_utf8),
             cache_control: self.settings.cache_control(name),
@@ -286,23 +309,44 @@ impl Store {
         let is_young = contents.iter().any(|(_, _, stamp)| is_young(*stamp));
         let form = |(coding, content, stamp)| Form::new(coding, content, stamp, &traits);
         let page = Arc::new(Page::new(contents.into_iter().map(form).collect(), seen, is_young, now));
-        match page.is_in_memory() {
-            true => self.pages.insert(path.into(), page.clone()),
-            false => self.open.insert(path.into(), page.clone()),
+        match is_large {
+            false => self.pages.insert(path.into(), page.clone()),
+            true => self.open.insert(path.into(), page.clone()),
         }
         Ok(Outcome::Page(page))
     }
 
     /// Reads a file into memory, or keeps it open if it is too large for that.
-    async fn content(&self, file: OwnedFd, stamp: Stamp) -> io::Result<Content> {
-        let source = Source { file: Arc::new(File::from(file)), stamp };
-        if stamp.size > self.settings.largest_cached {
+    async fn content(&self, file: OwnedFd, stamp: Stamp, is_large: bool) -> io::Result<Content> {
+        let mut source = Source { file: Arc::new(File::from(file)), stamp };
+        if is_large {
             self.counters.count(Event::Open);
             return Ok(Content::File(source));
         }
         self.counters.count(Event::Load);
         Ok(Content::Memory(source.read(0..stamp.size).await?))
     }
+}
+
+/// Whether the bytes of a file that stays open are UTF-8: it is read once for that, up to [`CHECKED`]. Of a longer file
+/// nothing is claimed.
+async fn is_utf8(source: &Source) -> io::Result<bool> {
+    const PIECE: u64 = 64 << 10;
+    let len = source.stamp.size;
+    if len > CHECKED {
+        return Ok(false);
+    }
+    let mut source = source.clone();
+    let mut text = Vec::new(); // begins with the part of a character that the piece before ended with
+    for start in (0..len).step_by(PIECE as usize) {
+        text.extend_from_slice(&source.read(start..len.min(start + PIECE)).await?);
+        match str::from_utf8(&text) {
+            Ok(_) => text.clear(),
+            Err(error) if error.error_len().is_none() => drop(text.drain(..error.valid_up_to())),
+            Err(_) => return Ok(false),
+        }
+    }
+    Ok(text.is_empty())
 }
 
 /// Whether a change right now might get the same stamp.
