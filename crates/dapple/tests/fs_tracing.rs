@@ -1,4 +1,4 @@
-//! What `tracing` is told of files: once, how they are read and written.
+//! What `tracing` is told of files: once, how they are read and written; and promised writes that failed unheard.
 #![cfg(feature = "tracing")]
 
 use std::fmt::Debug;
@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use dapple::Runtime;
 use dapple::fs::{self, Files};
+use dapple::io::AsyncWriteExt;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -55,5 +56,27 @@ fn how_files_are_used_is_told_once() {
         let lines = keeps.0.lock().unwrap();
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].contains(&format!("files={used:?}")), "{lines:?}");
+    }
+}
+
+/// A promised write that fails, and a file that is dropped without having heard of it.
+#[test]
+fn a_write_that_failed_with_no_file_to_tell_is_told_with_its_path() {
+    for wanted in [Files::Auto, Files::Pool] {
+        let keeps = Keeps::default();
+        tracing::subscriber::with_default(keeps.clone(), || {
+            let rt = Runtime::builder().workers(1).files(wanted).build().unwrap();
+            rt.block_on(async {
+                let mut file = fs::File::options().write(true).open("/dev/full").await.unwrap();
+                file.write_all(b"no room").await.unwrap();
+                file.metadata().await.unwrap(); // it is done, and nobody was told
+                assert_eq!(rt.metrics().failed_writes, 0);
+                drop(file);
+                assert_eq!(rt.metrics().failed_writes, 1);
+            });
+        });
+        let lines = keeps.0.lock().unwrap();
+        let told = lines.iter().filter(|line| line.contains("/dev/full") && line.contains("promised"));
+        assert_eq!(told.count(), 1, "{lines:?}");
     }
 }

@@ -45,6 +45,7 @@ use bell::Bell;
 use clock::Time;
 use epoll_wait::EVENTS;
 use readiness::{Direction, Readiness};
+use ring::failures::Failures;
 use ring::{Landed, Ring};
 use table::Table;
 use timers::Timers;
@@ -205,14 +206,14 @@ impl Driver {
 
     /// The ring, which is made at the first call.
     #[inline]
-    pub(crate) fn files(&self) -> Result<&Arc<Ring>, &io::Error> {
-        self.files.get_or_init(|| self.open_ring()).as_ref()
+    pub(crate) fn files(&self, failures: &Arc<Failures>) -> Result<&Arc<Ring>, &io::Error> {
+        self.files.get_or_init(|| self.open_ring(failures)).as_ref()
     }
 
     #[cold]
-    fn open_ring(&self) -> io::Result<Arc<Ring>> {
+    fn open_ring(&self, failures: &Arc<Failures>) -> io::Result<Arc<Ring>> {
         let Some(epoll) = &self.epoll else { return Err(world::no_outside("files")) };
-        let ring = Ring::new()?;
+        let ring = Ring::new(failures.clone())?;
         epoll::add(epoll, &ring, EventData::new_u64(RING), EventFlags::IN | EventFlags::ET)?;
         Ok(Arc::new(ring))
     }
@@ -242,22 +243,29 @@ impl Driver {
         Ok(registration)
     }
 
-    /// Ends all waits: the workers are gone, and nothing will ever happen here again.
-    pub(crate) fn close(&self) {
+    /// Ends all waits of a runtime: the workers are gone, and nothing will ever happen here again.
+    pub(crate) fn close_all<'a>(drivers: impl Iterator<Item = &'a Driver>) {
+        let rings: Vec<_> = drivers.filter_map(Driver::close).collect();
+        if !rings.is_empty() {
+            ring::close::close_all(rings);
+        }
+    }
+
+    /// Ends what waits for file descriptors and for timers. The ring, if there is one, is left to be closed.
+    fn close(&self) -> Option<Arc<Ring>> {
         let mut wakers = Vec::new();
         lock(&self.table).close(&mut wakers);
         self.timers.close(&mut wakers);
         wakers.into_iter().for_each(wake);
         // From now on there is none, or none that takes anything.
-        if let Ok(ring) = self.files.get_or_init(|| Err(io::Error::other("the runtime has ended"))) {
-            ring.close();
-        }
+        let ring = self.files.get_or_init(|| Err(io::Error::other("the runtime has ended")));
+        ring.as_ref().ok().cloned()
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.close();
+        Driver::close_all(std::iter::once(&*self));
         self.timers.give_back();
     }
 }
@@ -323,7 +331,9 @@ impl Claim<'_> {
         let moment = |nanos| here(|here| here.moment.set(nanos));
         moment(now.nanos());
         wakers.drain(..).for_each(wake);
-        landed.clear();
+        if let Some(ring) = driver.ring_in_use() {
+            landed.settle(ring);
+        }
         moment(0);
         if let Ok(mut batch) = driver.batch.try_lock() {
             (batch.wakers, batch.landed) = (wakers, landed); // their memory

@@ -8,8 +8,9 @@
 //! # Invariants
 //!
 //! * **ONE-AT-A-TIME**: at most one operation that moves the cursor is under way, and it is in `activity`.
-//! * **PROMISED**: a write whose length was returned is not cancelled: who waits for it is. If it fails, that is
-//!   kept in `error` until somebody is told.
+//! * **PROMISED**: a write whose length was returned is not cancelled, only the wait for it is. The ring or the pool
+//!   does all of it, also if the file is dropped (GOES-ON in `driver::ring`). If it fails, the error is kept in `error`
+//!   until the caller is told; if the file is dropped before, the failure is counted.
 //! * **AHEAD**: the kernel's cursor is ahead of ours by what is in `left`.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, SeekFrom};
@@ -22,6 +23,7 @@ use super::at_once;
 use super::file::{File, Opened};
 use super::operation::{Operation, check_place, end_of, send};
 use super::request::{CURSOR, ReadAt, WriteAt};
+use crate::driver::ring::failures::Failures;
 use crate::driver::ring::node::Op;
 use crate::net::traits::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
@@ -38,13 +40,35 @@ pub(super) struct Cursor {
     /// What was read and not given out: `left.0[left.1..]`. AHEAD
     left: (Vec<u8>, usize),
     /// PROMISED
-    error: Option<io::Error>,
+    error: Option<Untold>,
     /// Memory to be used again.
     spare: Vec<u8>,
     /// Of who has the file for himself, and reads, writes or seeks.
     wait: Wait,
     /// Who waits for what is under way: several may, since much is done through a `&File`.
     crowd: Option<(Arc<Crowd>, Waker)>,
+}
+
+/// The error of a promised write, until it is told; if it never is, it is counted.
+struct Untold {
+    error: Option<io::Error>,
+    opened: Arc<Opened>,
+    failures: Option<Arc<Failures>>,
+}
+
+impl Untold {
+    fn tell(mut self) -> io::Error {
+        let error = self.error.take().expect("told once");
+        self.opened.failed("write", error)
+    }
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        if let (Some(error), Some(failures)) = (&self.error, &self.failures) {
+            failures.note(self.opened.path(), error);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -87,7 +111,7 @@ impl Cursor {
 
     /// What went wrong with an earlier write.
     pub(super) fn take_error(&mut self) -> io::Result<()> {
-        self.error.take().map_or(Ok(()), Err)
+        self.error.take().map_or(Ok(()), |untold| Err(untold.tell()))
     }
 
     /// Waits until nothing is under way. What was read stays here; what went wrong with a write, too.
@@ -137,10 +161,13 @@ impl Cursor {
                 }
             }
             Activity::Writing(op) => {
-                if let Err(error) = ready!(poll_written(op, cx, opened)) {
-                    self.error = Some(opened.failed("write", error));
+                let written = ready!(poll_written(op, cx));
+                let request = op.take();
+                if let Err(error) = written {
+                    let untold = Untold { error: Some(error), opened: request.file, failures: op.failures() };
+                    self.error = Some(untold);
                 }
-                self.spare = op.take().buffer;
+                self.spare = request.buffer;
             }
             Activity::Seeking(_, seek) => drop(ready!(Pin::new(seek).poll(cx))),
         }
@@ -288,28 +315,15 @@ impl Cursor {
 }
 
 /// Waits until a write that goes on by itself is done, all of it.
-fn poll_written(
-    op: &mut Op<WriteAt<Vec<u8>>>,
-    cx: &mut Context<'_>,
-    opened: &Opened,
-) -> Poll<io::Result<()>> {
+fn poll_written(op: &mut Op<WriteAt<Vec<u8>>>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     loop {
         let Some(outcome) = op.outcome(cx.waker()) else { return Poll::Pending };
-        let request = op.get_mut();
         match end_of(outcome) {
             Some(Ok(0)) => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
-            Some(Ok(n)) => {
-                request.done += n as usize;
-                opened.move_cursor(request.at, n as usize);
-                request.at = opened.cursor();
-                if request.done == request.buffer.len() {
-                    return Poll::Ready(Ok(()));
-                }
-            }
-            Some(Err(error)) => return Poll::Ready(Err(error)),
-            None => {}
+            Some(written) => return Poll::Ready(written.map(drop)),
+            // The runtime that was at it has ended: the rest is done in this one.
+            None => send(op)?,
         }
-        send(op)?;
     }
 }
 

@@ -39,7 +39,7 @@ fn place(code: Option<u8>) -> io::Result<Place> {
     let place = Core::current(|core| {
         let driver = core.sched.driver_here();
         match (code, core.files.in_use(driver)) {
-            (Some(code), Files::Ring) => match driver.files() {
+            (Some(code), Files::Ring) => match driver.files(&core.files.failures) {
                 Ok(ring) if ring.can(code) => Place::Ring(ring.clone()),
                 _ => Place::Pool,
             },
@@ -69,7 +69,10 @@ pub(super) fn send<R: Request>(op: &mut Op<R>) -> io::Result<()> {
     let code = R::CODE.filter(|_| op.get_mut().by_ring());
     match place(code)? {
         Place::Ring(ring) => op.send_to_ring(&ring, Sched::is_at_post),
-        Place::Pool => blocking(op.for_pool()).detach(),
+        Place::Pool => {
+            let call = Core::current(|core| op.for_pool(&core.files.failures));
+            blocking(call.expect("`place` has found a runtime")).detach();
+        }
     }
     Ok(())
 }

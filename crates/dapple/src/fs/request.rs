@@ -10,6 +10,7 @@
 use std::ffi::CString;
 use std::mem::take;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use io_uring::squeue::Entry;
@@ -91,6 +92,10 @@ unsafe impl<B: BufferMut> Request for ReadAt<B> {
         self.file.by_ring(self.at)
     }
 
+    fn is_bounded(&self) -> bool {
+        self.file.is_bounded()
+    }
+
     fn entry(&mut self) -> Entry {
         let (start, len) = self.buffer.room();
         let read = opcode::Read::new(self.file.fd(), start.as_ptr(), len.min(MOST_BYTES) as u32);
@@ -127,6 +132,10 @@ unsafe impl<B: Buffer> Request for WriteAt<B> {
         self.file.by_ring(self.at)
     }
 
+    fn is_bounded(&self) -> bool {
+        self.file.is_bounded()
+    }
+
     fn entry(&mut self) -> Entry {
         let bytes = &self.buffer.bytes()[self.done..];
         let write = opcode::Write::new(self.file.fd(), bytes.as_ptr(), bytes.len().min(MOST_BYTES) as u32);
@@ -146,6 +155,19 @@ unsafe impl<B: Buffer> Request for WriteAt<B> {
 
     fn at_the_end(&self) -> bool {
         self.file.is_regular()
+    }
+
+    fn advance(&mut self, result: u32) -> bool {
+        self.done += result as usize;
+        self.file.move_cursor(self.at, result as usize);
+        if self.at != CURSOR {
+            self.at += u64::from(result);
+        }
+        result > 0 && self.done < self.buffer.bytes().len()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.file.path()
     }
 }
 
@@ -193,6 +215,10 @@ unsafe impl<B: BufferMut> Request for ReadVectoredAt<B> {
         self.file.by_ring(self.at)
     }
 
+    fn is_bounded(&self) -> bool {
+        self.file.is_bounded()
+    }
+
     fn entry(&mut self) -> Entry {
         let (pieces, len) = self.pieces();
         let read = opcode::Readv::new(self.file.fd(), pieces, len as u32);
@@ -227,6 +253,10 @@ unsafe impl<B: Buffer> Request for WriteVectoredAt<B> {
 
     fn by_ring(&self) -> bool {
         self.file.by_ring(self.at)
+    }
+
+    fn is_bounded(&self) -> bool {
+        self.file.is_bounded()
     }
 
     fn entry(&mut self) -> Entry {

@@ -229,6 +229,7 @@ impl Handle {
     pub fn metrics(&self) -> Metrics {
         let mut metrics = self.core.sched.metrics();
         (metrics.blocking_threads, metrics.blocking_queued) = self.core.pool.counts();
+        metrics.failed_writes = self.core.files.failures.count();
         metrics
     }
 

@@ -42,6 +42,9 @@ pub struct Metrics {
     pub blocking_threads: usize,
     /// Blocking calls that wait for a thread.
     pub blocking_queued: usize,
+    /// Promised writes that failed when no [`File`](crate::fs::File) was left to tell: it was dropped before the write
+    /// was done, or without a flush after it.
+    pub failed_writes: u64,
 }
 
 impl Metrics {
@@ -98,6 +101,7 @@ impl Sched {
             sleeping: self.idle.sleeping(),
             blocking_threads: 0,
             blocking_queued: 0,
+            failed_writes: 0,
         }
     }
 

@@ -285,7 +285,7 @@ impl Sched {
             // SAFETY: it gives back what `keep` took. Whoever called us keeps the core.
             unsafe { (hooks.retire)(home) };
         }
-        self.posts.iter().for_each(|post| post.driver.close());
+        Driver::close_all(self.posts.iter().map(|post| &*post.driver));
         self.drained.store(true, Ordering::Release);
     }
 

@@ -1,9 +1,10 @@
 //! Whether the files of a runtime go through rings or through the pool: asked for, tried, and told once.
 
 use std::io;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::super::Driver;
+use super::failures::Failures;
 use crate::world;
 
 /// How a runtime does what is to be done with files; see
@@ -25,14 +26,15 @@ pub enum Files {
 pub(crate) struct Choice {
     wanted: Files,
     in_use: OnceLock<Files>,
+    pub(crate) failures: Arc<Failures>,
 }
 
 impl Choice {
     /// An error if what is asked for by name is not to be had.
     pub(crate) fn new(wanted: Files) -> io::Result<Choice> {
-        let choice = Choice { wanted, in_use: OnceLock::new() };
+        let choice = Choice { wanted, ..Choice::default() };
         if wanted == Files::Ring && !world::is_simulated() {
-            super::Ring::new().map_err(|error| {
+            super::Ring::new(choice.failures.clone()).map_err(|error| {
                 io::Error::new(error.kind(), format!("files by io_uring, which cannot be had: {error}"))
             })?;
         }
@@ -49,7 +51,7 @@ impl Choice {
     fn settle(&self, driver: &Driver) -> Files {
         let (files, why) = match self.wanted {
             Files::Pool => (Files::Pool, "as asked for".to_owned()),
-            Files::Auto | Files::Ring => match driver.files() {
+            Files::Auto | Files::Ring => match driver.files(&self.failures) {
                 Ok(_) => (Files::Ring, "io_uring is to be had".to_owned()),
                 Err(error) => (Files::Pool, format!("io_uring cannot be had: {error}")),
             },

@@ -6,17 +6,25 @@
 //! in one place. See docs/design/files.md.
 //!
 //! ```text
-//! node    one operation: what it is given, who waits for it, and how it ended
-//! choice  whether files go through a ring or through the pool
-//! close   what becomes of operations when the runtime ends
+//! node      one operation: what it is given, who waits for it, and how it ended
+//! choice    whether files go through a ring or through the pool
+//! close     what becomes of operations when the runtime ends
+//! failures  promised writes that failed with no file left to tell
 //! ```
 //!
 //! # Invariants
 //!
 //! * **AT-THE-DESK**: the submission queue is touched under the lock of `desk`.
 //! * **ONE-READER**: the completion queue is touched under the lock of `reader`.
-//! * **ROOM**: no more is given to the kernel than the completion queue has room for, so that it never
-//!   overflows.
+//! * **ROOM**: of operations that end by themselves (on regular files, block devices and names) no more are given to
+//!   the kernel than the completion queue has room for. An operation on anything else (a pipe, a terminal) may wait for
+//!   ever, so it takes no place from others: it is given to the kernel at once. If the completion queue overflows then,
+//!   the kernel keeps the rest (`IORING_FEAT_NODROP`), and `take_in` asks for it; a kernel that would lose the rest
+//!   gets no more than there is room for, whatever it is.
+//! * **GOES-ON**: an operation that goes on whoever waits (a promised write) and comes back before its end goes into
+//!   line again, by the thread that takes it in, and that thread hands the line to the kernel. So it does not matter
+//!   which thread submitted it, nor whether that thread still exists: the kernel gives up what a thread has submitted
+//!   when that thread ends.
 //! * **SUBMITTED-BEFORE-SLEEP**: whoever puts an operation in line holds the post that the ring belongs to, and
 //!   turns to the line before it sleeps; or it hands the line to the kernel itself. It looks whether it holds the
 //!   post after it has put the operation in line, and who takes the post over looks at the line after that.
@@ -24,25 +32,32 @@
 //!   So the number by which the kernel looks for the operation is not another's.
 
 pub(crate) mod choice;
-mod close;
+pub(crate) mod close;
+pub(crate) mod failures;
 pub(crate) mod node;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+use rustix::io::Errno;
 
 use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::task::cell::discard;
+use crate::task::wait::wake;
+use failures::Failures;
 use node::{Flight, Outcome};
 
 /// How many the kernel takes at a time.
 const SUBMISSIONS: u32 = 256;
-/// How many the kernel is at. ROOM
+/// How many the kernel is at that count. ROOM
 const MOST_IN_FLIGHT: usize = 1024;
 /// How long the line may get before it is handed over at once.
 const LONG: usize = 64;
@@ -61,8 +76,11 @@ pub(crate) struct Ring {
     in_line: AtomicUsize,
     /// How many completions are to come.
     in_flight: AtomicUsize,
-    /// How many of them are of operations that go on whoever waits.
+    /// How many of them count. ROOM
+    in_room: AtomicUsize,
+    /// Operations that go on whoever waits: in line, with the kernel, or between the two. GOES-ON
     going_on: AtomicUsize,
+    failures: Arc<Failures>,
     /// The kernel did not take all that it was given.
     refused: AtomicBool,
     /// Which operations the kernel knows, by number.
@@ -75,7 +93,10 @@ struct Desk {
     line: VecDeque<Flight>,
     /// Those to be given up.
     give_up: VecDeque<Flight>,
+    /// Nothing more is taken.
     closed: bool,
+    /// Nothing goes back into line, either.
+    over: bool,
 }
 
 /// What was taken in, to be dealt with when no lock is held.
@@ -83,30 +104,45 @@ struct Desk {
 pub(crate) struct Landed {
     /// References that are given up: the last one drops what a task has left behind, which is foreign code.
     flights: Vec<Flight>,
+    /// Those that go on, with how they came back. GOES-ON
+    going_on: Vec<(Flight, Outcome)>,
 }
 
 impl Landed {
-    /// Gives them up, whatever their destructors do.
-    pub(crate) fn clear(&mut self) {
+    /// Deals with them, whatever their destructors do: those that go on and are not at their end are handed to the
+    /// kernel again, the others are landed and given up. It may take system calls, and calls foreign code.
+    pub(crate) fn settle(&mut self, ring: &Ring) {
+        let mut goes_back = false;
+        for (flight, outcome) in self.going_on.drain(..) {
+            goes_back |= ring.go_on(flight, outcome, &mut self.flights);
+        }
+        if goes_back {
+            ring.submit();
+        }
+        self.clear();
+    }
+
+    fn clear(&mut self) {
         for flight in self.flights.drain(..) {
             discard(catch_unwind(AssertUnwindSafe(|| drop(flight))));
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.flights.is_empty()
+        self.flights.is_empty() && self.going_on.is_empty()
     }
 }
 
 impl Drop for Landed {
     fn drop(&mut self) {
+        debug_assert!(self.going_on.is_empty(), "not settled");
         self.clear();
     }
 }
 
 impl Ring {
     /// Makes one, and tries it out: it may be forbidden in more than one way.
-    pub(crate) fn new() -> io::Result<Ring> {
+    pub(crate) fn new(failures: Arc<Failures>) -> io::Result<Ring> {
         let make = |is_modern: bool| {
             let mut builder = IoUring::builder();
             builder.dontfork().setup_clamp().setup_cqsize(2 * MOST_IN_FLIGHT as u32);
@@ -133,6 +169,8 @@ impl Ring {
             reader: Mutex::default(),
             in_line: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
+            in_room: AtomicUsize::new(0),
+            failures,
             going_on: AtomicUsize::new(0),
             refused: AtomicBool::new(false),
             codes: Box::new(codes),
@@ -157,6 +195,9 @@ impl Ring {
         if desk.closed {
             drop(desk);
             return self.turn_away(&flight);
+        }
+        if flight.goes_on() {
+            self.going_on.fetch_add(1, Ordering::Relaxed);
         }
         desk.line.push_back(flight);
         self.in_line.fetch_add(1, Ordering::SeqCst);
@@ -208,34 +249,46 @@ impl Ring {
     /// Moves what is in line to the submission queue. ROOM
     fn fill(&self, desk: &mut Desk, queue: &mut squeue::SubmissionQueue<'_>) {
         let mut moved = 0;
-        let mut in_flight = self.in_flight.load(Ordering::Relaxed);
+        let mut in_room = self.in_room.load(Ordering::Relaxed);
+        let is_nodrop = self.is_nodrop();
         // Those to be given up may be what there is no room for.
         while !queue.is_full()
-            && in_flight < 2 * MOST_IN_FLIGHT
+            && (is_nodrop || self.in_flight.load(Ordering::Relaxed) < 2 * MOST_IN_FLIGHT)
             && let Some(flight) = desk.give_up.pop_front()
         {
             moved += 1;
-            in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+            self.in_flight.fetch_add(1, Ordering::Relaxed);
             let entry = opcode::AsyncCancel::new(flight.number()).build();
             let entry = entry.user_data(flight.into_number() | GIVE_UP); // SAME-ADDRESS
             push_entry(queue, &entry);
         }
+        let has_room =
+            |flight: &Flight, in_room| in_room < MOST_IN_FLIGHT || is_nodrop && !flight.is_bounded();
         while !queue.is_full()
-            && in_flight < MOST_IN_FLIGHT
-            && let Some(flight) = desk.line.pop_front()
+            && let Some(flight) = desk.line.pop_front_if(|flight| has_room(flight, in_room))
         {
             moved += 1;
             if !flight.take_off() {
                 continue; // withdrawn
             }
-            in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
-            if flight.goes_on() {
-                self.going_on.fetch_add(1, Ordering::Relaxed);
+            self.in_flight.fetch_add(1, Ordering::Relaxed);
+            if self.counts(&flight) {
+                in_room = self.in_room.fetch_add(1, Ordering::Relaxed) + 1;
             }
             let entry = flight.entry();
             push_entry(queue, &entry.user_data(flight.into_number()));
         }
         self.in_line.fetch_sub(moved, Ordering::Relaxed);
+    }
+
+    /// The kernel keeps completions that the queue has no room for.
+    fn is_nodrop(&self) -> bool {
+        self.uring.params().is_feature_nodrop()
+    }
+
+    /// Whether an operation counts against the room. ROOM
+    fn counts(&self, flight: &Flight) -> bool {
+        flight.is_bounded() || !self.is_nodrop()
     }
 
     /// Whether there is something to be taken in.
@@ -248,6 +301,12 @@ impl Ring {
     /// Takes in what is done, unless somebody else is at it. What waits for it is to be woken.
     pub(crate) fn take_in(&self, wakers: &mut Vec<Waker>, landed: &mut Landed) {
         let Ok(_reader) = self.reader.try_lock() else { return };
+        while self.take_in_some(wakers, landed) {}
+    }
+
+    /// Takes in what is in the completion queue. `true`: the kernel had kept more than there was room for.
+    fn take_in_some(&self, wakers: &mut Vec<Waker>, landed: &mut Landed) -> bool {
+        let may_overflow = self.in_flight.load(Ordering::Relaxed) > self.uring.params().cq_entries() as usize;
         // SAFETY: ONE-READER.
         for completion in unsafe { self.uring.completion_shared() } {
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
@@ -258,17 +317,63 @@ impl Ring {
             // SAFETY: the kernel gives each number back once; a mark is ours.
             let flight = unsafe { Flight::from_number(number & !GIVE_UP) };
             if number & GIVE_UP == 0 {
-                self.land(&flight, &completion, wakers);
+                self.land(flight, &completion, wakers, landed);
+            } else {
+                landed.flights.push(flight);
             }
+        }
+        may_overflow && self.ask_for_kept()
+    }
+
+    /// Asks the kernel for completions that it has kept; whether there were any. ROOM
+    #[cold]
+    fn ask_for_kept(&self) -> bool {
+        let _desk = lock(&self.desk);
+        // SAFETY: AT-THE-DESK.
+        let is_kept = unsafe { self.uring.submission_shared() }.cq_overflow();
+        // With the mark set the call asks for them; if it fails, they are asked for at the next look.
+        is_kept && self.uring.submit().is_ok()
+    }
+
+    fn land(&self, flight: Flight, completion: &cqueue::Entry, wakers: &mut Vec<Waker>, landed: &mut Landed) {
+        if self.counts(&flight) {
+            self.in_room.fetch_sub(1, Ordering::Relaxed);
+        }
+        let outcome = Outcome::of(completion.result());
+        if flight.goes_on() {
+            // It may take a system call, and a failure may have to be told: not under these locks.
+            landed.going_on.push((flight, outcome));
+        } else {
+            wakers.extend(flight.land(outcome, None));
             landed.flights.push(flight);
         }
     }
 
-    fn land(&self, flight: &Flight, completion: &cqueue::Entry, wakers: &mut Vec<Waker>) {
-        if flight.goes_on() {
-            self.going_on.fetch_sub(1, Ordering::Relaxed);
+    /// One that goes on came back. `true` if it is in line again, and the line must be handed over. GOES-ON
+    fn go_on(&self, flight: Flight, outcome: Outcome, flights: &mut Vec<Flight>) -> bool {
+        let mut outcome = outcome;
+        if flight.goes_back(outcome) {
+            let mut desk = lock(&self.desk);
+            if !desk.over {
+                desk.line.push_back(flight);
+                self.in_line.fetch_add(1, Ordering::SeqCst);
+                return true;
+            }
+            // Whoever still has the file sends the rest of it to another runtime.
+            flight.take_off();
+            outcome = Outcome::Failed(Errno::CANCELED);
         }
-        wakers.extend(flight.land(Outcome::of(completion.result())));
+        self.land_for_good(&flight, outcome);
+        flights.push(flight);
+        false
+    }
+
+    /// One that goes on is at its end.
+    fn land_for_good(&self, flight: &Flight, outcome: Outcome) {
+        if let Some(waker) = flight.land(outcome, Some(&self.failures)) {
+            wake(waker);
+        }
+        self.going_on.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Waits for the kernel to be done with something, but not for longer than so.
@@ -283,7 +388,9 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // Nothing is under way any more, but somebody may have asked for what was done already to be given up.
-        self.take_in(&mut Vec::new(), &mut Landed::default());
+        let mut landed = Landed::default();
+        self.take_in(&mut Vec::new(), &mut landed);
+        landed.settle(self);
     }
 }
 

@@ -7,6 +7,9 @@
 //!                          \---- withdraw ----> WITHDRAWN
 //! ```
 //!
+//! An operation that goes on (a promised write) and came back before its end, interrupted or after a part of it, is
+//! not landed: it goes from FLYING back to QUEUED, without the future.
+//!
 //! A node is counted. The future has one reference ([`Op`]), and who will land it has another ([`Flight`]): a
 //! queue, the kernel (as the number that it gives back with a completion), or a closure of the pool.
 //!
@@ -18,10 +21,14 @@
 //! * **OUTLIVES**: the memory of a request is given back with the last reference, and who lands a node gives
 //!   his up after that. So what the kernel may write to exists, in one place, until its completion, whatever
 //!   is dropped or leaked.
-//! * **LANDS-ONCE**: a flight that was taken off is landed, exactly once; `Departed` sees to it for the pool,
-//!   and the kernel completes what it was given.
+//! * **LANDS-ONCE**: a flight that was taken off is landed or goes back into line, exactly once; `Departed` sees to it
+//!   for the pool, and the kernel completes what it was given.
+//! * **TOLD-OR-COUNTED**: an operation that goes on and fails tells its future, or is noted in [`Failures`]: by the
+//!   lander if the future was dropped before (`left`), or else by the future if it is dropped without having taken the
+//!   request back. Both look under the lock.
 
 use std::cell::UnsafeCell;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
@@ -30,6 +37,7 @@ use io_uring::squeue::Entry;
 use rustix::io::Errno;
 
 use super::Ring;
+use super::failures::Failures;
 use crate::prim::{Mutex, lock};
 use crate::task::wait::wake;
 
@@ -64,7 +72,27 @@ pub(crate) unsafe trait Request: Send + 'static {
 
     /// It was done, with this result: what that stands for must have an owner, in case nobody waits any more.
     fn done(&mut self, _result: u32) {}
+
+    /// Whether it ends within a bounded time, whatever other programs do: then it waits in line until the ring has
+    /// room (ROOM in `ring`). One that may wait for ever takes no place from others.
+    fn is_bounded(&self) -> bool {
+        true
+    }
+
+    /// Of an operation that goes on: takes note of a part that was done. `true` if there is more to do.
+    fn advance(&mut self, _result: u32) -> bool {
+        false
+    }
+
+    /// The path of the file that it is about, if that is known.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
 }
+
+/// How often in a row an operation that goes on may be interrupted without any progress. The threads that submit it may
+/// end one after the other; a file system that says so for ever must not keep a worker busy.
+const MOST_INTERRUPTIONS: u16 = 1000;
 
 const ERESTARTSYS: i32 = 512;
 const ERESTART_RESTARTBLOCK: i32 = 516;
@@ -104,12 +132,27 @@ impl Outcome {
             Err(_) => Outcome::Failed(Errno::from_raw_os_error(-result)),
         }
     }
+
+    /// The error of an operation that goes on, if it has failed. A part of nothing is a failure, too: nothing that
+    /// goes on is empty.
+    fn failure(self) -> Option<std::io::Error> {
+        match self {
+            Outcome::Did(0) => Some(std::io::ErrorKind::WriteZero.into()),
+            Outcome::Did(_) => None,
+            Outcome::Failed(errno) => Some(errno.into()),
+            Outcome::Gone => Some(std::io::Error::other("the runtime has ended")),
+        }
+    }
 }
 
 struct Inside {
     phase: Phase,
     outcome: Outcome,
     waker: Option<Waker>,
+    /// The future was dropped. TOLD-OR-COUNTED
+    left: bool,
+    /// How often in a row it was interrupted.
+    interruptions: u16,
 }
 
 /// What is the same for all requests. `repr(C)`, and the first part of every node, so that a pointer to the
@@ -119,10 +162,15 @@ pub(super) struct Header {
     inside: Mutex<Inside>,
     /// If the future is dropped, the operation goes on to its end.
     goes_on: bool,
+    /// It counts against the room of a ring. ROOM in `ring`
+    is_bounded: bool,
     vtable: &'static Vtable,
 }
 
 struct Vtable {
+    advance: unsafe fn(NonNull<Header>, u32) -> bool,
+    at_the_end: unsafe fn(NonNull<Header>) -> Outcome,
+    lost: unsafe fn(NonNull<Header>, &Failures, &std::io::Error),
     entry: unsafe fn(NonNull<Header>) -> Entry,
     done: unsafe fn(NonNull<Header>, u32),
     release: unsafe fn(NonNull<Header>),
@@ -142,6 +190,29 @@ unsafe impl<R: Send> Sync for Node<R> {}
 
 impl<R: Request> Node<R> {
     const VTABLE: Vtable = Vtable {
+        advance: |header, result| {
+            // SAFETY: a flight's header is the first part of its node, which it has a reference to.
+            let node = unsafe { header.cast::<Node<R>>().as_ref() };
+            // SAFETY: it has come back to who calls, and is not landed yet. WITH-THE-KERNEL
+            let request = unsafe { &mut *node.request.get() };
+            request.as_mut().is_some_and(|request| request.advance(result))
+        },
+        at_the_end: |header| {
+            // SAFETY: as above.
+            let node = unsafe { header.cast::<Node<R>>().as_ref() };
+            // SAFETY: it was just taken off by who calls. WITH-THE-KERNEL
+            match unsafe { &mut *node.request.get() } {
+                Some(request) if request.at_the_end() => perform(request, true),
+                _ => Outcome::Gone,
+            }
+        },
+        lost: |header, failures, error| {
+            // SAFETY: as above.
+            let node = unsafe { header.cast::<Node<R>>().as_ref() };
+            // SAFETY: it is done, and its future is gone or is who calls. WITH-THE-KERNEL
+            let request = unsafe { &*node.request.get() };
+            failures.note(request.as_ref().and_then(Request::path), error);
+        },
         entry: |header| {
             // SAFETY: a flight's header is the first part of its node, which it has a reference to.
             let node = unsafe { header.cast::<Node<R>>().as_ref() };
@@ -186,6 +257,41 @@ impl Flight {
         self.header().goes_on
     }
 
+    /// Whether it counts against the room of a ring.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.header().is_bounded
+    }
+
+    /// Of one that goes on: takes note of how it came back. `true` if it is in line again: it was interrupted, which
+    /// the kernel also does to all that a thread has submitted when that thread ends; or only a part was done.
+    pub(super) fn goes_back(&self, outcome: Outcome) -> bool {
+        let is_part = match outcome {
+            // SAFETY: the vtable is that of its node, which came back to who calls.
+            Outcome::Did(result) => unsafe { (self.header().vtable.advance)(self.0, result) },
+            Outcome::Failed(_) | Outcome::Gone => false,
+        };
+        if !is_part && !matches!(outcome, Outcome::Failed(Errno::INTR | Errno::CANCELED)) {
+            return false;
+        }
+        let mut inside = lock(&self.header().inside);
+        debug_assert_eq!(inside.phase, Phase::Flying, "LANDS-ONCE");
+        inside.interruptions = if is_part { 0 } else { inside.interruptions + 1 };
+        let goes_back = inside.interruptions < MOST_INTERRUPTIONS;
+        if goes_back {
+            inside.phase = Phase::Queued;
+        }
+        goes_back
+    }
+
+    /// What becomes of it if the ring takes nothing more: a promised write to a regular file is done here and now.
+    pub(super) fn at_the_end(&self) -> Outcome {
+        match self.goes_on() {
+            // SAFETY: the vtable is that of its node, which was taken off by who calls.
+            true => unsafe { (self.header().vtable.at_the_end)(self.0) },
+            false => Outcome::Gone,
+        }
+    }
+
     /// Takes it off, unless it was withdrawn. LANDS-ONCE: it must be landed then.
     pub(super) fn take_off(&self) -> bool {
         let mut inside = lock(&self.header().inside);
@@ -202,9 +308,9 @@ impl Flight {
         unsafe { (self.header().vtable.entry)(self.0) }
     }
 
-    /// It is done. What is returned is to be woken.
+    /// It is done. What is returned is to be woken. With no lock held if it goes on: a failure may have to be told.
     #[must_use]
-    pub(super) fn land(&self, outcome: Outcome) -> Option<Waker> {
+    pub(super) fn land(&self, outcome: Outcome, failures: Option<&Failures>) -> Option<Waker> {
         if let Outcome::Did(result) = outcome {
             // SAFETY: the vtable is that of its node, which was taken off by who calls.
             unsafe { (self.header().vtable.done)(self.0, result) };
@@ -213,7 +319,20 @@ impl Flight {
         debug_assert_eq!(inside.phase, Phase::Flying, "LANDS-ONCE");
         inside.phase = Phase::Done;
         inside.outcome = outcome;
-        inside.waker.take()
+        let (waker, left) = (inside.waker.take(), inside.left);
+        drop(inside);
+        if left && self.goes_on() {
+            self.count(outcome, failures); // TOLD-OR-COUNTED
+        }
+        waker
+    }
+
+    /// Nobody will hear how one that goes on has ended: if it has failed, that is counted.
+    fn count(&self, outcome: Outcome, failures: Option<&Failures>) {
+        if let (Some(error), Some(failures)) = (outcome.failure(), failures) {
+            // SAFETY: the vtable is that of its node, which is done; its future is gone, or is who calls.
+            unsafe { (self.header().vtable.lost)(self.0, failures, &error) };
+        }
     }
 
     /// The number by which the kernel gives it back. The reference goes along.
@@ -247,10 +366,42 @@ impl Drop for Flight {
 /// The future's side of an operation.
 pub(crate) struct Op<R: Request> {
     node: Arc<Node<R>>,
-    /// Where it flies, or last did; `None` for the pool.
-    ring: Option<Arc<Ring>>,
+    /// Where it flies, or last did.
+    place: Place,
     /// The kernel has been asked to give it up.
     asked: bool,
+    /// The request was taken back.
+    taken: bool,
+}
+
+/// Where an operation flies.
+enum Place {
+    Nowhere,
+    Ring(Arc<Ring>),
+    /// What is counted, of one that goes on.
+    Pool(Option<Arc<Failures>>),
+}
+
+impl Place {
+    fn failures(&self) -> Option<&Arc<Failures>> {
+        match self {
+            Place::Nowhere => None,
+            Place::Ring(ring) => Some(&ring.failures),
+            Place::Pool(failures) => failures.as_ref(),
+        }
+    }
+}
+
+/// Does a request here and now, by calls that may block; all of it if it goes on.
+fn perform<R: Request>(request: &mut R, goes_on: bool) -> Outcome {
+    loop {
+        match request.perform() {
+            Ok(result) if goes_on && request.advance(result) => {}
+            Ok(result) => return Outcome::Did(result),
+            Err(Errno::INTR) if goes_on => {}
+            Err(errno) => return Outcome::Failed(errno),
+        }
+    }
 }
 
 impl<R: Request> Op<R> {
@@ -265,10 +416,17 @@ impl<R: Request> Op<R> {
     }
 
     fn with(request: R, goes_on: bool) -> Op<R> {
-        let inside = Inside { phase: Phase::WithFuture, outcome: Outcome::Gone, waker: None };
-        let header = Header { inside: Mutex::new(inside), goes_on, vtable: &Node::<R>::VTABLE };
+        let inside = Inside {
+            phase: Phase::WithFuture,
+            outcome: Outcome::Gone,
+            waker: None,
+            left: false,
+            interruptions: 0,
+        };
+        let is_bounded = request.is_bounded();
+        let header = Header { inside: Mutex::new(inside), goes_on, is_bounded, vtable: &Node::<R>::VTABLE };
         let node = Arc::new(Node { header, request: UnsafeCell::new(Some(request)) });
-        Op { node, ring: None, asked: false }
+        Op { node, place: Place::Nowhere, asked: false, taken: false }
     }
 
     /// The reference for who will do it.
@@ -281,18 +439,31 @@ impl<R: Request> Op<R> {
         Flight::of(&self.node)
     }
 
+    /// As for a thread of the pool, with the flight in the hands of a test.
+    #[cfg(test)]
+    pub(super) fn enlist_at(&mut self, failures: &Arc<Failures>) -> Flight {
+        self.place = Place::Pool(Some(failures.clone()));
+        self.enlist()
+    }
+
     /// Asks a ring for it. `is_own`: this thread drives the worker that turns to that ring before it sleeps.
     pub(crate) fn send_to_ring(&mut self, ring: &Arc<Ring>, is_own: impl FnOnce() -> bool) {
         let flight = self.enlist();
-        self.ring = Some(ring.clone());
+        self.place = Place::Ring(ring.clone());
         ring.push(flight, is_own);
     }
 
     /// What a thread of the pool is to call.
-    pub(crate) fn for_pool(&mut self) -> impl FnOnce() + Send + use<R> {
-        self.ring = None;
-        let mut departure = Departure { node: self.node.clone(), flight: Some(self.enlist()) };
-        move || departure.depart(|_| true)
+    pub(crate) fn for_pool(&mut self, failures: &Arc<Failures>) -> impl FnOnce() + Send + use<R> {
+        let failures = self.node.header.goes_on.then(|| failures.clone());
+        self.place = Place::Pool(failures.clone());
+        let mut departure = Departure { node: self.node.clone(), flight: Some(self.enlist()), failures };
+        move || departure.depart(false)
+    }
+
+    /// Where it is counted if nobody hears of its failure.
+    pub(crate) fn failures(&self) -> Option<Arc<Failures>> {
+        self.place.failures().cloned()
     }
 
     /// The outcome, or else `waker` is woken when it is there.
@@ -321,7 +492,7 @@ impl<R: Request> Op<R> {
 
     /// Asks the kernel to give it up, once. Its own completion says whether it did.
     pub(crate) fn cancel(&mut self) {
-        if let Some(ring) = &self.ring
+        if let Place::Ring(ring) = &self.place
             && !std::mem::replace(&mut self.asked, true)
         {
             ring.cancel(Flight::of(&self.node));
@@ -339,6 +510,7 @@ impl<R: Request> Op<R> {
     ///
     /// If it is not, or if it has been taken before.
     pub(crate) fn take(&mut self) -> R {
+        self.taken = true;
         self.request().take().expect("taken once")
     }
 
@@ -356,9 +528,18 @@ impl<R: Request> Op<R> {
 
 impl<R: Request> Drop for Op<R> {
     fn drop(&mut self) {
-        let waker = lock(&self.node.header.inside).waker.take();
+        let mut inside = lock(&self.node.header.inside);
+        let waker = inside.waker.take();
+        inside.left = true;
+        let untold = (inside.phase == Phase::Done && !self.taken).then_some(inside.outcome);
+        drop(inside);
         drop(waker);
-        if !self.node.header.goes_on && !self.is_with_future() && !self.withdraw() {
+        if self.node.header.goes_on {
+            if let Some(outcome) = untold {
+                let failures = self.place.failures().map(|failures| &**failures);
+                Flight::of(&self.node).count(outcome, failures); // TOLD-OR-COUNTED
+            }
+        } else if !self.is_with_future() && !self.withdraw() {
             self.cancel();
         }
     }
@@ -368,52 +549,75 @@ impl<R: Request> Drop for Op<R> {
 struct Departure<R: Request> {
     node: Arc<Node<R>>,
     flight: Option<Flight>,
+    failures: Option<Arc<Failures>>,
 }
 
 impl<R: Request> Departure<R> {
-    /// Does it here and now, unless it was withdrawn, or is not to be done.
-    fn depart(&mut self, is_to_be_done: impl FnOnce(&R) -> bool) {
+    /// Does it here and now, unless it was withdrawn. `is_over`: the pool has closed, and it is done only if it was
+    /// promised; on a thread of its own if it may wait for another program.
+    fn depart(&mut self, is_over: bool) {
         let Some(flight) = self.flight.take() else { return };
         if !flight.take_off() {
             return;
         }
-        let departed = Departed(Some(flight));
-        // SAFETY: it was just taken off, by us. WITH-THE-KERNEL
-        let request = unsafe { &mut *self.node.request.get() };
-        let request = request.as_mut().expect("a request that nobody has taken");
-        departed.land(match is_to_be_done(request) {
-            true => request.perform().map_or_else(Outcome::Failed, Outcome::Did),
-            false => Outcome::Gone,
-        });
+        let goes_on = flight.goes_on();
+        let mut departed =
+            Departed { node: self.node.clone(), flight: Some(flight), failures: self.failures.take() };
+        if is_over && !goes_on {
+            departed.land(Outcome::Gone);
+        } else if is_over && !departed.request().at_the_end() {
+            // If there is no thread to be had, `departed` is dropped, and it has failed. Nobody waits for the thread.
+            let thread = std::thread::Builder::new().name("dapple-files".to_owned());
+            drop(thread.spawn(move || departed.perform()));
+        } else {
+            departed.perform();
+        }
     }
 }
 
 impl<R: Request> Drop for Departure<R> {
     fn drop(&mut self) {
-        let is_promised = self.flight.as_ref().is_some_and(Flight::goes_on);
-        self.depart(|request| is_promised && request.at_the_end());
+        self.depart(true);
     }
 }
 
 /// A flight that a thread of the pool has taken off. LANDS-ONCE
-struct Departed(Option<Flight>);
+struct Departed<R: Request> {
+    node: Arc<Node<R>>,
+    flight: Option<Flight>,
+    failures: Option<Arc<Failures>>,
+}
 
-impl Departed {
+impl<R: Request> Departed<R> {
+    fn request(&mut self) -> &mut R {
+        // SAFETY: it was taken off for this `Departed`, there is no other, and it is not landed. WITH-THE-KERNEL
+        let request = unsafe { &mut *self.node.request.get() };
+        request.as_mut().expect("a request that nobody has taken")
+    }
+
+    /// Does it, and lands it.
+    fn perform(mut self) {
+        let goes_on = self.node.header.goes_on;
+        let outcome = perform(self.request(), goes_on);
+        self.land(outcome);
+    }
+
     fn land(mut self, outcome: Outcome) {
         self.land_as(outcome);
     }
 
     fn land_as(&mut self, outcome: Outcome) {
-        if let Some(flight) = self.0.take()
-            && let Some(waker) = flight.land(outcome)
+        if let Some(flight) = self.flight.take()
+            && let Some(waker) = flight.land(outcome, self.failures.as_deref())
         {
             wake(waker);
         }
     }
 }
 
-impl Drop for Departed {
+impl<R: Request> Drop for Departed<R> {
     fn drop(&mut self) {
-        self.land_as(Outcome::Failed(Errno::IO)); // it panicked, which is a bug of ours
+        // It panicked, which is a bug of ours; or there was no thread for it.
+        self.land_as(Outcome::Failed(Errno::IO));
     }
 }

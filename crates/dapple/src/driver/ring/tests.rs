@@ -1,0 +1,211 @@
+//! A ring alone: how much it takes, what overflows, and what goes back into line.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use io_uring::squeue::Entry;
+use io_uring::{opcode, types};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::io::Errno;
+
+use super::failures::Failures;
+use super::node::{Op, Outcome, Request};
+use super::{Landed, MOST_IN_FLIGHT, Ring};
+use crate::prim::Ordering;
+
+/// A ring, if there is one to be had. Under Miri there is none.
+fn ring() -> Option<Arc<Ring>> {
+    if cfg!(miri) {
+        return None;
+    }
+    let ring = Ring::new(Arc::default());
+    ring.map_err(|error| eprintln!("not run: no io_uring: {error}")).ok().map(Arc::new)
+}
+
+/// Hands over what is in line, and takes in what is done.
+fn look(ring: &Ring) {
+    ring.submit();
+    let mut landed = Landed::default();
+    ring.take_in(&mut Vec::new(), &mut landed);
+    landed.settle(ring);
+}
+
+/// Is done at once, or waits for something that does not happen.
+struct Probe {
+    silent: Option<Arc<OwnedFd>>,
+    is_bounded: bool,
+}
+
+// SAFETY: it points to nothing, and owns the file that it names.
+unsafe impl Request for Probe {
+    const CODE: Option<u8> = Some(opcode::Nop::CODE);
+
+    fn entry(&mut self) -> Entry {
+        match &self.silent {
+            Some(fd) => opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).build(),
+            None => opcode::Nop::new().build(),
+        }
+    }
+
+    fn perform(&mut self) -> Result<u32, Errno> {
+        unreachable!("by a ring alone")
+    }
+
+    fn is_bounded(&self) -> bool {
+        self.is_bounded
+    }
+}
+
+fn send(ring: &Arc<Ring>, silent: Option<&Arc<OwnedFd>>, is_bounded: bool) -> Op<Probe> {
+    let mut op = Op::new(Probe { silent: silent.cloned(), is_bounded });
+    op.send_to_ring(ring, || true);
+    op
+}
+
+fn is_done<R: Request>(op: &Op<R>) -> bool {
+    op.outcome(Waker::noop()).is_some()
+}
+
+/// ROOM, with an operation that waits for ever in every place that the ring would have.
+#[test]
+fn what_waits_for_ever_takes_no_place() {
+    let Some(ring) = ring() else { return };
+    let silent = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+    let waiting: Vec<_> = (0..3 * MOST_IN_FLIGHT).map(|_| send(&ring, Some(&silent), false)).collect();
+    look(&ring);
+    assert_eq!(ring.in_line.load(Ordering::Relaxed), 0, "all are with the kernel");
+    let op = send(&ring, None, true);
+    look(&ring);
+    assert!(is_done(&op));
+    drop(waiting); // each is asked for to be given up, though there is more of it than room
+    for _ in 0..1000 {
+        look(&ring);
+    }
+    assert!(!ring.is_in_use(), "{} left", ring.in_flight.load(Ordering::Relaxed));
+}
+
+/// ROOM: those that count wait in line, first come first served.
+#[test]
+fn what_ends_by_itself_waits_for_room_in_order() {
+    let Some(ring) = ring() else { return };
+    let silent = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+    let mut first: Vec<_> = (0..MOST_IN_FLIGHT).map(|_| send(&ring, Some(&silent), true)).collect();
+    let then = [(); 3].map(|()| send(&ring, None, true));
+    look(&ring);
+    assert_eq!(ring.in_line.load(Ordering::Relaxed), 3);
+    for done in 1..=3 {
+        drop(first.pop());
+        look(&ring); // one is given up, and one has room
+        look(&ring);
+        let is_done = then.each_ref().map(is_done);
+        assert!(is_done[..done].iter().all(|is_done| *is_done), "{done}: {is_done:?}");
+    }
+    drop(first);
+    for _ in 0..100 {
+        look(&ring);
+    }
+    assert!(!ring.is_in_use());
+}
+
+/// More is done at once than the completion queue has room for.
+#[test]
+fn no_completion_is_lost_when_the_queue_overflows() {
+    let Some(ring) = ring() else { return };
+    let number = 2 * ring.uring.params().cq_entries() as usize + 100;
+    let ops: Vec<_> = (0..number).map(|_| send(&ring, None, false)).collect();
+    look(&ring);
+    assert_eq!(ops.iter().filter(|op| is_done(op)).count(), number);
+    assert!(!ring.is_in_use());
+}
+
+/// A promised write of which a part is done at a time.
+struct Parts {
+    left: u32,
+}
+
+// SAFETY: no ring does it.
+unsafe impl Request for Parts {
+    const CODE: Option<u8> = None;
+
+    fn perform(&mut self) -> Result<u32, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    fn advance(&mut self, result: u32) -> bool {
+        self.left -= result;
+        result > 0 && self.left > 0
+    }
+}
+
+const INTERRUPTED: Outcome = Outcome::Failed(Errno::INTR);
+const GIVEN_UP: Outcome = Outcome::Failed(Errno::CANCELED);
+const NO_ROOM: Outcome = Outcome::Failed(Errno::NOSPC);
+
+/// GOES-ON and TOLD-OR-COUNTED, at each step: how the kernel gives it back, and when the file is dropped. After the last
+/// step it is at its end, and not before.
+#[test]
+fn what_goes_on_goes_back_until_its_end() {
+    use Outcome::Did;
+    // The steps of a write of 10 bytes, and whether it fails in the end.
+    let ways: &[(&[Outcome], bool)] = &[
+        (&[Did(10)], false),
+        (&[GIVEN_UP, Did(10)], false),
+        (&[INTERRUPTED, GIVEN_UP, Did(10)], false),
+        (&[Did(3), Did(7)], false),
+        (&[Did(3), Did(3), Did(4)], false),
+        (&[Did(3), GIVEN_UP, Did(3), INTERRUPTED, Did(4)], false),
+        (&[NO_ROOM], true),
+        (&[Did(3), NO_ROOM], true),
+        (&[GIVEN_UP, NO_ROOM], true),
+        (&[Did(3), Did(0)], true),
+        (&[Did(0)], true),
+    ];
+    for (steps, fails) in ways {
+        // Dropped before so many steps; or after all of them, unread or read.
+        for dropped_before in 0..=steps.len() + 1 {
+            let failures = Arc::new(Failures::default());
+            let mut op = Op::going_on(Parts { left: 10 });
+            let flight = op.enlist_at(&failures);
+            let mut op = Some(op);
+            for (i, step) in steps.iter().enumerate() {
+                if i == dropped_before {
+                    op = None;
+                }
+                assert!(flight.take_off(), "{steps:?}: in line");
+                let goes_back = flight.goes_back(*step);
+                assert_eq!(goes_back, i + 1 < steps.len(), "{steps:?} at {i}");
+                if !goes_back {
+                    drop(flight.land(*step, Some(&failures)));
+                } else if let Some(op) = &op {
+                    assert!(!is_done(op), "{steps:?} at {i}: a part is no end");
+                }
+            }
+            if let Some(mut op) = op.take() {
+                assert!(is_done(&op));
+                if dropped_before > steps.len() {
+                    op.take(); // told
+                }
+            }
+            let counted = *fails && dropped_before <= steps.len();
+            assert_eq!(failures.count(), u64::from(counted), "{steps:?}, dropped before {dropped_before}");
+        }
+    }
+}
+
+/// A file system that interrupts for ever does not keep a worker busy for ever.
+#[test]
+fn interruptions_without_end_are_an_end() {
+    let failures = Arc::new(Failures::default());
+    let mut op = Op::going_on(Parts { left: 10 });
+    let flight = op.enlist_at(&failures);
+    let mut times = 0;
+    while flight.take_off() && flight.goes_back(INTERRUPTED) {
+        times += 1;
+        assert!(times < 10_000);
+    }
+    assert!(times >= 100, "threads may end one after the other: {times}");
+    assert!(flight.land(INTERRUPTED, Some(&failures)).is_none());
+    drop(op);
+    assert_eq!(failures.count(), 1);
+}
