@@ -30,7 +30,7 @@ pub use super::error::RecvError;
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Ordering};
 use crate::sync::crowd::{Crowd, Place};
-use crate::sync::wait::Wait;
+use crate::sync::wait::{Wait, got_at_once};
 
 /// The sender is gone. VERSION
 const CLOSED: usize = 1;
@@ -257,18 +257,23 @@ impl<T> Receiver<T> {
         let mut begin = Wait::default();
         let begun = std::future::poll_fn(|cx| begin.begin(cx)).await;
         begun.map_err(|Cancelled| RecvError { cancelled: true })?;
+        let mut has_waited = false;
         loop {
             {
                 let value = self.watched.read();
                 let version = self.watched.version() & !CLOSED;
                 let changed = replace(&mut self.seen, version) != version;
                 if is_wanted(&value) {
+                    if !has_waited {
+                        got_at_once();
+                    }
                     return Ok(Ref { value, changed });
                 }
             }
             let (watched, seen) = (&self.watched, self.seen);
             let news = watched.waiting.until(|| news(watched.version(), seen)).await;
             news.map_err(|Cancelled| RecvError { cancelled: true })??;
+            has_waited = true;
         }
     }
 }

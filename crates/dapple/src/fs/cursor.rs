@@ -27,7 +27,7 @@ use crate::driver::ring::failures::Failures;
 use crate::driver::ring::node::Op;
 use crate::net::traits::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
-use crate::task::wait::{Wait, begin_at_once, got_at_once, is_lost, wake};
+use crate::task::wait::{Wait, got_at_once, is_lost, wake};
 use crate::{Cancelled, JoinHandle, blocking};
 
 /// The most that is copied at once, in either direction.
@@ -45,6 +45,8 @@ pub(super) struct Cursor {
     spare: Vec<u8>,
     /// Of who has the file for himself, and reads, writes or seeks.
     wait: Wait,
+    /// Of an operation that is done at once, or goes on as an `Activity`.
+    at_once: Wait,
     /// Who waits for what is under way: several may, since much is done through a `&File`.
     crowd: Option<(Arc<Crowd>, Waker)>,
 }
@@ -201,14 +203,14 @@ impl Cursor {
                 ready!(settled)?;
                 let (left, given) = &mut self.left;
                 if *given < left.len() || buffer.is_empty() {
-                    ready!(begin_at_once(cx, left))?;
+                    ready!(self.at_once.begin_at_once(cx))?;
                     got_at_once();
                     let n = buffer.len().min(left.len() - *given);
                     buffer[..n].copy_from_slice(&left[*given..*given + n]);
                     *given += n;
                     return Poll::Ready(Ok(n));
                 }
-                ready!(begin_at_once(cx, self))?;
+                ready!(self.at_once.begin_at_once(cx))?;
                 check_place()?;
                 // SAFETY: what is initialised is also possibly not, and only bytes are written to it.
                 let room = unsafe { &mut *(std::ptr::from_mut(buffer) as *mut [MaybeUninit<u8>]) };
@@ -252,7 +254,7 @@ impl Cursor {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush(cx, opened))?;
-        ready!(begin_at_once(cx, self))?;
+        ready!(self.at_once.begin_at_once(cx))?;
         check_place()?;
         got_at_once();
         self.rewind(opened);
@@ -291,7 +293,7 @@ impl Cursor {
         // Another that was left behind is waited for, as all else.
         if !matches!(&self.activity, Activity::Seeking(other, _) if *other == to) {
             ready!(self.poll_flush(cx, opened))?;
-            ready!(begin_at_once(cx, self))?;
+            ready!(self.at_once.begin_at_once(cx))?;
             check_place()?;
             self.rewind(opened);
             if !matches!(to, SeekFrom::End(_)) {

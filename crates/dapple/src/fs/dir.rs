@@ -20,7 +20,7 @@ use super::names::{ask, call, symlink_metadata};
 use super::operation::on_pool;
 use super::request::{MakeDir, Name, Unlink};
 use crate::prim::{Mutex, lock};
-use crate::task::wait::{begin_at_once, got_at_once};
+use crate::task::wait::{Wait, got_at_once};
 
 /// How many entries are read at a time.
 const BATCH: usize = 1024;
@@ -196,6 +196,7 @@ pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
         is_over: first.len() < BATCH,
         batch: first,
         reading: None,
+        at_once: Wait::default(),
     })
 }
 
@@ -228,6 +229,8 @@ pub struct ReadDir {
     /// Nothing comes after the batch.
     is_over: bool,
     reading: Option<Pin<Box<dyn Future<Output = io::Result<Batch>> + Send>>>,
+    /// Of an entry of the batch.
+    at_once: Wait,
 }
 
 impl ReadDir {
@@ -247,7 +250,7 @@ impl ReadDir {
     fn poll_next_entry(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<DirEntry>>> {
         loop {
             if let Some(entry) = self.batch.front() {
-                if let Err(cancelled) = ready!(begin_at_once(cx, self)) {
+                if let Err(cancelled) = ready!(self.at_once.begin_at_once(cx)) {
                     return Poll::Ready(Some(Err(cancelled.into())));
                 }
                 got_at_once();

@@ -8,6 +8,10 @@
 //!   that may start more, cancel, or drop what it likes.
 //! * **STAGE**: a child has a future until that is done, then its output until somebody takes it, or nobody
 //!   wants it, and then nothing. It is in the list until there is nothing.
+//! * **FAIR**: children that gave way and children that were woken take turns, each in the order in which they did or
+//!   were; one poll of the scope goes on until none is left or `finish::TURN` is used up. The body has at most every
+//!   other one of these polls. So a child with `k` before it is polled within `1 + k / 64` polls of the scope,
+//!   whatever its siblings and the body do. The budget of the task has no say in this (BUDGET in `task::wait`).
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::any::Any;
@@ -48,6 +52,8 @@ pub(super) struct Children {
     later: Waiting,
     /// Those that did so in the last one.
     due: Waiting,
+    /// The next to be polled is one of those, if there is one. FAIR
+    is_for_due: Cell<bool>,
     /// Memory to be used again, and how much.
     spare: Cell<*mut Child>,
     /// All children have been told of the cancel.
@@ -255,6 +261,7 @@ impl Children {
             ready_last: Cell::new(null_mut()),
             later: Waiting::default(),
             due: Waiting::default(),
+            is_for_due: Cell::new(false),
             spare: Cell::new(null_mut()),
             announced: Cell::new(false),
             known: Cell::new((null(), null())),
@@ -523,15 +530,20 @@ impl Children {
         !self.ready_first.get().is_null() || !self.due.is_empty() || !self.reach.woken.is_empty()
     }
 
+    /// The next child that is to be polled, if any, and whether it is one that was woken. FAIR
+    #[inline]
+    fn next(&self) -> Option<(NonNull<Child>, bool)> {
+        let is_for_due = !self.due.is_empty() && self.is_for_due.replace(!self.is_for_due.get());
+        let woken = if is_for_due { None } else { self.next_ready() };
+        match woken {
+            Some(strand) => Some((strand.cast(), true)),
+            None => self.due.next().map(|child| (child, false)),
+        }
+    }
+
     /// Polls the next child that is to be polled, if any.
     pub(super) fn poll_next(&self, here: &Here) {
-        let (child, in_line) = match self.due.next() {
-            Some(child) => (child, false),
-            None => match self.next_ready() {
-                Some(strand) => (strand.cast::<Child>(), true),
-                None => return,
-            },
-        };
+        let Some((child, in_line)) = self.next() else { return };
         // SAFETY: it is in the list, or the reference of the line keeps it in memory.
         let this = unsafe { child.as_ref() };
         if in_line {

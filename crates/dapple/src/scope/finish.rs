@@ -24,7 +24,7 @@ use crate::task::cancel::{Item, is_cancelled_around, is_current_cancelled};
 use crate::task::here::{Here, here};
 use crate::task::reach::Reach;
 
-/// How many polls of what was started there may be in one poll of the scope.
+/// How many polls of the body and of what was started there may be in one poll of the scope. FAIR in `children`
 const TURN: usize = 256;
 
 /// A scope, given to the body of [`finish`]: what is started in it has ended before `finish` has.
@@ -461,9 +461,6 @@ fn run<F, Fut: Future>(
                 children.panicked(payload);
             }
             continue; // it may have cancelled
-        }
-        if here.is_spent() {
-            break; // nobody would get anything any more in this poll. BUDGET
         }
         if children.has_ready() {
             children.poll_next(here);

@@ -148,7 +148,7 @@ impl<'a> Wish<'a> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Entered<'a>, Cancelled>> {
         if waiting.is_none() {
-            ready!(begin_at_once(cx, waiting))?;
+            ready!(begin_at_once(cx, waiting, |waiting, wait| *waiting = Some(Box::new(wait.into()))))?;
             if let Some(entered) = self.enter_at_once() {
                 got_at_once();
                 return Poll::Ready(Ok(entered));

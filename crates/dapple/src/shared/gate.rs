@@ -34,6 +34,7 @@ use super::alarm::{AGAIN, Alarm, hurry};
 use super::slots::{Registry, Row, Slot};
 use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
 use crate::sync::permits::{MARK, ONE, Permits, Place, Refused, WAITERS};
+use crate::sync::wait::Wait;
 use crate::task::here::here;
 use crate::world::look_out;
 
@@ -393,6 +394,13 @@ impl Gate {
             waiting.alarm.unset();
             self.permits.give_up(&mut waiting.place, if writes { READERS } else { 1 });
         }
+    }
+}
+
+impl From<Wait> for Waiting {
+    /// One that was put off before it could be tried.
+    fn from(wait: Wait) -> Waiting {
+        Waiting { place: wait.into(), ..Waiting::default() }
     }
 }
 

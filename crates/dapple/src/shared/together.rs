@@ -208,7 +208,9 @@ impl Line {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Cancelled>> {
         if self.0.is_none() {
-            ready!(begin_at_once(cx, self))?;
+            ready!(begin_at_once(cx, self, |line, wait| {
+                line.0 = Some(Box::new(InLine { waiting: wait.into(), at: None }));
+            }))?;
             if wishes.iter().zip(&mut *entered).all(|(wish, entered)| {
                 *entered = wish.enter_at_once();
                 entered.is_some()

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use super::line::Line;
 use super::mutex::MutexGuard;
 use super::permits::Take;
-use super::wait::{Wait, Wakers};
+use super::wait::{Wait, Wakers, got_at_once};
 use crate::Cancelled;
 use crate::prim::{Mutex, lock};
 
@@ -105,11 +105,16 @@ impl Condvar {
         if waited.is_err() {
             return (guard, waited);
         }
+        let mut has_waited = false;
         while condition(&mut guard) {
             if waited.is_err() {
                 return (guard, waited);
             }
             (guard, waited) = self.wait(guard).await;
+            has_waited = true;
+        }
+        if !has_waited {
+            got_at_once();
         }
         (guard, Ok(()))
     }

@@ -87,7 +87,7 @@ impl Crowd {
             let waker = lock(&self.line).leave(key);
             drop(waker);
         }
-        place.wait.end();
+        place.wait.give_up();
     }
 
     /// The same as a future.

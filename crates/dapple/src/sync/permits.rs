@@ -471,7 +471,7 @@ impl Permits {
             let passed_on = if line.is_woken(key) { need } else { 0 };
             drop(self.leave(place, line, key, passed_on));
         }
-        place.wait.end();
+        place.wait.give_up();
     }
 }
 
@@ -480,6 +480,12 @@ impl Permits {
 pub(crate) struct Place {
     key: Option<usize>,
     wait: Wait,
+}
+
+impl From<Wait> for Place {
+    fn from(wait: Wait) -> Place {
+        Place { key: None, wait }
+    }
 }
 
 impl Place {

@@ -9,12 +9,12 @@
 use std::task::Waker;
 
 #[cfg(loom)]
-pub(crate) use in_models::{Wait, wake};
+pub(crate) use in_models::{Wait, got_at_once, wake};
 
 #[cfg(not(loom))]
 pub(crate) use {
     super::threads::{block_on, block_on_again},
-    crate::task::wait::{Wait, wake},
+    crate::task::wait::{Wait, got_at_once, wake},
 };
 
 /// Drops wakers, whatever their destructors do: they may be foreign code, and what has been taken must not be
@@ -90,7 +90,11 @@ mod in_models {
         pub(crate) fn rest(&mut self, _cx: &mut Context<'_>, _what: &'static &'static str) {}
 
         pub(crate) fn end(&mut self) {}
+
+        pub(crate) fn give_up(&mut self) {}
     }
+
+    pub(crate) fn got_at_once() {}
 
     pub(crate) fn wake(waker: Waker) {
         waker.wake();

@@ -24,6 +24,9 @@ use super::strand::Strand;
 use super::wait::BUDGET;
 use crate::prim::Published;
 
+/// How many waits are put off in one poll of a task, at most.
+const SPINS: i32 = 1 << 16;
+
 pub(crate) struct Here {
     /// The runtime that this thread works for or has entered; null outside.
     pub(crate) home: Cell<*const Home>,
@@ -130,7 +133,7 @@ impl Here {
         unsafe { slab.as_ref() }
     }
 
-    /// Whether the current task has got so much in this poll that it must give way.
+    /// Whether the current task has got so much in this poll that it must give way. BUDGET in `wait`
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
         self.budget.get() <= 0 && self.is_really_spent()
@@ -138,14 +141,18 @@ impl Here {
 
     #[cold]
     fn is_really_spent(&self) -> bool {
-        // What is polled outside of a task has nobody to give way to. And a task that goes on and on
-        // does not give way at all: it blocks on a foreign executor, which would wait for ever.
-        if self.current.get().is_null() || self.budget.get() < -BUDGET {
+        // A future that is polled outside of a task has no other task to give way to. And a task that goes on although
+        // its waits were put off so often spins: it makes new waits and drops them, until one of them is ready.
+        let is_spent = !self.current.get().is_null() && self.budget.get() > -SPINS;
+        if !is_spent {
             self.budget.set(BUDGET);
-            return false;
         }
+        is_spent
+    }
+
+    /// A wait was put off.
+    pub(crate) fn note_put_off(&self) {
         self.budget.set(self.budget.get() - 1);
-        true
     }
 
     /// A strand is going to be polled, with this waker. What is returned is for `leave_strand`.

@@ -9,10 +9,15 @@
 //!   `Cancelled` without having tried, leaves its line, and passes on whatever it was woken for. What has been taken
 //!   already (the first half of a `read_exact`, a value that `suspend` was resumed with), and what is under way and
 //!   decides by itself (a file operation), is the loser's.
-//! * **BUDGET**: a task that gets so many results in one poll is made to give way before it gets the
-//!   next: whatever is always ready does not keep a worker from its other tasks. Only results
-//!   count, so that a wait is not put off for the sake of others that are not ready. Many bytes count as many results:
-//!   to send a hundred pieces of a large file, encrypted perhaps, takes as long as a stall.
+//! * **BUDGET**: the budget bounds how long a *task* holds its worker, never which branch of the task is polled. A task
+//!   that has got so many results in one poll has spent its budget. Each wait that is new from then on is *put off*, once:
+//!   it wakes its poller and returns `Pending`. A wait that was put off, or had begun before, goes ahead, budget or not,
+//!   and may take one result. So a loop of waits that are always ready gives way, since it makes new waits, and holds
+//!   its worker for the budget and one result more for each wait of its task that was pending. And any other branch
+//!   of that task gets a result at the second poll that finds it ready, whatever spends the budget before it, under
+//!   any combinator. (A wait inside of another one is put off by itself: the third poll. A future that is dropped and
+//!   made anew in each poll is new each time.) Only results count: a wait that is dropped has none. Many bytes count
+//!   as many results: to send a hundred pieces of a large file, encrypted perhaps, takes as long as a stall.
 //!
 //! With `--cfg dapple_no_cancel` nothing that waits is ever cancelled: `versus leaf` measures by that what
 //! cancellation costs, and it is for nothing else.
@@ -41,10 +46,22 @@ pub(crate) fn budget() -> i32 {
     here(|here| here.budget.get())
 }
 
+/// How far a wait is.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It was not polled, or has ended: the next poll begins a new wait.
+    #[default]
+    New,
+    /// It was polled when the budget was spent, and has not been tried. BUDGET
+    PutOff,
+    /// It was tried, and has not ended.
+    Begun,
+}
+
 /// What every wait keeps: whether it has begun, and how it learns that its task was cancelled.
 #[derive(Default)]
 pub(crate) struct Wait {
-    begun: bool,
+    stage: Stage,
     /// Not to be cancelled.
     shielded: bool,
     /// A simulation has held it back, so that it has not begun.
@@ -59,37 +76,32 @@ impl Wait {
         Wait { shielded: true, ..Wait::default() }
     }
 
-    /// Whether it was polled before.
+    /// Whether it was tried before.
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
-        self.begun
+        self.stage == Stage::Begun
     }
 
     /// One that has begun, by [`begin_at_once`].
     pub(crate) fn begun() -> Wait {
-        Wait { begun: CANCELS, ..Wait::default() }
+        Wait { stage: if CANCELS { Stage::Begun } else { Stage::New }, ..Wait::default() }
     }
 
-    /// At the head of every poll: whether the operation may be tried now. EXACT
+    /// At the head of every poll: whether the operation may be tried now. EXACT, BUDGET
     ///
     /// This, and [`begin_at_once`], is where all waits go through.
     #[inline]
     pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
-        if here(Here::is_spent) {
-            cx.waker().wake_by_ref(); // BUDGET
+        if here(Here::is_spent) && self.is_put_off(cx) {
             return Poll::Pending;
         }
-        if CANCELS && !self.begun {
+        if CANCELS && self.stage != Stage::Begun {
             if !self.shielded
                 && let Some(over) = cancel::begin(self.as_begin(), cx)
             {
-                #[cfg(debug_assertions)]
-                {
-                    self.is_held_back = over.is_pending();
-                }
-                return over.map(Err);
+                return self.begin_in_vain(over);
             }
-            self.begun = true;
+            self.stage = Stage::Begun;
         } else if self.is_lost() {
             self.end_around();
             return Poll::Ready(Err(Cancelled));
@@ -102,7 +114,43 @@ impl Wait {
     /// For waits that are polled again without [`begin`](Self::begin).
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
-        CANCELS && self.begun && !self.shielded && here(reach::is_lost)
+        CANCELS && self.has_begun() && !self.shielded && here(reach::is_lost)
+    }
+
+    /// The budget is spent: whether the wait has to return `Pending`. BUDGET
+    #[cold]
+    fn is_put_off(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_new = self.stage == Stage::New;
+        if is_new {
+            self.stage = Stage::PutOff;
+            here(Here::note_put_off);
+            cx.waker().wake_by_ref();
+        }
+        is_new
+    }
+
+    /// It was cancelled before it began, or a simulation holds it back.
+    #[cold]
+    fn begin_in_vain(&mut self, over: Poll<Cancelled>) -> Poll<Result<(), Cancelled>> {
+        #[cfg(debug_assertions)]
+        {
+            self.is_held_back = over.is_pending();
+        }
+        if over.is_ready() {
+            self.stage = Stage::New;
+            got_at_once(); // so that a loop that ignores it gives way
+        }
+        over.map(Err)
+    }
+
+    /// As `begin`, for an operation that is done in this poll, or goes on as another wait. If it is done,
+    /// [`got_at_once`] counts it.
+    pub(crate) fn begin_at_once(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+        let begun = self.begin(cx);
+        if begun.is_ready() {
+            self.end_around();
+        }
+        begun
     }
 
     #[inline]
@@ -147,29 +195,43 @@ impl Wait {
     /// As `end`, if what was waited for inside has been counted itself.
     #[inline]
     pub(crate) fn end_around(&mut self) {
+        self.stage = Stage::New;
         if CANCELS {
-            self.begun = false;
             self.on_cancel.unlink();
         }
+    }
+
+    /// As `end`, if the wait was dropped: without a result. BUDGET
+    #[inline]
+    pub(crate) fn give_up(&mut self) {
+        self.end_around();
     }
 }
 
 impl std::fmt::Debug for Wait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wait").field("begun", &self.begun).finish_non_exhaustive()
+        f.debug_struct("Wait").field("stage", &self.stage).finish_non_exhaustive()
     }
 }
 
-/// Whether the operation `of` may be tried in this poll, as `Wait::begin` would say. An operation that can be done
-/// at once needs no `Wait`. If it is done, [`got_at_once`] counts it.
+/// Whether an operation on `of` may be tried in this poll, as `Wait::begin` would say. An operation that can be done
+/// at once needs no `Wait`. If it is done, [`got_at_once`] counts it. If it is put off, `put_off` makes `of` keep the
+/// wait that it is from then on.
 #[inline]
-pub(crate) fn begin_at_once<T>(cx: &mut Context<'_>, of: &T) -> Poll<Result<(), Cancelled>> {
+pub(crate) fn begin_at_once<T>(
+    cx: &mut Context<'_>,
+    of: &mut T,
+    put_off: impl FnOnce(&mut T, Wait),
+) -> Poll<Result<(), Cancelled>> {
     if here(Here::is_spent) {
-        cx.waker().wake_by_ref(); // BUDGET
-        return Poll::Pending;
+        let mut wait = Wait::default();
+        if wait.is_put_off(cx) {
+            put_off(of, wait);
+            return Poll::Pending;
+        }
     }
     if CANCELS && let Some(over) = cancel::begin(Begin::of(of), cx) {
-        return over.map(Err);
+        return Wait::default().begin_in_vain(over);
     }
     Poll::Ready(Ok(()))
 }
@@ -196,7 +258,7 @@ pub(crate) fn note_bytes(count: usize) {
 #[cold]
 fn note_portions(count: usize) {
     let count = count.min(BUDGET as usize) as i32;
-    // Not below zero by this: there it is counted how often a task was told to give way and did not.
+    // Not below zero by this: there it is counted how often waits were put off.
     here(|here| here.budget.set((here.budget.get() - count).max(here.budget.get().min(0))));
 }
 

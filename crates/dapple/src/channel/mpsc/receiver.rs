@@ -80,7 +80,9 @@ impl<T> Receiver<T> {
         let mut recv = Waiting { receiver: self, wait: Wait::default(), waits: false };
         std::future::poll_fn(move |cx| {
             if limit == 0 {
-                return Poll::Ready(ready!(recv.wait.begin(cx)).map(|()| 0).map_err(RecvError::from));
+                ready!(recv.wait.begin(cx))?;
+                recv.wait.end();
+                return Poll::Ready(Ok(0));
             }
             let found = ready!(recv.poll(cx))?;
             let one = usize::from(found.is_some());
