@@ -91,6 +91,7 @@ mod server;
 #[cfg(feature = "axum")]
 pub mod state;
 mod strict;
+mod waker;
 
 pub use connection::phase::Peer;
 pub use connection::tls::Tls;

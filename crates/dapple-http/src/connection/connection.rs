@@ -43,7 +43,7 @@ where
     S: Read + Write + Unpin + Send + 'static,
     H: Handler,
 {
-    let _listed = poll_fn(|cx| Poll::Ready(watch.hub.enter(&watch, cx.waker().clone()))).await;
+    let _listed = poll_fn(|cx| Poll::Ready(watch.hub.enter(&watch, cx.waker()))).await;
     let io = Io::new(stream, watch.clone(), seat);
     begin(io, None, Alarm::default(), handler, &watch).await;
 }
@@ -54,7 +54,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
-    let _listed = poll_fn(|cx| Poll::Ready(watch.hub.enter(&watch, cx.waker().clone()))).await;
+    let _listed = poll_fn(|cx| Poll::Ready(watch.hub.enter(&watch, cx.waker()))).await;
     let mut alarm = Alarm::default();
     let mut handshake = pin!(TlsAcceptor::from(tls.0).accept(Wire::new(stream, watch.clone())));
     let shaken = poll_fn(|cx| {

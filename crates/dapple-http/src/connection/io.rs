@@ -79,7 +79,7 @@ impl<S: Read + Write + Unpin> Io<S> {
         let hub = &self.watch.hub;
         match &self.listed {
             Some(listed) => listed.renew(cx.waker()),
-            None => self.listed = Some(hub.enter_stream(cx.waker().clone())),
+            None => self.listed = Some(hub.enter_stream(cx.waker())),
         }
         Poll::Ready(match hub.stage() {
             Stage::Cutting => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server has ended")),

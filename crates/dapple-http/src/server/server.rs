@@ -23,6 +23,7 @@ use crate::connection::phase::{Peer, Watch};
 use crate::server::limit::Gate;
 use crate::server::settings::Settings;
 use crate::server::stats::Counters;
+use crate::waker::CountedWaker;
 
 /// How much of an answer waits for its client to read, and how much is read ahead, at least.
 const BUFFER: usize = 64 << 10;
@@ -63,7 +64,7 @@ struct Inside {
 struct Entry {
     /// None if it is not HTTP any more: its requests were counted.
     watch: Option<Weak<Watch>>,
-    waker: Waker,
+    waker: CountedWaker,
 }
 
 impl Hub {
@@ -107,8 +108,9 @@ impl Hub {
     /// Goes on to a stage, and tells all connections. TOLD
     pub(crate) fn go_to(&self, stage: Stage) {
         self.stage.fetch_max(stage as u8, SeqCst);
-        let wakers: Vec<Waker> = self.lock().entries.iter().map(|(_, entry)| entry.waker.clone()).collect();
-        wakers.into_iter().for_each(Waker::wake);
+        let wakers: Vec<_> =
+            self.lock().entries.iter().map(|(_, entry)| CountedWaker::clone(&entry.waker)).collect();
+        wakers.iter().for_each(CountedWaker::wake);
     }
 
     /// Whether another connection may be accepted.
@@ -149,13 +151,15 @@ impl Hub {
     }
 
     /// Lists a connection among those that are told of the way out. TOLD
-    pub(crate) fn enter(self: &Arc<Hub>, watch: &Arc<Watch>, waker: Waker) -> Listed {
+    pub(crate) fn enter(self: &Arc<Hub>, watch: &Arc<Watch>, waker: &Waker) -> Listed {
+        let waker = CountedWaker::of(waker); // foreign code, not under the lock
         let key = self.lock().entries.insert(Entry { watch: Some(Arc::downgrade(watch)), waker });
         Listed { hub: self.clone(), key, watch: Some(watch.clone()) }
     }
 
     /// Lists a stream that is not HTTP any more. TOLD
-    pub(crate) fn enter_stream(self: &Arc<Hub>, waker: Waker) -> Listed {
+    pub(crate) fn enter_stream(self: &Arc<Hub>, waker: &Waker) -> Listed {
+        let waker = CountedWaker::of(waker); // as above
         let key = self.lock().entries.insert(Entry { watch: None, waker });
         Listed { hub: self.clone(), key, watch: None }
     }
@@ -205,14 +209,15 @@ pub(crate) struct Listed {
 impl Listed {
     /// Another waker is to be told.
     pub(crate) fn renew(&self, waker: &Waker) {
-        let mut inside = self.hub.lock();
-        if let Some(entry) = inside.entries.get_mut(self.key)
-            && !entry.waker.will_wake(waker)
-        {
-            let old = std::mem::replace(&mut entry.waker, waker.clone());
-            drop(inside);
-            drop(old);
+        let is_known = |entry: &Entry| entry.waker.will_wake(waker);
+        if self.hub.lock().entries.get(self.key).is_none_or(is_known) {
+            return;
         }
+        let new = CountedWaker::of(waker); // foreign code, not under the lock
+        let mut inside = self.hub.lock();
+        let old = inside.entries.get_mut(self.key).map(|entry| std::mem::replace(&mut entry.waker, new));
+        drop(inside);
+        drop(old);
     }
 }
 

@@ -35,7 +35,6 @@ mod wheel;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
 use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -51,6 +50,7 @@ use table::Table;
 use timers::Timers;
 
 use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, lock};
+use crate::task::guarded::GuardedWaker;
 use crate::task::here::here;
 use crate::task::wait::wake;
 use crate::world;
@@ -82,7 +82,7 @@ type Event = (u64, EventFlags);
 struct Batch {
     /// What happened, to which token.
     events: Vec<Event>,
-    wakers: Vec<Waker>,
+    wakers: Vec<GuardedWaker>,
     landed: Landed,
 }
 

@@ -15,6 +15,7 @@ use std::task::Waker;
 use rustix::event::epoll::EventFlags;
 
 use crate::prim::{AtomicU32, Mutex, Ordering, lock};
+use crate::task::guarded::GuardedWaker;
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +73,9 @@ pub(crate) struct Readiness {
 #[derive(Default)]
 struct Waiters {
     /// The one who reads, and the one who writes, through an exclusive reference.
-    one: [Option<Waker>; 2],
+    one: [Option<GuardedWaker>; 2],
     /// Those who share the file descriptor: by number.
-    crowd: Vec<(u64, Direction, Waker)>,
+    crowd: Vec<(u64, Direction, GuardedWaker)>,
     last_number: u64,
 }
 
@@ -126,7 +127,7 @@ impl Readiness {
 
     /// Waits for the next event, unless there has been one. ENLIST-OR-SEE
     pub(crate) fn enlist(&self, direction: Direction, who: Who<'_>, waker: &Waker) -> Enlisted {
-        let new = waker.clone(); // foreign code, like the old one's destructor: not under the lock
+        let new = GuardedWaker::of(waker); // foreign code, like the old one's destructor: not under the lock
         let mut waiters = lock(&self.waiters);
         let word = self.word.load(Ordering::Acquire);
         if word & GONE != 0 {
@@ -154,7 +155,7 @@ impl Readiness {
     }
 
     /// Notes an event, and moves those who waited for it to `wakers`. ENLIST-OR-SEE
-    pub(crate) fn deliver(&self, flags: EventFlags, wakers: &mut Vec<Waker>) {
+    pub(crate) fn deliver(&self, flags: EventFlags, wakers: &mut Vec<GuardedWaker>) {
         let mut news = 0;
         if flags.intersects(EventFlags::IN | EventFlags::PRI) {
             news |= READABLE;
@@ -174,11 +175,11 @@ impl Readiness {
         self.note(news, wakers);
     }
 
-    pub(crate) fn close(&self, wakers: &mut Vec<Waker>) {
+    pub(crate) fn close(&self, wakers: &mut Vec<GuardedWaker>) {
         self.note(READ_CLOSED | WRITE_CLOSED | GONE, wakers);
     }
 
-    fn note(&self, news: u32, wakers: &mut Vec<Waker>) {
+    fn note(&self, news: u32, wakers: &mut Vec<GuardedWaker>) {
         let add = |word: u32| Some((word | news).wrapping_add(EVENT));
         let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, add);
         let mut waiters = lock(&self.waiters);
@@ -195,7 +196,12 @@ impl Readiness {
 }
 
 impl Waiters {
-    fn join(&mut self, direction: Direction, number: &mut Option<u64>, waker: Waker) -> Option<Waker> {
+    fn join(
+        &mut self,
+        direction: Direction,
+        number: &mut Option<u64>,
+        waker: GuardedWaker,
+    ) -> Option<GuardedWaker> {
         let place = number.and_then(|number| self.crowd.iter_mut().find(|waiter| waiter.0 == number));
         if let Some((_, was, old)) = place {
             *was = direction;

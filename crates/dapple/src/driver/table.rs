@@ -5,11 +5,11 @@
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::task::Waker;
 
 use rustix::event::epoll::EventFlags;
 
 use super::readiness::Readiness;
+use crate::task::guarded::GuardedWaker;
 
 #[derive(Default)]
 pub(super) struct Table {
@@ -62,7 +62,7 @@ impl Table {
         self.places.iter().enumerate().any(is_another)
     }
 
-    pub(super) fn deliver(&self, token: u64, flags: EventFlags, wakers: &mut Vec<Waker>) {
+    pub(super) fn deliver(&self, token: u64, flags: EventFlags, wakers: &mut Vec<GuardedWaker>) {
         let (index, user) = split(token);
         let place = self.places.get(index).filter(|place| place.user == user); // NO-STALE-EVENT
         if let Some(readiness) = place.and_then(|place| place.readiness.as_ref()) {
@@ -70,7 +70,7 @@ impl Table {
         }
     }
 
-    pub(super) fn close(&mut self, wakers: &mut Vec<Waker>) {
+    pub(super) fn close(&mut self, wakers: &mut Vec<GuardedWaker>) {
         self.closed = true;
         let all = self.places.iter().filter_map(|place| place.readiness.as_ref());
         all.for_each(|readiness| readiness.close(wakers));

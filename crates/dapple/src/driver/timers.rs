@@ -18,6 +18,7 @@ use super::wheel::Wheel;
 use crate::prim::{AtomicU64, Ordering, SpinLock};
 #[cfg(not(loom))]
 use crate::prim::{Mutex, lock};
+use crate::task::guarded::GuardedWaker;
 
 pub(crate) struct Timers {
     /// LOWER-BOUND. The last tick if there are none.
@@ -71,7 +72,7 @@ impl Timers {
 
     /// Enters a timer.
     #[inline]
-    pub(crate) fn insert(&self, tick: Tick, waker: Waker) -> Entered {
+    pub(crate) fn insert(&self, tick: Tick, waker: GuardedWaker) -> Entered {
         let mut inside = self.inside.lock();
         if inside.closed {
             return Entered::Gone;
@@ -96,7 +97,7 @@ impl Timers {
         }
         drop(inside);
         // Foreign code, like the old one's destructor: not under the lock.
-        let new = waker.clone();
+        let new = GuardedWaker::of(waker);
         let mut inside = self.inside.lock();
         let Some(place) = inside.wheel.waker(key) else { return inside.fired(key) };
         let old = std::mem::replace(place, new);
@@ -135,7 +136,7 @@ impl Timers {
     }
 
     /// Takes the wakers of those that are due, up to `limit`. `true`: more are due.
-    pub(crate) fn fire(&self, now: Tick, limit: usize, wakers: &mut Vec<Waker>) -> bool {
+    pub(crate) fn fire(&self, now: Tick, limit: usize, wakers: &mut Vec<GuardedWaker>) -> bool {
         if !self.may_be_due(now) {
             return false;
         }
@@ -146,7 +147,7 @@ impl Timers {
     }
 
     /// Wakes all, whose time has not come, and takes no more.
-    pub(super) fn close(&self, wakers: &mut Vec<Waker>) {
+    pub(super) fn close(&self, wakers: &mut Vec<GuardedWaker>) {
         let mut inside = self.inside.lock();
         inside.closed = true;
         inside.wheel.clear(wakers);
@@ -181,7 +182,9 @@ mod tests {
         // A new wheel, long after its first tick: the timer lies in a slot that has begun.
         let (now, later) = (Tick::from(0x0012_3456_u32), Tick::from(0x0012_3556_u32));
         let timers = Timers::new();
-        let Entered::At { key, .. } = timers.insert(later, Waker::noop().clone()) else { panic!("not yet") };
+        let Entered::At { key, .. } = timers.insert(later, GuardedWaker::of(Waker::noop())) else {
+            panic!("not yet")
+        };
         assert!(timers.plan(now).is_some_and(|limit| limit > Duration::ZERO));
         assert_eq!(timers.plan(later), Some(Duration::ZERO));
         let mut wakers = Vec::new();

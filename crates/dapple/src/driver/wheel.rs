@@ -18,9 +18,8 @@
 //!   used twice. So a key of a timer that has fired, or was taken out, finds nothing, even after the
 //!   memory of an empty wheel was given back.
 
-use std::task::Waker;
-
 use super::clock::{LAST, Tick};
+use crate::task::guarded::GuardedWaker;
 
 const BITS: u32 = 8;
 const SLOTS: usize = 1 << BITS;
@@ -47,7 +46,7 @@ impl Key {
 
 struct Timer {
     tick: Tick,
-    waker: Option<Waker>,
+    waker: Option<GuardedWaker>,
     /// 0 if the place is free.
     stamp: u64,
     /// POSITION. In a free place: the next one that is free.
@@ -94,13 +93,13 @@ impl Wheel {
     }
 
     /// Begins anew, but for the stamps. STAMPED
-    pub(super) fn clear(&mut self, wakers: &mut Vec<Waker>) {
+    pub(super) fn clear(&mut self, wakers: &mut Vec<GuardedWaker>) {
         self.advance(LAST, usize::MAX, wakers);
         *self = Wheel { stamp: self.stamp, ..Wheel::default() };
     }
 
     /// Enters a timer, for a tick that has not passed.
-    pub(super) fn insert(&mut self, tick: Tick, waker: Waker) -> Key {
+    pub(super) fn insert(&mut self, tick: Tick, waker: GuardedWaker) -> Key {
         debug_assert!(tick >= self.now);
         self.stamp += 1;
         let timer = Timer { tick, waker: Some(waker), stamp: self.stamp, position: NONE, slot: 0 };
@@ -126,12 +125,12 @@ impl Wheel {
     }
 
     /// The waker of a timer that has not fired.
-    pub(super) fn waker(&mut self, key: Key) -> Option<&mut Waker> {
+    pub(super) fn waker(&mut self, key: Key) -> Option<&mut GuardedWaker> {
         self.find(key)?.waker.as_mut()
     }
 
     /// Takes a timer out, if it has not fired.
-    pub(super) fn remove(&mut self, key: Key) -> Option<Waker> {
+    pub(super) fn remove(&mut self, key: Key) -> Option<GuardedWaker> {
         let Timer { slot, position, .. } = *self.find(key)?;
         let list = &mut self.slots[usize::from(slot)];
         list.swap_remove(position as usize);
@@ -145,7 +144,7 @@ impl Wheel {
 
     /// Moves on to `tick`, and takes the wakers of those that are due by then, up to `limit`. `true`:
     /// more are due.
-    pub(super) fn advance(&mut self, tick: Tick, limit: usize, wakers: &mut Vec<Waker>) -> bool {
+    pub(super) fn advance(&mut self, tick: Tick, limit: usize, wakers: &mut Vec<GuardedWaker>) -> bool {
         let mut left = limit;
         while let Some((level, slot, begins)) = self.next_slot()
             && begins <= tick
@@ -222,7 +221,7 @@ impl Wheel {
     }
 
     /// Gives a place back that is in no slot.
-    fn release(&mut self, index: u32) -> Option<Waker> {
+    fn release(&mut self, index: u32) -> Option<GuardedWaker> {
         let timer = &mut self.timers[index as usize];
         timer.stamp = 0;
         timer.position = self.free;
@@ -241,7 +240,7 @@ impl Wheel {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use std::task::{Wake, Waker};
 
     use super::*;
 
@@ -282,7 +281,7 @@ mod tests {
                     0 | 1 => {
                         let tick = (now + 1 + (random() >> (random() % 48 + 16))).min(LAST);
                         let waker = waker();
-                        model.push((tick, wheel.insert(tick, waker.clone()), waker));
+                        model.push((tick, wheel.insert(tick, GuardedWaker::of(&waker)), waker));
                     }
                     2 if !model.is_empty() => {
                         let (_, key, waker) = model.swap_remove(random() as usize % model.len());
@@ -315,7 +314,7 @@ mod tests {
         let ticks = [5_u64, 300, 301, 70_000, 70_010, 16_777_300];
         let wakers: Vec<_> = ticks.iter().map(|_| waker()).collect();
         for (tick, waker) in ticks.iter().zip(&wakers) {
-            wheel.insert(*tick, waker.clone());
+            wheel.insert(*tick, GuardedWaker::of(waker));
         }
         let mut fired = Vec::new();
         assert!(!wheel.advance(1 << 30, usize::MAX, &mut fired));
@@ -326,14 +325,14 @@ mod tests {
     #[test]
     fn memory_goes_back_and_old_keys_find_nothing() {
         let mut wheel = Wheel::default();
-        let keys: Vec<_> = (0..10 * KEEP as u64).map(|n| wheel.insert(n + 1, waker())).collect();
+        let keys: Vec<_> = (0..10 * KEEP as u64).map(|n| wheel.insert(n + 1, waker().into())).collect();
         let mut fired = Vec::new();
         wheel.advance(LAST, usize::MAX, &mut fired);
         assert_eq!((fired.len(), wheel.timers.capacity()), (keys.len(), 0));
         let mut wheel_again = wheel;
         wheel_again.now = 0;
         for _ in 0..100 {
-            wheel_again.insert(7, waker());
+            wheel_again.insert(7, waker().into());
         }
         assert!(keys.into_iter().all(|key| wheel_again.remove(key).is_none()));
     }

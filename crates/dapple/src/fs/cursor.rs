@@ -7,7 +7,10 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-AT-A-TIME**: at most one operation that moves the cursor is under way, and it is in `activity`.
+//! * **ONE-AT-A-TIME**: at most one operation that moves the cursor is under way, and it is in `activity`; or in the
+//!   hands of the future that polls it, which leaves `Elsewhere` there meanwhile. So it is polled with no lock held:
+//!   that drops wakers and wakes the crowd, which is foreign code. A waiter that finds it elsewhere joins the crowd,
+//!   and is woken when it is back or done.
 //! * **PROMISED**: a write whose length was returned is not cancelled, only the wait for it is. The ring or the pool
 //!   does all of it, also if the file is dropped (GOES-ON in `driver::ring`). If it fails, the error is kept in `error`
 //!   until the caller is told; if the file is dropped before, the failure is counted.
@@ -27,6 +30,7 @@ use crate::driver::ring::failures::Failures;
 use crate::driver::ring::node::Op;
 use crate::net::traits::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
+use crate::task::guarded::GuardedWaker;
 use crate::task::wait::{Wait, got_at_once, is_lost, wake};
 use crate::{Cancelled, JoinHandle, blocking};
 
@@ -47,8 +51,8 @@ pub(super) struct Cursor {
     wait: Wait,
     /// Of an operation that is done at once, or goes on as an `Activity`.
     at_once: Wait,
-    /// Who waits for what is under way: several may, since much is done through a `&File`.
-    crowd: Option<(Arc<Crowd>, Waker)>,
+    /// Futures on a `&File` that wait for the operation under way: there may be several.
+    crowd: Option<Arc<Crowd>>,
 }
 
 /// The error of a promised write, until it is told; if it never is, it is counted.
@@ -82,26 +86,104 @@ enum Activity {
     Writing(Op<WriteAt<Vec<u8>>>),
     /// By a thread of the pool.
     Seeking(SeekFrom, JoinHandle<io::Result<u64>>),
+    /// Some future polls it. Whether others have come meanwhile. ONE-AT-A-TIME
+    Elsewhere(bool),
+}
+
+/// How an activity ended that no future waits for any more but to see its end.
+enum Ended {
+    Read(Vec<u8>),
+    Wrote(Option<Untold>, Vec<u8>),
+    Neither,
+}
+
+impl Activity {
+    /// Waits until it is done.
+    fn poll(&mut self, cx: &mut Context<'_>, opened: &Opened) -> Poll<Ended> {
+        Poll::Ready(match self {
+            Activity::None | Activity::Elsewhere(_) => Ended::Neither,
+            Activity::Reading(read) => {
+                read.give_up(); // nobody waits for it, and it may wait for somebody else
+                let (result, request) = ready!(Pin::new(read).poll(cx));
+                let (mut buffer, at) = (request.buffer, request.at);
+                // What there was to be told of a read that nobody waits for will be told by the next.
+                let Ok(n) = result else { return Poll::Ready(Ended::Neither) };
+                // SAFETY: the kernel has written so many bytes to its room.
+                unsafe { super::BufferMut::filled(&mut buffer, n as usize) };
+                opened.move_cursor(at, n as usize);
+                Ended::Read(buffer)
+            }
+            Activity::Writing(op) => {
+                let written = ready!(poll_written(op, cx));
+                let request = op.take();
+                let untold =
+                    |error| Untold { error: Some(error), opened: request.file, failures: op.failures() };
+                Ended::Wrote(written.err().map(untold), request.buffer)
+            }
+            Activity::Seeking(_, seek) => {
+                drop(ready!(Pin::new(seek).poll(cx)));
+                Ended::Neither
+            }
+        })
+    }
 }
 
 #[derive(Default)]
-struct Crowd(Mutex<Vec<Waker>>);
+struct Crowd(Mutex<Vec<GuardedWaker>>);
 
 impl Crowd {
-    fn join(&self, waker: &Waker) {
-        let waker = waker.clone(); // foreign code, not under the lock
+    /// Gives the waker back if an equal one is there.
+    fn join(&self, waker: GuardedWaker) -> Option<GuardedWaker> {
         let mut crowd = lock(&self.0);
-        if crowd.iter().any(|other| other.will_wake(&waker)) {
-            drop(crowd);
-            return drop(waker);
+        if crowd.iter().any(|other| other.wakes_same(&waker)) {
+            return Some(waker);
         }
         crowd.push(waker);
+        None
+    }
+
+    fn wake_all(&self) {
+        let crowd = std::mem::take(&mut *lock(&self.0)); // and then unlocked
+        crowd.into_iter().for_each(wake);
     }
 }
 
 impl Wake for Crowd {
     fn wake(self: Arc<Self>) {
-        std::mem::take(&mut *lock(&self.0)).into_iter().for_each(wake);
+        self.wake_all();
+    }
+}
+
+/// The activity of a file, in the hands of the future that polls it. ONE-AT-A-TIME
+struct InHand<'a> {
+    cursor: &'a Mutex<Cursor>,
+    crowd: &'a Crowd,
+    activity: Activity,
+}
+
+impl InHand<'_> {
+    fn poll(mut self, cx: &mut Context<'_>, opened: &Opened) -> Poll<()> {
+        let ended = ready!(self.activity.poll(cx, opened)); // else it is put back
+        let done = std::mem::take(&mut self.activity);
+        let earlier = lock(self.cursor).ended(ended);
+        drop((done, earlier)); // it may have to be told to a subscriber, which is foreign code
+        self.crowd.wake_all();
+        Poll::Ready(())
+    }
+}
+
+impl Drop for InHand<'_> {
+    /// Puts it back.
+    fn drop(&mut self) {
+        let activity = std::mem::take(&mut self.activity);
+        if matches!(activity, Activity::None) {
+            return;
+        }
+        let elsewhere = std::mem::replace(&mut lock(self.cursor).activity, activity);
+        // They may have come after the wake-up that they would have waited for.
+        if matches!(elsewhere, Activity::Elsewhere(true)) {
+            self.crowd.wake_all();
+        }
     }
 }
 
@@ -127,54 +209,71 @@ impl Cursor {
             return Poll::Ready(Ok(()));
         }
         ready!(wait.begin(cx))?;
-        let (crowd, waker) = self.crowd.get_or_insert_with(|| {
-            let crowd = Arc::<Crowd>::default();
-            (crowd.clone(), Waker::from(crowd))
-        });
-        crowd.join(cx.waker());
-        let waker = waker.clone();
-        if self.poll_activity(&mut Context::from_waker(&waker), opened).is_ready() {
+        if let Poll::Ready(ended) = self.activity.poll(cx, opened) {
+            drop(self.ended(ended));
             wait.end();
-            waker.wake(); // the others
             return Poll::Ready(Ok(()));
         }
-        if wait.is_cancelled() {
-            wait.end();
-            return Poll::Ready(Err(Cancelled.into())); // PROMISED
-        }
-        wait.rest(cx, &"a file");
-        Poll::Pending
+        rest(cx, wait)
     }
 
-    /// Waits until what is under way is done; whatever came of it is kept.
-    fn poll_activity(&mut self, cx: &mut Context<'_>, opened: &Opened) -> Poll<()> {
-        match &mut self.activity {
-            Activity::None => {}
-            Activity::Reading(read) => {
-                read.give_up(); // nobody waits for it, and it may wait for somebody else
-                let (result, request) = ready!(Pin::new(read).poll(cx));
-                let (mut buffer, at) = (request.buffer, request.at);
-                // What there was to be told of a read that nobody waits for will be told by the next.
-                if let Ok(n) = result {
-                    // SAFETY: the kernel has written so many bytes to its room.
-                    unsafe { super::BufferMut::filled(&mut buffer, n as usize) };
-                    opened.move_cursor(at, n as usize);
-                    self.left = (buffer, 0);
-                }
-            }
-            Activity::Writing(op) => {
-                let written = ready!(poll_written(op, cx));
-                let request = op.take();
-                if let Err(error) = written {
-                    let untold = Untold { error: Some(error), opened: request.file, failures: op.failures() };
-                    self.error = Some(untold);
-                }
-                self.spare = request.buffer;
-            }
-            Activity::Seeking(_, seek) => drop(ready!(Pin::new(seek).poll(cx))),
+    /// As `poll_settle`, for futures that share the file. The lock is not held while the activity is polled.
+    pub(super) fn poll_settle_shared(
+        cursor: &Mutex<Cursor>,
+        cx: &mut Context<'_>,
+        opened: &Opened,
+        wait: &mut Wait,
+    ) -> Poll<io::Result<()>> {
+        if lock(cursor).is_settled() {
+            return Poll::Ready(Ok(()));
         }
+        ready!(wait.begin(cx))?;
+        let waker = GuardedWaker::of(cx.waker()); // foreign code, not under the lock
+        let mut locked = lock(cursor);
+        let crowd = locked.crowd.get_or_insert_default().clone();
+        let spare = crowd.join(waker);
+        let activity = locked.take_activity();
+        drop(locked);
+        drop(spare);
+        let polled = match activity {
+            Some(activity) => {
+                let in_hand = InHand { cursor, crowd: &crowd, activity };
+                in_hand.poll(&mut Context::from_waker(&Waker::from(crowd.clone())), opened)
+            }
+            None => Poll::Pending,
+        };
+        if polled.is_ready() {
+            wait.end();
+            return Poll::Ready(Ok(()));
+        }
+        rest(cx, wait)
+    }
+
+    /// Takes the activity in hand; `None` if another future has it, and will wake the crowd. ONE-AT-A-TIME
+    fn take_activity(&mut self) -> Option<Activity> {
+        match &mut self.activity {
+            Activity::Elsewhere(others) => {
+                *others = true;
+                None
+            }
+            activity => Some(std::mem::replace(activity, Activity::Elsewhere(false))),
+        }
+    }
+
+    /// Nothing is under way any more; its outcome is kept. Gives back an error in whose place another comes.
+    fn ended(&mut self, ended: Ended) -> Option<Untold> {
         self.activity = Activity::None;
-        Poll::Ready(())
+        match ended {
+            Ended::Read(buffer) => self.left = (buffer, 0),
+            Ended::Wrote(untold, buffer) => {
+                self.spare = buffer;
+                if let Some(untold) = untold {
+                    return self.error.replace(untold);
+                }
+            }
+            Ended::Neither => {}
+        }
+        None
     }
 
     /// Moves the kernel's cursor back to ours. AHEAD
@@ -314,6 +413,16 @@ impl Cursor {
             Err(error) => Err(io::Error::other(error)),
         })
     }
+}
+
+/// The end of a poll that found the file not settled. PROMISED
+fn rest(cx: &mut Context<'_>, wait: &mut Wait) -> Poll<io::Result<()>> {
+    if wait.is_cancelled() {
+        wait.end();
+        return Poll::Ready(Err(Cancelled.into()));
+    }
+    wait.rest(cx, &"a file");
+    Poll::Pending
 }
 
 /// Waits until a write that goes on by itself is done, all of it.

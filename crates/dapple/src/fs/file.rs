@@ -577,7 +577,7 @@ impl File {
             return Ok(());
         }
         let mut wait = Wait::default();
-        poll_fn(|cx| lock(&self.cursor).poll_settle(cx, &self.opened, &mut wait)).await
+        poll_fn(|cx| Cursor::poll_settle_shared(&self.cursor, cx, &self.opened, &mut wait)).await
     }
 
     /// As `settle`, and whether it is a position.

@@ -9,11 +9,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
 use crate::net::traits::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
+use crate::task::guarded::GuardedWaker;
 use crate::task::wait::{Wait, wake};
 
 /// Makes two streams that are connected to each other: what is written to one is read from the other.
@@ -130,10 +131,10 @@ fn poll_wait<T>(
     wait: &mut Wait,
     cx: &mut Context<'_>,
     what: &'static &'static str,
-    operation: impl FnOnce(Waker) -> Poll<io::Result<T>>,
+    operation: impl FnOnce(GuardedWaker) -> Poll<io::Result<T>>,
 ) -> Poll<io::Result<T>> {
     ready!(wait.begin(cx))?;
-    let done = match operation(cx.waker().clone()) {
+    let done = match operation(GuardedWaker::of(cx.waker())) {
         Poll::Pending if wait.is_cancelled() => Err(Cancelled.into()),
         Poll::Pending => {
             wait.rest(cx, what);
@@ -159,8 +160,8 @@ struct State {
     /// Nobody will read.
     is_abandoned: bool,
     /// Who waits for bytes, and who for room. JOIN-OR-SEE
-    reader: Option<Waker>,
-    writer: Option<Waker>,
+    reader: Option<GuardedWaker>,
+    writer: Option<GuardedWaker>,
 }
 
 impl Pipe {
@@ -168,7 +169,7 @@ impl Pipe {
         Pipe { capacity, state: Mutex::default() }
     }
 
-    fn read(&self, buffers: &mut [IoSliceMut<'_>], waker: Waker) -> Poll<io::Result<usize>> {
+    fn read(&self, buffers: &mut [IoSliceMut<'_>], waker: GuardedWaker) -> Poll<io::Result<usize>> {
         if buffers.iter().all(|buffer| buffer.is_empty()) {
             return Poll::Ready(Ok(0));
         }
@@ -194,7 +195,7 @@ impl Pipe {
         Poll::Ready(Ok(done))
     }
 
-    fn write(&self, slices: &[IoSlice<'_>], waker: Waker) -> Poll<io::Result<usize>> {
+    fn write(&self, slices: &[IoSlice<'_>], waker: GuardedWaker) -> Poll<io::Result<usize>> {
         let mut state = lock(&self.state);
         if state.is_ended || state.is_abandoned {
             let why = if state.is_ended { "it has been closed" } else { "the other side is gone" };

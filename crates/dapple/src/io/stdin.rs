@@ -17,7 +17,7 @@ use std::fmt;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use crate::net::source::{Direction, Source};
 use crate::net::traits::impl_read;
 use crate::prim::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::task::guarded::GuardedWaker;
 use crate::task::here::here;
 use crate::task::wait::{Wait, wake};
 use crate::{Cancelled, blocking, world};
@@ -44,7 +45,7 @@ struct Shared {
     /// ONE-READS
     is_reading: bool,
     /// By the number of their handles.
-    waiting: Vec<(u64, Waker)>,
+    waiting: Vec<(u64, GuardedWaker)>,
 }
 
 impl Shared {
@@ -59,7 +60,7 @@ impl Shared {
         Some(Ok(n))
     }
 
-    fn join(&mut self, number: u64, waker: Waker) -> Option<Waker> {
+    fn join(&mut self, number: u64, waker: GuardedWaker) -> Option<GuardedWaker> {
         if let Some((_, old)) = self.waiting.iter_mut().find(|waiting| waiting.0 == number) {
             return Some(std::mem::replace(old, waker));
         }
@@ -67,7 +68,7 @@ impl Shared {
         None
     }
 
-    fn leave(&mut self, number: u64) -> Option<Waker> {
+    fn leave(&mut self, number: u64) -> Option<GuardedWaker> {
         let index = self.waiting.iter().position(|waiting| waiting.0 == number)?;
         Some(self.waiting.swap_remove(index).1)
     }
@@ -147,7 +148,7 @@ impl Stdin {
             Err(errno) => return Poll::Ready(Err(refused(*errno))),
         };
         loop {
-            let waker = cx.waker().clone(); // foreign code, not under the lock
+            let waker = GuardedWaker::of(cx.waker()); // foreign code, not under the lock
             let mut shared = lock(&SHARED);
             if let Some(taken) = shared.take(buffer) {
                 return Poll::Ready(taken);

@@ -35,6 +35,7 @@ use crate::driver::clock::Time;
 use crate::lane::limited::{Gate, Stage};
 use crate::prim::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
 use crate::sync::Notify;
+use crate::task::guarded::GuardedWaker;
 use crate::task::run::Passage;
 use crate::task::wait;
 use delay::Delay;
@@ -136,7 +137,7 @@ struct Room {
     running: usize,
     /// RESERVED
     reserved: usize,
-    held: VecDeque<(u64, Waker)>,
+    held: VecDeque<(u64, GuardedWaker)>,
     /// Tickets of those that are on their way to a reserved place.
     woken: HashSet<u64>,
     /// Tickets of those that were held back and are to be refused.
@@ -352,7 +353,7 @@ impl Inner {
 
 impl Room {
     /// Reserves a place for the first that is held back, who is to be woken. RESERVED
-    fn reserve(&mut self, most: usize) -> Option<Waker> {
+    fn reserve(&mut self, most: usize) -> Option<GuardedWaker> {
         if self.running + self.reserved >= most {
             return None;
         }
@@ -379,9 +380,9 @@ impl Room {
         if ticket.get() == 0 {
             self.last_ticket += 1;
             ticket.set(self.last_ticket);
-            self.held.push_back((ticket.get(), waker.clone()));
+            self.held.push_back((ticket.get(), GuardedWaker::of(waker)));
         } else if self.held.iter().all(|(other, _)| *other != ticket.get()) {
-            self.held.push_front((ticket.get(), waker.clone()));
+            self.held.push_front((ticket.get(), GuardedWaker::of(waker)));
         }
     }
 }

@@ -3,7 +3,6 @@
 //! A wake-up that is lost shows as a thread that is parked for ever, which loom calls a deadlock.
 
 use std::sync::Arc;
-use std::task::Waker;
 
 use loom::model;
 use loom::thread::spawn;
@@ -12,6 +11,7 @@ use rustix::event::epoll::EventFlags;
 use super::{Plain, sleeper};
 use crate::driver::readiness::{Direction, Enlisted, Readiness, Who};
 use crate::prim::{AtomicUsize, Ordering};
+use crate::task::guarded::GuardedWaker;
 
 /// A stream: as the kernel has it, and what is known of it here.
 struct Stream {
@@ -35,7 +35,7 @@ impl Stream {
         self.there[direction as usize].fetch_add(more, Ordering::Relaxed);
         let mut wakers = Vec::new();
         self.readiness.deliver(flags, &mut wakers);
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(GuardedWaker::wake);
     }
 
     fn comes_in(&self, more: usize) {
@@ -51,7 +51,7 @@ impl Stream {
     fn close(&self) {
         let mut wakers = Vec::new();
         self.readiness.close(&mut wakers);
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(GuardedWaker::wake);
     }
 
     /// The system call: takes up to so much; nothing at the end; `None` if it would block.

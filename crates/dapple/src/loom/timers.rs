@@ -9,6 +9,7 @@ use loom::thread::spawn;
 use crate::driver::bell::Bell;
 use crate::driver::clock::{Tick, between};
 use crate::driver::timers::{Entered, Timers};
+use crate::task::guarded::GuardedWaker;
 
 struct Driver {
     timers: Timers,
@@ -25,7 +26,7 @@ impl Driver {
 
     /// What a thread that does not drive it does. `Sleep::has_elapsed`
     fn enter_from_elsewhere(&self, tick: Tick) {
-        match self.timers.insert(tick, Waker::noop().clone()) {
+        match self.timers.insert(tick, GuardedWaker::of(Waker::noop())) {
             Entered::At { is_first: true, .. } => self.bell.ring(),
             Entered::At { is_first: false, .. } => {}
             Entered::Due | Entered::Gone => panic!("it is open, and its time has not come"),

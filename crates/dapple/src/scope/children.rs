@@ -27,6 +27,7 @@ use super::started::StartedPanicked;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Ordering};
 use crate::task::Task;
 use crate::task::cell::discard;
+use crate::task::guarded::GuardedWaker;
 use crate::task::here::{Here, here};
 use crate::task::reach::{Link, Reach};
 use crate::task::strand::{self, Strand};
@@ -140,7 +141,7 @@ enum Stage {
 enum Joiner {
     /// The scope's body, or what was polled with the waker of that.
     Body,
-    Waker(Waker),
+    Waker(GuardedWaker),
 }
 
 struct VTable {
@@ -780,7 +781,7 @@ impl Children {
                     let body = unsafe { self.body_waker.get().as_ref() };
                     let joiner = match body.is_some_and(|body| body.will_wake(waker)) {
                         true => Joiner::Body,
-                        false => Joiner::Waker(waker.clone()),
+                        false => Joiner::Waker(GuardedWaker::of(waker)),
                     };
                     drop(this.joiner.replace(Some(joiner)));
                     Poll::Pending

@@ -17,6 +17,7 @@ use super::permits::Take;
 use super::wait::{Wait, Wakers, got_at_once};
 use crate::Cancelled;
 use crate::prim::{Mutex, lock};
+use crate::task::guarded::GuardedWaker;
 
 /// Waits, with a [`Mutex`](super::Mutex) unlocked, until somebody says that its value has changed.
 ///
@@ -180,7 +181,7 @@ impl<T: ?Sized> Future for InLine<'_, '_, '_, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         ready!(this.wait.begin(cx))?;
-        let (waker, cancelled) = (cx.waker().clone(), this.wait.is_cancelled());
+        let (waker, cancelled) = (GuardedWaker::of(cx.waker()), this.wait.is_cancelled());
         let mut line = lock(&this.condvar.line);
         let Some(key) = this.key else {
             this.key = Some(line.join(1, Some(waker)));

@@ -12,6 +12,7 @@ use super::line::Line;
 use super::wait::{Wait, Wakers};
 use crate::Cancelled;
 use crate::prim::{Mutex, lock};
+use crate::task::guarded::GuardedWaker;
 
 #[derive(Default)]
 pub(crate) struct Crowd {
@@ -58,7 +59,7 @@ impl Crowd {
             }
             return Poll::Ready(Err(cancelled));
         }
-        let (waker, cancelled) = (cx.waker().clone(), place.wait.is_cancelled());
+        let (waker, cancelled) = (GuardedWaker::of(cx.waker()), place.wait.is_cancelled());
         let mut line = lock(&self.line);
         let so = is_so();
         if so.is_some() || cancelled {

@@ -16,6 +16,7 @@
 use std::task::Waker;
 
 use super::wait::Wakers;
+use crate::task::guarded::GuardedWaker;
 
 const NONE: usize = usize::MAX;
 
@@ -46,7 +47,7 @@ struct Slot {
     need: usize,
     woken: bool,
     lost: bool,
-    waker: Option<Waker>,
+    waker: Option<GuardedWaker>,
 }
 
 fn key(index: usize) -> Option<usize> {
@@ -91,7 +92,7 @@ impl Line {
     }
 
     /// Puts a waiter at the end. Without a waker he counts as woken.
-    pub(crate) fn join(&mut self, need: usize, waker: Option<Waker>) -> usize {
+    pub(crate) fn join(&mut self, need: usize, waker: Option<GuardedWaker>) -> usize {
         let slot = Slot {
             prev: self.last.unwrap_or(NONE),
             next: NONE,
@@ -128,7 +129,7 @@ impl Line {
     }
 
     /// A waiter that keeps his place sleeps (again). Gives back the waker that he had.
-    pub(crate) fn sleep(&mut self, key: usize, waker: Waker) -> Option<Waker> {
+    pub(crate) fn sleep(&mut self, key: usize, waker: GuardedWaker) -> Option<GuardedWaker> {
         let slot = &mut self.slots[key];
         if slot.woken {
             slot.woken = false;
@@ -164,7 +165,7 @@ impl Line {
     }
 
     /// Takes a waiter out. Gives back the waker that he had.
-    pub(crate) fn leave(&mut self, index: usize) -> Option<Waker> {
+    pub(crate) fn leave(&mut self, index: usize) -> Option<GuardedWaker> {
         if self.next == Some(index) {
             self.next = self.next_asleep(self.slots[index].next);
         }

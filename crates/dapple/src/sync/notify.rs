@@ -15,6 +15,7 @@ use super::line::Line;
 use super::wait::{Wait, Wakers};
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use crate::task::guarded::GuardedWaker;
 
 /// Tells one who waits, or all of them, that something has happened.
 ///
@@ -164,7 +165,7 @@ impl Future for Notified<'_> {
             }
             return Poll::Ready(Err(cancelled));
         }
-        let (waker, cancelled) = (cx.waker().clone(), this.wait.is_cancelled());
+        let (waker, cancelled) = (GuardedWaker::of(cx.waker()), this.wait.is_cancelled());
         let mut inside = lock(&this.notify.inside);
         let called = this.notify.calls.load(Ordering::Acquire) != this.calls; // CALLED
         let mut gives_way = false;

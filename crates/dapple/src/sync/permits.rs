@@ -24,11 +24,12 @@
 //!   took gives back the rest, keeps his place and waits for all.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use super::line::Line;
-use super::wait::{Wait, Wakers, drop_wakers};
+use super::wait::{Wait, Wakers};
 use crate::prim::{AtomicU8, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use crate::task::guarded::GuardedWaker;
 
 /// Somebody is in line. FLAGS
 pub(crate) const WAITERS: usize = 1;
@@ -361,7 +362,7 @@ impl Permits {
         cx: &mut Context<'_>,
         others: impl Fn() -> usize,
     ) -> Poll<Result<(), Refused>> {
-        let waker = cx.waker().clone();
+        let waker = GuardedWaker::of(cx.waker());
         let mut line = self.lock_line();
         let mut word = self.word.load(Ordering::Acquire);
         let result = loop {
@@ -385,7 +386,7 @@ impl Permits {
         };
         if let Some(result) = result {
             drop(line);
-            drop_wakers(waker);
+            drop(waker);
             place.wait.end();
             return Poll::Ready(result);
         }
@@ -395,7 +396,7 @@ impl Permits {
         self.show(&line);
         drop(line);
         // Gives way to those who were woken for it, and then comes back without being told.
-        waker.into_iter().for_each(Waker::wake);
+        waker.into_iter().for_each(GuardedWaker::wake);
         place.wait.rest(cx, &"a lock or permits");
         Poll::Pending
     }
@@ -410,7 +411,7 @@ impl Permits {
         late: bool,
         others: impl Fn() -> usize,
     ) -> Poll<Result<(), Refused>> {
-        let waker = cx.waker().clone();
+        let waker = GuardedWaker::of(cx.waker());
         let cancelled = place.wait.is_cancelled();
         let mut line = self.lock_line();
         if late {
@@ -430,7 +431,7 @@ impl Permits {
         };
         line.is_hungry = result == Err(Refused::Busy) && (line.is_hungry || line.is_woken(key));
         if result == Err(Refused::Busy) && !cancelled {
-            let old = if line.wakes_same(key, &waker) { Some(waker) } else { line.sleep(key, waker) };
+            let old = if line.wakes_same(key, cx.waker()) { Some(waker) } else { line.sleep(key, waker) };
             // What is free may be meant for one who will not come for it: let one more see. TOLD
             let free = self.show(&line);
             if line.claims() <= free && line.next_need().is_some_and(|need| need <= free) {
@@ -438,13 +439,13 @@ impl Permits {
             } else {
                 drop(line);
             }
-            drop_wakers(old);
+            drop(old);
             place.wait.rest(cx, &"a lock or permits");
             return Poll::Pending;
         }
         let passed_on = if result.is_err() && line.is_woken(key) { need } else { 0 };
         let old = self.leave(place, line, key, passed_on);
-        drop_wakers((old, waker));
+        drop((old, waker));
         place.wait.end();
         Poll::Ready(
             result.map_err(|refused| if refused == Refused::Busy { Refused::Cancelled } else { refused }),
@@ -453,7 +454,13 @@ impl Permits {
 
     /// Takes a waiter out of the line, and wakes those whom that lets through, or whom he was woken
     /// in place of. TOLD
-    fn leave(&self, place: &mut Place, mut line: Locked<'_>, key: usize, passed_on: usize) -> Option<Waker> {
+    fn leave(
+        &self,
+        place: &mut Place,
+        mut line: Locked<'_>,
+        key: usize,
+        passed_on: usize,
+    ) -> Option<GuardedWaker> {
         place.key = None;
         let waker = line.leave(key);
         let free = self.show(&line);

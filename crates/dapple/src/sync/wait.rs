@@ -6,8 +6,6 @@
 //! * **NO-FOREIGN-CODE**: no waker is cloned, used or dropped, and no value is dropped, while a lock
 //!   of ours is held.
 
-use std::task::Waker;
-
 #[cfg(loom)]
 pub(crate) use in_models::{Wait, got_at_once, wake};
 
@@ -17,22 +15,14 @@ pub(crate) use {
     crate::task::wait::{Wait, got_at_once, wake},
 };
 
-/// Drops wakers, whatever their destructors do: they may be foreign code, and what has been taken must not be
-/// lost by them.
-pub(crate) fn drop_wakers(wakers: impl Sized) {
-    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(wakers)));
-    #[cfg(not(loom))]
-    crate::task::cell::discard(dropped);
-    #[cfg(loom)]
-    drop(dropped);
-}
+pub(crate) use crate::task::guarded::GuardedWaker;
 
 const BATCH: usize = 16;
 
 /// Wakers on their way out of a lock. NO-FOREIGN-CODE
 #[derive(Default)]
 pub(crate) struct Wakers {
-    wakers: [Option<Waker>; BATCH],
+    wakers: [Option<GuardedWaker>; BATCH],
     len: usize,
 }
 
@@ -42,7 +32,7 @@ impl Wakers {
     }
 
     /// Puts one more; there must be room.
-    pub(crate) fn put(&mut self, waker: Option<Waker>) {
+    pub(crate) fn put(&mut self, waker: Option<GuardedWaker>) {
         if waker.is_some() {
             self.wakers[self.len] = waker;
             self.len += 1;
@@ -65,7 +55,9 @@ impl Drop for Wakers {
 /// A model has no tasks: nothing is cancelled there, and nobody has a budget.
 #[cfg(loom)]
 mod in_models {
-    use std::task::{Context, Poll, Waker};
+    use std::task::{Context, Poll};
+
+    use super::GuardedWaker;
 
     #[derive(Default)]
     pub(crate) struct Wait;
@@ -96,7 +88,7 @@ mod in_models {
 
     pub(crate) fn got_at_once() {}
 
-    pub(crate) fn wake(waker: Waker) {
+    pub(crate) fn wake(waker: GuardedWaker) {
         waker.wake();
     }
 }

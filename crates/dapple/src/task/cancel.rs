@@ -9,13 +9,12 @@
 
 use std::error::Error;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
 
 use super::Task;
 use super::cancel_points::{self, Begin, OBSERVES};
-use super::cell::discard;
+use super::guarded::GuardedWaker;
 use super::header::{Extended, Header};
 use super::here::{Here, here};
 use super::links::Links;
@@ -70,7 +69,7 @@ pub(crate) fn causes<'a>(
 }
 
 /// Whom to wake. Counted, so that no foreign code runs under the lock.
-static LINKS: LazyLock<Links<Arc<Waker>>> = LazyLock::new(Links::default);
+static LINKS: LazyLock<Links<Arc<GuardedWaker>>> = LazyLock::new(Links::default);
 
 /// Whether the task that this thread is running was cancelled.
 #[inline]
@@ -146,8 +145,7 @@ impl Task {
 /// Wakes all that were linked to a task, or to the reach of a scope, after its flag was set. LINK-OR-SEE
 pub(super) fn wake_linked(to: usize) {
     for waker in LINKS.of(to) {
-        // A waker may be foreign code, and must not keep the others from being woken.
-        discard(catch_unwind(AssertUnwindSafe(|| waker.wake_by_ref())));
+        waker.wake_by_ref();
     }
 }
 
@@ -160,7 +158,7 @@ struct Linked {
     to: Vec<LinkedTo>,
     /// In the order in which they were linked.
     number: u64,
-    waker: Arc<Waker>,
+    waker: Arc<GuardedWaker>,
 }
 
 /// What a wait is cancelled by; kept, so that its address is not another's.
@@ -245,9 +243,10 @@ impl Item {
         if to.is_empty() {
             return; // behind a shield, or outside of all tasks: nothing to be told of
         }
-        let linked = Box::new(Linked { to, number: LINKS.number(), waker: Arc::new(waker.clone()) });
+        let linked =
+            Box::new(Linked { to, number: LINKS.number(), waker: Arc::new(GuardedWaker::of(waker)) });
         for to in &linked.to {
-            LINKS.add(to.address(), linked.number, linked.waker.clone());
+            LINKS.add(to.address(), linked.number, Arc::clone(&linked.waker));
         }
         self.0 = Some(linked);
         if is_current_cancelled() {
@@ -265,12 +264,10 @@ impl Item {
 
 impl Linked {
     #[cold]
-    fn unlink(self: Box<Self>) {
+    fn unlink(&self) {
         for to in &self.to {
             drop(LINKS.remove(to.address(), self.number)); // not the last
         }
-        // A waker's destructor is foreign code, and must not take with it what was just had.
-        discard(catch_unwind(AssertUnwindSafe(|| drop(self))));
     }
 }
 

@@ -25,11 +25,12 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use super::Task;
 use super::cancel::{Cancelled, Item, is_cancelled_here, is_current_cancelled, is_task_cancelled};
 use super::cell::{Payload, message};
+use super::guarded::GuardedWaker;
 use super::header::{Extended, Ptr, WaitNote};
 use super::here::{Here, here};
 use super::reach::{self, Link, Reach};
@@ -129,14 +130,14 @@ enum Action {
     CancelScope(Arc<Reach>),
     CancelTask(Task),
     /// The task, and the child in it that waits, by its waker.
-    Drop(Task, Option<Waker>),
+    Drop(Task, Option<GuardedWaker>),
 }
 
 /// A wait that is held back.
 struct HeldBack {
     task: Task,
     key: usize,
-    waker: Waker,
+    waker: GuardedWaker,
     /// So that it learns of a cancel.
     _on_cancel: Item,
     /// The number of polls at which it is let go.
@@ -433,7 +434,7 @@ impl CancelPoints {
                 let held_back = HeldBack {
                     task,
                     key: begin.key,
-                    waker: cx.waker().clone(),
+                    waker: GuardedWaker::of(cx.waker()),
                     _on_cancel: on_cancel,
                     until: polls + plan.patience,
                 };
@@ -480,7 +481,7 @@ impl CancelPoints {
         if is_cancelled(here) {
             return Some(false);
         }
-        let waker = cx.waker().clone();
+        let waker = GuardedWaker::of(cx.waker());
         let old = self.held_back.replace(Some(HeldBack { waker, ..held_back }));
         debug_assert!(old.is_none(), "there is one plan in a run");
         Some(true)
@@ -514,7 +515,7 @@ impl Action {
             Action::Drop(task, child) => {
                 if let Some(child) = child {
                     // SAFETY: the waker keeps the strand in memory.
-                    match unsafe { (points.drop_child)(child.data().cast()) } {
+                    match unsafe { (points.drop_child)(child.as_waker().data().cast()) } {
                         Some(true) => return wake(child),
                         Some(false) => {}
                         None => return, // with it, the wait is gone
@@ -531,7 +532,7 @@ impl Action {
 }
 
 impl Task {
-    fn waker(&self) -> Waker {
-        (*super::waker::borrowed_waker(self.ptr())).clone()
+    fn waker(&self) -> GuardedWaker {
+        GuardedWaker::of(&super::waker::borrowed_waker(self.ptr()))
     }
 }

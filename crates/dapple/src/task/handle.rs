@@ -3,6 +3,7 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
+use super::guarded::GuardedWaker;
 use super::header::{Extended, Header, Kind, Place, Ptr};
 use super::here::here;
 use super::state::DONE;
@@ -39,8 +40,8 @@ impl Task {
     pub(crate) fn current() -> Option<Task> {
         let current = Ptr::new(here(|here| here.current.get()).cast_mut())?;
         // The reference of a cloned waker becomes ours.
-        let waker = ManuallyDrop::new((*borrowed_waker(current)).clone());
-        debug_assert_eq!(waker.data(), current.as_ptr().cast());
+        let waker = ManuallyDrop::new(GuardedWaker::of(&borrowed_waker(current)));
+        debug_assert_eq!(waker.as_waker().data(), current.as_ptr().cast());
         Some(Task(current))
     }
 

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use super::cancel::Cancelled;
 use super::cancel_points::{self, Begin, OBSERVES};
 use super::cell::{Payload, discard, message};
+use super::guarded::GuardedWaker;
 use super::header::{Kind, Ptr, Reason, field};
 use super::here::here;
 use super::run::{Blocking, read_reason, take_payload};
@@ -36,8 +37,8 @@ impl JoinSlot {
         unsafe { &*field::<JoinSlot>(task, offset) }
     }
 
-    fn put(&self, waker: &Waker) {
-        self.0.store(pack(waker.clone()), Ordering::Relaxed);
+    fn put(&self, waker: GuardedWaker) {
+        self.0.store(pack(waker), Ordering::Relaxed);
     }
 
     fn wakes_same(&self, waker: &Waker) -> bool {
@@ -49,7 +50,7 @@ impl JoinSlot {
     /// # Safety
     ///
     /// There is one, and the slot belongs to the caller. SLOT
-    pub(super) unsafe fn take(&self) -> Waker {
+    pub(super) unsafe fn take(&self) -> GuardedWaker {
         // SAFETY: what is there is from `put`, and was not taken before.
         unsafe { unpack(self.0.swap(null_mut(), Ordering::Relaxed)) }
     }
@@ -181,7 +182,7 @@ impl<T> JoinHandle<T> {
                     // SAFETY: it was there, and we have withdrawn it. SLOT
                     drop(unsafe { slot.take() });
                 }
-                slot.put(waker);
+                slot.put(GuardedWaker::of(waker));
                 let waiting = state.offer_join_waker();
                 if !waiting {
                     // SAFETY: just put there, and not offered. SLOT
@@ -206,9 +207,7 @@ impl<T> JoinHandle<T> {
             // SAFETY: the handle has a reference.
             let slot = unsafe { JoinSlot::of(task.ptr()) };
             // SAFETY: it was there, and we have withdrawn it. SLOT
-            let waker = unsafe { slot.take() };
-            // A waker may be foreign code.
-            discard(catch_unwind(AssertUnwindSafe(|| drop(waker))));
+            drop(unsafe { slot.take() });
         }
         if state.detach() {
             // The reference went with the interest.

@@ -65,6 +65,6 @@ impl<W: Clone> Links<W> {
             return Vec::new();
         }
         let shard = lock(self.shard(task));
-        shard.range((task, 0)..=(task, u64::MAX)).map(|(_, waker)| waker.clone()).collect()
+        shard.range((task, 0)..=(task, u64::MAX)).map(|(_, handle)| handle.clone()).collect()
     }
 }

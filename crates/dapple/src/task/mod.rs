@@ -16,7 +16,7 @@
 //! cell    header, join slot and future, as they lie in memory
 //! slab    their memory: cells in chunks, free lists per worker; memory: from the system
 //! run     one step: poll, then rest, again, or the end; queue: runnables in line
-//! waker   wake-ups; join: the handle; wait: what all waits share; cancel, links: how they learn of it
+//! waker   wake-ups; guarded: how wakers are stored; join: the handle; wait: what all waits share; cancel, links: how they learn of it
 //! strand  what was started in a scope, as its waker sees it; reach: how a scope is woken; woken: its line
 //! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
 //! closure   what must not wait: the closures of states; or_else: what is called for who never began; priority: how urgent
@@ -31,6 +31,7 @@ pub(crate) mod cancel_points;
 pub(crate) mod cell;
 #[cfg(not(loom))]
 pub(crate) mod closure;
+pub(crate) mod guarded;
 #[cfg(not(loom))]
 mod handle;
 #[cfg(not(loom))]

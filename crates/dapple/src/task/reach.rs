@@ -38,9 +38,8 @@ use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 use std::task::Waker;
 
+use super::guarded::GuardedWaker;
 use super::here::Here;
-#[cfg(not(loom))]
-use super::wait::wake;
 use super::waker::{self, Behind, borrowed_waker, is_ours, task_behind};
 use super::woken::{Seen, Woken};
 use crate::prim::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, SpinLock, fence_seq_cst};
@@ -55,7 +54,7 @@ pub(crate) struct Reach {
     /// once, by who polls the scope.
     task: AtomicPtr<Behind>,
     /// Wakes who polls the scope, if that goes by waker. Whoever has news takes it, or a clone if it is ours.
-    waker: SpinLock<Option<Waker>>,
+    waker: SpinLock<Option<GuardedWaker>>,
     /// What was started and is to be polled.
     pub(crate) woken: Woken,
     /// How many tasks were spawned in it that have not ended.
@@ -100,10 +99,10 @@ impl Reach {
             return;
         }
         let mut left = self.waker.lock();
-        let waker = if left.as_ref().is_some_and(is_ours) { left.clone() } else { left.take() };
+        let waker = left.as_ref().and_then(GuardedWaker::clone_ours).or_else(|| left.take());
         drop(left);
         if let Some(waker) = waker {
-            wake(waker);
+            waker.wake();
         }
     }
 
@@ -128,7 +127,7 @@ impl Reach {
             if let Some(task) = task_behind(waker)
                 && self.task().is_none()
             {
-                std::mem::forget(waker.clone()); // the reach has its reference
+                std::mem::forget(GuardedWaker::of(waker)); // the reach has its reference
                 self.task.store(task.as_ptr(), Ordering::Release); // BY-TASK
                 return true;
             }
@@ -152,7 +151,7 @@ impl Reach {
         if self.waker.lock().as_ref().is_some_and(|old| old.will_wake(waker)) {
             return;
         }
-        let new = waker.clone(); // foreign code: not under the lock
+        let new = GuardedWaker::of(waker); // foreign code: not under the lock
         let old = self.waker.lock().replace(new);
         drop(old);
     }
@@ -249,12 +248,6 @@ fn is_inside(here: &Here, reach: *const Reach) -> bool {
         next = link.outer.get();
     }
     false
-}
-
-/// In place of `wait::wake`: no waker of a model is foreign code.
-#[cfg(loom)]
-fn wake(waker: Waker) {
-    waker.wake();
 }
 
 /// A scope, or a shield, around what is being polled.

@@ -181,8 +181,7 @@ unsafe fn wake_joiner(task: Ptr) {
     let slot = unsafe { JoinSlot::of(task) };
     // SAFETY: the slot holds a waker, and is ours. SLOT
     let waker = unsafe { slot.take() };
-    // A waker may be foreign code.
-    discard(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+    waker.wake();
     if header.state.drop_existence() {
         // SAFETY: no reference is left.
         unsafe { (header.vtable().free)(task) };

@@ -22,6 +22,8 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
+#[cfg(not(loom))]
+use super::guarded::GuardedWaker;
 #[cfg(loom)]
 use super::here::dealloc;
 use super::here::{Here, here};
@@ -290,11 +292,11 @@ pub(super) unsafe fn waker(data: *const ()) -> Waker {
 
 /// The waker of the strand that is polled here, if one is.
 #[cfg(not(loom))]
-pub(super) fn current_waker(here: &Here) -> Option<Waker> {
+pub(super) fn current_waker(here: &Here) -> Option<GuardedWaker> {
     let strand = NonNull::new(here.strand.get().cast_mut())?;
     // SAFETY: it is being polled, so it lives; the waker is not dropped, so that it needs no reference. BIASED
     let waker = ManuallyDrop::new(unsafe { waker(strand.as_ptr().cast()) });
-    Some((*waker).clone())
+    Some(GuardedWaker::of(&waker))
 }
 
 /// Whether it is the waker of a strand.

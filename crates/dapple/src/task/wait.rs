@@ -22,12 +22,11 @@
 //! With `--cfg dapple_no_cancel` nothing that waits is ever cancelled: `versus leaf` measures by that what
 //! cancellation costs, and it is for nothing else.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use super::cancel::{self, Cancelled, Item};
 use super::cancel_points::{self, Begin, OBSERVES};
-use super::cell::discard;
+use super::guarded::GuardedWaker;
 use super::here::{Here, here};
 use super::reach;
 
@@ -262,9 +261,8 @@ fn note_portions(count: usize) {
     here(|here| here.budget.set((here.budget.get() - count).max(here.budget.get().min(0))));
 }
 
-/// Wakes somebody, whatever his waker does: it may be foreign code, and must not keep the others
-/// from being woken, or the one who wakes from going on.
+/// Wakes a waiter, whatever its waker does. GUARDED-WAKER
 #[inline]
-pub(crate) fn wake(waker: Waker) {
-    discard(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+pub(crate) fn wake(waker: GuardedWaker) {
+    waker.wake();
 }

@@ -7,6 +7,7 @@ use std::mem::ManuallyDrop;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::cell::TaskKind;
+use super::guarded::GuardedWaker;
 pub(super) use super::header::Ptr;
 use super::header::{Header, Kind, Place};
 use super::here::{Here, here};
@@ -101,8 +102,8 @@ fn tagged(waker: &Waker) -> Option<*mut ()> {
 
 /// Makes a waker one word: a tagged reference to a task or a strand of ours, or a box.
 #[inline]
-pub(crate) fn pack(waker: Waker) -> *mut () {
-    match tagged(&waker) {
+pub(crate) fn pack(waker: GuardedWaker) -> *mut () {
+    match tagged(waker.as_waker()) {
         Some(word) => {
             std::mem::forget(waker); // the word has its reference now
             word
@@ -117,15 +118,15 @@ pub(crate) fn pack(waker: Waker) -> *mut () {
 ///
 /// It is from [`pack`], and was not unpacked before.
 #[inline]
-pub(crate) unsafe fn unpack(packed: *mut ()) -> Waker {
+pub(crate) unsafe fn unpack(packed: *mut ()) -> GuardedWaker {
     let data = packed.map_addr(|address| address & !TAGS);
     match packed.addr() & TAGS {
         // SAFETY: without a tag it is a box that `pack` made.
-        0 => *unsafe { Box::from_raw(packed.cast::<Waker>()) },
+        0 => *unsafe { Box::from_raw(packed.cast::<GuardedWaker>()) },
         // With the reference that `pack` left.
-        IS_TASK => ManuallyDrop::into_inner(borrowed_waker(ptr(data))),
+        IS_TASK => ManuallyDrop::into_inner(borrowed_waker(ptr(data))).into(),
         // SAFETY: as above.
-        _ => unsafe { strand::waker(data) },
+        _ => unsafe { strand::waker(data) }.into(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::driver::clock::Time;
 use crate::driver::timers::{Entered, Fired, Key, Timers};
 use crate::sched::Sched;
-use crate::sync::wait::drop_wakers;
+use crate::task::guarded::GuardedWaker;
 
 /// Wakes who waits after a while, if nobody does before. Where there is no runtime, nobody wakes him.
 #[derive(Default)]
@@ -33,7 +33,7 @@ impl Alarm {
         self.due = Some(due);
         Sched::current(|sched| {
             let driver = sched.driver_here();
-            let entered = driver.timers.insert(due.not_before(), cx.waker().clone());
+            let entered = driver.timers.insert(due.not_before(), GuardedWaker::of(cx.waker()));
             if let Entered::At { key, is_first } = entered {
                 self.timer = Some((driver.timers, key));
                 if is_first && !Sched::is_at_post() {
@@ -46,7 +46,7 @@ impl Alarm {
     pub(crate) fn unset(&mut self) {
         self.due = None;
         if let Some((timers, key)) = self.timer.take() {
-            drop_wakers(Withdrawn(timers, key));
+            timers.remove(key);
         }
     }
 }
@@ -57,14 +57,5 @@ impl Drop for Alarm {
         if self.timer.is_some() {
             self.unset();
         }
-    }
-}
-
-/// A timer that is taken out, with the waker in it.
-struct Withdrawn(&'static Timers, Key);
-
-impl Drop for Withdrawn {
-    fn drop(&mut self) {
-        self.0.remove(self.1);
     }
 }

@@ -9,6 +9,7 @@ use super::Instant;
 use crate::Cancelled;
 use crate::driver::timers::{Entered, Fired, Key, Timers};
 use crate::sched::Sched;
+use crate::task::guarded::GuardedWaker;
 use crate::task::wait::Wait;
 
 /// Waits for so long, from now (not from the first poll) on.
@@ -113,7 +114,7 @@ impl Sleep {
         }
         let entered = Sched::current(|sched| {
             let driver = sched.driver_here();
-            match driver.timers.insert(self.deadline.time().not_before(), cx.waker().clone()) {
+            match driver.timers.insert(self.deadline.time().not_before(), GuardedWaker::of(cx.waker())) {
                 Entered::Due => return Ok(true),
                 Entered::At { key, is_first } => {
                     self.timer = Some((driver.timers, key));

@@ -27,6 +27,7 @@ use crate::prim::{AtomicBool, AtomicUsize, Ordering, SpinGuard, SpinLock};
 use crate::sync::line::Line;
 use crate::sync::permits::Permits;
 use crate::sync::wait::wake;
+use crate::task::guarded::GuardedWaker;
 use crate::task::waker::is_ours;
 
 pub(super) struct Chan<T> {
@@ -58,7 +59,7 @@ impl<T> Deref for Apart<T> {
 pub(super) struct Queue<T> {
     pub(super) messages: VecDeque<T>,
     /// The receiver waits. RECEIVER-TOLD
-    pub(super) waker: Option<Waker>,
+    pub(super) waker: Option<GuardedWaker>,
     /// ROOM
     pub(super) free: usize,
     pub(super) credited: usize,
@@ -122,7 +123,7 @@ impl<T> Chan<T> {
     }
 
     /// Takes the receiver's waker back.
-    pub(super) fn withdraw(&self) -> Option<Waker> {
+    pub(super) fn withdraw(&self) -> Option<GuardedWaker> {
         self.queue.lock().waker.take()
     }
 
@@ -141,10 +142,10 @@ impl<T> Chan<T> {
             return self.pull_from(queue, local);
         }
         let old = if is_ours(waker) {
-            queue.waker.replace(waker.clone()) // RECEIVER-TOLD
+            queue.waker.replace(GuardedWaker::of(waker)) // RECEIVER-TOLD
         } else {
             drop(queue);
-            let new = waker.clone(); // foreign code: not under the lock
+            let new = GuardedWaker::of(waker); // foreign code: not under the lock
             queue = self.queue.lock();
             if !queue.messages.is_empty() {
                 return self.pull_from(queue, local); // `new` is dropped after that

@@ -4,12 +4,13 @@
 //! takes it if enough is left for those in line, and otherwise gives way once; who was woken and
 //! leaves without taking wakes the next. ROOM and SENDERS-TOLD are those of [`chan`](super::chan).
 
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use super::chan::{Chan, Queue};
 use crate::prim::{Ordering, SpinGuard};
 use crate::sync::permits::Refused;
 use crate::sync::wait::{Wait, Wakers, wake};
+use crate::task::guarded::GuardedWaker;
 
 /// A wait for room, with the message that is to be put there; or without, to reserve it.
 pub(super) struct Sending<'a, T> {
@@ -61,7 +62,7 @@ impl<'a, T> Sending<'a, T> {
 
     #[cold]
     fn poll_in_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refused>> {
-        let (chan, mut waker) = (self.chan, Some(cx.waker().clone()));
+        let (chan, mut waker) = (self.chan, Some(GuardedWaker::of(cx.waker())));
         let cancelled = self.key.is_some() && self.wait.is_cancelled();
         let mut queue = chan.queue.lock();
         let free = chan.reclaim(&mut queue);
@@ -87,7 +88,7 @@ impl<'a, T> Sending<'a, T> {
             let heal = usize::from(queue.line.claims() <= chan.show(&mut queue));
             chan.wake_senders(queue, heal);
             drop(old);
-            waker.into_iter().for_each(Waker::wake);
+            waker.into_iter().for_each(GuardedWaker::wake);
             self.wait.rest(cx, &"room in a channel");
             return Poll::Pending;
         }
@@ -112,7 +113,7 @@ impl<'a, T> Sending<'a, T> {
     }
 
     /// Leaves the line, and wakes those whom this one was woken in place of.
-    fn leave(&mut self, queue: &mut SpinGuard<'_, Queue<T>>, took: bool) -> (Option<Waker>, Wakers) {
+    fn leave(&mut self, queue: &mut SpinGuard<'_, Queue<T>>, took: bool) -> (Option<GuardedWaker>, Wakers) {
         let mut wakers = Wakers::default();
         let Some(key) = self.key.take() else { return (None, wakers) };
         let passes_on = usize::from(queue.line.is_woken(key) && !took);

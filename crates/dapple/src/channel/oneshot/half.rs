@@ -24,6 +24,7 @@ use crate::Cancelled;
 use crate::prim::fence_seq_cst;
 use crate::sync::permits::{Permits, Refused, Take};
 use crate::sync::wait::{Wait, block_on, wake};
+use crate::task::guarded::GuardedWaker;
 use crate::task::waker::{pack, unpack, wakes_same};
 
 struct Between<T> {
@@ -279,7 +280,7 @@ impl<T> Receiver<T> {
                 drop(unsafe { unpack(old) });
             }
         }
-        let raw = pack(waker.clone());
+        let raw = pack(GuardedWaker::of(waker));
         match word.wait(raw) {
             Ok(()) => {
                 self.waits = Some(Offered(raw));

@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use io_uring::{opcode, types};
@@ -19,6 +18,7 @@ use rustix::io::Errno;
 use super::node::{Flight, Outcome};
 use super::{GIVE_UP, Landed, Ring, push_entry};
 use crate::prim::{Ordering, lock};
+use crate::task::guarded::GuardedWaker;
 use crate::task::wait::wake;
 
 /// How long what goes on is waited for, and how long what was given up is.
@@ -93,7 +93,7 @@ impl Ring {
 
     /// Takes in what is done.
     fn step(&self) {
-        let (mut wakers, mut landed) = (Vec::<Waker>::new(), Landed::default());
+        let (mut wakers, mut landed) = (Vec::<GuardedWaker>::new(), Landed::default());
         self.take_in(&mut wakers, &mut landed);
         wakers.into_iter().for_each(wake);
         landed.settle(self);

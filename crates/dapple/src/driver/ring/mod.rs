@@ -43,7 +43,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
@@ -51,6 +50,7 @@ use rustix::io::Errno;
 
 use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::task::cell::discard;
+use crate::task::guarded::GuardedWaker;
 use crate::task::wait::wake;
 use failures::Failures;
 use node::{Flight, Outcome};
@@ -299,13 +299,13 @@ impl Ring {
     }
 
     /// Takes in what is done, unless somebody else is at it. What waits for it is to be woken.
-    pub(crate) fn take_in(&self, wakers: &mut Vec<Waker>, landed: &mut Landed) {
+    pub(crate) fn take_in(&self, wakers: &mut Vec<GuardedWaker>, landed: &mut Landed) {
         let Ok(_reader) = self.reader.try_lock() else { return };
         while self.take_in_some(wakers, landed) {}
     }
 
     /// Takes in what is in the completion queue. `true`: the kernel had kept more than there was room for.
-    fn take_in_some(&self, wakers: &mut Vec<Waker>, landed: &mut Landed) -> bool {
+    fn take_in_some(&self, wakers: &mut Vec<GuardedWaker>, landed: &mut Landed) -> bool {
         let may_overflow = self.in_flight.load(Ordering::Relaxed) > self.uring.params().cq_entries() as usize;
         // SAFETY: ONE-READER.
         for completion in unsafe { self.uring.completion_shared() } {
@@ -335,7 +335,13 @@ impl Ring {
         is_kept && self.uring.submit().is_ok()
     }
 
-    fn land(&self, flight: Flight, completion: &cqueue::Entry, wakers: &mut Vec<Waker>, landed: &mut Landed) {
+    fn land(
+        &self,
+        flight: Flight,
+        completion: &cqueue::Entry,
+        wakers: &mut Vec<GuardedWaker>,
+        landed: &mut Landed,
+    ) {
         if self.counts(&flight) {
             self.in_room.fetch_sub(1, Ordering::Relaxed);
         }

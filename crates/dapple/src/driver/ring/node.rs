@@ -39,6 +39,7 @@ use rustix::io::Errno;
 use super::Ring;
 use super::failures::Failures;
 use crate::prim::{Mutex, lock};
+use crate::task::guarded::GuardedWaker;
 use crate::task::wait::wake;
 
 /// What the kernel is asked for, with all that it reads and writes meanwhile.
@@ -148,7 +149,7 @@ impl Outcome {
 struct Inside {
     phase: Phase,
     outcome: Outcome,
-    waker: Option<Waker>,
+    waker: Option<GuardedWaker>,
     /// The future was dropped. TOLD-OR-COUNTED
     left: bool,
     /// How often in a row it was interrupted.
@@ -310,7 +311,7 @@ impl Flight {
 
     /// It is done. What is returned is to be woken. With no lock held if it goes on: a failure may have to be told.
     #[must_use]
-    pub(super) fn land(&self, outcome: Outcome, failures: Option<&Failures>) -> Option<Waker> {
+    pub(super) fn land(&self, outcome: Outcome, failures: Option<&Failures>) -> Option<GuardedWaker> {
         if let Outcome::Did(result) = outcome {
             // SAFETY: the vtable is that of its node, which was taken off by who calls.
             unsafe { (self.header().vtable.done)(self.0, result) };
@@ -470,7 +471,7 @@ impl<R: Request> Op<R> {
     pub(crate) fn outcome(&self, waker: &Waker) -> Option<Outcome> {
         let is_known = |inside: &Inside| inside.waker.as_ref().is_some_and(|old| old.will_wake(waker));
         let is_known = is_known(&lock(&self.node.header.inside));
-        let waker = (!is_known).then(|| waker.clone()); // foreign code, not under the lock
+        let waker = (!is_known).then(|| GuardedWaker::of(waker)); // foreign code, not under the lock
         let mut inside = lock(&self.node.header.inside);
         if inside.phase == Phase::Done {
             return Some(inside.outcome);

@@ -21,7 +21,8 @@ use crate::driver::clock::Time;
 use crate::driver::timers::{Entered, Key, Timers};
 use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
-use crate::task::wait::{Wait, wake};
+use crate::task::guarded::GuardedWaker;
+use crate::task::wait::Wait;
 use crate::world;
 
 #[derive(Default)]
@@ -42,7 +43,13 @@ struct Waiter {
 }
 
 /// Somebody's waker. Counted, so that no foreign code runs under a lock.
-struct Call(Waker);
+struct Call(GuardedWaker);
+
+impl Call {
+    fn waker(call: Arc<Call>) -> GuardedWaker {
+        GuardedWaker::from(Waker::from(call))
+    }
+}
 
 impl Wake for Call {
     fn wake(self: Arc<Call>) {
@@ -66,7 +73,7 @@ impl Alarm {
         let tick = Time::FIRST.later(Duration::from_nanos(at)).not_before();
         let set = Sched::current(|sched| {
             let driver = sched.driver_here();
-            match driver.timers.insert(tick, Waker::from(call.clone())) {
+            match driver.timers.insert(tick, Call::waker(call.clone())) {
                 Entered::At { key, is_first } => {
                     if is_first && !Sched::is_at_post() {
                         driver.ring();
@@ -102,7 +109,7 @@ impl Lobby {
             }
         }
         drop(waiting);
-        now.into_iter().for_each(|call| wake(Waker::from(call)));
+        now.into_iter().for_each(|call| call.0.wake_by_ref());
     }
 
     /// Something is there.
@@ -111,7 +118,7 @@ impl Lobby {
     }
 
     fn join(&self, number: Option<u64>, waker: &Waker, until: Option<u64>) -> u64 {
-        let call = Arc::new(Call(waker.clone()));
+        let call = Arc::new(Call(GuardedWaker::of(waker)));
         let alarm = until.and_then(|until| Alarm::set(until, &call));
         let is_over = until.is_some() && alarm.is_none();
         let mut waiting = lock(&self.waiting);
@@ -128,7 +135,7 @@ impl Lobby {
         drop(waiting);
         drop(old); // foreign code, not under the lock
         if is_over {
-            wake(Waker::from(call));
+            call.0.wake_by_ref();
         }
         number
     }
