@@ -314,9 +314,11 @@ fn a_shield_changes_nothing() {
         let stop = Arc::new(AtomicBool::new(false));
         let until = stop.clone();
         finish(async |s| {
-            s.start(shield(busy(Arc::new(move || until.load(Relaxed)))));
-            sleep(Duration::from_micros(20)).await.unwrap();
-            stop.store(true, Relaxed);
+            s.start(async {
+                sleep(Duration::from_micros(20)).await.unwrap();
+                stop.store(true, Relaxed);
+            });
+            shield(busy(Arc::new(move || until.load(Relaxed)))).await;
         })
         .await;
     });
