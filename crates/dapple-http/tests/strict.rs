@@ -107,9 +107,17 @@ fn one_host_is_needed() {
         ("host: a b\r\n", 400),
         ("host: a/b\r\n", 400),
         ("host: a@b\r\n", 400),
+        ("host: a:port\r\n", 400),
+        ("host: [::1\r\n", 400),
+        ("host: a:80:80\r\n", 400),
+        ("host: www..com\r\n", 400),
+        ("host: :\r\n", 400),
+        ("host: [zz]\r\n", 400),
+        ("host: localhost:99999\r\n", 400),
         ("host:\r\n", 200),
         ("host: localhost:80\r\n", 200),
         ("host: [::1]:80\r\n", 200),
+        ("host: www.example.com.:443\r\n", 200),
     ];
     for (hosts, status) in forms {
         let mut client = server.connect();
@@ -124,6 +132,49 @@ fn one_host_is_needed() {
     let mut client = server.connect();
     client.send("GET / HTTP/1.0\r\n\r\n");
     assert_eq!(client.answer().status, 200);
+}
+
+#[test]
+fn a_target_is_a_path_or_a_whole_address() {
+    let server = server();
+    let forms = [
+        ("GET a.txt", 400),
+        ("GET a:80", 400),
+        ("GET *", 400),
+        ("POST user:secret@a", 400),
+        ("CONNECT /a", 400),
+        ("GET http://a:99999/", 400),
+        ("GET /a.txt", 200),
+        ("OPTIONS *", 200),
+        ("GET http://a/b", 200),
+        ("GET HTTP://A/b", 200),
+    ];
+    for (line, status) in forms {
+        let mut client = server.connect();
+        client.send(format!("{line} HTTP/1.1\r\nhost: a\r\n\r\n"));
+        assert_eq!(client.answer().status, status, "{line}");
+    }
+}
+
+#[test]
+fn an_absolute_target_and_the_host_are_the_same() {
+    let server = server();
+    let forms = [
+        ("http://a/", "host: b\r\n", 400),
+        ("http://a:80/", "host: a:81\r\n", 400),
+        ("http://a/", "host:\r\n", 400),
+        ("http://user:secret@a/", "host: a\r\n", 200),
+        ("http://a@b/", "host: a\r\n", 400),
+        ("http://a:81/x?y", "host: A:81\r\n", 200),
+    ];
+    for (target, host, status) in forms {
+        let mut client = server.connect();
+        client.send(format!("GET {target} HTTP/1.1\r\n{host}\r\n"));
+        assert_eq!(client.answer().status, status, "{target} {host:?}");
+    }
+    let mut client = server.connect();
+    client.send("GET http://a/ HTTP/1.0\r\n\r\n");
+    assert_eq!(client.answer().status, 200, "HTTP/1.0 has no Host header");
 }
 
 #[test]

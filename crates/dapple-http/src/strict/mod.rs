@@ -3,5 +3,6 @@
 mod check;
 pub(crate) mod framing;
 pub(crate) mod heads;
+mod host;
 
 pub(crate) use check::check;
