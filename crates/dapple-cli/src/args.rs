@@ -52,7 +52,7 @@ pub(crate) struct Folder {
     pub(crate) list: bool,
 
     /// Names of files that stand for their folder
-    #[arg(long, value_name = "NAME", default_value = "index.html")]
+    #[arg(long, value_name = "NAME", default_value = "index.html", value_parser = name)]
     pub(crate) index: Vec<String>,
 
     /// The file that is sent, with 404, for what is not there
@@ -76,15 +76,15 @@ pub(crate) struct Folder {
     pub(crate) no_precompressed: bool,
 
     /// How much memory files may take; 0 keeps nothing
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size, allow_hyphen_values = true)]
     pub(crate) cache_size: u64,
 
     /// How large a file may be to be kept in memory; what is larger is sent in pieces
-    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size, allow_hyphen_values = true)]
     pub(crate) largest_cached: u64,
 
     /// For how long a file is taken to be as it was
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time, allow_hyphen_values = true)]
     pub(crate) recheck: Duration,
 
     /// A Cache-Control header for some files: "*.css=public, max-age=60", "/assets/=immutable", "*=no-cache".
@@ -102,10 +102,10 @@ pub(crate) struct Server {
     pub(crate) address: IpAddr,
 
     /// The port to listen at: 0 for any that is free
-    #[arg(short, long, default_value_t = 8080)]
+    #[arg(short, long, default_value_t = 8080, value_parser = port, allow_hyphen_values = true)]
     pub(crate) port: u16,
 
-    /// A chain of certificates (PEM): serve by HTTPS
+    /// A chain of certificates (PEM): serve by HTTPS. SIGHUP reads it and its key again
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
 
@@ -114,46 +114,55 @@ pub(crate) struct Server {
     pub(crate) tls_key: Option<PathBuf>,
 
     /// How many workers run: by default one for each processor that this process may use
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = number, allow_hyphen_values = true)]
     pub(crate) workers: Option<usize>,
 
     /// How many connections may be open: beyond that, clients wait
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = some, allow_hyphen_values = true)]
     pub(crate) max_connections: Option<usize>,
 
     /// How many connections of one address may be open: more are closed at once
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = some, allow_hyphen_values = true)]
     pub(crate) max_connections_per_address: Option<usize>,
 
     /// How long requests may wait for a worker: if all of half a second have waited longer, some are refused with 503
     /// until that is over. "off" begins every request, however late
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = wait)]
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = wait, allow_hyphen_values = true)]
     pub(crate) max_wait: Wait,
 
     /// How long the head of a request may take
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time, allow_hyphen_values = true)]
     pub(crate) header_timeout: Duration,
 
     /// How long a connection is kept on which nothing happens
-    #[arg(long, value_name = "TIME", default_value = "75s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "75s", value_parser = some_time, allow_hyphen_values = true)]
     pub(crate) idle_timeout: Duration,
 
     /// How long a client may take to read each 8 KiB
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time, allow_hyphen_values = true)]
     pub(crate) write_timeout: Duration,
 
     /// How long what was begun may take to finish at the end
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, allow_hyphen_values = true)]
     pub(crate) drain: Duration,
 
     /// Write a line for each request to the standard output
     #[arg(long, value_name = "FORMAT", default_value = "off")]
     pub(crate) log: Format,
 
+    /// Append the lines of --log to a file instead. SIGHUP opens it again, for programs that rotate logs
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
+
     /// Where /_dapple/metrics is served for Prometheus: an address and port of its own, or "off". By default a
     /// port of this machine alone that is free, which is shown at the start
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = metrics)]
     pub(crate) metrics: Metrics,
+
+    /// A name by which metrics may be asked for, beside the address and localhost. Other names are refused, or any web
+    /// site could have a browser on this machine read them
+    #[arg(long, value_name = "NAME", value_parser = host)]
+    pub(crate) metrics_host: Vec<String>,
 
     /// Say nothing but errors
     #[arg(short, long)]
@@ -198,6 +207,42 @@ fn metrics(text: &str) -> Result<Metrics, String> {
     Ok(Metrics(Some(address)))
 }
 
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "use a number from 1 to 65535, or 0 for any port that is free".into())
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "use a number, as 4".into())
+}
+
+/// A number that is not 0.
+fn some(text: &str) -> Result<usize, String> {
+    match number(text) {
+        Ok(0) => Err("with none at all nothing is served: use 1 or more, or leave it out".into()),
+        number => number,
+    }
+}
+
+/// The name of a file in a folder.
+fn name(text: &str) -> Result<String, String> {
+    match text {
+        "" | "." | ".." => Err("use the name of a file, as index.html".into()),
+        text if text.contains('/') => {
+            Err("an index is looked for in each folder: use a name without slashes, as index.html".into())
+        }
+        text => Ok(text.into()),
+    }
+}
+
+/// The name of a host.
+fn host(text: &str) -> Result<String, String> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    match !text.is_empty() && text.bytes().all(is_name) {
+        true => Ok(text.trim_end_matches('.').to_ascii_lowercase()),
+        false => Err("use a name without scheme, port and path, as metrics.example.com".into()),
+    }
+}
+
 /// A number of bytes, with a unit or without.
 fn size(text: &str) -> Result<u64, String> {
     let text = text.trim();
@@ -217,7 +262,11 @@ fn size(text: &str) -> Result<u64, String> {
 
 /// A time, with a unit.
 fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || "use a number with ms, s, m or h, as 500ms or 30s".to_owned();
+    let wrong = || {
+        let has_no_unit = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let unit = if has_no_unit { "the unit is missing: " } else { "" };
+        format!("{unit}use a number with ms, s, m or h, as 500ms or 30s")
+    };
     let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
     let number: u64 = digits.parse().map_err(|_| wrong())?;
     let millis = match &text[digits.len()..] {
@@ -228,6 +277,18 @@ fn time(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     number.checked_mul(millis).map(Duration::from_millis).ok_or_else(|| "that is for ever".into())
+}
+
+/// A time that is not zero.
+fn some_time(text: &str) -> Result<Duration, String> {
+    match time(text) {
+        Ok(Duration::ZERO) => {
+            Err("every client would be too late: use 1ms or more, or a long time, as 24h, for no limit"
+                .into())
+        }
+        Err(error) if text == "0" => Err(format!("every client would be too late; {error}")),
+        time => time,
+    }
 }
 
 fn rule(text: &str) -> Result<(String, String), String> {

@@ -4,7 +4,9 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Component, Path};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind as Clap};
 
 /// Why the program ends.
 #[derive(Debug)]
@@ -44,6 +46,17 @@ impl Failure {
         Failure(format!("cannot listen at {address}: {hint}"))
     }
 
+    /// The log cannot be written.
+    pub(crate) fn log(path: Option<&Path>, error: &io::Error) -> Failure {
+        match path {
+            Some(path) => Failure(format!(
+                "cannot open the log {}: {error}; name a file that this user may write, in a folder that exists",
+                path.display()
+            )),
+            None => Failure(format!("cannot start the log: {error}")),
+        }
+    }
+
     /// It is no folder that can be served.
     pub(crate) fn folder(folder: &Path, error: &io::Error) -> Failure {
         let shown = folder.display();
@@ -59,4 +72,40 @@ impl Failure {
         };
         Failure(hint)
     }
+
+    /// A file that an option names has to be in the folder that is served.
+    pub(crate) fn missing_file(folder: &Path, option: &str, file: &str) -> Option<Failure> {
+        let shown = folder.display();
+        let name = file.trim_start_matches('/');
+        if Path::new(name).components().any(|part| part == Component::ParentDir) {
+            return Some(Failure(format!(
+                "{option} {file} leads out of the folder {shown}: name a file that is in it, as 404.html"
+            )));
+        }
+        let path = folder.join(name);
+        (name.is_empty() || !path.is_file()).then(|| {
+            Failure(format!("{option} {file}: there is no file {}: make it, or name another", path.display()))
+        })
+    }
+}
+
+/// What to say of a word that is no command.
+pub(crate) fn unknown_command(error: &clap::Error) -> Option<Failure> {
+    let of = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let word = match error.kind() {
+        Clap::InvalidSubcommand => of(ContextKind::InvalidSubcommand)?,
+        Clap::UnknownArgument => of(ContextKind::InvalidArg).filter(|word| !word.starts_with('-'))?,
+        _ => return None,
+    };
+    let folder = match Path::new(&word).is_dir() {
+        true => format!("; to serve the folder {word}: dapple serve {word}"),
+        false => String::new(),
+    };
+    Some(Failure(format!(
+        "there is no command {word}: use `dapple serve DIR` for a folder, `dapple` or `dapple site` for the built-in \
+         site{folder}; `dapple --help` says what else there is"
+    )))
 }

@@ -5,10 +5,13 @@
 //! * **BOUNDED**: what waits to be written is at most [`MOST`] bytes. What comes beyond that is lost, and counted: a
 //!   reader that is too slow costs lines, not requests.
 //! * **WRITTEN-AT-LAST**: [`Log::close`] returns when all that was taken is written, or cannot be.
+//! * **NO-SECRETS**: the user and password of an address (`http://user:secret@host/`) are in no line.
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -59,16 +62,39 @@ impl Line {
         Line {
             peer: peer.map(|peer| peer.ip().to_canonical()),
             asked,
-            host: text(header::HOST),
+            host: text(header::HOST).map(|host| without_user(&host).to_owned()),
             agent: text(header::USER_AGENT),
-            referer: text(header::REFERER),
+            referer: text(header::REFERER).map(|referer| without_secrets(&referer)),
         }
+    }
+}
+
+/// An authority without user and password. NO-SECRETS
+fn without_user(authority: &str) -> &str {
+    authority.rsplit('@').next().unwrap_or_default()
+}
+
+/// An address without user and password. NO-SECRETS
+fn without_secrets(address: &str) -> String {
+    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+    let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+    format!("{scheme}://{}{}", without_user(&rest[..end]), &rest[end..])
+}
+
+/// A target as it is shown: without user and password. NO-SECRETS
+fn shown(uri: &Uri) -> String {
+    match uri.authority() {
+        Some(authority) if uri.scheme().is_none() => without_user(authority.as_str()).to_owned(),
+        Some(_) => without_secrets(&uri.to_string()),
+        None => uri.to_string(),
     }
 }
 
 /// The log.
 pub(crate) struct Log {
     format: Format,
+    /// The file that it is written to; none if it is the standard output.
+    path: Option<PathBuf>,
     state: Mutex<State>,
     changed: Condvar,
     lost: AtomicU64,
@@ -81,21 +107,45 @@ struct State {
     /// Something is being written.
     is_writing: bool,
     is_closed: bool,
-    /// The reader has gone.
+    /// The reader has gone, or the disk is full.
     is_broken: bool,
+    /// From now on it is written here.
+    next: Option<Output>,
 }
 
+type Output = Box<dyn io::Write + Send>;
+
 impl Log {
-    /// A log to the standard output. It lives for as long as the program does.
-    pub(crate) fn start(format: Format) -> io::Result<&'static Log> {
-        let log: &'static Log = Box::leak(Box::new(Log {
-            format,
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            lost: AtomicU64::new(0),
-        }));
-        thread::Builder::new().name("access-log".into()).spawn(|| log.run(&mut io::stdout()))?;
+    /// A log to a file, or to the standard output. It lives for as long as the program does.
+    pub(crate) fn start(format: Format, path: Option<&Path>) -> io::Result<&'static Log> {
+        let output: Output = match path {
+            Some(path) => Box::new(open(path)?),
+            None => Box::new(io::stdout()),
+        };
+        let log: &'static Log = Box::leak(Box::new(Log::new(format, path)));
+        thread::Builder::new().name("access-log".into()).spawn(|| log.run(output))?;
         Ok(log)
+    }
+
+    fn new(format: Format, path: Option<&Path>) -> Log {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Log { format, path: path.map(Into::into), state, changed, lost: AtomicU64::new(0) }
+    }
+
+    /// The file that it is written to.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Opens its file anew, as another may be in its place: a program that rotates logs renames it first. If that is not
+    /// possible, it goes on with the one it has.
+    pub(crate) fn reopen(&self) -> io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let file = open(path)?;
+        let mut state = self.state();
+        state.next = Some(Box::new(file));
+        state.is_broken = false;
+        Ok(())
     }
 
     /// Lines that were lost, as nobody read them in time.
@@ -134,7 +184,7 @@ impl Log {
     }
 
     /// Writes what comes, until it is closed.
-    fn run(&self, output: &mut dyn io::Write) {
+    fn run(&self, mut output: Output) {
         let mut lines = Vec::new();
         let mut state = self.state();
         loop {
@@ -147,7 +197,9 @@ impl Log {
             }
             std::mem::swap(&mut state.waiting, &mut lines);
             state.is_writing = true;
+            let next = state.next.take();
             drop(state);
+            output = next.unwrap_or(output);
             let written = output.write_all(&lines).and_then(|()| output.flush());
             lines.clear();
             state = self.state();
@@ -170,6 +222,10 @@ impl Log {
         // WRITTEN-AT-LAST
         drop(self.changed.wait_timeout_while(state, patience, is_busy));
     }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    File::options().create(true).append(true).open(path)
 }
 
 /// `16 Nov 2026 12:00:00`, in its pieces.
@@ -206,7 +262,7 @@ fn common(text: &mut String, line: &Line, now: SystemTime, status: u16, bytes: u
     match &line.asked {
         Some((method, uri, version)) => {
             let _ = write!(text, "{method} ");
-            escape(text, &uri.to_string());
+            escape(text, &shown(uri));
             let _ = write!(text, " {version:?}");
         }
         None => text.push('-'),
@@ -227,7 +283,7 @@ fn json(text: &mut String, line: &Line, now: SystemTime, status: u16, bytes: u64
     match &line.asked {
         Some((method, uri, version)) => {
             field("method", method.as_str());
-            field("uri", &uri.to_string());
+            field("uri", &shown(uri));
             field("protocol", &format!("{version:?}"));
         }
         None => ["method", "uri", "protocol"].into_iter().for_each(|name| field(name, "-")),
@@ -295,18 +351,38 @@ mod tests {
 
     #[test]
     fn what_nobody_reads_is_lost_and_counted_and_nobody_waits() {
-        let log = Log {
-            format: Format::Common,
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            lost: AtomicU64::new(0),
-        };
+        let log = Log::new(Format::Common, None);
         let long = [b'x'; 1 << 10];
         (0..5000).for_each(|_| log.push(&long));
         assert_eq!(log.lost(), 5000 - (MOST >> 10) as u64);
-        let mut written = Vec::new();
+        let (reader, writer) = io::pipe().unwrap();
+        let reading = thread::spawn(move || io::read_to_string(reader).unwrap().len());
         log.state().is_closed = true;
-        log.run(&mut written);
-        assert_eq!(written.len(), MOST);
+        log.run(Box::new(writer));
+        assert_eq!(reading.join().unwrap(), MOST);
+    }
+
+    #[test]
+    fn no_user_and_no_password_is_logged() {
+        for (target, wanted) in [
+            ("http://user:secret@a/b?c=d@e", "http://a/b?c=d@e"),
+            ("http://user@a:81/", "http://a:81/"),
+            ("/plain@path", "/plain@path"),
+            ("user:secret@a:80", "a:80"),
+        ] {
+            let request =
+                Request::get(target).header("referer", "https://me:secret@b?q").header("host", "x:secret@h");
+            let mut text = String::new();
+            let line = Line::new(None, &request.body(()).unwrap());
+            json(&mut text, &line, time(), 200, 7, Duration::ZERO);
+            common(&mut text, &line, time(), 200, 7);
+            assert!(!text.contains("secret") && !text.contains("user@"), "{text}");
+            assert_eq!(
+                text.matches(&format!("{wanted}\"")).count()
+                    + text.matches(&format!("{wanted} HTTP")).count(),
+                2
+            );
+            assert!(text.contains("\"https://b?q\"") && text.contains("\"host\":\"h\""), "{text}");
+        }
     }
 }

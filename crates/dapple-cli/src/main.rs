@@ -7,6 +7,8 @@
 //! counts    what is counted of requests, without a word that workers share
 //! metrics   those counts, and the runtime's, for Prometheus
 //! log       a line for each request, written without holding anybody up
+//! reload    SIGHUP: certificates and the log's file are opened again
+//! scrape    who may ask for metrics, and in which format
 //! site      the built-in site
 //! failure   what goes wrong at the start, and what to do about it
 //! ```
@@ -22,6 +24,8 @@ mod failure;
 mod log;
 mod metrics;
 mod observe;
+mod reload;
+mod scrape;
 mod site;
 mod start;
 mod work;
@@ -33,7 +37,16 @@ use clap::Parser;
 use args::{Arguments, Command};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => match failure::unknown_command(&error) {
+            Some(failure) => {
+                eprintln!("error: {failure}");
+                return ExitCode::from(2);
+            }
+            None => error.exit(),
+        },
+    };
     let ended = match &arguments.command {
         None => start::site(&arguments.server),
         Some(Command::Site { server }) => start::site(server),

@@ -1,4 +1,4 @@
-//! The built-in site: a page that shows what Dapple is, with numbers that change; and the page of metrics.
+//! The built-in site: a page that shows what Dapple is, with numbers that change.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -12,15 +12,12 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, combinators::MapErr};
 
 use crate::counts::Requests;
-use crate::metrics::{self, Numbers};
+use crate::metrics::Numbers;
 use crate::work::{self, Begun};
 
 const PAGE: &[u8] = include_bytes!("site/index.html");
 const MISSING: &[u8] = include_bytes!("site/missing.html");
 const ICON: &[u8] = include_bytes!("site/icon.svg");
-
-/// Where metrics are, on their own address.
-pub(crate) const METRICS: &str = "/_dapple/metrics";
 
 /// A body in memory, with the error that bodies of files have.
 pub(crate) type Body = MapErr<Full<Bytes>, fn(Infallible) -> io::Error>;
@@ -29,18 +26,15 @@ pub(crate) type Body = MapErr<Full<Bytes>, fn(Infallible) -> io::Error>;
 #[derive(Clone)]
 pub(crate) struct Pages {
     find: fn(&str, &'static Numbers) -> Option<Page>,
-    /// What is shown where there is nothing.
-    missing: fn() -> Page,
-    /// Whether there is work to be asked for.
-    has_work: bool,
     /// Known when the server has started.
     numbers: &'static OnceLock<Numbers>,
 }
 
-struct Page {
-    kind: &'static str,
-    cache: &'static str,
-    body: Bytes,
+/// A page in memory.
+pub(crate) struct Page {
+    pub(crate) kind: &'static str,
+    pub(crate) cache: &'static str,
+    pub(crate) body: Bytes,
 }
 
 impl Page {
@@ -52,11 +46,11 @@ impl Page {
         Page { kind: "application/json", cache: "no-store", body: body.into() }
     }
 
-    fn status(status: StatusCode) -> Page {
+    pub(crate) fn status(status: StatusCode) -> Page {
         Page { kind: "text/plain; charset=utf-8", cache: "no-store", body: format!("{status}\n").into() }
     }
 
-    fn answer(self, status: StatusCode) -> Response<Body> {
+    pub(crate) fn answer(self, status: StatusCode) -> Response<Body> {
         let map: fn(Infallible) -> io::Error = |never| match never {};
         let mut response = Response::new(Full::new(self.body).map_err(map));
         *response.status_mut() = status;
@@ -78,21 +72,11 @@ impl Pages {
             "/numbers.json" => Some(Page::json(live(numbers))),
             _ => None,
         };
-        Pages { find, missing: || Page::html("no-store", MISSING), has_work: true, numbers }
-    }
-
-    /// What Prometheus asks for.
-    pub(crate) fn metrics(numbers: &'static OnceLock<Numbers>) -> Pages {
-        let find = |path: &str, numbers: &'static Numbers| {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            let body = (path == METRICS).then(|| metrics::page(numbers).ok()).flatten()?;
-            Some(Page { kind, cache: "no-store", body: body.into() })
-        };
-        Pages { find, missing: || Page::status(StatusCode::NOT_FOUND), has_work: false, numbers }
+        Pages { find, numbers }
     }
 
     fn answer(&self, method: &Method, path: &str) -> Response<Body> {
-        let work = path.strip_prefix("/work/").filter(|_| self.has_work);
+        let work = path.strip_prefix("/work/");
         let (allowed, is_allowed) = match work {
             Some(_) => ("POST", method == Method::POST),
             None => ("GET, HEAD", method == Method::GET || method == Method::HEAD),
@@ -112,14 +96,14 @@ impl Pages {
                     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
                     response
                 }
-                Begun::NoColor => (self.missing)().answer(StatusCode::NOT_FOUND),
+                Begun::NoColor => Page::html("no-store", MISSING).answer(StatusCode::NOT_FOUND),
             };
         }
         let (status, page) = match self.numbers.get() {
             None => (StatusCode::SERVICE_UNAVAILABLE, Page::status(StatusCode::SERVICE_UNAVAILABLE)),
             Some(numbers) => match (self.find)(path, numbers) {
                 Some(page) => (StatusCode::OK, page),
-                None => (StatusCode::NOT_FOUND, (self.missing)()),
+                None => (StatusCode::NOT_FOUND, Page::html("no-store", MISSING)),
             },
         };
         let len = page.body.len();

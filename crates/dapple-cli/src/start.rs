@@ -1,13 +1,14 @@
 //! From the command line to a server, and to its end.
 
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use dapple::channel::oneshot;
 use dapple::net::TcpListener;
 use dapple::sched::Limit;
 use dapple::signal::{Signal, SignalKind, signal};
@@ -21,7 +22,9 @@ use crate::failure::Failure;
 use crate::log::{Line, Log};
 use crate::metrics::Numbers;
 use crate::observe::Observed;
-use crate::site::{METRICS, Pages};
+use crate::reload::Reload;
+use crate::scrape::{METRICS, Scrape};
+use crate::site::Pages;
 
 /// How long the last lines of the log may take to be written.
 const LAST_LINES: Duration = Duration::from_secs(5);
@@ -36,14 +39,31 @@ static NUMBERS: OnceLock<Numbers> = OnceLock::new();
 pub(crate) fn site(server: &Server) -> Result<(), Failure> {
     let hint =
         "the built-in site; `dapple serve DIR` serves a folder, `dapple --help` says what else there is";
-    start(server, hint, Pages::site(&NUMBERS), None)
+    start(server, hint, None, Pages::site(&NUMBERS), None)
 }
 
 /// Serves a folder.
 pub(crate) fn folder(serve: &Serve) -> Result<(), Failure> {
     let files = open(&serve.folder, &serve.files)?;
     let shown = serve.folder.canonicalize().unwrap_or_else(|_| serve.folder.clone());
-    start(&serve.server, &shown.display().to_string(), files.clone(), Some(files))
+    let note = note(&serve.folder, &serve.files);
+    start(&serve.server, &shown.display().to_string(), note.as_deref(), files.clone(), Some(files))
+}
+
+/// What the banner says of a folder whose first page nobody will see.
+fn note(folder: &Path, options: &Folder) -> Option<String> {
+    let has_index = options.index.iter().any(|index| folder.join(index).is_file());
+    let is_shown = options.list || options.single_page.is_some() || has_index;
+    let names = options.index.join(" or ");
+    (!is_shown)
+        .then(|| format!("there is no {names} in the folder: / is answered with 404. --list lists folders"))
+}
+
+/// The page for a folder that has no index and is not listed.
+fn no_index(indexes: &[String]) -> String {
+    let names =
+        indexes.iter().map(|name| name.replace('&', "&amp;").replace('<', "&lt;")).collect::<Vec<_>>();
+    include_str!("site/no_index.html").replace("{index}", &names.join(" or "))
 }
 
 fn open(folder: &Path, options: &Folder) -> Result<Files, Failure> {
@@ -57,6 +77,11 @@ fn open(folder: &Path, options: &Folder) -> Result<Files, Failure> {
         .cache_size(options.cache_size)
         .largest_cached(options.largest_cached)
         .recheck(options.recheck);
+    files = files.no_index_page(no_index(&options.index));
+    for (option, file) in [("--not-found", &options.not_found), ("--single-page", &options.single_page)] {
+        let missing = file.as_ref().and_then(|file| Failure::missing_file(folder, option, file));
+        missing.map_or(Ok(()), Err)?;
+    }
     if let Some(file) = &options.not_found {
         files = files.not_found(file);
     }
@@ -69,7 +94,13 @@ fn open(folder: &Path, options: &Folder) -> Result<Files, Failure> {
     Ok(files)
 }
 
-fn start<S, B>(options: &Server, what: &str, service: S, files: Option<Files>) -> Result<(), Failure>
+fn start<S, B>(
+    options: &Server,
+    what: &str,
+    note: Option<&str>,
+    service: S,
+    files: Option<Files>,
+) -> Result<(), Failure>
 where
     S: Service<Request<dapple_http::Body>, Response = Response<B>, Error = Infallible>,
     S: Clone + Send + 'static,
@@ -79,10 +110,14 @@ where
     allow_many_files();
     let tls = match (&options.tls_cert, &options.tls_key) {
         (Some(cert), Some(key)) => {
-            Some(dapple_http::Tls::from_files(cert, key).map_err(|error| Failure::new(error.to_string()))?)
+            let tls = dapple_http::Tls::from_files(cert, key);
+            Some((tls.map_err(|error| Failure::new(error.to_string()))?, cert.clone(), key.clone()))
         }
         _ => None,
     };
+    if options.log_file.is_some() && options.log == Format::Off {
+        return Err(Failure::new("--log-file needs a format for its lines: add --log common or --log json"));
+    }
     let builder = dapple::Runtime::builder().thread_name("dapple");
     let builder = match options.workers {
         Some(workers) => builder.workers(workers),
@@ -96,12 +131,13 @@ where
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| Failure::listening(address, "--port", &error))?;
         let shown = listener.local_addr().unwrap_or(address);
-        let metrics = serve_metrics(options.metrics).await?;
+        let metrics = serve_metrics(options.metrics, &options.metrics_host).await?;
         let log = match options.log {
             Format::Off => None,
-            format => Some(
-                Log::start(format).map_err(|error| Failure::new(format!("cannot start the log: {error}")))?,
-            ),
+            format => {
+                let started = Log::start(format, options.log_file.as_deref());
+                Some(started.map_err(|error| Failure::log(options.log_file.as_deref(), &error))?)
+            }
         };
 
         let service = Observed::new(service, Requests::ALL, log);
@@ -116,8 +152,8 @@ where
             None => serve.no_limit(),
         };
         let is_tls = tls.is_some();
-        if let Some(tls) = tls {
-            serve = serve.tls(tls);
+        if let Some((tls, ..)) = &tls {
+            serve = serve.tls(tls.clone());
         }
         if let Some(count) = options.max_connections {
             serve = serve.max_connections(count);
@@ -135,9 +171,10 @@ where
         let numbers = Numbers { begun: Instant::now(), runtime, server: server.clone(), limit, files, log };
         let _is_first = NUMBERS.set(numbers);
         if !options.quiet {
-            banner(what, shown, is_tls, workers, metrics);
+            banner(what, note, shown, is_tls, workers, metrics);
         }
-        let serve = serve.shutdown_on(signals.told_to_end(options.quiet, server));
+        let reload = Reload::new(tls, log, options.quiet);
+        let serve = serve.shutdown_on(signals.told_to_end(reload, options.quiet, server));
         // In a task, so that a worker accepts, and not this thread, which has nothing else to do.
         let served = dapple::spawn(serve.into_future()).await;
         if let Some(log) = log {
@@ -155,17 +192,25 @@ where
 }
 
 /// Serves the page of metrics, and says where.
-async fn serve_metrics(metrics: Metrics) -> Result<Option<SocketAddr>, Failure> {
+async fn serve_metrics(metrics: Metrics, names: &[String]) -> Result<Option<SocketAddr>, Failure> {
     let Metrics(Some(address)) = metrics else { return Ok(None) };
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|error| Failure::listening(address, "--metrics", &error))?;
     let shown = listener.local_addr().unwrap_or(address);
-    let serve = dapple_http::serve(listener, Pages::metrics(&NUMBERS)).max_connections(64);
+    let scrape = Scrape::new(&NUMBERS, shown, names);
+    let serve = dapple_http::serve(listener, scrape).max_connections(64);
     dapple::spawn(serve.into_future()).detach();
     Ok(Some(shown))
 }
 
-fn banner(what: &str, address: SocketAddr, is_tls: bool, workers: usize, metrics: Option<SocketAddr>) {
+fn banner(
+    what: &str,
+    note: Option<&str>,
+    address: SocketAddr,
+    is_tls: bool,
+    workers: usize,
+    metrics: Option<SocketAddr>,
+) {
     let scheme = if is_tls { "https" } else { "http" };
     let metrics = match metrics {
         Some(metrics) => format!("http://{metrics}{METRICS}"),
@@ -173,6 +218,9 @@ fn banner(what: &str, address: SocketAddr, is_tls: bool, workers: usize, metrics
     };
     eprintln!("Dapple {} serves {what}", env!("CARGO_PKG_VERSION"));
     eprintln!("  address   {scheme}://{address}/");
+    if let Some(note) = note {
+        eprintln!("  note      {note}");
+    }
     eprintln!("  workers   {workers}");
     eprintln!("  metrics   {metrics}");
     eprintln!("  to stop   Ctrl-C, or SIGTERM: finishes what was begun; once more ends at once");
@@ -188,10 +236,11 @@ fn allow_many_files() {
     }
 }
 
-/// What tells the program to end.
+/// What tells the program to end, or to open its files again.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
@@ -199,31 +248,42 @@ impl Signals {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
-    /// Waits for one of them. `None` if nobody waits any more.
-    async fn next(&mut self) -> Option<SignalKind> {
-        let Signals { interrupt, terminate } = self;
-        let interrupted = async { interrupt.recv().await.ok().map(|()| SignalKind::interrupt()) };
-        let terminated = async { terminate.recv().await.ok().map(|()| SignalKind::terminate()) };
-        dapple::race((interrupted, terminated)).await
-    }
-
-    /// Ends with the first signal; the second one ends the program.
-    async fn told_to_end(mut self, quiet: bool, server: dapple_http::Stats) {
-        if self.next().await.is_none() {
-            return;
-        }
+    /// Ends with the first signal that says so; the second one ends the program. SIGHUP does not end it, also while it
+    /// drains.
+    async fn told_to_end(self, reload: Reload, quiet: bool, server: dapple_http::Stats) {
+        let Signals { mut interrupt, mut terminate, hangup } = self;
+        let (tell, told) = oneshot::channel::<()>();
+        let reloading = async move {
+            reload.on(hangup).await;
+            drop(tell);
+        };
+        dapple::spawn(reloading).detach();
+        let gone = async { told.await.map_or((), drop) };
+        let first = async { next(&mut interrupt, &mut terminate).await.map_or((), drop) };
+        dapple::race((first, gone)).await;
         if !quiet {
             let open = server.snapshot().open;
-            eprintln!("finishing what was begun on {open} connections; once more ends at once");
+            let _ = writeln!(
+                io::stderr(),
+                "finishing what was begun on {open} connections; once more ends at once"
+            );
         }
         let cut_short = async move {
-            if let Some(kind) = self.next().await {
+            if let Some(kind) = next(&mut interrupt, &mut terminate).await {
                 std::process::exit(128 + kind.as_raw());
             }
         };
         dapple::spawn(cut_short).detach();
     }
+}
+
+/// Waits for one of two signals. `None` if nobody waits any more.
+async fn next(interrupt: &mut Signal, terminate: &mut Signal) -> Option<SignalKind> {
+    let interrupted = async { interrupt.recv().await.ok().map(|()| SignalKind::interrupt()) };
+    let terminated = async { terminate.recv().await.ok().map(|()| SignalKind::terminate()) };
+    dapple::race((interrupted, terminated)).await
 }

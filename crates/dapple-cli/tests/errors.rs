@@ -58,8 +58,31 @@ fn a_folder_that_is_none() {
 fn a_command_line_that_makes_no_sense() {
     for (arguments, part) in [
         (&["serve", "--port", "x"][..], "--port"),
+        (&["--port", "abc"], "use a number from 1 to 65535, or 0 for any port that is free"),
+        (&["--port", "-1"], "use a number from 1 to 65535, or 0 for any port that is free"),
+        (&["--port", "65536"], "use a number from 1 to 65535, or 0 for any port that is free"),
+        (&["serve", ".", "--cache-size", "-1"], "use a number of bytes, or one with K, M, G or T, as 64M"),
+        (&["serve", ".", "--recheck", "-1s"], "use a number with ms, s, m or h"),
+        (
+            &["--header-timeout", "0"],
+            "every client would be too late; the unit is missing: use a number with",
+        ),
+        (&["--header-timeout", "0s"], "every client would be too late: use 1ms or more"),
+        (&["--idle-timeout", "0ms"], "every client would be too late: use 1ms or more"),
+        (&["--write-timeout", "0h"], "every client would be too late: use 1ms or more"),
+        (&["--workers", "many"], "use a number, as 4"),
+        (&["--max-connections", "0"], "use 1 or more, or leave it out"),
+        (&["--max-connections-per-address", "0"], "use 1 or more, or leave it out"),
+        (&["serve", ".", "--index", "../x"], "use a name without slashes, as index.html"),
+        (&["serve", ".", "--index", ""], "use the name of a file, as index.html"),
+        (&["--metrics-host", "http://a/"], "use a name without scheme, port and path"),
+        (
+            &["demo"],
+            "there is no command demo: use `dapple serve DIR` for a folder, `dapple` or `dapple site`",
+        ),
+        (&["src"], "to serve the folder src: dapple serve src"),
         (&["serve", ".", "--cache-size", "lots"], "use a number of bytes, or one with K, M, G or T, as 64M"),
-        (&["serve", ".", "--drain", "5"], "use a number with ms, s, m or h"),
+        (&["serve", ".", "--drain", "5"], "the unit is missing: use a number with ms, s, m or h"),
         (&["--max-wait", "0s"], "use 1ms or more, or \"off\""),
         (&["serve", ".", "--cache-control", "x"], "use files and a value"),
         (&["--metrics", "here"], "use an address and a port, as 127.0.0.1:9090, or \"off\""),
@@ -75,6 +98,38 @@ fn a_command_line_that_makes_no_sense() {
     let said = fails(1, &["serve", folder.path().to_str().unwrap(), "--cache-control", "css=max-age=1"]);
     assert!(said.contains("the pattern of the rule \"css\""), "{said}");
     assert!(fails(1, &["--workers", "0", "--port", "0"]).contains("a runtime needs at least one worker"));
+}
+
+#[test]
+fn files_that_stand_in_for_others_and_are_not_there() {
+    let folder = Folder::new(&[("here.html", b"")]);
+    let name = folder.path().to_str().unwrap();
+    for option in ["--not-found", "--single-page"] {
+        let said = fails(1, &["serve", name, option, "nope.html"]);
+        let wanted = folder.at("nope.html");
+        assert_eq!(
+            said,
+            format!("error: {option} nope.html: there is no file {wanted}: make it, or name another\n")
+        );
+        let said = fails(1, &["serve", name, option, "../here.html"]);
+        assert!(
+            said.contains("leads out of the folder") && said.contains("name a file that is in it"),
+            "{said}"
+        );
+        assert!(fails(1, &["serve", name, option, "/"]).contains("there is no file"));
+    }
+}
+
+#[test]
+fn a_log_file_that_cannot_be_written() {
+    let folder = Folder::new(&[]);
+    let said = fails(1, &["--port", "0", "--log-file", &folder.at("a.log")]);
+    assert!(
+        said.contains("--log-file needs a format for its lines: add --log common or --log json"),
+        "{said}"
+    );
+    let said = fails(1, &["--port", "0", "--log", "json", "--log-file", &folder.at("none/a.log")]);
+    assert!(said.contains(&folder.at("none/a.log")) && said.contains("in a folder that exists"), "{said}");
 }
 
 #[test]
@@ -100,6 +155,16 @@ fn certificates_and_keys_that_cannot_be_used() {
         ("key.pem", signing_key.serialize_pem().as_bytes()),
         ("other.pem", other.serialize_pem().as_bytes()),
         ("text.pem", b"no key"),
+        ("cut.pem", cert.pem().split("-----END").next().unwrap().as_bytes()),
+        ("cut-key.pem", signing_key.serialize_pem().split("-----END").next().unwrap().as_bytes()),
+        (
+            "both.pem",
+            format!("{}{}", cert.pem(), signing_key.serialize_pem().split("-----END").next().unwrap())
+                .as_bytes(),
+        ),
+        ("odd-key.pem", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
+        ("odd.pem", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+        ("damaged.pem", b"-----BEGIN CERTIFICATE-----\n????\n-----END CERTIFICATE-----\n"),
     ]);
     let tls = |cert: &str, key: &str| {
         fails(1, &["--port", "0", "--tls-cert", &folder.at(cert), "--tls-key", &folder.at(key)])
@@ -113,5 +178,25 @@ fn certificates_and_keys_that_cannot_be_used() {
     ] {
         let said = tls(cert, key);
         assert!(said.contains(&folder.at(named)), "{cert}, {key}: {said}");
+    }
+    let marker = "-----END CERTIFICATE----- is missing at its end";
+    let key_marker = "-----END PRIVATE KEY----- is missing at its end";
+    for (cert, key, wrong, parts) in [
+        ("cut.pem", "key.pem", "cut.pem", ["a certificate in the file", marker]),
+        ("cert.pem", "cut-key.pem", "cut-key.pem", ["the key in the file", key_marker]),
+        // The certificate in it is fine.
+        ("both.pem", "both.pem", "both.pem", ["the key in the file", key_marker]),
+        ("cert.pem", "odd-key.pem", "odd-key.pem", ["the key in the file", "cannot be used"]),
+        ("cert.pem", "cert.pem", "cert.pem", ["has no private key in it", "this looks like a certificate"]),
+        ("odd.pem", "key.pem", "odd.pem", ["the first certificate in the file", "cannot be read"]),
+        ("damaged.pem", "key.pem", "damaged.pem", ["is damaged", "Copy it once more"]),
+    ] {
+        let said = tls(cert, key);
+        assert!(said.contains(&folder.at(wrong)), "{cert}, {key}: {said}");
+        assert!(
+            cert == key || cert == wrong || !said.contains(&folder.at(cert)),
+            "it is not to blame: {said}"
+        );
+        assert!(parts.iter().all(|part| said.contains(part)) && !said.contains("[80"), "{said}");
     }
 }

@@ -213,7 +213,7 @@ fn metrics_have_an_address_of_their_own() {
     (0..3).for_each(|_| drop(get(&address, "/a.txt", "")));
     get(&address, "/none", "");
     assert!(get(&address, "/_dapple/metrics", "").starts_with("HTTP/1.1 404 "), "not for everybody");
-    let page = get(&metrics, "/_dapple/metrics", "");
+    let page = get(&metrics, "/_dapple/metrics", "accept: application/openmetrics-text; version=1.0.0\r\n");
     assert!(page.contains("content-type: application/openmetrics-text"), "{page}");
     for line in [
         "dapple_http_requests_total{status=\"200\"} 3",
@@ -241,6 +241,98 @@ fn metrics_have_an_address_of_their_own() {
         assert!(page.contains(name), "{name} in {page}");
     }
     assert!(get(&metrics, "/", "").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn metrics_are_in_the_format_that_is_asked_for() {
+    let (_program, address, metrics) = Program::serve(&[]);
+    get(&address, "/", "");
+    for accept in ["", "accept: */*\r\n", "accept: text/plain;version=0.0.4\r\n"] {
+        let page = get(&metrics, "/_dapple/metrics", accept);
+        assert!(page.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{page}");
+        assert!(
+            page.contains("\n# TYPE dapple_http_requests_total counter\n") && !page.contains("# EOF"),
+            "{page}"
+        );
+        assert!(page.contains("\ndapple_http_requests_total{status=\"200\"} 1\n"), "{page}");
+    }
+    let prometheus = "accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2\r\n";
+    let page = get(&metrics, "/_dapple/metrics", prometheus);
+    assert!(page.contains("content-type: application/openmetrics-text; version=1.0.0;"), "{page}");
+    assert!(page.contains("\n# TYPE dapple_http_requests counter\n") && page.ends_with("# EOF\n"), "{page}");
+}
+
+#[test]
+fn metrics_are_not_shown_to_a_name_that_leads_here() {
+    let ask = |metrics: &str, host: &str| {
+        let mut stream = connect(metrics);
+        write!(stream, "GET /_dapple/metrics HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let (_program, _, metrics) = Program::serve(&[]);
+    let port = metrics.rsplit(':').next().unwrap();
+    for host in ["evil.example", &format!("evil.example:{port}"), "192.0.2.1", "localhost.evil.example"] {
+        let answer = ask(&metrics, host);
+        assert!(answer.starts_with("HTTP/1.1 421 ") && answer.contains("--metrics-host"), "{host}: {answer}");
+        assert!(!answer.contains("dapple_"), "{answer}");
+    }
+    for host in ["localhost", &format!("localhost:{port}"), &metrics, "[::1]:80"] {
+        assert!(ask(&metrics, host).starts_with("HTTP/1.1 200 "), "{host}");
+    }
+    let (_program, _, metrics) = Program::serve(&["--metrics-host", "metrics.example.com"]);
+    assert!(ask(&metrics, "Metrics.Example.com:9090").starts_with("HTTP/1.1 200 "));
+    assert!(ask(&metrics, "evil.example").starts_with("HTTP/1.1 421 "));
+}
+
+#[test]
+fn no_password_is_in_the_log() {
+    let folder = Folder::new(&[("a.txt", b"twelve bytes")]);
+    let folder_name = folder.path().display().to_string();
+    for format in ["common", "json"] {
+        let (program, address, _) = Program::serve(&["serve", &folder_name, "--log", format]);
+        for target in ["http://user:secret@a/a.txt", "http://user:secret@b/a.txt", "user:secret@a"] {
+            let mut stream = connect(&address);
+            let headers = "host: a\r\nreferer: http://me:secret@c/d\r\nconnection: close\r\n";
+            write!(stream, "GET {target} HTTP/1.1\r\n{headers}\r\n").unwrap();
+            stream.read_to_end(&mut Vec::new()).unwrap();
+            let line = program.stdout.next();
+            assert!(!line.contains("secret") && !line.contains("user"), "{line}");
+            let shown = target.replace("user:secret@", "");
+            assert!(
+                line.contains(&format!("{shown}\"")) || line.contains(&format!("{shown} HTTP/1.1\"")),
+                "{line}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_folder_without_an_index_says_what_to_do() {
+    let folder = Folder::new(&[("a.txt", b"twelve bytes")]);
+    let folder_name = folder.path().display().to_string();
+    let serve = |options: &[&str]| {
+        let program = Program::spawn(&[&["serve", &folder_name, "--port", "0"], options].concat());
+        let line = program.stderr.find("address");
+        let address = line.split_once("://").unwrap().1.trim_end_matches('/').to_owned();
+        let note = program.stderr.next();
+        (program, address, note)
+    };
+    let (_program, address, note) = serve(&[]);
+    assert!(note.contains("index.html") && note.contains("--list"), "{note}");
+    let page = get(&address, "/", "");
+    assert!(page.starts_with("HTTP/1.1 404 ") && page.contains("text/html; charset=utf-8"), "{page}");
+    assert!(page.contains("This folder has no index.html") && page.contains("--list"), "{page}");
+    assert!(!page.contains("http://") && !page.contains("src="), "nothing comes from elsewhere: {page}");
+    assert!(get(&address, "/none", "").ends_with("404 Not Found\n"), "only folders");
+    for options in [&["--list"][..], &["--index", "a.txt"], &["--single-page", "a.txt"]] {
+        let (_program, address, note) = serve(options);
+        assert!(note.contains("workers"), "{options:?}: {note}");
+        assert!(get(&address, "/", "").starts_with("HTTP/1.1 200 "), "{options:?}");
+    }
+    let (_program, address, _) = serve(&["--not-found", "a.txt"]);
+    assert!(get(&address, "/", "").ends_with("twelve bytes"), "a page of one's own comes first");
 }
 
 #[test]

@@ -185,6 +185,14 @@ pub(super) fn plain(status: StatusCode) -> Response<Body> {
     response
 }
 
+/// To a folder that has no index and is not listed.
+pub(super) fn no_index(page: Option<&Bytes>) -> Response<Body> {
+    let Some(page) = page else { return plain(StatusCode::NOT_FOUND) };
+    let kind = HeaderValue::from_static("text/html; charset=utf-8");
+    let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, kind)]);
+    respond(StatusCode::NOT_FOUND, headers, Body::of(page.clone()))
+}
+
 /// Try again later.
 pub(super) fn busy() -> Response<Body> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 
 use super::body::Body;
@@ -216,6 +217,15 @@ impl Files {
         self.set(|settings| settings.single_page = Some(file))
     }
 
+    /// The page, in HTML, that is sent with 404 for a folder that has no index and is not listed, if neither
+    /// [`single_page`](Self::single_page) nor [`not_found`](Self::not_found) stands in for it. By default a line of
+    /// text is sent.
+    #[must_use]
+    pub fn no_index_page(self, html: impl Into<Bytes>) -> Files {
+        let html = html.into();
+        self.set(|settings| settings.no_index = Some(html))
+    }
+
     /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -246,7 +256,7 @@ impl Files {
         let headers = std::mem::take(headers);
         Answer(State::Looking(Box::pin(async move {
             let mut outcome = store.find(&path).await;
-            if let Outcome::Problem(Problem::Missing) = outcome
+            if let Outcome::Problem(Problem::Missing | Problem::NoIndex) = outcome
                 && let Some((instead, status)) = store.settings.instead_of(&path)
             {
                 let page = match store.known(instead) {
@@ -270,6 +280,7 @@ impl Files {
                 Outcome::Page(page) => return answer::page(&page, &method, &headers),
                 Outcome::Folder => answer::with_slash(&path, query.as_deref()),
                 Outcome::Listing(folder) => listing::list(folder, &path, store.settings.hidden).await,
+                Outcome::Problem(Problem::NoIndex) => answer::no_index(store.settings.no_index.as_ref()),
                 Outcome::Problem(Problem::Missing) => answer::plain(StatusCode::NOT_FOUND),
                 Outcome::Problem(Problem::Forbidden) => answer::plain(StatusCode::FORBIDDEN),
                 Outcome::Problem(Problem::Busy) => answer::busy(),

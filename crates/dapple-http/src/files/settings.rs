@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
 /// What can be set; see the methods of [`Files`](super::Files).
@@ -25,6 +26,8 @@ pub(super) struct Settings {
     pub(super) not_found: Option<Box<[u8]>>,
     /// What is answered with if there is nothing of a name without a dot.
     pub(super) single_page: Option<Box<[u8]>>,
+    /// The page for a folder that has no index and is not listed, with 404.
+    pub(super) no_index: Option<Bytes>,
 }
 
 impl Default for Settings {
@@ -43,6 +46,7 @@ impl Default for Settings {
             cache_rules: Vec::new(),
             not_found: None,
             single_page: None,
+            no_index: None,
         }
     }
 }

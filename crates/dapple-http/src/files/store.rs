@@ -58,6 +58,8 @@ pub(super) enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
     Missing,
+    /// A folder without an index, which is not to be listed.
+    NoIndex,
     Forbidden,
     /// For now: too many open files, or a file that is being written all the time.
     Busy,
@@ -263,7 +265,8 @@ impl Store {
         }
         match self.root.open(path).await? {
             Found::Folder(folder) if self.settings.listings => Ok(Outcome::Listing(Arc::new(folder))),
-            _ => Ok(Outcome::Problem(Problem::Missing)),
+            Found::Folder(_) => Ok(Outcome::Problem(Problem::NoIndex)),
+            Found::File(..) => Ok(Outcome::Problem(Problem::Missing)),
         }
     }
 
