@@ -18,6 +18,12 @@
 //!
 //! * **CLAIMED**: only who has the claim waits for events and hands them out. It is the driver's
 //!   own worker as a rule, or who stands in for it; the monitor may take it while a worker is stuck in a task.
+//! * **FOREIGN-LAST**: a waker that is not a task's or a strand's is foreign code and may block. Foreign wakers stay in
+//!   the batch until all others are woken. A thread takes one of them at a time and wakes it without the claim, so a
+//!   foreign waker that blocks holds up no other waker: the next holder of the post takes the rest. The monitor takes
+//!   none. No thread sleeps in the driver while the batch has any.
+//! * **PASSED-ON**: a thread that got up from its sleep here and does not hold the post any more rings. The ring that
+//!   it heard may have been for the new holder.
 //! * **NO-STALE-EVENT**: a token is used once. An event for a file descriptor that has left the
 //!   table (it may outlive that, in a duplicate) finds nobody.
 
@@ -32,6 +38,7 @@ mod table;
 pub(crate) mod timers;
 mod wheel;
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -53,6 +60,7 @@ use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, 
 use crate::task::guarded::GuardedWaker;
 use crate::task::here::here;
 use crate::task::wait::wake;
+use crate::task::waker::is_ours;
 use crate::world;
 
 /// How many timers are fired at a time.
@@ -79,11 +87,14 @@ pub(crate) struct Driver {
 
 type Event = (u64, EventFlags);
 
+#[derive(Default)]
 struct Batch {
     /// What happened, to which token.
     events: Vec<Event>,
     wakers: Vec<GuardedWaker>,
     landed: Landed,
+    /// FOREIGN-LAST
+    foreign: VecDeque<Waker>,
 }
 
 impl Driver {
@@ -117,7 +128,7 @@ impl Driver {
             table: Mutex::default(),
             sources: AtomicUsize::new(0),
             files: OnceLock::new(),
-            batch: Mutex::new(Batch { events: Vec::new(), wakers: Vec::new(), landed: Landed::default() }),
+            batch: Mutex::default(),
         }
     }
 
@@ -130,11 +141,7 @@ impl Driver {
     /// Sleeps until something happens, the bell rings, or `limit` has passed. For the worker that holds the
     /// driver's post: it does not sleep if `is_holder` says no more, which whoever changes that rings for.
     /// `None` if somebody else is at it.
-    pub(crate) fn sleep(
-        &self,
-        limit: Option<Duration>,
-        is_holder: impl FnOnce() -> bool,
-    ) -> Option<Claim<'_>> {
+    pub(crate) fn sleep(&self, limit: Option<Duration>, is_holder: impl Fn() -> bool) -> Option<Claim<'_>> {
         let mut batch = self.try_batch()?;
         let limit = match self.timers.plan(Time::now().tick()) {
             Some(until) => Some(limit.map_or(until, |limit| limit.min(until))),
@@ -144,6 +151,7 @@ impl Driver {
             Some(ring) => self.before_sleep(ring, limit),
             None => (false, limit),
         };
+        let is_done = is_done || !batch.is_over(); // FOREIGN-LAST
         world::pause();
         let may_sleep = self.bell.lie_down() && !is_done && is_holder(); // HOLDER-SLEEPS in `sched::holder`
         // Where there is nothing else that could have happened, the kernel is not asked.
@@ -151,6 +159,9 @@ impl Driver {
             self.wait_here(&mut batch.events, if may_sleep { limit } else { Some(Duration::ZERO) });
         }
         self.bell.get_up();
+        if !is_holder() {
+            self.bell.ring(); // PASSED-ON
+        }
         Some(Claim { driver: self, batch })
     }
 
@@ -160,6 +171,11 @@ impl Driver {
             Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(std::sync::TryLockError::WouldBlock) => None,
         }
+    }
+
+    /// Whether foreign code waits to be run by the holder of the post. FOREIGN-LAST
+    pub(crate) fn has_foreign(&self) -> bool {
+        self.try_batch().is_some_and(|batch| !batch.is_over())
     }
 
     /// Looks for events without waiting; `None` if somebody else is at it.
@@ -172,6 +188,15 @@ impl Driver {
             self.wait_here(&mut batch.events, Some(Duration::ZERO));
         }
         Some(Claim { driver: self, batch })
+    }
+
+    /// Wakes foreign wakers, one at a time. If another thread has the claim, the rest is left to the thread that hands
+    /// out next: none sleeps here before all are woken. FOREIGN-LAST
+    #[cold]
+    fn wake_foreign(&self) {
+        while let Some(waker) = self.try_batch().and_then(|mut batch| batch.foreign.pop_front()) {
+            wake(waker);
+        }
     }
 
     fn wait_here(&self, events: &mut Vec<Event>, limit: Option<Duration>) {
@@ -256,7 +281,14 @@ impl Driver {
         let mut wakers = Vec::new();
         lock(&self.table).close(&mut wakers);
         self.timers.close(&mut wakers);
+        let mut batch = lock(&self.batch);
+        wakers.extend(std::mem::take(&mut batch.foreign));
+        let mut landed = std::mem::take(&mut batch.landed);
+        drop(batch);
         wakers.into_iter().for_each(wake);
+        if let Some(ring) = self.ring_in_use() {
+            landed.settle(ring);
+        }
         // From now on there is none, or none that takes anything.
         let ring = self.files.get_or_init(|| Err(io::Error::other("the runtime has ended")));
         ring.as_ref().ok().cloned()
@@ -303,10 +335,20 @@ pub(crate) struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Wakes all who waited for what happened, and for a time that has come. `true`: there may be
-    /// more.
-    pub(crate) fn hand_out(mut self, now: Time) -> bool {
-        let Batch { events, wakers, landed } = &mut *self.batch;
+    /// Wakes all waiters for what happened, and for a time that has come. `true`: there may be
+    /// more. Calls `before_foreign` before it runs foreign code. For the worker that serves the driver's post.
+    pub(crate) fn hand_out(self, now: Time, before_foreign: impl FnOnce()) -> bool {
+        self.wake_all(now, Some(before_foreign))
+    }
+
+    /// As [`hand_out`](Self::hand_out), but leaves foreign code to the next thread that hands out. For the monitor,
+    /// which nothing may hold up. FOREIGN-LAST
+    pub(crate) fn hand_out_ours(self, now: Time) {
+        self.wake_all(now, None::<fn()>);
+    }
+
+    fn wake_all(mut self, now: Time, before_foreign: Option<impl FnOnce()>) -> bool {
+        let Batch { events, wakers, landed, foreign } = &mut *self.batch;
         let is_full = events.len() >= EVENTS;
         if !events.is_empty() {
             let table = lock(&self.driver.table);
@@ -320,26 +362,54 @@ impl Claim<'_> {
             ring.take_in(wakers, landed);
             ring.submit(); // what there is room for now
         }
-        let more = self.driver.timers.fire(now.tick(), FIRINGS, wakers);
-        if wakers.is_empty() && landed.is_empty() {
-            return is_full || more;
+        let more = self.driver.timers.fire(now.tick(), FIRINGS, wakers) || is_full;
+        if !wakers.iter().all(is_ours) {
+            set_apart(wakers, foreign);
         }
-        // A waker may be foreign code, and block: the claim must be free then, for the monitor.
-        let (mut wakers, mut landed) = (std::mem::take(wakers), std::mem::take(landed));
+        let has_foreign = !foreign.is_empty();
+        let before_foreign = before_foreign.filter(|_| has_foreign || !landed.is_empty());
+        if wakers.is_empty() && before_foreign.is_none() {
+            return more;
+        }
+        // The claim is free while others are woken, for the monitor.
+        let mut wakers = std::mem::take(wakers);
+        let mut landed = if before_foreign.is_some() { std::mem::take(landed) } else { Landed::default() };
         let Claim { driver, batch } = self;
         drop(batch);
         let moment = |nanos| here(|here| here.moment.set(nanos));
         moment(now.nanos());
         wakers.drain(..).for_each(wake);
-        if let Some(ring) = driver.ring_in_use() {
-            landed.settle(ring);
-        }
         moment(0);
-        if let Ok(mut batch) = driver.batch.try_lock() {
-            (batch.wakers, batch.landed) = (wakers, landed); // their memory
+        if let Some(before_foreign) = before_foreign {
+            before_foreign();
+            if let Some(ring) = driver.ring_in_use() {
+                landed.settle(ring);
+            }
+            if has_foreign {
+                driver.wake_foreign();
+            }
         }
-        is_full || more
+        if let Some(mut batch) = driver.try_batch() {
+            batch.wakers = wakers; // its memory
+            if batch.landed.is_empty() {
+                batch.landed = landed;
+            }
+        }
+        more
     }
+}
+
+impl Batch {
+    /// Whether nothing is left in it of what has happened.
+    fn is_over(&self) -> bool {
+        self.foreign.is_empty() && self.landed.is_empty()
+    }
+}
+
+/// Moves foreign wakers to where they wait for all others to be woken. FOREIGN-LAST
+#[cold]
+fn set_apart(wakers: &mut Vec<Waker>, foreign: &mut VecDeque<Waker>) {
+    foreign.extend(wakers.extract_if(.., |waker| !is_ours(waker)));
 }
 
 /// A file descriptor's place in a driver, until it is dropped.

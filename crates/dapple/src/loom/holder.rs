@@ -3,14 +3,20 @@
 //! Who sleeps for ever, with nobody left to ring, is a deadlock to loom.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use loom::model;
 use loom::thread::spawn;
 
+use super::sleeper;
 use crate::driver::bell::Bell;
+use crate::driver::clock::{Tick, between};
+use crate::driver::timers::{Entered, Timers};
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
 use crate::sched::holder::Holder;
 
+/// When a timer is due.
+const SOON: Tick = 5;
 /// The post's own worker, and who stands in for it.
 const OWN: usize = 0;
 const SPARE: usize = 1;
@@ -22,31 +28,65 @@ struct Post {
     claim: Mutex<()>,
     /// What somebody rings the post's own worker for.
     ready: AtomicUsize,
+    timers: Timers,
 }
 
 impl Post {
-    /// Held by the spare.
-    fn new() -> Arc<Post> {
-        let (holder, bell) = (Holder::new(OWN), Bell::without_kernel());
-        assert!(holder.pass(OWN, SPARE));
-        Arc::new(Post { holder, bell, claim: Mutex::new(()), ready: AtomicUsize::new(0) })
+    /// Held by its own worker.
+    fn own() -> Post {
+        Post {
+            holder: Holder::new(OWN),
+            bell: Bell::without_kernel(),
+            claim: Mutex::new(()),
+            ready: AtomicUsize::new(0),
+            timers: Timers::new(),
+        }
     }
 
-    /// `Driver::sleep`
-    fn sleep(&self, who: usize) {
+    /// Held by the spare.
+    fn new() -> Arc<Post> {
+        let post = Post::own();
+        assert!(post.holder.pass(OWN, SPARE));
+        Arc::new(post)
+    }
+
+    /// `Driver::sleep`. Says how long it may sleep, by the timers that there are.
+    fn sleep(&self, who: usize) -> bool {
         let _claim = lock(&self.claim);
+        if self.timers.plan(0).is_some_and(|until| until <= between(0, SOON)) {
+            return true;
+        }
         if self.bell.lie_down() && self.holder.get() == who {
             self.bell.listen(None);
         }
         self.bell.get_up();
+        if self.holder.get() != who {
+            self.bell.ring(); // PASSED-ON
+        }
+        false
     }
 
-    /// `Sched::stand_in` and `Worker::leave`
+    /// `Sched::stand_in`
     fn stand_in(&self) {
         while self.holder.get() == SPARE {
             self.sleep(SPARE);
         }
-        self.bell.ring(); // PASSED-ON
+    }
+
+    /// `Sched::relieve`
+    fn relieve(&self) {
+        if self.holder.pass(OWN, SPARE) {
+            self.bell.ring(); // HOLDER-SLEEPS
+        }
+    }
+
+    /// `Sleep::has_elapsed`
+    fn enter_timer(&self, who: usize) {
+        match self.timers.insert(SOON, Waker::noop().clone()) {
+            Entered::At { is_first, .. } if is_first && self.holder.get() != who => self.bell.ring(),
+            Entered::At { .. } => {} // OWN-TIMERS
+            Entered::Due | Entered::Gone => panic!("it is open, and its time has not come"),
+        }
     }
 
     /// `Sched::take_post_back`
@@ -105,5 +145,91 @@ fn a_post_is_taken_over_or_back_but_has_one_holder() {
         let passed = monitor.join().unwrap();
         // Passed on before it was taken back, or not at all.
         assert_eq!(post.holder.get(), OWN, "{passed}");
+    });
+}
+
+#[test]
+fn who_has_come_back_does_not_sleep_when_its_post_is_passed_on() {
+    model(|| {
+        let post = Arc::new(Post::own());
+        let monitor = spawn({
+            let post = post.clone();
+            move || post.relieve() // it took the worker for stuck, a moment ago
+        });
+        post.sleep(OWN);
+        monitor.join().unwrap();
+    });
+}
+
+#[test]
+fn who_is_sent_hears_a_ring_that_woke_who_had_come_back() {
+    model(|| {
+        let post = Arc::new(Post::own());
+        let spare = spawn({
+            let post = post.clone();
+            move || {
+                post.relieve();
+                while post.ready.load(Ordering::Relaxed) == 0 {
+                    post.sleep(SPARE);
+                }
+            }
+        });
+        let other = spawn({
+            let post = post.clone();
+            move || {
+                post.ready.store(1, Ordering::Relaxed);
+                post.bell.ring();
+            }
+        });
+        post.sleep(OWN); // and then it is stuck
+        spare.join().unwrap();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_timer_that_the_new_holder_enters_is_seen_by_who_sleeps() {
+    model(|| {
+        let post = Arc::new(Post::own());
+        let spare = spawn({
+            let post = post.clone();
+            move || {
+                post.relieve();
+                post.enter_timer(SPARE); // and then it is stuck
+            }
+        });
+        while !post.sleep(OWN) {
+            if post.holder.get() != OWN {
+                post.take_back();
+            }
+        }
+        spare.join().unwrap();
+    });
+}
+
+/// `Sched::relieve` and `Sched::stand_in`, for a spare whose thread is awake for a token of last time.
+#[test]
+fn who_is_sent_out_while_it_comes_to_rest_serves_its_post() {
+    model(|| {
+        let (post, is_out, parker) = (Arc::new(Post::own()), Arc::new(AtomicUsize::new(0)), sleeper().0);
+        parker.unpark();
+        let spare = spawn({
+            let (post, is_out, parker) = (post.clone(), is_out.clone(), parker.clone());
+            move || {
+                loop {
+                    if is_out.load(Ordering::Acquire) == 0 {
+                        parker.park(None);
+                    } else if post.holder.get() == SPARE {
+                        return; // serves it
+                    } else {
+                        is_out.store(0, Ordering::Release);
+                    }
+                }
+            }
+        });
+        assert!(post.holder.pass(OWN, SPARE));
+        is_out.store(1, Ordering::SeqCst); // OUT-AND-HOLDER
+        parker.unpark();
+        spare.join().unwrap();
     });
 }

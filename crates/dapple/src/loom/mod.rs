@@ -78,7 +78,11 @@
 //! | `holder` | what was made weaker | what failed |
 //! |---|---|---|
 //! | who_stood_in_leaves_when_the_post_is_taken_back | `take_back`: rings before it writes | asleep for ever |
-//! | who_came_back_hears_a_ring_that_woke_who_stood_in | who leaves does not ring; who sleeps does not look at the holder | asleep for ever |
+//! | who_came_back_hears_a_ring_that_woke_who_stood_in | who gets up and is not the holder does not ring; who sleeps does not look at the holder | asleep for ever |
+//! | who_has_come_back_does_not_sleep_when_its_post_is_passed_on | `relieve`: does not ring | asleep for ever |
+//! | who_is_sent_hears_a_ring_that_woke_who_had_come_back | who gets up and is not the holder does not ring; `relieve`: does not ring | asleep for ever |
+//! | who_is_sent_out_while_it_comes_to_rest_serves_its_post | `relieve`: the spare is out before it is the holder | asleep for ever |
+//! | a_timer_that_the_new_holder_enters_is_seen_by_who_sleeps | `relieve`: does not ring | asleep for ever |
 //! | a_post_is_taken_over_or_back_but_has_one_holder | `pass`: compare-and-swap to load and store | the spare has it |
 //!
 //! | `readiness` | what was made weaker | what failed |

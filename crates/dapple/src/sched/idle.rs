@@ -12,6 +12,9 @@
 //!   the push or the other the sleeper. Threads from outside fence for real. A worker, which is
 //!   awake and will run what it pushes, fences lightly (see below).
 //! * **ONE-WAKER**: a sleeper is woken by the one who took it off the list.
+//! * **SEARCHES**: a worker counts as searching only while it is on its way to look at the queues. It gives the mark up
+//!   (and is a LAST-SEARCHER, perhaps) before it runs anything: a runnable, the main color, or a foreign waker, none of
+//!   which need return. A mark that is kept meanwhile would keep every other worker asleep.
 //! * **LAST-SEARCHER**: pushes rely on a searcher, if there is one. So one that finds work and was
 //!   the last looks whether there is more, and wakes another if there is.
 //!

@@ -204,6 +204,7 @@ impl Sched {
             || self.has_work()
             || driver.sources() > 0
             || driver.timers.is_any()
+            || driver.has_foreign()
             || self.idle.sleeping() == 0
     }
 }

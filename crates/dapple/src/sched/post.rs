@@ -14,6 +14,8 @@
 //! * **ONE-HOLDER**, **HOLDER-SLEEPS**, **PASSED-ON**: see `holder`.
 //! * **ONE-THREAD**: a spare has one thread, from when it is first sent to a post until the runtime stops. Its post
 //!   changes only while it rests, by the monitor.
+//! * **OUT-AND-HOLDER**: a spare is sent out after it was made the holder. If it were the other way round, its thread,
+//!   which may be awake for a token of last time, could find that it does not hold its post, and come to rest with it.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -22,7 +24,7 @@ use super::Sched;
 use super::holder::Holder;
 use super::worker::Worker;
 use crate::driver::Driver;
-use crate::prim::{AtomicBool, AtomicUsize, Ordering, Parker};
+use crate::prim::{AtomicBool, AtomicUsize, Ordering, Parker, fence_seq_cst};
 use crate::task::home::Phase;
 
 /// What a worker is there for.
@@ -60,7 +62,7 @@ pub(super) struct Spares {
 #[derive(Default)]
 struct Spare {
     worker: OnceLock<Box<Worker>>,
-    /// It was sent to a post, and has not come to rest again. Set by the monitor, cleared by its thread.
+    /// It was sent to a post, and has not come to rest again. Set by the monitor, cleared by its thread. OUT-AND-HOLDER
     is_out: AtomicBool,
     /// Its thread was started. Only used by the monitor. ONE-THREAD
     has_thread: AtomicBool,
@@ -129,24 +131,23 @@ impl Sched {
     pub(super) fn relieve(&self, stuck: &Worker, start: &impl Fn(usize) -> io::Result<()>) -> Relief {
         let Some((index, spare)) = self.free_spare() else { return Relief::Nobody };
         let worker = spare.worker.get_or_init(|| Box::new(self.make_spare(index)));
-        worker.set_post(stuck.post());
         self.spares.made.fetch_max(index + 1, Ordering::Release);
-        spare.is_out.store(true, Ordering::SeqCst);
+        // Before the post is passed on: there is no way back if it cannot be had, since the stuck worker may be a
+        // spare that has left meanwhile.
+        if !spare.has_thread.load(Ordering::Relaxed) {
+            if !self.count_driver() || start(index).inspect_err(|_| self.forgo(1)).is_err() {
+                return Relief::Nobody;
+            }
+            spare.has_thread.store(true, Ordering::Relaxed);
+        }
+        worker.set_post(stuck.post());
         let post = &self.posts[stuck.post()];
         if !post.pass(stuck, worker) {
-            spare.is_out.store(false, Ordering::SeqCst);
             return Relief::Late;
         }
-        if spare.has_thread.load(Ordering::Relaxed) {
-            spare.parker.unpark();
-            return Relief::Sent;
-        }
-        if !self.count_driver() || start(index).inspect_err(|_| self.forgo(1)).is_err() {
-            post.pass(worker, stuck); // unless its own worker has come back
-            spare.is_out.store(false, Ordering::SeqCst);
-            return Relief::Nobody;
-        }
-        spare.has_thread.store(true, Ordering::Relaxed);
+        post.driver.ring(); // HOLDER-SLEEPS: it may have come back, and sleep
+        spare.is_out.store(true, Ordering::SeqCst); // OUT-AND-HOLDER
+        spare.parker.unpark();
         Relief::Sent
     }
 
@@ -216,7 +217,7 @@ impl Worker {
     fn leave(&self, sched: &Sched) {
         self.found(sched);
         self.hand_over(sched);
-        self.driver(sched).ring(); // PASSED-ON
+        fence_seq_cst(); // SLEEP-OR-SEE: it does not run what it has pushed itself
         sched.wake_for_more();
     }
 }

@@ -346,7 +346,7 @@ impl Worker {
     fn take_in(&self, sched: &Sched, now: Time) -> bool {
         let was_busy = !self.ring.is_empty_for_owner() && self.next.load(Ordering::Relaxed).is_null();
         let Some(claim) = self.driver(sched).claim() else { return false };
-        let more = claim.hand_out(now);
+        let more = claim.hand_out(now, || self.found(sched)); // SEARCHES in `idle`
         if was_busy
             && sched.managed.is_none()
             && let Some(first) = self.take_next()
@@ -677,7 +677,7 @@ impl Worker {
         sched.monitor.wake(); // SLEEPS-WITH-ALL
         if let Some(events) = events.flatten() {
             self.own.asked.set(now);
-            events.hand_out(now);
+            events.hand_out(now, || self.found(sched)); // SEARCHES in `idle`
         }
     }
 
@@ -698,7 +698,7 @@ impl Worker {
         self.stays_together.store(false, Ordering::Relaxed);
         self.until_look.store(0, Ordering::Relaxed);
         if let Some(events) = self.driver(sched).claim() {
-            events.hand_out(Time::now());
+            events.hand_out_ours(Time::now());
         }
     }
 
