@@ -1,7 +1,8 @@
 //! The primitives that every protocol is built from: atomics, fences, locks and parking.
 //!
 //! This is the only file that names `std::sync::atomic`. Under `--cfg loom` the same names mean
-//! loom's versions, so that the protocols above can be checked in every interleaving.
+//! loom's versions, so that the protocols above can be checked in every interleaving. Under
+//! `--cfg dapple_steps` atomics and locks give way to the simulation before each step (`steps`).
 //!
 //! # Asymmetric fences
 //!
@@ -17,15 +18,46 @@ pub(crate) use loom::sync::atomic::{
 };
 #[cfg(loom)]
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
-#[cfg(not(loom))]
+#[cfg(not(any(loom, dapple_steps)))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic::Ordering};
+#[cfg(dapple_steps)]
+pub(crate) use steps::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
 #[cfg(not(loom))]
 use crate::world::Sleeper;
 
+#[cfg(dapple_steps)]
+mod steps;
+
+/// What the simulation itself is made of, at any time. Its steps are none of those that it explores.
+#[cfg(not(loom))]
+pub(crate) mod plain {
+    pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
+    pub(crate) use std::sync::{Mutex, MutexGuard};
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// As below. A virtual thread that finds the lock taken lets others go on: the holder may be one of them.
+#[cfg(dapple_steps)]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    crate::world::step();
+    while crate::world::is_simulated() {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => crate::world::let_others(),
+        }
+    }
+    plain::lock(mutex)
+}
+
 /// Locks, whether or not a panic has poisoned the lock: our critical sections do not run user code.
+#[cfg(not(dapple_steps))]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -165,6 +197,13 @@ impl<T> SpinLock<T> {
 
     #[cold]
     fn wait(&self) {
+        #[cfg(dapple_steps)]
+        while crate::world::is_simulated() {
+            if self.take() {
+                return;
+            }
+            crate::world::let_others();
+        }
         #[cfg(loom)]
         use loom::{hint::spin_loop, thread::yield_now};
         #[cfg(not(loom))]

@@ -87,7 +87,7 @@ impl Pool {
                 run(call);
                 line = lock(&self.line);
             }
-            if line.closed {
+            if line.closed || self.limits.keep_alive.is_zero() {
                 break;
             }
             line.idle += 1;

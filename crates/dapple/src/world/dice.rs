@@ -19,16 +19,24 @@ pub(crate) struct Dice {
     wake: u64,
     /// One in so many pauses lets others go on.
     pause: u64,
+    /// One in so many steps lets others go on, for how long at the most. Drawn with `--cfg dapple_steps` alone: the same
+    /// seed is the same run without it.
+    step: (u64, u64),
 }
 
 impl Dice {
     pub(super) fn new(seed: u64, is_steady: bool) -> Dice {
         let state = Cell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d);
-        let mut dice = Dice { state, is_steady, poll: 0, hiccup: 0, wake: 0, pause: 0 };
+        let mut dice = Dice { state, is_steady, poll: 0, hiccup: 0, wake: 0, pause: 0, step: (1, 1) };
         dice.poll = 20 << dice.below(4);
         dice.hiccup = 8 << dice.below(5);
         dice.wake = 1 << (8 + dice.below(8));
         dice.pause = 1 + dice.below(4);
+        if cfg!(dapple_steps) {
+            // Seldom and for long, or often and for a moment: a step takes little on the average.
+            let every = 4 << dice.below(8);
+            dice.step = (every, every << (3 + dice.below(7)));
+        }
         dice
     }
 
@@ -84,6 +92,13 @@ impl Dice {
     /// How long others go on in a pause, if they do.
     pub(super) fn pause(&self) -> Option<u64> {
         (!self.is_steady && self.below(self.pause) == 0).then(|| self.about(1 << 10))
+    }
+
+    /// How long others go on before a step, if they do.
+    #[cfg(dapple_steps)]
+    pub(super) fn step(&self) -> Option<u64> {
+        let (every, most) = self.step;
+        (!self.is_steady && self.below(every) == 0).then(|| self.about(most))
     }
 
     /// A threshold below which something is not done, for want of use: in a rough world that is now and

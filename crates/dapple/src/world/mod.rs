@@ -72,6 +72,8 @@ pub(crate) struct World {
     /// Called when nothing can run: `true` if it has changed that.
     on_stuck: RefCell<Option<Box<dyn Fn() -> bool>>>,
     pub(crate) log: RefCell<Log>,
+    /// It calls what it was given, and no step lets others go on.
+    is_at_work: Cell<bool>,
     /// What layers above keep in it, by type.
     parts: RefCell<Vec<Rc<dyn Any>>>,
 }
@@ -115,6 +117,18 @@ pub(crate) fn number() -> u64 {
 #[inline]
 pub(crate) fn pause() {
     with(World::pause);
+}
+
+/// Before each step of an atomic, and each lock: others may come between.
+#[cfg(dapple_steps)]
+pub(crate) fn step() {
+    with(World::step);
+}
+
+/// A lock is taken: others go on, among them the virtual thread that has it.
+#[cfg(dapple_steps)]
+pub(crate) fn let_others() {
+    with(|world| world.wait(Some(world.now.get() + SPIN), true));
 }
 
 /// As [`pause`], where the real world spins.
@@ -198,6 +212,7 @@ impl World {
             on_end: RefCell::new(None),
             on_stuck: RefCell::new(None),
             log: RefCell::default(),
+            is_at_work: Cell::new(false),
             parts: RefCell::default(),
         }
     }
@@ -219,7 +234,10 @@ impl World {
     }
 
     fn is_helped(&self) -> bool {
-        self.on_stuck.borrow().as_ref().is_some_and(|on_stuck| on_stuck())
+        self.is_at_work.set(true);
+        let is_helped = self.on_stuck.borrow().as_ref().is_some_and(|on_stuck| on_stuck());
+        self.is_at_work.set(false);
+        is_helped
     }
 
     /// Makes this the world of this thread while `f` is called. Afterwards its virtual threads are gone.
@@ -264,9 +282,11 @@ impl World {
             return;
         }
         *self.ended.borrow_mut() = Some(why);
+        self.is_at_work.set(true);
         if let Some(on_end) = &*self.on_end.borrow() {
             on_end();
         }
+        self.is_at_work.set(false);
     }
 
     /// The part of a type, made at its first use.
@@ -302,6 +322,17 @@ impl World {
     fn pause(&self) {
         if let Some(cost) = self.dice.pause() {
             self.wait(Some(self.now.get() + cost), false);
+        }
+    }
+
+    /// Others may come between, unless the world itself is at work.
+    #[cfg(dapple_steps)]
+    fn step(&self) {
+        if !self.is_at_work.get()
+            && self.threads.try_borrow_mut().is_ok()
+            && let Some(cost) = self.dice.step()
+        {
+            self.wait(Some(self.now.get() + cost * self.slowness()), false);
         }
     }
 

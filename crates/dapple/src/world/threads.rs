@@ -22,7 +22,7 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::{BEGIN, End, World};
-use crate::prim::{AtomicBool, Mutex, Ordering, lock};
+use crate::prim::plain::{AtomicBool, Mutex, Ordering, lock};
 
 /// The thread that entered the world.
 const FIRST: usize = 0;
