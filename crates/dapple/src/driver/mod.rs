@@ -21,7 +21,7 @@
 //! * **FOREIGN-LAST**: a waker that is not a task's or a strand's is foreign code and may block. Foreign wakers stay in
 //!   the batch until all others are woken. A thread takes one of them at a time and wakes it without the claim, so a
 //!   foreign waker that blocks holds up no other waker: the next holder of the post takes the rest. The monitor takes
-//!   none. No thread sleeps in the driver while the batch has any.
+//!   none, unless there is no spare that could. No thread sleeps in the driver while the batch has any.
 //! * **PASSED-ON**: a thread that got up from its sleep here and does not hold the post any more rings. The ring that
 //!   it heard may have been for the new holder.
 //! * **NO-STALE-EVENT**: a token is used once. An event for a file descriptor that has left the
@@ -60,7 +60,6 @@ use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, 
 use crate::task::guarded::GuardedWaker;
 use crate::task::here::here;
 use crate::task::wait::wake;
-use crate::task::waker::is_ours;
 use crate::world;
 
 /// How many timers are fired at a time.
@@ -94,7 +93,7 @@ struct Batch {
     wakers: Vec<GuardedWaker>,
     landed: Landed,
     /// FOREIGN-LAST
-    foreign: VecDeque<Waker>,
+    foreign: VecDeque<GuardedWaker>,
 }
 
 impl Driver {
@@ -363,7 +362,7 @@ impl Claim<'_> {
             ring.submit(); // what there is room for now
         }
         let more = self.driver.timers.fire(now.tick(), FIRINGS, wakers) || is_full;
-        if !wakers.iter().all(is_ours) {
+        if !wakers.iter().all(GuardedWaker::is_ours) {
             set_apart(wakers, foreign);
         }
         let has_foreign = !foreign.is_empty();
@@ -408,8 +407,8 @@ impl Batch {
 
 /// Moves foreign wakers to where they wait for all others to be woken. FOREIGN-LAST
 #[cold]
-fn set_apart(wakers: &mut Vec<Waker>, foreign: &mut VecDeque<Waker>) {
-    foreign.extend(wakers.extract_if(.., |waker| !is_ours(waker)));
+fn set_apart(wakers: &mut Vec<GuardedWaker>, foreign: &mut VecDeque<GuardedWaker>) {
+    foreign.extend(wakers.extract_if(.., |waker| !waker.is_ours()));
 }
 
 /// A file descriptor's place in a driver, until it is dropped.

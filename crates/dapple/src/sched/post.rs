@@ -151,6 +151,11 @@ impl Sched {
         Relief::Sent
     }
 
+    /// Whether a spare could be sent now.
+    pub(super) fn can_relieve(&self) -> bool {
+        self.free_spare().is_some()
+    }
+
     /// One that rests, or the next to be made.
     fn free_spare(&self) -> Option<(usize, &Spare)> {
         let is_free = |(_, spare): &(usize, &Spare)| !spare.is_out.load(Ordering::Acquire);

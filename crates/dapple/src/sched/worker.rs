@@ -698,7 +698,11 @@ impl Worker {
         self.stays_together.store(false, Ordering::Relaxed);
         self.until_look.store(0, Ordering::Relaxed);
         if let Some(events) = self.driver(sched).claim() {
-            events.hand_out_ours(Time::now());
+            if sched.can_relieve() {
+                events.hand_out_ours(Time::now());
+            } else {
+                events.hand_out(Time::now(), || {}); // no other thread can
+            }
         }
     }
 
