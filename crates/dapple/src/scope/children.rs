@@ -26,6 +26,7 @@ use std::task::{Context, Poll, RawWakerVTable, Waker};
 use super::started::StartedPanicked;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Ordering};
 use crate::task::Task;
+use crate::task::cancel::{Item, is_cancelled_here};
 use crate::task::cell::discard;
 use crate::task::guarded::GuardedWaker;
 use crate::task::here::{Here, here};
@@ -68,7 +69,12 @@ pub(super) struct Children {
     panic: Cell<Option<Payload>>,
     /// `end` was called.
     over: Cell<bool>,
+    /// Those that were spawned and may not have ended.
     tasks: Cell<Vec<Task>>,
+    /// Something was spawned in it.
+    has_spawned: Cell<bool>,
+    /// How it is cancelled with what is around it, once something was spawned in it. SPAWNED-SEE in `cancel`
+    around: Cell<Item>,
 }
 
 /// Children in a line of the scope's own. They are in the list, with a future, while they are in it.
@@ -271,6 +277,8 @@ impl Children {
             panic: Cell::new(None),
             over: Cell::new(false),
             tasks: Cell::new(Vec::new()),
+            has_spawned: Cell::new(false),
+            around: Cell::new(Item::default()),
         }
     }
 
@@ -666,6 +674,30 @@ impl Children {
         self.tasks.set(tasks);
     }
 
+    /// The scope is about to be polled. If something was spawned in it, it is cancelled with what is around it now, which
+    /// the caller looks at after this. SPAWNED-SEE in `cancel`
+    #[inline]
+    pub(super) fn link_around(&self, here: &Here) {
+        if self.has_spawned.get() {
+            let mut around = self.around.take();
+            around.link_scope(here, &self.reach);
+            self.around.set(around);
+        }
+    }
+
+    /// Something is about to be spawned in the scope. SPAWNED-SEE in `cancel`
+    #[inline]
+    pub(super) fn begin_to_spawn(&self, here: &Here) {
+        if !self.has_spawned.replace(true) {
+            self.link.outside(here, || {
+                self.link_around(here);
+                if !self.reach.is_cancelled() && is_cancelled_here(here) {
+                    self.reach.cancel(); // LINK-OR-SEE
+                }
+            });
+        }
+    }
+
     /// Takes note of a task that was spawned in the scope.
     pub(super) fn add_task(&self, task: Task) {
         if self.reach.is_cancelled() {
@@ -740,6 +772,7 @@ impl Children {
         if let Some(spare) = NonNull::new(self.spare.replace(null_mut())) {
             free_memory(spare);
         }
+        drop(self.around.take());
         self.reach.end();
         std::mem::forget(abort);
         !had_ended

@@ -16,10 +16,9 @@ use std::ptr::null;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::Started;
 use super::children::{Children, Payload};
+use super::{Started, spawned};
 use crate::JoinHandle;
-use crate::prim::Ordering;
 use crate::task::cancel::{Item, is_cancelled_around, is_current_cancelled};
 use crate::task::here::{Here, here};
 use crate::task::reach::Reach;
@@ -82,7 +81,12 @@ macro_rules! impl_scope {
             }
 
             /// Spawns a task: in parallel, as [`dapple::spawn`](crate::spawn()) does. The scope waits for
-            /// it, and cancels it when it is cancelled itself. What it panics with its handle tells.
+            /// it, and cancels it when it is cancelled itself. Its handle tells of a panic.
+            ///
+            /// # Cancellation
+            ///
+            /// In a cancelled scope it is spawned all the same, and is cancelled from the start: its first wait
+            /// returns [`Cancelled`](crate::Cancelled). [`shield`](crate::shield) inside of the task protects as ever.
             ///
             /// # Panics
             ///
@@ -93,11 +97,15 @@ macro_rules! impl_scope {
                 F: Future + Send + 'static,
                 F::Output: Send + 'static,
             {
-                spawn(&self.children, future)
+                spawned::spawn(&self.children, future)
             }
 
-            /// Cancels all that is in the scope: whatever waits returns [`Cancelled`](crate::Cancelled) or
-            /// its result, and so does whatever begins to wait from now on. What runs goes on.
+            /// Cancels all that is in the scope: a wait that has begun returns its result or
+            /// [`Cancelled`](crate::Cancelled); a wait that begins after this has returned is `Cancelled`. Code that
+            /// runs goes on.
+            ///
+            /// That holds for children, for tasks that were [spawned](Self::spawn) in the scope, on whatever worker
+            /// they run, and for all that is started or spawned in scopes inside of those.
             pub fn cancel(&self) {
                 self.children.reach.cancel();
             }
@@ -139,12 +147,12 @@ pub struct Canceller {
 }
 
 impl Canceller {
-    /// Cancels the scope.
+    /// Cancels the scope, as [`Scope::cancel`] does: once this has returned, no wait begins in it that succeeds.
     pub fn cancel(&self) {
         self.reach.cancel();
     }
 
-    /// Whether the scope was cancelled (not: whether one around it was).
+    /// Whether the scope was cancelled. A cancel around the scope counts once the scope has been told of it.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.reach.is_cancelled()
@@ -155,35 +163,6 @@ impl fmt::Debug for Canceller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Canceller").field("cancelled", &self.is_cancelled()).finish()
     }
-}
-
-/// Counts a task that was spawned in a scope, until its future is gone.
-struct Spawned(Arc<Reach>);
-
-impl Drop for Spawned {
-    fn drop(&mut self) {
-        self.0.task_ended();
-    }
-}
-
-#[track_caller]
-fn spawn<F>(children: &Children, future: F) -> JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    here(|here| children.assert_inside(here, "Scope::spawn called"));
-    children.reach.spawned.fetch_add(1, Ordering::Relaxed);
-    // In this order, in which they are dropped: while the future is there, it counts.
-    let task = (future, Spawned(children.reach.clone()));
-    let handle = crate::spawn(async move {
-        let (future, _counted) = task;
-        future.await
-    });
-    if let Some(task) = handle.task() {
-        children.add_task(task.clone());
-    }
-    handle
 }
 
 /// What a body was, is, and left.
@@ -407,6 +386,7 @@ fn poll_scope<F, Fut: Future>(
 ) -> Poll<Fut::Output> {
     assert!(!children.is_over(), "a scope that has ended was polled again");
     here(|here| {
+        children.link_around(here);
         if !children.reach.is_cancelled() && is_cancelled_around(here, &children.reach) {
             children.reach.cancel();
         }

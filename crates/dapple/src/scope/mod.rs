@@ -3,6 +3,7 @@
 //! ```text
 //! finish    the future of a scope: its body, and what was started in it
 //! children  what was started: its memory, its polls, its end
+//! spawned   tasks that were spawned in a scope
 //! started   the wait for what was started
 //! shield    shield, or_cancelled
 //! region    a scope without children; race, and timeout, which is `time::timeout`
@@ -19,6 +20,7 @@ mod misuse;
 mod race;
 mod region;
 mod shield;
+mod spawned;
 mod started;
 mod suspend;
 mod timeout;

@@ -6,7 +6,18 @@
 //! side, and a task pays nothing for them.
 //!
 //! How neither misses the other is LINK-OR-SEE in `links`.
+//!
+//! # Invariants
+//!
+//! * **SPAWNED-SEE**: a task that was spawned in a scope is polled inside of a link to that scope. So whatever it begins
+//!   to wait for after the scope's flag was set is cancelled, wherever it runs. A cancel of anything *around* the scope
+//!   (an outer scope, a `timeout`, the task that polls it) sets the scope's flag before it returns: a scope links itself
+//!   to all that is around it before the first task is spawned in it, and again whenever it is polled elsewhere. That
+//!   goes from scope to scope, through the tasks that were spawned in them.
+//! * **ALL-TELL**: of several threads that cancel the same thing at the same time each sets all those flags before it
+//!   returns, though another was the first: that one may not have got so far. Who sets a flag first wakes.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io;
 use std::sync::{Arc, LazyLock};
@@ -68,8 +79,22 @@ pub(crate) fn causes<'a>(
     })
 }
 
-/// Whom to wake. Counted, so that no foreign code runs under the lock.
-static LINKS: LazyLock<Links<Arc<GuardedWaker>>> = LazyLock::new(Links::default);
+/// What a cancel has to reach. Counted, so that no foreign code runs under the lock.
+#[derive(Clone)]
+enum Reached {
+    /// To be woken.
+    Waker(Arc<GuardedWaker>),
+    /// To be cancelled as well. SPAWNED-SEE
+    Scope(Arc<Reach>),
+}
+
+impl Reached {
+    fn is_scope(&self) -> bool {
+        matches!(self, Reached::Scope(_))
+    }
+}
+
+static LINKS: LazyLock<Links<Reached>> = LazyLock::new(Links::default);
 
 /// Whether the task that this thread is running was cancelled.
 #[inline]
@@ -138,18 +163,59 @@ impl Task {
             return;
         }
         self.wake_with(CANCELLED);
-        wake_linked(self.ptr().addr().get());
+        cancel_linked(self.ptr().addr().get(), true);
     }
 }
 
-/// Wakes all that were linked to a task, or to the reach of a scope, after its flag was set. LINK-OR-SEE
-pub(super) fn wake_linked(to: usize) {
-    for waker in LINKS.of(to) {
-        waker.wake_by_ref();
+/// Cancels all scopes that were linked to a task, or to the reach of a scope, after its flag was set, and wakes what
+/// was linked to those; `wakes`: to itself as well. LINK-OR-SEE, ALL-TELL
+pub(super) fn cancel_linked(to: usize, wakes: bool) {
+    let linked = LINKS.of(to);
+    let mut wakers = Vec::new();
+    let mut first = Vec::new();
+    if linked.iter().any(Reached::is_scope) {
+        let mut scopes = sort(linked, wakes, &mut wakers);
+        // One may be linked to several others: without this, its part of the tree would be walked for each of them.
+        let mut seen = BTreeSet::new();
+        while let Some(scope) = scopes.pop() {
+            let address = Arc::as_ptr(&scope).addr();
+            if seen.insert(address) {
+                let is_first = scope.mark();
+                scopes.extend(sort(LINKS.of(address), is_first, &mut wakers));
+                first.extend(is_first.then_some(scope));
+            }
+        }
+    } else {
+        sort(linked, wakes, &mut wakers);
     }
+    wakers.iter().for_each(|waker| waker.wake_by_ref());
+    first.iter().for_each(|scope| scope.nudge());
 }
 
-/// What a wait keeps while it must be woken when its task is cancelled.
+/// Takes the scopes out, and puts the wakers, if they are wanted, to the others.
+fn sort(linked: Vec<Reached>, wakes: bool, wakers: &mut Vec<Arc<GuardedWaker>>) -> Vec<Arc<Reach>> {
+    let mut scopes = Vec::new();
+    for linked in linked {
+        match linked {
+            Reached::Waker(waker) if wakes => wakers.push(waker),
+            Reached::Waker(_) => {}
+            Reached::Scope(scope) => scopes.push(scope),
+        }
+    }
+    scopes
+}
+
+/// Wakes all that were linked to the reach of a scope that has ended, and lets go of the scopes: from now on nothing
+/// around them is cancelled by it.
+pub(super) fn end_linked(to: usize) {
+    let (mut wakers, linked) = (Vec::new(), LINKS.of(to));
+    if !sort(linked, true, &mut wakers).is_empty() {
+        drop(LINKS.remove_all(to, Reached::is_scope));
+    }
+    wakers.iter().for_each(|waker| waker.wake_by_ref());
+}
+
+/// What a wait keeps while it must be woken when its task is cancelled, and a scope while it must be cancelled then.
 #[derive(Default)]
 pub(crate) struct Item(Option<Box<Linked>>);
 
@@ -158,7 +224,7 @@ struct Linked {
     to: Vec<LinkedTo>,
     /// In the order in which they were linked.
     number: u64,
-    waker: Arc<GuardedWaker>,
+    what: Reached,
 }
 
 /// What a wait is cancelled by; kept, so that its address is not another's.
@@ -216,22 +282,40 @@ impl Item {
     /// scope hands on what happens to an outer one. But that may be who is waiting here, by foreign means.
     #[cold]
     fn link_to(&mut self, here: &Here, waker: &Waker) {
-        let mut same = self
-            .0
-            .as_deref()
-            .map(|linked| linked.to.iter())
-            .filter(|_| self.0.as_deref().is_some_and(|linked| linked.waker.will_wake(waker)));
+        let is_same = |what: &Reached| matches!(what, Reached::Waker(old) if old.will_wake(waker));
+        if self.link_all(here, is_same, || Reached::Waker(Arc::new(GuardedWaker::of(waker))))
+            && is_cancelled_here(here)
+        {
+            waker.wake_by_ref(); // LINK-OR-SEE
+        }
+    }
+
+    /// Sees to it that a scope is cancelled when anything around it is, in which it is polled here. The caller looks
+    /// after this whether something was. SPAWNED-SEE
+    #[cold]
+    pub(crate) fn link_scope(&mut self, here: &Here, scope: &Arc<Reach>) {
+        self.link_all(here, Reached::is_scope, || Reached::Scope(scope.clone()));
+    }
+
+    /// Links `new` to all around what is polled here. `false`: it is linked to all of that already, or there is nothing.
+    fn link_all(
+        &mut self,
+        here: &Here,
+        is_same_what: impl FnOnce(&Reached) -> bool,
+        new: impl FnOnce() -> Reached,
+    ) -> bool {
+        let linked = self.0.as_deref().filter(|linked| is_same_what(&linked.what));
+        let mut same = linked.map(|linked| linked.to.iter());
         let mut is_same =
             |address: usize| same.as_mut().and_then(Iterator::next).is_some_and(|to| to.address() == address);
         let mut are_same = true;
         let to_the_end = reach::around(here, |reach| are_same &= is_same(reach.addr()));
-        if to_the_end {
+        if to_the_end && !here.current.get().is_null() {
             are_same &= is_same(here.current.get().addr());
         }
         if are_same && same.is_some_and(|mut more| more.next().is_none()) {
-            return;
+            return false;
         }
-        self.unlink();
         let mut to = Vec::new();
         let to_the_end = reach::around(here, |reach| {
             // SAFETY: it is a pointer into the `Arc` that the scope has, which is being polled.
@@ -241,17 +325,18 @@ impl Item {
         });
         to.extend(Task::current().filter(|_| to_the_end).map(LinkedTo::Task));
         if to.is_empty() {
-            return; // behind a shield, or outside of all tasks: nothing to be told of
+            self.unlink();
+            return false; // behind a shield, or outside of all tasks: nothing to be told of
         }
-        let linked =
-            Box::new(Linked { to, number: LINKS.number(), waker: Arc::new(GuardedWaker::of(waker)) });
+        let linked = Box::new(Linked { to, number: LINKS.number(), what: new() });
         for to in &linked.to {
-            LINKS.add(to.address(), linked.number, Arc::clone(&linked.waker));
+            LINKS.add(to.address(), linked.number, linked.what.clone());
         }
-        self.0 = Some(linked);
-        if is_current_cancelled() {
-            waker.wake_by_ref(); // LINK-OR-SEE
+        // The old one goes after that: there is no moment at which what is around both does not reach it.
+        if let Some(old) = self.0.replace(linked) {
+            old.unlink();
         }
+        true
     }
 
     #[inline]

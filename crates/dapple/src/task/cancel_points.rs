@@ -454,7 +454,8 @@ impl CancelPoints {
     fn cancel(&self, here: &Here, plan: Plan, task: Task) -> Action {
         let (mut innermost, mut outermost) = (None, None);
         let scopes = self.scopes.borrow();
-        reach::around(here, |reach| {
+        // A task that was spawned in a scope is cancelled by itself: not all that is in the scope.
+        reach::around_in_task(here, |reach| {
             if let Some(scope) = scopes.get(&reach.addr()) {
                 innermost = innermost.take().or_else(|| Some(scope.clone()));
                 outermost = Some(scope.clone());

@@ -1,10 +1,10 @@
-//! The table of those who are to be woken when a task is cancelled; see `cancel`.
+//! The table of those that a cancel of a task, or of a scope, has to reach: wakers, and scopes; see `cancel`.
 //!
 //! # Invariants
 //!
 //! * **LINK-OR-SEE**: the flag is set before the table is read, and the table is written before
 //!   the flag is read again: a wait that is linked while its task is cancelled is woken by the
-//!   one or by the other.
+//!   one or by the other, and a scope that is linked meanwhile is cancelled by the one or by the other.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 /// By the address of the task, and by a number within it.
 type Shard<W> = Mutex<BTreeMap<(usize, u64), W>>;
 
-/// A cheap handle `W` to each of their wakers.
+/// A cheap handle `W` to each of them.
 pub(crate) struct Links<W> {
     /// How many there are, in all tasks: while there are none, nobody need look for any.
     len: AtomicUsize,
@@ -47,7 +47,10 @@ impl<W: Clone> Links<W> {
     pub(crate) fn add(&self, task: usize, number: u64, waker: W) {
         self.len.fetch_add(1, Ordering::SeqCst);
         let before = lock(self.shard(task)).insert((task, number), waker);
-        debug_assert!(before.is_none(), "a number is used once at a time");
+        if before.is_some() {
+            // Twice in the same chain: a scope that is polled by a task that was spawned in it.
+            self.len.fetch_sub(1, Ordering::SeqCst);
+        }
         fence_seq_cst();
     }
 
@@ -56,6 +59,21 @@ impl<W: Clone> Links<W> {
         let waker = lock(self.shard(task)).remove(&(task, number))?;
         self.len.fetch_sub(1, Ordering::SeqCst);
         Some(waker)
+    }
+
+    /// Takes all of a task out that `is_to_go` says. They are to be dropped without the lock.
+    #[cfg(not(loom))]
+    pub(crate) fn remove_all(&self, task: usize, is_to_go: impl Fn(&W) -> bool) -> Vec<W> {
+        if self.len.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
+        let mut shard = lock(self.shard(task));
+        let of_task = shard.range((task, 0)..=(task, u64::MAX));
+        let keys: Vec<_> = of_task.filter(|(_, waker)| is_to_go(waker)).map(|(&key, _)| key).collect();
+        let gone: Vec<W> = keys.iter().filter_map(|key| shard.remove(key)).collect();
+        drop(shard);
+        self.len.fetch_sub(gone.len(), Ordering::SeqCst);
+        gone
     }
 
     /// All of a task. The caller has set the task's flag before this. LINK-OR-SEE

@@ -28,7 +28,8 @@
 //!   does not get the right, since the task is running or in line, keeps the reach instead and wakes the task
 //!   once more after that: it may have looked too early.
 //! * **INSIDE-LOOKS**: who polls a scope looks at the line of the woken after everything that was polled. So
-//!   what is put in line on the same thread, from inside of that poll, needs nobody to be woken.
+//!   what is put in line on the same thread, from inside of that poll, needs nobody to be woken. The link of a task that
+//!   was *spawned* in the scope does not count: such a task is polled by itself, and no poll of the scope comes after.
 //! * **LOST**: a race that is decided drops whatever its losers return. So a wait in one of them must not take anything
 //!   any more: the link of such a race is *lost*, and so is every link inside of it up to a shield. A wait asks the
 //!   innermost link alone. This cannot change during a poll inside of the link: a race is decided between two polls.
@@ -80,13 +81,18 @@ impl Reach {
 
     /// Cancels all that is inside, and wakes it. `false`: it was cancelled already.
     pub(crate) fn cancel(self: &Arc<Reach>) -> bool {
-        if self.is_cancelled() || self.cancelled.swap(true, Ordering::AcqRel) {
-            return false;
-        }
+        let is_first = self.mark();
         #[cfg(not(loom))]
-        super::cancel::wake_linked(Arc::as_ptr(self).addr());
-        self.nudge(); // STORE-OR-SEE
-        true
+        super::cancel::cancel_linked(Arc::as_ptr(self).addr(), is_first);
+        if is_first {
+            self.nudge(); // STORE-OR-SEE
+        }
+        is_first
+    }
+
+    /// Sets the flag. `true`: the caller was the first, and has to wake who polls the scope, and what is linked to it.
+    pub(super) fn mark(&self) -> bool {
+        !self.is_cancelled() && !self.cancelled.swap(true, Ordering::AcqRel)
     }
 
     /// Wakes who polls the scope.
@@ -160,7 +166,7 @@ impl Reach {
     /// polled again, to be linked to what is around it then.
     pub(crate) fn end(self: &Arc<Reach>) {
         #[cfg(not(loom))]
-        super::cancel::wake_linked(Arc::as_ptr(self).addr());
+        super::cancel::end_linked(Arc::as_ptr(self).addr());
     }
 
     /// A task that was spawned in the scope has ended.
@@ -242,7 +248,7 @@ fn is_inside(here: &Here, reach: *const Reach) -> bool {
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
     while let Some(link) = unsafe { next.as_ref() } {
-        if std::ptr::eq(link.reach, reach) {
+        if std::ptr::eq(link.reach, reach) && !link.is_spawned {
             return true;
         }
         next = link.outer.get();
@@ -259,11 +265,19 @@ pub(crate) struct Link {
     is_decided: bool,
     /// That, or the link around this one is lost. LOST
     lost: Cell<bool>,
+    /// It is around a task that was spawned in the scope. INSIDE-LOOKS
+    is_spawned: bool,
 }
 
 impl Link {
     pub(crate) const fn shield() -> Link {
-        Link { reach: null(), outer: Cell::new(null()), is_decided: false, lost: Cell::new(false) }
+        Link {
+            reach: null(),
+            outer: Cell::new(null()),
+            is_decided: false,
+            lost: Cell::new(false),
+            is_spawned: false,
+        }
     }
 
     /// Makes it the link of a scope.
@@ -273,7 +287,25 @@ impl Link {
 
     /// As `of`; `is_decided`: it is a race, and has been won. LOST
     pub(crate) fn of_region(reach: *const Reach, is_decided: bool) -> Link {
-        Link { reach, outer: Cell::new(null()), is_decided, lost: Cell::new(false) }
+        Link { reach, outer: Cell::new(null()), is_decided, lost: Cell::new(false), is_spawned: false }
+    }
+
+    /// The link of a task that was spawned in the scope. SPAWNED-SEE in `cancel`
+    pub(crate) fn of_spawned(reach: *const Reach) -> Link {
+        Link { is_spawned: true, ..Link::of(reach) }
+    }
+
+    /// Calls `f` as if it were called around the link, which is in the chain.
+    #[cfg(not(loom))]
+    pub(crate) fn outside<R>(&self, here: &Here, f: impl FnOnce() -> R) -> R {
+        struct Back<'a>(*const Link, &'a Here);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.1.link.set(self.0);
+            }
+        }
+        let _back = Back(here.link.replace(self.outer.get()), here);
+        f()
     }
 
     /// Puts it into the chain while `f` is called. ON-THE-STACK
@@ -322,6 +354,19 @@ pub(super) fn around(here: &Here, mut each: impl FnMut(*const Reach)) -> bool {
         next = link.outer.get();
     }
     true
+}
+
+/// As [`around`], without the scopes that a task was spawned in.
+#[cfg(not(loom))]
+pub(super) fn around_in_task(here: &Here, mut each: impl FnMut(*const Reach)) {
+    let mut next = here.link.get();
+    // SAFETY: ON-THE-STACK.
+    while let Some(link) = unsafe { next.as_ref() }.filter(|link| !link.reach.is_null()) {
+        if !link.is_spawned {
+            each(link.reach);
+        }
+        next = link.outer.get();
+    }
 }
 
 /// Whether what is polled here is cancelled: by a scope around it, or as a task.

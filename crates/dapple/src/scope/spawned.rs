@@ -1,0 +1,60 @@
+//! Tasks that were spawned in a scope: they run by themselves, and are cancelled with it.
+//!
+//! Each is polled inside of a link to its scope, so that the first wait that begins after a cancel is cancelled,
+//! wherever the task runs. SPAWNED-SEE in `task/cancel.rs`
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::children::Children;
+use crate::JoinHandle;
+use crate::prim::Ordering;
+use crate::task::here::here;
+use crate::task::reach::{Link, Reach};
+
+/// Spawns a task in the scope of these children.
+#[track_caller]
+pub(super) fn spawn<F>(children: &Children, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    here(|here| {
+        children.assert_inside(here, "Scope::spawn called");
+        children.begin_to_spawn(here);
+    });
+    children.reach.spawned.fetch_add(1, Ordering::Relaxed);
+    let handle = crate::spawn(Spawned { future, scope: InScope(children.reach.clone()) });
+    if let Some(task) = handle.task() {
+        children.add_task(task.clone());
+    }
+    handle
+}
+
+/// The future of a task that was spawned in a scope. Fields are in the order in which they are dropped: while the future
+/// is there, the task counts.
+struct Spawned<F> {
+    future: F,
+    scope: InScope,
+}
+
+/// Counts a task that was spawned in a scope, until its future is gone.
+struct InScope(Arc<Reach>);
+
+impl<F: Future> Future for Spawned<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let link = Link::of_spawned(Arc::as_ptr(&self.scope.0));
+        // SAFETY: it is pinned as what it lies in is.
+        let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
+        here(|here| link.around(here, || future.poll(cx)))
+    }
+}
+
+impl Drop for InScope {
+    fn drop(&mut self) {
+        self.0.task_ended();
+    }
+}
