@@ -20,8 +20,8 @@ use crate::io::Partial;
 /// How much is read at a time if it is not known how much there is.
 const SOME: usize = 32 << 10;
 
-/// The smallest page that there is.
-const PAGE: usize = 4096;
+/// How much is read first if a file has no length.
+const A_PAGE: usize = 4096;
 
 /// Reads a whole file, as [`std::fs::read`].
 ///
@@ -67,8 +67,10 @@ async fn read_path(path: &Path) -> io::Result<Vec<u8>> {
     let len = len.or_else(|| at_once::regular_len(file.as_fd())).unwrap_or(0);
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     let mut tail = Tail(Vec::new());
-    // One more than there is, so that the end is seen with the last of it.
-    tail.0.try_reserve_exact(len.saturating_add(1)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    // One more than there is, so that the end can be seen with the last of it. A file without a length is empty, or is
+    // one of /proc, which as a rule gives a page at a time.
+    let room = if len == 0 { A_PAGE } else { len.saturating_add(1) };
+    tail.0.try_reserve_exact(room).map_err(|_| io::ErrorKind::OutOfMemory)?;
     loop {
         if tail.0.capacity() == tail.0.len() {
             tail.0.try_reserve(SOME).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -93,11 +95,13 @@ async fn read_path(path: &Path) -> io::Result<Vec<u8>> {
                 n
             }
         };
-        // It stopped in the middle of a page although there was room: that was the end, and not the end of what is in
-        // memory.
-        let is_at_end =
-            file.is_regular() && tail.0.len() < tail.0.capacity() && !tail.0.len().is_multiple_of(PAGE);
-        if n == 0 || is_at_end {
+        // A short read is not the end: files of /proc and of FUSE give what they like. But one byte more than the file
+        // is long was asked for, and exactly its length was there: then another read would only say 0.
+        let is_as_long_as_told = len > 0 && tail.0.len() == len;
+        if n == 0 && tail.0.is_empty() {
+            return Ok(Vec::new()); // without the memory
+        }
+        if n == 0 || is_as_long_as_told {
             return Ok(tail.0);
         }
     }
