@@ -347,3 +347,38 @@ fn a_command_has_what_it_was_given() {
         });
     });
 }
+
+/// Asking for the number does not wait for the child: it has its number until its end was told.
+#[test]
+fn the_number_is_there_until_the_end_was_told() {
+    watched(|| {
+        runtime(1).block_on(async {
+            for by_try_wait in [false, true] {
+                let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
+                let pid = child.id().expect("right after it was spawned");
+                let mut nothing = Vec::new();
+                child.stdout.take().unwrap().read_to_end(&mut nothing).await.unwrap();
+                eventually("it has ended, and nobody has waited for it", || is_zombie(pid));
+                assert_eq!(child.id(), Some(pid), "an end that was not told changes nothing");
+                // Its group is still its own, too, and the question does not tell the end.
+                let error = child.signal_group(SignalKind::terminate()).unwrap_err();
+                assert!(error.to_string().contains("does not lead"), "{error}");
+                assert_eq!(child.id(), Some(pid));
+                assert!(is_zombie(pid), "nobody has waited for it");
+                match by_try_wait {
+                    true => assert!(child.try_wait().unwrap().unwrap().success()),
+                    false => assert!(child.wait().await.unwrap().success()),
+                }
+                assert_eq!(child.id(), None);
+                assert!(is_gone(pid));
+                child.signal_group(SignalKind::terminate()).unwrap();
+            }
+        });
+    });
+}
+
+/// A process that has ended, and that nobody has waited for.
+fn is_zombie(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+}

@@ -37,15 +37,32 @@ pub struct Child {
 struct Process {
     /// Becomes ready when the child has ended.
     pidfd: Source<OwnedFd>,
-    child: Mutex<process::Child>,
+    child: Mutex<Reaped>,
     id: u32,
+}
+
+/// The child, and whether the system was asked how it ended, and has told. Until then its number is its own, also if it
+/// has ended.
+struct Reaped {
+    child: process::Child,
+    is_reaped: bool,
+}
+
+impl Reaped {
+    fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        let ended = self.child.try_wait();
+        self.is_reaped |= !matches!(ended, Ok(None)); // an error: someone else has reaped it
+        ended
+    }
 }
 
 impl Child {
     pub(super) fn new(mut child: process::Child, kill_on_drop: bool) -> io::Result<Child> {
         match Child::wrap(&mut child) {
             Ok((stdin, stdout, stderr, pidfd)) => {
-                let process = Process { pidfd: Source::new(pidfd), id: child.id(), child: Mutex::new(child) };
+                let id = child.id();
+                let child = Mutex::new(Reaped { child, is_reaped: false });
+                let process = Process { pidfd: Source::new(pidfd), id, child };
                 Ok(Child { stdin, stdout, stderr, process: Some(process), kill_on_drop })
             }
             Err(error) => {
@@ -74,12 +91,10 @@ impl Child {
         self.process.as_ref().expect("only `drop` takes it")
     }
 
-    /// The number of the process; `None` once its end has been seen, for another may have it then.
+    /// The number of the process; `None` once [`wait`](Self::wait) or [`try_wait`](Self::try_wait) has told how it
+    /// ended, for another process may have the number then. Until that it is the child's, also if the child has ended.
     pub fn id(&self) -> Option<u32> {
-        match self.process().look() {
-            Ok(None) => Some(self.process().id),
-            _ => None,
-        }
+        (!lock(&self.process().child).is_reaped).then(|| self.process().id)
     }
 
     /// Waits until the child ends. Can be called again, and says the same then.
@@ -164,7 +179,8 @@ impl Child {
 
     /// As [`signal`](Self::signal), to the whole process group of the child, if it leads one
     /// ([`Command::process_group`](super::Command::process_group) with 0): it, and the children that it has
-    /// started. If its end has been seen, nothing is sent, since another group may have its number.
+    /// started. Once [`wait`](Self::wait) or [`try_wait`](Self::try_wait) has told how it ended, nothing is sent, since
+    /// another group may have its number.
     ///
     /// # Errors
     ///
@@ -173,8 +189,10 @@ impl Child {
         let number = number_of(kind)?;
         let process = self.process();
         // Held until it was sent: as long as nobody waits for it, the number stays its own.
-        let mut child = lock(&process.child);
-        let Ok(None) = child.try_wait() else { return Ok(()) };
+        let child = lock(&process.child);
+        if child.is_reaped || !process.is_there() {
+            return Ok(());
+        }
         let Some(pid) = Pid::from_raw(process.id.cast_signed()) else { return Ok(()) };
         if rustix::process::getpgid(Some(pid))? != pid {
             return Err(io::Error::new(
@@ -183,10 +201,12 @@ impl Child {
             ));
         }
         // SAFETY: a system call that takes two integers.
-        match unsafe { libc::killpg(pid.as_raw_pid(), number) } {
+        let sent = match unsafe { libc::killpg(pid.as_raw_pid(), number) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
-        }
+        };
+        drop(child);
+        sent
     }
 
     /// Waits until the child ends, and gives all that it has written to its pipes. Both are read at the
@@ -242,18 +262,26 @@ impl Process {
         self.send(libc::SIGKILL)
     }
 
-    /// By the system call itself: `rustix` knows no real-time signals.
     fn send(&self, number: i32) -> io::Result<()> {
+        match self.try_send(number) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()), // it has ended
+            sent => sent,
+        }
+    }
+
+    /// Whether it runs, or has ended and nobody has waited for it: then its number is its own.
+    fn is_there(&self) -> bool {
+        !matches!(self.try_send(0), Err(error) if error.raw_os_error() == Some(libc::ESRCH))
+    }
+
+    /// By the system call itself: `rustix` knows no real-time signals.
+    fn try_send(&self, number: i32) -> io::Result<()> {
         let pidfd = self.pidfd.get().as_raw_fd();
         let no_info = std::ptr::null::<libc::siginfo_t>();
         // SAFETY: `pidfd` is open; the kernel makes the information itself, since there is none.
-        let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd, number, no_info, 0) };
-        if sent == 0 {
-            return Ok(());
-        }
-        match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()), // it has ended
-            error => Err(error),
+        match unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd, number, no_info, 0) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
         }
     }
 }
@@ -322,7 +350,7 @@ impl Drop for Child {
             let _ = process.kill(); // there is nobody to tell
         }
         let child = process.child.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-        reaper::leave(child, process.pidfd.into_inner());
+        reaper::leave(child.child, process.pidfd.into_inner());
     }
 }
 
