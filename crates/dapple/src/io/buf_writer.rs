@@ -1,7 +1,7 @@
 //! A writer with a buffer.
 
 use std::fmt;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -109,6 +109,28 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for BufWriter<W> {
         Poll::Ready(Ok(bytes.len()))
     }
 
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let total = slices.iter().fold(0_usize, |total, slice| total.saturating_add(slice.len()));
+        if total > this.buffer.capacity() - this.buffer.len() {
+            ready!(this.poll_empty(cx))?;
+        }
+        if total >= this.buffer.capacity() && is_led_by_large(slices, this.buffer.capacity()) {
+            return Pin::new(&mut this.writer).poll_write_vectored(cx, slices); // no need to copy
+        }
+        let mut taken = 0;
+        for slice in slices {
+            let n = slice.len().min(this.buffer.capacity() - this.buffer.len());
+            this.buffer.extend_from_slice(&slice[..n]);
+            taken += n;
+        }
+        Poll::Ready(Ok(taken))
+    }
+
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_empty(cx))?;
         Pin::new(&mut self.writer).poll_flush(cx)
@@ -118,6 +140,12 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for BufWriter<W> {
         ready!(self.poll_empty(cx))?;
         Pin::new(&mut self.writer).poll_close(cx)
     }
+}
+
+/// Whether a slice that is no smaller than the buffer comes first, or behind one that is (a head before a body). A writer
+/// that takes one slice at a time is not given many small ones.
+fn is_led_by_large(slices: &[IoSlice<'_>], capacity: usize) -> bool {
+    slices.iter().filter(|slice| !slice.is_empty()).take(2).any(|slice| slice.len() >= capacity)
 }
 
 impl<W: AsyncRead + Unpin> AsyncRead for BufWriter<W> {

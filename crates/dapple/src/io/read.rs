@@ -16,6 +16,8 @@ use crate::task::wait::Wait;
 /// How much is read at first where the length is not known, and at most.
 const PROBE: usize = 4 << 10;
 const MAX_PROBE: usize = 64 << 10;
+/// How much is read to see whether a vector that is full, or almost, was given room for all.
+const SMALL: usize = 32;
 
 macro_rules! read_ints {
     ($($(#[$doc:meta])* $name:ident $name_le:ident $int:ty;)*) => {$(
@@ -152,7 +154,8 @@ pub trait AsyncReadExt: AsyncRead {
     where
         Self: Unpin,
     {
-        ReadToEnd { reader: self, into, done: 0, probe: PROBE, wait: Wait::default() }
+        let growth = Growth::of(into);
+        ReadToEnd { reader: self, into, done: 0, growth, wait: Wait::default() }
     }
 
     /// Reads text until the end, and appends it to `into`. Says how many bytes it was.
@@ -170,7 +173,10 @@ pub trait AsyncReadExt: AsyncRead {
     where
         Self: Unpin,
     {
-        ReadToString { reader: self, into, bytes: Vec::new(), probe: PROBE, wait: Wait::default() }
+        // A text that is empty lends its memory; one that is not must stay as it is if this fails.
+        let bytes = if into.is_empty() { std::mem::take(into).into_bytes() } else { Vec::new() };
+        let growth = Growth::of(&bytes);
+        ReadToString { reader: self, into, bytes, growth, wait: Wait::default() }
     }
 
     /// A reader that ends after `limit` bytes, or where this one does.
@@ -375,7 +381,7 @@ pub struct ReadToEnd<'a, R: ?Sized> {
     reader: &'a mut R,
     into: &'a mut Vec<u8>,
     done: usize,
-    probe: usize,
+    growth: Growth,
     wait: Wait,
 }
 
@@ -385,7 +391,7 @@ impl<R: AsyncRead + Unpin + ?Sized> Future for ReadToEnd<'_, R> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         loop {
-            match ready!(poll_more(this.reader, &mut this.wait, cx, this.into, &mut this.probe)) {
+            match ready!(poll_more(this.reader, &mut this.wait, cx, this.into, &mut this.growth)) {
                 Ok(0) => return Poll::Ready(Ok(this.done)),
                 Ok(n) => this.done += n,
                 Err(error) => {
@@ -403,8 +409,25 @@ pub struct ReadToString<'a, R: ?Sized> {
     reader: &'a mut R,
     into: &'a mut String,
     bytes: Vec<u8>,
-    probe: usize,
+    growth: Growth,
     wait: Wait,
+}
+
+impl<R: ?Sized> ReadToString<'_, R> {
+    /// Appends what was read, if it is text.
+    fn end(&mut self) -> Result<usize, std::str::Utf8Error> {
+        if self.into.is_empty() {
+            *self.into = String::from_utf8(std::mem::take(&mut self.bytes)).map_err(|error| {
+                let cause = error.utf8_error();
+                self.bytes = error.into_bytes();
+                cause
+            })?;
+            return Ok(self.into.len());
+        }
+        let text = str::from_utf8(&self.bytes)?;
+        self.into.push_str(text);
+        Ok(text.len())
+    }
 }
 
 impl<R: AsyncRead + Unpin + ?Sized> Future for ReadToString<'_, R> {
@@ -413,13 +436,10 @@ impl<R: AsyncRead + Unpin + ?Sized> Future for ReadToString<'_, R> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         loop {
-            let read = ready!(poll_more(this.reader, &mut this.wait, cx, &mut this.bytes, &mut this.probe));
+            let read = ready!(poll_more(this.reader, &mut this.wait, cx, &mut this.bytes, &mut this.growth));
             let error = match read {
-                Ok(0) => match str::from_utf8(&this.bytes) {
-                    Ok(text) => {
-                        this.into.push_str(text);
-                        return Poll::Ready(Ok(text.len()));
-                    }
+                Ok(0) => match this.end() {
+                    Ok(len) => return Poll::Ready(Ok(len)),
                     Err(error) => io::Error::new(ErrorKind::InvalidData, error),
                 },
                 Ok(_) => continue,
@@ -437,11 +457,25 @@ fn poll_more<R: AsyncRead + Unpin + ?Sized>(
     wait: &mut Wait,
     cx: &mut Context<'_>,
     into: &mut Vec<u8>,
-    probe: &mut usize,
+    growth: &mut Growth,
 ) -> Poll<io::Result<usize>> {
     let mut more = More { len: into.len(), into };
     loop {
-        let wanted = (more.into.capacity() - more.len).clamp(*probe, MAX_PROBE);
+        let room = more.into.capacity() - more.len;
+        let is_given = more.into.capacity() == growth.given;
+        if is_given && room < SMALL && growth.given > 0 {
+            // The caller may have made room for exactly what there is: the end is looked for elsewhere.
+            let mut small = [0; SMALL];
+            let read = ready!(step(wait, cx, |cx| Pin::new(&mut *reader).poll_read(cx, &mut small)));
+            if is_interrupted(&read) {
+                continue;
+            }
+            let n = read?.min(SMALL);
+            more.into.extend_from_slice(&small[..n]);
+            more.len += n;
+            return Poll::Ready(Ok(n));
+        }
+        let wanted = if is_given && room > 0 { room } else { room.max(growth.probe) }.min(growth.most);
         more.into.resize(more.len + wanted, 0);
         let read =
             ready!(step(wait, cx, |cx| { Pin::new(&mut *reader).poll_read(cx, &mut more.into[more.len..]) }));
@@ -449,10 +483,36 @@ fn poll_more<R: AsyncRead + Unpin + ?Sized>(
             continue;
         }
         let n = read?;
-        // What is read into has been written with zeros before: not too much of it.
-        *probe = if n >= wanted { wanted * 2 } else { *probe }.min(MAX_PROBE);
+        growth.note(n, wanted);
         more.len += n;
         return Poll::Ready(Ok(n));
+    }
+}
+
+/// How a vector grows that is read into.
+#[derive(Debug)]
+struct Growth {
+    /// The capacity that the caller has given it.
+    given: usize,
+    /// How much room is made at a time, once that is full: more and more, as long as all of it is used.
+    probe: usize,
+    /// How much is read at a time. It is written with zeros before: less and less, if little of it is used.
+    most: usize,
+}
+
+impl Growth {
+    fn of(into: &Vec<u8>) -> Growth {
+        Growth { given: into.capacity(), probe: PROBE, most: MAX_PROBE }
+    }
+
+    /// So much was read of what there was room for.
+    fn note(&mut self, read: usize, wanted: usize) {
+        if read >= wanted {
+            self.probe = (wanted * 2).clamp(self.probe, MAX_PROBE);
+            self.most = (self.most * 2).min(MAX_PROBE);
+        } else if read < wanted / 8 {
+            self.most = (wanted / 2).max(PROBE);
+        }
     }
 }
 
