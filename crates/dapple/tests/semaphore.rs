@@ -3,7 +3,7 @@
 mod common;
 
 use std::cell::Cell;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -271,4 +271,25 @@ fn who_is_aborted_leaves_the_permit_to_the_next() {
         assert_eq!(semaphore.available_permits(), 1);
     });
     assert!(taken.get() > 0 && left.get() > 0, "both happen: {taken:?}, {left:?}");
+}
+
+#[test]
+fn who_needs_more_than_there_can_be_waits_and_so_do_those_behind() {
+    let semaphore = Semaphore::new(2);
+    let mut cx = Context::from_waker(Waker::noop());
+    let held = semaphore.try_acquire_many(2).unwrap();
+    // Their needs add up to more than a word holds, three times over.
+    let mut greedy: Vec<_> = (0..4).map(|_| Box::pin(semaphore.acquire_many(usize::MAX))).collect();
+    greedy.iter_mut().for_each(|all| assert!(all.as_mut().poll(&mut cx).is_pending()));
+    let mut behind = pin!(semaphore.acquire());
+    assert!(behind.as_mut().poll(&mut cx).is_pending());
+    drop(held);
+    let mut late = pin!(semaphore.acquire());
+    assert!(late.as_mut().poll(&mut cx).is_pending(), "a newcomer does not overtake those in line");
+    assert!(behind.as_mut().poll(&mut cx).is_pending(), "nor does the next in line");
+    assert!(greedy[0].as_mut().poll(&mut cx).is_pending());
+    drop(greedy); // nothing of them is left in line
+    assert!(behind.as_mut().poll(&mut cx).is_ready());
+    assert!(late.as_mut().poll(&mut cx).is_ready());
+    assert_eq!(semaphore.available_permits(), 2);
 }

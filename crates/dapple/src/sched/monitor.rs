@@ -16,7 +16,6 @@
 //!   wake-ups.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::Sched;
@@ -25,7 +24,6 @@ use super::stalls::Stalls;
 use super::worker::Worker;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, Ordering, Parker, fence_seq_cst};
-use crate::task::cell::discard;
 use crate::task::header::Header;
 
 /// How often it looks, at the least and at the most: four times while a worker stalls.
@@ -175,24 +173,33 @@ impl Sched {
                 Relief::Sent => self.monitor.stalls.note_relief(),
                 Relief::Late => {}
                 Relief::Nobody if std::mem::replace(&mut watch.is_unrelieved, true) => {}
-                Relief::Nobody => self.monitor.stalls.note_nobody(self.spares.most()),
+                Relief::Nobody => self.monitor.stalls.note_nobody(),
             }
+        }
+        if stuck_for >= limit {
+            self.tell_of_stall(worker, watch, stuck_for);
         }
     }
 
-    /// Counts that a worker is stalled, and tells of it.
+    /// Counts that a worker is stalled.
     fn note_stall(&self, worker: &Worker, watch: &mut Watch, stuck_for: Duration) {
         let is_new = !std::mem::replace(&mut watch.is_stalled, true);
         self.monitor.stalls.note(is_new, stuck_for);
         if is_new {
             worker.window.set_stalled(Some(watch.since));
         }
+    }
+
+    /// Tells that a worker is stalled, once all is counted and a spare is sent: a subscriber may take its time.
+    fn tell_of_stall(&self, worker: &Worker, watch: &mut Watch, stuck_for: Duration) {
+        if watch.is_unrelieved {
+            self.monitor.stalls.tell_nobody(self.spares.most());
+        }
         if !watch.is_told
             && let Some(task) = self.task_of(worker)
         {
             watch.is_told = true;
-            // Who listens to `tracing` is foreign code.
-            discard(catch_unwind(AssertUnwindSafe(|| self.monitor.stalls.tell(&task, stuck_for))));
+            self.monitor.stalls.tell(&task, stuck_for);
         }
     }
 

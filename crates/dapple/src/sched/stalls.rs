@@ -16,6 +16,8 @@ use super::worker::Worker;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicU64, Mutex, Ordering, Published, lock};
 use crate::task::Task;
+#[cfg(feature = "tracing")]
+use crate::task::guarded::guarded;
 use crate::task::header::Header;
 use crate::task::here::here;
 use crate::world;
@@ -60,9 +62,8 @@ impl Stalls {
     }
 
     /// A spare was needed, and none was to be had.
-    pub(super) fn note_nobody(&self, most: usize) {
+    pub(super) fn note_nobody(&self) {
         self.unrelieved.fetch_add(1, Ordering::Relaxed);
-        self.tell_nobody(most);
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -91,34 +92,39 @@ impl Stalls {
         }
         drop(told);
         let place = task.spawned_at();
-        tracing::warn!(
-            task = name,
-            color = %crate::lane::ColorName(task.color_id()),
-            spawned_at = place.map(tracing::field::display),
-            ?stuck_for,
-            "a task does not return from its poll and holds up its worker, and all of its color: put what blocks or \
-             computes for long into dapple::blocking, or split it with color.call or task::yield_now (told once \
-             for each kind of task)"
-        );
+        guarded(|| {
+            tracing::warn!(
+                task = name,
+                color = %crate::lane::ColorName(task.color_id()),
+                spawned_at = place.map(tracing::field::display),
+                ?stuck_for,
+                "a task does not return from its poll and holds up its worker, and all of its color: put what blocks \
+                 or computes for long into dapple::blocking, or split it with color.call or task::yield_now (told \
+                 once for each kind of task)"
+            );
+        });
     }
 
     #[cfg(not(feature = "tracing"))]
     pub(super) fn tell(&self, _task: &Task, _stuck_for: Duration) {}
 
+    /// Tells that a spare was needed and none was to be had, once.
     #[cfg(feature = "tracing")]
-    fn tell_nobody(&self, most: usize) {
+    pub(super) fn tell_nobody(&self, most: usize) {
         if std::mem::replace(&mut lock(&self.told).nobody, true) {
             return;
         }
-        tracing::warn!(
-            max_spares = most,
-            "a worker is stuck, and nobody is left to stand in for it: what it has taken waits, and if all are stuck, \
-             so does everything; put what blocks into dapple::blocking, or raise max_spares (told once)"
-        );
+        guarded(|| {
+            tracing::warn!(
+                max_spares = most,
+                "a worker is stuck, and nobody is left to stand in for it: what it has taken waits, and if all are \
+                 stuck, so does everything; put what blocks into dapple::blocking, or raise max_spares (told once)"
+            );
+        });
     }
 
     #[cfg(not(feature = "tracing"))]
-    fn tell_nobody(&self, _most: usize) {
+    pub(super) fn tell_nobody(&self, _most: usize) {
         let _ = &self.told;
     }
 }

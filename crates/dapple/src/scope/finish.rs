@@ -20,6 +20,8 @@ use super::children::{Children, Payload};
 use super::{Started, spawned};
 use crate::JoinHandle;
 use crate::task::cancel::{Item, is_cancelled_around, is_current_cancelled};
+#[cfg(feature = "tracing")]
+use crate::task::guarded::guarded;
 use crate::task::here::{Here, here};
 use crate::task::reach::Reach;
 
@@ -241,7 +243,7 @@ impl Place {
     /// A scope was dropped with something in it that had not ended.
     fn was_dropped(self) {
         #[cfg(feature = "tracing")]
-        tracing::debug!(place = %self.location, "a scope was dropped rather than cancelled");
+        guarded(|| tracing::debug!(place = %self.location, "a scope was dropped rather than cancelled"));
     }
 }
 
@@ -271,12 +273,14 @@ impl Late {
         self.is_told = true;
         self.alarm.unset();
         let (started, spawned) = children.left();
-        tracing::warn!(
-            place = %place.location,
-            started,
-            ?spawned,
-            "a scope was cancelled a second ago and still waits; what ignores that can be put into or_cancelled"
-        );
+        guarded(|| {
+            tracing::warn!(
+                place = %place.location,
+                started,
+                ?spawned,
+                "a scope was cancelled a second ago and still waits; what ignores that can be put into or_cancelled"
+            );
+        });
     }
 
     #[cfg(not(feature = "tracing"))]

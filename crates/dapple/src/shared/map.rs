@@ -19,7 +19,7 @@
 //! | `eq` | while the shelf is read, or changed | may read if it is read; otherwise a panic that says so | nothing has happened |
 //! | `clone` of a value | while the shelf is read; what was computed, before it is put there | may read any map, a change is a panic | nothing has happened; what was computed is lost, and the next computes |
 //! | closures of `read`, `for_each` | while a shelf is read | as `clone` | nothing has happened |
-//! | closure of `retain` | while a shelf is changed | a panic that names both | those that were to go so far are gone |
+//! | closure of `retain` | while a shelf is changed | a panic that names both; not in a panic hook, see IN-A-PANIC in `shelf` | those that were to go so far are gone |
 //! | `drop` of keys and values | outside of everything | works | it has happened all the same |
 //! | wakers | outside of everything | works | they are all woken all the same |
 //! | the computation | outside of everything | works; asking for what it is to compute is a panic that names both | the caller gets the panic, another computes |
@@ -84,6 +84,10 @@ pub use self::{
 /// In the closures of [`read`](Self::read) and [`for_each`](Self::for_each), and in the `eq` and `clone` of keys
 /// and values, maps can be read, also this one; whatever would change a map panics, and says of which and where,
 /// and so does whatever would wait. In that of [`retain`](Self::retain) no map can be used.
+///
+/// A panic hook, or a destructor that runs while a thread unwinds out of such a closure, may use any map all the same:
+/// a second panic would end the process. If another thread has the map then, or this one has, it is waited for about
+/// 10 ms; after that, whatever reads finds nothing, and whatever would change the map does nothing.
 ///
 /// # Hashing
 ///
@@ -202,7 +206,7 @@ impl<K, V, S> SharedMap<K, V, S> {
     #[track_caller]
     pub fn clear(&self) {
         for shelf in self.0.shelves() {
-            let values = shelf.write(&self.0.label, |table| std::mem::take(&mut table.values));
+            let values = shelf.change(&self.0.label, |table| std::mem::take(&mut table.values));
             drop(values);
         }
     }
@@ -231,7 +235,7 @@ impl<K, V, S> SharedMap<K, V, S> {
         let at = At { map: &self.0.label, what: "retain", place: Location::caller() };
         for shelf in self.0.shelves() {
             let mut gone = Vec::new();
-            shelf.write(&self.0.label, |table| {
+            shelf.change(&self.0.label, |table| {
                 closure::enter(&at, || {
                     gone.extend(table.values.extract_if(|entry| !keep(&entry.key, &mut entry.value)));
                 });

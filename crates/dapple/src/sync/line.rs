@@ -33,9 +33,10 @@ pub(crate) struct Line {
     /// The first who has not been woken. WOKEN
     next: Option<usize>,
     len: usize,
-    /// What all need together, and what those that have been woken need. LOST
-    needs: usize,
-    claims: usize,
+    /// What all need together, and what those that have been woken need. LOST. Each may need `usize::MAX`, so the sums are
+    /// wider: they must be exact, to be subtracted from.
+    needs: u128,
+    claims: u128,
     lost: usize,
     /// One who was woken came too late, and nobody of those in line has been served since.
     pub(crate) is_hungry: bool,
@@ -48,6 +49,12 @@ struct Slot {
     woken: bool,
     lost: bool,
     waker: Option<GuardedWaker>,
+}
+
+/// The most that can be said of a sum: more than is ever free.
+#[inline]
+fn clamp(sum: u128) -> usize {
+    usize::try_from(sum).unwrap_or(usize::MAX)
 }
 
 fn key(index: usize) -> Option<usize> {
@@ -65,13 +72,15 @@ impl Line {
     }
 
     /// What all in line need together.
+    #[inline]
     pub(crate) fn needs(&self) -> usize {
-        self.needs
+        clamp(self.needs)
     }
 
     /// What those need that have been woken.
+    #[inline]
     pub(crate) fn claims(&self) -> usize {
-        self.claims
+        clamp(self.claims)
     }
 
     /// Whether it is this one's turn to take of what is free: he was woken, or all ahead of him were;
@@ -119,9 +128,9 @@ impl Line {
         }
         self.last = Some(index);
         self.len += 1;
-        self.needs += need;
+        self.needs += need as u128;
         if woken {
-            self.claims += need;
+            self.claims += need as u128;
         } else if self.next.is_none() {
             self.next = Some(index);
         }
@@ -135,9 +144,9 @@ impl Line {
             slot.woken = false;
             if std::mem::take(&mut slot.lost) {
                 self.lost -= 1;
-                self.needs += slot.need;
+                self.needs += slot.need as u128;
             } else {
-                self.claims -= slot.need;
+                self.claims -= slot.need as u128;
             }
             if self.next.is_none_or(|next| self.is_ahead(key, next)) {
                 self.next = Some(key);
@@ -182,8 +191,8 @@ impl Line {
         if lost {
             self.lost -= 1;
         } else {
-            self.needs -= need;
-            self.claims -= if woken { need } else { 0 };
+            self.needs -= need as u128;
+            self.claims -= if woken { need as u128 } else { 0 };
         }
         let waker = self.slots[index].waker.take();
         self.slots[index].next = self.free.unwrap_or(NONE);
@@ -205,8 +214,8 @@ impl Line {
             if slot.woken && !slot.lost && index != but {
                 slot.lost = true;
                 self.lost += 1;
-                self.needs -= slot.need;
-                self.claims -= slot.need;
+                self.needs -= slot.need as u128;
+                self.claims -= slot.need as u128;
             }
             next = key(slot.next);
         }
@@ -233,7 +242,7 @@ impl Line {
         }
         let slot = &mut self.slots[next];
         slot.woken = true;
-        self.claims += slot.need;
+        self.claims += slot.need as u128;
         wakers.put(slot.waker.take());
         let after = slot.next;
         self.next = self.next_asleep(after);

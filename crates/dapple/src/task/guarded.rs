@@ -109,17 +109,22 @@ fn drop_foreign(waker: Waker) {
     guarded(|| drop(waker));
 }
 
-/// Calls a waker, and discards its panic. GUARDED-WAKER
+/// Calls foreign code, and discards its panic: a waker's (GUARDED-WAKER), a hook's, or that of a subscriber of
+/// `tracing`, to whom all events go through here. Whether it panicked. Call it with no lock held.
 #[cfg(not(loom))]
 #[inline]
-fn guarded(call: impl FnOnce()) {
-    discard(catch_unwind(AssertUnwindSafe(call)));
+pub(crate) fn guarded(call: impl FnOnce()) -> bool {
+    let called = catch_unwind(AssertUnwindSafe(call));
+    let panicked = called.is_err();
+    discard(called);
+    panicked
 }
 
 /// In a model a panic is a failure, and wakers are not foreign.
 #[cfg(loom)]
-fn guarded(call: impl FnOnce()) {
+fn guarded(call: impl FnOnce()) -> bool {
     call();
+    false
 }
 
 impl std::fmt::Debug for GuardedWaker {

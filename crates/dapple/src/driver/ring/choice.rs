@@ -44,7 +44,7 @@ impl Choice {
     /// What is in use: settled at the first call, with a driver to try it on.
     #[inline]
     pub(crate) fn in_use(&self, driver: &Driver) -> Files {
-        *self.in_use.get_or_init(|| self.settle(driver))
+        self.in_use.get().copied().unwrap_or_else(|| self.settle(driver))
     }
 
     #[cold]
@@ -56,14 +56,19 @@ impl Choice {
                 Err(error) => (Files::Pool, format!("io_uring cannot be had: {error}")),
             },
         };
-        tell(files, &why);
-        files
+        // To tell is foreign code, which may ask for files itself: it is settled first.
+        let is_first = self.in_use.set(files).is_ok();
+        if is_first {
+            tell(files, &why);
+        }
+        self.in_use.get().copied().unwrap_or(files)
     }
 }
 
 #[cfg(feature = "tracing")]
 fn tell(files: Files, why: &str) {
-    tracing::debug!(target: "dapple::fs", ?files, why, "how files are read and written");
+    let what = "how files are read and written";
+    crate::task::guarded::guarded(|| tracing::debug!(target: "dapple::fs", ?files, why, "{what}"));
 }
 
 #[cfg(not(feature = "tracing"))]

@@ -1,11 +1,11 @@
 //! Promised writes that failed with no file left to tell: counted for the metrics, and told to `tracing`.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use crate::prim::{AtomicU64, Ordering};
-use crate::task::cell::discard;
+#[cfg(feature = "tracing")]
+use crate::task::guarded::guarded;
 
 /// The count of a runtime.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ impl Failures {
     #[cold]
     pub(crate) fn note(&self, path: Option<&Path>, error: &io::Error) {
         self.0.fetch_add(1, Ordering::Relaxed);
-        discard(catch_unwind(AssertUnwindSafe(|| tell(path, error))));
+        tell(path, error);
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -26,7 +26,8 @@ impl Failures {
 
 #[cfg(feature = "tracing")]
 fn tell(path: Option<&Path>, error: &io::Error) {
-    tracing::error!(target: "dapple::fs", ?path, %error, "a promised write failed after its file was dropped");
+    let what = "a promised write failed after its file was dropped";
+    guarded(|| tracing::error!(target: "dapple::fs", ?path, %error, "{what}"));
 }
 
 #[cfg(not(feature = "tracing"))]

@@ -11,10 +11,15 @@
 //!   and writes none; who writes one is let into none at all. A writer who finds readers takes back what he
 //!   has taken, so that those who read and want to read more get on. So nobody who is in a shelf waits for
 //!   somebody who waits, and nobody waits for himself: it is a panic that says so, whatever the others do.
+//! * **IN-A-PANIC**: a thread that panics already (in a panic hook, or in a destructor that runs while it unwinds)
+//!   would end the process by a second panic. Where NO-CYCLE would refuse it, it is let in if the shelf comes free
+//!   within about 10 ms, and otherwise gets the answer of an empty shelf, and changes nothing. It may be part of a
+//!   cycle then, but the cycle ends: each panicking thread in it gives up. What it may touch is decided by the gate,
+//!   as ever: the shelf that it is in itself never comes free for it.
 
 use std::cell::UnsafeCell;
 use std::fmt::Display;
-use std::thread::yield_now;
+use std::thread::{panicking, yield_now};
 use std::time::Duration;
 
 use super::super::gate::{Gate, Hold};
@@ -28,6 +33,8 @@ const LOOKS: u32 = 64;
 const YIELDS: u32 = LOOKS + 64;
 /// How long to rest between two looks after that: somebody reads for long.
 const REST: Duration = Duration::from_micros(50);
+/// How often a thread looks that must not wait for ever. IN-A-PANIC
+const MOST: u32 = YIELDS + 200;
 
 /// Whether this thread is in a shelf of any map, so that it can change none. NO-CYCLE
 pub(super) fn is_inside() -> bool {
@@ -81,18 +88,29 @@ impl<T> Shelf<T> {
         Shelf { gate: Gate::new(), inside: UnsafeCell::new(inside) }
     }
 
-    /// Calls `f` with what is inside. `map` is whose it is, for a panic.
+    /// Calls `f` with what is inside. `map` is whose it is, for a panic. The default is for IN-A-PANIC.
     #[inline]
     #[track_caller]
-    pub(super) fn read<R>(&self, map: &dyn Display, f: impl FnOnce(&T) -> R) -> R {
+    pub(super) fn read<R: Default>(&self, map: &dyn Display, f: impl FnOnce(&T) -> R) -> R {
         if here(|here| here.in_map.get()) == InMap::Writes {
-            refuse(&format_args!("use of {map}"));
+            return self.read_in_panic(map, f);
         }
         let hold = match self.gate.try_read(false, own_row()) {
             Some(hold) => hold,
             None => look_again(|| self.gate.try_read(false, own_row())),
         };
         self.read_by(hold, f)
+    }
+
+    /// IN-A-PANIC, or it is refused. NO-CYCLE
+    #[cold]
+    #[track_caller]
+    fn read_in_panic<R: Default>(&self, map: &dyn Display, f: impl FnOnce(&T) -> R) -> R {
+        if !panicking() {
+            refuse(&format_args!("use of {map}"));
+        }
+        let hold = look_a_while(|| self.gate.try_read(false, own_row()));
+        hold.map_or_else(R::default, |hold| self.read_by(hold, f))
     }
 
     /// As [`read`](Self::read), if nobody is changing it.
@@ -119,6 +137,20 @@ impl<T> Shelf<T> {
             Some(hold) => hold,
             None => look_again(|| self.gate.try_write_now(&REGISTRY)),
         };
+        self.write_by(hold, f)
+    }
+
+    /// As [`write`](Self::write), also of a thread that panics already, which may get a default. IN-A-PANIC
+    #[track_caller]
+    pub(super) fn change<R: Default>(&self, map: &dyn Display, f: impl FnOnce(&mut T) -> R) -> R {
+        if !is_inside() || !panicking() {
+            return self.write(map, f);
+        }
+        let hold = look_a_while(|| self.gate.try_write_now(&REGISTRY));
+        hold.map_or_else(R::default, |hold| self.write_by(hold, f))
+    }
+
+    fn write_by<R>(&self, hold: Hold<'_>, f: impl FnOnce(&mut T) -> R) -> R {
         let entered = Entered::new(&self.gate, hold, InMap::Writes);
         // SAFETY: we are in, alone, and `f` cannot keep what it gets. BY-THE-GATE
         let result = f(unsafe { &mut *self.inside.get() });
@@ -145,10 +177,26 @@ fn look_again<R>(attempt: impl Fn() -> Option<R>) -> R {
             return entered;
         }
         looks += 1;
-        match looks {
-            0..LOOKS => spin(),
-            LOOKS..YIELDS if !world::is_simulated() => yield_now(),
-            _ => world::sleep(REST),
+        rest(looks);
+    }
+}
+
+/// As `look_again`, but not for long. In a simulation no other thread runs in the midst of a panic. IN-A-PANIC
+#[cold]
+fn look_a_while<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
+    let most = if world::is_simulated() { 0 } else { MOST };
+    (0..=most).find_map(|looks| {
+        if looks > 0 {
+            rest(looks);
         }
+        attempt()
+    })
+}
+
+fn rest(looks: u32) {
+    match looks {
+        0..LOOKS => spin(),
+        LOOKS..YIELDS if !world::is_simulated() => yield_now(),
+        _ => world::sleep(REST),
     }
 }

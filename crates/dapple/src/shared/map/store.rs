@@ -136,7 +136,7 @@ impl<K, V, S> Store<K, V, S> {
     {
         let hash = self.hash(&key);
         let (mut key, mut value) = (Some(key), Some(value)); // DROPPED-OUTSIDE, whatever panics
-        let (old, ticket) = self.shelf(hash).write(&self.label, |table| {
+        let (old, ticket) = self.shelf(hash).change(&self.label, |table| {
             let own = key.as_ref().expect("not taken yet");
             let ticket = table.computing.find(hash, |computing| computing.key == *own);
             let ticket = ticket.map(|computing| computing.ticket.clone());
@@ -168,7 +168,7 @@ impl<K, V, S> Store<K, V, S> {
         S: BuildHasher,
     {
         let hash = self.hash(key);
-        self.shelf(hash).write(&self.label, |table| {
+        self.shelf(hash).change(&self.label, |table| {
             let slot = table.values.find_entry(hash, |entry| entry.key.borrow() == key).ok()?;
             let (Entry { key, value, .. }, _) = slot.remove();
             Some((key, value))
