@@ -82,7 +82,7 @@ impl Post {
 
     /// `Sleep::has_elapsed`
     fn enter_timer(&self, who: usize) {
-        match self.timers.insert(SOON, Waker::noop().clone()) {
+        match self.timers.insert(SOON, Waker::noop().clone().into()) {
             Entered::At { is_first, .. } if is_first && self.holder.get() != who => self.bell.ring(),
             Entered::At { .. } => {} // OWN-TIMERS
             Entered::Due | Entered::Gone => panic!("it is open, and its time has not come"),

@@ -7,7 +7,7 @@
 //!   of ours is held.
 
 #[cfg(loom)]
-pub(crate) use in_models::{Wait, got_at_once, wake};
+pub(crate) use in_models::{Wait, wake};
 
 #[cfg(not(loom))]
 pub(crate) use {
@@ -79,14 +79,16 @@ mod in_models {
             false
         }
 
+        pub(crate) fn is_lost(&self) -> bool {
+            false
+        }
+
         pub(crate) fn rest(&mut self, _cx: &mut Context<'_>, _what: &'static &'static str) {}
 
         pub(crate) fn end(&mut self) {}
 
         pub(crate) fn give_up(&mut self) {}
     }
-
-    pub(crate) fn got_at_once() {}
 
     pub(crate) fn wake(waker: GuardedWaker) {
         waker.wake();
