@@ -93,7 +93,7 @@ pub mod state;
 mod strict;
 mod waker;
 
-pub use connection::phase::Peer;
+pub use connection::shared::Peer;
 pub use connection::tls::Tls;
 pub use error::{BoxError, Error};
 pub use files::files;

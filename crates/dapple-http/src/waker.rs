@@ -1,7 +1,7 @@
-//! A stored waker, counted: the only form in which the hub keeps a `std::task::Waker`.
+//! A stored waker, counted: the only form in which this crate keeps a `std::task::Waker`.
 //!
 //! A stream that is not HTTP any more is polled with whatever waker its new owner has, which may be foreign code. So it
-//! is cloned in its own poll, before any lock is taken; the hub clones the count alone; and a panic in its `wake` or in
+//! is cloned in its own poll, before any lock is taken; the server clones the count alone; and a panic in its `wake` or in
 //! its destructor is discarded, so that the other connections are told. `ci/wakers` fails on a bare one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -11,21 +11,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use dapple::Color;
 use futures_io::{AsyncRead, AsyncWrite};
 use futures_rustls::TlsAcceptor;
 use http::StatusCode;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 
-use crate::connection::encrypted::{Encrypted, Wire};
-use crate::connection::io::{InHand, Io};
-use crate::connection::phase::{Phase, Watch};
-use crate::connection::timer::Alarm;
-use crate::connection::tls::Tls;
-use crate::request::handling::Front;
+use super::encrypted::{Encrypted, Wire};
+use super::io::{InHand, Io};
+use super::phase::Timed;
+use super::shared::{Connection, StreamHandle, StreamTask, TaskHandle};
+use super::timer::ConnectionTimer;
+use super::tls::Tls;
+use crate::request::handling::RequestService;
 use crate::request::service::Handler;
-use crate::server::{Seat, Stage};
+use crate::server::{ConnectionPermit, ShutdownStage};
 
 /// How a client begins that knows that the server speaks HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -38,34 +38,41 @@ enum Protocol {
 }
 
 /// Serves a connection until it ends, by itself or because it took too long or was cut.
-pub(crate) async fn serve<S, H>(stream: S, handler: H, watch: Arc<Watch>, seat: Seat)
+pub(crate) async fn serve<S, H>(stream: S, handler: H, connection: Arc<Connection>, permit: ConnectionPermit)
 where
     S: Read + Write + Unpin + Send + 'static,
     H: Handler,
 {
-    let _listed = poll_fn(|cx| Poll::Ready(watch.hub.enter(&watch, cx.waker()))).await;
-    let io = Io::new(stream, watch.clone(), seat);
-    begin(io, None, Alarm::default(), handler, &watch).await;
+    let _listed = poll_fn(|cx| Poll::Ready(connection.server.enter(&connection, cx.waker()))).await;
+    let io = Io::new(stream, StreamHandle::new(&connection), permit);
+    begin(io, None, ConnectionTimer::default(), handler, &TaskHandle::new(connection)).await;
 }
 
 /// The same, encrypted.
-pub(crate) async fn serve_tls<S, H>(stream: S, tls: Tls, handler: H, watch: Arc<Watch>, seat: Seat)
-where
+pub(crate) async fn serve_tls<S, H>(
+    stream: S,
+    tls: Tls,
+    handler: H,
+    connection: Arc<Connection>,
+    permit: ConnectionPermit,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
-    let _listed = poll_fn(|cx| Poll::Ready(watch.hub.enter(&watch, cx.waker()))).await;
-    let mut alarm = Alarm::default();
-    let mut handshake = pin!(TlsAcceptor::from(tls.0).accept(Wire::new(stream, watch.clone())));
+    let _listed = poll_fn(|cx| Poll::Ready(connection.server.enter(&connection, cx.waker()))).await;
+    let task = TaskHandle::new(connection);
+    let mut timer = ConnectionTimer::default();
+    let wire = Wire::new(stream, StreamHandle::new(task.connection()));
+    let mut handshake = pin!(TlsAcceptor::from(tls.0).accept(wire));
     let shaken = poll_fn(|cx| {
-        if watch.hub.stage() != Stage::Serving {
+        if task.server().stage() != ShutdownStage::Serving {
             return Poll::Ready(None);
         }
         if let Poll::Ready(shaken) = handshake.as_mut().poll(cx) {
             return Poll::Ready(shaken.ok());
         }
-        ready!(alarm.poll(&watch, cx));
-        watch.hub.counters.count_timeout();
+        ready!(timer.poll(&task, cx));
+        task.server().counters.count_timeout();
         Poll::Ready(None)
     });
     let Some(stream) = shaken.await else { return };
@@ -74,61 +81,73 @@ where
         Some(b"http/1.1") => Some(Protocol::Http1),
         _ => None,
     };
-    let io = Io::new(Encrypted::new(stream), watch.clone(), seat);
-    begin(io, protocol, alarm, handler, &watch).await;
+    let io = Io::new(Encrypted::new(stream), StreamHandle::new(task.connection()), permit);
+    begin(io, protocol, timer, handler, &task).await;
 }
 
 /// Finds out what the client speaks, and goes on with that.
 async fn begin<S, H>(
     mut io: Io<S>,
     protocol: Option<Protocol>,
-    mut alarm: Alarm,
+    mut timer: ConnectionTimer,
     handler: H,
-    watch: &Arc<Watch>,
+    task: &TaskHandle,
 ) where
     S: Read + Write + Unpin + Send + 'static,
     H: Handler,
 {
     let protocol = match protocol {
         Some(protocol) => protocol,
-        None => match poll_fn(|cx| poll_protocol(&mut io, &mut alarm, watch, cx)).await {
+        None => match poll_fn(|cx| poll_protocol(&mut io, &mut timer, task, cx)).await {
             Ok(protocol) => protocol,
             Err(_nothing_came) => return,
         },
     };
-    let front = Front { handler, watch: watch.clone() };
+    let connection = task.connection();
     match protocol {
         Protocol::Http1 => {
             let io = InHand::new(io);
-            let http = pin!(watch.hub.http1.serve_connection(io.clone(), front).with_upgrades());
-            drive(http, &mut alarm, watch, |cx| io.poll_gone(cx)).await;
+            let service = RequestService::http1(handler, connection);
+            let http = pin!(task.server().http1.serve_connection(io.clone(), service).with_upgrades());
+            drive(http, &mut timer, task, |cx| io.poll_gone(cx)).await;
         }
         Protocol::Http2 => {
-            watch.set_http2();
-            watch.hub.gate.watch_color();
+            task.speaks_http2();
+            let service = RequestService::http2(handler, connection);
             // It is large, and a task of HTTP/1 should not be.
-            let mut http = Box::pin(watch.hub.http2.serve_connection(io, front));
-            drive(http.as_mut(), &mut alarm, watch, |_| Poll::Pending).await;
-            // Its requests are tasks of this color, and hear of that now: they are in line before this one, and count
-            // as what runs on before the connection counts as closed.
+            let mut http = Box::pin(http2(connection).serve_connection(io, service));
+            poll_fn(|cx| Poll::Ready(task.keep_waker(cx.waker()))).await;
+            drive(http.as_mut(), &mut timer, task, |_| Poll::Pending).await;
+            task.cut();
+            // Its streams end now, all at once: those that run are cancelled, the others do not begin.
             drop(http);
-            dapple::task::yield_now().await;
+            poll_fn(|cx| task.poll_streams(cx)).await;
         }
     }
-    watch.set_ended();
+    task.ended();
+}
+
+/// How hyper serves HTTP/2.
+fn http2(connection: &Arc<Connection>) -> http2::Builder<Streams> {
+    let settings = &connection.server.settings;
+    let mut http2 = http2::Builder::new(Streams(connection.clone()));
+    http2
+        .max_header_list_size(u32::try_from(settings.max_header_size).unwrap_or(u32::MAX))
+        .max_concurrent_streams(settings.max_streams);
+    http2
 }
 
 /// Waits for the first bytes of a client, as many as are needed to tell.
 fn poll_protocol<S>(
     io: &mut Io<S>,
-    alarm: &mut Alarm,
-    watch: &Watch,
+    timer: &mut ConnectionTimer,
+    task: &TaskHandle,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<Protocol>>
 where
     S: Read + Write + Unpin,
 {
-    if watch.hub.stage() != Stage::Serving && io.first().is_empty() {
+    if task.server().stage() != ShutdownStage::Serving && io.first().is_empty() {
         return Poll::Ready(Err(io::ErrorKind::Interrupted.into()));
     }
     loop {
@@ -146,8 +165,8 @@ where
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {
-                ready!(alarm.poll(watch, cx));
-                watch.hub.counters.count_timeout();
+                ready!(timer.poll(task, cx));
+                task.server().counters.count_timeout();
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
@@ -160,7 +179,7 @@ trait Http: Future<Output = hyper::Result<()>> {
     fn finish(self: Pin<&mut Self>);
 }
 
-impl<I, H> Http for http1::UpgradeableConnection<I, Front<H>>
+impl<I, H> Http for http1::UpgradeableConnection<I, RequestService<H>>
 where
     I: Read + Write + Unpin + Send + 'static,
     H: Handler,
@@ -170,7 +189,7 @@ where
     }
 }
 
-impl<I, H> Http for http2::Connection<I, Front<H>, InColor>
+impl<I, H> Http for http2::Connection<I, RequestService<H>, Streams>
 where
     I: Read + Write + Unpin + Send + 'static,
     H: Handler,
@@ -180,90 +199,97 @@ where
     }
 }
 
-/// Drives a connection to its end; `poll_gone` says that the client is gone, if hyper does not look.
+/// Drives a connection to its end; `poll_gone` is ready if the client is gone, where hyper does not look.
 async fn drive<C: Http>(
     mut http: Pin<&mut C>,
-    alarm: &mut Alarm,
-    watch: &Watch,
+    timer: &mut ConnectionTimer,
+    task: &TaskHandle,
     mut poll_gone: impl FnMut(&mut Context<'_>) -> Poll<()>,
 ) {
+    let server = task.server();
     let mut is_told = false;
     poll_fn(|cx| {
-        alarm.enter(cx);
-        match watch.hub.stage() {
-            Stage::Serving => {}
-            Stage::Draining if is_told => {}
-            Stage::Draining => {
+        timer.enter(cx);
+        match server.stage() {
+            ShutdownStage::Serving => {}
+            ShutdownStage::Draining if is_told => {}
+            ShutdownStage::Draining => {
                 is_told = true;
+                task.draining();
                 http.as_mut().finish();
             }
-            Stage::Cutting => return Poll::Ready(()),
+            ShutdownStage::Cutting => return Poll::Ready(()),
         }
         loop {
             if let Poll::Ready(result) = http.as_mut().poll(cx) {
                 if let Err(error) = result {
-                    tell_unread(&error, watch);
+                    tell_unread(&error, task);
                 }
                 return Poll::Ready(());
             }
             if poll_gone(cx).is_ready() {
                 return Poll::Ready(());
             }
-            match ready!(alarm.poll(watch, cx)) {
-                Phase::Head(_) if !watch.is_http2() && !watch.is_idle() => {
-                    watch.hub.counters.count_timeout();
-                    watch.tell_unread(StatusCode::REQUEST_TIMEOUT, watch.hub.settings.header_timeout);
-                    // hyper reads again, and hears that it is too late.
-                    watch.note_late_head();
+            match ready!(timer.poll(task, cx)) {
+                Timed::Head(_) if task.has_head() => {
+                    server.counters.count_timeout();
+                    task.connection()
+                        .tell_unread(StatusCode::REQUEST_TIMEOUT, server.settings.header_timeout);
+                    // hyper reads again, and gets an error.
+                    task.head_late();
                 }
-                Phase::Body(_) => {
-                    watch.hub.counters.count_timeout();
+                Timed::Body(_) => {
+                    server.counters.count_timeout();
                     // The same.
-                    watch.note_late_body();
+                    task.bare_body_late();
                 }
-                Phase::Head(_) | Phase::Blocked(_) => {
-                    watch.hub.counters.count_timeout();
+                Timed::Head(_) | Timed::Blocked(_) => {
+                    server.counters.count_timeout();
                     return Poll::Ready(());
                 }
-                // The client is told, and has a moment to hear of it.
-                Phase::Idle(_) if watch.is_http2() && !is_told => {
+                // The client is told by a GOAWAY, and has a moment to notice.
+                Timed::Idle(_) if task.is_http2() && !is_told => {
                     is_told = true;
-                    watch.note_closing();
+                    task.draining();
                     http.as_mut().finish();
                 }
                 // hyper closes, and says why.
-                Phase::Closing if watch.set_closed() => {}
-                Phase::Idle(_) | Phase::Busy | Phase::Closing => return Poll::Ready(()),
+                Timed::Closing if task.linger_over() => {}
+                Timed::Idle(_) | Timed::HalfClosed(_) | Timed::Closing => return Poll::Ready(()),
             }
         }
     })
     .await;
 }
 
-/// Tells of what hyper has answered by itself.
-fn tell_unread(error: &hyper::Error, watch: &Watch) {
-    if !error.is_parse() || watch.is_http2() {
+/// Tells the observer of a reply that hyper has given by itself.
+fn tell_unread(error: &hyper::Error, task: &TaskHandle) {
+    if !error.is_parse() || task.is_http2() {
         return;
     }
-    watch.hub.counters.count_bad();
+    task.server().counters.count_bad();
     let status = match error.is_parse_too_large() {
         // Which of the two it was, hyper says in words only.
         true if error.to_string().contains("URI") => StatusCode::URI_TOO_LONG,
         true => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         false => StatusCode::BAD_REQUEST,
     };
-    watch.tell_unread(status, Duration::ZERO);
+    task.connection().tell_unread(status, Duration::ZERO);
 }
 
-/// Runs hyper's tasks in the color of the connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InColor;
+/// Runs each stream of HTTP/2 in a task with a color of its own.
+#[derive(Clone)]
+pub(crate) struct Streams(Arc<Connection>);
 
-impl<F> hyper::rt::Executor<F> for InColor
+impl<F> hyper::rt::Executor<F> for Streams
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    fn execute(&self, future: F) {
-        Color::current().spawn(future).detach();
+    fn execute(&self, stream: F) {
+        let counted = StreamTask::new(&self.0);
+        self.0.server.limit.spawn(async move {
+            stream.await;
+            drop(counted);
+        });
     }
 }

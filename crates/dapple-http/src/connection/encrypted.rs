@@ -14,14 +14,13 @@
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_io::{AsyncRead, AsyncWrite};
 use futures_rustls::server::TlsStream;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-use crate::connection::phase::Watch;
+use super::shared::StreamHandle;
 
 /// No record is longer.
 const RECORD: usize = 16 * 1024;
@@ -130,16 +129,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Write for Encrypted<S> {
 /// The socket below. BY-THE-SOCKET
 pub(crate) struct Wire<S> {
     stream: S,
-    watch: Arc<Watch>,
+    handle: StreamHandle,
 }
 
 impl<S> Wire<S> {
-    pub(crate) fn new(stream: S, watch: Arc<Watch>) -> Wire<S> {
-        Wire { stream, watch }
+    pub(crate) fn new(stream: S, handle: StreamHandle) -> Wire<S> {
+        Wire { stream, handle }
     }
 
     fn note(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.watch.note_write(&polled);
+        self.handle.wrote(&polled);
         polled
     }
 }

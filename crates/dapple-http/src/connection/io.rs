@@ -1,4 +1,4 @@
-//! The stream of a connection, as hyper sees it: what goes through is noted in the [`Watch`].
+//! The stream of a connection, as hyper sees it: reads and writes are sent to the connection as events.
 //!
 //! Whether a client is gone while its request is under way is not left to hyper, which would try to read behind each
 //! head, into a buffer made for that. The connection's task looks instead ([`InHand`]), and only if there is something
@@ -13,8 +13,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
-use crate::connection::phase::Watch;
-use crate::server::{Listed, Seat, Stage};
+use super::shared::{Reading, StreamHandle};
+use crate::server::{ConnectionPermit, Listed, ShutdownStage};
 
 /// The most that is read at once before hyper comes, and when all is over.
 const SOME: usize = 8 * 1024;
@@ -37,7 +37,7 @@ pub(crate) struct Io<S> {
     stream: S,
     /// What was read before hyper came.
     first: Bytes,
-    watch: Arc<Watch>,
+    handle: StreamHandle,
     /// The client has said that nothing more will come.
     is_ended: bool,
     /// No more is written.
@@ -46,15 +46,15 @@ pub(crate) struct Io<S> {
     said: usize,
     /// If it is not HTTP any more, it is told when it is cut.
     listed: Option<Listed>,
-    _seat: Seat,
+    _seat: ConnectionPermit,
 }
 
 impl<S: Read + Write + Unpin> Io<S> {
-    pub(crate) fn new(stream: S, watch: Arc<Watch>, seat: Seat) -> Io<S> {
+    pub(crate) fn new(stream: S, handle: StreamHandle, seat: ConnectionPermit) -> Io<S> {
         Io {
             stream,
             first: Bytes::new(),
-            watch,
+            handle,
             is_ended: false,
             is_shut: false,
             said: 0,
@@ -76,25 +76,32 @@ impl<S: Read + Write + Unpin> Io<S> {
 
     /// An error if the server has cut what is left, once HTTP is over; and if it does so later, this is polled again.
     fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let hub = &self.watch.hub;
+        let server = self.handle.server();
         match &self.listed {
             Some(listed) => listed.renew(cx.waker()),
-            None => self.listed = Some(hub.enter_stream(cx.waker())),
+            None => self.listed = Some(server.enter_stream(cx.waker())),
         }
-        Poll::Ready(match hub.stage() {
-            Stage::Cutting => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server has ended")),
+        Poll::Ready(match server.stage() {
+            ShutdownStage::Cutting => {
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server has ended"))
+            }
             _ => Ok(()),
         })
     }
 
-    /// Ready if the client is gone, while hyper has nothing to read for. What comes instead is kept for hyper.
+    /// Looks whether the client is gone while hyper has nothing to read for. Ready if its connection was reset. A client
+    /// that has only shut down its side may still read: the connection is told. Bytes that come are kept for hyper.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.first.is_empty() || !self.watch.is_all_read() {
+        if !self.first.is_empty() || !self.handle.is_all_read() {
             return Poll::Pending;
         }
         match ready!(self.poll_more(cx)) {
             Ok(()) if !self.is_ended => Poll::Pending,
-            Ok(()) | Err(_) => Poll::Ready(()),
+            Ok(()) => {
+                self.handle.peer_finished();
+                Poll::Pending
+            }
+            Err(_) => Poll::Ready(()),
         }
     }
 
@@ -133,30 +140,31 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
             let count = this.first.len().min(cursor.remaining());
             let read = this.first.split_to(count);
             cursor.put_slice(&read);
-            return Poll::Ready(this.watch.note_read(&read).map_err(io::Error::from));
+            return Poll::Ready(this.handle.read(&read).map_err(io::Error::from));
         }
-        if this.watch.is_head_late() {
-            return this.poll_say_late(cx).map(Err);
+        let reading = this.handle.reading();
+        match reading {
+            Reading::Plain | Reading::Bare => {}
+            Reading::HeadLate => return this.poll_say_late(cx).map(Err),
+            Reading::BodyLate => {
+                let text = "the body of a request did not come in time";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
+            }
+            Reading::Ended => {
+                ready!(this.poll_cut(cx))?;
+                return Pin::new(&mut this.stream).poll_read(cx, cursor);
+            }
         }
-        if this.watch.is_ended() {
-            ready!(this.poll_cut(cx))?;
-            return Pin::new(&mut this.stream).poll_read(cx, cursor);
-        }
-        if this.watch.bare.is_late() {
-            let text = "the body of a request did not come in time";
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
-        }
-        let is_bare = this.watch.bare.is_there();
-        let Io { stream, watch, is_ended, .. } = this;
+        let Io { stream, handle, is_ended, .. } = this;
         let polled = dapple::hyper::poll_look(stream, cx, cursor, |read| {
             *is_ended = read.is_empty();
-            if is_bare {
-                watch.bare.note_asked_for(read.len());
+            if reading == Reading::Bare {
+                handle.bare_read(read.len());
             }
-            if read.is_empty() { Ok(()) } else { watch.note_read(read) }
+            if read.is_empty() { Ok(()) } else { handle.read(read) }
         });
-        if is_bare && polled.is_pending() {
-            watch.bare.note_asked_for(0);
+        if reading == Reading::Bare && polled.is_pending() {
+            handle.bare_read(0);
         }
         Poll::Ready(ready!(polled)?.map_err(io::Error::from))
     }
@@ -165,9 +173,9 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
 impl<S: Read + Write + Unpin> Io<S> {
     #[inline]
     fn note_write(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        // What is encrypted is noted below, at the socket. BY-THE-SOCKET in `encrypted`
-        if !self.watch.peer.is_tls {
-            self.watch.note_write(&polled);
+        // Encrypted bytes are counted below, at the socket. BY-THE-SOCKET in `encrypted`
+        if !self.handle.is_tls() {
+            self.handle.wrote(&polled);
         }
         polled
     }
@@ -211,15 +219,15 @@ impl<S: Read + Write + Unpin> Write for Io<S> {
         if this.is_ended {
             return Poll::Ready(Ok(()));
         }
-        if this.first.is_empty() && !this.watch.is_talking() {
+        if this.first.is_empty() && !this.handle.is_peer_sending() {
             // Nobody has looked while the last request was under way: something may have come all the same.
             match poll_some(&mut this.stream, cx, <[u8]>::is_empty) {
-                Poll::Ready(Ok(false)) => this.watch.note_unread(),
+                Poll::Ready(Ok(false)) => this.handle.body_unread(),
                 Poll::Ready(Ok(true) | Err(_)) | Poll::Pending => return Poll::Ready(Ok(())),
             }
         }
-        this.watch.note_closing();
-        while !this.is_ended && !this.watch.is_closed() {
+        this.handle.closing();
+        while !this.is_ended && !this.handle.is_closed() {
             match ready!(poll_some(&mut this.stream, cx, <[u8]>::is_empty)) {
                 Ok(is_ended) => this.is_ended = is_ended,
                 Err(_it_is_over_as_well) => break,

@@ -4,8 +4,9 @@
 mod connection;
 pub(crate) mod encrypted;
 pub(crate) mod io;
-pub(crate) mod phase;
-pub(crate) mod timer;
+mod phase;
+pub(crate) mod shared;
+mod timer;
 pub(crate) mod tls;
 
 pub(crate) use connection::*;

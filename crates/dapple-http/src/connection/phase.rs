@@ -1,314 +1,383 @@
-//! What is known of one connection, by those who have a part in it: the stream that hyper reads and writes, the
-//! requests under way, and the task that drives it all and keeps the time.
+//! The state machine of one connection: the phase that it is in, the events that change it, and what is timed.
 //!
-//! # Invariants
+//! Nothing here waits, locks or reads a clock: [`State::apply`] is the only way to change the state, and
+//! [`State::timed`] says what the client may be slow at now. `connection/shared.rs` puts the state behind its lock.
 //!
-//! * **ONE-COLOR**: all of it is written in the connection's color, but for the faults that a service's [`Body`] notes,
-//!   which may be elsewhere: they are behind a lock. So counters are loaded and stored rather than added to, and nothing
-//!   here orders anything.
-//!
-//! [`Body`]: crate::Body
+//! ```text
+//!               a part of a head                  the request begins
+//!   Opening ──────────────────────▶ Head ──────────────────────────▶ Busy ◀─┐
+//!      │                             ▲  │                             │ │   │ the next request begins
+//!      │ (HTTP/2: the request begins)│  │ the head is late            │ └───┘
+//!      └──────────────▶ Busy         │  ▼                             │ the last request ends
+//!                                    │ Closing ◀── the peer may ──────┤
+//!                        a part of a │    │        still be sending   ▼
+//!                        head        └────┼───────────────────────── Idle
+//!                                         ▼ the peer had its time
+//!                                       Closed          from every phase: Ended (HTTP is over) and Cut
+//! ```
 
-use std::io;
-use std::net::SocketAddr;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
-use http::StatusCode;
-
-use crate::request::answer::Own;
-use crate::request::observer::Line;
-use crate::request::receiving::{Bare, Faults};
-use crate::server::Hub;
-use crate::strict::framing::{Flaw, Framing};
+use crate::request::reply::ServerReply;
+use crate::server::settings::Settings;
 use crate::strict::heads::Heads;
 
-/// Who is at the other end, in the extensions of a request if the server was told so
-/// ([`peer_info`](crate::Serve::peer_info)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Peer {
-    /// The address; a Unix socket's client has none.
-    pub address: Option<SocketAddr>,
-    /// Whether it came by TLS.
-    pub is_tls: bool,
-}
+/// The time that a peer has to notice that its connection is being closed, or that the server has said goodbye.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-impl Peer {
-    pub(crate) fn new(address: Option<SocketAddr>, is_tls: bool) -> Peer {
-        Peer { address, is_tls }
-    }
-}
-
-/// So much has to be taken by a client within [`write_timeout`](crate::Serve::write_timeout), and sent within
-/// [`body_timeout`](crate::Serve::body_timeout), as two to this power.
+/// The progress that a peer has to make within [`write_timeout`](crate::Serve::write_timeout) or
+/// [`body_timeout`](crate::Serve::body_timeout), in bytes, as a power of two.
 const PROGRESS: u32 = 13;
 
-/// See the head of the file.
-pub(crate) struct Watch {
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) peer: Peer,
-    /// How many requests have begun.
-    requests: AtomicU64,
-    /// What was read of heads. Never contended: it is used in the connection's color alone.
-    heads: Mutex<Heads>,
-    /// How many of them are under way.
-    active: AtomicU32,
-    /// Something was read since the last request began.
-    is_fresh: AtomicBool,
-    /// A request with a body was refused.
-    is_unread: AtomicBool,
-    /// The body that is being received, if it is timed here.
-    pub(crate) bare: Bare,
-    pub(crate) faults: Faults,
-    /// The client does not take what is written.
-    is_blocked: AtomicBool,
-    /// What the client has taken.
-    written: AtomicU64,
-    /// The head did not come in time: say so, and close.
-    is_head_late: AtomicBool,
-    is_http2: AtomicBool,
-    /// Being closed: the client has a moment to notice. And that that is over.
-    is_closing: AtomicBool,
-    is_closed: AtomicBool,
-    /// HTTP is over; if there still is a stream, it is for something else.
-    is_ended: AtomicBool,
-    /// How many responses are being sent, and how many of those wait for their service rather than for the client.
-    sending: AtomicU32,
-    sourcing: AtomicU32,
-    /// How many pieces of responses have been handed over, and are not written.
-    queued: AtomicU32,
+/// The phase of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ConnectionPhase {
+    /// No request has begun. With HTTP/1, nothing of a head has come either.
+    Opening,
+    /// HTTP/1: a part of a head has come, and no request is under way.
+    Head,
+    /// Requests are under way. With HTTP/1 there is one at a time.
+    Busy,
+    /// All requests have been answered, and nothing of another one has come.
+    Idle,
+    /// The server has shut down its side, or will: the peer has [`LINGER`] to notice.
+    Closing,
+    /// The peer has had that time.
+    Closed,
+    /// The connection was cut: handlers that have not begun do not begin, the others are cancelled.
+    Cut,
+    /// HTTP is over. A stream that is still used carries another protocol.
+    Ended,
 }
 
-/// What a connection is at, and a number that changes when it gets on.
+/// What happens to a connection. Each group is sent by one kind of handle; see `connection/shared.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Reading the head of a request.
+pub(crate) enum Event {
+    // The stream.
+    /// Bytes were read, and `State::heads` has seen them.
+    Read,
+    /// The peer has shut down its side.
+    PeerFinished,
+    /// The socket has taken this many bytes.
+    Wrote(usize),
+    /// The socket has no room.
+    WriteBlocked,
+    /// A body that the service holds as hyper gave it was read: this many bytes came, perhaps none.
+    BareRead(usize),
+    /// The server closes the stream, and the peer may still be sending.
+    Closing,
+
+    // One request.
+    RequestBegan,
+    /// The body of the newest request is held by its service as hyper gave it.
+    BodyIsBare,
+    /// The body of a request was refused unread.
+    BodyUnread,
+    /// The head of a response was handed to hyper, or there will be none. Comes once, before `RequestEnded`.
+    ResponseBegan,
+    RequestEnded,
+
+    // One response of HTTP/2.
+    SendingBegan,
+    SendingEnded,
+    /// A response waits for its service.
+    SourceWaits,
+    SourceReady,
+    /// A piece of a response was handed to hyper.
+    PieceQueued,
+    /// The peer has taken this many bytes of a piece.
+    PieceTaken(usize),
+    PieceGone,
+
+    // The task of the connection.
+    SpeaksHttp2,
+    /// The server has told the peer that no further request will be served.
+    Draining,
+    HeadLate,
+    BareBodyLate,
+    LingerOver,
+    Cut,
+    Ended,
+}
+
+/// What a peer may be slow at, with a number that changes as the peer makes progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timed {
+    /// The head of a request, or the first byte of a connection.
     Head(u64),
-    /// Nothing was begun.
+    /// The next request.
     Idle(u64),
-    /// Reading a body that is timed here.
+    /// A body that the service holds as hyper gave it.
     Body(u64),
-    /// A request is under way.
-    Busy,
-    /// The client does not take what is written.
+    /// Reading what the server sends.
     Blocked(u64),
-    /// Being closed.
+    /// The answer, after the peer has shut down its side.
+    HalfClosed(u64),
+    /// Closing its side.
     Closing,
 }
 
-impl Watch {
-    pub(crate) fn new(hub: Arc<Hub>, peer: Peer) -> Watch {
-        Watch {
-            hub,
-            peer,
-            requests: AtomicU64::new(0),
-            heads: Mutex::default(),
-            active: AtomicU32::new(0),
-            is_fresh: AtomicBool::new(false),
-            is_unread: AtomicBool::new(false),
-            bare: Bare::default(),
-            faults: Faults::default(),
-            is_blocked: AtomicBool::new(false),
-            written: AtomicU64::new(0),
-            is_head_late: AtomicBool::new(false),
-            is_http2: AtomicBool::new(false),
-            is_closing: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
-            is_ended: AtomicBool::new(false),
-            sending: AtomicU32::new(0),
-            sourcing: AtomicU32::new(0),
-            queued: AtomicU32::new(0),
-        }
-    }
+/// A body of HTTP/1 that a service holds as hyper gave it, so that the connection keeps its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct BareBody {
+    received: u64,
+    /// hyper has asked for more since the time was last looked at. If hyper does not ask, the service has enough.
+    is_asked_for: bool,
+    is_late: bool,
+}
 
-    /// The number of a request that begins.
-    pub(crate) fn begin_request(&self) -> u64 {
-        let number = self.requests.load(Relaxed) + 1;
-        self.requests.store(number, Relaxed);
-        self.active.store(self.active.load(Relaxed) + 1, Relaxed);
-        self.is_fresh.store(false, Relaxed);
-        self.is_unread.store(false, Relaxed); // or there would not be another
-        self.bare.set_there(false);
-        number
-    }
+/// The responses of HTTP/2 that are being sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sending {
+    responses: u32,
+    /// How many of them wait for their service.
+    sourcing: u32,
+    /// Pieces that were handed to hyper and not written.
+    pieces: u32,
+}
 
-    pub(crate) fn end_request(&self, number: u64) {
-        self.active.store(self.active.load(Relaxed) - 1, Relaxed);
-        self.faults.take(number);
-    }
-
-    pub(crate) fn requests(&self) -> u64 {
-        self.requests.load(Relaxed)
-    }
-
-    pub(crate) fn is_idle(&self) -> bool {
-        self.active.load(Relaxed) == 0 && !self.is_fresh.load(Relaxed)
-    }
-
-    /// Something was read. If that is not as it should be, the request that it belongs to is answered for.
-    pub(crate) fn note_read(&self, read: &[u8]) -> Result<(), Flaw> {
-        if self.is_http2() {
-            self.is_fresh.store(true, Relaxed);
-            return Ok(());
-        }
-        let mut heads = self.heads();
-        match heads.push(read) {
-            Ok(()) if heads.has_begun() => self.is_fresh.store(true, Relaxed),
-            Ok(()) => {}
-            Err(flaw) => {
-                self.faults.note(self.requests(), flaw.into());
-                return Err(flaw);
-            }
-        }
-        Ok(())
-    }
-
-    /// The body of the request that begins is given away as hyper has it.
-    pub(crate) fn note_bare(&self) {
-        if !self.is_http2() {
-            self.bare.set_there(true);
-        }
-    }
-
-    pub(crate) fn note_late_body(&self) {
-        self.bare.set_late();
-        self.faults.note(self.requests(), Own::LATE_BODY);
-    }
-
-    /// Looks at the head of the request that begins, as it came.
-    pub(crate) fn next_head(&self, method: &str, framing: Framing) -> Result<(), Own> {
-        let mut heads = self.heads();
-        let verdict = heads.next(method, framing, self.hub.settings.max_body_size);
-        if heads.has_begun() {
-            self.is_fresh.store(true, Relaxed);
-        }
-        verdict
-    }
-
-    /// Whether a request of HTTP/1 is under way of which nothing more is to come, nor has anything of another.
-    pub(crate) fn is_all_read(&self) -> bool {
-        self.active.load(Relaxed) > 0 && !self.is_fresh.load(Relaxed) && !self.heads().is_receiving()
-    }
-
-    /// Tells of a head that did not become a request, and what is answered instead.
-    pub(crate) fn tell_unread(&self, status: StatusCode, took: Duration) {
-        if let Some(observer) = &self.hub.settings.observer {
-            let line = Line::new(self.heads().begun());
-            observer.tell_unread(self.peer, line.as_ref(), status, took);
-        }
-    }
-
-    fn heads(&self) -> MutexGuard<'_, Heads> {
-        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn note_unread(&self) {
-        self.is_unread.store(true, Relaxed);
-    }
-
-    pub(crate) fn note_late_head(&self) {
-        self.is_head_late.store(true, Relaxed);
-        self.note_closing();
-    }
-
-    pub(crate) fn is_head_late(&self) -> bool {
-        self.is_head_late.load(Relaxed)
-    }
-
-    /// How a write to the client's socket went.
-    #[inline]
-    pub(crate) fn note_write(&self, polled: &Poll<io::Result<usize>>) {
-        match polled {
-            Poll::Ready(Ok(count)) => {
-                self.written.store(self.written.load(Relaxed) + *count as u64, Relaxed);
-                self.is_blocked.store(false, Relaxed);
-            }
-            Poll::Pending => self.is_blocked.store(true, Relaxed),
-            Poll::Ready(Err(_)) => {}
-        }
-    }
-
-    pub(crate) fn set_http2(&self) {
-        self.is_http2.store(true, Relaxed);
-    }
-
-    pub(crate) fn is_http2(&self) -> bool {
-        self.is_http2.load(Relaxed)
-    }
-
-    pub(crate) fn note_closing(&self) {
-        self.is_closing.store(true, Relaxed);
-    }
-
-    /// The client has had its moment. Whether that was not known.
-    pub(crate) fn set_closed(&self) -> bool {
-        !self.is_closed.swap(true, Relaxed)
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Relaxed)
-    }
-
-    pub(crate) fn set_ended(&self) {
-        self.is_ended.store(true, Relaxed);
-    }
-
-    pub(crate) fn is_ended(&self) -> bool {
-        self.is_ended.load(Relaxed)
-    }
-
-    /// A response of HTTP/2 is being sent, or no longer.
-    pub(crate) fn note_sending(&self, change: i32) {
-        self.sending.store(self.sending.load(Relaxed).wrapping_add_signed(change), Relaxed);
-    }
-
-    /// A response of HTTP/2 waits for its service, or no longer.
-    pub(crate) fn note_sourcing(&self, change: i32) {
-        self.sourcing.store(self.sourcing.load(Relaxed).wrapping_add_signed(change), Relaxed);
-    }
-
-    /// A piece of a response of HTTP/2 is to be written, or no longer.
-    pub(crate) fn note_queued(&self, change: i32) {
-        self.queued.store(self.queued.load(Relaxed).wrapping_add_signed(change), Relaxed);
-    }
-
-    /// Whether the client may still be sending what nobody will read: to close the connection then would take
-    /// away from it the answer that is on its way.
-    pub(crate) fn is_talking(&self) -> bool {
-        self.is_fresh.load(Relaxed) || self.is_unread.load(Relaxed) || self.heads().is_receiving()
-    }
-
-    /// What it is at, and how long that may take: asked once after each poll of hyper's.
-    pub(crate) fn phase(&self) -> (Phase, Duration) {
-        let settings = &self.hub.settings;
-        let requests = self.requests.load(Relaxed);
-        if self.is_closing.load(Relaxed) {
-            return (Phase::Closing, LINGER);
-        }
-        // With HTTP/2 a client may leave the connection open and a stream shut.
-        let is_stuck = self.is_http2()
-            && (self.sending.load(Relaxed) > self.sourcing.load(Relaxed) || self.queued.load(Relaxed) > 0);
-        if is_stuck || self.is_blocked.load(Relaxed) {
-            return (Phase::Blocked(self.written.load(Relaxed) >> PROGRESS), settings.write_timeout);
-        }
-        if self.active.load(Relaxed) > 0 {
-            return match self.bare.is_there() && self.bare.take_asked_for() && self.heads().is_receiving() {
-                true => (Phase::Body(self.bare.received() >> PROGRESS), settings.body_timeout),
-                false => (Phase::Busy, Duration::MAX),
-            };
-        }
-        // A client that was never heard of is as one whose head does not come.
-        let is_head = self.is_fresh.load(Relaxed) && !self.is_http2() || requests == 0;
-        if is_head {
-            return (Phase::Head(requests), settings.header_timeout);
-        }
-        (Phase::Idle(requests), settings.idle_timeout)
+impl Sending {
+    /// Whether a response waits for its peer: the window may be shut while the socket has room.
+    fn is_stuck(self) -> bool {
+        self.responses > self.sourcing || self.pieces > 0
     }
 }
 
-/// How long a client has to notice that a connection was closed.
-pub(crate) const LINGER: Duration = Duration::from_secs(2);
+/// The state of a connection.
+#[derive(Debug)]
+pub(crate) struct State {
+    phase: ConnectionPhase,
+    is_http2: bool,
+    /// Requests that have begun.
+    requests: u64,
+    /// Those of them that have not ended.
+    active: u32,
+    /// Those of them whose response has not begun.
+    unanswered: u32,
+    /// HTTP/1: a part of the next head has come. HTTP/2: something has come since the last request began.
+    is_next_begun: bool,
+    is_body_unread: bool,
+    bare: Option<BareBody>,
+    is_peer_finished: bool,
+    is_write_blocked: bool,
+    /// Bytes that the peer has taken: HTTP/1 of everything, HTTP/2 of bodies.
+    taken: u64,
+    sending: Sending,
+    is_draining: bool,
+    is_head_late: bool,
+    /// HTTP/1: what was read of heads.
+    pub(super) heads: Heads,
+    /// Replies to requests whose bodies could not be received, by the number of the request.
+    faults: Vec<(u64, ServerReply)>,
+}
+
+impl State {
+    pub(super) fn new() -> State {
+        State {
+            phase: ConnectionPhase::Opening,
+            is_http2: false,
+            requests: 0,
+            active: 0,
+            unanswered: 0,
+            is_next_begun: false,
+            is_body_unread: false,
+            bare: None,
+            is_peer_finished: false,
+            is_write_blocked: false,
+            taken: 0,
+            sending: Sending::default(),
+            is_draining: false,
+            is_head_late: false,
+            heads: Heads::default(),
+            faults: Vec::new(),
+        }
+    }
+
+    /// Changes the state. Returns whether the task of an HTTP/2 connection has to look at its timer again, since
+    /// streams run in other tasks.
+    #[inline]
+    pub(super) fn apply(&mut self, event: Event) -> bool {
+        match event {
+            Event::Wrote(count) => {
+                self.is_write_blocked = false;
+                if !self.is_http2 {
+                    self.taken += count as u64;
+                }
+            }
+            Event::WriteBlocked => self.is_write_blocked = true,
+            Event::Read => {
+                if self.is_http2 || self.heads.has_begun() {
+                    self.is_next_begun = true;
+                    if !self.is_http2
+                        && matches!(self.phase, ConnectionPhase::Opening | ConnectionPhase::Idle)
+                    {
+                        self.phase = ConnectionPhase::Head;
+                    }
+                }
+            }
+            Event::RequestBegan => {
+                self.requests += 1;
+                self.active += 1;
+                self.unanswered += 1;
+                self.is_next_begun = false; // the head is taken out of `heads` after this
+                self.is_body_unread = false; // or hyper would not have begun another request
+                self.bare = None;
+                self.enter(ConnectionPhase::Busy);
+            }
+            Event::ResponseBegan => self.unanswered -= 1,
+            Event::RequestEnded => {
+                self.active -= 1;
+                if self.active == 0 {
+                    self.enter(match self.is_next_begun && !self.is_http2 {
+                        true => ConnectionPhase::Head,
+                        false => ConnectionPhase::Idle,
+                    });
+                    return self.is_http2;
+                }
+            }
+            event => return self.apply_rare(event),
+        }
+        false
+    }
+
+    /// The events that most requests of HTTP/1 never send.
+    fn apply_rare(&mut self, event: Event) -> bool {
+        let was_stuck = self.sending.is_stuck();
+        match event {
+            Event::PeerFinished => self.is_peer_finished = true,
+            Event::BareRead(count) => {
+                if let Some(bare) = &mut self.bare {
+                    bare.is_asked_for = true;
+                    bare.received += count as u64;
+                }
+            }
+            Event::Closing => self.enter(ConnectionPhase::Closing),
+            Event::BodyIsBare if !self.is_http2 => self.bare = Some(BareBody::default()),
+            Event::BodyIsBare => {}
+            Event::BodyUnread => self.is_body_unread = true,
+            Event::SendingBegan => self.sending.responses += 1,
+            Event::SendingEnded => self.sending.responses -= 1,
+            Event::SourceWaits => self.sending.sourcing += 1,
+            Event::SourceReady => self.sending.sourcing -= 1,
+            Event::PieceQueued => self.sending.pieces += 1,
+            Event::PieceTaken(count) => self.taken += count as u64,
+            Event::PieceGone => self.sending.pieces -= 1,
+            Event::SpeaksHttp2 => self.is_http2 = true,
+            Event::Draining => self.is_draining = true,
+            Event::HeadLate => {
+                self.is_head_late = true;
+                self.enter(ConnectionPhase::Closing);
+            }
+            Event::BareBodyLate => {
+                if let Some(bare) = &mut self.bare {
+                    bare.is_late = true;
+                }
+            }
+            Event::LingerOver => self.enter(ConnectionPhase::Closed),
+            Event::Cut => self.enter(ConnectionPhase::Cut),
+            Event::Ended => self.phase = ConnectionPhase::Ended,
+            Event::Read | Event::Wrote(_) | Event::WriteBlocked => {}
+            Event::RequestBegan | Event::ResponseBegan | Event::RequestEnded => {}
+        }
+        self.sending.is_stuck() && !was_stuck
+    }
+
+    /// Enters a phase, unless the connection is past it: the phases from `Closing` on are only followed by later ones.
+    fn enter(&mut self, phase: ConnectionPhase) {
+        if rank(phase) >= rank(self.phase) {
+            self.phase = phase;
+        }
+    }
+
+    pub(super) fn phase(&self) -> ConnectionPhase {
+        self.phase
+    }
+
+    pub(super) fn is_http2(&self) -> bool {
+        self.is_http2
+    }
+
+    pub(super) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// HTTP/1: a request is under way of which nothing more is to come, nor has anything of another one.
+    pub(super) fn is_all_read(&self) -> bool {
+        self.active > 0 && !self.is_next_begun && !self.is_peer_finished && !self.heads.is_receiving()
+    }
+
+    /// Whether the peer may still be sending bytes that the server will not read.
+    pub(super) fn is_peer_sending(&self) -> bool {
+        self.is_next_begun || self.is_body_unread || self.heads.is_receiving()
+    }
+
+    pub(super) fn is_head_late(&self) -> bool {
+        self.is_head_late
+    }
+
+    /// Whether a bare body is being received, and whether it is late.
+    pub(super) fn bare(&self) -> (bool, bool) {
+        self.bare.map_or((false, false), |bare| (true, bare.is_late))
+    }
+
+    /// Notes the reply to a request whose body could not be received.
+    pub(super) fn note_fault(&mut self, number: u64, reply: ServerReply) {
+        self.faults.push((number, reply));
+    }
+
+    /// The first reply that was noted for a request; the others are forgotten.
+    #[inline]
+    pub(super) fn take_fault(&mut self, number: u64) -> Option<ServerReply> {
+        if self.faults.is_empty() {
+            return None;
+        }
+        let first = self.faults.iter().find(|fault| fault.0 == number).map(|fault| fault.1);
+        self.faults.retain(|fault| fault.0 != number);
+        first
+    }
+
+    /// What the peer may be slow at now, and how long it may take. Asked once after each poll of hyper's.
+    pub(super) fn timed(&mut self, settings: &Settings) -> Option<(Timed, Duration)> {
+        if self.phase == ConnectionPhase::Closing || self.phase == ConnectionPhase::Closed {
+            return Some((Timed::Closing, LINGER));
+        }
+        if self.is_write_blocked || self.is_http2 && self.sending.is_stuck() {
+            return Some((Timed::Blocked(self.taken >> PROGRESS), settings.write_timeout));
+        }
+        match self.phase {
+            ConnectionPhase::Busy => self.timed_busy(settings),
+            // A client that has not sent anything is timed as one whose head does not come.
+            ConnectionPhase::Opening | ConnectionPhase::Head => {
+                Some((Timed::Head(self.requests), settings.header_timeout))
+            }
+            ConnectionPhase::Idle if self.is_draining => Some((Timed::Idle(u64::MAX), LINGER)),
+            ConnectionPhase::Idle => Some((Timed::Idle(self.requests), settings.idle_timeout)),
+            _ => None,
+        }
+    }
+
+    fn timed_busy(&mut self, settings: &Settings) -> Option<(Timed, Duration)> {
+        if let Some(bare) = &mut self.bare
+            && std::mem::take(&mut bare.is_asked_for)
+            && !bare.is_late
+            && self.heads.is_receiving()
+        {
+            return Some((Timed::Body(bare.received >> PROGRESS), settings.body_timeout));
+        }
+        if self.is_peer_finished && self.unanswered > 0 {
+            return Some((Timed::HalfClosed(self.requests), settings.half_close_grace));
+        }
+        None
+    }
+}
+
+/// Orders phases: a connection never goes back to a lower rank.
+fn rank(phase: ConnectionPhase) -> u8 {
+    match phase {
+        ConnectionPhase::Opening | ConnectionPhase::Head | ConnectionPhase::Busy | ConnectionPhase::Idle => 0,
+        ConnectionPhase::Closing => 1,
+        ConnectionPhase::Closed => 2,
+        ConnectionPhase::Cut => 3,
+        ConnectionPhase::Ended => 4,
+    }
+}

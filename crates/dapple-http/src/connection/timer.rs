@@ -15,19 +15,20 @@ use std::time::Duration;
 
 use dapple::time::{Instant, Sleep};
 
-use crate::connection::phase::{Phase, Watch};
+use super::phase::Timed;
+use super::shared::TaskHandle;
 
 /// The timer of a connection.
 #[derive(Default)]
-pub(crate) struct Alarm {
+pub(crate) struct ConnectionTimer {
     sleep: Option<Sleep>,
     /// ENTERED
     is_entered: bool,
     /// What it was at when it was last looked at, and since when.
-    last: Option<(Phase, Instant)>,
+    last: Option<(Timed, Instant)>,
 }
 
-impl Alarm {
+impl ConnectionTimer {
     /// At the beginning of each poll of the task. ENTERED
     #[inline]
     pub(crate) fn enter(&mut self, cx: &mut Context<'_>) {
@@ -41,17 +42,16 @@ impl Alarm {
     }
 
     /// Ready with what takes too long.
-    pub(crate) fn poll(&mut self, watch: &Watch, cx: &mut Context<'_>) -> Poll<Phase> {
-        let (phase, limit) = watch.phase();
-        if limit == Duration::MAX {
+    pub(crate) fn poll(&mut self, task: &TaskHandle, cx: &mut Context<'_>) -> Poll<Timed> {
+        let Some((timed, limit)) = task.timed().filter(|(_, limit)| *limit != Duration::MAX) else {
             self.last = None;
             return Poll::Pending;
-        }
+        };
         let (is_new, since) = match self.last {
-            Some((last, since)) if last == phase => (false, since),
+            Some((last, since)) if last == timed => (false, since),
             _ => (true, Instant::now()),
         };
-        self.last = Some((phase, since));
+        self.last = Some((timed, since));
         let Some(due) = since.checked_add(limit) else { return Poll::Pending };
         let sleep = match &mut self.sleep {
             // It fires before that, and then this is looked at again. Its waker is this task's, now and then. ENTERED
@@ -69,7 +69,7 @@ impl Alarm {
         };
         loop {
             match ready!(Pin::new(&mut *sleep).poll(cx)) {
-                Ok(()) if Instant::now() >= due => return Poll::Ready(phase),
+                Ok(()) if Instant::now() >= due => return Poll::Ready(timed),
                 Ok(()) => {
                     sleep.reset(due);
                     self.is_entered = false;

@@ -4,7 +4,6 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -13,9 +12,9 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
-use crate::connection::phase::Watch;
+use crate::connection::shared::{BodyHandle, RequestHandle};
 use crate::error::{BoxError, Error};
-use crate::request::answer::Own;
+use crate::request::reply::ServerReply;
 
 /// So much of a body has to come within [`body_timeout`](crate::Serve::body_timeout), or its end.
 const PROGRESS: u64 = 8 * 1024;
@@ -30,9 +29,7 @@ pub struct Body(Option<Box<Live>>);
 /// A body of which something may come.
 struct Live {
     incoming: Limited<Incoming>,
-    watch: Arc<Watch>,
-    /// The number of its request.
-    number: u64,
+    handle: BodyHandle,
     /// How much has come, and when of that what is worth mentioning did.
     came: u64,
     noted: u64,
@@ -42,15 +39,14 @@ struct Live {
 }
 
 impl Body {
-    pub(crate) fn new(incoming: Incoming, watch: &Arc<Watch>) -> Body {
+    pub(crate) fn new(incoming: Incoming, request: &RequestHandle) -> Body {
         if incoming.is_end_stream() {
             return Body(None);
         }
-        let most = watch.hub.settings.max_body_size;
+        let most = request.server().settings.max_body_size;
         Body(Some(Box::new(Live {
             incoming: Limited::new(incoming, most),
-            watch: watch.clone(),
-            number: watch.requests(),
+            handle: request.body(),
             came: 0,
             noted: 0,
             since: None,
@@ -68,8 +64,8 @@ impl Live {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             ready!(self.poll_late(cx));
             self.is_over = true;
-            self.watch.hub.counters.count_timeout();
-            self.watch.faults.note(self.number, Own::LATE_BODY);
+            self.handle.server().counters.count_timeout();
+            self.handle.fail(ServerReply::LATE_BODY);
             return Poll::Ready(Some(
                 Err(Error::late("the body of the request did not come in time").into()),
             ));
@@ -79,7 +75,7 @@ impl Live {
             Some(Err(error)) => {
                 self.is_over = true;
                 if error.is::<LengthLimitError>() {
-                    self.watch.faults.note(self.number, Own::TOO_LARGE);
+                    self.handle.fail(ServerReply::TOO_LARGE);
                 }
             }
             None => self.is_over = true,
@@ -90,7 +86,7 @@ impl Live {
 
     /// Ready if too little has come for too long.
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let limit = self.watch.hub.settings.body_timeout;
+        let limit = self.handle.server().settings.body_timeout;
         let now = Instant::now();
         if self.since.is_none() || self.came - self.noted >= PROGRESS {
             self.since = Some(now);

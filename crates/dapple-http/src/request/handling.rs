@@ -1,70 +1,87 @@
-//! One request: the service's future, polled in place, in the task of its connection.
+//! One request: the future of its service, polled in the task of the connection (HTTP/1) or of the stream (HTTP/2).
 //!
-//! hyper drops what handles a request when the client goes away. Here that does not drop the service's future: what
-//! is left of it is moved to a task of the connection's color, in which it is cancelled from the first poll on, so
-//! that its waits return `Cancelled` and it comes to an end by itself. The same happens if its time is up. A future
-//! that has not ended after a grace is dropped at last.
+//! hyper drops the future of a request when the client goes away. Here that does not drop the service's future: it is
+//! moved to a task of its own, in the same color, in which it is cancelled from the first poll on, so that its waits
+//! return `Cancelled` and it comes to an end by itself. The same happens if its time is up. A future that has not ended
+//! after a grace is dropped.
 //!
-//! It costs the box that the future lies in, since what was polled cannot be moved without one; there is no task
-//! and no scope for a request whose client stays.
+//! It costs the box that the future lies in, since a future that was polled cannot be moved without one; there is no
+//! task and no scope for a request of HTTP/1 whose client stays.
+//!
+//! # Invariants
+//!
+//! * **BEGINS-IN-ITS-TASK**: with HTTP/2 the service is called in the task of the stream, so that a service that blocks
+//!   holds up its stream alone. It is not called any more once the connection is over.
+//! * **BOUNDED-TURNS**: of the handlers of one HTTP/2 connection at most
+//!   [`max_parallel_streams`](crate::Serve::max_parallel_streams) are polled at a time, so that one client cannot
+//!   occupy all workers.
 
 use std::error::Error as StdError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use dapple::sched::Admitted;
+use dapple::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use dapple::time::Sleep;
 use dapple::{Color, Shield};
 use http::{Request, Response};
 use hyper::body::Incoming;
 
-use crate::connection::phase::Watch;
+use super::answer::Answer;
+use super::reply::ServerReply;
+use super::service::{Handler, Within};
+use crate::connection::shared::{Connection, RequestHandle};
 use crate::error::{BoxError, Error};
-use crate::request::answer::{Answer, Own, UnderWay};
-use crate::request::service::{Handler, Within};
 use crate::server::RunsOn;
 use crate::strict;
 
-/// What hyper calls: looks at a request, and hands it to the service.
-pub(crate) struct Front<H> {
-    pub(crate) handler: H,
-    pub(crate) watch: Arc<Watch>,
+/// The service that hyper calls: looks at a request, and hands it to the user's service.
+pub(crate) struct RequestService<H> {
+    handler: H,
+    connection: Arc<Connection>,
+    /// HTTP/2: the handlers that may be polled at a time. BOUNDED-TURNS
+    turns: Option<Arc<Semaphore>>,
 }
 
-impl<H: Handler> hyper::service::Service<Request<Incoming>> for Front<H> {
+impl<H: Handler> RequestService<H> {
+    pub(crate) fn http1(handler: H, connection: &Arc<Connection>) -> RequestService<H> {
+        RequestService { handler, connection: connection.clone(), turns: None }
+    }
+
+    pub(crate) fn http2(handler: H, connection: &Arc<Connection>) -> RequestService<H> {
+        let turns = Arc::new(Semaphore::new(connection.server.settings.max_parallel_streams));
+        RequestService { handler, connection: connection.clone(), turns: Some(turns) }
+    }
+}
+
+impl<H: Handler> hyper::service::Service<Request<Incoming>> for RequestService<H> {
     type Response = Response<Answer<H::Body>>;
     type Error = BoxError;
     type Future = Handling<H>;
 
     #[inline]
-    fn call(&self, mut request: Request<Incoming>) -> Handling<H> {
-        let watch = &self.watch;
-        let hub = &watch.hub;
-        let mut under_way = UnderWay::new(watch);
-        if let Err(own) = strict::check(&request, hub.settings.max_body_size, watch) {
-            hub.counters.count_bad();
-            return Handling::answer(own, under_way, &request);
+    fn call(&self, request: Request<Incoming>) -> Handling<H> {
+        let handle = RequestHandle::new(&self.connection);
+        if let Err(reply) = strict::check(&request, &handle) {
+            handle.server().counters.count_bad();
+            let state = refuse(reply, &handle, &request);
+            return Handling { state, request: Some(handle), admitted: None, sleep: None, turn: None };
         }
-        let admitted = match hub.gate.admit() {
-            Ok(admitted) => admitted,
-            Err(retry_after) => {
-                hub.counters.count_refused();
-                return Handling::answer(Own::overloaded(retry_after), under_way, &request);
+        match &self.turns {
+            None => {
+                let (state, handle, admitted) = begin(&self.handler, request, handle);
+                Handling { state, request: Some(handle), admitted, sleep: None, turn: None }
             }
-        };
-        if hub.settings.has_peer_info {
-            request.extensions_mut().insert(watch.peer);
-        }
-        under_way.see(&request);
-        let future = self.handler.handle(request, Within(watch));
-        Handling {
-            state: State::Running(Box::pin(future)),
-            under_way: Some(under_way),
-            admitted,
-            sleep: None,
+            Some(turns) => Handling {
+                state: State::New(Box::new((self.handler.clone(), request))),
+                request: Some(handle),
+                admitted: None,
+                sleep: None,
+                turn: Some(Box::new(Turn { turns: turns.clone(), waiting: None })),
+            },
         }
     }
 }
@@ -72,46 +89,107 @@ impl<H: Handler> hyper::service::Service<Request<Incoming>> for Front<H> {
 /// The future of one request.
 pub(crate) struct Handling<H: Handler> {
     state: State<H>,
-    under_way: Option<UnderWay>,
+    request: Option<RequestHandle>,
     admitted: Option<Admitted>,
-    /// Until its time is up; there is none before it first has to wait.
+    /// The timer of `request_timeout`. There is none before the service first has to wait.
     sleep: Option<Box<Sleep>>,
+    /// HTTP/2 alone. BOUNDED-TURNS
+    turn: Option<Box<Turn>>,
 }
 
 enum State<H: Handler> {
-    /// The server answers itself.
-    Answer(Own),
+    /// The server replies itself.
+    Reply(ServerReply),
+    /// The service was not called. BEGINS-IN-ITS-TASK
+    New(Box<(H, Request<Incoming>)>),
     Running(Pin<Box<H::Future>>),
     Done,
 }
 
+/// The right of a handler to be polled. BOUNDED-TURNS
+struct Turn {
+    turns: Arc<Semaphore>,
+    waiting: Option<Pin<Box<Acquire>>>,
+}
+
+type Acquire = dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send;
+
+impl Turn {
+    /// Ready with a permit for this poll, or without one if the task was cancelled.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<OwnedSemaphorePermit>> {
+        if self.waiting.is_none()
+            && let Ok(permit) = self.turns.clone().try_acquire_owned()
+        {
+            return Poll::Ready(Some(permit));
+        }
+        let turns = &self.turns;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(turns.clone().acquire_owned()));
+        let permit = ready!(waiting.as_mut().poll(cx)).ok();
+        self.waiting = None;
+        Poll::Ready(permit)
+    }
+}
+
+/// Asks the limit, and calls the service.
+#[inline]
+fn begin<H: Handler>(
+    handler: &H,
+    mut request: Request<Incoming>,
+    mut handle: RequestHandle,
+) -> (State<H>, RequestHandle, Option<Admitted>) {
+    let server = handle.server();
+    let admitted = match server.limit.admit() {
+        Ok(admitted) => admitted,
+        Err(retry_after) => {
+            server.counters.count_refused();
+            let state = refuse(ServerReply::overloaded(retry_after), &handle, &request);
+            return (state, handle, None);
+        }
+    };
+    if server.settings.has_peer_info {
+        request.extensions_mut().insert(handle.connection().peer);
+    }
+    handle.summarize(&request);
+    let called = catch_unwind(AssertUnwindSafe(|| handler.handle(request, Within(&handle))));
+    let state = match called {
+        Ok(future) => State::Running(Box::pin(future)),
+        Err(_panic) => {
+            handle.server().counters.count_panic();
+            State::Reply(ServerReply::PANICKED)
+        }
+    };
+    (state, handle, admitted)
+}
+
+/// The server replies itself, and leaves the body unread.
+#[cold]
+fn refuse<H: Handler>(reply: ServerReply, handle: &RequestHandle, request: &Request<Incoming>) -> State<H> {
+    if !http_body::Body::is_end_stream(request.body()) {
+        handle.body_unread();
+    }
+    if let Some(observer) = &handle.server().settings.observer {
+        observer.tell_refused(handle.connection().peer, request, &reply);
+    }
+    State::Reply(reply)
+}
+
 impl<H: Handler> Handling<H> {
-    /// The server answers itself, and leaves the body unread.
-    #[cold]
-    fn answer(own: Own, under_way: UnderWay, request: &Request<Incoming>) -> Handling<H> {
-        let watch = &under_way.watch;
-        if !http_body::Body::is_end_stream(request.body()) {
-            watch.note_unread();
-        }
-        if let Some(observer) = &watch.hub.settings.observer {
-            observer.tell_refused(watch.peer, request, &own);
-        }
-        Handling { state: State::Answer(own), under_way: Some(under_way), admitted: None, sleep: None }
+    fn server(&self) -> Option<&Arc<crate::server::Server>> {
+        self.request.as_ref().map(RequestHandle::server)
     }
 
-    fn watch(&self) -> Option<&Arc<Watch>> {
-        self.under_way.as_ref().map(|under_way| &under_way.watch)
-    }
-
-    /// The server answers itself.
-    fn end(&mut self, own: Own) -> Poll<Result<Response<Answer<H::Body>>, BoxError>> {
+    /// The server replies itself.
+    fn end(&mut self, reply: ServerReply) -> Poll<Result<Response<Answer<H::Body>>, BoxError>> {
         self.admitted = None;
-        Poll::Ready(Ok(Answer::own(own, self.under_way.take())))
+        if let Some(request) = &mut self.request {
+            request.response_begins();
+        }
+        Poll::Ready(Ok(Answer::own(reply, self.request.take())))
     }
 
     /// Whether the request has taken too long.
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let limit = self.watch().map_or(Duration::MAX, |watch| watch.hub.settings.request_timeout);
+        let limit = self.server().map_or(Duration::MAX, |server| server.settings.request_timeout);
         if limit == Duration::MAX {
             return Poll::Pending;
         }
@@ -123,22 +201,35 @@ impl<H: Handler> Handling<H> {
         }
     }
 
-    /// Lets what is running come to its end in a task of its own, cancelled.
+    /// Lets the running future come to its end in a task of its own, cancelled.
     fn cancel(&mut self) {
         let State::Running(future) = std::mem::replace(&mut self.state, State::Done) else { return };
-        let Some(watch) = self.watch() else { return };
-        watch.hub.counters.count_cancelled();
+        let Some(server) = self.server() else { return };
+        server.counters.count_cancelled();
         // Where there is no task, there is no runtime any more that could run it on.
         if dapple::task::try_current().is_none() {
             return;
         }
-        let grace = dapple::shield(dapple::time::sleep(watch.hub.settings.cancel_grace));
-        let runs_on = watch.hub.remainder();
+        let grace = dapple::shield(dapple::time::sleep(server.settings.cancel_grace));
+        let runs_on = server.remainder();
         let admitted = self.admitted.take();
         let remainder = Remainder { future, grace: Box::pin(grace), _admitted: admitted, _runs_on: runs_on };
         let task = Color::current().spawn(remainder);
         task.cancel();
         task.detach();
+    }
+
+    /// A stream of HTTP/2 begins, in its own task. BEGINS-IN-ITS-TASK
+    fn begin_stream(&mut self) -> Result<(), BoxError> {
+        let State::New(new) = std::mem::replace(&mut self.state, State::Done) else { return Ok(()) };
+        let Some(handle) = self.request.take() else { return Ok(()) };
+        if handle.connection().is_over() {
+            return Err(Error::late("the connection was closed before the request began").into());
+        }
+        let (handler, request) = *new;
+        let (state, handle, admitted) = begin(&handler, request, handle);
+        (self.state, self.request, self.admitted) = (state, Some(handle), admitted);
+        Ok(())
     }
 }
 
@@ -148,45 +239,52 @@ impl<H: Handler> Future for Handling<H> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        let _permit = match &mut this.turn {
+            None => None,
+            Some(turn) => ready!(turn.poll(cx)),
+        };
+        if matches!(this.state, State::New(_)) {
+            this.begin_stream()?;
+        }
         let polled = match &mut this.state {
             State::Running(future) => catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))),
-            State::Answer(own) => {
-                let own = *own;
+            State::Reply(reply) => {
+                let reply = *reply;
                 this.state = State::Done;
-                return this.end(own);
+                return this.end(reply);
             }
-            State::Done => panic!("a request was polled after its end"),
+            State::New(_) | State::Done => panic!("a request was polled after its end"),
         };
         let result = match polled {
             Ok(Poll::Ready(result)) => result,
             Ok(Poll::Pending) => {
-                std::task::ready!(this.poll_late(cx));
-                if let Some(watch) = this.watch() {
-                    watch.hub.counters.count_timeout();
+                ready!(this.poll_late(cx));
+                if let Some(server) = this.server() {
+                    server.counters.count_timeout();
                 }
                 this.cancel();
-                return this.end(Own::TOOK_TOO_LONG);
+                return this.end(ServerReply::TOOK_TOO_LONG);
             }
             Err(_panic) => {
                 // Its message has gone where messages of panics go.
                 this.state = State::Done;
-                if let Some(watch) = this.watch() {
-                    watch.hub.counters.count_panic();
+                if let Some(server) = this.server() {
+                    server.counters.count_panic();
                 }
-                return this.end(Own::PANICKED);
+                return this.end(ServerReply::PANICKED);
             }
         };
         this.state = State::Done;
-        if let Some(own) = this.under_way.as_ref().and_then(UnderWay::fault) {
-            return this.end(own);
+        if let Some(reply) = this.request.as_mut().and_then(RequestHandle::response_begins) {
+            return this.end(reply);
         }
         match result {
             Ok(response) => {
                 this.admitted = None;
-                Poll::Ready(Ok(Answer::of_service(response, this.under_way.take())))
+                Poll::Ready(Ok(Answer::of_service(response, this.request.take())))
             }
             Err(error) => match own_answer(&*error) {
-                Some(own) => this.end(own),
+                Some(reply) => this.end(reply),
                 None => Poll::Ready(Err(error)),
             },
         }
@@ -194,14 +292,14 @@ impl<H: Handler> Future for Handling<H> {
 }
 
 /// What is answered to an error of a service that has handed on an error of the server's own body.
-fn own_answer(error: &(dyn StdError + 'static)) -> Option<Own> {
+fn own_answer(error: &(dyn StdError + 'static)) -> Option<ServerReply> {
     let mut next = Some(error);
     while let Some(error) = next {
         if error.is::<http_body_util::LengthLimitError>() {
-            return Some(Own::TOO_LARGE);
+            return Some(ServerReply::TOO_LARGE);
         }
         if error.downcast_ref::<Error>().is_some_and(Error::is_timeout) {
-            return Some(Own::LATE_BODY);
+            return Some(ServerReply::LATE_BODY);
         }
         next = error.source();
     }

@@ -4,7 +4,7 @@ pub(crate) mod answer;
 pub(crate) mod body;
 pub(crate) mod handling;
 pub(crate) mod observer;
-pub(crate) mod receiving;
+pub(crate) mod reply;
 pub(crate) mod service;
 pub(crate) mod upgrade;
 #[cfg(feature = "ws")]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use dapple::time::Instant;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
 
-use crate::connection::phase::Peer;
-use crate::request::answer::Own;
+use crate::connection::shared::Peer;
+use crate::request::reply::ServerReply;
 
 /// An answer that the server has given itself, without its service, or in its place: see
 /// [`Serve::on_own_answer`](crate::Serve::on_own_answer).
@@ -51,35 +51,41 @@ impl Observer {
     }
 
     /// Tells of a request that does not reach its service.
-    pub(crate) fn tell_refused<B>(&self, peer: Peer, request: &Request<B>, own: &Own) {
+    pub(crate) fn tell_refused<B>(&self, peer: Peer, request: &Request<B>, reply: &ServerReply) {
         (self.0)(&OwnAnswer {
             peer,
             method: Some(request.method()),
             uri: Some(request.uri()),
             version: Some(request.version()),
             headers: Some(request.headers()),
-            status: own.status,
-            bytes: own.text.len() as u64,
+            status: reply.status,
+            bytes: reply.text.len() as u64,
             took: Duration::ZERO,
         });
     }
 
     /// Tells of a request that its service had.
-    pub(crate) fn tell_replaced(&self, peer: Peer, seen: &Seen, own: &Own) {
+    pub(crate) fn tell_replaced(&self, peer: Peer, seen: &RequestSummary, reply: &ServerReply) {
         (self.0)(&OwnAnswer {
             peer,
             method: Some(&seen.method),
             uri: Some(&seen.uri),
             version: Some(seen.version),
             headers: None,
-            status: own.status,
-            bytes: own.text.len() as u64,
+            status: reply.status,
+            bytes: reply.text.len() as u64,
             took: seen.begun.elapsed(),
         });
     }
 
     /// Tells of a head that did not become a request.
-    pub(crate) fn tell_unread(&self, peer: Peer, line: Option<&Line>, status: StatusCode, took: Duration) {
+    pub(crate) fn tell_unread(
+        &self,
+        peer: Peer,
+        line: Option<&RequestLine>,
+        status: StatusCode,
+        took: Duration,
+    ) {
         (self.0)(&OwnAnswer {
             peer,
             method: line.map(|line| &line.method),
@@ -94,31 +100,31 @@ impl Observer {
 }
 
 /// What was seen of a request before its service got it.
-pub(crate) struct Seen {
+pub(crate) struct RequestSummary {
     method: Method,
     uri: Uri,
     version: Version,
     begun: Instant,
 }
 
-impl Seen {
-    pub(crate) fn new<B>(request: &Request<B>) -> Seen {
+impl RequestSummary {
+    pub(crate) fn new<B>(request: &Request<B>) -> RequestSummary {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        Seen { method, uri, version: request.version(), begun: Instant::now() }
+        RequestSummary { method, uri, version: request.version(), begun: Instant::now() }
     }
 }
 
 /// The first line of a head that was not parsed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct RequestLine {
     method: Method,
     uri: Uri,
     version: Version,
 }
 
-impl Line {
+impl RequestLine {
     /// Nothing, if it is no such line, or not all of it.
-    pub(crate) fn new(head: &[u8]) -> Option<Line> {
+    pub(crate) fn new(head: &[u8]) -> Option<RequestLine> {
         let head = head.trim_ascii_start();
         let end = memchr::memchr(b'\n', head)?;
         let line = std::str::from_utf8(&head[..end]).ok()?;
@@ -130,7 +136,7 @@ impl Line {
             _ => return None,
         };
         let is_all = words.next().is_none();
-        is_all.then_some(Line { method: method.parse().ok()?, uri: uri.parse().ok()?, version })
+        is_all.then_some(RequestLine { method: method.parse().ok()?, uri: uri.parse().ok()?, version })
     }
 }
 
@@ -140,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_line_is_known_if_it_is_one() {
-        let line = Line::new(b"\r\nGET /a?b HTTP/1.1\r\nhost").unwrap();
+        let line = RequestLine::new(b"\r\nGET /a?b HTTP/1.1\r\nhost").unwrap();
         assert_eq!(
             (line.method, line.uri, line.version),
             (Method::GET, "/a?b".parse().unwrap(), Version::HTTP_11)
@@ -154,7 +160,7 @@ mod tests {
             "GET / x HTTP/1.1\r\n",
             "\x16\x03\n",
         ] {
-            assert_eq!(Line::new(other.as_bytes()), None, "{other:?}");
+            assert_eq!(RequestLine::new(other.as_bytes()), None, "{other:?}");
         }
     }
 }

@@ -4,14 +4,13 @@
 //! that nobody names: rustc takes the only one that fits.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
-use crate::connection::phase::Watch;
+use crate::connection::shared::RequestHandle;
 use crate::error::BoxError;
 use crate::request::body::Body;
 
@@ -27,10 +26,10 @@ pub trait Handler: Clone + Send + 'static {
     fn handle(&self, request: Request<Incoming>, within: Within<'_>) -> Self::Future;
 }
 
-/// The connection that a request came from.
+/// The request that a handler is given.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
-pub struct Within<'a>(pub(crate) &'a Arc<Watch>);
+pub struct Within<'a>(pub(crate) &'a RequestHandle);
 
 impl std::fmt::Debug for Within<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -194,7 +193,7 @@ macro_rules! by_hyper {
 
             #[inline]
             fn handle(&self, request: Request<Incoming>, within: Within<'_>) -> Self::Future {
-                let wrap: fn(Incoming, &Arc<Watch>) -> $body = $wrap;
+                let wrap: fn(Incoming, &RequestHandle) -> $body = $wrap;
                 Boxing { future: self.0.call(request.map(|incoming| wrap(incoming, within.0))) }
             }
         }
@@ -206,9 +205,9 @@ by_hyper!(
     ByHyperIncoming,
     HyperIncoming,
     Incoming,
-    |incoming, watch| {
+    |incoming, request| {
         if !http_body::Body::is_end_stream(&incoming) {
-            watch.note_bare();
+            request.body_is_bare();
         }
         incoming
     },

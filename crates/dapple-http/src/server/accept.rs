@@ -10,11 +10,11 @@ use std::time::Duration;
 use dapple::time::sleep;
 
 use crate::connection;
-use crate::connection::phase::{Peer, Watch};
+use crate::connection::shared::{Connection, Peer};
 use crate::request::service::Handler;
 use crate::server::listen::Listener;
 use crate::server::serve::{Serve, Served};
-use crate::server::{Hub, Stage};
+use crate::server::{Server, ShutdownStage};
 
 /// What an accepting server hears of.
 enum Event<S> {
@@ -24,27 +24,27 @@ enum Event<S> {
 }
 
 pub(crate) async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Result<Served> {
-    let Serve { mut listener, handler, settings, gate, counters, tls, mut shutdown } = serve;
+    let Serve { mut listener, handler, settings, limit, counters, tls, mut shutdown } = serve;
     let deadline = settings.shutdown_deadline;
-    let hub = Arc::new(Hub::new(settings, gate, counters));
-    hub.counters.set_hub(&hub);
-    let leaving = Leaving(hub.clone());
+    let server = Arc::new(Server::new(settings, limit, counters));
+    server.counters.set_server(&server);
+    let leaving = Leaving(server.clone());
     listener.prepare();
     let failed = loop {
-        match next(&mut listener, &hub, &mut shutdown).await {
+        match next(&mut listener, &server, &mut shutdown).await {
             Event::Accepted(stream, peer) => {
-                hub.counters.count_accepted();
-                let Some(seat) = hub.seat(peer) else {
-                    hub.counters.count_turned_away();
+                server.counters.count_accepted();
+                let Some(seat) = server.seat(peer) else {
+                    server.counters.count_turned_away();
                     continue;
                 };
                 let peer = Peer { is_tls: tls.is_some(), ..peer };
-                let (handler, watch) = (handler.clone(), Arc::new(Watch::new(hub.clone(), peer)));
+                let (handler, shared) = (handler.clone(), Connection::new(server.clone(), peer));
                 match &tls {
-                    None => hub.gate.spawn(connection::serve(stream, handler, watch, seat)),
+                    None => server.limit.spawn(connection::serve(stream, handler, shared, seat)),
                     Some(tls) => {
                         let tls = tls.clone();
-                        hub.gate.spawn(connection::serve_tls(stream, tls, handler, watch, seat));
+                        server.limit.spawn(connection::serve_tls(stream, tls, handler, shared, seat));
                     }
                 }
             }
@@ -53,30 +53,30 @@ pub(crate) async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Resu
         }
     };
     drop(listener);
-    let cut = dapple::shield(drain(&hub, deadline)).await;
+    let cut = dapple::shield(drain(&server, deadline)).await;
     drop(leaving);
     match failed {
         Some(error) => Err(error),
         None => {
-            let counts = hub.counters.snapshot();
+            let counts = server.counters.snapshot();
             Ok(Served { connections: counts.accepted, requests: counts.requests, cut })
         }
     }
 }
 
 /// When the task of a server ends, in whatever way, connections go on for what was begun, and no longer.
-struct Leaving(Arc<Hub>);
+struct Leaving(Arc<Server>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.0.go_to(Stage::Draining);
+        self.0.go_to(ShutdownStage::Draining);
     }
 }
 
 /// Waits for the next connection, if there is room for it, or for the end.
 async fn next<L: Listener>(
     listener: &mut L,
-    hub: &Hub,
+    server: &Server,
     shutdown: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 ) -> Event<L::Stream> {
     let mut changed = pin!(None);
@@ -87,7 +87,7 @@ async fn next<L: Listener>(
             return Poll::Ready(Event::Shutdown);
         }
         loop {
-            if hub.has_room() {
+            if server.has_room() {
                 let accepted = std::task::ready!(listener.poll_accept(cx));
                 return match accepted {
                     Ok((stream, peer)) => Poll::Ready(Event::Accepted(stream, peer)),
@@ -98,7 +98,7 @@ async fn next<L: Listener>(
                 };
             }
             if changed.is_none() {
-                changed.set(Some(hub.changed.notified()));
+                changed.set(Some(server.changed.notified()));
                 continue; // look again, now that it will be told
             }
             let waited = std::task::ready!(changed.as_mut().as_pin_mut().expect("set above").poll(cx));
@@ -119,25 +119,25 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Lets what was begun finish, until the deadline. Returns how many connections were cut.
-async fn drain(hub: &Hub, deadline: Duration) -> usize {
-    hub.go_to(Stage::Draining);
+async fn drain(server: &Server, deadline: Duration) -> usize {
+    server.go_to(ShutdownStage::Draining);
     let mut late = sleep(deadline);
-    if is_empty_before(hub, &mut late).await {
+    if is_empty_before(server, &mut late).await {
         return 0;
     }
-    let cut = hub.open();
-    hub.go_to(Stage::Cutting);
+    let cut = server.open();
+    server.go_to(ShutdownStage::Cutting);
     // What runs on for those that were cut is given its grace, and what has become something else than HTTP is
     // not the server's any more.
-    is_empty_before(hub, &mut sleep(hub.settings.cancel_grace + Duration::from_millis(100))).await;
+    is_empty_before(server, &mut sleep(server.settings.cancel_grace + Duration::from_millis(100))).await;
     cut
 }
 
 /// Whether all connections have ended before that.
-async fn is_empty_before(hub: &Hub, late: &mut dapple::time::Sleep) -> bool {
+async fn is_empty_before(server: &Server, late: &mut dapple::time::Sleep) -> bool {
     loop {
-        let changed = hub.changed.notified();
-        if hub.is_empty() {
+        let changed = server.changed.notified();
+        if server.is_empty() {
             return true;
         }
         let mut changed = pin!(changed);
@@ -148,7 +148,7 @@ async fn is_empty_before(hub: &Hub, late: &mut dapple::time::Sleep) -> bool {
             Pin::new(&mut *late).poll(cx).map(|_| true)
         });
         if is_late.await {
-            return hub.is_empty();
+            return server.is_empty();
         }
     }
 }

@@ -1,55 +1,44 @@
 //! Whether a request is begun: the only file that knows of limits.
 //!
-//! A request is not a task: it is asked for in its connection's turn, and has waited since that was put in line. So
-//! the tasks of connections are clocked, and with them the one that accepts: what it accepts was waiting when it was.
-//! With HTTP/2 a request is a task in its connection's color, and a color knows since when it waits only if it has a
-//! limit: so that of such a connection has one that bounds nothing.
+//! A request of HTTP/1 is not a task: it begins in the turn of its connection, and has waited since that turn was
+//! asked for. A stream of HTTP/2 is a task, and begins in its own turn. So the tasks of connections and streams are
+//! clocked, and so is the task that accepts: a connection was waiting in the kernel's queue for as long as that task
+//! was in line.
 
 use std::time::Duration;
 
-use dapple::Color;
 use dapple::sched::{Admitted, Limit};
 
 /// How long the least patient request may wait, and for how long all of them may have waited longer than that.
 const DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 
 /// What asks the limit, if there is one.
-pub(crate) struct Gate {
+pub(crate) struct RequestLimit {
     limit: Option<Limit>,
     /// It is the server's own: nobody asks how many run, and so they are not counted.
     is_own: bool,
-    /// Bounds nothing.
-    unbounded: Limit,
 }
 
-impl Default for Gate {
-    fn default() -> Gate {
-        Gate { is_own: true, ..Gate::new(Some(Limit::new().delay(DELAY.0, DELAY.1))) }
+impl Default for RequestLimit {
+    fn default() -> RequestLimit {
+        RequestLimit { is_own: true, ..RequestLimit::new(Some(Limit::new().delay(DELAY.0, DELAY.1))) }
     }
 }
 
-impl Gate {
-    pub(crate) fn new(limit: Option<Limit>) -> Gate {
-        Gate { limit, is_own: false, unbounded: Limit::new() }
+impl RequestLimit {
+    pub(crate) fn new(limit: Option<Limit>) -> RequestLimit {
+        RequestLimit { limit, is_own: false }
     }
 
-    /// Spawns a connection, which knows since when it waits.
-    pub(crate) fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
+    /// Spawns the task of a connection, or of a stream of HTTP/2, which knows how long it has waited for its turn.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match self.limit {
-            None => dapple::spawn(connection).detach(),
-            Some(_) => dapple::task::Builder::new().clocked().spawn(connection).detach(),
+            None => dapple::spawn(task).detach(),
+            Some(_) => dapple::task::Builder::new().clocked().spawn(task).detach(),
         }
     }
 
-    /// Lets the color of a connection know since when it waits: it speaks HTTP/2.
-    pub(crate) fn watch_color(&self) {
-        if self.limit.is_some() {
-            Color::current().set_limit(self.unbounded.clone());
-        }
-    }
-
-    /// Asks at the beginning of a request, in its connection's color. If it is refused: in how many seconds it may be
-    /// worth another try.
+    /// Asks when a request begins, in the task that runs it. Refused: the seconds after which another try may succeed.
     #[inline]
     pub(crate) fn admit(&self) -> Result<Option<Admitted>, u64> {
         let Some(limit) = &self.limit else { return Ok(None) };

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use dapple::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use dapple::sim::net as sim;
 
-use crate::connection::phase::Peer;
+use crate::connection::shared::Peer;
 
 /// What accepts connections for [`serve`](crate::serve()): a listener of TCP, of a Unix socket, or several of one
 /// kind.

@@ -10,10 +10,10 @@ use dapple::sched::Limit;
 use dapple::{JoinError, JoinHandle};
 
 use super::accept;
+use super::limit::RequestLimit;
 use crate::connection::tls::Tls;
 use crate::request::observer::{Observer, OwnAnswer};
 use crate::request::service::{Handler, IntoHandler};
-use crate::server::limit::Gate;
 use crate::server::listen::Listener;
 use crate::server::settings::Settings;
 use crate::server::stats::{Counters, Stats};
@@ -83,7 +83,7 @@ where
         listener,
         handler: service.into_handler(),
         settings: Settings::default(),
-        gate: Gate::default(),
+        limit: RequestLimit::default(),
         counters: Counters::default(),
         tls: None,
         shutdown: None,
@@ -96,7 +96,7 @@ pub struct Serve<L, H> {
     pub(crate) listener: L,
     pub(crate) handler: H,
     pub(crate) settings: Settings,
-    pub(crate) gate: Gate,
+    pub(crate) limit: RequestLimit,
     pub(crate) counters: Counters,
     pub(crate) tls: Option<Tls>,
     pub(crate) shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -123,13 +123,13 @@ impl<L, H> Serve<L, H> {
     /// here, for requests wait on their connections, one each. To not accept while there is no room, give the same
     /// limit to the listener, too.
     pub fn limit(mut self, limit: Limit) -> Self {
-        self.gate = Gate::new(Some(limit));
+        self.limit = RequestLimit::new(Some(limit));
         self
     }
 
     /// Every request is begun, however late.
     pub fn no_limit(mut self) -> Self {
-        self.gate = Gate::new(None);
+        self.limit = RequestLimit::new(None);
         self
     }
 
@@ -170,6 +170,32 @@ impl<L, H> Serve<L, H> {
     /// How long a client may take to read each 8 KiB. Then the connection is closed. 30 seconds.
     pub fn write_timeout(mut self, limit: Duration) -> Self {
         self.settings.write_timeout = limit;
+        self
+    }
+
+    /// How long a handler may go on for a client that has shut down its side before the answer has begun, in HTTP/1.
+    /// Then the request is cancelled. Two seconds.
+    ///
+    /// A client that closes its connection looks the same as one that only says that it will not send more
+    /// (`shutdown(SHUT_WR)`, as `nc -N` does at the end of its input): the server learns the difference when it
+    /// writes. With zero the request is cancelled at once. A client that resets its connection is gone, and its request
+    /// is cancelled at once; one that has the head of its response gets all of it.
+    pub fn half_close_grace(mut self, limit: Duration) -> Self {
+        self.settings.half_close_grace = limit;
+        self
+    }
+
+    /// How many streams an HTTP/2 client may have open at a time. 100.
+    pub fn max_streams(mut self, count: u32) -> Self {
+        self.settings.max_streams = count.max(1);
+        self
+    }
+
+    /// How many handlers of one HTTP/2 connection may run at the same moment: the others wait for their turn. Handlers
+    /// that await something do not count, so this bounds only how many workers one client can occupy by blocking or
+    /// computing. 16.
+    pub fn max_parallel_streams(mut self, count: usize) -> Self {
+        self.settings.max_parallel_streams = count.max(1);
         self
     }
 

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **COUNTED**: a connection counts from when it is accepted until its `Seat` is dropped, which is when its
+//! * **COUNTED**: a connection counts from when it is accepted until its `ConnectionPermit` is dropped, which is when its
 //!   stream is closed, also if it has become something else than HTTP.
 //! * **TOLD**: the stage is set before the connections are woken, and a connection enters its waker before it looks
 //!   at the stage: it is woken, or sees it.
@@ -15,26 +15,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
 use dapple::sync::Notify;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use slab::Slab;
 
-use crate::connection::InColor;
-use crate::connection::phase::{Peer, Watch};
-use crate::server::limit::Gate;
-use crate::server::settings::Settings;
-use crate::server::stats::Counters;
+use super::limit::RequestLimit;
+use super::settings::Settings;
+use super::stats::Counters;
+use crate::connection::shared::{Connection, Peer};
 use crate::waker::CountedWaker;
 
 /// How much of an answer waits for its client to read, and how much is read ahead, at least.
 const BUFFER: usize = 64 << 10;
 
 /// See the head of the file.
-pub(crate) struct Hub {
+pub(crate) struct Server {
     pub(crate) settings: Settings,
-    pub(crate) gate: Gate,
+    pub(crate) limit: RequestLimit,
     pub(crate) counters: Counters,
     pub(crate) http1: http1::Builder,
-    pub(crate) http2: http2::Builder<InColor>,
     stage: AtomicU8,
     inside: Mutex<Inside>,
     /// A connection has ended.
@@ -43,7 +41,7 @@ pub(crate) struct Hub {
 
 /// How far a server is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub(crate) enum ShutdownStage {
     Serving = 0,
     /// What was begun is finished, nothing is begun.
     Draining = 1,
@@ -63,12 +61,12 @@ struct Inside {
 
 struct Entry {
     /// None if it is not HTTP any more: its requests were counted.
-    watch: Option<Weak<Watch>>,
+    connection: Option<Weak<Connection>>,
     waker: CountedWaker,
 }
 
-impl Hub {
-    pub(crate) fn new(settings: Settings, gate: Gate, counters: Counters) -> Hub {
+impl Server {
+    pub(crate) fn new(settings: Settings, limit: RequestLimit, counters: Counters) -> Server {
         let mut http1 = http1::Builder::new();
         // Timeouts are kept by the connection's task, with one timer that is hardly ever moved.
         // What a client that does not read may hold of an answer; hyper would keep 400 KB.
@@ -79,14 +77,11 @@ impl Hub {
             .half_close(true)
             .max_header_size(settings.max_header_size)
             .max_buf_size(buffer);
-        let mut http2 = http2::Builder::new(InColor);
-        http2.max_header_list_size(u32::try_from(settings.max_header_size).unwrap_or(u32::MAX));
-        Hub {
+        Server {
             settings,
-            gate,
+            limit,
             counters,
             http1,
-            http2,
             stage: AtomicU8::new(0),
             inside: Mutex::default(),
             changed: Notify::new(),
@@ -97,16 +92,16 @@ impl Hub {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> ShutdownStage {
         match self.stage.load(Acquire) {
-            0 => Stage::Serving,
-            1 => Stage::Draining,
-            _ => Stage::Cutting,
+            0 => ShutdownStage::Serving,
+            1 => ShutdownStage::Draining,
+            _ => ShutdownStage::Cutting,
         }
     }
 
     /// Goes on to a stage, and tells all connections. TOLD
-    pub(crate) fn go_to(&self, stage: Stage) {
+    pub(crate) fn go_to(&self, stage: ShutdownStage) {
         self.stage.fetch_max(stage as u8, SeqCst);
         let wakers: Vec<_> =
             self.lock().entries.iter().map(|(_, entry)| CountedWaker::clone(&entry.waker)).collect();
@@ -130,12 +125,13 @@ impl Hub {
     /// Requests of connections that are open.
     pub(crate) fn requests_under_way(&self) -> u64 {
         let inside = self.lock();
-        let watches = inside.entries.iter().filter_map(|(_, entry)| entry.watch.as_ref()?.upgrade());
-        watches.map(|watch| watch.requests()).sum()
+        let connectiones =
+            inside.entries.iter().filter_map(|(_, entry)| entry.connection.as_ref()?.upgrade());
+        connectiones.map(|connection| connection.requests()).sum()
     }
 
     /// Counts a new connection, unless there are too many from its address.
-    pub(crate) fn seat(self: &Arc<Hub>, peer: Peer) -> Option<Seat> {
+    pub(crate) fn seat(self: &Arc<Server>, peer: Peer) -> Option<ConnectionPermit> {
         let is_bounded = self.settings.max_connections_per_address != usize::MAX;
         let address = peer.address.map(|address| address.ip().to_canonical()).filter(|_| is_bounded);
         let mut inside = self.lock();
@@ -147,39 +143,39 @@ impl Hub {
             *count += 1;
         }
         inside.open += 1;
-        Some(Seat { hub: self.clone(), address })
+        Some(ConnectionPermit { server: self.clone(), address })
     }
 
     /// Lists a connection among those that are told of the way out. TOLD
-    pub(crate) fn enter(self: &Arc<Hub>, watch: &Arc<Watch>, waker: &Waker) -> Listed {
+    pub(crate) fn enter(self: &Arc<Server>, connection: &Arc<Connection>, waker: &Waker) -> Listed {
         let waker = CountedWaker::of(waker); // foreign code, not under the lock
-        let key = self.lock().entries.insert(Entry { watch: Some(Arc::downgrade(watch)), waker });
-        Listed { hub: self.clone(), key, watch: Some(watch.clone()) }
+        let key = self.lock().entries.insert(Entry { connection: Some(Arc::downgrade(connection)), waker });
+        Listed { server: self.clone(), key, connection: Some(connection.clone()) }
     }
 
     /// Lists a stream that is not HTTP any more. TOLD
-    pub(crate) fn enter_stream(self: &Arc<Hub>, waker: &Waker) -> Listed {
+    pub(crate) fn enter_stream(self: &Arc<Server>, waker: &Waker) -> Listed {
         let waker = CountedWaker::of(waker); // as above
-        let key = self.lock().entries.insert(Entry { watch: None, waker });
-        Listed { hub: self.clone(), key, watch: None }
+        let key = self.lock().entries.insert(Entry { connection: None, waker });
+        Listed { server: self.clone(), key, connection: None }
     }
 
     /// Counts what runs on for a client that is gone.
-    pub(crate) fn remainder(self: &Arc<Hub>) -> RunsOn {
+    pub(crate) fn remainder(self: &Arc<Server>) -> RunsOn {
         self.lock().remainders += 1;
         RunsOn(self.clone())
     }
 }
 
 /// The place of an open connection. COUNTED
-pub(crate) struct Seat {
-    hub: Arc<Hub>,
+pub(crate) struct ConnectionPermit {
+    server: Arc<Server>,
     address: Option<IpAddr>,
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut inside = self.hub.lock();
+        let mut inside = self.server.lock();
         inside.open -= 1;
         if let Some(address) = self.address
             && let Some(count) = inside.by_address.get_mut(&address)
@@ -190,31 +186,31 @@ impl Drop for Seat {
             }
         }
         // Only then does somebody wait for it.
-        let is_awaited = inside.open + 1 == self.hub.settings.max_connections
-            || self.hub.stage.load(Relaxed) != Stage::Serving as u8;
+        let is_awaited = inside.open + 1 == self.server.settings.max_connections
+            || self.server.stage.load(Relaxed) != ShutdownStage::Serving as u8;
         drop(inside);
         if is_awaited {
-            self.hub.changed.notify_one();
+            self.server.changed.notify_one();
         }
     }
 }
 
 /// A connection that is told of the way out.
 pub(crate) struct Listed {
-    hub: Arc<Hub>,
+    server: Arc<Server>,
     key: usize,
-    watch: Option<Arc<Watch>>,
+    connection: Option<Arc<Connection>>,
 }
 
 impl Listed {
     /// Another waker is to be told.
     pub(crate) fn renew(&self, waker: &Waker) {
         let is_known = |entry: &Entry| entry.waker.will_wake(waker);
-        if self.hub.lock().entries.get(self.key).is_none_or(is_known) {
+        if self.server.lock().entries.get(self.key).is_none_or(is_known) {
             return;
         }
         let new = CountedWaker::of(waker); // foreign code, not under the lock
-        let mut inside = self.hub.lock();
+        let mut inside = self.server.lock();
         let old = inside.entries.get_mut(self.key).map(|entry| std::mem::replace(&mut entry.waker, new));
         drop(inside);
         drop(old);
@@ -223,25 +219,25 @@ impl Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        let entry = self.hub.lock().entries.try_remove(self.key);
+        let entry = self.server.lock().entries.try_remove(self.key);
         drop(entry);
-        if let Some(watch) = &self.watch {
-            self.hub.counters.count_requests(watch.requests());
+        if let Some(connection) = &self.connection {
+            self.server.counters.count_requests(connection.requests());
         }
         // Its stream may have been closed before: what it was at has come to its end only now.
-        if self.hub.stage() != Stage::Serving {
-            self.hub.changed.notify_one();
+        if self.server.stage() != ShutdownStage::Serving {
+            self.server.changed.notify_one();
         }
     }
 }
 
 /// Something that runs on for a client that is gone.
-pub(crate) struct RunsOn(Arc<Hub>);
+pub(crate) struct RunsOn(Arc<Server>);
 
 impl Drop for RunsOn {
     fn drop(&mut self) {
         self.0.lock().remainders -= 1;
-        if self.0.stage() != Stage::Serving {
+        if self.0.stage() != ShutdownStage::Serving {
             self.0.changed.notify_one();
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::server::Hub;
+use crate::server::Server;
 
 /// A look at a server while it runs; see [`Serve::stats`](crate::Serve::stats).
 #[derive(Clone)]
@@ -56,7 +56,7 @@ pub(crate) struct Counters(Arc<Inside>);
 
 #[derive(Default)]
 struct Inside {
-    hub: OnceLock<Weak<Hub>>,
+    server: OnceLock<Weak<Server>>,
     accepted: AtomicU64,
     turned_away: AtomicU64,
     requests: AtomicU64,
@@ -68,17 +68,17 @@ struct Inside {
 }
 
 impl Counters {
-    pub(crate) fn set_hub(&self, hub: &Arc<Hub>) {
-        let _is_set_once = self.0.hub.set(Arc::downgrade(hub));
+    pub(crate) fn set_server(&self, server: &Arc<Server>) {
+        let _is_set_once = self.0.server.set(Arc::downgrade(server));
     }
 
     pub(crate) fn snapshot(&self) -> Counts {
-        let hub = self.0.hub.get().and_then(Weak::upgrade);
+        let server = self.0.server.get().and_then(Weak::upgrade);
         Counts {
-            open: hub.as_ref().map_or(0, |hub| hub.open()),
+            open: server.as_ref().map_or(0, |server| server.open()),
             accepted: self.0.accepted.load(Relaxed),
             turned_away: self.0.turned_away.load(Relaxed),
-            requests: self.0.requests.load(Relaxed) + hub.map_or(0, |hub| hub.requests_under_way()),
+            requests: self.0.requests.load(Relaxed) + server.map_or(0, |server| server.requests_under_way()),
             refused: self.0.refused.load(Relaxed),
             bad: self.0.bad.load(Relaxed),
             timeouts: self.0.timeouts.load(Relaxed),

@@ -6,27 +6,27 @@ use http::{HeaderMap, Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use crate::connection::phase::Watch;
-use crate::request::answer::Own;
+use crate::connection::shared::RequestHandle;
+use crate::request::reply::ServerReply;
 use crate::strict::framing::Framing;
 use crate::strict::host;
 
 /// Whether a request may reach a service.
 #[inline]
-pub(crate) fn check(request: &Request<Incoming>, max_body_size: usize, watch: &Watch) -> Result<(), Own> {
+pub(crate) fn check(request: &Request<Incoming>, handle: &RequestHandle) -> Result<(), ServerReply> {
     let (headers, body) = (request.headers(), request.body());
     if request.version() == Version::HTTP_2 {
         host::check_authority(request.uri(), headers)?;
     } else {
         let framing = if body.is_end_stream() { Framing::Nothing } else { framing(headers, body) };
-        watch.next_head(request.method().as_str(), framing)?;
+        handle.check_head(request.method().as_str(), framing)?;
         if framing == Framing::Chunked {
             check_encoding(headers)?;
         }
         host::check(request)?;
     }
-    if body.size_hint().lower() > max_body_size as u64 {
-        return Err(Own::TOO_LARGE);
+    if body.size_hint().lower() > handle.server().settings.max_body_size as u64 {
+        return Err(ServerReply::TOO_LARGE);
     }
     Ok(())
 }
@@ -40,11 +40,11 @@ fn framing(headers: &HeaderMap, body: &Incoming) -> Framing {
 
 /// One coding, the one that is understood: of several, hyper undoes the last alone, and a service would take what
 /// is left for the body.
-fn check_encoding(headers: &HeaderMap) -> Result<(), Own> {
+fn check_encoding(headers: &HeaderMap) -> Result<(), ServerReply> {
     let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
     let is_chunked = encodings.next().is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"chunked"));
     if is_chunked && encodings.next().is_none() {
         return Ok(());
     }
-    Err(Own::NOT_CHUNKED)
+    Err(ServerReply::NOT_CHUNKED)
 }

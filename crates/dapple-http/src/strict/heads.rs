@@ -13,14 +13,14 @@
 
 use memchr::memchr;
 
-use crate::request::answer::Own;
+use crate::request::reply::ServerReply;
 use crate::strict::framing::{Flaw, Framing, Rest};
 
 /// Kept until more than this is needed again.
 const KEEP: usize = 4 * 1024;
 
 /// What has been read and is not known to be over.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Heads {
     /// From the beginning of a head on. EVERY-HEAD
     kept: Vec<u8>,
@@ -38,7 +38,12 @@ impl Heads {
     }
 
     /// Looks at the head of the request that begins, and takes it away, with what is here of a body.
-    pub(crate) fn next(&mut self, method: &str, framing: Framing, max_body_size: usize) -> Result<(), Own> {
+    pub(crate) fn next(
+        &mut self,
+        method: &str,
+        framing: Framing,
+        max_body_size: usize,
+    ) -> Result<(), ServerReply> {
         let (end, mut verdict) = look(&self.kept, method);
         if self.rest != Rest::Nothing {
             verdict = Err(UNEXPECTED);
@@ -79,19 +84,19 @@ impl Heads {
     }
 }
 
-const UNEXPECTED: Own = Own::bad("it is not clear where this request begins\n");
+const UNEXPECTED: ServerReply = ServerReply::bad("it is not clear where this request begins\n");
 
-impl From<Flaw> for Own {
-    fn from(flaw: Flaw) -> Own {
+impl From<Flaw> for ServerReply {
+    fn from(flaw: Flaw) -> ServerReply {
         match flaw {
-            Flaw::Malformed => Own::bad("the chunks of the body are not as they should be\n"),
-            Flaw::TooLarge => Own::TOO_LARGE,
+            Flaw::Malformed => ServerReply::bad("the chunks of the body are not as they should be\n"),
+            Flaw::TooLarge => ServerReply::TOO_LARGE,
         }
     }
 }
 
 /// Where a head ends, and what is to be said of it.
-fn look(bytes: &[u8], method: &str) -> (usize, Result<(), Own>) {
+fn look(bytes: &[u8], method: &str) -> (usize, Result<(), ServerReply>) {
     let mut at = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     if !bytes[at..].starts_with(method.as_bytes()) {
         return (bytes.len(), Err(UNEXPECTED));
@@ -103,7 +108,7 @@ fn look(bytes: &[u8], method: &str) -> (usize, Result<(), Own>) {
         at += length + 1;
         let Some(line) = line.strip_suffix(b"\r") else {
             // As some see it the line goes on.
-            verdict = Err(Own::bad("a line of a head ends with CR LF, not with LF alone\n"));
+            verdict = Err(ServerReply::bad("a line of a head ends with CR LF, not with LF alone\n"));
             if line.is_empty() {
                 return (at, verdict);
             }
@@ -112,7 +117,7 @@ fn look(bytes: &[u8], method: &str) -> (usize, Result<(), Own>) {
         match line.first() {
             None => {
                 if lengths + encodings > 1 {
-                    verdict = Err(Own::bad("the length of a body is said once, and in one way\n"));
+                    verdict = Err(ServerReply::bad("the length of a body is said once, and in one way\n"));
                 }
                 return (at, verdict);
             }

@@ -10,13 +10,14 @@ use std::net::Ipv6Addr;
 use http::header::{HOST, HeaderMap};
 use http::{Method, Request, Uri, Version};
 
-use crate::request::answer::Own;
+use crate::request::reply::ServerReply;
 
-const UNLIKE: Own = Own::bad("the Host header and the authority of the request are not the same\n");
+const UNLIKE: ServerReply =
+    ServerReply::bad("the Host header and the authority of the request are not the same\n");
 
 /// With HTTP/1.
 #[inline]
-pub(super) fn check<B>(request: &Request<B>) -> Result<(), Own> {
+pub(super) fn check<B>(request: &Request<B>) -> Result<(), ServerReply> {
     let uri = request.uri();
     // Nearly all targets are paths.
     if uri.authority().is_some() || !uri.path().starts_with('/') || request.method() == Method::CONNECT {
@@ -24,9 +25,9 @@ pub(super) fn check<B>(request: &Request<B>) -> Result<(), Own> {
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
-        (Some(_), Some(_)) => Err(Own::bad("a request has one Host header, not several\n")),
+        (Some(_), Some(_)) => Err(ServerReply::bad("a request has one Host header, not several\n")),
         (Some(host), None) if !host.is_empty() && !is_host(host.as_bytes()) => {
-            Err(Own::bad("the Host header has to be a name or an address, and perhaps a port\n"))
+            Err(ServerReply::bad("the Host header has to be a name or an address, and perhaps a port\n"))
         }
         (Some(host), None) => match uri.authority() {
             Some(target) if !host.as_bytes().eq_ignore_ascii_case(host_and_port(target.as_str())) => {
@@ -35,20 +36,20 @@ pub(super) fn check<B>(request: &Request<B>) -> Result<(), Own> {
             _ => Ok(()),
         },
         (None, _) if request.version() == Version::HTTP_11 => {
-            Err(Own::bad("a request of HTTP/1.1 needs a Host header\n"))
+            Err(ServerReply::bad("a request of HTTP/1.1 needs a Host header\n"))
         }
         _ => Ok(()),
     }
 }
 
 /// With HTTP/2 the authority is said apart from the headers; a Host header must not say something else.
-pub(super) fn check_authority(uri: &Uri, headers: &HeaderMap) -> Result<(), Own> {
+pub(super) fn check_authority(uri: &Uri, headers: &HeaderMap) -> Result<(), ServerReply> {
     let authority = uri.authority().map_or("", |authority| authority.as_str()).as_bytes();
     let mut hosts = headers.get_all(HOST).iter();
     let host = hosts.next().map(|host| host.as_bytes());
     let said = if authority.is_empty() { host.unwrap_or_default() } else { authority };
     if !said.is_empty() && !is_host(said) {
-        return Err(Own::bad("the authority has to be a name or an address, and perhaps a port\n"));
+        return Err(ServerReply::bad("the authority has to be a name or an address, and perhaps a port\n"));
     }
     match host.is_none_or(|host| host.eq_ignore_ascii_case(said)) && hosts.next().is_none() {
         true => Ok(()),
@@ -59,7 +60,7 @@ pub(super) fn check_authority(uri: &Uri, headers: &HeaderMap) -> Result<(), Own>
 /// A path, an address with a scheme, `*` for OPTIONS, or an authority for CONNECT: RFC 9112, section 3.2. hyper takes
 /// `a.txt` for an authority, whatever the method.
 #[cold]
-fn check_target(method: &Method, uri: &Uri) -> Result<(), Own> {
+fn check_target(method: &Method, uri: &Uri) -> Result<(), ServerReply> {
     let is_connect = method == Method::CONNECT;
     let is_target = match uri.authority() {
         Some(authority) if uri.scheme().is_none() => is_connect && is_host(authority.as_str().as_bytes()),
@@ -69,9 +70,9 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), Own> {
     };
     match is_target {
         true => Ok(()),
-        false => {
-            Err(Own::bad("the target of a request is a path that begins with a slash, or a whole address\n"))
-        }
+        false => Err(ServerReply::bad(
+            "the target of a request is a path that begins with a slash, or a whole address\n",
+        )),
     }
 }
 

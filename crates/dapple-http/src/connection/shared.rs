@@ -1,0 +1,482 @@
+//! A connection as its parts see it: the state machine behind its lock, and a handle for each part.
+//!
+//! With HTTP/1 everything happens in the task of the connection, so that the lock is never contended. With HTTP/2 each
+//! stream is a task with a color of its own, which sends events from there.
+//!
+//! # Invariants
+//!
+//! * **OWN-EVENTS**: a handle sends only the events of its part: [`StreamHandle`] those of the stream, [`RequestHandle`]
+//!   those of one request and its response, [`BodyHandle`] faults of one body, and [`TaskHandle`] the rest.
+//! * **TIMER-LOOKS**: the task of a connection looks at its timer after each poll of hyper's. An event from another task
+//!   that makes the peer timed (a response that waits for it, the end of the last request) wakes that task.
+//! * **STREAMS-COUNTED**: a stream of HTTP/2 counts from when hyper hands it over until its task has dropped it. The
+//!   task of the connection ends after the last of them.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::{Request, StatusCode};
+
+use super::phase::{ConnectionPhase, Event, State, Timed};
+use crate::request::observer::{RequestLine, RequestSummary};
+use crate::request::reply::ServerReply;
+use crate::server::Server;
+use crate::strict::framing::{Flaw, Framing};
+use crate::waker::CountedWaker;
+
+/// The other end of a connection, in the extensions of a request if the server was asked to put it there
+/// ([`peer_info`](crate::Serve::peer_info)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Peer {
+    /// The address; a client of a Unix socket has none.
+    pub address: Option<SocketAddr>,
+    /// Whether the connection is encrypted.
+    pub is_tls: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(address: Option<SocketAddr>, is_tls: bool) -> Peer {
+        Peer { address, is_tls }
+    }
+}
+
+/// One connection of a server.
+pub(crate) struct Connection {
+    pub(crate) server: Arc<Server>,
+    pub(crate) peer: Peer,
+    inside: Mutex<Inside>,
+}
+
+struct Inside {
+    state: State,
+    /// Streams of HTTP/2 that have a task. STREAMS-COUNTED
+    streams: u32,
+    /// Wakes the task of an HTTP/2 connection. TIMER-LOOKS
+    task: Option<CountedWaker>,
+}
+
+impl Connection {
+    pub(crate) fn new(server: Arc<Server>, peer: Peer) -> Arc<Connection> {
+        let inside = Inside { state: State::new(), streams: 0, task: None };
+        Arc::new(Connection { server, peer, inside: Mutex::new(inside) })
+    }
+
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    fn apply(&self, event: Event) {
+        let mut inside = self.lock();
+        if inside.state.apply(event) {
+            let task = inside.task.clone();
+            drop(inside);
+            wake(task);
+        }
+    }
+
+    /// Requests that have begun.
+    pub(crate) fn requests(&self) -> u64 {
+        self.lock().state.requests()
+    }
+
+    fn is_http2(&self) -> bool {
+        self.lock().state.is_http2()
+    }
+
+    /// Whether the server has cut the connection, or it has ended: then no handler begins.
+    pub(crate) fn is_over(&self) -> bool {
+        is_over(self.lock().state.phase())
+    }
+
+    /// Tells the observer of a head that did not become a request, and what is answered instead.
+    pub(crate) fn tell_unread(&self, status: StatusCode, took: Duration) {
+        if let Some(observer) = &self.server.settings.observer {
+            let line = RequestLine::new(self.lock().state.heads.begun());
+            observer.tell_unread(self.peer, line.as_ref(), status, took);
+        }
+    }
+}
+
+fn is_over(phase: ConnectionPhase) -> bool {
+    matches!(phase, ConnectionPhase::Cut | ConnectionPhase::Ended)
+}
+
+/// Wakes the task of a connection; outside of its lock.
+fn wake(task: Option<CountedWaker>) {
+    if let Some(task) = task {
+        task.wake();
+    }
+}
+
+/// The part of the stream that hyper reads and writes. OWN-EVENTS
+pub(crate) struct StreamHandle(Arc<Connection>);
+
+impl StreamHandle {
+    pub(crate) fn new(connection: &Arc<Connection>) -> StreamHandle {
+        StreamHandle(connection.clone())
+    }
+
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        &self.0.server
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.0.peer.is_tls
+    }
+
+    /// Bytes were read. On an error, the request that they belong to gets a reply that says so.
+    #[inline]
+    pub(crate) fn read(&self, bytes: &[u8]) -> Result<(), Flaw> {
+        let state = &mut self.0.lock().state;
+        if !state.is_http2()
+            && let Err(flaw) = state.heads.push(bytes)
+        {
+            state.note_fault(state.requests(), flaw.into());
+            return Err(flaw);
+        }
+        state.apply(Event::Read);
+        Ok(())
+    }
+
+    /// The result of a write to the socket.
+    #[inline]
+    pub(crate) fn wrote(&self, polled: &Poll<std::io::Result<usize>>) {
+        match polled {
+            Poll::Ready(Ok(count)) => self.0.apply(Event::Wrote(*count)),
+            Poll::Pending => self.0.apply(Event::WriteBlocked),
+            Poll::Ready(Err(_)) => {}
+        }
+    }
+
+    pub(crate) fn peer_finished(&self) {
+        self.0.apply(Event::PeerFinished);
+    }
+
+    /// A bare body was read.
+    pub(crate) fn bare_read(&self, count: usize) {
+        self.0.apply(Event::BareRead(count));
+    }
+
+    pub(crate) fn body_unread(&self) {
+        self.0.apply(Event::BodyUnread);
+    }
+
+    pub(crate) fn closing(&self) {
+        self.0.apply(Event::Closing);
+    }
+
+    /// How hyper's next read goes.
+    #[inline]
+    pub(crate) fn reading(&self) -> Reading {
+        let state = &self.0.lock().state;
+        match state.bare() {
+            _ if state.is_head_late() => Reading::HeadLate,
+            _ if state.phase() == ConnectionPhase::Ended => Reading::Ended,
+            (_, true) => Reading::BodyLate,
+            (true, false) => Reading::Bare,
+            (false, false) => Reading::Plain,
+        }
+    }
+
+    pub(crate) fn is_all_read(&self) -> bool {
+        self.0.lock().state.is_all_read()
+    }
+
+    pub(crate) fn is_peer_sending(&self) -> bool {
+        self.0.lock().state.is_peer_sending()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        let phase = self.0.lock().state.phase();
+        phase == ConnectionPhase::Closed || is_over(phase)
+    }
+}
+
+/// How a read of hyper's goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    Plain,
+    /// The service holds the body as hyper gave it: the connection keeps its time.
+    Bare,
+    /// The head did not come in time: hyper gets an error, and the peer 408.
+    HeadLate,
+    /// A bare body did not come in time: hyper gets an error.
+    BodyLate,
+    /// HTTP is over; the bytes are another protocol's.
+    Ended,
+}
+
+/// One request that is under way, until it is dropped. OWN-EVENTS
+pub(crate) struct RequestHandle {
+    connection: Arc<Connection>,
+    /// The number of the request among those of its connection.
+    number: u64,
+    /// Its response has begun.
+    is_answered: bool,
+    /// A summary for the observer, if there is one.
+    summary: Option<Box<RequestSummary>>,
+}
+
+impl RequestHandle {
+    /// A request begins.
+    pub(crate) fn new(connection: &Arc<Connection>) -> RequestHandle {
+        let mut inside = connection.lock();
+        inside.state.apply(Event::RequestBegan);
+        let number = inside.state.requests();
+        drop(inside);
+        RequestHandle { connection: connection.clone(), number, is_answered: false, summary: None }
+    }
+
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        &self.connection.server
+    }
+
+    /// Looks at the head of the request as it came. HTTP/1 only.
+    pub(crate) fn check_head(&self, method: &str, framing: Framing) -> Result<(), ServerReply> {
+        let state = &mut self.connection.lock().state;
+        let verdict = state.heads.next(method, framing, self.connection.server.settings.max_body_size);
+        state.apply(Event::Read); // a part of the next head may be left
+        verdict
+    }
+
+    /// Keeps a summary of the request for the observer, before the service gets it.
+    #[inline]
+    pub(crate) fn summarize<B>(&mut self, request: &Request<B>) {
+        if self.connection.server.settings.observer.is_some() {
+            self.summary = Some(Box::new(RequestSummary::new(request)));
+        }
+    }
+
+    /// Tells the observer of a reply in place of the service's.
+    pub(crate) fn tell_replaced(&self, reply: &ServerReply) {
+        if let (Some(observer), Some(summary)) = (&self.connection.server.settings.observer, &self.summary) {
+            observer.tell_replaced(self.connection.peer, summary, reply);
+        }
+    }
+
+    /// The response begins: from here on a peer that shuts down its side still gets all of it. Returns the reply that
+    /// is sent instead, if the body could not be received.
+    #[inline]
+    pub(crate) fn response_begins(&mut self) -> Option<ServerReply> {
+        if std::mem::replace(&mut self.is_answered, true) {
+            return None;
+        }
+        let state = &mut self.connection.lock().state;
+        state.apply(Event::ResponseBegan);
+        state.take_fault(self.number)
+    }
+
+    pub(crate) fn body_unread(&self) {
+        self.connection.apply(Event::BodyUnread);
+    }
+
+    /// The body of this request, as its service gets it.
+    pub(crate) fn body(&self) -> BodyHandle {
+        BodyHandle { connection: self.connection.clone(), number: self.number }
+    }
+
+    /// The service holds the body as hyper gave it.
+    pub(crate) fn body_is_bare(&self) {
+        self.connection.apply(Event::BodyIsBare);
+    }
+
+    /// A response of HTTP/2 that is being sent; `None` with HTTP/1, where the stream shows it.
+    pub(crate) fn sending(&self) -> Option<SendingHandle> {
+        self.connection.is_http2().then(|| {
+            self.connection.apply(Event::SendingBegan);
+            SendingHandle { connection: self.connection.clone(), is_sourcing: false }
+        })
+    }
+}
+
+impl Drop for RequestHandle {
+    fn drop(&mut self) {
+        let mut inside = self.connection.lock();
+        inside.state.take_fault(self.number);
+        if !self.is_answered {
+            inside.state.apply(Event::ResponseBegan);
+        }
+        let task = match inside.state.apply(Event::RequestEnded) {
+            true => inside.task.clone(),
+            false => None,
+        };
+        drop(inside);
+        wake(task); // TIMER-LOOKS
+    }
+}
+
+/// The body of one request. OWN-EVENTS
+pub(crate) struct BodyHandle {
+    connection: Arc<Connection>,
+    number: u64,
+}
+
+impl BodyHandle {
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        &self.connection.server
+    }
+
+    /// The body could not be received: the request gets this reply.
+    pub(crate) fn fail(&self, reply: ServerReply) {
+        self.connection.lock().state.note_fault(self.number, reply);
+    }
+}
+
+/// A response of HTTP/2 that is being sent, until it is dropped. OWN-EVENTS
+pub(crate) struct SendingHandle {
+    connection: Arc<Connection>,
+    is_sourcing: bool,
+}
+
+impl SendingHandle {
+    /// Whether the response waits for its service now.
+    pub(crate) fn source_waits(&mut self, waits: bool) {
+        if self.is_sourcing != waits {
+            self.is_sourcing = waits;
+            self.connection.apply(if waits { Event::SourceWaits } else { Event::SourceReady });
+        }
+    }
+
+    /// A piece of the response is handed to hyper.
+    pub(crate) fn piece(&self) -> PieceHandle {
+        self.connection.apply(Event::PieceQueued);
+        PieceHandle(self.connection.clone())
+    }
+}
+
+impl Drop for SendingHandle {
+    fn drop(&mut self) {
+        self.source_waits(false);
+        self.connection.apply(Event::SendingEnded);
+    }
+}
+
+/// A piece of a response of HTTP/2, until it was written or given up. OWN-EVENTS
+pub(crate) struct PieceHandle(Arc<Connection>);
+
+impl PieceHandle {
+    /// The peer has taken this many bytes of it.
+    pub(crate) fn taken(&self, count: usize) {
+        self.0.apply(Event::PieceTaken(count));
+    }
+}
+
+impl Drop for PieceHandle {
+    fn drop(&mut self) {
+        self.0.apply(Event::PieceGone);
+    }
+}
+
+/// The part of the task that drives a connection. OWN-EVENTS
+pub(crate) struct TaskHandle(Arc<Connection>);
+
+impl TaskHandle {
+    pub(crate) fn new(connection: Arc<Connection>) -> TaskHandle {
+        TaskHandle(connection)
+    }
+
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
+        &self.0
+    }
+
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        &self.0.server
+    }
+
+    /// What the peer may be slow at, and for how long.
+    #[inline]
+    pub(crate) fn timed(&self) -> Option<(Timed, Duration)> {
+        self.0.lock().state.timed(&self.0.server.settings)
+    }
+
+    pub(crate) fn speaks_http2(&self) {
+        self.0.apply(Event::SpeaksHttp2);
+    }
+
+    pub(crate) fn is_http2(&self) -> bool {
+        self.0.is_http2()
+    }
+
+    /// The peer was told that no further request will be served.
+    pub(crate) fn draining(&self) {
+        self.0.apply(Event::Draining);
+    }
+
+    /// Whether a part of a head has come that is not a request yet.
+    pub(crate) fn has_head(&self) -> bool {
+        self.0.lock().state.phase() == ConnectionPhase::Head
+    }
+
+    pub(crate) fn head_late(&self) {
+        self.0.apply(Event::HeadLate);
+    }
+
+    /// A bare body did not come in time: hyper's next read fails, and the request gets 408.
+    pub(crate) fn bare_body_late(&self) {
+        let state = &mut self.0.lock().state;
+        state.apply(Event::BareBodyLate);
+        state.note_fault(state.requests(), ServerReply::LATE_BODY);
+    }
+
+    /// The peer has had its time to notice that the connection is closing. `false`: that was known.
+    pub(crate) fn linger_over(&self) -> bool {
+        let state = &mut self.0.lock().state;
+        let was_known = state.phase() != ConnectionPhase::Closing;
+        state.apply(Event::LingerOver);
+        !was_known
+    }
+
+    pub(crate) fn cut(&self) {
+        self.0.apply(Event::Cut);
+    }
+
+    pub(crate) fn ended(&self) {
+        self.0.apply(Event::Ended);
+    }
+
+    /// Keeps the waker of the task, at the beginning of each poll of an HTTP/2 connection. TIMER-LOOKS
+    pub(crate) fn keep_waker(&self, waker: &Waker) {
+        if self.0.lock().task.as_ref().is_some_and(|old| old.will_wake(waker)) {
+            return;
+        }
+        let new = CountedWaker::of(waker); // foreign code, not under the lock
+        let old = self.0.lock().task.replace(new);
+        drop(old);
+    }
+
+    /// Ready when the tasks of all streams have ended. STREAMS-COUNTED
+    pub(crate) fn poll_streams(&self, cx: &Context<'_>) -> Poll<()> {
+        self.keep_waker(cx.waker());
+        if self.0.lock().streams == 0 { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// A stream of HTTP/2 that has a task, until it is dropped. STREAMS-COUNTED
+pub(crate) struct StreamTask(Arc<Connection>);
+
+impl StreamTask {
+    pub(crate) fn new(connection: &Arc<Connection>) -> StreamTask {
+        connection.lock().streams += 1;
+        StreamTask(connection.clone())
+    }
+}
+
+impl Drop for StreamTask {
+    fn drop(&mut self) {
+        let mut inside = self.0.lock();
+        inside.streams -= 1;
+        let is_awaited = inside.streams == 0 && is_over(inside.state.phase());
+        let task = if is_awaited { inside.task.clone() } else { None };
+        drop(inside);
+        wake(task);
+    }
+}
