@@ -15,8 +15,9 @@
 //!
 //! HTTP/1.1 and HTTP/2 are hyper's, TLS is rustls'. Around them:
 //!
-//! * **A color per connection.** What is handled for one client is handled one after the other, whatever it blocks
-//!   on or computes; the others go on.
+//! * **A color per connection (HTTP/1) or per stream (HTTP/2).** The requests of an HTTP/1 connection are handled one
+//!   after the other, those of an HTTP/2 connection in parallel. A handler that blocks or computes holds up its own
+//!   connection or stream alone.
 //! * **Requests are cancelled, not dropped**, if their client goes away: see below.
 //! * **Overload is refused**: over a [limit](Serve::limit) 503 is answered before the service has seen the request.
 //! * **Slow clients hold nothing but their connection**, and not for long: the methods of [`Serve`] that end in
@@ -42,14 +43,16 @@
 //!  the client    request ──────────────────┐ goes away
 //!                                          │
 //!  the handler   ├── reads ── writes ── waits │ Cancelled ── undoes, says goodbye ──┤ its response is dropped
-//!                └── in the connection's task ─┘└── in a task of its own, in the same color ──┘
+//!                └── in the connection's or ───┘└── in a task of its own, in the same color ──┘
+//!                    the stream's task
 //! ```
 //!
 //! When that is, on the wire:
 //!
 //! | | HTTP/1 | HTTP/2 |
 //! |---|---|---|
-//! | the client closes, or resets the connection | its request is cancelled, the connection is closed. So it is if the client only shuts down its side (`shutdown(SHUT_WR)`), as `nc` does at the end of its input, and there is something to wait for: what is answered at once is | all requests of the connection are |
+//! | the client resets the connection | its request is cancelled, the connection is closed | all requests of the connection are cancelled, at once |
+//! | the client closes the connection, or only its side (`shutdown(SHUT_WR)`, as `nc -N` does): these look the same | before the response has begun: the handler has [`half_close_grace`](Serve::half_close_grace) to answer, then it is cancelled. After that: the response is sent whole, or until a write fails | all requests of the connection are cancelled, at once |
 //! | the client gives up one request | cannot: it has to close the connection | it sends `RST_STREAM`, that request is cancelled, the others go on |
 //! | the client vanishes without a word | noticed when something is written, or by the connection's time limits | the same |
 //! | the request takes longer than [`request_timeout`](Serve::request_timeout) | 503 is answered, the connection goes on | the same |
@@ -71,10 +74,13 @@
 //! | [`write_timeout`](Serve::write_timeout) | 30 s for each 8 KiB |
 //! | [`idle_timeout`](Serve::idle_timeout) | 75 s |
 //! | [`request_timeout`](Serve::request_timeout) | none |
+//! | [`half_close_grace`](Serve::half_close_grace) | 2 s |
 //! | [`max_header_size`](Serve::max_header_size) | 32 KiB |
 //! | [`max_body_size`](Serve::max_body_size) | 16 MiB |
 //! | [`max_connections`](Serve::max_connections) | three quarters of the file descriptors, 65,536 at most |
 //! | [`max_connections_per_address`](Serve::max_connections_per_address) | none |
+//! | [`max_streams`](Serve::max_streams) | 100 |
+//! | [`max_parallel_streams`](Serve::max_parallel_streams) | 16 |
 //! | [`limit`](Serve::limit) | all requests waited for more than 50 ms, for 500 ms |
 //! | [`shutdown_deadline`](Serve::shutdown_deadline) | 30 s |
 //! | [`cancel_grace`](Serve::cancel_grace) | 1 s |

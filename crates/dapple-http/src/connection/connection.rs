@@ -2,7 +2,7 @@
 //!
 //! First it finds out what the client speaks: by what was agreed on in the TLS handshake, or by the first bytes,
 //! which hyper is given again. Then hyper has it. With HTTP/1 all requests are polled in this very task; with HTTP/2
-//! each is a task of hyper's, in the same color.
+//! each stream is a task with a color of its own.
 
 use std::future::poll_fn;
 use std::io;
@@ -30,7 +30,10 @@ use crate::server::{ConnectionPermit, ShutdownStage};
 /// How a client begins that knows that the server speaks HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a client speaks.
+/// How a client begins that means HTTP/2, whatever follows.
+const MEANS_HTTP2: usize = b"PRI * HTTP/2.0\r\n".len();
+
+/// The protocol that a client speaks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Protocol {
     Http1,
@@ -56,26 +59,33 @@ pub(crate) async fn serve_tls<S, H>(
     connection: Arc<Connection>,
     permit: ConnectionPermit,
 ) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Read + Write + AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
     let _listed = poll_fn(|cx| Poll::Ready(connection.server.enter(&connection, cx.waker()))).await;
     let task = TaskHandle::new(connection);
     let mut timer = ConnectionTimer::default();
     let wire = Wire::new(stream, StreamHandle::new(task.connection()));
-    let mut handshake = pin!(TlsAcceptor::from(tls.0).accept(wire));
+    let mut handshake = TlsAcceptor::from(tls.0).accept(wire).into_fallible();
     let shaken = poll_fn(|cx| {
         if task.server().stage() != ShutdownStage::Serving {
             return Poll::Ready(None);
         }
-        if let Poll::Ready(shaken) = handshake.as_mut().poll(cx) {
-            return Poll::Ready(shaken.ok());
+        if let Poll::Ready(shaken) = Pin::new(&mut handshake).poll(cx) {
+            return Poll::Ready(Some(shaken.map_err(|(_, wire)| wire)));
         }
         ready!(timer.poll(&task, cx));
         task.server().counters.count_timeout();
         Poll::Ready(None)
     });
-    let Some(stream) = shaken.await else { return };
+    let stream = match shaken.await {
+        Some(Ok(stream)) => stream,
+        Some(Err(wire)) if wire.is_plain() => {
+            let io = Io::new(wire.into_inner(), StreamHandle::new(task.connection()), permit);
+            return refuse(io, timer, &task, "this port speaks HTTPS: use https:// in the address\n").await;
+        }
+        Some(Err(_)) | None => return,
+    };
     let protocol = match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => Some(Protocol::Http2),
         Some(b"http/1.1") => Some(Protocol::Http1),
@@ -99,7 +109,11 @@ async fn begin<S, H>(
     let protocol = match protocol {
         Some(protocol) => protocol,
         None => match poll_fn(|cx| poll_protocol(&mut io, &mut timer, task, cx)).await {
-            Ok(protocol) => protocol,
+            Ok(Some(protocol)) => protocol,
+            Ok(None) => {
+                let text = "the connection preface of HTTP/2 is malformed\n";
+                return refuse(io, timer, task, text).await;
+            }
             Err(_nothing_came) => return,
         },
     };
@@ -137,13 +151,13 @@ fn http2(connection: &Arc<Connection>) -> http2::Builder<Streams> {
     http2
 }
 
-/// Waits for the first bytes of a client, as many as are needed to tell.
+/// Waits for the first bytes of a client, as many as are needed to know its protocol. None: it is malformed.
 fn poll_protocol<S>(
     io: &mut Io<S>,
     timer: &mut ConnectionTimer,
     task: &TaskHandle,
     cx: &mut Context<'_>,
-) -> Poll<io::Result<Protocol>>
+) -> Poll<io::Result<Option<Protocol>>>
 where
     S: Read + Write + Unpin,
 {
@@ -153,10 +167,11 @@ where
     loop {
         let first = io.first();
         if first.starts_with(PREFACE) {
-            return Poll::Ready(Ok(Protocol::Http2));
+            return Poll::Ready(Ok(Some(Protocol::Http2)));
         }
         if !PREFACE.starts_with(first) || io.is_ended() && !first.is_empty() {
-            return Poll::Ready(Ok(Protocol::Http1));
+            let means_http2 = first.len() >= MEANS_HTTP2 && first[..MEANS_HTTP2] == PREFACE[..MEANS_HTTP2];
+            return Poll::Ready(Ok((!means_http2).then_some(Protocol::Http1)));
         }
         match io.poll_more(cx) {
             Poll::Ready(Ok(())) if io.is_ended() && io.first().is_empty() => {
@@ -171,6 +186,38 @@ where
             }
         }
     }
+}
+
+/// Replies 400 to a client that speaks no HTTP that is understood here, and closes.
+async fn refuse<S>(mut io: Io<S>, mut timer: ConnectionTimer, task: &TaskHandle, text: &str)
+where
+    S: Read + Write + Unpin,
+{
+    task.server().counters.count_bad();
+    task.connection().tell_unread(StatusCode::BAD_REQUEST, Duration::ZERO);
+    let reply = format!(
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n{text}",
+        text.len()
+    );
+    let mut rest = reply.as_bytes();
+    poll_fn(|cx| {
+        loop {
+            let polled = match rest.is_empty() {
+                true => Pin::new(&mut io).poll_shutdown(cx).map_ok(|()| 0),
+                false => Pin::new(&mut io).poll_write(cx, rest),
+            };
+            match polled {
+                Poll::Ready(Ok(count @ 1..)) => rest = &rest[count..],
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => match ready!(timer.poll(task, cx)) {
+                    Timed::Closing if task.linger_over() => {}
+                    _ => return Poll::Ready(()),
+                },
+            }
+        }
+    })
+    .await;
 }
 
 /// A connection of hyper's.

@@ -129,12 +129,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Write for Encrypted<S> {
 /// The socket below. BY-THE-SOCKET
 pub(crate) struct Wire<S> {
     stream: S,
+    /// Whether the first byte was that of a request in plain text; not known before it has come.
+    is_plain: Option<bool>,
     handle: StreamHandle,
 }
 
 impl<S> Wire<S> {
     pub(crate) fn new(stream: S, handle: StreamHandle) -> Wire<S> {
-        Wire { stream, handle }
+        Wire { stream, is_plain: None, handle }
+    }
+
+    /// Whether the client speaks HTTP without TLS. Then the handshake has failed.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.is_plain == Some(true)
+    }
+
+    pub(crate) fn into_inner(self) -> S {
+        self.stream
     }
 
     fn note(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -150,7 +161,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let count = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        // Records of TLS begin with the byte 22, and methods of HTTP with a capital letter.
+        if *self.is_plain.get_or_insert(buffer[..count].first().is_some_and(u8::is_ascii_uppercase)) {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        }
+        Poll::Ready(Ok(count))
     }
 }
 

@@ -338,8 +338,10 @@ impl State {
 
     /// What the peer may be slow at now, and how long it may take. Asked once after each poll of hyper's.
     pub(super) fn timed(&mut self, settings: &Settings) -> Option<(Timed, Duration)> {
-        if self.phase == ConnectionPhase::Closing || self.phase == ConnectionPhase::Closed {
-            return Some((Timed::Closing, LINGER));
+        match self.phase {
+            ConnectionPhase::Closing | ConnectionPhase::Closed => return Some((Timed::Closing, LINGER)),
+            ConnectionPhase::Cut | ConnectionPhase::Ended => return None,
+            _ => {}
         }
         if self.is_write_blocked || self.is_http2 && self.sending.is_stuck() {
             return Some((Timed::Blocked(self.taken >> PROGRESS), settings.write_timeout));
@@ -381,3 +383,7 @@ fn rank(phase: ConnectionPhase) -> u8 {
         ConnectionPhase::Ended => 4,
     }
 }
+
+#[cfg(test)]
+#[path = "phase_tests.rs"]
+mod tests;

@@ -124,7 +124,7 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// The answer that makes it a WebSocket. Then `callback` runs, in a task of its own in the connection's color. If
+    /// The answer that makes it a WebSocket. Then `callback` runs, in a task of its own in the color of its request. If
     /// the connection breaks before that, it does not.
     pub fn on_upgrade<C, Fut>(self, callback: C) -> Response
     where

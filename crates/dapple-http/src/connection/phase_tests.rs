@@ -1,0 +1,247 @@
+//! The state machine of a connection, through every pair of events in every phase, and by random walks.
+
+use super::*;
+use crate::strict::framing::Framing;
+
+const HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+/// A state, with what its parts know by themselves: an event is sent only by a part that can send it.
+struct Machine {
+    state: State,
+    settings: Settings,
+    /// Requests that are under way: whether their response has begun.
+    requests: Vec<bool>,
+    /// Responses of HTTP/2 that are being sent: whether they wait for their service.
+    sending: Vec<bool>,
+    pieces: u32,
+}
+
+/// Every event, with bytes that count as progress and bytes that do not.
+const EVENTS: [Event; 30] = [
+    Event::Read,
+    Event::PeerFinished,
+    Event::Wrote(1),
+    Event::Wrote(1 << PROGRESS),
+    Event::WriteBlocked,
+    Event::BareRead(0),
+    Event::BareRead(1 << PROGRESS),
+    Event::Closing,
+    Event::RequestBegan,
+    Event::BodyIsBare,
+    Event::BodyUnread,
+    Event::ResponseBegan,
+    Event::RequestEnded,
+    Event::SendingBegan,
+    Event::SendingEnded,
+    Event::SourceWaits,
+    Event::SourceReady,
+    Event::PieceQueued,
+    Event::PieceTaken(1),
+    Event::PieceTaken(1 << PROGRESS),
+    Event::PieceGone,
+    Event::SpeaksHttp2,
+    Event::Draining,
+    Event::HeadLate,
+    Event::BareBodyLate,
+    Event::LingerOver,
+    Event::Cut,
+    Event::Ended,
+    Event::RequestEnded,
+    Event::Read,
+];
+
+impl Machine {
+    fn new(is_http2: bool) -> Machine {
+        let settings = Settings::default();
+        let mut machine =
+            Machine { state: State::new(), settings, requests: Vec::new(), sending: Vec::new(), pieces: 0 };
+        if is_http2 {
+            machine.send(Event::SpeaksHttp2);
+        }
+        machine
+    }
+
+    /// Sends an event, if a part of the connection could send it now, and checks what must hold after it.
+    fn send(&mut self, event: Event) -> bool {
+        if !self.keep_books(event) {
+            return false;
+        }
+        let before = self.state.phase();
+        let was_timed = self.state.timed(&self.settings).is_some();
+        if event == Event::Read && !self.state.is_http2() {
+            self.state.heads.push(HEAD).unwrap();
+        }
+        let is_news = self.state.apply(event);
+        if event == Event::RequestBegan && !self.state.is_http2() {
+            // As `RequestHandle::check_head` does; a head that hyper made up is refused there.
+            let _verdict = self.state.heads.next("GET", Framing::Nothing, 0);
+            self.state.apply(Event::Read);
+        }
+        self.check(event, before, was_timed, is_news);
+        true
+    }
+
+    fn keep_books(&mut self, event: Event) -> bool {
+        let is_http2 = self.state.is_http2();
+        match event {
+            Event::SpeaksHttp2 => return self.state.requests() == 0 && !self.state.heads.has_begun(),
+            // hyper begins the next request of HTTP/1 when the one before it has ended.
+            Event::RequestBegan if !is_http2 && !self.requests.is_empty() => return false,
+            Event::RequestBegan => self.requests.push(false),
+            Event::ResponseBegan => match self.requests.iter_mut().find(|is_answered| !**is_answered) {
+                Some(is_answered) => *is_answered = true,
+                None => return false,
+            },
+            Event::RequestEnded => match self.requests.iter().position(|is_answered| *is_answered) {
+                Some(at) => drop(self.requests.swap_remove(at)),
+                None => return false,
+            },
+            Event::BodyIsBare | Event::BodyUnread => return !self.requests.is_empty(),
+            Event::SendingBegan if is_http2 => self.sending.push(false),
+            Event::SendingEnded if self.sending.contains(&false) => {
+                let at = self.sending.iter().position(|waits| !waits).unwrap();
+                self.sending.swap_remove(at);
+            }
+            Event::SourceWaits if self.sending.contains(&false) => {
+                *self.sending.iter_mut().find(|waits| !**waits).unwrap() = true;
+            }
+            Event::SourceReady if self.sending.contains(&true) => {
+                *self.sending.iter_mut().find(|waits| **waits).unwrap() = false;
+            }
+            Event::PieceQueued if is_http2 => self.pieces += 1,
+            Event::PieceGone if self.pieces > 0 => self.pieces -= 1,
+            Event::PieceTaken(_) => return self.pieces > 0,
+            Event::SendingBegan | Event::SendingEnded | Event::SourceWaits | Event::SourceReady => {
+                return false;
+            }
+            Event::PieceQueued | Event::PieceGone => return false,
+            _ => {}
+        }
+        true
+    }
+
+    fn check(&mut self, event: Event, before: ConnectionPhase, was_timed: bool, is_news: bool) {
+        let now = self.state.phase();
+        let what = format!("{before:?} --{event:?}--> {now:?}: {:?}", self.state);
+        assert!(rank(now) >= rank(before), "a phase is never gone back to: {what}");
+        if rank(now) == 0 {
+            assert_eq!(now == ConnectionPhase::Busy, !self.requests.is_empty(), "{what}");
+        }
+        assert!(now != ConnectionPhase::Head || !self.state.is_http2(), "{what}");
+        let timed = self.state.timed(&self.settings).map(|(timed, _)| timed);
+        match (now, timed) {
+            (ConnectionPhase::Cut | ConnectionPhase::Ended, None) => {}
+            (ConnectionPhase::Closing | ConnectionPhase::Closed, Some(Timed::Closing)) => {}
+            (ConnectionPhase::Opening | ConnectionPhase::Head, Some(Timed::Head(_) | Timed::Blocked(_))) => {}
+            (ConnectionPhase::Idle, Some(Timed::Idle(_) | Timed::Blocked(_))) => {}
+            (
+                ConnectionPhase::Busy,
+                Some(Timed::Blocked(_) | Timed::HalfClosed(_) | Timed::Body(_)) | None,
+            ) => {}
+            other => panic!("{other:?}: {what}"),
+        }
+        // TIMER-LOOKS: an event of a stream's own task wakes the connection's, if that has to keep time from now on.
+        let is_of_stream = !matches!(
+            event,
+            Event::Read
+                | Event::WriteBlocked
+                | Event::Wrote(_)
+                | Event::PeerFinished
+                | Event::RequestBegan
+                | Event::Closing
+                | Event::HeadLate
+                | Event::LingerOver
+                | Event::Draining
+                | Event::SpeaksHttp2
+        );
+        if self.state.is_http2() && is_of_stream && !was_timed && timed.is_some() {
+            assert!(is_news, "{what}");
+        }
+    }
+}
+
+/// Events that lead to each phase.
+fn ways() -> Vec<(ConnectionPhase, bool, Vec<Event>)> {
+    use Event as E;
+    let mut ways = Vec::new();
+    for is_http2 in [false, true] {
+        ways.push((ConnectionPhase::Opening, is_http2, vec![]));
+        ways.push((ConnectionPhase::Busy, is_http2, vec![E::Read, E::RequestBegan]));
+        ways.push((ConnectionPhase::Busy, is_http2, vec![E::Read, E::RequestBegan, E::ResponseBegan]));
+        ways.push((
+            ConnectionPhase::Idle,
+            is_http2,
+            vec![E::Read, E::RequestBegan, E::ResponseBegan, E::RequestEnded],
+        ));
+        ways.push((ConnectionPhase::Closing, is_http2, vec![E::Closing]));
+        ways.push((ConnectionPhase::Closing, is_http2, vec![E::Read, E::RequestBegan, E::Closing]));
+        ways.push((ConnectionPhase::Closed, is_http2, vec![E::Closing, E::LingerOver]));
+        ways.push((ConnectionPhase::Cut, is_http2, vec![E::Read, E::RequestBegan, E::Cut]));
+        ways.push((ConnectionPhase::Ended, is_http2, vec![E::Read, E::RequestBegan, E::Ended]));
+    }
+    ways.push((ConnectionPhase::Head, false, vec![E::Read]));
+    ways.push((ConnectionPhase::Busy, false, vec![E::Read, E::RequestBegan, E::BodyIsBare, E::Read]));
+    ways.push((
+        ConnectionPhase::Busy,
+        true,
+        vec![E::Read, E::RequestBegan, E::RequestBegan, E::ResponseBegan, E::SendingBegan, E::PieceQueued],
+    ));
+    ways
+}
+
+fn machine(is_http2: bool, way: &[Event]) -> Machine {
+    let mut machine = Machine::new(is_http2);
+    way.iter().for_each(|event| assert!(machine.send(*event), "{event:?} in {way:?}"));
+    machine
+}
+
+#[test]
+fn every_pair_of_events_in_every_phase_keeps_the_rules() {
+    let mut pairs = 0;
+    for (phase, is_http2, way) in ways() {
+        assert_eq!(machine(is_http2, &way).state.phase(), phase, "{way:?}");
+        for first in EVENTS {
+            for second in EVENTS {
+                let mut machine = machine(is_http2, &way);
+                if machine.send(first) && machine.send(second) {
+                    pairs += 1;
+                }
+            }
+        }
+    }
+    assert!(pairs > 5_000, "{pairs}");
+}
+
+#[test]
+fn random_walks_keep_the_rules() {
+    let mut word = 0x9e37_79b9_7f4a_7c15_u64;
+    for walk in 0..2_000 {
+        let mut machine = Machine::new(walk % 2 == 0);
+        for _ in 0..100 {
+            word ^= word << 13;
+            word ^= word >> 7;
+            word ^= word << 17;
+            // Ends are rare, or no walk would get far.
+            let event = EVENTS[(word >> 32) as usize % EVENTS.len()];
+            if matches!(event, Event::Cut | Event::Ended | Event::Closing | Event::HeadLate) && word % 16 != 0
+            {
+                continue;
+            }
+            machine.send(event);
+        }
+    }
+}
+
+#[test]
+fn each_request_has_its_own_fault_and_the_first_counts() {
+    let mut state = State::new();
+    assert!(state.take_fault(1).is_none());
+    state.note_fault(1, ServerReply::LATE_BODY);
+    state.note_fault(2, ServerReply::TOO_LARGE);
+    state.note_fault(1, ServerReply::TOO_LARGE);
+    assert!(state.take_fault(3).is_none());
+    assert_eq!(state.take_fault(1).unwrap().status, 408);
+    assert!(state.take_fault(1).is_none());
+    assert_eq!(state.take_fault(2).unwrap().status, 413);
+    assert!(state.faults.is_empty());
+}
