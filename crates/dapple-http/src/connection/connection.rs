@@ -130,8 +130,11 @@ async fn begin<S, H>(
             let service = RequestService::http2(handler, connection);
             // It is large, and a task of HTTP/1 should not be.
             let mut http = Box::pin(http2(connection).serve_connection(io, service));
-            poll_fn(|cx| Poll::Ready(task.keep_waker(cx.waker()))).await;
-            drive(http.as_mut(), &mut timer, task, |_| Poll::Pending).await;
+            drive(http.as_mut(), &mut timer, task, |cx| {
+                task.keep_waker(cx.waker());
+                Poll::Pending
+            })
+            .await;
             task.cut();
             // Its streams end now, all at once: those that run are cancelled, the others do not begin.
             drop(http);

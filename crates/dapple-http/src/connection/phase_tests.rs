@@ -223,7 +223,8 @@ fn random_walks_keep_the_rules() {
             word ^= word << 17;
             // Ends are rare, or no walk would get far.
             let event = EVENTS[(word >> 32) as usize % EVENTS.len()];
-            if matches!(event, Event::Cut | Event::Ended | Event::Closing | Event::HeadLate) && word % 16 != 0
+            if matches!(event, Event::Cut | Event::Ended | Event::Closing | Event::HeadLate)
+                && !word.is_multiple_of(16)
             {
                 continue;
             }
