@@ -112,9 +112,9 @@ fn a_handshake_that_does_not_come_is_not_waited_for() {
         client.ends();
     }
     assert_eq!(server.stats.snapshot().timeouts, 2);
-    // What is not TLS is told so, by TLS.
+    // A client that speaks neither TLS nor HTTP gets an alert of TLS.
     let mut client = server.connect();
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    client.send([0x17, 0x03, 0x03, 0x00, 0x02, 0x01, 0x02]);
     assert_eq!(client.take(1), [0x15]);
 }
 
