@@ -1,38 +1,109 @@
 //! The page that lists a folder.
+//!
+//! To read a folder with all that is in it takes milliseconds, of a thread of the pool and of a processor.
+//!
+//! # Invariants
+//!
+//! * **FEW-AT-ONCE**: at most [`Listings::at_once`] folders are read at a time, by the threads that hold a permit of `room`
+//!   until they are done, also if the client is gone: however many lists are asked for, processors are left for the rest.
+//! * **ONE-FOR-ALL**: requests for the same list, in the same order, get the bytes of one reading: those that wait for it,
+//!   and those that come within [`recheck`](super::Files::recheck).
+//! * **ONLY-SERVED**: an entry is a file or a folder that can be asked for, by the rules of the root (`root.rs`). A link is
+//!   shown as what it leads to, and left out if that is outside, nothing, or no file.
 
+use std::collections::BinaryHeap;
 use std::fmt::Write;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+use dapple::sync::Semaphore;
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
-use super::answer;
 use super::body::Body;
-use super::path;
+use super::flights::Flights;
+use super::root::View;
+use super::stats::Event;
+use super::store::{Problem, Store};
+use super::{answer, clock, path};
 
-/// More than this nobody reads, and it would take long.
+/// More than this nobody reads, and it would take long. They are the first by name.
 const MOST: usize = 10_000;
 
-struct Entry {
-    name: Vec<u8>,
-    is_folder: bool,
-    size: u64,
-    modified: i64,
+/// A list, and when it was made.
+#[derive(Clone)]
+struct Listed {
+    page: Bytes,
+    made: Duration,
+}
+
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<Box<[u8]>, Listed> for Weight {
+    fn weight(&self, key: &Box<[u8]>, listed: &Listed) -> u64 {
+        (key.len() + listed.page.len()) as u64 + 256
+    }
+}
+
+/// The lists that are made, and those that were.
+pub(super) struct Listings {
+    flights: Flights<Result<Listed, Problem>>,
+    kept: Cache<Box<[u8]>, Listed, Weight>,
+    room: Arc<Semaphore>,
+}
+
+impl Listings {
+    /// How much of the memory for files lists have.
+    pub(super) fn share(cache_size: u64) -> u64 {
+        cache_size / 16
+    }
+
+    pub(super) fn new(cache_size: u64) -> Listings {
+        // One shard: a list may be as large as all of it.
+        let options = OptionsBuilder::new()
+            .shards(1)
+            .weight_capacity(Listings::share(cache_size))
+            .estimated_items_capacity(64)
+            .build()
+            .expect("both capacities are given");
+        let kept =
+            Cache::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default());
+        Listings { flights: Flights::default(), kept, room: Arc::new(Semaphore::new(Listings::at_once())) }
+    }
+
+    /// How many folders are read at a time: half of the processors are left, and one that is slow does not hold up all.
+    fn at_once() -> usize {
+        (std::thread::available_parallelism().map_or(1, usize::from) / 2).max(2)
+    }
+
+    pub(super) fn weight(&self) -> u64 {
+        self.kept.weight()
+    }
 }
 
 /// Lists a folder, which is called `path` from the root on.
-pub(super) async fn list(folder: Arc<OwnedFd>, path: &[u8], hidden: bool) -> Response<Body> {
-    let path = String::from_utf8_lossy(path).into_owned();
-    let listed = dapple::blocking(move || {
-        let (entries, is_whole) = read(&folder, hidden)?;
-        Ok::<_, io::Error>(page(&path, &entries, is_whole))
-    });
-    let Ok(Ok(page)) = listed.await else { return answer::plain(StatusCode::INTERNAL_SERVER_ERROR) };
-    let mut response = Response::new(Body::of(page.into()));
+pub(super) async fn list(
+    store: &Store,
+    folder: Arc<OwnedFd>,
+    path: &[u8],
+    query: Option<&str>,
+) -> Response<Body> {
+    let order = Order::of(query.unwrap_or_default());
+    let page = match find(store, folder, path, order).await {
+        Ok(page) => page,
+        Err(Problem::Missing | Problem::NoIndex) => return answer::plain(StatusCode::NOT_FOUND),
+        Err(Problem::Forbidden) => return answer::plain(StatusCode::FORBIDDEN),
+        Err(Problem::Busy) => return answer::busy(),
+        Err(Problem::Failed) => return answer::plain(StatusCode::INTERNAL_SERVER_ERROR),
+    };
+    let mut response = Response::new(Body::of(page));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -42,33 +113,183 @@ pub(super) async fn list(folder: Arc<OwnedFd>, path: &[u8], hidden: bool) -> Res
     response
 }
 
-/// What is in a folder: folders first, by name. And whether that is all.
-fn read(folder: &OwnedFd, hidden: bool) -> io::Result<(Vec<Entry>, bool)> {
+/// A list that was made not long ago, or is made now: ONE-FOR-ALL.
+async fn find(store: &Store, folder: Arc<OwnedFd>, path: &[u8], order: Order) -> Result<Bytes, Problem> {
+    let listings = &store.listings;
+    let key = [path, b"\0", order.query().as_bytes()].concat(); // no path has a zero byte
+    let known = || {
+        let listed = listings.kept.get(&key[..])?;
+        (clock::now().saturating_sub(listed.made) < store.settings.recheck).then_some(listed)
+    };
+    if let Some(listed) = known() {
+        return Ok(listed.page);
+    }
+    let found = listings.flights.find(&key, async {
+        if let Some(listed) = known() {
+            return Some(Ok(listed)); // made for another request meanwhile
+        }
+        let permit = listings.room.clone().acquire_owned().await.ok()?;
+        let (view, hidden) = (store.root.view().await, store.settings.hidden);
+        let made = clock::now();
+        store.counters.count(Event::List);
+        let name: Box<[u8]> = path.into();
+        let read = dapple::blocking(move || {
+            let _permit = permit; // FEW-AT-ONCE
+            let listing = read(&folder, &view, &name, hidden, order)?;
+            Ok::<_, io::Error>(Bytes::from(page(&String::from_utf8_lossy(&name), &listing, order)))
+        });
+        match read.await.ok()? {
+            Ok(page) => {
+                let listed = Listed { page, made };
+                listings.kept.insert(key[..].into(), listed.clone());
+                Some(Ok(listed))
+            }
+            Err(error) => Some(Err(store.problem(path, &error))),
+        }
+    });
+    // Cancelled: the client has gone.
+    let found = found.await.ok().flatten().unwrap_or(Err(Problem::Busy));
+    found.map(|listed| listed.page)
+}
+
+/// A column to sort by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Name,
+    Size,
+    Modified,
+}
+
+/// In which order a folder is listed. Folders are first in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Order {
+    by: Column,
+    is_descending: bool,
+}
+
+impl Order {
+    /// As a query asks for it: `sort=size&order=desc`. What else is in there is ignored.
+    fn of(query: &str) -> Order {
+        let mut order = Order { by: Column::Name, is_descending: false };
+        for pair in query.split('&') {
+            match pair {
+                "sort=name" => order.by = Column::Name,
+                "sort=size" => order.by = Column::Size,
+                "sort=modified" => order.by = Column::Modified,
+                "order=asc" => order.is_descending = false,
+                "order=desc" => order.is_descending = true,
+                _ => {}
+            }
+        }
+        order
+    }
+
+    /// The query that asks for it; none for the order that needs no query.
+    fn query(self) -> &'static str {
+        match (self.by, self.is_descending) {
+            (Column::Name, false) => "",
+            (Column::Name, true) => "?sort=name&amp;order=desc",
+            (Column::Size, false) => "?sort=size",
+            (Column::Size, true) => "?sort=size&amp;order=desc",
+            (Column::Modified, false) => "?sort=modified",
+            (Column::Modified, true) => "?sort=modified&amp;order=desc",
+        }
+    }
+
+    /// The title of a column: a link to the list in its order, or in the other direction if it is that already.
+    fn title(self, by: Column, text: &str) -> String {
+        let is_now = self.by == by;
+        let next = Order { by, is_descending: is_now && !self.is_descending };
+        let sorted = match (is_now, self.is_descending) {
+            (false, _) => "",
+            (true, false) => " aria-sort=\"ascending\"",
+            (true, true) => " aria-sort=\"descending\"",
+        };
+        format!("<th scope=\"col\"{sorted}><a href=\"./{}\">{text}</a></th>", next.query())
+    }
+}
+
+/// Folders before files, then by name.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    is_file: bool,
+    name: Vec<u8>,
+    /// What a link leads to: its size, and when that was modified.
+    link: Option<(u64, i64)>,
+}
+
+struct Entry {
+    name: Vec<u8>,
+    is_folder: bool,
+    size: u64,
+    modified: i64,
+}
+
+struct Listing {
+    entries: Vec<Entry>,
+    /// How many there are, with those that are not shown.
+    count: usize,
+}
+
+/// What is in a folder: ONLY-SERVED.
+fn read(folder: &OwnedFd, view: &View, path: &[u8], hidden: bool, order: Order) -> io::Result<Listing> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::openat(folder, c".", flags, Mode::empty())?;
-    let mut entries = Vec::new();
+    let status = |name: &std::ffi::CStr| rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+    // The first by name, and no more memory than they take.
+    let mut first = BinaryHeap::new();
+    let mut count = 0;
     for entry in Dir::read_from(&folder)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if matches!(name, b"." | b"..") || (name.starts_with(b".") && !hidden) {
             continue;
         }
-        if entries.len() == MOST {
-            return Ok((entries, false));
+        let mut kind = entry.file_type();
+        if kind == FileType::Unknown {
+            kind = status(entry.file_name()).map_or(kind, |stat| FileType::from_raw_mode(stat.st_mode));
         }
-        // A link is shown as what it is: where it leads may be outside.
-        let Ok(stat) = rustix::fs::statat(&folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
-            continue;
+        let mut link = None;
+        if kind == FileType::Symlink {
+            let Ok(stat) = view.stat(&[path, name].concat()) else { continue };
+            kind = FileType::from_raw_mode(stat.st_mode);
+            link = Some(traits(&stat));
+        }
+        let is_file = match kind {
+            FileType::Directory => false,
+            FileType::RegularFile => true,
+            _ => continue,
         };
-        entries.push(Entry {
-            name: name.into(),
-            is_folder: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
-            size: stat.st_size as u64,
-            modified: stat.st_mtime,
-        });
+        count += 1;
+        first.push(Place { is_file, name: name.into(), link });
+        if first.len() > MOST {
+            first.pop();
+        }
     }
-    entries.sort_by(|a, b| b.is_folder.cmp(&a.is_folder).then_with(|| a.name.cmp(&b.name)));
-    Ok((entries, true))
+    let entry = |place: Place| {
+        let (size, modified) = match place.link {
+            Some(traits) => traits,
+            None => traits(&status(&std::ffi::CString::new(&place.name[..]).ok()?)?),
+        };
+        Some(Entry { name: place.name, is_folder: !place.is_file, size, modified })
+    };
+    let mut entries: Vec<_> = first.into_sorted_vec().into_iter().filter_map(entry).collect();
+    let key = |entry: &Entry| match order.by {
+        Column::Size if !entry.is_folder => entry.size as i64,
+        Column::Modified => entry.modified,
+        Column::Size | Column::Name => 0, // stays by name
+    };
+    if order.is_descending {
+        entries.reverse();
+        entries.sort_by_key(|entry| (!entry.is_folder, std::cmp::Reverse(key(entry))));
+    } else {
+        entries.sort_by_key(|entry| (!entry.is_folder, key(entry)));
+    }
+    Ok(Listing { entries, count })
+}
+
+fn traits(stat: &Stat) -> (u64, i64) {
+    (stat.st_size as u64, stat.st_mtime)
 }
 
 const STYLE: &str = "\
@@ -76,24 +297,36 @@ const STYLE: &str = "\
     @media(prefers-color-scheme:dark){:root{--ink:#e9ecf2;--soft:#9aa4b5;--paper:#12161f;--line:#2b3342;--link:#7ab7ff}}\
     body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2.2rem auto;padding:0 1.1rem;color:var(--ink);\
     background:var(--paper)}h1{font-size:1.4rem;margin:0 0 1rem;overflow-wrap:anywhere}h1 a{font-weight:400}\
-    table{width:100%;border-collapse:collapse}td{padding:.32rem .6rem;border-top:1px solid var(--line);\
+    table{width:100%;border-collapse:collapse}th{padding:.32rem .6rem;text-align:left;\
+    font-weight:600;font-size:.92em}th+th{text-align:right;white-space:nowrap}th a{color:var(--soft)}\
+    th[aria-sort=ascending] a::after{content:\" \\2191\"}th[aria-sort=descending] a::after{content:\" \\2193\"}\
+    td{padding:.32rem .6rem;border-top:1px solid var(--line);\
     overflow-wrap:anywhere}tr:hover td{background:color-mix(in srgb,var(--ink) 5%,transparent)}\
     td+td{text-align:right;white-space:nowrap;color:var(--soft);font-variant-numeric:tabular-nums;font-size:.92em}\
     a{color:var(--link);text-decoration:none}a:hover{text-decoration:underline}td a[href$='/']{font-weight:600}\
-    p{color:var(--soft)}@media(max-width:36rem){td+td+td{display:none}}";
+    p{color:var(--soft)}@media(max-width:36rem){td+td+td,th+th+th{display:none}}";
 
-fn page(path: &str, entries: &[Entry], is_whole: bool) -> String {
+fn page(path: &str, listing: &Listing, order: Order) -> String {
+    let Listing { entries, count } = listing;
     let title = escape(&format!("/{path}"));
-    let mut page = format!(
+    let query = order.query();
+    let mut page = String::with_capacity(2048 + entries.len() * 144);
+    let _ = writeln!(
+        page,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><title>{title}</title><style>{STYLE}</style></head>\n<body><h1>{}</h1>\n<table>\n",
-        trail(path)
+         content=\"width=device-width, initial-scale=1\"><title>{title}</title><style>{STYLE}</style></head>\n\
+         <body><h1>{}</h1>\n<table>\n<thead><tr>{}{}{}</tr></thead>\n<tbody>",
+        trail(path),
+        order.title(Column::Name, "Name"),
+        order.title(Column::Size, "Size"),
+        order.title(Column::Modified, "Modified"),
     );
     if !path.is_empty() {
-        page.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
+        let _ = writeln!(page, "<tr><td><a href=\"../{query}\">../</a></td><td></td><td></td></tr>");
     }
     for entry in entries {
-        let slash = if entry.is_folder { "/" } else { "" };
+        // The order goes along to other folders.
+        let (slash, query) = if entry.is_folder { ("/", query) } else { ("", "") };
         let mut address = String::from("./"); // or a name with a colon would be another protocol
         path::encode(&entry.name, &mut address);
         let name = escape(&String::from_utf8_lossy(&entry.name));
@@ -101,15 +334,15 @@ fn page(path: &str, entries: &[Entry], is_whole: bool) -> String {
         let modified = modified(entry.modified);
         let _ = writeln!(
             page,
-            "<tr><td><a href=\"{address}{slash}\">{name}{slash}</a></td><td>{size}</td><td>{modified}</td></tr>"
+            "<tr><td><a href=\"{address}{slash}{query}\">{name}{slash}</a></td><td>{size}</td><td>{modified}</td></tr>"
         );
     }
-    page.push_str("</table>\n");
+    page.push_str("</tbody></table>\n");
     if entries.is_empty() {
         page.push_str("<p>There is nothing in this folder.</p>\n");
     }
-    if !is_whole {
-        let _ = writeln!(page, "<p>There are more than {MOST}: the others are not shown.</p>");
+    if entries.len() < *count && *count > MOST {
+        let _ = writeln!(page, "<p>These are the first {MOST} by name, of {count} in this folder.</p>");
     }
     page.push_str("</body></html>\n");
     page
@@ -170,6 +403,9 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::root::Root;
+    use super::super::settings::Settings;
+    use super::super::store::Outcome;
     use super::*;
 
     #[test]
@@ -177,6 +413,43 @@ mod tests {
         assert_eq!(trail(""), "/");
         assert_eq!(trail("a&b"), "<a href=\"../\">/</a>a&amp;b/");
         assert_eq!(trail("a/b/"), "<a href=\"../../\">/</a><a href=\"../\">a/</a>b/");
+    }
+
+    #[dapple::test]
+    async fn few_folders_are_read_at_once() {
+        let folder = std::env::temp_dir().join(format!("dapple-listings-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let settings = Settings { listings: true, ..Settings::default() };
+        let store = Arc::new(Store::new(&Root::new(&folder).unwrap(), settings));
+        let room = store.listings.room.clone();
+        let all = room.try_acquire_many(Listings::at_once()).expect("nothing is read yet");
+        assert!(room.try_acquire().is_err());
+        let Outcome::Listing(found) = store.find(b"").await else { panic!("not a folder") };
+        let listing = dapple::spawn({
+            let store = store.clone();
+            async move { list(&store, found, b"", None).await.status() }
+        });
+        dapple::time::sleep(Duration::from_millis(20)).await.unwrap();
+        assert_eq!(store.stats().listings, 0, "it waits for its turn");
+        drop(all);
+        assert_eq!((listing.await.unwrap(), store.stats().listings), (StatusCode::OK, 1));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_title_leads_to_its_order_and_back() {
+        let order = Order::of("x=1&sort=size&order=desc");
+        assert_eq!(order, Order { by: Column::Size, is_descending: true });
+        for by in [Column::Name, Column::Size, Column::Modified] {
+            for is_descending in [false, true] {
+                let order = Order { by, is_descending };
+                assert_eq!(Order::of(&order.query().trim_start_matches('?').replace("&amp;", "&")), order);
+            }
+        }
+        assert!(
+            order.title(Column::Size, "Size").contains("aria-sort=\"descending\"><a href=\"./?sort=size\">")
+        );
+        assert!(order.title(Column::Name, "Name").contains("<th scope=\"col\"><a href=\"./\">"));
     }
 
     #[test]

@@ -3,15 +3,17 @@
 //! # Invariants
 //!
 //! * **BENEATH**: every path is resolved by the kernel with `RESOLVE_BENEATH`, from the root's own descriptor:
-//!   `..`, absolute links, links that lead out and the magic links of `/proc` end in an error, also if somebody
-//!   moves folders meanwhile.
+//!   `..`, links that lead out and the magic links of `/proc` end in an error, also if folders are moved meanwhile. The
+//!   kernel refuses every absolute link; one whose text begins with the path of the root is rewritten to a relative one
+//!   ([`View::rewrite`]), and the path that results is resolved in the same way. A rewrite can be wrong, but not lead out.
 //! * **REGULAR-FIRST**: what is at a path is looked at before it is opened for reading, so that no FIFO, device or
 //!   socket is ever opened: opening alone can block, or have an effect. What is opened is looked at again.
 //! * **NO-WAIT**: a worker asks only for what the kernel has in memory (`RESOLVE_CACHED`); else the pool does.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +24,9 @@ use super::clock;
 
 /// How often a path is tried again that folders are moved under.
 const TRIES: usize = 16;
+
+/// How many links may be followed on the way to a file, as the kernel has it.
+const LINKS: usize = 40;
 
 /// Which bytes a file has: if two are the same, so are the bytes, as far as the file system can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +84,7 @@ pub(super) enum Found {
 
 /// The folder that is served.
 pub(super) struct Root {
-    path: PathBuf,
+    path: Arc<Path>,
     symlinks: bool,
     /// How long it may be another one than that at `path`.
     interval: Duration,
@@ -142,25 +147,26 @@ impl Root {
         opened
     }
 
+    /// The folder as it is now, for a thread that may wait.
+    pub(super) async fn view(&self) -> View {
+        View { folder: self.folder().await, path: self.path.clone(), how: self.how(), follows: self.symlinks }
+    }
+
     /// Asks for what is in the kernel's memory, or has a thread of the pool ask: NO-WAIT.
     async fn ask<T: Send + 'static>(
         &self,
         path: &[u8],
         ask: fn(BorrowedFd<'_>, &[u8], ResolveFlags) -> Result<T, Errno>,
     ) -> io::Result<T> {
-        let (folder, how) = (self.folder().await, self.how());
-        match ask(folder.as_fd(), path, how | ResolveFlags::CACHED) {
+        let view = self.view().await;
+        match ask(view.folder.as_fd(), path, view.how | ResolveFlags::CACHED) {
             // INVAL: the kernel has openat2 (5.6), but not RESOLVE_CACHED (5.12).
             Err(Errno::AGAIN | Errno::INTR | Errno::INVAL) => {}
+            Err(Errno::XDEV) if view.follows => {} // perhaps by an absolute link
             answer => return Ok(answer?),
         }
         let path: Box<[u8]> = path.into();
-        let asked = dapple::blocking(move || {
-            let again = |answer: &Result<T, Errno>| matches!(answer, Err(Errno::AGAIN | Errno::INTR));
-            let mut answers = (0..TRIES).map(|_| ask(folder.as_fd(), &path, how));
-            answers.find(|answer| !again(answer)).unwrap_or(Err(Errno::BUSY))
-        });
-        match asked.await {
+        match dapple::blocking(move || view.ask(&path, ask)).await {
             Ok(answer) => Ok(answer?),
             Err(error) => Err(io::Error::other(error)),
         }
@@ -179,6 +185,91 @@ impl Root {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The root at a moment, and its rules, for threads that may wait.
+pub(super) struct View {
+    folder: Arc<OwnedFd>,
+    path: Arc<Path>,
+    how: ResolveFlags,
+    /// Links are followed.
+    follows: bool,
+}
+
+impl View {
+    fn ask<T>(
+        &self,
+        path: &[u8],
+        ask: fn(BorrowedFd<'_>, &[u8], ResolveFlags) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let again = |answer: &Result<T, Errno>| matches!(answer, Err(Errno::AGAIN | Errno::INTR));
+        let repeat = |path: &[u8]| {
+            let mut answers = (0..TRIES).map(|_| ask(self.folder.as_fd(), path, self.how));
+            answers.find(|answer| !again(answer)).unwrap_or(Err(Errno::BUSY))
+        };
+        match repeat(path) {
+            Err(Errno::XDEV) if self.follows => repeat(&self.rewrite(path)?),
+            answer => answer,
+        }
+    }
+
+    /// What is at a path, links followed.
+    pub(super) fn stat(&self, path: &[u8]) -> Result<Stat, Errno> {
+        self.ask(path, look).map(|(_, stat)| stat)
+    }
+
+    /// The same path without links: those that are absolute, and begin with the path of the root, are taken as
+    /// relative to it. The path of the root is the one that was given, or that one with its links resolved.
+    fn rewrite(&self, path: &[u8]) -> Result<Vec<u8>, Errno> {
+        let roots = [std::path::absolute(&self.path), self.path.canonicalize()];
+        let roots: Vec<_> = roots.iter().flatten().map(|root| root.as_os_str().as_bytes()).collect();
+        let mut clean = Vec::with_capacity(path.len());
+        let mut left: Vec<Vec<u8>> = parts(path).rev().map(Into::into).collect();
+        let mut links = 0;
+        while let Some(part) = left.pop() {
+            let len = clean.len();
+            clean.extend_from_slice(&part);
+            if part != b".." {
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let found = rustix::fs::openat2(&self.folder, &clean[..], flags, Mode::empty(), self.how)?; // BENEATH
+                if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) == FileType::Symlink {
+                    links += 1;
+                    if links > LINKS {
+                        return Err(Errno::LOOP);
+                    }
+                    let link = rustix::fs::readlinkat(&found, c"", Vec::new())?.into_bytes();
+                    let target = match link.starts_with(b"/") {
+                        true => {
+                            clean.clear();
+                            roots.iter().find_map(|root| below(root, &link)).ok_or(Errno::XDEV)?
+                        }
+                        false => {
+                            clean.truncate(len);
+                            link
+                        }
+                    };
+                    left.extend(parts(&target).rev().map(Into::into));
+                    continue;
+                }
+            }
+            clean.push(b'/');
+        }
+        if !path.ends_with(b"/") {
+            clean.pop();
+        }
+        Ok(clean)
+    }
+}
+
+/// The names in a path.
+fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    path.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b"."))
+}
+
+/// What comes after the root in an absolute path that begins with it.
+fn below(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
+    let mut path = parts(path);
+    parts(root).all(|part| path.next() == Some(part)).then(|| path.collect::<Vec<_>>().join(&b'/'))
 }
 
 /// Whether an error says that no file is at a path, or none that may be served from there.

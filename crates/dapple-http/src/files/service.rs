@@ -15,7 +15,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use super::body::Body;
 use super::path::{self, Refused};
 use super::root::Root;
-use super::settings::{InvalidRule, Rule, Settings};
+use super::settings::{Failure, InvalidRule, Rule, Settings};
 use super::stats::Stats;
 use super::store::{Outcome, Problem, Store};
 use super::{answer, listing};
@@ -159,6 +159,11 @@ impl Files {
     }
 
     /// Whether folders without an index are listed. By default they are not.
+    ///
+    /// A list has the files and folders that can be asked for, and what links lead to, up to 10,000 of them: folders first,
+    /// then by name, or as `?sort=size`, `?sort=modified` and `&order=desc` say. It is made once for all that ask for it
+    /// at a time, and is kept for as long as a file is ([`recheck`](Self::recheck)). Few lists are made at once, so that
+    /// other requests are not held up.
     #[must_use]
     pub fn listings(self, list: bool) -> Files {
         self.set(|settings| settings.listings = list)
@@ -171,7 +176,9 @@ impl Files {
         self.set(|settings| settings.hidden = serve)
     }
 
-    /// Whether symbolic links are followed. By default they are, if they lead to somewhere inside of the folder.
+    /// Whether symbolic links are followed. By default they are, if they lead to somewhere inside of the folder. An absolute
+    /// link does if its text begins with the path of the folder, as it was given to [`files`] or with its own links
+    /// resolved; one that comes back in by another way is not followed.
     #[must_use]
     pub fn symlinks(self, follow: bool) -> Files {
         self.set(|settings| settings.symlinks = follow)
@@ -224,6 +231,14 @@ impl Files {
     pub fn no_index_page(self, html: impl Into<Bytes>) -> Files {
         let html = html.into();
         self.set(|settings| settings.no_index = Some(html))
+    }
+
+    /// Calls this with each file or folder that is there and cannot be served: that may not be read, that fails to be read,
+    /// or for which too many files are open. The client is told no more than a status. It is called once for all clients
+    /// that wait for the same file, by a worker: it must not block.
+    #[must_use]
+    pub fn on_failure(self, tell: impl Fn(&Failure<'_>) + Send + Sync + 'static) -> Files {
+        self.set(|settings| settings.observer = Some(Arc::new(tell)))
     }
 
     /// What it has done so far.
@@ -279,7 +294,7 @@ impl Files {
             let response = match outcome {
                 Outcome::Page(page) => return answer::page(&page, &method, &headers),
                 Outcome::Folder => answer::with_slash(&path, query.as_deref()),
-                Outcome::Listing(folder) => listing::list(folder, &path, store.settings.hidden).await,
+                Outcome::Listing(folder) => listing::list(&store, folder, &path, query.as_deref()).await,
                 Outcome::Problem(Problem::NoIndex) => answer::no_index(store.settings.no_index.as_ref()),
                 Outcome::Problem(Problem::Missing) => answer::plain(StatusCode::NOT_FOUND),
                 Outcome::Problem(Problem::Forbidden) => answer::plain(StatusCode::FORBIDDEN),

@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +30,22 @@ pub(super) struct Settings {
     pub(super) single_page: Option<Box<[u8]>>,
     /// The page for a folder that has no index and is not listed, with 404.
     pub(super) no_index: Option<Bytes>,
+    pub(super) observer: Option<Observer>,
+}
+
+/// Called with what could not be served.
+pub(super) type Observer = Arc<dyn Fn(&Failure<'_>) + Send + Sync>;
+
+/// Something that the file system did not give: see [`Files::on_failure`](super::Files::on_failure).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Failure<'a> {
+    /// The name of the file or folder, from the root on, decoded: any bytes but zero.
+    pub path: &'a [u8],
+    /// The error of the system.
+    pub error: &'a io::Error,
+    /// What is answered: 403, 500 or 503.
+    pub status: StatusCode,
 }
 
 impl Default for Settings {
@@ -47,6 +65,7 @@ impl Default for Settings {
             not_found: None,
             single_page: None,
             no_index: None,
+            observer: None,
         }
     }
 }

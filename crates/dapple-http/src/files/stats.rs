@@ -16,6 +16,8 @@ pub struct Stats {
     pub loads: u64,
     /// Files opened to be sent in pieces.
     pub opens: u64,
+    /// Folders read to be listed.
+    pub listings: u64,
     /// Pages in memory.
     pub cached_pages: u64,
     /// How much memory they take, in bytes.
@@ -32,12 +34,13 @@ pub(super) enum Event {
     Check,
     Load,
     Open,
+    List,
 }
 
 /// On cache lines of its own, together with what the processor fetches along.
 #[derive(Default)]
 #[repr(align(128))]
-struct Stripe([AtomicU64; 5]);
+struct Stripe([AtomicU64; 6]);
 
 /// Counters in as many copies as there may be workers: each thread writes to its own, nearly always.
 #[derive(Default)]

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use dapple::fs::File;
+use http::StatusCode;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use rustix::io::Errno;
@@ -25,9 +26,10 @@ use super::clock;
 use super::encoding::Coding;
 use super::flights::Flights;
 use super::kind::{content_type, is_text};
+use super::listing::Listings;
 use super::page::{Content, Form, Page, Seen, Traits};
 use super::root::{Found, Root, Stamp, is_missing};
-use super::settings::Settings;
+use super::settings::{Failure, Settings};
 use super::stats::{Counters, Event, Stats};
 
 /// How often a file is read again that is changed while it is read.
@@ -67,6 +69,15 @@ pub(super) enum Problem {
 }
 
 impl Problem {
+    fn status(self) -> StatusCode {
+        match self {
+            Problem::Missing | Problem::NoIndex => StatusCode::NOT_FOUND,
+            Problem::Forbidden => StatusCode::FORBIDDEN,
+            Problem::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Problem::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
     fn of(error: &io::Error) -> Problem {
         match Errno::from_io_error(error) {
             _ if is_missing(error) => Problem::Missing,
@@ -106,7 +117,8 @@ pub(super) struct Store {
     /// Those that are too large for that: their files are kept open.
     open: Cache<Box<[u8]>, Arc<Page>, Descriptors>,
     flights: Flights<Outcome>,
-    counters: Counters,
+    pub(super) listings: Listings,
+    pub(super) counters: Counters,
     /// A task looks after the open files.
     is_swept: AtomicBool,
 }
@@ -120,7 +132,7 @@ impl Store {
         let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
         let options = OptionsBuilder::new()
             .shards(most_shards.clamp(1, 4 * threads) as usize)
-            .weight_capacity(settings.cache_size)
+            .weight_capacity(settings.cache_size - Listings::share(settings.cache_size))
             .estimated_items_capacity((settings.cache_size / (16 << 10)).clamp(16, 1 << 20) as usize)
             .build()
             .expect("both capacities are given");
@@ -134,6 +146,7 @@ impl Store {
             ),
             open: Cache::with_weighter(settings.open_files, settings.open_files as u64, Descriptors),
             flights: Flights::default(),
+            listings: Listings::new(settings.cache_size),
             counters: Counters::default(),
             is_swept: AtomicBool::new(false),
             settings,
@@ -147,8 +160,9 @@ impl Store {
             checks: self.counters.sum(Event::Check),
             loads: self.counters.sum(Event::Load),
             opens: self.counters.sum(Event::Open),
+            listings: self.counters.sum(Event::List),
             cached_pages: self.pages.len() as u64,
-            cached_bytes: self.pages.weight(),
+            cached_bytes: self.pages.weight() + self.listings.weight(),
         }
     }
 
@@ -170,7 +184,7 @@ impl Store {
         let found = self.flights.find(path, async {
             match self.look(path).await {
                 Err(error) if dapple::is_cancelled(&error) => None,
-                Err(error) => Some(Outcome::Problem(Problem::of(&error))),
+                Err(error) => Some(Outcome::Problem(self.problem(path, &error))),
                 Ok(outcome) => Some(outcome),
             }
         });
@@ -178,6 +192,17 @@ impl Store {
         let found = found.await.ok().flatten().unwrap_or(Outcome::Problem(Problem::Busy));
         self.sweep();
         found
+    }
+
+    /// What an error means for the answer. The observer is told of it, unless nothing is there.
+    pub(super) fn problem(&self, path: &[u8], error: &io::Error) -> Problem {
+        let problem = Problem::of(error);
+        if let Some(observer) = &self.settings.observer
+            && problem != Problem::Missing
+        {
+            observer(&Failure { path, error, status: problem.status() });
+        }
+        problem
     }
 
     /// Sees to it that files nobody asks for are closed: the space of one that was removed is free only then. The task
