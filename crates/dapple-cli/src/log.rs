@@ -18,6 +18,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use dapple_http::OwnAnswer;
+use dapple_http::files::Failure;
 use http::{HeaderMap, Method, Request, Uri, Version, header};
 
 use crate::args::Format;
@@ -125,6 +126,21 @@ impl Log {
         let log: &'static Log = Box::leak(Box::new(Log::new(format, path)));
         thread::Builder::new().name("access-log".into()).spawn(|| log.run(output))?;
         Ok(log)
+    }
+
+    /// A log of errors to the standard error, for what happens in requests.
+    pub(crate) fn errors() -> io::Result<&'static Log> {
+        let log: &'static Log = Box::leak(Box::new(Log::new(Format::Off, None)));
+        thread::Builder::new().name("error-log".into()).spawn(|| log.run(Box::new(io::stderr())))?;
+        Ok(log)
+    }
+
+    /// Takes a line that says that a file or folder could not be served.
+    pub(crate) fn failure(&self, failure: &Failure<'_>) {
+        let mut text = String::from("error: cannot serve /");
+        escape(&mut text, &String::from_utf8_lossy(failure.path));
+        let _ = writeln!(text, ": {}; answered with {}", failure.error, failure.status.as_u16());
+        self.push(text.as_bytes());
     }
 
     fn new(format: Format, path: Option<&Path>) -> Log {

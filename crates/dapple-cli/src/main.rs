@@ -6,7 +6,7 @@
 //! observe   around the service: counts and times what is answered
 //! counts    what is counted of requests, without a word that workers share
 //! metrics   those counts, and the runtime's, for Prometheus
-//! log       a line for each request, written without holding anybody up
+//! log       a line for each request, and for each file that cannot be read, written without holding anybody up
 //! reload    SIGHUP: certificates and the log's file are opened again
 //! scrape    who may ask for metrics, and in which format
 //! site      the built-in site

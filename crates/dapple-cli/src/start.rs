@@ -44,10 +44,14 @@ pub(crate) fn site(server: &Server) -> Result<(), Failure> {
 
 /// Serves a folder.
 pub(crate) fn folder(serve: &Serve) -> Result<(), Failure> {
-    let files = open(&serve.folder, &serve.files)?;
+    let errors = Log::errors().map_err(|error| Failure::log(None, &error))?;
+    let files = open(&serve.folder, &serve.files)?.on_failure(|failure| errors.failure(failure));
     let shown = serve.folder.canonicalize().unwrap_or_else(|_| serve.folder.clone());
     let note = note(&serve.folder, &serve.files);
-    start(&serve.server, &shown.display().to_string(), note.as_deref(), files.clone(), Some(files))
+    let ended =
+        start(&serve.server, &shown.display().to_string(), note.as_deref(), files.clone(), Some(files));
+    errors.close(LAST_LINES);
+    ended
 }
 
 /// What the banner says of a folder whose first page nobody will see.

@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -115,6 +116,18 @@ impl Program {
         let (stdout, stderr) =
             (Lines::of(child.stdout.take().unwrap()), Lines::of(child.stderr.take().unwrap()));
         Program { child, stdout, stderr }
+    }
+
+    /// Starts it as a user without rights if this one has all of them. Not so if that user may not run it.
+    pub(crate) fn spawn_without_rights(arguments: &[&str]) -> std::io::Result<Program> {
+        let mut command = command(arguments);
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let (stdout, stderr) =
+            (Lines::of(child.stdout.take().unwrap()), Lines::of(child.stderr.take().unwrap()));
+        Ok(Program { child, stdout, stderr })
     }
 
     /// Starts a server at a free port; with what its banner says: where it is, and where its metrics are.
