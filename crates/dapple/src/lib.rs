@@ -153,6 +153,7 @@ pub use {
     task::{
         JoinError, JoinHandle,
         cancel::{Cancelled, is_cancelled},
+        panics::PanicReport,
     },
 };
 

@@ -8,6 +8,7 @@ use super::core::Core;
 use crate::blocking::Limits;
 use crate::driver::ring::choice::Files;
 use crate::sched::{Chosen, Policy, Priority, Settings};
+use crate::task::panics::{OnPanic, PanicReport};
 use crate::world;
 
 /// The settings of a runtime to be built; see [`Runtime::builder`].
@@ -24,6 +25,7 @@ pub struct RuntimeBuilder {
     events: Priority,
     stall_after: Duration,
     max_spares: usize,
+    on_panic: OnPanic,
 }
 
 impl Default for RuntimeBuilder {
@@ -39,6 +41,7 @@ impl Default for RuntimeBuilder {
             events: Priority::default(),
             stall_after: STALL_AFTER,
             max_spares: MAX_SPARES,
+            on_panic: OnPanic::default(),
         }
     }
 }
@@ -172,6 +175,42 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Calls `hook` for each panic that ends a task, a callback or a blocking call of this runtime, also one that no
+    /// [`JoinHandle`](crate::JoinHandle) will ever give to its owner: that of a detached task. By default there is no hook, and such
+    /// a panic is told by the process's panic hook and counted in [`Metrics::panics`](crate::Metrics::panics), no more.
+    ///
+    /// It is called on the thread that ran the task, in the color of the task, before the task counts as done, and holds
+    /// them up as long as it takes. It may spawn, send and lock as any thread may; there is no current task in it, so it
+    /// cannot wait. If it panics itself, that is counted, and nothing else happens. The future that is given to
+    /// [`block_on`](Runtime::block_on) or [`run`](crate::run) is a task, too, whose panic also goes on to the caller.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    ///
+    /// let (say, hear) = mpsc::channel();
+    /// let rt = dapple::Runtime::builder().on_panic(move |report| {
+    ///     let unseen = if report.has_handle() { "" } else { ", and no handle is left to see it" };
+    ///     let _ = say.send(format!("{}: {}{unseen}", report.task().name(), report.message()));
+    /// });
+    /// let rt = rt.build()?;
+    /// rt.block_on(async {
+    ///     dapple::task::Builder::new().name("cleaner").spawn(async { panic!("no soap") }).detach();
+    /// });
+    /// assert_eq!(hear.recv().unwrap(), "cleaner: no soap, and no handle is left to see it");
+    /// assert_eq!(rt.metrics().panics, 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn on_panic(self, hook: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> RuntimeBuilder {
+        self.chosen_hook(OnPanic::new(hook))
+    }
+
+    pub(crate) fn chosen_hook(mut self, on_panic: OnPanic) -> RuntimeBuilder {
+        self.on_panic = on_panic;
+        self
+    }
+
     /// Builds the runtime and starts its workers.
     ///
     /// # Errors
@@ -213,7 +252,8 @@ impl RuntimeBuilder {
     pub(super) fn sched_settings(&self) -> Settings {
         let (workers, seed) = (self.worker_count(), self.seed());
         let &RuntimeBuilder { events, stall_after, max_spares, .. } = self;
-        Settings { workers, seed, policy: self.policy.clone(), events, stall_after, max_spares }
+        let (policy, on_panic) = (self.policy.clone(), self.on_panic.clone());
+        Settings { workers, seed, policy, events, stall_after, max_spares, on_panic }
     }
 
     fn seed(&self) -> u64 {

@@ -32,6 +32,10 @@ pub struct Metrics {
     pub finished: u64,
     /// Tasks that a [`Limit`](super::Limit) has refused before they began.
     pub refused: u64,
+    /// Panics of tasks, callbacks and blocking calls, those of their destructors included: of each one that ended such
+    /// a runnable, whether or not a handle is there to see it, and of the
+    /// [hook](crate::RuntimeBuilder::on_panic) itself.
+    pub panics: u64,
     /// What waits in the shared line, but for what has come in from outside just now.
     pub shared_line: usize,
     /// What waits because of its priority, wherever it will run.
@@ -96,6 +100,7 @@ impl Sched {
             spawned,
             finished,
             refused: self.home.refused(),
+            panics: self.home.panics.count(),
             shared_line: self.injector.line_len(),
             ranked: self.ranks.len(),
             sleeping: self.idle.sleeping(),

@@ -21,6 +21,7 @@ use crate::task::Priority;
 use crate::task::header::{Kind, Place, Runnable};
 use crate::task::here::{Here, SetAside, here};
 use crate::task::home::{Home, Hooks, Phase, Rules};
+use crate::task::panics::OnPanic;
 use crate::task::state::ABORTED;
 use crate::world;
 
@@ -39,6 +40,7 @@ pub(crate) struct Settings {
     pub(crate) events: Priority,
     pub(crate) stall_after: Duration,
     pub(crate) max_spares: usize,
+    pub(crate) on_panic: OnPanic,
 }
 
 /// See the head of the module. `repr(C)`, so that a pointer to its home is a pointer to it.
@@ -79,7 +81,11 @@ impl Sched {
         crate::prim::init_fences();
         let worth_waking = world::with(|world| world.dice.threshold(WORTH_WAKING)).unwrap_or(WORTH_WAKING);
         Ok(Sched {
-            home: Home::new(hooks, managed.as_ref().map_or_else(Rules::default, Managed::rules)),
+            home: Home::new(
+                hooks,
+                managed.as_ref().map_or_else(Rules::default, Managed::rules),
+                settings.on_panic.clone(),
+            ),
             workers: (0..workers).map(|i| Worker::new(i, seed, managed.is_some(), events)).collect(),
             posts: (0..workers).map(Post::new).collect::<io::Result<_>>()?,
             spares: Spares::new(settings.max_spares, seed),

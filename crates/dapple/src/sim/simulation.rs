@@ -14,6 +14,7 @@ use crate::sched::{Chosen, Policy};
 use crate::task::cancel_points::CancelPoints;
 use crate::task::header::Kind;
 use crate::task::here::context;
+use crate::task::panics::{OnPanic, PanicReport};
 use crate::world::{End, World};
 
 /// How many polls a run may have unless it is set: some ten seconds of them.
@@ -47,6 +48,7 @@ pub struct Sim {
     pub(super) policy: Chosen,
     pub(super) stall_after: Duration,
     pub(super) max_spares: usize,
+    pub(super) on_panic: OnPanic,
 }
 
 impl Sim {
@@ -61,6 +63,7 @@ impl Sim {
             policy: Chosen::default(),
             stall_after: STALL_AFTER,
             max_spares: 0,
+            on_panic: OnPanic::default(),
         }
     }
 
@@ -109,6 +112,12 @@ impl Sim {
         let settings = RuntimeBuilder::default().max_spares(spares);
         settings.check().unwrap_or_else(|error| panic!("Sim::max_spares: {error}"));
         self.max_spares = spares;
+        self
+    }
+
+    /// Calls `hook` for each panic that ends a task, a callback or a blocking call; see [`RuntimeBuilder::on_panic`].
+    pub fn on_panic(mut self, hook: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Sim {
+        self.on_panic = OnPanic::new(hook);
         self
     }
 
@@ -225,6 +234,7 @@ impl Sim {
             let builder = RuntimeBuilder::default().workers(self.workers).thread_name("sim");
             let builder = builder.chosen_policy(self.policy.clone()).stall_after(self.stall_after);
             let builder = builder.max_spares(self.max_spares).random_seed(world.dice.next());
+            let builder = builder.chosen_hook(self.on_panic.clone());
             let core = Core::new(&builder).unwrap_or_else(|error| panic!("Sim::run: {error}"));
             world.limit(self.max_polls, {
                 let (core, report) = (core.clone(), report.clone());

@@ -225,6 +225,10 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         if future_is_there {
             // SAFETY: the stage still holds the future; it is not touched again.
             let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
+            if dropped.is_err() {
+                // SAFETY: a task's home outlives it.
+                unsafe { &(*Home::of(task)).panics }.count_one();
+            }
             discard(dropped); // a second panic has nobody to go to
         }
         cancel_points::note_panic(&payload);

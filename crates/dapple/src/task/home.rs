@@ -1,6 +1,7 @@
 //! The runtime as tasks see it: where their memory lies and who puts them in line.
 
 use super::header::{Ptr, Runnable};
+use super::panics::{OnPanic, Panics};
 use super::slab::{Chunk, LocalSlab, Slab};
 use super::{Place, Priority, Task};
 use crate::prim::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
@@ -34,6 +35,7 @@ pub(crate) struct Home {
     finished: AtomicU64,
     /// Tasks that were refused before they began.
     refused: AtomicU64,
+    pub(crate) panics: Panics,
     pub(crate) hooks: &'static Hooks,
 }
 
@@ -69,7 +71,7 @@ pub(crate) struct Hooks {
 }
 
 impl Home {
-    pub(crate) fn new(hooks: &'static Hooks, rules: Rules) -> Home {
+    pub(crate) fn new(hooks: &'static Hooks, rules: Rules, on_panic: OnPanic) -> Home {
         let is_simulated = crate::world::is_simulated();
         let phase = if is_simulated { Phase::Simulated } else { Phase::Running };
         Home {
@@ -82,6 +84,7 @@ impl Home {
             spawned: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            panics: Panics::new(on_panic),
             hooks,
         }
     }

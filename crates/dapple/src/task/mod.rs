@@ -20,6 +20,7 @@
 //! strand  what was started in a scope, as its waker sees it; reach: how a scope is woken; woken: its line
 //! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
 //! closure   what must not wait: the closures of states; or_else: what is called for who never began; priority: how urgent
+//! panics    what is counted and reported of those that panicked
 //! observed  tasks of a simulation; cancel_points: its waits, one of which is cancelled, dropped or held back
 //! ```
 
@@ -51,6 +52,8 @@ mod memory;
 pub(crate) mod observed;
 #[cfg(not(loom))]
 pub(crate) mod or_else;
+#[cfg(not(loom))]
+pub(crate) mod panics;
 #[cfg(not(loom))]
 pub(crate) mod priority;
 #[cfg(not(loom))]

@@ -11,7 +11,7 @@ use super::home::{Home, Phase};
 use super::join::JoinSlot;
 use super::state::{ABORTED, ENDED, Finished, JOIN_INTEREST, PANICKED, Rest};
 use super::wait::BUDGET;
-use super::{Place, Task};
+use super::{Place, Task, panics};
 use crate::prim::{AtomicU8, Ordering};
 
 /// What became of a task in one step.
@@ -213,6 +213,12 @@ unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     let home = Home::of(task);
+    if polled == Polled::Panicked {
+        // SAFETY: the stage holds a payload, which is the owner's until the task is done. STAGE
+        let payload = unsafe { &*field::<Box<Payload>>(task, header.vtable().stage_offset) };
+        // SAFETY: handed on from the caller.
+        unsafe { panics::report(task, here, payload) };
+    }
     // SAFETY: a task's home outlives it.
     unsafe { &*home }.count_finished(here.slab_of(home));
     let how = match polled {
@@ -227,7 +233,7 @@ unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
         if !unwanted && !header.state.load().has(JOIN_INTEREST) {
             unwanted = true;
             // SAFETY: without a handle the output is the owner's. HANDLE-OUTPUT
-            unsafe { drop_result(task, polled) };
+            unsafe { drop_result(task, here, polled) };
         }
         // Read anew: a destructor may have asked for the color, which gives the task a lane.
         if !has_left && let Some(left) = header.vtable().left {
@@ -252,8 +258,8 @@ unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
 ///
 /// # Safety
 ///
-/// What was left is the caller's, and is as `polled` says.
-unsafe fn drop_result(task: Ptr, polled: Polled) {
+/// The caller owns the task; what was left is the caller's, and is as `polled` says.
+unsafe fn drop_result(task: Ptr, here: &Here, polled: Polled) {
     // SAFETY: the caller has a reference, or owns the task.
     let vtable = unsafe { task.as_ref() }.vtable();
     match polled {
@@ -262,6 +268,8 @@ unsafe fn drop_result(task: Ptr, polled: Polled) {
             let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { (vtable.drop_output)(task) }));
             if let Err(payload) = &dropped {
                 cancel_points::note_panic(payload);
+                // SAFETY: handed on from the caller.
+                unsafe { panics::report(task, here, payload) };
             }
             discard(dropped);
         }
