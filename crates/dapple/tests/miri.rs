@@ -331,6 +331,54 @@ fn task_locals() {
     assert!(rt.block_on(dropped).is_err());
 }
 
+/// A lane that a running task has just got, with more entries than one: found by many seeds
+/// (`-Zmiri-many-seeds -Zmiri-preemption-rate=0.1`).
+#[test]
+fn a_new_lane_that_others_make_more_urgent() {
+    let rt = runtime(3);
+    let total = rt.block_on(rt.spawn(async {
+        let cell = Arc::new(ColorCell::new(0_u32));
+        let color = Color::current();
+        color.set_priority(Priority::High);
+        let others = [(); 2].map(|()| {
+            let (color, cell) = (color.clone(), cell.clone());
+            dapple::spawn(async move {
+                for _ in 0..2 {
+                    let cell = cell.clone();
+                    let urgent = Builder::new().color(&color).priority(Priority::Urgent);
+                    urgent.spawn(async move { cell.with(|n| *n += 1) }).detach();
+                    yield_now().await;
+                }
+            })
+        });
+        for _ in 0..2 {
+            yield_now().await;
+        }
+        for other in others {
+            other.await.unwrap();
+        }
+        color.call(move || cell.with(|n| *n)).await.unwrap()
+    }));
+    assert_eq!(total.unwrap(), 4);
+}
+
+/// A main color whose `block_on` is over, and two threads that spawn there.
+#[test]
+fn a_main_color_that_is_over() {
+    let rt = runtime(2);
+    let drops = Drops::default();
+    let color = rt.block_on(async { Color::main() });
+    let threads = [(); 2].map(|()| {
+        let (color, guard) = (color.clone(), drops.guard());
+        std::thread::spawn(move || {
+            Builder::new().color(&color).or_else(move || drop(guard)).spawn(async {}).detach();
+        })
+    });
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(rt.block_on(color.call(|| ())).is_err());
+    assert_eq!(drops.count(), 2);
+}
+
 #[test]
 fn large_and_over_aligned_futures() {
     #[repr(align(64))]

@@ -104,6 +104,10 @@ impl Color {
 
     /// The main color of the innermost `run` or `block_on` on this thread: its future's own.
     ///
+    /// Once that `run` or `block_on` is over, nothing is polled in the color any more. What is spawned or called there
+    /// ends ([`is_aborted`](crate::JoinError::is_aborted)), and its drop closure is called by a worker, in the color as
+    /// all of its are: one after the other.
+    ///
     /// # Panics
     ///
     /// If what calls this is not running in a main color.

@@ -8,7 +8,7 @@
 //!    |                                        list oldest first  v          |
 //!   OWNED <---------------------------------------------------- OWNED, with a list or without
 //!                                                  pull: the list
-//!   IDLE -- close --> CLOSED: for ever
+//!   IDLE -- claim idle --> OWNED: the thread of a main color takes a last turn, to leave
 //! ```
 //!
 //! What is in a run queue is an *entry*: a right to try and claim the turn. There is one for a lane in line, and
@@ -46,8 +46,6 @@ const OWNED: usize = 1;
 const RANKED: usize = 2;
 /// Without a list: in line all the same.
 const IN_LINE: usize = 4;
-/// Without a list, and with OWNED: nobody will ever have the turn again.
-const CLOSED: usize = OWNED | IN_LINE;
 const TAGS: usize = 7;
 
 /// See the head of this file.
@@ -62,8 +60,6 @@ pub(crate) enum Pushed {
     InLine,
     /// Somebody has the turn.
     Running,
-    /// The lane is closed: the node is still the pusher's.
-    Closed,
 }
 
 /// The tags of a word.
@@ -107,25 +103,20 @@ impl<N: Node> Inbox<N> {
     ///
     /// # Safety
     ///
-    /// `node` is alive until it has been pulled (or, if closed, given back), and its link is the
-    /// caller's.
+    /// `node` is alive until it has been pulled, and its link is the caller's.
     pub(crate) unsafe fn push(&self, node: NonNull<N>) -> Pushed {
         let put = |seen: *mut N| {
-            if tags(seen) & CLOSED == CLOSED {
-                return None;
-            }
             // SAFETY: the caller says that the node is alive and its link ours.
             unsafe { node.as_ref() }.set_link(list(seen));
             Some(with_tags(node.as_ptr(), tags(seen) & (OWNED | RANKED)))
         };
-        match self.update(Ordering::Release, put) {
-            // ONE-TURN, HANDOVER
-            Ok(seen) if list(seen).is_null() && tags(seen) & !RANKED == 0 => {
-                Pushed::First { is_ranked: tags(seen) & RANKED != 0 }
-            }
-            Ok(seen) if tags(seen) & OWNED != 0 => Pushed::Running,
-            Ok(_) => Pushed::InLine,
-            Err(_) => Pushed::Closed,
+        let (Ok(seen) | Err(seen)) = self.update(Ordering::Release, put); // ONE-TURN, HANDOVER
+        if list(seen).is_null() && tags(seen) & !RANKED == 0 {
+            Pushed::First { is_ranked: tags(seen) & RANKED != 0 }
+        } else if tags(seen) & OWNED != 0 {
+            Pushed::Running
+        } else {
+            Pushed::InLine
         }
     }
 
@@ -170,7 +161,6 @@ impl<N: Node> Inbox<N> {
 
     /// Takes all there is, as a list of oldest first. For the one who has the turn.
     pub(crate) fn pull(&self) -> Option<List<N>> {
-        debug_assert!(tags(self.0.load(Ordering::Relaxed)) & CLOSED != CLOSED, "a closed lane has no turn");
         let emptied = |seen: *mut N| Some(with_tags(null_mut(), tags(seen)));
         let (Ok(seen) | Err(seen)) = self.update(Ordering::Acquire, emptied); // HANDOVER
         Inbox::turned(list(seen))
@@ -207,12 +197,19 @@ impl<N: Node> Inbox<N> {
         tags(seen) & RANKED != 0
     }
 
-    /// Closes it for good, if it is idle.
-    pub(crate) fn close(&self) -> bool {
-        let closed = |seen: *mut N| {
-            (list(seen).is_null() && tags(seen) & !RANKED == 0).then(|| with_tags(null_mut(), CLOSED))
+    /// Takes the turn, if the lane is idle.
+    pub(crate) fn claim_idle(&self) -> bool {
+        let owned = |seen: *mut N| {
+            (list(seen).is_null() && tags(seen) & !RANKED == 0)
+                .then(|| with_tags(null_mut(), OWNED | tags(seen)))
         };
-        self.update(Ordering::AcqRel, closed).is_ok() // HANDOVER, from the last turn
+        self.update(Ordering::Acquire, owned).is_ok() // ONE-TURN, HANDOVER
+    }
+
+    /// For the one who made the lane runnable by a push: sees all that the last turn did. (All that changes the word
+    /// reads it in the same step, so whatever is read here goes back to the end of that turn.)
+    pub(crate) fn see_last_turn(&self) {
+        self.0.load(Ordering::Acquire); // HANDOVER
     }
 }
 

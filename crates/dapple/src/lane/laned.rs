@@ -1,6 +1,5 @@
 //! Tasks that share a lane: those spawned into a color, and those promoted to a lane of their own.
 
-use super::end_in_place;
 use super::line::Lane;
 use crate::task::cell::{Front, TaskKind};
 use crate::task::header::{Extended, Header, Kind, Ptr};
@@ -12,17 +11,6 @@ use crate::task::{Place, Task};
 pub(crate) struct Laned {
     /// A counted reference, until the future is gone. LANE-LIVES
     pub(super) lane: Ptr,
-}
-
-/// # Safety
-///
-/// The caller owns `task`, whose lane is `lane`, and gives it away.
-unsafe fn enqueue(task: Ptr, lane: Ptr, place: Place) {
-    // SAFETY: handed on from the caller.
-    if !unsafe { Lane::push(lane, task, place, None) } {
-        // SAFETY: the lane is closed, and the task still ours.
-        unsafe { end_in_place(task) };
-    }
 }
 
 /// # Safety
@@ -47,7 +35,7 @@ unsafe impl TaskKind for Laned {
         // SAFETY: the caller owns the task, so it exists, and it is of this kind.
         let lane = unsafe { Front::<Laned>::of(task) }.kind.lane;
         // SAFETY: handed on from the caller.
-        unsafe { enqueue(task, lane, place) };
+        unsafe { Lane::push(lane, task, place, None) };
     }
 
     const LEFT: Option<unsafe fn(Ptr)> = Some(left);
@@ -71,7 +59,7 @@ fn promoted_lane(task: Ptr) -> Ptr {
 /// As for `VTable::enqueue`.
 unsafe fn enqueue_promoted(task: Ptr, place: Place) {
     // SAFETY: handed on from the caller.
-    unsafe { enqueue(task, promoted_lane(task), place) };
+    unsafe { Lane::push(promoted_lane(task), task, place, None) };
 }
 
 /// # Safety

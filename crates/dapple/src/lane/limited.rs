@@ -15,7 +15,6 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::end_in_place;
 use super::inbox::List;
 use super::line::Lane;
 use crate::prim::{AtomicU64, Mutex, Ordering, lock};
@@ -302,10 +301,7 @@ unsafe impl TaskKind for Limited {
         // SAFETY: the caller owns the task, so it exists, and it is of this kind.
         let kind = &unsafe { Front::<Limited>::of(task) }.kind;
         // SAFETY: handed on from the caller.
-        if !unsafe { Lane::push(kind.lane, task, place, kind.priority) } {
-            // SAFETY: the lane is closed, and the task still ours.
-            unsafe { end_in_place(task) };
-        }
+        unsafe { Lane::push(kind.lane, task, place, kind.priority) };
     }
 
     const LEFT: Option<unsafe fn(Ptr)> = Some(left);

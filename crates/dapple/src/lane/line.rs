@@ -15,10 +15,14 @@
 //!   that has the turn, which has the lane in its [`Here`].
 //! * **PULL-FIRST**: what the turn itself puts in line goes behind what is in the inbox.
 //! * **LANE-LIVES**: every task that is not done holds a reference to its lane, and so does every
-//!   [`Color`](super::Color). References that a turn adds or drops are settled at its end, so a
-//!   lane outlives its turn.
+//!   [`Color`](super::Color). What turns add (tasks spawned) or drop (tasks that ended) is counted in `unsettled`, and
+//!   settled when the lane becomes idle; also when it is put back, once it is [much](MOST_UNSETTLED), or a color that is
+//!   never idle would count up for ever. From the push that makes a lane runnable until it is idle again, there are
+//!   more tasks that are not done than are unsettled: at first one and none; both grow and shrink together in turns, and
+//!   `put_back` leaves one that is owed. So the word counts one or more without the references of others, and a lane
+//!   outlives its turns.
 //! * **ENTRY-LIVES**: there are as many entries of a lane as it has references for them, and one more while it
-//!   is in line, when tasks keep it alive. An entry that finds nothing to claim gives up one such reference,
+//!   is in line, when LANE-LIVES keeps it alive. An entry that finds nothing to claim gives up one such reference,
 //!   whichever of them it was. So a lane outlives its entries.
 
 use std::alloc::Layout;
@@ -69,8 +73,6 @@ pub(crate) struct Body {
     of: Option<Task>,
     pub(crate) main: Option<Arc<MainThread>>,
     pub(super) locals: Locals,
-    /// The lane was made for a running task, and is still in its first turn.
-    is_fresh: Cell<bool>,
     /// Whether `len` is kept: a policy wants to know.
     is_counted: bool,
     /// Whether the lane counts or has a limit.
@@ -112,13 +114,17 @@ impl Node for Header {
     }
 }
 
+/// How many references a lane that is put back may leave unsettled, so that most turns need not touch the word. Few
+/// beside what a word can count (`state::TOO_MANY_REFS`). LANE-LIVES
+const MOST_UNSETTLED: u64 = 1 << 10;
+
 const LAYOUT: Layout = Layout::new::<Lane>();
 const CLASS: u8 = class_of(LAYOUT);
 
 static LANE: VTable = VTable {
     run: Lane::run,
     enqueue: Own::enqueue,
-    step: |_, _| unreachable!("a lane is not stepped"),
+    step: Lane::end_first_turn,
     end: |_, _| unreachable!("a lane has no future"),
     left: None,
     take: |_, _| unreachable!("a lane has no output"),
@@ -148,10 +154,9 @@ impl Lane {
     pub(super) fn make(home: &Home, new: NewLane) -> Option<Ptr> {
         let slab = here(|here| here.slab_of(home));
         let ptr = home.take_cell(slab, CLASS, LAYOUT)?;
-        let is_fresh = new.of.is_some();
         let body = Body {
             ptr,
-            inbox: if is_fresh { Inbox::new_owned() } else { Inbox::new() },
+            inbox: if new.of.is_some() { Inbox::new_owned() } else { Inbox::new() },
             first: Cell::new(null_mut()),
             last: Cell::new(null_mut()),
             unsettled: Cell::new(0),
@@ -160,7 +165,6 @@ impl Lane {
             of: new.of,
             locals: Locals::default(),
             main: new.main,
-            is_fresh: Cell::new(is_fresh),
             is_counted: home.rules.counts_lines,
             is_special: AtomicBool::new(home.rules.counts_lines),
             is_watched: AtomicBool::new(home.rules.counts_lines),
@@ -238,18 +242,18 @@ impl Lane {
         }
     }
 
-    /// Puts a task in line. `false`: the lane is closed, and the task still the caller's.
+    /// Puts a task in line.
     ///
     /// # Safety
     ///
     /// The caller has the right to run the task and gives it away; the task is of this lane.
     #[inline(always)]
-    pub(super) unsafe fn push(ptr: Ptr, task: Ptr, place: Place, priority: Option<Priority>) -> bool {
+    pub(super) unsafe fn push(ptr: Ptr, task: Ptr, place: Place, priority: Option<Priority>) {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         if here(|here| lane.is_my_turn(here)) {
             lane.append(task);
-            return true;
+            return;
         }
         if priority.is_some() || lane.is_special.load(Ordering::Relaxed) || lane.inbox.is_ranked() {
             // SAFETY: handed on from the caller.
@@ -263,7 +267,7 @@ impl Lane {
     ///
     /// As for `push`.
     #[inline(always)]
-    unsafe fn push_plain(ptr: Ptr, task: Ptr, place: Place) -> bool {
+    unsafe fn push_plain(ptr: Ptr, task: Ptr, place: Place) {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         // The task may run, end and take the lane with it as soon as it is in the inbox.
@@ -274,9 +278,7 @@ impl Lane {
             Pushed::First { is_ranked: false } => unsafe { enqueue(ptr, place) },
             Pushed::First { is_ranked: true } => lane.enqueue_at(lane.priority()),
             Pushed::InLine | Pushed::Running => {}
-            Pushed::Closed => return false,
         }
-        true
     }
 
     /// As `push`, for a lane that has a limit, or counts, or in which something has a priority.
@@ -285,7 +287,7 @@ impl Lane {
     ///
     /// As for `push`.
     #[cold]
-    unsafe fn push_special(ptr: Ptr, task: Ptr, place: Place, priority: Option<Priority>) -> bool {
+    unsafe fn push_special(ptr: Ptr, task: Ptr, place: Place, priority: Option<Priority>) {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         lane.note_ready();
@@ -303,7 +305,7 @@ impl Lane {
     ///
     /// As for `push`.
     #[cold]
-    unsafe fn push_ranked(ptr: Ptr, task: Ptr, place: Place, priority: Option<Priority>) -> bool {
+    unsafe fn push_ranked(ptr: Ptr, task: Ptr, place: Place, priority: Option<Priority>) {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         let enqueue = lane.header.vtable().enqueue;
@@ -314,21 +316,18 @@ impl Lane {
         }
         let priority = priority.unwrap_or_else(|| lane.priority());
         // SAFETY: a task that is owned exists, and its link is its owner's.
-        let pushed = unsafe { lane.inbox.push(task) };
-        match pushed {
+        match unsafe { lane.inbox.push(task) } {
             // SAFETY: the entry is ours.
             Pushed::First { is_ranked: false } => unsafe { enqueue(ptr, place) },
             Pushed::First { is_ranked: true } => {
                 lane.queued_at.fetch_max(priority as u8 + 1, Ordering::AcqRel);
                 lane.enqueue_at(priority);
             }
-            Pushed::InLine if lane.raise(priority) => return true, // with the reference. ENTRY-LIVES
-            Pushed::Closed => lane.count(-1),
+            Pushed::InLine if lane.raise(priority) => return, // with the reference. ENTRY-LIVES
             Pushed::InLine | Pushed::Running => {}
         }
         // SAFETY: it is ours, and we do not use it again.
         unsafe { Lane::drop_ref(ptr) };
-        pushed != Pushed::Closed
     }
 
     /// The color's priority.
@@ -513,7 +512,7 @@ impl Lane {
     /// Claims the turn, with one of the lane's entries.
     #[inline]
     fn take_turn(&self) -> bool {
-        let Some((list, is_ranked)) = self.inbox.claim() else { return self.go_on() };
+        let Some((list, is_ranked)) = self.inbox.claim() else { return false };
         if let Some(list) = list {
             self.extend(list);
         }
@@ -521,18 +520,6 @@ impl Lane {
             self.look_at_ranks();
         }
         true
-    }
-
-    /// Whether the lane was made for a running task, whose turn went on until now. Nobody else has an entry then,
-    /// or sees this change.
-    #[cold]
-    fn go_on(&self) -> bool {
-        let is_fresh = self.is_fresh.get();
-        if is_fresh {
-            self.is_fresh.set(false);
-            self.look_at_ranks();
-        }
-        is_fresh
     }
 
     /// Begins to keep count of what waits by priority, as soon as anything has one. For the one who has the turn.
@@ -552,6 +539,27 @@ impl Lane {
         self.waiting.highest(self.priority())
     }
 
+    /// Ends the turn that a running task got together with its lane, after the poll. `Again`: something is in line, and
+    /// an entry is the caller's. A lane's `step`.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the turn, and gives it away.
+    #[cold]
+    unsafe fn end_first_turn(ptr: Ptr, here: &Here) -> After {
+        // SAFETY: the lane lives through its turn. LANE-LIVES
+        let lane = unsafe { Lane::of(ptr) };
+        while lane.first.get().is_null() && lane.inbox.is_empty() {
+            // SAFETY: we have the turn.
+            if unsafe { Lane::leave(ptr, here) } {
+                return After::Rest;
+            }
+        }
+        here.lane.set(null());
+        // SAFETY: we have the turn, and do not use it again.
+        if unsafe { Lane::put_back(ptr) }.is_some() { After::Again } else { After::Rest }
+    }
+
     /// Ends a turn that leaves something in line.
     ///
     /// # Safety
@@ -567,6 +575,9 @@ impl Lane {
         if lane.is_watched() {
             lane.note_put_back();
         }
+        if lane.unsettled.get().unsigned_abs() > MOST_UNSETTLED {
+            lane.settle();
+        }
         let priority = lane.priority_of_turn();
         if lane.inbox.is_ranked() {
             lane.queued_at.store(priority as u8 + 1, Ordering::Relaxed);
@@ -576,6 +587,20 @@ impl Lane {
         }
         lane.enqueue_at(priority);
         None
+    }
+
+    /// Settles the references, for the one who has the turn; one may still be owed. LANE-LIVES
+    #[cold]
+    fn settle(&self) {
+        let unsettled = self.unsettled.get();
+        if unsettled > 0 {
+            self.header.state.add_refs(unsettled.unsigned_abs());
+            self.unsettled.set(0);
+        } else if unsettled < -1 {
+            let is_last = self.header.state.drop_refs(unsettled.unsigned_abs() - 1);
+            debug_assert!(!is_last, "one is still owed");
+            self.unsettled.set(-1);
+        }
     }
 
     /// Ends the turn if nothing has come in, and settles the references.
@@ -609,11 +634,6 @@ impl Lane {
         true
     }
 
-    /// Closes the lane, if nothing is in line and nobody has its turn.
-    pub(super) fn close_if_idle(&self) -> bool {
-        self.inbox.close()
-    }
-
     /// # Safety
     ///
     /// The caller gave up the last reference.
@@ -627,5 +647,41 @@ impl Lane {
         unsafe { field::<UnsafeCell<Body>>(ptr, offset_of!(Lane, body)).drop_in_place() };
         // SAFETY: as above; the state counts no references, so walkers pass it by.
         unsafe { put_cell(ptr) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::MOST_UNSETTLED;
+    use crate::Color;
+    use crate::sim::Sim;
+    use crate::task::yield_now;
+
+    /// A task that gives way again and again keeps its color busy, and others call and spawn there meanwhile: the
+    /// references that are counted stay few, from wherever they come.
+    #[test]
+    fn a_color_that_is_never_idle_counts_no_references_of_what_has_ended() {
+        Sim::new(7).workers(2).run(async {
+            let color = Color::new();
+            let busy = color.spawn(async {
+                loop {
+                    Color::current().call(|| ()).detach(); // of its own turn
+                    yield_now().await;
+                }
+            });
+            for _ in 0..4 * MOST_UNSETTLED {
+                color.call(|| ()).detach();
+                color.call(|| ()).await.unwrap();
+                let counted = color.lane().header.state.refs();
+                assert!(counted < 2 * MOST_UNSETTLED, "{counted} references of a few tasks");
+            }
+            busy.abort();
+            busy.await.unwrap_err();
+            color.call(|| ()).await.unwrap();
+            for _ in 0..1000 {
+                yield_now().await; // until the last turn is over
+            }
+            assert_eq!(color.lane().header.state.refs(), 1, "idle, and settled");
+        });
     }
 }

@@ -2,9 +2,14 @@
 //!
 //! # Invariants
 //!
-//! * **HOME-THREAD**: the lane of a main color is in no queue. A push sets `ready` and wakes its
-//!   thread, and only that thread takes its turn. So a future that is not `Send` is polled and
-//!   dropped where it was made.
+//! * **HOME-THREAD**: until its thread leaves, the lane of a main color is in no queue. A push sets `ready` and wakes
+//!   the thread, and only that thread takes its turn. So a future that is not `Send` is polled and dropped where it was
+//!   made.
+//! * **LEFT-TO-WORKERS**: the thread leaves once no task of the color has a future (LISTED) and nothing is in line, in a
+//!   last turn of its own: it notes that it has left, and gives the turn back. A push after that sees the note (it acquires
+//!   what the turn released), and puts the lane into the runtime's queues like any other; what was pushed during the
+//!   turn is put there by the thread. Only tasks that are `Send` are spawned from elsewhere, so a worker may drop their
+//!   futures: it ends them, unpolled, one after the other, in the color's turn.
 //! * **LISTED**: a task of a main color is in the list of its lane from before its first step
 //!   until its future is gone. So all can be found and ended before the thread goes on.
 
@@ -17,7 +22,7 @@ use crate::prim::{AtomicBool, Ordering, Unpark};
 use crate::task::cell::{Front, TaskKind};
 use crate::task::header::{Kind, Ptr};
 use crate::task::here::{Here, here};
-use crate::task::run::After;
+use crate::task::run::{After, Own};
 use crate::task::state::ABORTED;
 use crate::task::{Home, Place, Task};
 
@@ -26,15 +31,23 @@ pub(crate) struct MainThread {
     /// The lane's turn waits to be taken.
     ready: AtomicBool,
     sleeper: Arc<dyn Unpark>,
-    /// Everything that comes in now is dropped. Only used by the thread itself.
+    /// Everything that comes in now is dropped. Written by the thread itself, and read in turns.
     closing: AtomicBool,
+    /// Written by the thread itself, in its last turn. LEFT-TO-WORKERS
+    has_left: AtomicBool,
 }
 
 impl MainThread {
     /// Hands the lane's turn to its thread. A lane's `enqueue`.
-    pub(super) unsafe fn enqueue(lane: Ptr, _place: Place) {
-        // SAFETY: the caller has the lane's turn, so it lives. LANE-LIVES
-        let main = unsafe { Lane::of(lane) }.main.as_ref().expect("a main color has a thread");
+    pub(super) unsafe fn enqueue(lane: Ptr, place: Place) {
+        // SAFETY: the caller has the only entry, so the lane lives. LANE-LIVES
+        let own = unsafe { Lane::of(lane) };
+        let main = own.main.as_ref().expect("a main color has a thread");
+        own.inbox.see_last_turn();
+        if main.has_left.load(Ordering::Relaxed) {
+            // SAFETY: handed on from the caller. LEFT-TO-WORKERS
+            return unsafe { Own::enqueue(lane, place) };
+        }
         // Once the thread has the turn, the lane may go.
         let main = main.clone();
         main.ready.store(true, Ordering::Release); // HANDOVER
@@ -146,12 +159,7 @@ unsafe impl TaskKind for Local {
         // SAFETY: the caller owns the task, so it exists, and it is of this kind.
         let lane = unsafe { Front::<Local>::of(task) }.kind.lane;
         // SAFETY: the caller gives the right to run away.
-        if !unsafe { Lane::push(lane, task, place, None) } {
-            // Closed, so all listed tasks are gone: this one is new, and `Send`, or it could not
-            // have come from elsewhere. It ends here.
-            // SAFETY: the task is still ours.
-            unsafe { super::end_in_place(task) };
-        }
+        unsafe { Lane::push(lane, task, place, None) };
     }
 
     const LEFT: Option<unsafe fn(Ptr)> = Some(left);
@@ -172,8 +180,8 @@ pub(crate) struct MainLane {
 impl MainLane {
     /// A main color for this thread, the innermost from now on; `None` if the runtime is gone.
     pub(crate) fn open(home: &Home, sleeper: Arc<dyn Unpark>) -> Option<MainLane> {
-        let (ready, closing) = (AtomicBool::new(false), AtomicBool::new(false));
-        let thread = Arc::new(MainThread { ready, sleeper, closing });
+        let (ready, closing, has_left) = Default::default();
+        let thread = Arc::new(MainThread { ready, sleeper, closing, has_left });
         let new = NewLane { key: None, main: Some(thread.clone()), of: None };
         let lane = super::Color::from_counted(Lane::make(home, new)?);
         let outer = here(|here| here.main.replace(lane.lane().ptr().as_ptr()));
@@ -219,7 +227,7 @@ impl MainLane {
         self.lane.lane().locals.tasks()
     }
 
-    /// Ends all tasks of the color, here, and lets none in from now on.
+    /// Ends all tasks of the color, here, and leaves those that come later to the workers, which end them.
     pub(crate) fn close(&self) {
         self.thread.closing.store(true, Ordering::Relaxed);
         for task in self.tasks() {
@@ -228,11 +236,26 @@ impl MainLane {
         loop {
             while self.take_turn() {}
             // A task that somebody is waking just now comes in a moment later.
-            if self.is_empty() && self.lane.lane().close_if_idle() {
+            if self.is_empty() && self.leave() {
                 return;
             }
             crate::world::sleep(std::time::Duration::from_micros(50));
         }
+    }
+
+    /// Leaves the color to the workers, unless something is in line; no task of it has a future. LEFT-TO-WORKERS
+    fn leave(&self) -> bool {
+        let lane = self.lane.lane();
+        if !lane.inbox.claim_idle() {
+            return false;
+        }
+        self.thread.has_left.store(true, Ordering::Relaxed); // released with the turn
+        if !lane.inbox.release() {
+            lane.inbox.put_back();
+            // SAFETY: the lane is in line, and the entry is ours.
+            unsafe { Own::enqueue(lane.ptr(), Place::Back) };
+        }
+        true
     }
 }
 

@@ -37,18 +37,3 @@ pub(crate) use color::spawn_local;
 pub(crate) use line::Lane;
 #[cfg(not(loom))]
 pub use {cell::ColorCell, color::Color};
-
-/// Ends a task that has nowhere to run any more, here.
-///
-/// # Safety
-///
-/// The caller owns the task, gives it away, and may drop its future.
-#[cfg(not(loom))]
-unsafe fn end_in_place(task: crate::task::header::Ptr) {
-    use crate::task::here::{SetAside, here};
-    // SAFETY: the caller owns the task, so it exists.
-    unsafe { task.as_ref() }.state.mark(crate::task::state::ABORTED);
-    let _elsewhere = SetAside::new();
-    // SAFETY: handed on from the caller; an aborted task is not polled.
-    here(|here| unsafe { crate::task::run::step(task, here) });
-}

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 
-use super::end_in_place;
 use super::limited::Limited;
 use super::line::Lane;
 use crate::task::cell::{Front, TaskKind};
@@ -40,10 +39,7 @@ unsafe impl TaskKind for Ranked {
         // SAFETY: the caller owns the task, so it exists, and it is of this kind.
         let kind = &unsafe { Front::<Ranked>::of(task) }.kind;
         // SAFETY: handed on from the caller.
-        if !unsafe { Lane::push(kind.lane, task, place, Some(kind.priority)) } {
-            // SAFETY: the lane is closed, and the task still ours.
-            unsafe { end_in_place(task) };
-        }
+        unsafe { Lane::push(kind.lane, task, place, Some(kind.priority)) };
     }
 
     const LEFT: Option<unsafe fn(Ptr)> = Some(left);

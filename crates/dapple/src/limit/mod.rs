@@ -16,6 +16,10 @@
 //!   comes, since the scheduler runs it: it begins, or is refused, or leaves; and gives its reservation up with that.
 //! * **COUNT-THEN-LOOK**: who changes a count looks for watchers afterwards, and who watches looks at the counts
 //!   afterwards, all in one order. So nobody waits for a change that he has missed.
+//! * **CLOSED-OR-COUNTED**: what is about to begin, or to be held back, is first counted where `close` and `drained` look
+//!   for it, and then looks whether the limit is closed. With a bound on how many run, both are done under the lock of
+//!   `room`, which `close` takes after it has set its flag: what is held back was there for `close` to wake, or sees the
+//!   flag. Without such a bound, the count comes first: `drained` sees it, or it sees the flag, and is taken back.
 
 mod admit;
 #[expect(unsafe_code, reason = "a kind of task, whose owners write and read its stamp")]
@@ -258,7 +262,7 @@ impl Limit {
     pub fn close(&self) {
         self.0.is_closed.store(true, Ordering::SeqCst);
         // Those that are held back come and see.
-        let held = std::mem::take(&mut lock(&self.0.room).held);
+        let held = std::mem::take(&mut lock(&self.0.room).held); // CLOSED-OR-COUNTED
         held.into_iter().for_each(|(_, waker)| wait::wake(waker));
         self.0.changed.notify_waiters();
     }
@@ -316,16 +320,32 @@ impl Inner {
         }
     }
 
-    /// Something begins, if there is room for it beside what is reserved.
+    /// Something begins, if there is room for it beside what is reserved, and the limit is not closed.
     fn try_run(&self) -> bool {
-        let Some(most) = self.concurrency else {
-            self.running.fetch_add(1, Ordering::SeqCst);
-            return true;
-        };
+        let Some(most) = self.concurrency else { return self.try_count_running() };
         let mut room = lock(&self.room);
-        let has_room = room.running + room.reserved < most;
+        let has_room = room.running + room.reserved < most && !self.is_closed.load(Ordering::SeqCst);
         room.running += usize::from(has_room);
         has_room
+    }
+
+    /// Something begins, where there is no bound on how many run, unless the limit is closed. CLOSED-OR-COUNTED
+    fn try_count_running(&self) -> bool {
+        self.running.fetch_add(1, Ordering::SeqCst);
+        let is_closed = self.is_closed.load(Ordering::SeqCst);
+        if is_closed {
+            self.end_run(); // `drained` may have seen it
+        }
+        !is_closed
+    }
+
+    /// One that is in line is refused for good.
+    fn refuse_waiting(&self) -> Passage {
+        // If a newcomer was let in for one that is refused, it may be this one.
+        if !self.takes_owed() {
+            self.stops_waiting();
+        }
+        self.refuse()
     }
 
     /// Something that had begun has ended.
@@ -420,22 +440,24 @@ impl Gate for Inner {
             let now = Time::now().nanos();
             delay.observe(now.saturating_sub(since), now) && self.refuses == Refuse::Oldest
         });
-        if is_late || self.is_closed.load(Ordering::SeqCst) {
-            // If a newcomer was let in for one that is refused, it may be this one.
-            if !self.takes_owed() {
-                self.stops_waiting();
-            }
-            return self.refuse();
+        if is_late {
+            return self.refuse_waiting();
         }
         let Some(most) = self.concurrency else {
             if self.takes_owed() {
                 return self.refuse();
             }
-            self.running.fetch_add(1, Ordering::SeqCst);
+            if !self.try_count_running() {
+                return self.refuse_waiting();
+            }
             self.stops_waiting();
             return Passage::Begin;
         };
         let mut room = lock(&self.room);
+        if self.is_closed.load(Ordering::SeqCst) {
+            drop(room); // CLOSED-OR-COUNTED
+            return self.refuse_waiting();
+        }
         let is_expected = room.give_up(ticket.get()); // RESERVED
         if !is_expected && self.takes_owed() {
             // The oldest are those that are held back.

@@ -1,4 +1,4 @@
-//! Models of a lane's inbox: pushes, pulls, turns and closing.
+//! Models of a lane's inbox: pushes, pulls, turns, and a main color whose thread leaves.
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use loom::thread::spawn;
 
 use super::Plain;
 use crate::lane::inbox::{Inbox, List, Node, Pushed};
+use crate::prim::{AtomicBool, Ordering, Parker};
 
 /// Something to put into an inbox.
 pub(super) struct Item {
@@ -117,7 +118,7 @@ fn everything_is_run_once_and_in_order_by_one_at_a_time() {
         assert!(log.iter().position(|ran| *ran == 10) < log.iter().position(|ran| *ran == 11));
         log.sort_unstable();
         assert_eq!(log, [10, 11, 12]);
-        assert!(lane.inbox.close(), "the last turn was given back");
+        assert!(lane.inbox.claim_idle(), "the last turn was given back");
     });
 }
 
@@ -161,27 +162,74 @@ fn one_push_makes_an_idle_lane_runnable() {
     });
 }
 
-#[test]
-fn a_closed_lane_runs_nothing_and_an_open_one_all() {
-    model(|| {
-        let lane = Lane::new(Inbox::new_owned());
-        let closer = spawn({
-            let lane = lane.clone();
-            move || lane.inbox.close().then(|| lane.log())
-        });
-        let pusher = spawn({
-            let lane = lane.clone();
-            move || lane.push(1)
-        });
-        lane.log.change(|log| log.push(0));
-        lane.take_turn();
-        let pushed = pusher.join().unwrap();
-        match (closer.join().unwrap(), pushed) {
-            (Some(log), Pushed::Closed) => assert_eq!(log, [0], "what the last turn did is seen"),
-            (Some(log), _) => assert_eq!(log, [0, 11]),
-            (None, Pushed::Closed) => unreachable!("nobody closed it"),
-            (None, _) => assert_eq!(lane.log(), [0, 11]),
+/// The main color's lane: its thread, as far as pushers ask.
+struct Main {
+    lane: Arc<Lane>,
+    ready: AtomicBool,
+    sleeper: Parker,
+    has_left: AtomicBool,
+}
+
+impl Main {
+    /// `MainThread::enqueue`, after a push. Workers take up their entries at once.
+    fn push(&self, number: usize) {
+        self.lane.items[number].payload.write(number + 10);
+        // SAFETY: the item lives as long as the lane, and is pushed once.
+        let pushed = unsafe { self.lane.inbox.push(NonNull::from(&self.lane.items[number])) };
+        if let Pushed::First { .. } = pushed {
+            self.lane.inbox.see_last_turn();
+            if self.has_left.load(Ordering::Relaxed) {
+                assert!(self.lane.run_entry());
+            } else {
+                self.ready.store(true, Ordering::Release);
+                self.sleeper.unpark();
+            }
         }
+    }
+
+    /// `MainLane::close`.
+    fn close(&self) {
+        loop {
+            if self.ready.load(Ordering::Relaxed) && self.ready.swap(false, Ordering::Acquire) {
+                assert!(self.lane.run_entry());
+            } else if self.lane.inbox.claim_idle() {
+                break;
+            } else {
+                let _ = self.sleeper.park(None); // a pusher is about to set `ready`
+            }
+        }
+        self.lane.log.change(|log| log.push(0));
+        self.has_left.store(true, Ordering::Relaxed);
+        if !self.lane.inbox.release() {
+            self.lane.inbox.put_back();
+            assert!(self.lane.run_entry());
+        }
+    }
+}
+
+/// The thread of a main color leaves while others push: each of them is run by the thread before it left, or by a worker
+/// after that, and never at the same time.
+#[test]
+fn who_pushes_when_a_thread_leaves_finds_it_there_or_a_worker() {
+    model(|| {
+        let main = Arc::new(Main {
+            lane: Lane::new(Inbox::new()),
+            ready: AtomicBool::new(false),
+            sleeper: Parker::default(),
+            has_left: AtomicBool::new(false),
+        });
+        let pushers = [0, 1].map(|number| {
+            let main = main.clone();
+            spawn(move || main.push(number))
+        });
+        main.close();
+        for pusher in pushers {
+            pusher.join().unwrap();
+        }
+        assert!(!main.ready.load(Ordering::Relaxed), "handed to a thread that has left");
+        let mut log = main.lane.log();
+        log.sort_unstable();
+        assert_eq!(log, [0, 10, 11]);
     });
 }
 
@@ -207,7 +255,7 @@ fn of_two_entries_one_has_the_turn() {
 }
 
 /// A turn that puts its lane back, and one who pushes meanwhile: what is left is run, by whichever entry is first,
-/// after all that the turn did.
+/// after all that the turn did. The turn that a running task gets together with its lane ends so, too.
 #[test]
 fn a_lane_that_is_put_back_is_claimed_with_all_that_came_in() {
     model(|| {

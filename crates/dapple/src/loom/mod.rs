@@ -40,11 +40,11 @@
 //! |---|---|---|
 //! | everything_is_run_once_and_in_order_by_one_at_a_time | `claim`: Acquire to Relaxed | race of two turns |
 //! | of_two_entries_one_has_the_turn | `claim`: compare-and-swap to load and store | both have it |
-//! | a_lane_that_is_put_back_is_claimed_with_all_that_came_in | `put_back`: leaves an empty inbox idle | there was nothing to claim |
+//! | a_lane_that_is_put_back_is_claimed_with_all_that_came_in | `put_back`: leaves an empty inbox idle; Release to Relaxed | there was nothing to claim; race of two turns |
 //! | a_rank_is_seen_by_who_has_the_entry_or_sees_the_lane_in_line | `rank`: compare-and-swap to load and store | neither saw the other |
 //! | a_push_at_the_end_of_a_turn_is_not_lost | `release`: compare-and-swap to load and store | one was not run |
 //! | one_push_makes_an_idle_lane_runnable | `push`: compare-and-swap to load and store | two turns |
-//! | a_closed_lane_runs_nothing_and_an_open_one_all | `close`: AcqRel to Release | race of the closer with the last turn |
+//! | who_pushes_when_a_thread_leaves_finds_it_there_or_a_worker | `enqueue`: does not see the last turn; `leave`: notes it after it has given the turn back | handed to a thread that has left |
 //!
 //! | `oneshot` | what was made weaker | what failed |
 //! |---|---|---|

@@ -24,6 +24,8 @@ struct Task {
     item: Item,
     /// The lane that it gets: its turn is the promoter's.
     lane: Inbox<Item>,
+    /// What is in line there. TURN-OWNS-LINE
+    line: Plain<Option<List<Item>>>,
     own: Table,
     promoted: Table,
 }
@@ -37,10 +39,29 @@ impl Task {
         assert_eq!(lane, Some(1), "a promoted task goes into its lane's line");
         // SAFETY: the task lives on, and the caller owns it.
         if matches!(unsafe { self.lane.push(NonNull::from(&self.item)) }, Pushed::First { .. }) {
-            let (list, _) = self.lane.claim().expect("the only entry");
-            self.poll(list);
-            self.take_turn();
+            self.run_entry();
         }
+    }
+
+    /// `Lane::run`, by the only entry.
+    fn run_entry(&self) {
+        let (list, _) = self.lane.claim().expect("the only entry");
+        self.poll(self.line.change(Option::take));
+        self.poll(list);
+        self.take_turn();
+    }
+
+    /// `Lane::end_first_turn`; the entry is taken up at once.
+    fn end_first_turn(&self) {
+        while self.lane.is_empty() {
+            if self.lane.release() {
+                return;
+            }
+        }
+        let list = self.lane.pull();
+        self.line.change(|line| *line = list);
+        self.lane.put_back();
+        self.run_entry();
     }
 
     fn poll(&self, list: Option<List<Item>>) {
@@ -73,6 +94,7 @@ fn a_wake_up_after_promotion_goes_to_the_lane() {
             vtable: AtomicPtr::default(),
             item: Item::new(0),
             lane: Inbox::new_owned(),
+            line: Plain::default(),
             own: Table { lane: Plain::default() },
             promoted: Table { lane: Plain::default() },
         });
@@ -93,11 +115,11 @@ fn a_wake_up_after_promotion_goes_to_the_lane() {
         if task.state.rest(before, 0) == Rest::Again {
             task.enqueue();
         }
-        task.take_turn();
+        task.end_first_turn();
         waker.join().unwrap();
         // A wake-up before the poll is this poll's; any other led to one more.
         assert!(task.state.load().is_idle());
         assert!((1..=2).contains(&task.item.payload.read()));
-        assert!(task.lane.close(), "the turn was given back");
+        assert!(task.lane.claim_idle(), "the turn was given back");
     });
 }

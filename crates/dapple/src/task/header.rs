@@ -158,7 +158,7 @@ pub(crate) enum Kind {
     Limited,
     /// As `Own`, and knows since when it has been in line.
     Clocked,
-    /// A task of the main color: only that color's thread may touch its future.
+    /// A task of the main color: only that color's thread may touch its future, until it has left. HOME-THREAD
     Local,
     /// A closure for the pool of blocking calls.
     Blocking,
@@ -175,7 +175,8 @@ pub(crate) struct VTable {
     pub(crate) run: unsafe fn(Ptr, &Here) -> Option<Ptr>,
     /// Puts it in line; the caller gives up the right to run it.
     pub(crate) enqueue: unsafe fn(Ptr, Place),
-    /// Polls the future once and sees to what follows; see [`step_with`](super::run::step_with).
+    /// Polls the future once and sees to what follows; see [`step_with`](super::run::step_with). Of a lane: ends the turn
+    /// that a running task got together with it.
     pub(crate) step: unsafe fn(Ptr, &Here) -> After,
     /// Drops the future and leaves `Reason` in its place. For the owner.
     pub(crate) end: unsafe fn(Ptr, Reason) -> Polled,

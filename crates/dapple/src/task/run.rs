@@ -319,7 +319,7 @@ unsafe impl TaskKind for Own {
         here.color.set(0);
         if !here.lane.get().is_null() {
             // SAFETY: as above, and the task has got a lane meanwhile, whose turn we have.
-            return Some(unsafe { leave_new_lane(task, after, here) });
+            return unsafe { leave_new_lane(task, after, here) };
         }
         (after == After::Again).then_some(task)
     }
@@ -340,21 +340,23 @@ unsafe impl TaskKind for Own {
     }
 }
 
-/// Ends the first turn of a lane that a task got in the poll that is just over. What is returned
-/// is the lane, whose turn the caller has now.
+/// Ends the first turn of a lane that a task got in the poll that is just over. What is returned is the lane, if
+/// something is in line there, of which the caller has an entry then.
 ///
 /// # Safety
 ///
 /// The thread has the lane's turn; for `After::Again` the caller owns the task.
 #[cold]
-unsafe fn leave_new_lane(task: Ptr, after: After, here: &Here) -> Ptr {
+unsafe fn leave_new_lane(task: Ptr, after: After, here: &Here) -> Option<Ptr> {
     if after == After::Again {
         // SAFETY: an owned task exists.
         let enqueue = unsafe { task.as_ref() }.vtable().enqueue;
         // SAFETY: we own the task. It goes into its lane's line, since we have that lane's turn.
         unsafe { enqueue(task, Place::Back) };
     }
-    Ptr::new(here.lane.replace(null()).cast_mut()).expect("the lane of this turn")
+    let lane = Ptr::new(here.lane.get().cast_mut()).expect("the lane of this turn");
+    // SAFETY: this thread has the turn, and gives it away.
+    (unsafe { step(lane, here) } == After::Again).then_some(lane)
 }
 
 /// The kind of a closure for the pool of blocking calls.

@@ -136,6 +136,12 @@ impl State {
         Snapshot(self.0.load(Ordering::Acquire)) // DONE-LAST
     }
 
+    /// How many references there are.
+    #[cfg(test)]
+    pub(crate) fn refs(&self) -> u64 {
+        (self.0.load(Ordering::Acquire) & REFS) / REF
+    }
+
     /// Counts a wake-up. `true`: the caller now owns the task and must enqueue it.
     #[inline]
     pub(crate) fn wake(&self) -> bool {
