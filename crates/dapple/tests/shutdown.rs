@@ -7,6 +7,7 @@ use std::future::pending;
 
 use common::{
     Drops, Event, Guard, foreign_block_on, in_both_worlds, in_virtual_time, rounds, runtime, start_thread,
+    watched,
 };
 use dapple::sim;
 use dapple::task::{Builder, yield_now};
@@ -287,6 +288,53 @@ fn shutdown_waits_for_blocking_calls() {
         assert_eq!(drops.count(), 1);
         assert!(foreign_block_on(call).is_ok());
     });
+}
+
+/// A runtime with one blocking call, which runs until `release` is set.
+fn blocked() -> (Runtime, Event, JoinHandle<()>) {
+    let (rt, release, begun) = (runtime(2), Event::default(), Event::default());
+    let (go, begin) = (release.clone(), begun.clone());
+    let call = rt.block_on(async {
+        Builder::new().name("call").blocking(move || {
+            begin.set();
+            go.wait();
+        })
+    });
+    begun.wait();
+    (rt, release, call)
+}
+
+/// The end of a runtime whose worker is stuck in a poll begins first, and takes `LEAVE`. That of one with a blocking call
+/// begins later, and is over before. The call is released when both are.
+#[test]
+fn a_blocking_call_that_runs_is_named_and_not_waited_for() {
+    for timeout in [Some(Duration::ZERO), None] {
+        watched(move || {
+            let (stuck_rt, stuck_release, stuck_handles) = stuck(&Drops::default());
+            let (rt, release, call) = blocked();
+            let (begun, is_over) = (Event::default(), Event::default());
+            let (begin, over) = (begun.clone(), is_over.clone());
+            let other = start_thread(move || {
+                begin.set();
+                drop(stuck_rt);
+                over.set();
+            });
+            let waits = rt.block_on(async { Builder::new().name("waits").spawn(pending::<()>()) });
+            begun.wait();
+            std::thread::sleep(SHORT); // so that the other one, if it took as long, would be over first
+            match timeout {
+                Some(timeout) => assert_eq!(names(&rt.shutdown(timeout)), ["call", "waits"]),
+                None => drop(rt),
+            }
+            assert!(!is_over.is_set(), "it took as long as the end of a runtime whose worker is stuck");
+            assert!(foreign_block_on(waits).unwrap_err().is_gone(), "what waits was dropped");
+            other.join().unwrap();
+            release.set();
+            stuck_release.set();
+            assert!(foreign_block_on(call).is_ok(), "the call went on");
+            stuck_handles.into_iter().for_each(|handle| drop(foreign_block_on(handle)));
+        });
+    }
 }
 
 #[test]

@@ -39,6 +39,8 @@ struct Line {
     calls: Queue,
     threads: usize,
     idle: usize,
+    /// Threads that are in a call.
+    running: usize,
     closed: bool,
 }
 
@@ -83,9 +85,11 @@ impl Pool {
         let mut line = lock(&self.line);
         loop {
             while let Some(call) = line.calls.pop() {
+                line.running += 1;
                 drop(line);
                 run(call);
                 line = lock(&self.line);
+                line.running -= 1;
             }
             if line.closed || self.limits.keep_alive.is_zero() {
                 break;
@@ -112,6 +116,11 @@ impl Pool {
             end(call);
             line = lock(&self.line);
         }
+    }
+
+    /// How many threads are in a call, which may take for ever.
+    pub(crate) fn running(&self) -> usize {
+        lock(&self.line).running
     }
 
     /// Threads, and calls in line.

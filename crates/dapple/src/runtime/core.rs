@@ -31,8 +31,10 @@ pub(crate) struct Core {
     pub(super) mains: Mains,
     /// How files are read and written.
     pub(crate) files: Choice,
-    /// The threads that were started, but for those known to have ended.
+    /// The threads that were started, but for those known to have ended: of workers, spares and the monitor.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The same of the pool.
+    pool_threads: Mutex<Vec<JoinHandle<()>>>,
     pub(super) has_ended: AtomicBool,
     thread_name: Box<str>,
     stack_size: Option<usize>,
@@ -72,6 +74,7 @@ impl Core {
             mains: Mains::default(),
             files: Choice::new(builder.files)?,
             threads: Mutex::default(),
+            pool_threads: Mutex::default(),
             has_ended: AtomicBool::new(false),
             thread_name: builder.thread_name.as_deref().unwrap_or("dapple").into(),
             stack_size: builder.stack_size,
@@ -95,7 +98,7 @@ impl Core {
         let is_alone = workers == (1..1) && !self.sched.has_spares();
         for index in workers {
             let core = self.clone();
-            self.start_thread(&index.to_string(), move || {
+            self.start_thread(&self.threads, &index.to_string(), move || {
                 let seat = core.sched.take_seat(index);
                 seat.drive(None, None, || seat.is_stopped());
             })?;
@@ -103,7 +106,9 @@ impl Core {
         }
         if !is_alone {
             let core = self.clone();
-            self.start_thread("monitor", move || core.sched.watch(|spare| core.start_spare(spare)))?;
+            self.start_thread(&self.threads, "monitor", move || {
+                core.sched.watch(|spare| core.start_spare(spare))
+            })?;
         }
         Ok(())
     }
@@ -111,7 +116,7 @@ impl Core {
     /// Starts the thread of a spare, which is in its place at a post already.
     fn start_spare(self: &Arc<Core>, spare: usize) -> io::Result<()> {
         let core = self.clone();
-        self.start_thread(&format!("spare-{spare}"), move || core.sched.stand_in(spare))
+        self.start_thread(&self.threads, &format!("spare-{spare}"), move || core.sched.stand_in(spare))
     }
 
     /// Another reference to it.
@@ -125,14 +130,19 @@ impl Core {
 
     fn start_pool_thread(&self) -> io::Result<()> {
         let core = self.counted();
-        self.start_thread("blocking", move || {
+        self.start_thread(&self.pool_threads, "blocking", move || {
             here(|here| here.home.set(core.sched.home.whole()));
             core.pool.work();
             here(|here| here.home.set(std::ptr::null()));
         })
     }
 
-    fn start_thread(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    fn start_thread(
+        &self,
+        threads: &Mutex<Vec<JoinHandle<()>>>,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
         if world::is_simulated() {
             world::with(|world| world.start_thread(work));
             return Ok(());
@@ -146,28 +156,32 @@ impl Core {
         let cannot =
             |error: io::Error| io::Error::new(error.kind(), format!("cannot start thread {name}: {error}"));
         let thread = builder.spawn(work).map_err(cannot)?;
-        let mut threads = lock(&self.threads);
+        let mut threads = lock(threads);
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);
         Ok(())
     }
 
-    /// Waits for all threads to end, but not past `deadline`, and not for itself.
+    /// Waits for all threads to end, but not past `deadline`, not for itself, and not for threads of the pool that are in a
+    /// call: nothing tells how long a call takes.
     pub(super) fn join_threads(&self, deadline: Time) {
         // The monitor, which is one of them, may start another one until it ends.
         let next = || lock(&self.threads).pop();
         for thread in std::iter::from_fn(next) {
-            if thread.thread().id() == thread::current().id() {
-                continue;
-            }
-            while !thread.is_finished() && Time::now() < deadline {
+            while !thread.is_finished() && !is_here(&thread) && Time::now() < deadline {
                 thread::sleep(Duration::from_micros(50));
             }
-            if thread.is_finished() {
-                // It has nothing left to do, and its panics are caught at the task.
-                let ended = thread.join();
-                debug_assert!(ended.is_ok(), "a thread of the runtime panicked outside of any task");
+            join_finished(thread);
+        }
+        let mut threads = std::mem::take(&mut *lock(&self.pool_threads));
+        threads.retain(|thread| !is_here(thread));
+        loop {
+            let running = self.pool.running(); // before the look at who has ended: a thread ends its call first
+            threads.extract_if(.., |thread| thread.is_finished()).for_each(join_finished);
+            if threads.len() <= running || Time::now() >= deadline {
+                return;
             }
+            thread::sleep(Duration::from_micros(50));
         }
     }
 
@@ -189,5 +203,18 @@ impl Core {
 
     pub(crate) fn home(&self) -> &Home {
         &self.sched.home
+    }
+}
+
+fn is_here(thread: &JoinHandle<()>) -> bool {
+    thread.thread().id() == thread::current().id()
+}
+
+/// Joins a thread if it has ended.
+fn join_finished(thread: JoinHandle<()>) {
+    if thread.is_finished() {
+        // It has nothing left to do, and its panics are caught at the task.
+        let ended = thread.join();
+        debug_assert!(ended.is_ok(), "a thread of the runtime panicked outside of any task");
     }
 }

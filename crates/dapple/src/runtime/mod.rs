@@ -41,9 +41,9 @@ use crate::{Color, JoinHandle, Metrics};
 /// [`dapple::run`](crate::run) is enough for most programs. A runtime of one's own is for several
 /// in one process, for threads that come and go, and for settings.
 ///
-/// Dropping a runtime ends its tasks where they wait, and waits for its threads, but no longer
-/// than a second or so; inside one of its own tasks it does not wait. [`shutdown`](Runtime::shutdown)
-/// lets tasks end by themselves.
+/// Dropping a runtime ends its tasks where they wait, and waits for its workers to leave the polls that they are in, but
+/// no longer than a second. It does not wait for [`blocking`](crate::blocking()) calls that have begun: they go on, each on
+/// its thread. Inside one of its own tasks it does not wait. [`shutdown`](Runtime::shutdown) lets tasks end by themselves.
 ///
 /// # Examples
 ///
@@ -118,9 +118,10 @@ impl Runtime {
     /// Ends the runtime: cancels all tasks, gives them until `timeout` to end by themselves, then
     /// drops them.
     ///
-    /// Returns once all is over, or shortly after the timeout if tasks do not return from their
-    /// polls; those are left behind on their threads, and named in the result. Inside a task of the
-    /// runtime it does not wait: all that has not ended by then is dropped and named.
+    /// Returns once all is over, or at the timeout. [`blocking`](crate::blocking()) calls that run by then are left behind on
+    /// their threads, and named in the result. So are tasks that do not return from their polls, after the workers
+    /// had up to a second more to leave them. With a timeout of zero nothing is given time to end by itself. Inside a
+    /// task of the runtime it does not wait: all that has not ended by then is dropped and named.
     pub fn shutdown(self, timeout: Duration) -> Shutdown {
         self.handle.core.shut_down(timeout)
     }

@@ -80,7 +80,7 @@ impl Core {
     }
 
     /// Stops the workers and the pool, once. Waits for their threads, unless this is a worker, and not
-    /// for long.
+    /// for long; not at all for blocking calls that have begun.
     pub(super) fn end(&self) {
         if self.has_ended.swap(true, Ordering::AcqRel) {
             return;
