@@ -1,11 +1,11 @@
-//! Models of how a wait learns that its task was cancelled.
+//! Models of how a wait learns that its task was cancelled, and a scope that something around it was.
 
 use std::sync::Arc;
 
 use loom::model;
 use loom::thread::spawn;
 
-use crate::prim::Parker;
+use crate::prim::{AtomicBool, Ordering, Parker};
 use crate::task::links::Links;
 use crate::task::state::{CANCELLED, State};
 
@@ -66,5 +66,69 @@ fn all_waits_of_a_task_are_told() {
             wait.join().unwrap();
         }
         assert!(task.links.of(ADDRESS).is_empty());
+    });
+}
+
+/// Scopes inside of each other, by their flags. A task was spawned in the inner ones, so that they are linked.
+#[derive(Default)]
+struct Scopes {
+    flags: [AtomicBool; 3],
+    /// The numbers of scopes that are in another one.
+    links: Links<usize>,
+}
+
+impl Scopes {
+    /// `Reach::cancel` and `cancel_linked`
+    fn cancel(&self, scope: usize) {
+        self.flags[scope].swap(true, Ordering::AcqRel);
+        for inner in self.links.of(scope) {
+            self.cancel(inner);
+        }
+    }
+
+    /// `Children::begin_to_spawn`
+    fn link(&self, scope: usize, outer: usize) {
+        self.links.add(outer, 0, scope);
+        if self.is_cancelled(outer) {
+            self.cancel(scope);
+        }
+    }
+
+    fn is_cancelled(&self, scope: usize) -> bool {
+        self.flags[scope].load(Ordering::Acquire)
+    }
+}
+
+#[test]
+fn a_scope_is_cancelled_when_the_cancel_of_an_outer_one_has_returned() {
+    model(|| {
+        let scopes = Arc::new(Scopes::default());
+        let other = spawn({
+            let scopes = scopes.clone();
+            move || scopes.cancel(0)
+        });
+        scopes.link(1, 0);
+        // Here a task is spawned in it.
+        other.join().unwrap();
+        assert!(scopes.is_cancelled(1));
+    });
+}
+
+#[test]
+fn of_two_cancels_none_returns_before_all_scopes_are_cancelled() {
+    model(|| {
+        let scopes = Arc::new(Scopes::default());
+        scopes.link(1, 0);
+        scopes.link(2, 1);
+        let cancel = |scopes: &Scopes| {
+            scopes.cancel(0);
+            assert!(scopes.is_cancelled(2));
+        };
+        let other = spawn({
+            let scopes = scopes.clone();
+            move || cancel(&scopes)
+        });
+        cancel(&scopes);
+        other.join().unwrap();
     });
 }

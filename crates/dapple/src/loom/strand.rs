@@ -537,3 +537,26 @@ fn a_scope_waits_for_what_was_spawned_and_sees_what_it_did() {
         });
     }
 }
+
+#[test]
+fn a_wake_up_from_a_spawned_task_is_not_lost() {
+    for poller in POLLERS {
+        model(move || {
+            let mut scope = Scope::new(poller());
+            let reach = scope.reach.clone();
+            let mut task = None;
+            scope.poll(false, |cx, strand| {
+                let remote = Remote::new(cx, strand);
+                // `Spawned::poll`
+                task = Some(spawn(move || {
+                    let link = Link::of_spawned(Arc::as_ptr(&reach));
+                    here(|here| link.around(here, || remote.waker().wake()));
+                }));
+                false
+            });
+            scope.run(|| true);
+            task.unwrap().join().unwrap();
+            scope.end().assert_gone();
+        });
+    }
+}
