@@ -35,8 +35,11 @@ impl Drop for PanicsInDrop {
     }
 }
 
+/// The name of a task, the message, and how it comes to panic; whether its handle is kept.
+type Way = (&'static str, &'static str, fn(bool));
+
 /// All ways in which a runnable panics.
-fn ways() -> Vec<(&'static str, &'static str, fn(bool))> {
+fn ways() -> Vec<Way> {
     fn keep<T: Send + 'static>(keeps: bool, handle: dapple::JoinHandle<T>) {
         match keeps {
             true => std::mem::forget(handle),

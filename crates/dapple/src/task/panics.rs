@@ -66,7 +66,9 @@ impl fmt::Debug for PanicReport<'_> {
 
 /// The hook of a runtime, if it has one.
 #[derive(Clone, Default)]
-pub(crate) struct OnPanic(Option<Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>>);
+pub(crate) struct OnPanic(Option<Arc<Hook>>);
+
+type Hook = dyn Fn(&PanicReport<'_>) + Send + Sync;
 
 impl OnPanic {
     pub(crate) fn new(hook: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> OnPanic {
