@@ -2,9 +2,11 @@
 //!
 //! The disk test of Li and Zdancewic (their Figure 17). 1 to 64K tasks read blocks of 4 KB of a file of 1 GB past
 //! the page cache (`O_DIRECT`), each task one at a time, so there are as many reads under way as tasks. A block
-//! begins with its number, which is checked. A round lets all tasks read their first block, if that takes no more
-//! than five seconds, waits a little, and counts for a second what they read. `starved` are those who had not read
-//! a block by then.
+//! begins with its number, which is checked. A round lets all tasks read their first block, waits a little, and counts
+//! what they read for a second, and until every task has read twice. `longest` is the longest wait for a block as a multiple
+//! of the mean wait: first come, first served is near 1, more than 3 is unfair. `starved` are those who had not read
+//! twice after a minute, when a round is given up; 0 as a rule. `fio` has no tasks that could be counted: it reads for a
+//! second.
 //!
 //! `tokio` is tokio's `File`. That has one cursor, so each task has a file of its own, and seeks and reads;
 //! beyond 4096 tasks there are not enough file descriptors. `tokio-pread`, a reference, is what its users do who
@@ -20,7 +22,7 @@ mod readers;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -64,23 +66,26 @@ const MOST_FILES: usize = 4096;
 /// The tasks of `peak`.
 const PEAK: usize = 1024;
 
-/// Tasks that are spawned at a time.
+/// Tasks that are spawned first; then as many as there are, again and again.
 const GROUP: usize = 256;
 
 /// Bytes of a block.
 const BLOCK: usize = 4096;
 
-/// Between the first block of the last task and the beginning of what counts, and how long that is.
+/// Between the first block of the last task and the beginning of what counts, and how long that is at least.
 const SETTLE: Duration = Duration::from_millis(200);
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// For so long it is waited for the first block of every task.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// After so many windows a round is given up, whoever has not read twice.
+const PATIENCE: u32 = 60;
 
-const WALL: &[Metric] = &[Metric::new("", "ns"), Metric::shown("cpu", "ns"), STARVED];
-const CPU: &[Metric] = &[Metric::new("", "ns"), Metric::shown("wall", "ns"), STARVED];
+const WALL: &[Metric] = &[Metric::new("", "ns"), Metric::shown("cpu", "ns"), LONGEST, STARVED];
+const CPU: &[Metric] = &[Metric::new("", "ns"), Metric::shown("wall", "ns"), LONGEST, STARVED];
 
-/// Tasks that had not read a single block at the end of the round.
+/// The longest wait for a block, as a multiple of the mean.
+const LONGEST: Metric = Metric::shown("longest", "");
+
+/// Tasks that had not read two blocks when the round was given up.
 const STARVED: Metric = Metric::shown("starved", "");
 
 /// All sides.
@@ -154,7 +159,7 @@ fn side(
 /// One round of a runtime.
 fn round<H: Host, S: Source>(blocks: &Blocks, tasks: usize, window: Duration) -> Sample {
     let count = Arc::new(Count::default());
-    let timer = count.time(tasks, window);
+    let (timer, counted) = (count.time(tasks, window), count.clone());
     let (path, blocks) = (blocks.path(), blocks.count());
     H::start().run(move |side| async move {
         let source = S::open(path).await;
@@ -162,18 +167,24 @@ fn round<H: Host, S: Source>(blocks: &Blocks, tasks: usize, window: Duration) ->
         for number in 0..tasks {
             let (reader, count) = (source.reader().await, count.clone());
             readers.push(side.spawn(async move {
-                let mut reader = reader;
+                let (mut reader, mut waits) = (reader, Waits::default());
                 let mut number = number as u64;
                 loop {
+                    let begun = Instant::now();
                     reader.read(below(scatter(number), blocks)).await;
-                    if !count.one_more(number < tasks as u64) {
+                    waits.note(begun, &count);
+                    if !count.one_more(waits.reads) {
                         break;
                     }
                     number += tasks as u64;
                 }
+                count.add(waits);
             }));
-            if number % GROUP == GROUP - 1 {
-                // As a task should that has much to do. Those that are here begin to read.
+            let spawned = number + 1;
+            if spawned >= GROUP && spawned.is_power_of_two() {
+                // As a task should that has much to do. Those that are here begin to read. All of them read once before
+                // this task goes on: if it spawned only a few then, there would be millions of reads before the last
+                // reader is there.
                 H::Side::yield_now().await;
             }
         }
@@ -181,7 +192,7 @@ fn round<H: Host, S: Source>(blocks: &Blocks, tasks: usize, window: Duration) ->
             H::Side::join(reader).await;
         }
     });
-    timer.join().expect("a thread that ends")
+    counted.sample(timer)
 }
 
 /// One round of threads.
@@ -195,14 +206,17 @@ fn threads(blocks: &Blocks, tasks: usize, window: Duration) -> Result<Sample, Fa
     for number in 0..tasks {
         let (count, mut reader) = (count.clone(), OfStd::new(file.clone()));
         let read = move || {
-            let mut number = number as u64;
+            let (mut number, mut waits) = (number as u64, Waits::default());
             loop {
+                let begun = Instant::now();
                 reader.read(below(scatter(number), blocks));
-                if !count.one_more(number < tasks as u64) {
+                waits.note(begun, &count);
+                if !count.one_more(waits.reads) {
                     break;
                 }
                 number += tasks as u64;
             }
+            count.add(waits);
         };
         let thread = thread::Builder::new().stack_size(STACK).spawn(read);
         readers.push(thread.map_err(|error| format!("no more threads: {error}"))?);
@@ -210,26 +224,73 @@ fn threads(blocks: &Blocks, tasks: usize, window: Duration) -> Result<Sample, Fa
     for reader in readers {
         reader.join().expect("a thread that ends");
     }
-    Ok(timer.join().expect("a thread that ends"))
+    Ok(count.sample(timer))
+}
+
+/// How long a reader has waited for blocks, in nanoseconds, since all readers are there.
+#[derive(Default)]
+struct Waits {
+    /// Blocks that it has read, from the beginning.
+    reads: u64,
+    number: u64,
+    sum: u64,
+    longest: u64,
+}
+
+impl Waits {
+    /// One that began then has ended.
+    fn note(&mut self, begun: Instant, count: &Count) {
+        self.reads += 1;
+        if count.counts.load(Relaxed) {
+            let nanos = begun.elapsed().as_nanos() as u64;
+            self.number += 1;
+            self.sum += nanos;
+            self.longest = self.longest.max(nanos);
+        }
+    }
 }
 
 /// What all readers of a round have read.
 #[derive(Default)]
 struct Count {
     reads: AtomicUsize,
-    /// Readers that have read at least once.
-    begun: AtomicUsize,
+    /// Readers that have read at least once, and at least twice.
+    once: AtomicUsize,
+    twice: AtomicUsize,
+    /// All have read once: from now on it counts.
+    counts: AtomicBool,
     stop: AtomicBool,
+    /// How often and how long all readers have waited.
+    waits: AtomicU64,
+    waited: AtomicU64,
+    longest: AtomicU64,
 }
 
 impl Count {
-    /// Counts a read, the first of its reader or not; whether to go on.
-    fn one_more(&self, first: bool) -> bool {
+    /// Counts a read, the first, second and so on of its reader; whether to go on.
+    fn one_more(&self, nth: u64) -> bool {
         self.reads.fetch_add(1, Relaxed);
-        if first {
-            self.begun.fetch_add(1, Release);
+        match nth {
+            1 => drop(self.once.fetch_add(1, Release)),
+            2 => drop(self.twice.fetch_add(1, Release)),
+            _ => {}
         }
         !self.stop.load(Relaxed)
+    }
+
+    /// A reader has ended.
+    fn add(&self, waits: Waits) {
+        self.waits.fetch_add(waits.number, Relaxed);
+        self.waited.fetch_add(waits.sum, Relaxed);
+        self.longest.fetch_max(waits.longest, Relaxed);
+    }
+
+    /// In the order of [`WALL`], once all readers have ended.
+    fn sample(&self, timer: JoinHandle<Sample>) -> Sample {
+        let mut sample = timer.join().expect("a thread that ends");
+        let mean = self.waited.load(Relaxed) as f64 / self.waits.load(Relaxed).max(1) as f64;
+        sample.insert(2, self.longest.load(Relaxed) as f64 / mean.max(1.0));
+        sample
     }
 
     /// Starts the thread that looks at the clock, and tells all to stop: time and CPU time per read.
@@ -242,19 +303,24 @@ impl Count {
         })
     }
 
-    /// In the order of [`WALL`].
+    /// Time, CPU time and who starved.
     fn measure(&self, readers: usize, window: Duration) -> Sample {
         let start = Instant::now();
-        while self.begun.load(Acquire) < readers && start.elapsed() < PATIENCE {
-            thread::sleep(Duration::from_millis(5));
-        }
+        let wait_for = |count: &AtomicUsize| {
+            while count.load(Acquire) < readers && start.elapsed() < PATIENCE * window {
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        wait_for(&self.once);
         thread::sleep(SETTLE);
+        self.counts.store(true, Relaxed);
         let stopwatch = Stopwatch::start();
         let before = self.reads.load(Relaxed);
         thread::sleep(window);
+        wait_for(&self.twice);
         let reads = self.reads.load(Relaxed) - before;
         let mut sample = stopwatch.per_operation(reads.max(1));
-        sample.push((readers - self.begun.load(Acquire)) as f64);
+        sample.push((readers - self.twice.load(Acquire)) as f64);
         sample
     }
 }

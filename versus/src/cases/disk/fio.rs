@@ -43,7 +43,8 @@ pub(super) fn round(blocks: &Blocks, depth: usize, window: Duration) -> Result<S
         .ok_or_else(|| format!("fio ({}): {text}{}", output.status, String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Time and CPU time per read, in nanoseconds, of what it has said (it starves nobody); nothing if it has failed.
+/// Time and CPU time per read, in nanoseconds, and the longest wait, of what it has said (it starves nobody); nothing if
+/// it has failed.
 fn sample(text: &str, jobs: usize) -> Option<Sample> {
     // It may say something else first.
     let report: Value = serde_json::from_str(&text[text.find('{')?..]).ok()?;
@@ -57,7 +58,12 @@ fn sample(text: &str, jobs: usize) -> Option<Sample> {
     let wall = 1e9 / per_second;
     // In percent of the time of one of them.
     let busy = number(group.get("usr_cpu"))? + number(group.get("sys_cpu"))?;
-    Some(vec![wall, wall * jobs as f64 * busy / 100.0, 0.0])
+    let waits = read.get("lat_ns").map(|waits| (number(waits.get("max")), number(waits.get("mean"))));
+    let longest = match waits {
+        Some((Some(max), Some(mean))) => max / mean.max(1.0),
+        _ => 0.0,
+    };
+    Some(vec![wall, wall * jobs as f64 * busy / 100.0, longest, 0.0])
 }
 
 #[cfg(test)]
@@ -67,8 +73,9 @@ mod tests {
     #[test]
     fn a_report_is_read_from_where_it_begins() {
         let text = r#"fio: a word before
-            {"jobs": [{"error": 0, "read": {"iops": 100000.0}, "usr_cpu": 10.0, "sys_cpu": 40.0}]}"#;
-        assert_eq!(sample(text, 2), Some(vec![10_000.0, 10_000.0, 0.0]));
+            {"jobs": [{"error": 0, "read": {"iops": 100000.0, "lat_ns": {"min": 1, "max": 30, "mean": 20.0}},
+            "usr_cpu": 10.0, "sys_cpu": 40.0}]}"#;
+        assert_eq!(sample(text, 2), Some(vec![10_000.0, 10_000.0, 1.5, 0.0]));
     }
 
     #[test]
