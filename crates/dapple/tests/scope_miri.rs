@@ -246,6 +246,48 @@ fn spawned_tasks() {
     });
 }
 
+/// Scopes that are linked to each other: cancelled from outside, dropped, moved, and one after the end of the other.
+#[test]
+fn spawned_tasks_of_scopes_in_scopes() {
+    in_a_task(async {
+        for drops in [false, true] {
+            let canceller = Arc::new(Mutex::new(None));
+            let (kept, nested) = (canceller.clone(), async || {
+                finish(async |inner| {
+                    // A foreign combinator, too: its waker is linked to the scope that the task was spawned in.
+                    inner.spawn(async { assert!(join_all([wait(), wait()]).await[0].is_err()) }).detach();
+                    inner.spawn(wait()).await.unwrap().unwrap_err();
+                })
+                .await;
+            });
+            let mut outer = Box::pin(finish(async move |outer| {
+                *kept.lock().unwrap() = Some(outer.canceller());
+                outer.spawn(async move { nested().await }).detach();
+                wait().await.unwrap_err();
+            }));
+            // First polled in another scope than later.
+            finish(async |_| assert!(poll_once(&mut outer).await.is_none())).await;
+            (0..3).for_each(|_| {
+                assert!(outer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending())
+            });
+            (yield_now().await, yield_now().await);
+            let canceller = canceller.lock().unwrap().take().unwrap();
+            if drops {
+                drop(outer);
+            } else {
+                let cancels = thread::spawn({
+                    let canceller = canceller.clone();
+                    move || canceller.cancel()
+                });
+                canceller.cancel();
+                outer.await;
+                cancels.join().unwrap();
+            }
+            canceller.cancel(); // after its end
+        }
+    });
+}
+
 #[test]
 fn panics() {
     type Make = fn() -> Pin<Box<dyn Future<Output = ()> + Send>>;
