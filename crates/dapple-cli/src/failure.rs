@@ -97,9 +97,13 @@ pub(crate) fn unknown_command(error: &clap::Error) -> Option<Failure> {
     };
     let word = match error.kind() {
         Clap::InvalidSubcommand => of(ContextKind::InvalidSubcommand)?,
-        Clap::UnknownArgument => of(ContextKind::InvalidArg).filter(|word| !word.starts_with('-'))?,
+        Clap::UnknownArgument => of(ContextKind::InvalidArg)?,
         _ => return None,
     };
+    // After a command, it is an argument too many.
+    if word.starts_with('-') || std::env::args().nth(1).as_ref() != Some(&word) {
+        return None;
+    }
     let folder = match Path::new(&word).is_dir() {
         true => format!("; to serve the folder {word}: dapple serve {word}"),
         false => String::new(),

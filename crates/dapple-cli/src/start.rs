@@ -190,7 +190,10 @@ where
     })?;
     if !options.quiet {
         let (requests, connections) = (served.requests, served.connections);
-        eprintln!("served {requests} requests on {connections} connections; {} cut off", served.cut);
+        let cut = served.cut;
+        // Not `eprintln!`, which panics if the terminal is gone.
+        let _ =
+            writeln!(io::stderr(), "served {requests} requests on {connections} connections; {cut} cut off");
     }
     Ok(())
 }

@@ -80,6 +80,7 @@ fn a_command_line_that_makes_no_sense() {
             &["demo"],
             "there is no command demo: use `dapple serve DIR` for a folder, `dapple` or `dapple site`",
         ),
+        (&["serve", ".", "demo"], "unexpected argument 'demo'"),
         (&["src"], "to serve the folder src: dapple serve src"),
         (&["serve", ".", "--cache-size", "lots"], "use a number of bytes, or one with K, M, G or T, as 64M"),
         (&["serve", ".", "--drain", "5"], "the unit is missing: use a number with ms, s, m or h"),

@@ -151,3 +151,30 @@ fn with_nothing_to_open_it_goes_on_also_while_it_drains() {
     assert!(rest.len() + 1000 > 24 << 20);
     assert_eq!(program.wait().code(), Some(0));
 }
+
+#[test]
+fn when_its_terminal_is_closed_it_ends_as_if_told_to() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let (mut program, mut terminal) = {
+        let inner = fs::File::options().read(true).write(true).open(name).unwrap();
+        (Program::spawn_on(&["--port", "0"], inner), fs::File::from(terminal))
+    };
+    let mut said = String::new();
+    let mut read_until = |part: &str| {
+        while !said.contains(part) {
+            let mut some = [0; 1024];
+            let count = terminal.read(&mut some).unwrap();
+            said.push_str(&String::from_utf8_lossy(&some[..count]));
+        }
+    };
+    read_until("to stop");
+    program.signal(Signal::HUP);
+    read_until("nothing to open again"); // the terminal is there: it goes on
+    drop(terminal);
+    program.signal(Signal::HUP);
+    assert_eq!(program.wait().code(), Some(0));
+}

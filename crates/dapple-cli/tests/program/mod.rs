@@ -118,6 +118,13 @@ impl Program {
         Program { child, stdout, stderr }
     }
 
+    /// Starts it with a file, or a terminal, as its standard error.
+    pub(crate) fn spawn_on(arguments: &[&str], stderr: fs::File) -> Program {
+        let mut child = command(arguments).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
+        let stdout = Lines::of(child.stdout.take().unwrap());
+        Program { child, stdout, stderr: Lines::of(std::io::empty()) }
+    }
+
     /// Starts it as a user without rights if this one has all of them. Not so if that user may not run it.
     pub(crate) fn spawn_without_rights(arguments: &[&str]) -> std::io::Result<Program> {
         let mut command = command(arguments);

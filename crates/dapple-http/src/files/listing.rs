@@ -303,7 +303,7 @@ const STYLE: &str = "\
     td{padding:.32rem .6rem;border-top:1px solid var(--line);\
     overflow-wrap:anywhere}tr:hover td{background:color-mix(in srgb,var(--ink) 5%,transparent)}\
     td+td{text-align:right;white-space:nowrap;color:var(--soft);font-variant-numeric:tabular-nums;font-size:.92em}\
-    a{color:var(--link);text-decoration:none}a:hover{text-decoration:underline}td a[href$='/']{font-weight:600}\
+    a{color:var(--link);text-decoration:none}a:hover{text-decoration:underline}td a[href$='/'],td a[href*='/?']{font-weight:600}\
     p{color:var(--soft)}@media(max-width:36rem){td+td+td,th+th+th{display:none}}";
 
 fn page(path: &str, listing: &Listing, order: Order) -> String {
