@@ -389,7 +389,7 @@ fn a_deadlock_is_a_failure() {
         let (sender, receiver) = oneshot::channel::<()>();
         let task = dapple::spawn(async move {
             if sleep(SECOND).await.is_err() {
-                pending::<()>().await;
+                shield(pending::<()>()).await;
             }
             let _ = sender.send(());
         });

@@ -59,7 +59,7 @@ fn a_cancelled_wait_returns_with_the_lock_held() {
                     let guard = shared.0.lock().await.unwrap();
                     begun.set();
                     if before {
-                        go.happened().await;
+                        dapple::shield(go.happened()).await;
                     }
                     let (guard, waited) = shared.1.wait(guard).await;
                     assert!(waited.is_err() && shared.0.try_lock().is_err());

@@ -152,7 +152,7 @@ fn begun_in_a_cancelled_task_has_no_effect() {
         let gate = Event::default();
         let go = gate.clone();
         let task = rt.spawn(async move {
-            go.happened().await;
+            dapple::shield(go.happened()).await;
             let mut from = &b"hello"[..];
             let mut to = Vec::new();
             let error = copy(&mut from, &mut to).await.unwrap_err();

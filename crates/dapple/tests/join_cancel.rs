@@ -46,7 +46,7 @@ fn cancel_ends_a_wait_and_the_handle_can_be_awaited_elsewhere() {
             let gate = Event::default();
             let go = gate.clone();
             let mut slow = rt.spawn(async move {
-                go.happened().await;
+                dapple::shield(go.happened()).await;
                 5
             });
             let (wait, begun) = waits(async move {
@@ -91,7 +91,7 @@ fn what_happened_while_somebody_waited_is_returned_not_cancelled() {
         let (gate, color) = (Event::default(), rt.handle().color());
         let go = gate.clone();
         let slow = rt.spawn(async move {
-            go.happened().await;
+            dapple::shield(go.happened()).await;
             5
         });
         let slow_task = slow.task().unwrap().clone();
@@ -274,7 +274,7 @@ fn a_joiner_may_change_give_up_and_come_back() {
         let go = gate.clone();
         let guard = drops.guard();
         let mut slow = rt.spawn(async move {
-            go.happened().await;
+            dapple::shield(go.happened()).await;
             guard
         });
         let mut noop = Context::from_waker(Waker::noop());

@@ -88,19 +88,21 @@ fn right_outcome(does: Does, act: Act, when: When) -> Outcome {
         When::DuringPoll => act == Act::Abort && does == Does::PendingThenReady,
         When::AfterEnd => false,
     };
+    // To cancel is to end the waits of a task. This one waits for nothing of ours, so it is dropped.
+    let left_alone = act == Act::Cancel && when == When::BeforeFirstPoll && does == Does::PendingThenReady;
     let joined = match does {
         Does::PanicsInItsDrop => Joined::Panic(IN_DROP.into()),
-        _ if aborted_in_time => Joined::Aborted,
+        _ if aborted_in_time || left_alone => Joined::Aborted,
         Does::PanicsInPoll => Joined::Panic(IN_POLL.into()),
-        // To cancel is to end the waits of a task, and this one waits for nothing of ours.
         Does::Ready | Does::PendingThenReady | Does::OutputPanicsInDrop => Joined::Value,
     };
     let polls = match does {
         _ if aborted_in_time => usize::from(when == When::DuringPoll),
+        _ if left_alone => 1,
         Does::PendingThenReady => 2,
         _ => 1,
     };
-    let has_output = does != Does::PanicsInPoll && !aborted_in_time;
+    let has_output = does != Does::PanicsInPoll && !aborted_in_time && !left_alone;
     Outcome {
         joined: if act == Act::DropHandle { Joined::NobodyAsked } else { joined },
         polls,
@@ -260,7 +262,10 @@ fn play(kind: Kind, does: Does, act: Act, when: When) -> Outcome {
             acted.happened().await; // meanwhile, a local task is polled here
             handle = actor.join().expect("the act");
         }
-        stage.ripe.set();
+        // A task that was cancelled is not waited for.
+        if (act, when) != (Act::Cancel, When::BeforeFirstPoll) {
+            stage.ripe.set();
+        }
         while !task.is_finished() {
             yield_now().await;
         }

@@ -37,7 +37,7 @@ fn cancelled_before_the_first_poll_has_no_effect() {
         let gate = Event::default();
         let go = gate.clone();
         let task = rt.spawn(async move {
-            go.happened().await;
+            dapple::shield(go.happened()).await;
             assert!(receiver.recv().await.unwrap_err().is_cancelled());
             assert!(receiver.recv_many(&mut Vec::new(), 0).await.unwrap_err().is_cancelled());
             let next = std::future::poll_fn(|cx| Pin::new(&mut receiver).poll_next(cx)).await;

@@ -144,7 +144,7 @@ fn cancelled_waits_do_not_lock() {
         let task = rt.spawn({
             let (mutex, go) = (mutex.clone(), gate.clone());
             async move {
-                go.happened().await;
+                dapple::shield(go.happened()).await;
                 mutex.lock().await.is_err() && mutex.clone().lock_owned().await.is_err()
             }
         });

@@ -59,7 +59,7 @@ where
     let gate = Event::default();
     let go = gate.clone();
     let task = rt.spawn(async move {
-        go.happened().await;
+        dapple::shield(go.happened()).await;
         future.await
     });
     task.cancel();

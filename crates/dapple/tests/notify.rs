@@ -93,7 +93,7 @@ fn cancelled_waits_take_nothing() {
         let task = rt.spawn({
             let (notify, go) = (notify.clone(), gate.clone());
             async move {
-                go.happened().await;
+                dapple::shield(go.happened()).await;
                 notify.notified().await
             }
         });

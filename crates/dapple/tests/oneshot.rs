@@ -165,7 +165,7 @@ fn a_cancelled_wait_can_be_repeated_and_loses_nothing() {
         let gate = Event::default();
         let go = gate.clone();
         let task = rt.spawn(async move {
-            go.happened().await;
+            dapple::shield(go.happened()).await;
             assert!((&mut receiver).await.unwrap_err().is_cancelled());
             receiver
         });

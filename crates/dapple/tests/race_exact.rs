@@ -478,7 +478,7 @@ fn timeouts_and_shields_take_what_there_is() {
                 work(MS); // when the receiver is polled, its time is up
             }));
             let late = timeout(2 * MS, receiver.recv()).await;
-            assert_eq!(late.unwrap_or_else(|late| late.into_inner()), Ok(1));
+            assert_eq!(late.unwrap_or_else(|late| late.into_inner().unwrap()), Ok(1));
         })
         .await;
         let (mut got, receiver) = (None, &mut receiver);

@@ -325,7 +325,7 @@ fn timeouts_lose_nothing() {
         while next < 20 {
             let got = match dapple::time::timeout(ms(2), receiver.recv()).await {
                 Ok(got) => got,
-                Err(elapsed) => elapsed.into_inner(),
+                Err(elapsed) => elapsed.into_inner().unwrap(),
             };
             if let Ok(value) = got {
                 assert_eq!(value, next);

@@ -199,7 +199,7 @@ macro_rules! tcp_operations {
                     None => {
                         // If it got as far as to be accepted, it has ended.
                         let accepted = timeout(Duration::from_millis(1), listener.accept()).await;
-                        let accepted = accepted.unwrap_or_else(|elapsed| elapsed.into_inner());
+                        let accepted = accepted.unwrap_or_else(|elapsed| elapsed.into_inner().unwrap());
                         if let Some((mut far, _)) = happened(accepted) {
                             assert!(!matches!(far.read(&mut [0; 2]).await, Ok(1..)));
                         }

@@ -159,7 +159,7 @@ fn what_is_said_and_what_was_done_agree() {
                                 2 => together((b.writing(), a.reading()), |(b, _)| work(b)).await,
                                 3 => match timeout(limit, c.write(work)).await {
                                     Ok(in_time) => in_time,
-                                    Err(late) => late.into_inner(),
+                                    Err(late) => late.into_inner().unwrap(),
                                 },
                                 _ => together_all(&[c.writing(), a.writing()], |all| work(all[0])).await,
                             };

@@ -202,7 +202,7 @@ fn a_wait_that_is_cancelled_loses_no_signal() {
         let task = rt.spawn({
             let gate = gate.clone();
             async move {
-                gate.happened().await;
+                dapple::shield(gate.happened()).await;
                 assert!(dapple::is_cancelled(&listener.recv().await.unwrap_err()));
                 assert!(dapple::is_cancelled(&listener.next().await.unwrap().unwrap_err()));
                 listener

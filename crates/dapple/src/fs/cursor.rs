@@ -32,7 +32,7 @@ use crate::net::traits::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::{Wait, got_at_once, is_lost, wake};
-use crate::{Cancelled, JoinHandle, blocking};
+use crate::{Cancelled, JoinHandle, Shield, blocking, shield};
 
 /// The most that is copied at once, in either direction.
 const MOST: usize = 2 << 20;
@@ -85,7 +85,7 @@ enum Activity {
     /// It goes on by itself.
     Writing(Op<WriteAt<Vec<u8>>>),
     /// By a thread of the pool.
-    Seeking(SeekFrom, JoinHandle<io::Result<u64>>),
+    Seeking(SeekFrom, Shield<JoinHandle<io::Result<u64>>>),
     /// Some future polls it. Whether others have come meanwhile. ONE-AT-A-TIME
     Elsewhere(bool),
 }
@@ -402,14 +402,14 @@ impl Cursor {
             }
             // Where the end is, a file system may have to ask for elsewhere.
             let file = opened.clone();
-            self.activity = Activity::Seeking(to, blocking(move || io::Seek::seek(&mut file.std(), to)));
+            let seek = blocking(move || io::Seek::seek(&mut file.std(), to));
+            self.activity = Activity::Seeking(to, shield(seek)); // it moves the cursor: waited for in any case
         }
         let Activity::Seeking(_, seek) = &mut self.activity else { return Poll::Pending };
         let sought = ready!(Pin::new(seek).poll(cx));
         self.activity = Activity::None;
         Poll::Ready(match sought {
             Ok(sought) => sought.map_err(|error| opened.failed("seek in", error)),
-            Err(error) if error.is_cancelled() => Err(Cancelled.into()),
             Err(error) => Err(io::Error::other(error)),
         })
     }

@@ -154,6 +154,7 @@ impl<R: Request> Future for Operation<R> {
                         return this.end(Err(Cancelled.into()));
                     }
                     this.op.cancel(); // OWN-END
+                    this.wait.stays();
                 }
                 this.wait.rest(cx, &"a file");
                 return Poll::Pending;

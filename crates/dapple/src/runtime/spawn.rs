@@ -154,9 +154,11 @@ where
 /// # Cancellation
 ///
 /// *Handle dropped*: the call goes on, or will begin, and its result is dropped. *Scope cancelled* in which
-/// the handle is awaited: a call that has not begun never does, and the wait says
-/// [`is_cancelled`](crate::JoinError::is_cancelled); one that has begun is waited for, and its result
-/// delivered. Inside of the call, waits that block are told if the call itself was cancelled
+/// the handle is awaited, also by a [`timeout`](crate::time::timeout()) or a [`race`](crate::race): the wait says
+/// [`is_cancelled`](crate::JoinError::is_cancelled) at once. A call that has begun goes on, and awaiting `&mut handle`
+/// again gives its result; one that has not begun never does, and awaiting again says
+/// [`is_aborted`](crate::JoinError::is_aborted). Await it in a [`shield`](crate::shield) to wait for it in any case.
+/// Inside of the call, waits that block are told if the call itself was cancelled
 /// ([`JoinHandle::cancel`]).
 ///
 /// # Panics

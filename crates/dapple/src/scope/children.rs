@@ -60,6 +60,8 @@ pub(super) struct Children {
     spare: Cell<*mut Child>,
     /// All children have been told of the cancel.
     announced: Cell<bool>,
+    /// How many children have said so in their last poll after that: they are not to be dropped. LEFT-ALONE in `cancel`
+    staying: Cell<usize>,
     /// The waker that the scope was last polled with, if it need not be told that again: only compared.
     known: Cell<(*const (), *const RawWakerVTable)>,
     /// The waker that the body is polled with, while the scope is polled.
@@ -128,6 +130,8 @@ pub(super) struct Child {
     /// The next in the same [`Waiting`], if it is in one.
     behind: Cell<*mut Child>,
     is_put_off: Cell<bool>,
+    /// It counts among those that are staying.
+    stays: Cell<bool>,
     stage: Cell<Stage>,
     /// There is somebody who may ask for its output.
     is_wanted: AtomicBool,
@@ -271,6 +275,7 @@ impl Children {
             is_for_due: Cell::new(false),
             spare: Cell::new(null_mut()),
             announced: Cell::new(false),
+            staying: Cell::new(0),
             known: Cell::new((null(), null())),
             body_waker: Cell::new(null()),
             body_woken: Cell::new(false),
@@ -344,6 +349,7 @@ impl Children {
                 previous: Cell::new(null_mut()),
                 behind: Cell::new(null_mut()),
                 is_put_off: Cell::new(false),
+                stays: Cell::new(false),
                 stage: Cell::new(Stage::Future),
                 joiner: Cell::new(None),
                 is_wanted: AtomicBool::new(true),
@@ -441,14 +447,36 @@ impl Children {
         let this = unsafe { child.as_ref() };
         // SAFETY: handed on from the caller. NO-BORROW
         let poll = |cx: &mut Context<'_>| unsafe { (this.vtable.get().poll)(child, cx) };
+        let stays = here.stays.get();
         // SAFETY: handed on from the caller.
         let (polled, after) = unsafe { Strand::poll(child.cast(), here, in_line, poll) };
+        if self.announced.get() {
+            self.count_staying(this, matches!(polled, Ok(false)) && stays != here.stays.get());
+        }
         match &polled {
             Ok(false) => {}
             Ok(true) => this.stage.set(Stage::Output),
             Err(_) => this.stage.set(Stage::Panicked),
         }
         (polled, after.woken)
+    }
+
+    /// A child has ended, or rests, after the scope was cancelled.
+    #[cold]
+    fn count_staying(&self, child: &Child, stays: bool) {
+        if child.stays.replace(stays) != stays {
+            let count = self.staying.get();
+            self.staying.set(if stays { count + 1 } else { count - 1 });
+        }
+    }
+
+    /// Whether something in the scope, which is cancelled, is not to be dropped. LEFT-ALONE in `cancel`
+    #[cold]
+    pub(super) fn stays(&self) -> bool {
+        self.staying.get() > 0
+            || self.is_to_announce()
+            || !self.ready_first.get().is_null()
+            || self.reach.spawned.load(Ordering::Acquire) > 0
     }
 
     /// Lets go of a child that has neither future nor output.

@@ -395,6 +395,7 @@ fn poll_scope<F, Fut: Future>(
             children.reach.cancel();
         }
         let is_known = children.polled_with(cx.waker());
+        let stays = here.stays.get();
         let has_ended = children.inside(here, || {
             children.link.around(here, || {
                 children.body_waker.set(cx.waker());
@@ -409,7 +410,14 @@ fn poll_scope<F, Fut: Future>(
             })
         });
         if !has_ended {
-            outer.link_here(here, cx.waker());
+            if !children.reach.is_cancelled() {
+                outer.link_here(here, cx.waker());
+            } else if here.stays.get() != stays || children.stays() {
+                here.note_stays();
+                outer.link_here(here, cx.waker());
+            } else {
+                outer.unlink(); // LEFT-ALONE in `cancel`
+            }
             return Poll::Pending;
         }
         outer.unlink();

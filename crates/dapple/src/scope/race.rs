@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::children::Payload;
-use super::region::Region;
+use super::region::{Region, Verdict};
 
 /// Runs futures side by side. The first to finish wins: the others are cancelled, exactly, and waited
 /// for, and what they return is dropped.
@@ -19,6 +19,10 @@ use super::region::Region;
 /// `loop { race((receiver.recv(), sleep(d))).await }` receives every message. What a loser has *in its hands* when it
 /// loses is dropped with it, unless its own code sees to it: the first half of a `read_exact`, a message between two
 /// waits, the result of a file operation that was under way.
+///
+/// Losers are waited for as [`timeout`](crate::time::timeout()) waits for a future whose time is up, and are dropped
+/// under the same conditions: if they wait in nothing of this crate that could return `Cancelled`. Clean-up that awaits
+/// foreign futures belongs in a [`shield`](crate::shield).
 ///
 /// # Panics
 ///
@@ -64,6 +68,9 @@ pub trait Running<T>: sealed::Sealed {
     /// destructor that panicked.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, poll: &mut PollOne<'_, T>)
     -> (bool, Option<Payload>);
+
+    /// Drops all that have not ended: the payload of the first destructor that panicked.
+    fn clear(self: Pin<&mut Self>) -> Option<Payload>;
 }
 
 mod sealed {
@@ -106,6 +113,19 @@ macro_rules! impl_racers {
                 )+
                 (ended, first)
             }
+
+            fn clear(self: Pin<&mut Self>) -> Option<Payload> {
+                // SAFETY: the futures are not moved, and dropped in their places.
+                let running = unsafe { self.get_unchecked_mut() };
+                let mut first = None;
+                $(
+                    // SAFETY: it is pinned as what it lies in is.
+                    let mut future = unsafe { Pin::new_unchecked(&mut running.$index) };
+                    let dropped = catch_unwind(AssertUnwindSafe(|| future.set(None)));
+                    first = first.or(dropped.err());
+                )+
+                first
+            }
         }
     };
 }
@@ -136,9 +156,10 @@ impl<T, R: Running<T>> Future for Race<T, R> {
         loop {
             let was_decided = winner.is_some() || panic.is_some();
             // SAFETY: they are pinned as what they lie in is.
-            let pinned = unsafe { Pin::new_unchecked(&mut *racers) };
-            let (ended, dropped) = pinned.poll(cx, &mut |cx, future| {
-                match region.poll(cx, |cx| future.poll(cx)) {
+            let mut pinned = unsafe { Pin::new_unchecked(&mut *racers) };
+            region.begin_pass();
+            let (mut ended, mut dropped) = pinned.as_mut().poll(cx, &mut |cx, future| {
+                match region.poll(cx, None, |cx| future.poll(cx)) {
                     Ok(Poll::Pending) => return false,
                     Ok(Poll::Ready(output)) if winner.is_none() => *winner = Some(output),
                     Ok(Poll::Ready(output)) => {
@@ -151,6 +172,14 @@ impl<T, R: Running<T>> Future for Race<T, R> {
                 region.lose();
                 true
             });
+            // Those that were polled before the first had ended have not heard of it: they are polled once more.
+            if !ended && was_decided {
+                match region.verdict() {
+                    Verdict::Waits => {}
+                    Verdict::Again => continue,
+                    Verdict::Drop => (ended, dropped) = (true, dropped.or(pinned.clear())),
+                }
+            }
             if let Some(payload) = dropped {
                 panic.get_or_insert(payload);
                 region.lose();
@@ -162,7 +191,6 @@ impl<T, R: Running<T>> Future for Race<T, R> {
                     None => Poll::Ready(winner.take().expect("a race is polled until it is over")),
                 };
             }
-            // Those that were polled before the first had ended have not heard of it.
             if was_decided || (winner.is_none() && panic.is_none()) {
                 region.rest(cx);
                 return Poll::Pending;

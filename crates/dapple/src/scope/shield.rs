@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
+use crate::task::cancel::{Item, is_cancelled_here};
 use crate::task::here::here;
 use crate::task::reach::Link;
 use crate::task::wait::Wait;
@@ -12,7 +13,9 @@ use crate::task::wait::Wait;
 /// Runs a future that is not cancelled from outside: for what must be done to its end, such as to undo
 /// half of something, or to say goodbye.
 ///
-/// Scopes inside of it can be cancelled as ever. It holds up whoever waits for it, also a shutdown, until
+/// It is not dropped either where [`timeout`](crate::time::timeout()), [`race`](crate::race) or
+/// [`JoinHandle::cancel`](crate::JoinHandle::cancel) drop futures that know nothing of cancelling: so it is the place for
+/// clean-up that awaits such a future. Scopes inside of it can be cancelled as ever. It holds up whoever waits for it, also a shutdown, until
 /// that runs out of time.
 ///
 /// # Cancellation
@@ -35,22 +38,38 @@ use crate::task::wait::Wait;
 /// });
 /// ```
 pub fn shield<F: Future>(future: F) -> Shield<F> {
-    Shield { future }
+    Shield { future, outer: Item::default() }
 }
 
 /// The future of [`shield`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Shield<F> {
     future: F,
+    /// How it learns of a cancel from outside, which it survives. LEFT-ALONE in `cancel`
+    outer: Item,
 }
 
 impl<F: Future> Future for Shield<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        // SAFETY: the future is not moved; the rest need not be pinned.
+        let Shield { future, outer } = unsafe { self.get_unchecked_mut() };
         // SAFETY: it is pinned as what it lies in is.
-        let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
-        here(|here| Link::shield().around(here, || future.poll(cx)))
+        let future = unsafe { Pin::new_unchecked(future) };
+        here(|here| {
+            let polled = Link::shield().around(here, || future.poll(cx));
+            match polled {
+                Poll::Pending => {
+                    outer.link_here(here, cx.waker());
+                    if is_cancelled_here(here) {
+                        here.note_stays();
+                    }
+                }
+                Poll::Ready(_) => outer.unlink(),
+            }
+            polled
+        })
     }
 }
 
@@ -63,7 +82,9 @@ impl<F> fmt::Debug for Shield<F> {
 /// Runs a future that does not know of scopes, until it is cancelled: then it is dropped.
 ///
 /// The waits of this crate need no such thing. It is for futures that come from elsewhere, and that can be
-/// dropped without harm.
+/// dropped without harm, in a scope that is cancelled by [`Scope::cancel`](crate::Scope::cancel):
+/// [`timeout`](crate::time::timeout()), [`race`](crate::race) and [`JoinHandle::cancel`](crate::JoinHandle::cancel) drop
+/// them by themselves.
 ///
 /// # Errors
 ///

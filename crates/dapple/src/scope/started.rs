@@ -19,7 +19,8 @@ use super::children::{Begun, Child, Children};
 /// # Cancellation
 ///
 /// *Dropped early*: **clean**; what was started goes on. *Scope cancelled*: what was started is cancelled,
-/// and its value is what it returns then.
+/// and its value is what it returns then. Awaited in a [`timeout`](crate::time::timeout()) whose time is up, or in a loser
+/// of a [`race`](crate::race), the wait is dropped, and what was started goes on.
 pub struct Started<'scope, T> {
     state: State<'scope, T>,
 }

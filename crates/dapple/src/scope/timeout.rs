@@ -1,19 +1,37 @@
 //! A limit on how long something may take.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::region::Region;
-use crate::time::{Sleep, sleep};
+use super::region::{Region, Verdict};
+use crate::task::here::{Here, here};
+use crate::task::reach::{Deadline, claim_outermost};
+use crate::time::{Instant, Sleep, sleep};
 
-/// Runs a future for no longer than that: then it is cancelled, exactly, and waited for.
+/// Runs a future for no longer than that: then it is cancelled, exactly, and waited for; or dropped, if it does not know
+/// of cancelling.
 ///
-/// Nothing is lost: what the future returns after it was cancelled is in the error. A future that does
-/// not know of cancelling goes on; wrap it in [`or_cancelled`](crate::or_cancelled).
+/// Nothing is lost: what the future returns after it was cancelled is in the error.
+///
+/// When the time is up,
+///
+/// * waits of this crate return `Cancelled`, or their result if it can be had, and the future goes on from there;
+/// * what must be done to its end is waited for: a [`shield`](crate::shield), a file operation that has begun (it owns the
+///   buffer), also in the pool of threads, a scope with [spawned](crate::Scope::spawn) tasks. So a `timeout` around those
+///   can take longer;
+/// * a call of [`blocking`](crate::blocking()) that has begun is not waited for: the wait for it is over, and it goes on;
+/// * a future that waits in nothing of this crate (a channel of another, [`std::future::pending`]), or for something
+///   that was [started](crate::Started) outside, is **dropped**, and [`Elapsed::into_inner`] returns `None`. The same
+///   goes for what it does after `Cancelled`: clean-up that awaits foreign futures belongs in a
+///   [`shield`](crate::shield).
+///
+/// Of limits inside of each other that are up at the same time, the outermost wins: the others return as if their time
+/// had not been up.
 ///
 /// # Errors
 ///
@@ -36,18 +54,27 @@ use crate::time::{Sleep, sleep};
 /// dapple::run(async {
 ///     let (_sender, mut receiver) = mpsc::bounded::<u8>(1);
 ///     let late = timeout(Duration::from_millis(1), receiver.recv()).await;
-///     assert!(late.unwrap_err().into_inner().is_err()); // what `recv` returned when it was cancelled
+///     let received = late.unwrap_err().into_inner(); // what `recv` returned when it was cancelled
+///     assert!(received.unwrap().is_err());
+///
+///     let foreign = std::future::pending::<()>();
+///     let late = timeout(Duration::from_millis(1), foreign).await;
+///     assert_eq!(late.unwrap_err().into_inner(), None); // it was dropped
 /// });
 /// ```
 pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
-    Timeout { future, sleep: sleep(duration), is_up: false, region: Region::new() }
+    let sleep = sleep(duration);
+    let deadline = Deadline { at: sleep.deadline(), is_claimed: Cell::new(false) };
+    Timeout { future: Some(future), sleep, deadline, is_up: false, region: Region::new() }
 }
 
 /// The future of [`timeout`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Timeout<F> {
-    future: F,
+    /// `None`: it was dropped.
+    future: Option<F>,
     sleep: Sleep,
+    deadline: Deadline,
     is_up: bool,
     region: Region,
 }
@@ -56,15 +83,17 @@ impl<F: Future> Future for Timeout<F> {
     type Output = Result<F::Output, Elapsed<F::Output>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // SAFETY: the future is not moved; the rest need not be pinned.
-        let Timeout { future, sleep, is_up, region } = unsafe { self.get_unchecked_mut() };
+        // SAFETY: the future is not moved, and dropped in its place; the rest need not be pinned.
+        let Timeout { future, sleep, deadline, is_up, region } = unsafe { self.get_unchecked_mut() };
+        // SAFETY: it is pinned as what it lies in is.
+        let mut future = unsafe { Pin::new_unchecked(future) };
         loop {
-            // SAFETY: it is pinned as what it lies in is.
-            let future = unsafe { Pin::new_unchecked(&mut *future) };
-            match region.poll(cx, |cx| future.poll(cx)) {
+            let polled = future.as_mut().as_pin_mut().expect("a timeout is polled until it is over");
+            region.begin_pass();
+            match region.poll(cx, Some(deadline), |cx| polled.poll(cx)) {
                 Ok(Poll::Ready(value)) => {
                     region.end();
-                    return Poll::Ready(if *is_up { Err(Elapsed { value }) } else { Ok(value) });
+                    return Poll::Ready(if *is_up { Err(Elapsed { value: Some(value) }) } else { Ok(value) });
                 }
                 Ok(Poll::Pending) => {}
                 Err(payload) => {
@@ -72,8 +101,18 @@ impl<F: Future> Future for Timeout<F> {
                     resume_unwind(payload);
                 }
             }
-            // If it is cancelled itself, so is the future: what that returns counts, not the time.
-            if !*is_up && Pin::new(&mut *sleep).poll(cx) == Poll::Ready(Ok(())) {
+            if *is_up {
+                match region.verdict() {
+                    Verdict::Waits => {}
+                    Verdict::Again => continue,
+                    Verdict::Drop => {
+                        let dropped = catch_unwind(AssertUnwindSafe(|| future.set(None)));
+                        region.end();
+                        dropped.unwrap_or_else(|payload| resume_unwind(payload));
+                        return Poll::Ready(Err(Elapsed { value: None }));
+                    }
+                }
+            } else if deadline.is_claimed.get() || is_time_up(sleep, cx) {
                 *is_up = true;
                 region.cancel();
                 continue;
@@ -82,6 +121,18 @@ impl<F: Future> Future for Timeout<F> {
             return Poll::Pending;
         }
     }
+}
+
+/// Whether the time is up, and no limit around this one is, too.
+#[inline]
+fn is_time_up(sleep: &mut Sleep, cx: &mut Context<'_>) -> bool {
+    // If it is cancelled itself, so is the future: what that returns counts, not the time.
+    Pin::new(sleep).poll(cx) == Poll::Ready(Ok(())) && !here(is_any_up_around)
+}
+
+#[cold]
+fn is_any_up_around(here: &Here) -> bool {
+    claim_outermost(here, Instant::now())
 }
 
 impl<F> fmt::Debug for Timeout<F> {
@@ -93,18 +144,20 @@ impl<F> fmt::Debug for Timeout<F> {
 /// The time was up; with what the work returned after it was cancelled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Elapsed<T> {
-    value: T,
+    /// `None`: it was dropped.
+    value: Option<T>,
 }
 
 impl<T> Elapsed<T> {
-    /// What the work returned: its result, if it was done in spite of the cancel, or what it says of that.
-    pub fn into_inner(self) -> T {
+    /// What the work returned: its result, if it was done in spite of the cancel, or what it says of that. `None` if the
+    /// work was dropped, since it waited in nothing that could be cancelled: see [`timeout`].
+    pub fn into_inner(self) -> Option<T> {
         self.value
     }
 
     /// See [`into_inner`](Self::into_inner).
-    pub fn get(&self) -> &T {
-        &self.value
+    pub fn get(&self) -> Option<&T> {
+        self.value.as_ref()
     }
 }
 

@@ -16,6 +16,14 @@
 //!   goes from scope to scope, through the tasks that were spawned in them.
 //! * **ALL-TELL**: of several threads that cancel the same thing at the same time each sets all those flags before it
 //!   returns, though another was the first: that one may not have got so far. Who sets a flag first wakes.
+//! # Futures that know nothing of cancelling
+//!
+//! * **LEFT-ALONE**: a `timeout` whose time is up, a `race` that is decided and a task that was cancelled by its handle
+//!   drop what they poll if that waits in nothing that could answer. Something in it could, or is not to be dropped, if
+//!   it is polled and says so (`Here::note_stays`): a wait that is put off (BUDGET), a file operation under way, a
+//!   shield, a scope in which something of that kind was started or a task was spawned. Or if it is linked: whatever is
+//!   polled with a foreign waker is not polled in every poll of what is around it, so its link tells of it. A wait that
+//!   answers unlinks itself; a scope or region in which nothing stays does so, too.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -190,6 +198,12 @@ pub(super) fn cancel_linked(to: usize, wakes: bool) {
     }
     wakers.iter().for_each(|waker| waker.wake_by_ref());
     first.iter().for_each(|scope| scope.nudge());
+}
+
+/// Whether something that waits is linked to a task, or to the reach of a scope, by its address. LEFT-ALONE
+#[cold]
+pub(crate) fn has_linked(to: usize) -> bool {
+    LINKS.of(to).iter().any(|linked| !linked.is_scope())
 }
 
 /// Takes the scopes out, and puts the wakers, if they are wanted, to the others.

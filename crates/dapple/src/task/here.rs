@@ -43,6 +43,9 @@ pub(crate) struct Here {
     pub(crate) unsettled: Cell<i64>,
     /// How many more results the current task may get in this poll. BUDGET in `wait`
     pub(crate) budget: Cell<i32>,
+    /// How many waits have said in this poll of the task that they are cancelled and rest all the same. LEFT-ALONE in
+    /// `cancel`
+    pub(crate) stays: Cell<u32>,
     /// The identity of the running color; 0 if there is none.
     pub(crate) color: Cell<usize>,
     /// The lane whose turn this thread has; null for a task with a color of its own.
@@ -105,6 +108,7 @@ impl Here {
             woken: Cell::new(false),
             unsettled: Cell::new(0),
             budget: Cell::new(BUDGET),
+            stays: Cell::new(0),
             color: Cell::new(0),
             lane: Cell::new(null()),
             link: Cell::new(null()),
@@ -153,6 +157,18 @@ impl Here {
     /// A wait was put off.
     pub(crate) fn note_put_off(&self) {
         self.budget.set(self.budget.get() - 1);
+        self.note_stays(); // it has not been asked whether it is cancelled
+    }
+
+    /// A wait that may be cancelled rests all the same: it is to be polled again. LEFT-ALONE in `cancel`
+    #[cold]
+    pub(crate) fn note_stays(&self) {
+        self.stays.set(self.stays.get().wrapping_add(1));
+    }
+
+    /// Whether what is being polled was woken in this poll, as far as this thread knows.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.woken.get() || self.strand_woken.get()
     }
 
     /// A strand is going to be polled, with this waker. What is returned is for `leave_strand`.
@@ -182,6 +198,7 @@ impl Here {
         self.woken.swap(&other.woken);
         self.unsettled.swap(&other.unsettled);
         self.budget.swap(&other.budget);
+        self.stays.swap(&other.stays);
         self.color.swap(&other.color);
         self.lane.swap(&other.lane);
         self.link.swap(&other.link);

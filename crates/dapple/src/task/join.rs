@@ -108,6 +108,13 @@ impl<T> JoinHandle<T> {
     /// Asks the task to end by itself: all its waits, now and later, return `Cancelled` if what
     /// they wait for has not happened. The task goes on running until it returns.
     ///
+    /// If it then waits in nothing of this crate that could return `Cancelled` (a channel of another,
+    /// [`std::future::pending`]), its future is dropped, as by [`abort`](Self::abort), and the handle says
+    /// [`is_aborted`](JoinError::is_aborted). A [`shield`](crate::shield), a file operation that has begun and a scope with
+    /// spawned tasks are waited for; a task that is awake is not dropped. Clean-up after `Cancelled` that awaits a foreign
+    /// future belongs in a [`shield`](crate::shield). A runtime that ends gives its tasks their time: there nothing is
+    /// dropped before it is up.
+    ///
     /// Harmless when the task has ended, and when said twice.
     pub fn cancel(&self) {
         if let Some(task) = &self.task {
@@ -246,18 +253,15 @@ impl<T> JoinHandle<T> {
         // decided would drop the result, which stays. EXACT in `wait`
         let is_lost = here(reach::is_lost);
         let is_ended = || !is_lost && self.is_waiting() && self.is_finished();
-        over.filter(|over| over.is_pending() || !is_ended() && self.may_give_up()).inspect(|over| {
+        over.filter(|over| over.is_pending() || !is_ended()).inspect(|over| {
             if over.is_ready() {
                 self.on_cancel.unlink();
+                // A blocking call that has not begun never does; one that has goes on, and can be waited for again.
+                if let Some(call) = self.task.as_ref().filter(|task| task.kind() == Kind::Blocking) {
+                    Blocking::withdraw(call);
+                }
             }
         })
-    }
-
-    /// Whether a wait that is cancelled may say so: not for a blocking call that has begun, whose result is
-    /// delivered; one that has not is withdrawn.
-    #[cold]
-    fn may_give_up(&self) -> bool {
-        self.task.as_ref().is_none_or(|task| task.kind() != Kind::Blocking || Blocking::withdraw(task))
     }
 }
 
@@ -334,7 +338,8 @@ impl JoinError {
         matches!(self.0, Repr::Panic(..))
     }
 
-    /// Somebody called [`JoinHandle::abort`].
+    /// The future was dropped: by [`JoinHandle::abort`], or after [`JoinHandle::cancel`] where it waited in nothing that
+    /// could be cancelled.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
         matches!(self.0, Repr::Aborted)

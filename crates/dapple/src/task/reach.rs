@@ -256,6 +256,35 @@ fn is_inside(here: &Here, reach: *const Reach) -> bool {
     false
 }
 
+#[cfg(not(loom))]
+use crate::time::Instant;
+#[cfg(loom)]
+type Instant = u64;
+
+/// A limit of time around what is being polled.
+pub(crate) struct Deadline {
+    pub(crate) at: Instant,
+    /// A limit inside of it was up, and has found this one up.
+    pub(crate) is_claimed: Cell<bool>,
+}
+
+/// Of the limits of time around what is polled here, up to the first shield, claims the outermost that is up. `false`:
+/// none is.
+pub(crate) fn claim_outermost(here: &Here, now: Instant) -> bool {
+    let mut outermost: Option<&Deadline> = None;
+    let mut next = here.link.get();
+    // SAFETY: ON-THE-STACK.
+    while let Some(link) = unsafe { next.as_ref() } {
+        if link.reach.is_null() {
+            break;
+        }
+        // SAFETY: it is there while the link is in the chain.
+        outermost = unsafe { link.deadline.as_ref() }.filter(|deadline| deadline.at <= now).or(outermost);
+        next = link.outer.get();
+    }
+    outermost.inspect(|deadline| deadline.is_claimed.set(true)).is_some()
+}
+
 /// A scope, or a shield, around what is being polled.
 pub(crate) struct Link {
     /// Null for a shield.
@@ -263,6 +292,8 @@ pub(crate) struct Link {
     outer: Cell<*const Link>,
     /// The scope is a race that is decided. LOST
     is_decided: bool,
+    /// The limit of time that the scope is, or null. It is there while the link is in the chain.
+    deadline: *const Deadline,
     /// That, or the link around this one is lost. LOST
     lost: Cell<bool>,
     /// It is around a task that was spawned in the scope. INSIDE-LOOKS
@@ -275,6 +306,7 @@ impl Link {
             reach: null(),
             outer: Cell::new(null()),
             is_decided: false,
+            deadline: null(),
             lost: Cell::new(false),
             is_spawned: false,
         }
@@ -282,12 +314,20 @@ impl Link {
 
     /// Makes it the link of a scope.
     pub(crate) fn of(reach: *const Reach) -> Link {
-        Link::of_region(reach, false)
+        Link::of_region(reach, false, null())
     }
 
-    /// As `of`; `is_decided`: it is a race, and has been won. LOST
-    pub(crate) fn of_region(reach: *const Reach, is_decided: bool) -> Link {
-        Link { reach, outer: Cell::new(null()), is_decided, lost: Cell::new(false), is_spawned: false }
+    /// As `of`; `is_decided`: it is a race, and has been won. LOST. `deadline`: that of a limit of time, which is there
+    /// for as long as the link is in the chain; or null.
+    pub(crate) fn of_region(reach: *const Reach, is_decided: bool, deadline: *const Deadline) -> Link {
+        Link {
+            reach,
+            outer: Cell::new(null()),
+            is_decided,
+            deadline,
+            lost: Cell::new(false),
+            is_spawned: false,
+        }
     }
 
     /// The link of a task that was spawned in the scope. SPAWNED-SEE in `cancel`

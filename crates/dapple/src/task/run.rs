@@ -3,13 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 
+use super::cancel;
 use super::cancel_points;
 use super::cell::{Front, Payload, TaskKind, discard};
 use super::header::{Kind, Polled, Ptr, Reason, Runnable, field};
 use super::here::{Here, SetAside, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
-use super::state::{ABORTED, ENDED, Finished, JOIN_INTEREST, PANICKED, Rest};
+use super::state::{ABORTED, CANCELLED, ENDED, Finished, JOIN_INTEREST, PANICKED, Rest, Snapshot};
 use super::wait::BUDGET;
 use super::{Place, Task, panics};
 use crate::prim::{AtomicU8, Ordering};
@@ -76,13 +77,19 @@ pub(super) unsafe fn step_with(
     here.woken.set(false);
     here.unsettled.set(0);
     here.budget.set(BUDGET);
+    here.stays.set(0);
     here.gave_way.set(0);
-    let polled = if before.has(ABORTED) {
+    let mut polled = if before.has(ABORTED) {
         // SAFETY: the caller owns the task. STAGE
         unsafe { end(task) }
     } else {
         poll(task)
     };
+    // SAFETY: the caller owns the task, which was polled.
+    if polled == Polled::Pending && before.has(CANCELLED) && unsafe { is_left_alone(task, here, before) } {
+        // SAFETY: the caller owns the task. STAGE
+        polled = unsafe { end(task) };
+    }
     if polled == Polled::Pending {
         here.current.set(null());
         let unsettled = here.unsettled.get();
@@ -102,6 +109,25 @@ pub(super) unsafe fn step_with(
         _ => unsafe { finish(task, here, polled) },
     }
     After::Done
+}
+
+/// Whether a task that was cancelled before its last poll waits in nothing that could answer. LEFT-ALONE in `cancel`
+///
+/// # Safety
+///
+/// The caller owns the task, and has just polled it.
+#[cold]
+unsafe fn is_left_alone(task: Ptr, here: &Here, before: Snapshot) -> bool {
+    // SAFETY: a task that is owned exists. EXISTS
+    let header = unsafe { task.as_ref() };
+    // SAFETY: a task's home outlives it.
+    let home = unsafe { &*Home::of(task) };
+    // A runtime that ends has cancelled all its tasks, and gives them time.
+    matches!(home.phase(), Phase::Running | Phase::Simulated)
+        && !here.woken.get()
+        && here.stays.get() == 0
+        && !cancel::has_linked(task.addr().get())
+        && !header.state.was_woken_since(before)
 }
 
 /// What becomes of a task of a kind that asks before it begins; `None`: it is to be polled.
@@ -361,8 +387,7 @@ unsafe fn leave_new_lane(task: Ptr, after: After, here: &Here) -> Option<Ptr> {
 
 /// The kind of a closure for the pool of blocking calls.
 ///
-/// Whether it begins or is withdrawn is decided in one step: so a wait for it that is cancelled knows
-/// which.
+/// Whether it begins or is withdrawn is decided in one step, by its thread or by a wait for it that is cancelled.
 #[derive(Default)]
 pub(crate) struct Blocking(AtomicU8);
 
@@ -371,13 +396,12 @@ const BEGUN: u8 = 1;
 const WITHDRAWN: u8 = 2;
 
 impl Blocking {
-    /// Sees to it that a call does not begin. `false`: it has.
-    pub(crate) fn withdraw(task: &Task) -> bool {
+    /// Sees to it that a call does not begin, unless it has.
+    pub(crate) fn withdraw(task: &Task) {
         debug_assert!(task.kind() == Kind::Blocking);
         // SAFETY: we have a reference, and the task is of this kind.
         let word = &unsafe { Front::<Blocking>::of(task.ptr()) }.kind.0;
-        let before = word.compare_exchange(IN_LINE, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
-        before != Err(BEGUN)
+        let _ = word.compare_exchange(IN_LINE, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
     }
 }
 

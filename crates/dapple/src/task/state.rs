@@ -188,6 +188,12 @@ impl State {
         }
     }
 
+    /// Whether the task was woken since `before`, as far as the owner sees.
+    pub(crate) fn was_woken_since(&self, before: Snapshot) -> bool {
+        let now = self.0.load(Ordering::Acquire);
+        now & WAKES != before.0 & WAKES || now & STORM != 0
+    }
+
     /// The owner gives the task up after a poll, unless it was woken since `before`; settles
     /// `unsettled` references either way.
     #[inline]

@@ -181,6 +181,23 @@ impl Wait {
     pub(crate) fn rest(&mut self, cx: &mut Context<'_>, what: &'static &'static str) {
         if CANCELS && !self.shielded {
             self.on_cancel.link(cx.waker(), what);
+        } else if CANCELS {
+            self.rest_shielded(cx);
+        }
+    }
+
+    /// A wait that is not to be cancelled is not to be dropped either. LEFT-ALONE in `cancel`
+    #[cold]
+    fn rest_shielded(&mut self, cx: &mut Context<'_>) {
+        self.on_cancel.link_only(cx.waker());
+        self.stays();
+    }
+
+    /// Before a rest, if it may have been cancelled and does not end: it is to be polled again. LEFT-ALONE in `cancel`
+    #[cold]
+    pub(crate) fn stays(&self) {
+        if CANCELS && cancel::is_current_cancelled() {
+            here(Here::note_stays);
         }
     }
 

@@ -337,7 +337,7 @@ async fn a_message_that_is_late_comes_back_to_its_sender() -> Result<(), Anythin
         let send = sender.send(InHand::new(number, &dropped));
         let result = match timeout(2 * MS * number, send).await {
             Ok(result) => result,
-            Err(elapsed) => elapsed.into_inner(),
+            Err(elapsed) => elapsed.into_inner().unwrap(),
         };
         match result {
             Ok(()) => sent.add(number),

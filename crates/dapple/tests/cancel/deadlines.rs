@@ -55,7 +55,7 @@ async fn an_upload_within_a_limit_is_whole_or_gone() -> Result<(), Anything> {
             }
             count
         });
-        let parts = timeout(MS * limit, parts).await.unwrap_or_else(|late| late.into_inner());
+        let parts = timeout(MS * limit, parts).await.unwrap_or_else(|late| late.into_inner().unwrap());
         assert_eq!(locked(&stored).len(), parts, "the scope has counted another number of parts");
         upload.is_complete = parts == 4;
         uploads.add(if parts == 4 { 4 } else { 0 });
@@ -143,7 +143,7 @@ async fn a_task_that_does_not_stop_in_time_is_aborted() -> Result<(), Anything> 
         });
         let waited = sleep(MS).await;
         task.cancel();
-        let joined = timeout(4 * MS, &mut task).await.unwrap_or_else(|late| late.into_inner());
+        let joined = timeout(4 * MS, &mut task).await.unwrap_or_else(|late| late.into_inner().unwrap());
         if joined.is_err_and(|error| error.is_cancelled()) {
             task.abort();
             // It has ended, or its future is dropped: in no case does it go on.

@@ -401,7 +401,7 @@ async fn an_answer_that_was_given_is_received() -> Result<(), Anything> {
                 let tried =
                     timeout(3 * STEP + STEP / 8, request(attempt, STEP * latency, &color, &given)).await;
                 let was_late = tried.is_err();
-                let answer = tried.unwrap_or_else(|late| late.into_inner());
+                let answer = tried.unwrap_or_else(|late| late.into_inner().unwrap());
                 if let Ok(answer) = answer {
                     note(&received, answer);
                 } else if !was_late {
@@ -474,7 +474,7 @@ async fn a_tick_is_not_lost_by_a_wait_that_ends_early() -> Result<(), Anything> 
         // Two waits per tick end before the tick.
         match timeout(2 * STEP + STEP / 4, clock.tick()).await {
             Ok(tick) => note(&ticks, tick?),
-            Err(late) => late.into_inner().into_iter().for_each(|tick| note(&ticks, tick)),
+            Err(late) => late.into_inner().unwrap().into_iter().for_each(|tick| note(&ticks, tick)),
         }
     }
     Ok(())

@@ -187,7 +187,8 @@ async fn a_request_with_retries_is_applied_once() -> Result<(), Anything> {
                         return Ok(());
                     }
                     // An answer that came together with the end of the time counts.
-                    let answer = timeout(2 * MS, receiver).await.unwrap_or_else(|late| late.into_inner());
+                    let answer =
+                        timeout(2 * MS, receiver).await.unwrap_or_else(|late| late.into_inner().unwrap());
                     if answer.is_ok() {
                         confirmed.add(id);
                         return Ok(());

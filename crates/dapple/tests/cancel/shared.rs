@@ -494,7 +494,7 @@ async fn readers_see_versions_in_order_and_whole() -> Result<(), Anything> {
                     first
                 };
                 let version = timeout(STEP, settings.read(read)).await;
-                let Ok(version) = version.unwrap_or_else(|late| late.into_inner()) else {
+                let Ok(version) = version.unwrap_or_else(|late| late.into_inner().unwrap()) else {
                     continue;
                 };
                 assert!(version >= last, "{version} after {last}");

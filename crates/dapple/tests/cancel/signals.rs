@@ -205,7 +205,7 @@ async fn a_rate_limiter_counts_each_token_once() -> Result<(), Anything> {
             for _ in 0..3 {
                 // Permits that came together with the end of the time are used.
                 let acquired = timeout(3 * MS, tokens.acquire_many(cost)).await;
-                if let Ok(permits) = acquired.unwrap_or_else(|late| late.into_inner()) {
+                if let Ok(permits) = acquired.unwrap_or_else(|late| late.into_inner().unwrap()) {
                     assert_eq!(permits.count(), cost);
                     permits.forget();
                     used.add(cost);

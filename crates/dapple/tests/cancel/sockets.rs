@@ -208,7 +208,7 @@ async fn a_request_that_is_sent_again_is_applied_once() -> Result<(), Anything> 
     for key in ["one\n", "two\n"] {
         for _ in 0..4 {
             let tried = timeout(10 * STEP, attempt(key)).await;
-            match tried.unwrap_or_else(|late| late.into_inner()) {
+            match tried.unwrap_or_else(|late| late.into_inner().unwrap()) {
                 Ok(true) => {
                     note(&acknowledged, key.to_owned());
                     break;

@@ -136,7 +136,7 @@ async fn seq(nodes: &Nodes, operation: Operation) -> Decision {
         Ok(true)
     });
     // All votes may have come just as the time was up: nothing is lost, and it is a yes.
-    let decision = decision(votes.await.unwrap_or_else(|late| late.into_inner()));
+    let decision = decision(votes.await.unwrap_or_else(|late| late.into_inner().unwrap_or(Err(Cancelled))));
     shield(async {
         for node in nodes.iter() {
             node.decide(operation.number, decision).await;
@@ -165,7 +165,7 @@ async fn asynchronous(nodes: &Nodes, operation: Operation) -> Decision {
         .await;
         result.get()
     });
-    let decision = decision(votes.await.unwrap_or_else(|late| late.into_inner()));
+    let decision = decision(votes.await.unwrap_or_else(|late| late.into_inner().unwrap_or(Err(Cancelled))));
     shield(finish_local(async |acks| {
         for node in nodes.iter() {
             acks.start(node.decide(operation.number, decision));

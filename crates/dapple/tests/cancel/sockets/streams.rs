@@ -84,7 +84,7 @@ async fn a_line_is_not_lost_by_a_read_that_ends_early() -> Result<(), Anything> 
     loop {
         let tried = timeout(STEP * 3 / 4, lines.next_line()).await;
         let was_late = tried.is_err();
-        match tried.unwrap_or_else(|late| late.into_inner()) {
+        match tried.unwrap_or_else(|late| late.into_inner().unwrap()) {
             Ok(Some(line)) => note(&received, line),
             Ok(None) => break note(&ended, ()),
             Err(error) if was_late && is_cancelled(&error) => {}
