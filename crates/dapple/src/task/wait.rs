@@ -88,8 +88,9 @@ impl Wait {
 
     /// At the head of every poll: whether the operation may be tried now. EXACT, BUDGET
     ///
-    /// This, and [`begin_at_once`], is where all waits go through.
-    #[inline]
+    /// This, and [`begin_at_once`], is where all waits go through. Its common path is a few instructions, and has to stay
+    /// in line: all else is in cold functions.
+    #[inline(always)]
     pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
         if here(Here::is_spent) && self.is_put_off(cx) {
             return Poll::Pending;
@@ -102,8 +103,7 @@ impl Wait {
             }
             self.stage = Stage::Begun;
         } else if self.is_lost() {
-            self.end_around();
-            return Poll::Ready(Err(Cancelled));
+            return self.lose();
         }
         Poll::Ready(Ok(()))
     }
@@ -116,8 +116,16 @@ impl Wait {
         CANCELS && self.has_begun() && !self.shielded && here(reach::is_lost)
     }
 
+    #[cold]
+    #[inline(never)]
+    fn lose(&mut self) -> Poll<Result<(), Cancelled>> {
+        self.end_around();
+        Poll::Ready(Err(Cancelled))
+    }
+
     /// The budget is spent: whether the wait has to return `Pending`. BUDGET
     #[cold]
+    #[inline(never)]
     fn is_put_off(&mut self, cx: &mut Context<'_>) -> bool {
         let is_new = self.stage == Stage::New;
         if is_new {
@@ -130,6 +138,7 @@ impl Wait {
 
     /// It was cancelled before it began, or a simulation holds it back.
     #[cold]
+    #[inline(never)]
     fn begin_in_vain(&mut self, over: Poll<Cancelled>) -> Poll<Result<(), Cancelled>> {
         #[cfg(debug_assertions)]
         {
