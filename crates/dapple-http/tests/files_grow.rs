@@ -37,6 +37,35 @@ fn a_line_appended_to_a_log_does_not_cut_its_download() {
     assert!(again.body.ends_with(b"one line\n"));
 }
 
+#[test]
+fn a_log_that_is_written_to_all_the_while_is_sent_as_announced() {
+    const LEN: usize = 8 << 20;
+    let site = Site::new(&[("a.log", vec![b'o'; LEN])]);
+    let server = Server::start(site.files());
+    let is_done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let grows = std::thread::spawn({
+        let (path, is_done) = (site.at("a.log"), is_done.clone());
+        move || {
+            let mut file = fs::File::options().append(true).open(path).unwrap();
+            // Appends that are seen half, and a bound, should the test fail.
+            for _ in 0..2_000_000 {
+                file.write_all(b"x").unwrap();
+                if is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+            }
+        }
+    });
+    let mut client = server.connect();
+    for _ in 0..5 {
+        let answer = client.get("/a.log");
+        assert_eq!(answer.status, 200);
+        assert!(answer.body.len() >= LEN && answer.body[..LEN].iter().all(|&byte| byte == b'o'));
+    }
+    is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+    grows.join().unwrap();
+}
+
 /// Reads a large file piece by piece; before the second and the third one something happens to it.
 async fn sent(changes: [&dyn Fn(&Site); 2]) -> Result<usize, usize> {
     let site = Site::new(&[("a.log", vec![b'o'; LARGE])]);

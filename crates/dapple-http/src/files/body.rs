@@ -5,7 +5,8 @@
 //! * **SAME-BYTES**: bytes that were read are handed out only if the file's stamp, asked for after the read, is that of
 //!   the look before, or of a file that has only grown since (`Stamp::has_bytes_of`). A write stamps the file before it
 //!   changes a byte, so a file that was cut, or changed at the same size, between two looks gives no byte to the answer.
-//!   The first look is the one that the answer's headers were made of. Else the body ends with an error, and the server
+//!   The first look is the one that the answer's headers were made of. An append that is under way has a new stamp and
+//!   the old size for a moment, so a look that finds this is repeated for some milliseconds. Else the body ends with an error, and the server
 //!   cuts the connection: the client sees that it has not got everything.
 //! * **AS-LONG-AS-TOLD**: the body has exactly as many bytes as its size hint said, or ends with an error. A file that
 //!   grows is sent up to the length that it had when the answer began.
@@ -16,6 +17,7 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dapple::fs::{Buffer, File};
@@ -95,6 +97,11 @@ impl http_body::Body for Body {
     }
 }
 
+/// A file with another time and the size it had may be in the middle of an append: the kernel stamps a file before it
+/// writes, and sets its size after that. So it is looked at again, after these times, before it counts as changed.
+const APPENDING: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(25)];
+
 /// An open file, in a certain state.
 #[derive(Clone)]
 pub(super) struct Source {
@@ -134,7 +141,14 @@ impl Source {
                 count => filled += count,
             }
         }
-        let now = Stamp::of_open(&*self.file)?;
+        let mut now = Stamp::of_open(&*self.file)?;
+        for wait in APPENDING {
+            if self.stamp.has_bytes_of(&now) || self.stamp.size != now.size {
+                break;
+            }
+            dapple::time::sleep(wait).await?;
+            now = Stamp::of_open(&*self.file)?;
+        }
         if !self.stamp.has_bytes_of(&now) {
             return Err(changed());
         }
