@@ -18,7 +18,7 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 
 use super::encrypted::{Encrypted, Wire};
-use super::io::{InHand, Io};
+use super::io::Io;
 use super::phase::Timed;
 use super::shared::{Connection, StreamHandle, StreamTask, TaskHandle};
 use super::timer::ConnectionTimer;
@@ -120,21 +120,16 @@ async fn begin<S, H>(
     let connection = task.connection();
     match protocol {
         Protocol::Http1 => {
-            let io = InHand::new(io);
             let service = RequestService::http1(handler, connection);
-            let http = pin!(task.server().http1.serve_connection(io.clone(), service).with_upgrades());
-            drive(http, &mut timer, task, |cx| io.poll_gone(cx)).await;
+            let http = pin!(task.server().http1.serve_connection(io, service).with_upgrades());
+            drive(http, &mut timer, task).await;
         }
         Protocol::Http2 => {
             task.speaks_http2();
             let service = RequestService::http2(handler, connection);
             // It is large, and a task of HTTP/1 should not be.
             let mut http = Box::pin(http2(connection).serve_connection(io, service));
-            drive(http.as_mut(), &mut timer, task, |cx| {
-                task.keep_waker(cx.waker());
-                Poll::Pending
-            })
-            .await;
+            drive(http.as_mut(), &mut timer, task).await;
             task.cut();
             // Its streams end now, all at once: those that run are cancelled, the others do not begin.
             drop(http);
@@ -225,6 +220,8 @@ where
 
 /// A connection of hyper's.
 trait Http: Future<Output = hyper::Result<()>> {
+    const IS_HTTP2: bool;
+
     /// Finishes what was begun, and ends.
     fn finish(self: Pin<&mut Self>);
 }
@@ -234,6 +231,8 @@ where
     I: Read + Write + Unpin + Send + 'static,
     H: Handler,
 {
+    const IS_HTTP2: bool = false;
+
     fn finish(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
@@ -244,18 +243,15 @@ where
     I: Read + Write + Unpin + Send + 'static,
     H: Handler,
 {
+    const IS_HTTP2: bool = true;
+
     fn finish(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
 }
 
-/// Drives a connection to its end; `poll_gone` is ready if the client is gone, where hyper does not look.
-async fn drive<C: Http>(
-    mut http: Pin<&mut C>,
-    timer: &mut ConnectionTimer,
-    task: &TaskHandle,
-    mut poll_gone: impl FnMut(&mut Context<'_>) -> Poll<()>,
-) {
+/// Drives a connection to its end.
+async fn drive<C: Http>(mut http: Pin<&mut C>, timer: &mut ConnectionTimer, task: &TaskHandle) {
     let server = task.server();
     let mut is_told = false;
     poll_fn(|cx| {
@@ -277,8 +273,8 @@ async fn drive<C: Http>(
                 }
                 return Poll::Ready(());
             }
-            if poll_gone(cx).is_ready() {
-                return Poll::Ready(());
+            if C::IS_HTTP2 {
+                task.keep_waker(cx.waker());
             }
             match ready!(timer.poll(task, cx)) {
                 Timed::Head(_) if task.has_head() => {
@@ -305,7 +301,9 @@ async fn drive<C: Http>(
                 }
                 // hyper closes, and says why.
                 Timed::Closing if task.linger_over() => {}
-                Timed::Idle(_) | Timed::HalfClosed(_) | Timed::Closing => return Poll::Ready(()),
+                Timed::Idle(_) | Timed::HalfClosed(_) | Timed::Gone | Timed::Closing => {
+                    return Poll::Ready(());
+                }
             }
         }
     })

@@ -1,13 +1,12 @@
 //! The stream of a connection, as hyper sees it: reads and writes are sent to the connection as events.
 //!
 //! Whether a client is gone while its request is under way is not left to hyper, which would try to read behind each
-//! head, into a buffer made for that. The connection's task looks instead ([`InHand`]), and only if there is something
-//! to wait for.
+//! head, into a buffer made for that. The stream looks instead, when hyper flushes it at the end of a poll, and only if
+//! a request is under way that is read to its end.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -89,19 +88,13 @@ impl<S: Read + Write + Unpin> Io<S> {
         })
     }
 
-    /// Looks whether the client is gone while hyper has nothing to read for. Ready if its connection was reset. A client
-    /// that has only shut down its side may still read: the connection is told. Bytes that come are kept for hyper.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.first.is_empty() || !self.handle.is_all_read() {
-            return Poll::Pending;
-        }
-        match ready!(self.poll_more(cx)) {
-            Ok(()) if !self.is_ended => Poll::Pending,
-            Ok(()) => {
-                self.handle.peer_finished();
-                Poll::Pending
-            }
-            Err(_) => Poll::Ready(()),
+    /// Looks whether the client is gone, while a request is under way that hyper has nothing to read for, and tells the
+    /// connection. Bytes that come are kept for hyper.
+    fn look_for_end(&mut self, cx: &mut Context<'_>) {
+        match self.poll_more(cx) {
+            Poll::Ready(Ok(())) if self.is_ended => self.handle.peer_finished(),
+            Poll::Ready(Ok(())) | Poll::Pending => {}
+            Poll::Ready(Err(_)) => self.handle.peer_gone(),
         }
     }
 
@@ -203,8 +196,12 @@ impl<S: Read + Write + Unpin> Write for Io<S> {
         self.stream.is_write_vectored()
     }
 
+    /// hyper flushes at the end of each of its polls, also if a service has to be waited for.
     #[inline]
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.first.is_empty() && self.handle.is_all_read() {
+            self.look_for_end(cx);
+        }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -234,74 +231,5 @@ impl<S: Read + Write + Unpin> Write for Io<S> {
             }
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-/// The stream of a connection of HTTP/1, in the hands of hyper and of the connection's task. Never contended: both are
-/// in its color.
-pub(crate) struct InHand<S>(Arc<Mutex<Io<S>>>);
-
-impl<S> InHand<S> {
-    pub(crate) fn new(io: Io<S>) -> InHand<S> {
-        InHand(Arc::new(Mutex::new(io)))
-    }
-
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, Io<S>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<S: Read + Write + Unpin> InHand<S> {
-    /// Ready if the client is gone, and a request is under way.
-    pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.lock().poll_gone(cx)
-    }
-}
-
-impl<S> Clone for InHand<S> {
-    fn clone(&self) -> InHand<S> {
-        InHand(self.0.clone())
-    }
-}
-
-impl<S: Read + Write + Unpin> Read for InHand<S> {
-    #[inline]
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        cursor: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.lock()).poll_read(cx, cursor)
-    }
-}
-
-impl<S: Read + Write + Unpin> Write for InHand<S> {
-    #[inline]
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.lock()).poll_write(cx, bytes)
-    }
-
-    #[inline]
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.lock()).poll_write_vectored(cx, slices)
-    }
-
-    #[inline]
-    fn is_write_vectored(&self) -> bool {
-        self.lock().is_write_vectored()
-    }
-
-    #[inline]
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.lock()).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.lock()).poll_shutdown(cx)
     }
 }

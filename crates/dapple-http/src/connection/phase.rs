@@ -58,6 +58,8 @@ pub(crate) enum Event {
     Read,
     /// The peer has shut down its side.
     PeerFinished,
+    /// The peer has reset the connection, while a request was under way.
+    PeerGone,
     /// The socket has taken this many bytes.
     Wrote(usize),
     /// The socket has no room.
@@ -113,6 +115,8 @@ pub(crate) enum Timed {
     Blocked(u64),
     /// The answer, after the peer has shut down its side.
     HalfClosed(u64),
+    /// Nothing any more: it has reset the connection.
+    Gone,
     /// Closing its side.
     Closing,
 }
@@ -159,6 +163,7 @@ pub(crate) struct State {
     is_body_unread: bool,
     bare: Option<BareBody>,
     is_peer_finished: bool,
+    is_peer_gone: bool,
     is_write_blocked: bool,
     /// Bytes that the peer has taken: HTTP/1 of everything, HTTP/2 of bodies.
     taken: u64,
@@ -183,6 +188,7 @@ impl State {
             is_body_unread: false,
             bare: None,
             is_peer_finished: false,
+            is_peer_gone: false,
             is_write_blocked: false,
             taken: 0,
             sending: Sending::default(),
@@ -245,6 +251,7 @@ impl State {
         let was_stuck = self.sending.is_stuck();
         match event {
             Event::PeerFinished => self.is_peer_finished = true,
+            Event::PeerGone => self.is_peer_gone = true,
             Event::BareRead(count) => {
                 if let Some(bare) = &mut self.bare {
                     bare.is_asked_for = true;
@@ -303,7 +310,12 @@ impl State {
 
     /// HTTP/1: a request is under way of which nothing more is to come, nor has anything of another one.
     pub(super) fn is_all_read(&self) -> bool {
-        self.active > 0 && !self.is_next_begun && !self.is_peer_finished && !self.heads.is_receiving()
+        self.phase == ConnectionPhase::Busy
+            && !self.is_http2
+            && !self.is_next_begun
+            && !self.is_peer_finished
+            && !self.is_peer_gone
+            && !self.heads.is_receiving()
     }
 
     /// Whether the peer may still be sending bytes that the server will not read.
@@ -365,6 +377,9 @@ impl State {
             && self.heads.is_receiving()
         {
             return Some((Timed::Body(bare.received >> PROGRESS), settings.body_timeout));
+        }
+        if self.is_peer_gone {
+            return Some((Timed::Gone, Duration::ZERO));
         }
         if self.is_peer_finished && self.unanswered > 0 {
             return Some((Timed::HalfClosed(self.requests), settings.half_close_grace));

@@ -17,9 +17,10 @@ struct Machine {
 }
 
 /// Every event, with bytes that count as progress and bytes that do not.
-const EVENTS: [Event; 30] = [
+const EVENTS: [Event; 31] = [
     Event::Read,
     Event::PeerFinished,
+    Event::PeerGone,
     Event::Wrote(1),
     Event::Wrote(1 << PROGRESS),
     Event::WriteBlocked,
@@ -136,7 +137,7 @@ impl Machine {
             (ConnectionPhase::Idle, Some(Timed::Idle(_) | Timed::Blocked(_))) => {}
             (
                 ConnectionPhase::Busy,
-                Some(Timed::Blocked(_) | Timed::HalfClosed(_) | Timed::Body(_)) | None,
+                Some(Timed::Blocked(_) | Timed::HalfClosed(_) | Timed::Body(_) | Timed::Gone) | None,
             ) => {}
             other => panic!("{other:?}: {what}"),
         }
@@ -147,6 +148,7 @@ impl Machine {
                 | Event::WriteBlocked
                 | Event::Wrote(_)
                 | Event::PeerFinished
+                | Event::PeerGone
                 | Event::RequestBegan
                 | Event::Closing
                 | Event::HeadLate

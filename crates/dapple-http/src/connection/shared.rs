@@ -84,10 +84,6 @@ impl Connection {
         self.lock().state.requests()
     }
 
-    fn is_http2(&self) -> bool {
-        self.lock().state.is_http2()
-    }
-
     /// Whether the server has cut the connection, or it has ended: then no handler begins.
     pub(crate) fn is_over(&self) -> bool {
         is_over(self.lock().state.phase())
@@ -153,6 +149,11 @@ impl StreamHandle {
         }
     }
 
+    /// The connection was reset.
+    pub(crate) fn peer_gone(&self) {
+        self.0.apply(Event::PeerGone);
+    }
+
     pub(crate) fn peer_finished(&self) {
         self.0.apply(Event::PeerFinished);
     }
@@ -216,6 +217,7 @@ pub(crate) struct RequestHandle {
     connection: Arc<Connection>,
     /// The number of the request among those of its connection.
     number: u64,
+    is_http2: bool,
     /// Its response has begun.
     is_answered: bool,
     /// A summary for the observer, if there is one.
@@ -223,13 +225,36 @@ pub(crate) struct RequestHandle {
 }
 
 impl RequestHandle {
-    /// A request begins.
-    pub(crate) fn new(connection: &Arc<Connection>) -> RequestHandle {
-        let mut inside = connection.lock();
-        inside.state.apply(Event::RequestBegan);
-        let number = inside.state.requests();
-        drop(inside);
-        RequestHandle { connection: connection.clone(), number, is_answered: false, summary: None }
+    /// A request of HTTP/1 begins; its head is looked at as it came.
+    #[inline]
+    pub(crate) fn http1(
+        connection: &Arc<Connection>,
+        method: &str,
+        framing: Framing,
+    ) -> (RequestHandle, Result<(), ServerReply>) {
+        let state = &mut connection.lock().state;
+        state.apply(Event::RequestBegan);
+        let verdict = state.heads.next(method, framing, connection.server.settings.max_body_size);
+        state.apply(Event::Read); // a part of the next head may be left
+        (RequestHandle::new(connection, state), verdict)
+    }
+
+    /// A request of HTTP/2 begins.
+    pub(crate) fn http2(connection: &Arc<Connection>) -> RequestHandle {
+        let state = &mut connection.lock().state;
+        state.apply(Event::RequestBegan);
+        RequestHandle::new(connection, state)
+    }
+
+    #[inline]
+    fn new(connection: &Arc<Connection>, state: &State) -> RequestHandle {
+        RequestHandle {
+            connection: connection.clone(),
+            number: state.requests(),
+            is_http2: state.is_http2(),
+            is_answered: false,
+            summary: None,
+        }
     }
 
     pub(crate) fn connection(&self) -> &Arc<Connection> {
@@ -238,14 +263,6 @@ impl RequestHandle {
 
     pub(crate) fn server(&self) -> &Arc<Server> {
         &self.connection.server
-    }
-
-    /// Looks at the head of the request as it came. HTTP/1 only.
-    pub(crate) fn check_head(&self, method: &str, framing: Framing) -> Result<(), ServerReply> {
-        let state = &mut self.connection.lock().state;
-        let verdict = state.heads.next(method, framing, self.connection.server.settings.max_body_size);
-        state.apply(Event::Read); // a part of the next head may be left
-        verdict
     }
 
     /// Keeps a summary of the request for the observer, before the service gets it.
@@ -291,7 +308,7 @@ impl RequestHandle {
 
     /// A response of HTTP/2 that is being sent; `None` with HTTP/1, where the stream shows it.
     pub(crate) fn sending(&self) -> Option<SendingHandle> {
-        self.connection.is_http2().then(|| {
+        self.is_http2.then(|| {
             self.connection.apply(Event::SendingBegan);
             SendingHandle { connection: self.connection.clone(), is_sourcing: false }
         })
@@ -403,7 +420,7 @@ impl TaskHandle {
     }
 
     pub(crate) fn is_http2(&self) -> bool {
-        self.0.is_http2()
+        self.0.lock().state.is_http2()
     }
 
     /// The peer was told that no further request will be served.

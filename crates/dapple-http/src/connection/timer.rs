@@ -52,6 +52,9 @@ impl ConnectionTimer {
             _ => (true, Instant::now()),
         };
         self.last = Some((timed, since));
+        if limit.is_zero() {
+            return Poll::Ready(timed);
+        }
         let Some(due) = since.checked_add(limit) else { return Poll::Pending };
         let sleep = match &mut self.sleep {
             // It fires before that, and then this is looked at again. Its waker is this task's, now and then. ENTERED

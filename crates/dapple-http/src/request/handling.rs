@@ -36,24 +36,35 @@ use super::service::{Handler, Within};
 use crate::connection::shared::{Connection, RequestHandle};
 use crate::error::{BoxError, Error};
 use crate::server::RunsOn;
-use crate::strict;
+use crate::strict::{self, KnownHost};
 
 /// The service that hyper calls: looks at a request, and hands it to the user's service.
 pub(crate) struct RequestService<H> {
     handler: H,
     connection: Arc<Connection>,
+    known_host: KnownHost,
     /// HTTP/2: the handlers that may be polled at a time. BOUNDED-TURNS
     turns: Option<Arc<Semaphore>>,
 }
 
 impl<H: Handler> RequestService<H> {
     pub(crate) fn http1(handler: H, connection: &Arc<Connection>) -> RequestService<H> {
-        RequestService { handler, connection: connection.clone(), turns: None }
+        RequestService {
+            handler,
+            connection: connection.clone(),
+            known_host: KnownHost::default(),
+            turns: None,
+        }
     }
 
     pub(crate) fn http2(handler: H, connection: &Arc<Connection>) -> RequestService<H> {
         let turns = Arc::new(Semaphore::new(connection.server.settings.max_parallel_streams));
-        RequestService { handler, connection: connection.clone(), turns: Some(turns) }
+        RequestService {
+            handler,
+            connection: connection.clone(),
+            known_host: KnownHost::default(),
+            turns: Some(turns),
+        }
     }
 }
 
@@ -64,8 +75,8 @@ impl<H: Handler> hyper::service::Service<Request<Incoming>> for RequestService<H
 
     #[inline]
     fn call(&self, request: Request<Incoming>) -> Handling<H> {
-        let handle = RequestHandle::new(&self.connection);
-        if let Err(reply) = strict::check(&request, &handle) {
+        let (handle, verdict) = strict::begin(&request, &self.connection, &self.known_host);
+        if let Err(reply) = verdict {
             handle.server().counters.count_bad();
             let state = refuse(reply, &handle, &request);
             return Handling { state, request: Some(handle), admitted: None, sleep: None, turn: None };

@@ -1,34 +1,44 @@
 //! What a request must be, beyond what hyper asks of it: nothing that servers behind each other could read in two
 //! ways.
 
+use std::sync::Arc;
+
 use http::header::TRANSFER_ENCODING;
 use http::{HeaderMap, Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use crate::connection::shared::RequestHandle;
+use crate::connection::shared::{Connection, RequestHandle};
 use crate::request::reply::ServerReply;
 use crate::strict::framing::Framing;
-use crate::strict::host;
+use crate::strict::host::{self, KnownHost};
 
-/// Whether a request may reach a service.
+/// Begins a request, and says whether it may reach a service.
 #[inline]
-pub(crate) fn check(request: &Request<Incoming>, handle: &RequestHandle) -> Result<(), ServerReply> {
+pub(crate) fn begin(
+    request: &Request<Incoming>,
+    connection: &Arc<Connection>,
+    known: &KnownHost,
+) -> (RequestHandle, Result<(), ServerReply>) {
     let (headers, body) = (request.headers(), request.body());
     if request.version() == Version::HTTP_2 {
-        host::check_authority(request.uri(), headers)?;
-    } else {
-        let framing = if body.is_end_stream() { Framing::Nothing } else { framing(headers, body) };
-        handle.check_head(request.method().as_str(), framing)?;
-        if framing == Framing::Chunked {
-            check_encoding(headers)?;
-        }
-        host::check(request)?;
+        let handle = RequestHandle::http2(connection);
+        let verdict = host::check_authority(request.uri(), headers);
+        return (handle, verdict.and_then(|()| check_size(body, connection)));
     }
-    if body.size_hint().lower() > handle.server().settings.max_body_size as u64 {
-        return Err(ServerReply::TOO_LARGE);
+    let framing = if body.is_end_stream() { Framing::Nothing } else { framing(headers, body) };
+    let (handle, mut verdict) = RequestHandle::http1(connection, request.method().as_str(), framing);
+    if framing == Framing::Chunked {
+        verdict = verdict.and_then(|()| check_encoding(headers));
     }
-    Ok(())
+    (handle, verdict.and_then(|()| host::check(request, known)).and_then(|()| check_size(body, connection)))
+}
+
+fn check_size(body: &Incoming, connection: &Connection) -> Result<(), ServerReply> {
+    match body.size_hint().lower() > connection.server.settings.max_body_size as u64 {
+        true => Err(ServerReply::TOO_LARGE),
+        false => Ok(()),
+    }
 }
 
 fn framing(headers: &HeaderMap, body: &Incoming) -> Framing {

@@ -5,6 +5,7 @@
 //! so only a broken or hostile one does not. Services read the Host header, or the target, and so do caches and proxies
 //! in front: with one of the two ignored, a cache could keep the page of one host under the name of another.
 
+use std::cell::RefCell;
 use std::net::Ipv6Addr;
 
 use http::header::{HOST, HeaderMap};
@@ -15,9 +16,32 @@ use crate::request::reply::ServerReply;
 const UNLIKE: ServerReply =
     ServerReply::bad("the Host header and the authority of the request are not the same\n");
 
+/// The last host that a connection has asked for and that is one: nearly all of its requests have the same.
+#[derive(Default)]
+pub(crate) struct KnownHost(RefCell<Vec<u8>>);
+
+impl KnownHost {
+    /// Longer hosts are checked each time.
+    const MOST: usize = 64;
+
+    /// Whether this is a host, and perhaps a port.
+    #[inline]
+    fn check(&self, host: &[u8]) -> bool {
+        *self.0.borrow() == host || self.check_new(host)
+    }
+
+    fn check_new(&self, host: &[u8]) -> bool {
+        let is_host = is_host(host);
+        if is_host && host.len() <= KnownHost::MOST {
+            *self.0.borrow_mut() = host.to_vec();
+        }
+        is_host
+    }
+}
+
 /// With HTTP/1.
 #[inline]
-pub(super) fn check<B>(request: &Request<B>) -> Result<(), ServerReply> {
+pub(super) fn check<B>(request: &Request<B>, known: &KnownHost) -> Result<(), ServerReply> {
     let uri = request.uri();
     // Nearly all targets are paths.
     if uri.authority().is_some() || !uri.path().starts_with('/') || request.method() == Method::CONNECT {
@@ -26,7 +50,7 @@ pub(super) fn check<B>(request: &Request<B>) -> Result<(), ServerReply> {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(_), Some(_)) => Err(ServerReply::bad("a request has one Host header, not several\n")),
-        (Some(host), None) if !host.is_empty() && !is_host(host.as_bytes()) => {
+        (Some(host), None) if !host.is_empty() && !known.check(host.as_bytes()) => {
             Err(ServerReply::bad("the Host header has to be a name or an address, and perhaps a port\n"))
         }
         (Some(host), None) => match uri.authority() {

@@ -5,4 +5,5 @@ pub(crate) mod framing;
 pub(crate) mod heads;
 mod host;
 
-pub(crate) use check::check;
+pub(crate) use check::begin;
+pub(crate) use host::KnownHost;
