@@ -362,6 +362,7 @@ impl Children {
             let poll = |cx: &mut Context<'_>| unsafe { Whole::<F>::poll_inline(child, cx) };
             // Around the child is its scope, whatever is around who started it. ON-THE-STACK, by INSIDE
             let link = here.link.replace(&raw const self.link);
+            let stays = here.stays.get();
             // SAFETY: it is of this scope, which is polled here. This does not unwind.
             let (polled, after) = unsafe { Strand::poll(child.cast(), here, false, poll) };
             here.link.set(link);
@@ -370,7 +371,13 @@ impl Children {
                     self.leave(child);
                     Begun::Done(output)
                 }
-                Ok(Poll::Pending) => Begun::Waits(self.begin_to_wait(child, after.woken)),
+                Ok(Poll::Pending) => {
+                    if self.announced.get() {
+                        // SAFETY: it is in memory until it leaves the scope.
+                        self.count_staying(unsafe { child.as_ref() }, stays != here.stays.get());
+                    }
+                    Begun::Waits(self.begin_to_wait(child, after.woken))
+                }
                 Err(payload) => {
                     self.leave(child);
                     self.panicked(payload);

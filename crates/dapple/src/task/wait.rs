@@ -131,6 +131,10 @@ impl Wait {
         if is_new {
             self.stage = Stage::PutOff;
             here(Here::note_put_off);
+            if CANCELS && !self.shielded {
+                // What is around it may be polled again before it is, and must not drop it. LEFT-ALONE in `cancel`
+                self.on_cancel.link_only(cx.waker());
+            }
             cx.waker().wake_by_ref();
         }
         is_new
@@ -145,7 +149,7 @@ impl Wait {
             self.is_held_back = over.is_pending();
         }
         if over.is_ready() {
-            self.stage = Stage::New;
+            self.end_around();
             got_at_once(); // so that a loop that ignores it gives way
         }
         over.map(Err)
