@@ -88,16 +88,17 @@ impl World {
         }
     }
 
-    /// Goes to sleep until a foreign thread has woken it.
+    /// Goes to sleep until a foreign thread has woken it. In a shield: a cancelled task that waits in foreign code alone
+    /// is dropped.
     async fn foreign_wake(&self) {
         let mut asked = false;
-        poll_fn(|cx| {
+        dapple::shield(poll_fn(|cx| {
             if std::mem::replace(&mut asked, true) {
                 return Poll::Ready(());
             }
             let sent = self.foreign.send(cx.waker().clone());
             if sent.is_ok() { Poll::Pending } else { Poll::Ready(()) }
-        })
+        }))
         .await;
     }
 
@@ -356,6 +357,8 @@ fn everybodys(seed: u64) {
     let (drops, counter) = (Drops::default(), Arc::new(Counter::default()));
     let (send, wakers) = mpsc::channel::<Waker>();
     let (guard, steps) = (drops.guard(), 3 + seed % 20);
+    // Otherwise it waits in foreign code alone, and is dropped when it is cancelled there.
+    let is_shielded = seed % 4 < 2;
     let count = counter.clone();
     let body = async move {
         let _kept = guard;
@@ -366,11 +369,14 @@ fn everybodys(seed: u64) {
                 Color::current().call(move || count.bump(20)).detach();
             }
             let mut polled = false;
-            poll_fn(|cx| {
+            let foreign = poll_fn(|cx| {
                 let _ = send.send(cx.waker().clone());
                 if std::mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
+            });
+            match is_shielded {
+                true => dapple::shield(foreign).await,
+                false => foreign.await,
+            }
         }
         count.check();
     };
@@ -398,7 +404,10 @@ fn everybodys(seed: u64) {
         handle.abort();
     }
     let result = foreign_block_on(handle);
-    assert!(result.is_ok() || seed.is_multiple_of(3));
+    match result {
+        Ok(()) => {}
+        Err(error) => assert!(error.is_aborted() && (seed.is_multiple_of(3) || !is_shielded), "{error}"),
+    }
     [wake, cancel, dump].into_iter().for_each(|thread| thread.join().unwrap());
     drop(rt);
     assert_eq!(drops.count(), 1);
