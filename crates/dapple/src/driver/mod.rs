@@ -372,7 +372,7 @@ impl Claim<'_> {
         }
         // The claim is free while others are woken, for the monitor.
         let mut wakers = std::mem::take(wakers);
-        let mut landed = if before_foreign.is_some() { std::mem::take(landed) } else { Landed::default() };
+        let mut landed = before_foreign.is_some().then(|| std::mem::take(landed));
         let Claim { driver, batch } = self;
         drop(batch);
         let moment = |nanos| here(|here| here.moment.set(nanos));
@@ -381,7 +381,7 @@ impl Claim<'_> {
         moment(0);
         if let Some(before_foreign) = before_foreign {
             before_foreign();
-            if let Some(ring) = driver.ring_in_use() {
+            if let (Some(ring), Some(landed)) = (driver.ring_in_use(), &mut landed) {
                 landed.settle(ring);
             }
             if has_foreign {
@@ -389,8 +389,8 @@ impl Claim<'_> {
             }
         }
         if let Some(mut batch) = driver.try_batch() {
-            batch.wakers = wakers; // its memory
-            if batch.landed.is_empty() {
+            std::mem::swap(&mut batch.wakers, &mut wakers); // its memory
+            if let Some(landed) = landed.filter(|_| batch.landed.is_empty()) {
                 batch.landed = landed;
             }
         }

@@ -225,7 +225,10 @@ thread_local! {
 /// Calls `f` with this thread's `Here`.
 #[inline(always)]
 pub(crate) fn here<R>(f: impl FnOnce(&Here) -> R) -> R {
-    HERE.with(f)
+    // Not by `HERE.with(f)`: that is a function for each `f`, which is not always inlined.
+    let here = HERE.with(std::ptr::from_ref);
+    // SAFETY: it is this thread's, has no destructor, and so is there until the thread has ended.
+    f(unsafe { &*here })
 }
 
 /// Sets aside what this thread is doing until the guard is dropped: for a nested `block_on`. ONE-CONTEXT

@@ -77,30 +77,30 @@ pub(super) unsafe fn step_with(
     here.woken.set(false);
     here.unsettled.set(0);
     here.budget.set(BUDGET);
-    here.stays.set(0);
     here.gave_way.set(0);
-    let mut polled = if before.has(ABORTED) {
+    let mut polled = if before.has(ABORTED | CANCELLED) && is_aborted(here, before) {
         // SAFETY: the caller owns the task. STAGE
         unsafe { end(task) }
     } else {
         poll(task)
     };
-    // SAFETY: the caller owns the task, which was polled.
-    if polled == Polled::Pending && before.has(CANCELLED) && unsafe { is_left_alone(task, here, before) } {
-        // SAFETY: the caller owns the task. STAGE
-        polled = unsafe { end(task) };
-    }
     if polled == Polled::Pending {
-        here.current.set(null());
         let unsettled = here.unsettled.get();
         if here.woken.get() {
+            here.current.set(null());
             header.state.settle(unsettled);
             return After::Again;
         }
-        return match header.state.rest(before, unsettled) {
-            Rest::Idle => After::Rest,
-            Rest::Again => After::Again,
-        };
+        // SAFETY: the caller owns the task, which was polled.
+        if !before.has(CANCELLED) || !unsafe { is_left_alone(task, here, before) } {
+            here.current.set(null());
+            return match header.state.rest(before, unsettled) {
+                Rest::Idle => After::Rest,
+                Rest::Again => After::Again,
+            };
+        }
+        // SAFETY: the caller owns the task. STAGE
+        polled = unsafe { end(task) };
     }
     match plain {
         // SAFETY: handed on from the caller; the future is gone.
@@ -111,11 +111,18 @@ pub(super) unsafe fn step_with(
     After::Done
 }
 
+/// Whether a task that was aborted or cancelled was aborted. If not, it is going to be polled.
+#[cold]
+fn is_aborted(here: &Here, before: Snapshot) -> bool {
+    here.stays.set(0); // for `is_left_alone`
+    before.has(ABORTED)
+}
+
 /// Whether a task that was cancelled before its last poll waits in nothing that could answer. LEFT-ALONE in `cancel`
 ///
 /// # Safety
 ///
-/// The caller owns the task, and has just polled it.
+/// The caller owns the task, and has just polled it, and it has not woken itself.
 #[cold]
 unsafe fn is_left_alone(task: Ptr, here: &Here, before: Snapshot) -> bool {
     // SAFETY: a task that is owned exists. EXISTS
@@ -124,7 +131,6 @@ unsafe fn is_left_alone(task: Ptr, here: &Here, before: Snapshot) -> bool {
     let home = unsafe { &*Home::of(task) };
     // A runtime that ends has cancelled all its tasks, and gives them time.
     matches!(home.phase(), Phase::Running | Phase::Simulated)
-        && !here.woken.get()
         && here.stays.get() == 0
         && !cancel::has_linked(task.addr().get())
         && !header.state.was_woken_since(before)

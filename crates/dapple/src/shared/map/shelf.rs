@@ -92,25 +92,25 @@ impl<T> Shelf<T> {
     #[inline]
     #[track_caller]
     pub(super) fn read<R: Default>(&self, map: &dyn Display, f: impl FnOnce(&T) -> R) -> R {
-        if here(|here| here.in_map.get()) == InMap::Writes {
-            return self.read_in_panic(map, f);
-        }
-        let hold = match self.gate.try_read(false, own_row()) {
-            Some(hold) => hold,
-            None => look_again(|| self.gate.try_read(false, own_row())),
+        // One call of `f` for the common and the rare case, so that it can be inlined.
+        let hold = match here(|here| here.in_map.get()) == InMap::Writes {
+            true => self.try_read_in_panic(map),
+            false => self
+                .gate
+                .try_read(false, own_row())
+                .or_else(|| Some(look_again(|| self.gate.try_read(false, own_row())))),
         };
-        self.read_by(hold, f)
+        hold.map_or_else(R::default, |hold| self.read_by(hold, f))
     }
 
     /// IN-A-PANIC, or it is refused. NO-CYCLE
     #[cold]
     #[track_caller]
-    fn read_in_panic<R: Default>(&self, map: &dyn Display, f: impl FnOnce(&T) -> R) -> R {
+    fn try_read_in_panic(&self, map: &dyn Display) -> Option<Hold<'_>> {
         if !panicking() {
             refuse(&format_args!("use of {map}"));
         }
-        let hold = look_a_while(|| self.gate.try_read(false, own_row()));
-        hold.map_or_else(R::default, |hold| self.read_by(hold, f))
+        look_a_while(|| self.gate.try_read(false, own_row()))
     }
 
     /// As [`read`](Self::read), if nobody is changing it.
@@ -128,28 +128,43 @@ impl<T> Shelf<T> {
     }
 
     /// Calls `f` with what is inside, alone. `map` is whose it is, for a panic.
+    #[inline]
     #[track_caller]
     pub(super) fn write<R>(&self, map: &dyn Display, f: impl FnOnce(&mut T) -> R) -> R {
         if is_inside() {
             refuse(&format_args!("change of {map}"));
         }
-        let hold = match self.gate.try_write(false, &REGISTRY) {
-            Some(hold) => hold,
-            None => look_again(|| self.gate.try_write_now(&REGISTRY)),
-        };
-        self.write_by(hold, f)
+        self.write_by(self.hold_to_write(), f)
     }
 
     /// As [`write`](Self::write), also of a thread that panics already, which may get a default. IN-A-PANIC
+    #[inline]
     #[track_caller]
     pub(super) fn change<R: Default>(&self, map: &dyn Display, f: impl FnOnce(&mut T) -> R) -> R {
-        if !is_inside() || !panicking() {
-            return self.write(map, f);
-        }
-        let hold = look_a_while(|| self.gate.try_write_now(&REGISTRY));
+        let hold = if is_inside() { self.try_write_in_panic(map) } else { Some(self.hold_to_write()) };
         hold.map_or_else(R::default, |hold| self.write_by(hold, f))
     }
 
+    /// IN-A-PANIC, or it is refused. NO-CYCLE
+    #[cold]
+    #[track_caller]
+    fn try_write_in_panic(&self, map: &dyn Display) -> Option<Hold<'_>> {
+        if !panicking() {
+            refuse(&format_args!("change of {map}"));
+        }
+        look_a_while(|| self.gate.try_write_now(&REGISTRY))
+    }
+
+    /// For a thread that is in no part of a map.
+    #[inline]
+    fn hold_to_write(&self) -> Hold<'_> {
+        match self.gate.try_write(false, &REGISTRY) {
+            Some(hold) => hold,
+            None => look_again(|| self.gate.try_write_now(&REGISTRY)),
+        }
+    }
+
+    #[inline]
     fn write_by<R>(&self, hold: Hold<'_>, f: impl FnOnce(&mut T) -> R) -> R {
         let entered = Entered::new(&self.gate, hold, InMap::Writes);
         // SAFETY: we are in, alone, and `f` cannot keep what it gets. BY-THE-GATE
