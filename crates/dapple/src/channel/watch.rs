@@ -21,7 +21,7 @@ use std::fmt;
 use std::mem::replace;
 use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult};
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
@@ -31,6 +31,7 @@ use crate::Cancelled;
 use crate::prim::{AtomicUsize, Ordering};
 use crate::sync::crowd::{Crowd, Place};
 use crate::sync::wait::{Wait, got_at_once};
+use crate::world;
 
 /// The sender is gone. VERSION
 const CLOSED: usize = 1;
@@ -48,12 +49,31 @@ struct Watched<T> {
 
 impl<T> Watched<T> {
     fn read(&self) -> RwLockReadGuard<'_, T> {
-        self.value.read().unwrap_or_else(PoisonError::into_inner)
+        let in_turn = in_turn(|| self.value.try_read());
+        in_turn.unwrap_or_else(|| self.value.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, T> {
+        let in_turn = in_turn(|| self.value.try_write());
+        in_turn.unwrap_or_else(|| self.value.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn version(&self) -> usize {
         self.version.load(Ordering::Acquire)
     }
+}
+
+/// Locks in a simulation: whoever has the lock runs foreign code (a closure, or what it does with a [`Ref`]), in which
+/// a virtual thread may give way. To block the real thread would hold up the one that is to unlock. `None` elsewhere.
+fn in_turn<G>(try_lock: impl Fn() -> TryLockResult<G>) -> Option<G> {
+    while world::is_simulated() {
+        match try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => world::let_others(),
+        }
+    }
+    None
 }
 
 /// A channel that has this value from the start on.
@@ -97,7 +117,8 @@ impl<T> Sender<T> {
         old.expect("a value that was replaced")
     }
 
-    /// Changes the value in place. Nobody can look at it meanwhile.
+    /// Changes the value in place. Nobody can look at it meanwhile: a `modify` that borrows the value of this channel
+    /// waits for itself.
     ///
     /// # Panics
     ///
@@ -115,7 +136,7 @@ impl<T> Sender<T> {
     ///
     /// If `modify` does. Nobody is told of a change then.
     pub fn send_if_modified(&self, modify: impl FnOnce(&mut T) -> bool) -> bool {
-        let mut value = self.watched.value.write().unwrap_or_else(PoisonError::into_inner);
+        let mut value = self.watched.write();
         let modified = modify(&mut value);
         if modified {
             self.watched.version.fetch_add(STEP, Ordering::AcqRel); // VERSION

@@ -249,9 +249,14 @@ impl Permits {
         self.show(&line);
     }
 
+    /// Gives nothing out from now on. Those in line are not told: [`close`](Permits::close) is to follow.
+    pub(crate) fn begin_close(&self) {
+        self.word.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
     /// Refuses everybody, now and from now on.
     pub(crate) fn close(&self) {
-        self.word.fetch_or(CLOSED, Ordering::AcqRel);
+        self.begin_close();
         let mut wakers = Wakers::default();
         loop {
             let mut line = self.lock_line();

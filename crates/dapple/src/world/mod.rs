@@ -126,7 +126,6 @@ pub(crate) fn step() {
 }
 
 /// A lock is taken: others go on, among them the virtual thread that has it.
-#[cfg(dapple_steps)]
 pub(crate) fn let_others() {
     with(|world| world.wait(Some(world.now.get() + SPIN), true));
 }

@@ -15,6 +15,9 @@
 //! * **SENDERS-TOLD**: `sleepers` is true while a sender in line has not been woken. It is set before
 //!   `given` is looked at for the last time; the receiver changes `given` before it looks at
 //!   `sleepers`; all sequentially consistent. So a sender that sleeps has seen the room, or is woken.
+//! * **CLOSED-AT-ONCE**: `closed` of the queue and that of `closing` are set under one lock of the queue, under which
+//!   room is taken. So a sender that sees one of them sees the other: after `closed()` has returned nothing is sent,
+//!   and a send that was refused is followed by an `is_closed()` that is true.
 
 use std::collections::VecDeque;
 use std::ops::Deref;

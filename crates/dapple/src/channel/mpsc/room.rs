@@ -234,11 +234,14 @@ impl<T> Chan<T> {
 
     /// Lets nobody begin to send any more.
     pub(super) fn close(&self) {
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        self.closing.begin_close(); // CLOSED-AT-ONCE
+        drop(queue);
         self.closing.close();
         let mut wakers = Wakers::default();
         loop {
             let mut queue = self.queue.lock();
-            queue.closed = true;
             while queue.line.wake_next(&mut wakers) {}
             let more = queue.line.next_need().is_some();
             self.show(&mut queue);
