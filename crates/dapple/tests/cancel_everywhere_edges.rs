@@ -11,7 +11,7 @@ use dapple::channel::mpsc;
 use dapple::io::AsyncReadExt;
 use dapple::sim::{self, CancelCount, CancelEverywhere, Failure, Sim};
 use dapple::task::yield_now;
-use dapple::time::{Duration, sleep};
+use dapple::time::{Duration, Instant, sleep};
 use dapple::{finish, shield};
 use futures_util::future::{Either, select};
 
@@ -215,4 +215,19 @@ fn polls_in_a_shield_are_no_waits() {
         shield(yields).await;
     });
     assert_eq!((counted.waits, counted.shielded), (0, 0));
+}
+
+/// The closures are called inside of the simulation, so a timer that they make has its deadline from the virtual clock.
+#[test]
+fn timers_that_the_closure_makes_go_by_the_virtual_clock() {
+    let work = || {
+        let hour = sleep(3600 * SECOND);
+        async {
+            let begun = Instant::now();
+            if hour.await.is_ok() {
+                assert_eq!(begun.elapsed().as_secs(), 3600);
+            }
+        }
+    };
+    assert_eq!(count(work).waits, 1);
 }

@@ -285,3 +285,18 @@ fn there_is_no_bar_where_there_is_no_terminal() {
     assert!(!ended.stderr.contains(['\r', '\x1b']), "{ended:#?}");
     assert!(!ended.stderr.contains("seeds, none failed"), "{ended:#?}");
 }
+
+/// The closure is called inside of the simulation: what it makes has its deadline from the virtual clock.
+#[test]
+fn timers_that_the_closure_makes_go_by_the_virtual_clock() {
+    let tried = Sim::new(0).try_explore(0..3, || {
+        assert!(sim::is_simulated());
+        let hour = sleep(Duration::from_secs(3600));
+        async {
+            let begun = Instant::now();
+            hour.await.unwrap();
+            assert_eq!(begun.elapsed().as_secs(), 3600);
+        }
+    });
+    assert_eq!(tried.unwrap(), 3);
+}

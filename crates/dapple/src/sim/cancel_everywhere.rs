@@ -43,7 +43,7 @@ const MODES: [Mode; 4] = [Mode::CancelBefore, Mode::CancelAfter, Mode::Drop, Mod
 /// This finds what a test with cancels at chosen places misses: a message that is lost if the task is cancelled just
 /// between two awaits, a permit that is not given back, half of a message that was written. `work` is the program,
 /// with its invariants in `check`, or registered by [`check_after`](super::check_after). Both closures are called
-/// anew for each run.
+/// anew for each run, inside of the simulation.
 ///
 /// First `work` runs undisturbed, twice: this is the reference, and `work` has to succeed there, within a million polls.
 /// Then there is one run for each wait of the reference and each mode:
@@ -364,7 +364,7 @@ impl CancelEverywhere {
                 // A run whose place is wanted is one that has failed.
                 let sim = if plan.is_some_and(|plan| plan.keeps_place) { &traced } else { &sim };
                 let points = CancelPoints::new(plan, crate::scope::drop_started);
-                let program = Program::new(work(), points.clone());
+                let program = Program::new(async { work().await }, points.clone());
                 (program::run(sim, &points, polls, program, &mut check), points)
             };
             let reference = Reference::find(&sim, &mut run)?;

@@ -60,7 +60,7 @@ impl<T, E: Debug> Outcome for Result<T, E> {
 ///
 /// A run fails if the future panics, or returns an `Err` (see [`Outcome`]); if nothing can go on, which is
 /// a deadlock; and if it does not end. Each run is a simulation of its own, as of `Sim::new(seed)`, on this
-/// thread; `f` should make the same every time. [`Sim::explore`] does so with other settings,
+/// thread. `f` is called inside of it, and should make the same every time. [`Sim::explore`] does so with other settings,
 /// [`Sim::try_explore`] with the failure as a value.
 ///
 /// On a terminal a bar on stderr shows how far it has come (in a test only if its output is not captured:
@@ -145,7 +145,7 @@ where
     let count = seeds.end.saturating_sub(seeds.start);
     for seed in seeds {
         progress(seed);
-        try_seed(&Sim { seed, ..sim.clone() }, f())?;
+        try_seed(&Sim { seed, ..sim.clone() }, async { f().await })?;
     }
     Ok(count)
 }
@@ -171,7 +171,7 @@ where
         // There will not be many others: it can be traced from the start.
         let is_traced = sim.is_traced || only.is_some() && wants_trace().is_some();
         let sim = Sim { seed, is_traced, ..sim.clone() };
-        match try_seed(&sim, f()) {
+        match try_seed(&sim, async { f().await }) {
             Ok(output) => last = Some(output),
             Err(failure) => {
                 progress.end(&match only {
@@ -229,7 +229,7 @@ where
     }
     eprintln!("dapple: runs seed {} again, for its trace", sim.seed);
     let by_chance = "is there anything in it that does not go by the seed? See dapple::sim";
-    match try_seed(&Sim { is_traced: true, ..sim.clone() }, f()) {
+    match try_seed(&Sim { is_traced: true, ..sim.clone() }, async { f().await }) {
         Err(traced) => {
             if traced.why() != failure.why() {
                 eprintln!("dapple: it failed otherwise before: {}\n{by_chance}", failure.why());

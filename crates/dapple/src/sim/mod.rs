@@ -60,6 +60,8 @@
 //!   [`net`] has listeners and streams for inside. [`blocking`](crate::blocking()) works, on virtual
 //!   threads; a call in it that really blocks, and a thread that is started, holds up everything and
 //!   is not simulated.
+//! * Instants and timers (a [`sleep`](crate::time::sleep()), a [`timeout`](crate::time::timeout())) that are made outside
+//!   of the simulation go by the real clock: awaited inside, a timer is over too early or too late. Make them inside.
 //! * What is random by itself is not the same every time: the order of a `HashMap` with the standard
 //!   hasher, addresses, the clock of the standard library. [`random`] is the same.
 //! * Virtual workers share their real thread's `thread_local!`s; and a lock of the standard library that

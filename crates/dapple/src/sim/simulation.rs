@@ -140,6 +140,9 @@ impl Sim {
     /// virtual worker. It need not be `Send`. When it is done, all tasks are cancelled, get a (virtual)
     /// second, and are then dropped.
     ///
+    /// Make timers inside of the future: `run(async { timeout(limit, work()).await })`. In `run(timeout(limit, work()))`
+    /// the deadline is taken before there is a simulation, by the real clock, and means nothing in virtual time.
+    ///
     /// # Panics
     ///
     /// If the future panics, if nothing can go on (a deadlock), and if it does not end. The seed is
