@@ -38,6 +38,10 @@
 //! | send messages | [`channel::oneshot`], [`channel::mpsc`], [`channel::watch`] |
 //! | lock, signal, limit | [`sync::Mutex`], [`sync::RwLock`], [`sync::Condvar`], [`sync::Notify`], [`sync::Semaphore`] |
 //! | wait for a time | [`time::sleep`], [`time::interval`] |
+//! | set a timeout; take the first of several (`select!`) | [`time::timeout`](time::timeout()), [`race`] |
+//! | run children that borrow, and wait for all; cancel them | [`finish`], [`Scope`], [`shield`], [`or_cancelled`] |
+//! | pass a value along with a request (task-local) | [`task::Local`] |
+//! | hear of panics | [`RuntimeBuilder::on_panic`], [`Metrics::panics`] |
 //! | talk to others | [`net::TcpListener`], [`net::TcpStream`], [`net::UdpSocket`], [`net::UnixStream`], [`net::pipe()`], [`net::lookup()`] |
 //! | wait for any file descriptor | [`net::AsyncFd`] |
 //! | read and write | [`io::AsyncReadExt`], [`io::AsyncWriteExt`], [`io::BufReader`], [`io::copy`](io::copy()) |

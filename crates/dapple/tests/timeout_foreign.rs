@@ -158,6 +158,26 @@ fn a_cancelled_scope_waits_for_foreign_futures() {
     });
 }
 
+/// A cancel of a scope reaches its spawned tasks as a cancel by their handles does.
+#[test]
+fn a_cancelled_scope_ends_spawned_tasks_in_foreign_code() {
+    simulated(async {
+        for begins in [false, true] {
+            let begun = Instant::now();
+            finish(async |s| {
+                let waits = s.spawn(pending::<()>());
+                if begins {
+                    sleep(MS).await.unwrap();
+                }
+                s.cancel();
+                assert!(shield(waits).await.unwrap_err().is_aborted());
+            })
+            .await;
+            assert!(begun.elapsed() < 10 * MS);
+        }
+    });
+}
+
 struct Sender(Arc<(AtomicBool, std::sync::Mutex<Option<std::task::Waker>>)>);
 
 impl Sender {

@@ -179,8 +179,9 @@ impl Limit {
     /// Waits until there is room: nothing waits for too long, no more wait than may, and no more run than may. It then
     /// counts as running.
     ///
-    /// Those who wait here are not in one line with tasks that are held back, which go first. After the limit was
-    /// [closed](Limit::close) there is never room again.
+    /// Waits here are not in one line with tasks that are held back, which go first. After the limit was
+    /// [closed](Limit::close) there is never room again: the wait goes on until it is cancelled, dropped, or its runtime
+    /// ends. For an answer at once, use [`admit_now`](Limit::admit_now), or look at [`is_closed`](Limit::is_closed) first.
     ///
     /// # Errors
     ///
@@ -215,8 +216,8 @@ impl Limit {
         inner.wait_for(|| (inner.has_room() && inner.try_run()).then(|| Admitted(self.clone()))).await
     }
 
-    /// Waits until there is room, as [`admit`](Limit::admit), and takes none: for who is about to bring in more, such
-    /// as a loop that accepts connections.
+    /// Waits until there is room, as [`admit`](Limit::admit), and takes none: for code that is about to bring in more,
+    /// such as a loop that accepts connections. It waits for ever if the limit is closed.
     ///
     /// # Errors
     ///

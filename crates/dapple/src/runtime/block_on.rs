@@ -54,7 +54,10 @@ pub(super) fn block_on<F: Future>(core: &Arc<Core>, future: F) -> F::Output {
 /// Runs a future on a new runtime of default settings, of which this thread is the first worker.
 ///
 /// The future runs in the main color, on this thread, and need not be `Send`. When it returns,
-/// all tasks are cancelled, get a second to end by themselves, and are then dropped.
+/// all tasks are cancelled, get a second to end by themselves, and are then dropped. A
+/// [`blocking`](crate::blocking()) call that still runs gets the second, too, and is then left behind on its thread. For
+/// another limit, or to see what was still running, use a [`Runtime`](crate::Runtime) and its
+/// [`shutdown`](crate::Runtime::shutdown).
 ///
 /// # Panics
 ///

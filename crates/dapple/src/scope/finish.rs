@@ -83,12 +83,16 @@ macro_rules! impl_scope {
             }
 
             /// Spawns a task: in parallel, as [`dapple::spawn`](crate::spawn()) does. The scope waits for
-            /// it, and cancels it when it is cancelled itself. Its handle tells of a panic.
+            /// it, and cancels it when it is cancelled itself. Its handle tells of a panic. Without need of the
+            /// handle, call [`detach`](JoinHandle::detach) on it: the scope waits for the task all the same.
             ///
             /// # Cancellation
             ///
             /// In a cancelled scope it is spawned all the same, and is cancelled from the start: its first wait
             /// returns [`Cancelled`](crate::Cancelled). [`shield`](crate::shield) inside of the task protects as ever.
+            ///
+            /// A cancel of the scope reaches the task as [`JoinHandle::cancel`] does: if the task then waits in nothing
+            /// of this crate that could return `Cancelled`, its future is dropped.
             ///
             /// # Panics
             ///
@@ -108,6 +112,10 @@ macro_rules! impl_scope {
             ///
             /// That holds for children, for tasks that were [spawned](Self::spawn) in the scope, on whatever worker
             /// they run, and for all that is started or spawned in scopes inside of those.
+            ///
+            /// A child that was started and waits in nothing of this crate (a channel of another,
+            /// [`std::future::pending`]) is not told, and the scope waits for it: wrap such a future in
+            /// [`or_cancelled`](crate::or_cancelled). A spawned task is [dropped](Self::spawn) there.
             pub fn cancel(&self) {
                 self.children.reach.cancel();
             }

@@ -82,9 +82,10 @@ impl<F> fmt::Debug for Shield<F> {
 /// Runs a future that does not know of scopes, until it is cancelled: then it is dropped.
 ///
 /// The waits of this crate need no such thing. It is for futures that come from elsewhere, and that can be
-/// dropped without harm, in a scope that is cancelled by [`Scope::cancel`](crate::Scope::cancel):
-/// [`timeout`](crate::time::timeout()), [`race`](crate::race) and [`JoinHandle::cancel`](crate::JoinHandle::cancel) drop
-/// them by themselves.
+/// dropped without harm, in the body or in a [started](crate::Scope::start) child of a scope that is cancelled by
+/// [`Scope::cancel`](crate::Scope::cancel): [`timeout`](crate::time::timeout()), [`race`](crate::race) and a cancel of the
+/// task ([`JoinHandle::cancel`](crate::JoinHandle::cancel), or of the scope in which it was
+/// [spawned](crate::Scope::spawn)) drop them by themselves.
 ///
 /// # Errors
 ///

@@ -16,7 +16,11 @@ use crate::time::{Instant, Sleep, sleep};
 /// Runs a future for no longer than that: then it is cancelled, exactly, and waited for; or dropped, if it does not know
 /// of cancelling.
 ///
-/// Nothing is lost: what the future returns after it was cancelled is in the error.
+/// Nothing is lost: what the future returns after it was cancelled is in the error. It can be a message that arrived in
+/// the same moment, so a loop around `timeout(d, receiver.recv())` has to look at [`Elapsed::into_inner`]. A loop around
+/// [`race`](crate::race) of `recv` and a [`sleep`](crate::time::sleep()) need not: there the message stays in the channel.
+///
+/// The time counts from this call on, not from the first poll.
 ///
 /// When the time is up,
 ///
@@ -56,6 +60,13 @@ use crate::time::{Instant, Sleep, sleep};
 ///     let late = timeout(Duration::from_millis(1), receiver.recv()).await;
 ///     let received = late.unwrap_err().into_inner(); // what `recv` returned when it was cancelled
 ///     assert!(received.unwrap().is_err());
+///
+///     // In a loop: a message that came as the time was up is in the error.
+///     let message = match timeout(Duration::from_millis(1), receiver.recv()).await {
+///         Ok(received) => received.ok(),
+///         Err(elapsed) => elapsed.into_inner().and_then(Result::ok),
+///     };
+///     assert_eq!(message, None);
 ///
 ///     let foreign = std::future::pending::<()>();
 ///     let late = timeout(Duration::from_millis(1), foreign).await;

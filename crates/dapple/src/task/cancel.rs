@@ -18,7 +18,7 @@
 //!   returns, though another was the first: that one may not have got so far. Who sets a flag first wakes.
 //! # Futures that know nothing of cancelling
 //!
-//! * **LEFT-ALONE**: a `timeout` whose time is up, a `race` that is decided and a task that was cancelled by its handle
+//! * **LEFT-ALONE**: a `timeout` whose time is up, a `race` that is decided and a task that was cancelled (by its handle, or with the scope that spawned it)
 //!   drop what they poll if that waits in nothing that could answer. Something in it could, or is not to be dropped, if
 //!   it is polled and says so (`Here::note_stays`): a wait that is put off (BUDGET), a file operation under way, a
 //!   shield, a scope in which something of that kind was started or a task was spawned. Or if it is linked: whatever is
