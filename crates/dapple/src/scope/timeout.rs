@@ -32,7 +32,8 @@ use crate::time::{Instant, Sleep, sleep};
 /// * a future that waits in nothing of this crate (a channel of another, [`std::future::pending`]), or for something
 ///   that was [started](crate::Started) outside, is **dropped**, and [`Elapsed::into_inner`] returns `None`. The same
 ///   goes for what it does after `Cancelled`: clean-up that awaits foreign futures belongs in a
-///   [`shield`](crate::shield).
+///   [`shield`](crate::shield). So does clean-up that only gives way ([`yield_now`](crate::task::yield_now)), again and
+///   again: it is dropped after 128 times.
 ///
 /// Of limits inside of each other that are up at the same time, the outermost wins: the others return as if their time
 /// had not been up.

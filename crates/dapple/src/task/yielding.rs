@@ -11,7 +11,8 @@ use super::{JoinHandle, Task};
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: **clean**. *Scope cancelled*: returns as ever.
+/// *Dropped early*: **clean**. *Scope cancelled*: returns as ever. (A [`timeout`](crate::time::timeout()) whose time is up
+/// and a [`race`](crate::race) that is decided drop what only yields, after 128 times.)
 ///
 /// # Examples
 ///
