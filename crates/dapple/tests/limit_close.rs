@@ -168,3 +168,15 @@ fn no_task_begins_once_a_limit_is_drained() {
         }
     });
 }
+
+#[test]
+fn a_refusal_says_whether_the_limit_is_closed() {
+    let limit = Limit::new().concurrency(1);
+    let admitted = limit.admit_now().unwrap();
+    let full = limit.admit_now().unwrap_err();
+    assert!(!full.is_closed() && full.to_string().contains("try again"));
+    limit.close();
+    drop(admitted);
+    let closed = limit.admit_now().unwrap_err();
+    assert!(closed.is_closed() && !closed.to_string().contains("try again"), "{closed}");
+}

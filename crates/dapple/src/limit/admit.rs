@@ -22,18 +22,29 @@ pub struct Admitted(Limit);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     retry_after: Duration,
+    is_closed: bool,
 }
 
 impl Refused {
-    /// When it may be worth another try: the limit's interval, or a second.
+    /// When it may be worth another try: the limit's interval, or a second. A limit that [is closed](Self::is_closed)
+    /// refuses for ever; a client may try another server, or this one after its restart.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after
+    }
+
+    /// Whether the limit was [closed](Limit::close), so that it refuses everything from now on.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
     }
 }
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_closed {
+            return f.write_str("refused: the limit was closed, and admits nothing any more");
+        }
         write!(f, "refused: there is more to do than can be done; try again in {:?}", self.retry_after)
     }
 }
@@ -103,7 +114,7 @@ impl Inner {
     fn refuse_now(&self) -> Refused {
         self.refuse();
         let retry_after = self.delay.as_ref().map_or(Duration::from_secs(1), |delay| delay.interval());
-        Refused { retry_after }
+        Refused { retry_after, is_closed: self.is_closed.load(Ordering::SeqCst) }
     }
 }
 
@@ -161,7 +172,7 @@ impl Limit {
     /// let limit = Limit::new();
     /// assert!(limit.pass_now().is_ok());
     /// limit.close();
-    /// assert!(limit.pass_now().is_err());
+    /// assert!(limit.pass_now().unwrap_err().is_closed());
     /// ```
     pub fn pass_now(&self) -> Result<(), Refused> {
         let inner = &*self.0;
