@@ -270,7 +270,8 @@ fn spawned_tasks_of_scopes_in_scopes() {
             (0..3).for_each(|_| {
                 assert!(outer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending())
             });
-            (yield_now().await, yield_now().await);
+            yield_now().await;
+            yield_now().await;
             let canceller = canceller.lock().unwrap().take().unwrap();
             if drops {
                 drop(outer);

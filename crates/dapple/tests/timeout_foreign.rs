@@ -85,12 +85,12 @@ fn a_race_drops_foreign_losers() {
         let begun = Instant::now();
         let ((first, first_is_dropped), (last, last_is_dropped)) = (foreign(), foreign());
         let won = race((
-            async { first.await },
+            first,
             async { sleep(5 * MS).await.unwrap() },
             async {
                 sleep(HOUR).await.unwrap_err();
             },
-            async { last.await },
+            last,
         ));
         won.await;
         assert!(first_is_dropped.get() && last_is_dropped.get());
@@ -221,7 +221,9 @@ fn a_shield_is_waited_for_wherever_it_is() {
                     }
                     4 => finish_local(async |s| drop(s.start(work()))).await,
                     5 => finish_local(async |s| s.start(work()).await).await,
-                    6 => drop(select(pin!(work()), pin!(pending::<()>())).await),
+                    6 => {
+                        let _either = select(pin!(work()), pin!(pending::<()>())).await;
+                    }
                     _ => race((work(), pending::<()>())).await,
                 }
             };
