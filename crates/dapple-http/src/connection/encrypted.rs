@@ -11,7 +11,7 @@
 //!   ([`Wire`]), also while it is flushed or closed. That rustls took bytes into its buffer says little: it may be the
 //!   last time for long.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -34,7 +34,8 @@ const MOST: usize = 16 * RECORD;
 const PROVEN: u64 = 4 << 20;
 
 thread_local! {
-    static PLAIN: RefCell<Box<[u8]>> = RefCell::new(vec![0; RECORD].into());
+    /// Empty until it is first used, and while it is in use.
+    static PLAIN: Cell<Box<[u8]>> = Cell::default();
 }
 
 /// See the head of the file.
@@ -85,12 +86,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Read for Encrypted<S> {
     ) -> Poll<io::Result<()>> {
         // rustls decrypts in its own buffer and copies from there into one that is initialised. To copy once more
         // is cheaper than to initialise hyper's each time, for how little comes at a time.
-        PLAIN.with_borrow_mut(|plain| {
-            let room = cursor.remaining().min(RECORD);
-            let count = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut plain[..room]))?;
+        // It is taken out meanwhile, not borrowed: the stream is foreign code, in which a virtual thread may give way
+        // to another that reads here, too.
+        let mut plain = PLAIN.take();
+        if plain.is_empty() {
+            plain = vec![0; RECORD].into();
+        }
+        let room = cursor.remaining().min(RECORD);
+        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut plain[..room]);
+        if let Poll::Ready(Ok(count)) = polled {
             cursor.put_slice(&plain[..count]);
-            Poll::Ready(Ok(()))
-        })
+        }
+        PLAIN.set(plain);
+        polled.map_ok(|_| ())
     }
 }
 
