@@ -156,7 +156,7 @@ impl<R: Request> Future for Operation<R> {
                     this.op.cancel(); // OWN-END
                     this.wait.stays();
                 }
-                this.wait.rest(cx, &"a file");
+                this.wait.rest_to_its_end(cx, &"a file");
                 return Poll::Pending;
             };
             if outcome == Outcome::Gone && !std::mem::replace(&mut this.was_gone, true) {

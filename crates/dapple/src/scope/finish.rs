@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use super::children::{Children, Payload};
 use super::{Started, spawned};
 use crate::JoinHandle;
-use crate::task::cancel::{Item, is_cancelled_around, is_current_cancelled};
+use crate::task::cancel::{Item, Then, is_cancelled_around, is_current_cancelled};
 #[cfg(feature = "tracing")]
 use crate::task::guarded::guarded;
 use crate::task::here::{Here, here};
@@ -419,10 +419,10 @@ fn poll_scope<F, Fut: Future>(
         });
         if !has_ended {
             if !children.reach.is_cancelled() {
-                outer.link_here(here, cx.waker());
+                outer.link_here(here, cx.waker(), Then::Stays);
             } else if here.stays.get() != stays || children.stays() {
                 here.note_stays();
-                outer.link_here(here, cx.waker());
+                outer.link_here(here, cx.waker(), Then::Stays);
             } else {
                 outer.unlink(); // LEFT-ALONE in `cancel`
             }

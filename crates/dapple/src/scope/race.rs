@@ -174,7 +174,7 @@ impl<T, R: Running<T>> Future for Race<T, R> {
             });
             // Those that were polled before the first had ended have not heard of it: they are polled once more.
             if !ended && was_decided {
-                match region.verdict() {
+                match region.verdict(cx) {
                     Verdict::Waits => {}
                     Verdict::Again => continue,
                     Verdict::Drop => (ended, dropped) = (true, dropped.or(pinned.clear())),

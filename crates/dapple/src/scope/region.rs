@@ -1,17 +1,25 @@
 //! A scope without children: what is polled in it can be cancelled by itself, and is dropped if it cannot be told.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::ptr::null;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use crate::task::cancel::{Item, has_linked, is_current_cancelled};
+use super::shield::{Shield, shield};
+use crate::task::cancel::{Item, Then, is_current_cancelled, linked_to};
 use crate::task::here::here;
 use crate::task::reach::{Deadline, Link, Reach};
+use crate::time::{Sleep, sleep};
 
 /// How often what is in a region may be polled after it was cancelled, if it wakes itself again and again without
 /// waiting for anything that could answer. Clean-up that gives way a few times is not cut off.
 const PATIENCE: u8 = 128;
+
+/// How long waits that would answer, and are linked, may take to be polled after the region was cancelled. Their wakers
+/// were woken, so that this is long; but a foreign combinator may be gone, or pass a waker on late.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// See the head of the file. Only its owner cancels it, and polls what is in it again then.
 pub(super) struct Region {
@@ -25,6 +33,8 @@ pub(super) struct Region {
     /// It was polled just now, and did nothing.
     is_quiet: bool,
     patience: u8,
+    /// Runs while nothing happens in a region that was cancelled and that waits are linked to.
+    grace: Option<Pin<Box<Shield<Sleep>>>>,
 }
 
 /// What becomes of what is in a region that its owner has cancelled and polled after that.
@@ -47,6 +57,7 @@ impl Region {
             stays: false,
             is_quiet: false,
             patience: PATIENCE,
+            grace: None,
         }
     }
 
@@ -92,18 +103,26 @@ impl Region {
 
     /// After all that is in it was polled, and its owner had cancelled it before that.
     #[cold]
-    pub(super) fn verdict(&mut self) -> Verdict {
-        if self.stays || has_linked(Arc::as_ptr(&self.reach).addr()) {
-            (self.is_quiet, self.patience) = (false, PATIENCE);
+    pub(super) fn verdict(&mut self, cx: &mut Context<'_>) -> Verdict {
+        let linked = linked_to(Arc::as_ptr(&self.reach).addr());
+        if self.stays || linked == Some(Then::Stays) {
+            (self.is_quiet, self.patience, self.grace) = (false, PATIENCE, None);
             return Verdict::Waits;
         }
         if here(|here| here.is_awake()) && self.patience > 0 {
             (self.is_quiet, self.patience) = (false, self.patience - 1);
             return Verdict::Waits;
         }
-        match std::mem::replace(&mut self.is_quiet, true) {
-            false => Verdict::Again,
-            true => Verdict::Drop,
+        if !std::mem::replace(&mut self.is_quiet, true) {
+            return Verdict::Again;
+        }
+        if linked.is_none() {
+            return Verdict::Drop;
+        }
+        let grace = self.grace.get_or_insert_with(|| Box::pin(shield(sleep(GRACE))));
+        match grace.as_mut().poll(cx) {
+            Poll::Pending => Verdict::Waits,
+            Poll::Ready(_) => Verdict::Drop,
         }
     }
 
@@ -113,7 +132,7 @@ impl Region {
         if self.reach.is_cancelled() && !self.stays {
             self.outer.unlink();
         } else {
-            self.outer.link_only(cx.waker());
+            self.outer.link_only(cx.waker(), Then::Stays);
         }
     }
 

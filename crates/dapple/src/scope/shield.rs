@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
-use crate::task::cancel::{Item, is_cancelled_here};
+use crate::task::cancel::{Item, Then, is_cancelled_here};
 use crate::task::here::here;
 use crate::task::reach::Link;
 use crate::task::wait::Wait;
@@ -61,7 +61,7 @@ impl<F: Future> Future for Shield<F> {
             let polled = Link::shield().around(here, || future.poll(cx));
             match polled {
                 Poll::Pending => {
-                    outer.link_here(here, cx.waker());
+                    outer.link_here(here, cx.waker(), Then::Stays);
                     if is_cancelled_here(here) {
                         here.note_stays();
                     }

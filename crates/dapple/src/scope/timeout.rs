@@ -35,6 +35,9 @@ use crate::time::{Instant, Sleep, sleep};
 ///   [`shield`](crate::shield). So does clean-up that only gives way ([`yield_now`](crate::task::yield_now)), again and
 ///   again: it is dropped after 128 times.
 ///
+/// Waits of this crate that lie in a collection which is not polled any more (a `FuturesUnordered` beside a foreign
+/// future that is awaited) are dropped with it after a second.
+///
 /// Of limits inside of each other that are up at the same time, the outermost wins: the others return as if their time
 /// had not been up.
 ///
@@ -114,7 +117,7 @@ impl<F: Future> Future for Timeout<F> {
                 }
             }
             if *is_up {
-                match region.verdict() {
+                match region.verdict(cx) {
                     Verdict::Waits => {}
                     Verdict::Again => continue,
                     Verdict::Drop => {

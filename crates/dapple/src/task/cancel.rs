@@ -23,7 +23,9 @@
 //!   it is polled and says so (`Here::note_stays`): a wait that is put off (BUDGET), a file operation under way, a
 //!   shield, a scope in which something of that kind was started or a task was spawned. Or if it is linked: whatever is
 //!   polled with a foreign waker is not polled in every poll of what is around it, so its link tells of it. A wait that
-//!   answers unlinks itself; a scope or region in which nothing stays does so, too.
+//!   answers unlinks itself; a scope or region in which nothing stays does so, too. But a collection of waits that is
+//!   not polled any more (a `FuturesUnordered` beside a foreign future) keeps them linked: if all that is linked would
+//!   answer, and does not for a second, a `timeout` and a `race` drop it.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -91,9 +93,18 @@ pub(crate) fn causes<'a>(
 #[derive(Clone)]
 enum Reached {
     /// To be woken.
-    Waker(Arc<GuardedWaker>),
+    Waker(Arc<GuardedWaker>, Then),
     /// To be cancelled as well. SPAWNED-SEE
     Scope(Arc<Reach>),
+}
+
+/// How something that is linked ends when it is polled after a cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// It returns in that poll, as a wait does.
+    Answers,
+    /// It may go on, and is not to be dropped: a shield, a file operation, a scope. LEFT-ALONE
+    Stays,
 }
 
 impl Reached {
@@ -206,13 +217,27 @@ pub(crate) fn has_linked(to: usize) -> bool {
     LINKS.of(to).iter().any(|linked| !linked.is_scope())
 }
 
+/// As [`has_linked`]: how that ends, if there is something. `Stays` if only one of several does.
+#[cold]
+pub(crate) fn linked_to(to: usize) -> Option<Then> {
+    let mut found = None;
+    for linked in LINKS.of(to) {
+        match linked {
+            Reached::Waker(_, Then::Stays) => return Some(Then::Stays),
+            Reached::Waker(_, Then::Answers) => found = Some(Then::Answers),
+            Reached::Scope(_) => {}
+        }
+    }
+    found
+}
+
 /// Takes the scopes out, and puts the wakers, if they are wanted, to the others.
 fn sort(linked: Vec<Reached>, wakes: bool, wakers: &mut Vec<Arc<GuardedWaker>>) -> Vec<Arc<Reach>> {
     let mut scopes = Vec::new();
     for linked in linked {
         match linked {
-            Reached::Waker(waker) if wakes => wakers.push(waker),
-            Reached::Waker(_) => {}
+            Reached::Waker(waker, _) if wakes => wakers.push(waker),
+            Reached::Waker(..) => {}
             Reached::Scope(scope) => scopes.push(scope),
         }
     }
@@ -260,25 +285,25 @@ impl Item {
     /// Sees to it that `waker` is woken when the current task is cancelled. To be called by a wait
     /// that returns `Pending`, after it has looked at the flag. `what` completes "waits for".
     #[inline]
-    pub(crate) fn link(&mut self, waker: &Waker, what: &'static &'static str) {
+    pub(crate) fn link(&mut self, waker: &Waker, then: Then, what: &'static &'static str) {
         here(|here| {
             // SAFETY: the current task is being polled, so it exists. EXISTS
             if let Some(extended) = unsafe { here.current.get().as_ref() }.and_then(Extended::of) {
                 extended.waits_for(what);
             }
-            self.link_here(here, waker);
+            self.link_here(here, waker, then);
         });
     }
 
     /// As `link`, without a word about what is waited for.
     #[inline]
-    pub(crate) fn link_only(&mut self, waker: &Waker) {
-        here(|here| self.link_here(here, waker));
+    pub(crate) fn link_only(&mut self, waker: &Waker, then: Then) {
+        here(|here| self.link_here(here, waker, then));
     }
 
     /// As `link_only`, on the thread that this `here` is of.
     #[inline]
-    pub(crate) fn link_here(&mut self, here: &Here, waker: &Waker) {
+    pub(crate) fn link_here(&mut self, here: &Here, waker: &Waker, then: Then) {
         // Who is polled with its own waker, that of its task or of what was started in a scope, is woken
         // by a cancel anyway.
         let own = here.own.get();
@@ -289,15 +314,16 @@ impl Item {
             // SAFETY: it is the waker of a poll that this thread is in.
             unsafe { &*own }.will_wake(waker)
         };
-        if is_own { self.unlink() } else { self.link_to(here, waker) }
+        if is_own { self.unlink() } else { self.link_to(here, waker, then) }
     }
 
     /// Links it to all that it can be cancelled by: usually one of them is enough, since who polls an inner
     /// scope hands on what happens to an outer one. But that may be who is waiting here, by foreign means.
     #[cold]
-    fn link_to(&mut self, here: &Here, waker: &Waker) {
-        let is_same = |what: &Reached| matches!(what, Reached::Waker(old) if old.will_wake(waker));
-        if self.link_all(here, is_same, || Reached::Waker(Arc::new(GuardedWaker::of(waker))))
+    fn link_to(&mut self, here: &Here, waker: &Waker, then: Then) {
+        let is_same =
+            |what: &Reached| matches!(what, Reached::Waker(old, of) if *of == then && old.will_wake(waker));
+        if self.link_all(here, is_same, || Reached::Waker(Arc::new(GuardedWaker::of(waker)), then))
             && is_cancelled_here(here)
         {
             waker.wake_by_ref(); // LINK-OR-SEE

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Task;
-use super::cancel::{Cancelled, Item, is_cancelled_here, is_current_cancelled, is_task_cancelled};
+use super::cancel::{Cancelled, Item, Then, is_cancelled_here, is_current_cancelled, is_task_cancelled};
 use super::cell::{Payload, message};
 use super::guarded::GuardedWaker;
 use super::header::{Extended, Ptr, WaitNote};
@@ -429,7 +429,7 @@ impl CancelPoints {
             Mode::Drop => self.do_after(task.id(), Action::Drop(task, strand::current_waker(here))),
             Mode::Late => {
                 let mut on_cancel = Item::default();
-                on_cancel.link_here(here, cx.waker());
+                on_cancel.link_here(here, cx.waker(), Then::Answers);
                 let polls = world::with(world::World::polls).unwrap_or_default();
                 let held_back = HeldBack {
                     task,

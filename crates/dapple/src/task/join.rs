@@ -10,6 +10,7 @@ use std::ptr::null_mut;
 use std::task::{Context, Poll, Waker};
 
 use super::cancel::Cancelled;
+use super::cancel::Then;
 use super::cancel_points::{self, Begin, OBSERVES};
 use super::cell::{Payload, discard, message};
 use super::guarded::GuardedWaker;
@@ -280,7 +281,7 @@ impl<T> Future for JoinHandle<T> {
         }
         match self.poll_done(cx.waker()) {
             Poll::Pending => {
-                self.on_cancel.link(cx.waker(), &"a task to end");
+                self.on_cancel.link(cx.waker(), Then::Answers, &"a task to end");
                 Poll::Pending
             }
             ready => {

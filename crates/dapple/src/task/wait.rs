@@ -24,7 +24,7 @@
 
 use std::task::{Context, Poll};
 
-use super::cancel::{self, Cancelled, Item};
+use super::cancel::{self, Cancelled, Item, Then};
 use super::cancel_points::{self, Begin, OBSERVES};
 use super::guarded::GuardedWaker;
 use super::here::{Here, here};
@@ -133,7 +133,7 @@ impl Wait {
             here(Here::note_put_off);
             if CANCELS && !self.shielded {
                 // What is around it may be polled again before it is, and must not drop it. LEFT-ALONE in `cancel`
-                self.on_cancel.link_only(cx.waker());
+                self.on_cancel.link_only(cx.waker(), Then::Answers);
             }
             cx.waker().wake_by_ref();
         }
@@ -182,7 +182,7 @@ impl Wait {
     /// As `rest`, if what is waited for inside has said so itself.
     pub(crate) fn rest_around(&mut self, cx: &mut Context<'_>) {
         if CANCELS && !self.shielded {
-            self.on_cancel.link_only(cx.waker());
+            self.on_cancel.link_only(cx.waker(), Then::Answers);
             if OBSERVES {
                 cancel_points::note_rest(&"a stream that is not dapple's");
             }
@@ -193,16 +193,24 @@ impl Wait {
     #[inline]
     pub(crate) fn rest(&mut self, cx: &mut Context<'_>, what: &'static &'static str) {
         if CANCELS && !self.shielded {
-            self.on_cancel.link(cx.waker(), what);
+            self.on_cancel.link(cx.waker(), Then::Answers, what);
         } else if CANCELS {
             self.rest_shielded(cx);
+        }
+    }
+
+    /// As `rest`, of an operation that goes on after a cancel until its own end. LEFT-ALONE in `cancel`
+    #[inline]
+    pub(crate) fn rest_to_its_end(&mut self, cx: &mut Context<'_>, what: &'static &'static str) {
+        if CANCELS {
+            self.on_cancel.link(cx.waker(), Then::Stays, what);
         }
     }
 
     /// A wait that is not to be cancelled is not to be dropped either. LEFT-ALONE in `cancel`
     #[cold]
     fn rest_shielded(&mut self, cx: &mut Context<'_>) {
-        self.on_cancel.link_only(cx.waker());
+        self.on_cancel.link_only(cx.waker(), Then::Stays);
         self.stays();
     }
 
