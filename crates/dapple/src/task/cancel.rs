@@ -37,7 +37,7 @@ use super::Task;
 use super::cancel_points::{self, Begin, OBSERVES};
 use super::guarded::GuardedWaker;
 use super::header::{Extended, Header};
-use super::here::{Here, here};
+use super::here::{Here, here, this_thread};
 use super::links::Links;
 use super::reach::{self, Reach};
 use super::state::{CANCELLED, DONE};
@@ -286,13 +286,12 @@ impl Item {
     /// that returns `Pending`, after it has looked at the flag. `what` completes "waits for".
     #[inline]
     pub(crate) fn link(&mut self, waker: &Waker, then: Then, what: &'static &'static str) {
-        here(|here| {
-            // SAFETY: the current task is being polled, so it exists. EXISTS
-            if let Some(extended) = unsafe { here.current.get().as_ref() }.and_then(Extended::of) {
-                extended.waits_for(what);
-            }
-            self.link_here(here, waker, then);
-        });
+        let here = this_thread(); // a closure would be a call
+        // SAFETY: the current task is being polled, so it exists. EXISTS
+        if let Some(extended) = unsafe { here.current.get().as_ref() }.and_then(Extended::of) {
+            extended.waits_for(what);
+        }
+        self.link_here(&here, waker, then);
     }
 
     /// As `link`, without a word about what is waited for.
@@ -302,7 +301,7 @@ impl Item {
     }
 
     /// As `link_only`, on the thread that this `here` is of.
-    #[inline]
+    #[inline(always)] // a look at two words, in each wait that rests
     pub(crate) fn link_here(&mut self, here: &Here, waker: &Waker, then: Then) {
         // Who is polled with its own waker, that of its task or of what was started in a scope, is woken
         // by a cancel anyway.

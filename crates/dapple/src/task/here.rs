@@ -231,6 +231,25 @@ pub(crate) fn here<R>(f: impl FnOnce(&Here) -> R) -> R {
     f(unsafe { &*here })
 }
 
+/// This thread's `Here`, without a closure. It is not `Send`, so it stays on this thread.
+pub(crate) struct ThisThread(*const Here);
+
+/// See [`ThisThread`].
+#[inline(always)]
+pub(crate) fn this_thread() -> ThisThread {
+    ThisThread(HERE.with(std::ptr::from_ref))
+}
+
+impl std::ops::Deref for ThisThread {
+    type Target = Here;
+
+    #[inline(always)]
+    fn deref(&self) -> &Here {
+        // SAFETY: it is this thread's, has no destructor, and so is there until the thread has ended.
+        unsafe { &*self.0 }
+    }
+}
+
 /// Sets aside what this thread is doing until the guard is dropped: for a nested `block_on`. ONE-CONTEXT
 pub(crate) struct SetAside(Here);
 

@@ -91,16 +91,17 @@ pub(super) unsafe fn step_with(
             header.state.settle(unsettled);
             return After::Again;
         }
-        // SAFETY: the caller owns the task, which was polled.
-        if !before.has(CANCELLED) || !unsafe { is_left_alone(task, here, before) } {
+        if before.has(CANCELLED) {
+            // SAFETY: the caller owns the task, which was polled.
+            polled = unsafe { end_if_left_alone(task, here, before) };
+        }
+        if polled == Polled::Pending {
             here.current.set(null());
             return match header.state.rest(before, unsettled) {
                 Rest::Idle => After::Rest,
                 Rest::Again => After::Again,
             };
         }
-        // SAFETY: the caller owns the task. STAGE
-        polled = unsafe { end(task) };
     }
     match plain {
         // SAFETY: handed on from the caller; the future is gone.
@@ -116,6 +117,22 @@ pub(super) unsafe fn step_with(
 fn is_aborted(here: &Here, before: Snapshot) -> bool {
     here.stays.set(0); // for `is_left_alone`
     before.has(ABORTED)
+}
+
+/// Ends a task that was cancelled before its last poll, if it [is left alone](is_left_alone). `Pending`: it is not.
+///
+/// # Safety
+///
+/// As for `is_left_alone`.
+#[cold]
+#[inline(never)]
+unsafe fn end_if_left_alone(task: Ptr, here: &Here, before: Snapshot) -> Polled {
+    // SAFETY: handed on from the caller.
+    match unsafe { is_left_alone(task, here, before) } {
+        // SAFETY: the caller owns the task. STAGE
+        true => unsafe { end(task) },
+        false => Polled::Pending,
+    }
 }
 
 /// Whether a task that was cancelled before its last poll waits in nothing that could answer. LEFT-ALONE in `cancel`
