@@ -102,7 +102,7 @@ fn threads_that_submit_the_rest_of_it_end_one_after_the_other() {
     });
 }
 
-/// With somebody who waits for it the same must hold: it ends once, and the file is told.
+/// With a waiter the same must hold: the write ends once, and the file learns of it.
 #[test]
 fn the_thread_that_submitted_it_ends_and_the_file_stays() {
     if !has_ring() {

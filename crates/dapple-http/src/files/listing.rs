@@ -168,7 +168,7 @@ struct Order {
 }
 
 impl Order {
-    /// As a query asks for it: `sort=size&order=desc`. What else is in there is ignored.
+    /// As a query asks for it: `sort=size&order=desc`. Other parts of the query are ignored.
     fn of(query: &str) -> Order {
         let mut order = Order { by: Column::Name, is_descending: false };
         for pair in query.split('&') {

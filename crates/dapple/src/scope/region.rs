@@ -128,7 +128,7 @@ impl Region {
 
     /// Before `Pending` is returned.
     pub(super) fn rest(&mut self, cx: &mut Context<'_>) {
-        // Who has been told, and has nothing in it that is to be waited for, must not seem to have. LEFT-ALONE
+        // A cancelled region in which nothing stays must not count as linked to what is around it. LEFT-ALONE
         if self.reach.is_cancelled() && !self.stays {
             self.outer.unlink();
         } else {

@@ -15,7 +15,7 @@
 //!   to all that is around it before the first task is spawned in it, and again whenever it is polled elsewhere. That
 //!   goes from scope to scope, through the tasks that were spawned in them.
 //! * **ALL-TELL**: of several threads that cancel the same thing at the same time each sets all those flags before it
-//!   returns, though another was the first: that one may not have got so far. Who sets a flag first wakes.
+//!   returns, though another was the first: that one may not have got so far. The thread that sets a flag first wakes.
 //! # Futures that know nothing of cancelling
 //!
 //! * **LEFT-ALONE**: a `timeout` whose time is up, a `race` that is decided and a task that was cancelled (by its handle, or with the scope that spawned it)

@@ -194,14 +194,14 @@ impl<R: Request> Node<R> {
         advance: |header, result| {
             // SAFETY: a flight's header is the first part of its node, which it has a reference to.
             let node = unsafe { header.cast::<Node<R>>().as_ref() };
-            // SAFETY: it has come back to who calls, and is not landed yet. WITH-THE-KERNEL
+            // SAFETY: it has come back to the caller, and is not landed yet. WITH-THE-KERNEL
             let request = unsafe { &mut *node.request.get() };
             request.as_mut().is_some_and(|request| request.advance(result))
         },
         at_the_end: |header| {
             // SAFETY: as above.
             let node = unsafe { header.cast::<Node<R>>().as_ref() };
-            // SAFETY: it was just taken off by who calls. WITH-THE-KERNEL
+            // SAFETY: it was just taken off by the caller. WITH-THE-KERNEL
             match unsafe { &mut *node.request.get() } {
                 Some(request) if request.at_the_end() => perform(request, true),
                 _ => Outcome::Gone,
@@ -217,7 +217,7 @@ impl<R: Request> Node<R> {
         entry: |header| {
             // SAFETY: a flight's header is the first part of its node, which it has a reference to.
             let node = unsafe { header.cast::<Node<R>>().as_ref() };
-            // SAFETY: it was just taken off by who calls. WITH-THE-KERNEL
+            // SAFETY: it was just taken off by the caller. WITH-THE-KERNEL
             let request = unsafe { &mut *node.request.get() };
             request.as_mut().expect("a request that nobody has taken").entry()
         },
@@ -267,7 +267,7 @@ impl Flight {
     /// the kernel also does to all that a thread has submitted when that thread ends; or only a part was done.
     pub(super) fn goes_back(&self, outcome: Outcome) -> bool {
         let is_part = match outcome {
-            // SAFETY: the vtable is that of its node, which came back to who calls.
+            // SAFETY: the vtable is that of its node, which came back to the caller.
             Outcome::Did(result) => unsafe { (self.header().vtable.advance)(self.0, result) },
             Outcome::Failed(_) | Outcome::Gone => false,
         };
@@ -287,7 +287,7 @@ impl Flight {
     /// What becomes of it if the ring takes nothing more: a promised write to a regular file is done here and now.
     pub(super) fn at_the_end(&self) -> Outcome {
         match self.goes_on() {
-            // SAFETY: the vtable is that of its node, which was taken off by who calls.
+            // SAFETY: the vtable is that of its node, which was taken off by the caller.
             true => unsafe { (self.header().vtable.at_the_end)(self.0) },
             false => Outcome::Gone,
         }
@@ -313,7 +313,7 @@ impl Flight {
     #[must_use]
     pub(super) fn land(&self, outcome: Outcome, failures: Option<&Failures>) -> Option<GuardedWaker> {
         if let Outcome::Did(result) = outcome {
-            // SAFETY: the vtable is that of its node, which was taken off by who calls.
+            // SAFETY: the vtable is that of its node, which was taken off by the caller.
             unsafe { (self.header().vtable.done)(self.0, result) };
         }
         let mut inside = lock(&self.header().inside);
