@@ -8,8 +8,10 @@ mod not_run;
 
 use std::any::Any;
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::pin::pin;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
@@ -38,6 +40,26 @@ pub(crate) fn watched<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'stat
         panic!("the test hangs: not done after {PATIENCE:?}");
     }
     thread.join().expect("panics are caught").unwrap_or_else(|payload| resume_unwind(payload))
+}
+
+/// The name that libtest has for a test of the caller's file, which is a module of the binary.
+#[track_caller]
+pub(crate) fn full_name(test: &str) -> String {
+    let file = Path::new(Location::caller().file());
+    format!("{}::{test}", file.file_stem().expect("a file").display())
+}
+
+/// Runs a test of the caller's file in a process of its own, where `body` may change what is the whole process's.
+#[track_caller]
+pub(crate) fn in_a_process_of_its_own(test: &str, body: impl FnOnce()) {
+    const INSIDE: &str = "DAPPLE_TEST_INSIDE";
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    let output = again.args([&*full_name(test), "--exact", "--nocapture"]).env(INSIDE, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
 /// Lets this process open so many files, beside what the other tests open. If it may not, the test is not run, and

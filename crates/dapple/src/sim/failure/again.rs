@@ -292,7 +292,8 @@ mod tests {
         started.folder = env!("CARGO_MANIFEST_DIR").into();
         let target = |name| started.target_of_tests("dapple", name, false).join(" ");
         assert_eq!(target("dapple"), "--lib");
-        assert_eq!(target("color_order"), "--test color_order");
+        assert_eq!(target("panic_hook"), "--test panic_hook"); // a file
+        assert_eq!(target("sched"), "--test sched"); // a folder
         assert_eq!(target("unheard_of"), "");
     }
 

@@ -1,0 +1,8 @@
+//! HTTP/2.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod raw;
+mod requests;
+mod streams;

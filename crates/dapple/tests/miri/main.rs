@@ -1,0 +1,18 @@
+//! Everything that owns memory, in small tests: `ci/miri` runs this binary under Miri.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[expect(unsafe_code, reason = "makes wakers by hand")]
+#[path = "../common/hostile.rs"]
+mod hostile_common;
+#[path = "../common/shared.rs"]
+mod shared_common;
+#[path = "../common/shared_map.rs"]
+mod shared_map_common;
+
+mod event;
+mod scope;
+mod shared;
+mod shared_map;
+mod tasks;
+mod wakers;

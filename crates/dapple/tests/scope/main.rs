@@ -1,0 +1,22 @@
+//! Scopes, races and time limits.
+
+#[path = "../common/budget.rs"]
+mod budget_common;
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/scope.rs"]
+mod scope_common;
+
+mod basics;
+mod exact;
+mod exact_io;
+mod fair_property;
+mod faults;
+mod foreign;
+mod race_exact;
+mod spawn_cancel;
+mod spawn_tree;
+mod timeout_abandoned;
+mod timeout_foreign;
+mod timeout_nested;
+mod timeout_stays;

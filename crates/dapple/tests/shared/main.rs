@@ -1,0 +1,21 @@
+//! `Shared`, `together` and `SharedMap`.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/scope.rs"]
+mod scope_common;
+#[path = "../common/shared.rs"]
+mod shared_common;
+#[path = "../common/shared_map.rs"]
+mod shared_map_common;
+
+mod basics;
+mod exact;
+mod fair;
+mod faults;
+mod forgotten;
+mod map;
+mod map_misuse;
+mod map_stress;
+mod misuse;
+mod stress;

@@ -1,0 +1,21 @@
+//! Locks, semaphores, notifications and channels.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[expect(unsafe_code, reason = "makes wakers by hand")]
+#[path = "../common/hostile.rs"]
+mod hostile_common;
+#[path = "../common/shared.rs"]
+mod shared_common;
+
+mod condvar;
+mod hostile_wakers;
+mod hostile_wakers_lost;
+mod mpsc;
+mod mpsc_cancel;
+mod mutex;
+mod notify;
+mod oneshot;
+mod rwlock;
+mod semaphore;
+mod watch;

@@ -1,0 +1,19 @@
+//! The examples, run as users run them.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod chat;
+mod commit;
+mod deadlines;
+mod experiments;
+mod fibonacci;
+mod lookup;
+mod oracle;
+mod proxy;
+mod quotes;
+mod scan;
+mod simulate;
+mod supervise;
+mod todo;
+mod webproxy;
