@@ -315,7 +315,7 @@ class Reader:
 
     def file_of(self, child, path):
         name = child.path[-1]
-        choices = [self.folder / path] if path else [self.folder / f"{name}.rs", self.folder / name / "mod.rs"]
+        choices = [self.file.parent / path] if path else [self.folder / f"{name}.rs", self.folder / name / "mod.rs"]
         for file in choices:
             if file.exists():
                 child.file = file
