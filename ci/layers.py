@@ -391,6 +391,7 @@ def self_test(root):
         planted = [
             ("an edge by `use`", [(low, f"use crate::{{{middle}::a, {top}::{{self as b}}}};")], f"{low} -> {top}"),
             ("an edge by a path in code", [(low, f"fn planted() {{ let x: super::{top}::A = todo!(); }}")], f"{low} -> {top}"),
+            ("an edge by a path behind dots", [(low, f"fn planted() -> A {{ A {{ ..super::{top}::a() }} }}")], f"{low} -> {top}"),
             ("an edge by a path in a macro", [(low, f"macro_rules! planted {{ () => {{ $crate::{top}::a() }} }}")], f"{low} -> {top}"),
             ("an edge by a module in scope", [(low, f"use crate::{middle} as b; fn planted() {{ b::Planted::new(); }}"), (middle, f"pub(crate) use crate::{top}::Planted;")], f"{low} -> {top}"),
             ("an edge by the facade", [(low, f"use crate::{exported} as B;")], f"{low} -> {above}"),

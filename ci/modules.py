@@ -17,7 +17,7 @@ TOKEN = re.compile(
     | (?P<lifetime>'(?:r\#)?\w+)
     | (?P<ident>(?:r\#)?[^\W\d]\w*)
     | (?P<number>\d(?:[\w]|\.(?=\d))*)
-    | (?P<op>::|->|=>|.)""",
+    | (?P<op>::|->|=>|\.\.\.|\.\.=?|.)""",
     re.X | re.S,
 )
 OPEN, CLOSE = set("([{"), set(")]}")
