@@ -6,11 +6,14 @@
 //!
 //! # Asymmetric fences
 //!
-//! [`light_fence`] and [`heavy_fence`] together order a store before a load on *both* sides
-//! (**STORE-THEN-LOAD**): of two threads that each store, fence, and load what the other stored,
-//! at least one sees the other's store. The light side is on the hot path and costs nothing where
-//! the kernel offers `membarrier`; the heavy side pays for both with a system call. Where the
-//! kernel refuses it, both sides are ordinary sequentially consistent fences.
+//! [`light_fence`] and [`heavy_fence`] together order a store before a load on *both* sides.
+//!
+//! * **STORE-THEN-LOAD**: of two threads that each store, fence, and load what the other stored,
+//!   at least one sees the other's store.
+//!
+//! The light side is on the hot path and costs nothing where the kernel offers `membarrier`; the
+//! heavy side pays for both with a system call. Where the kernel refuses it, both sides are
+//! ordinary sequentially consistent fences.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{
