@@ -145,6 +145,19 @@ pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled
     }
 }
 
+/// Whether a wait that begins goes on, as [`begin`] would say, if that is the common case; `false`: ask that.
+#[inline]
+pub(crate) fn begins(here: &Here) -> bool {
+    if !OBSERVES {
+        return !is_cancelled_here(here);
+    }
+    let goes_on = !may_be_cancelled(here);
+    if goes_on {
+        cancel_points::note_shielded();
+    }
+    goes_on
+}
+
 /// Whether a scope that is about to be polled is in something that was cancelled.
 #[inline]
 pub(crate) fn is_cancelled_around(here: &Here, scope: &Arc<Reach>) -> bool {
