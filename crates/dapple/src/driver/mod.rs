@@ -388,11 +388,12 @@ impl Claim<'_> {
                 driver.wake_foreign();
             }
         }
-        if let Some(mut batch) = driver.try_batch() {
-            std::mem::swap(&mut batch.wakers, &mut wakers); // its memory
-            if let Some(landed) = landed.filter(|_| batch.landed.is_empty()) {
-                batch.landed = landed;
-            }
+        let Some(mut batch) = driver.try_batch() else { return more };
+        if let Some(landed) = landed.filter(|_| batch.landed.is_empty()) {
+            batch.landed = landed;
+        }
+        if batch.wakers.capacity() == 0 {
+            std::mem::forget(std::mem::replace(&mut batch.wakers, wakers)); // its memory; the old one has none
         }
         more
     }

@@ -118,8 +118,9 @@ impl Timers {
         let mut inside = self.inside.lock();
         // Timers of slots that have begun move down, without any being fired: or the beginning of such a
         // slot, which has passed, would be taken for the next moment to look, again and again.
-        inside.wheel.advance(now, 0, &mut Vec::new());
-        let next = inside.wheel.next();
+        let mut none = Vec::new();
+        let next = inside.wheel.advance(now, 0, &mut none).next;
+        std::mem::forget(none); // it is empty, and has no memory
         inside.sleeps_until = next.unwrap_or(clock::LAST);
         next.map(|next| clock::between(now, next))
     }
@@ -141,9 +142,9 @@ impl Timers {
             return false;
         }
         let mut inside = self.inside.lock();
-        let more = inside.wheel.advance(now, limit, wakers);
-        self.earliest.store(inside.wheel.next().unwrap_or(clock::LAST), Ordering::Relaxed); // LOWER-BOUND
-        more
+        let advanced = inside.wheel.advance(now, limit, wakers);
+        self.earliest.store(advanced.next.unwrap_or(clock::LAST), Ordering::Relaxed); // LOWER-BOUND
+        advanced.is_more
     }
 
     /// Wakes all, whose time has not come, and takes no more.

@@ -54,6 +54,15 @@ struct Timer {
     slot: u16,
 }
 
+/// How a step of a wheel went.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Advanced {
+    /// More are due.
+    pub(super) is_more: bool,
+    /// The tick at which to look again, if ever.
+    pub(super) next: Option<Tick>,
+}
+
 pub(super) struct Wheel {
     /// The last tick that was looked at.
     now: Tick,
@@ -142,13 +151,14 @@ impl Wheel {
         self.release(key.index)
     }
 
-    /// Moves on to `tick`, and takes the wakers of those that are due by then, up to `limit`. `true`:
-    /// more are due.
-    pub(super) fn advance(&mut self, tick: Tick, limit: usize, wakers: &mut Vec<GuardedWaker>) -> bool {
+    /// Moves on to `tick`, and takes the wakers of those that are due by then, up to `limit`.
+    pub(super) fn advance(&mut self, tick: Tick, limit: usize, wakers: &mut Vec<GuardedWaker>) -> Advanced {
         let mut left = limit;
-        while let Some((level, slot, begins)) = self.next_slot()
-            && begins <= tick
-        {
+        let next = loop {
+            let Some((level, slot, begins)) = self.next_slot() else { break None };
+            if begins > tick {
+                break Some(begins); // AHEAD: that does not change by the step to `tick`
+            }
             self.now = begins;
             if level > 0 {
                 self.move_down(level * SLOTS + slot);
@@ -161,21 +171,19 @@ impl Wheel {
             }
             left -= due;
             if !self.slots[slot].is_empty() {
-                return true;
+                return Advanced { is_more: true, next: Some(begins) };
             }
             self.emptied(slot);
-        }
+        };
         self.now = self.now.max(tick);
-        false
-    }
-
-    /// The tick at which to look again, if ever.
-    pub(super) fn next(&self) -> Option<Tick> {
-        self.next_slot().map(|(_, _, begins)| begins)
+        Advanced { is_more: false, next }
     }
 
     /// The first slot in use: its level, its digit, and the tick at which it begins. AHEAD
     fn next_slot(&self) -> Option<(usize, usize, Tick)> {
+        if self.len == 0 {
+            return None;
+        }
         for (level, used) in self.used.iter().enumerate() {
             if let Some(word) = used.iter().position(|word| *word != 0) {
                 let slot = word * 64 + used[word].trailing_zeros() as usize;
@@ -267,6 +275,11 @@ mod tests {
         }
     }
 
+    /// The tick at which to look again, if ever, from the slots alone.
+    fn next(wheel: &Wheel) -> Option<Tick> {
+        wheel.next_slot().map(|(_, _, begins)| begins)
+    }
+
     /// Against a sorted list, with steps of all sizes, removals and bounded batches.
     #[test]
     fn as_a_sorted_list_would() {
@@ -290,11 +303,17 @@ mod tests {
                     }
                     _ => {
                         let first = model.iter().map(|timer| timer.0).min();
-                        assert!(wheel.next().is_none_or(|next| first.is_some_and(|first| next <= first)));
+                        assert!(next(&wheel).is_none_or(|next| first.is_some_and(|first| next <= first)));
                         now = (now + (random() >> (random() % 48 + 16))).min(LAST);
                         let mut fired = Vec::new();
                         let limit = random() as usize % 5 + 1;
-                        while wheel.advance(now, limit, &mut fired) {}
+                        loop {
+                            let advanced = wheel.advance(now, limit, &mut fired);
+                            assert_eq!(advanced.next, next(&wheel), "as a look after the step would say");
+                            if !advanced.is_more {
+                                break;
+                            }
+                        }
                         let due: Vec<_> = model.extract_if(.., |timer| timer.0 <= now).collect();
                         assert_eq!(fired.len(), due.len());
                         for (_, key, waker) in due {
@@ -304,6 +323,7 @@ mod tests {
                     }
                 }
                 assert_eq!(wheel.len, model.len());
+                assert_eq!(wheel.len == 0, wheel.used.iter().flatten().all(|word| *word == 0));
             }
         }
     }
@@ -317,7 +337,7 @@ mod tests {
             wheel.insert(*tick, GuardedWaker::of(waker));
         }
         let mut fired = Vec::new();
-        assert!(!wheel.advance(1 << 30, usize::MAX, &mut fired));
+        assert_eq!(wheel.advance(1 << 30, usize::MAX, &mut fired), Advanced { is_more: false, next: None });
         assert!(fired.iter().zip(&wakers).all(|(a, b)| a.will_wake(b)));
         assert_eq!(fired.len(), wakers.len());
     }

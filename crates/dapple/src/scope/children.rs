@@ -320,13 +320,12 @@ impl Children {
         f()
     }
 
+    #[inline]
     #[track_caller]
     pub(super) fn assert_inside(&self, here: &Here, what: &str) {
-        assert!(
-            self.is_inside(here),
-            "{what} outside of its scope: what is started in a scope runs where that does. Do so in the \
-             scope's own body, or in what was started in it"
-        );
+        if !self.is_inside(here) {
+            refuse_outside(what);
+        }
     }
 
     /// Starts a child: polls it, here and now.
@@ -916,6 +915,16 @@ pub(crate) unsafe fn drop_started(strand: *const Strand) -> Option<bool> {
 fn forget_joiner(child: &Child) {
     // A waker's destructor is foreign code.
     discard(catch_unwind(AssertUnwindSafe(|| drop(child.joiner.take()))));
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn refuse_outside(what: &str) -> ! {
+    panic!(
+        "{what} outside of its scope: what is started in a scope runs where that does. Do so in the scope's own body, \
+         or in what was started in it"
+    );
 }
 
 /// Frees the memory of a child that is nobody else's.

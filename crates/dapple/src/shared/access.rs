@@ -95,6 +95,33 @@ impl<T> Access for Writing<'_, T> {
     }
 }
 
+impl<T> Reading<'_, T> {
+    /// Enters, if nobody is in the way and nobody waits. A look of a few instructions, in line.
+    #[inline]
+    pub(super) fn try_at_once(&self) -> Option<Entered<'_>> {
+        let gate = self.state.gate();
+        gate.try_read(false, own_row()).map(|hold| Entered { gate, hold })
+    }
+}
+
+impl<T> Writing<'_, T> {
+    /// As [`Reading::try_at_once`]; and nobody may be in a slot.
+    #[inline]
+    pub(super) fn try_at_once(&self) -> Option<Entered<'_>> {
+        let gate = self.state.gate();
+        gate.write_at_once().then(|| Entered { gate, hold: Hold::Writes }) // not made if it is not in
+    }
+}
+
+/// Says what is asked of a state, as its [`Wish`] does, which is made only then.
+pub(super) struct Shown<'a, A>(pub(super) &'a A);
+
+impl<A: Access> fmt::Display for Shown<'_, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.wish().fmt(f)
+    }
+}
+
 impl<T> fmt::Debug for Reading<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.wish().fmt(f)
@@ -140,21 +167,38 @@ impl<'a> Wish<'a> {
         hold.map(|hold| Entered { gate: self.gate, hold })
     }
 
-    /// Waits until it has entered. `waiting` is made if it has to.
-    #[inline]
+    /// Waits until it has entered. `waiting` is made if it has to. `has_tried`: in this poll the wait has begun, and could
+    /// not enter at once ([`Reading::try_at_once`]).
+    #[cold]
+    #[inline(never)]
     pub(super) fn poll_enter(
         &self,
         waiting: &mut Option<Box<Waiting>>,
+        has_tried: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Entered<'a>, Cancelled>> {
         if waiting.is_none() {
-            ready!(begin_at_once(cx, waiting, |waiting, wait| *waiting = Some(Box::new(wait.into()))))?;
-            if let Some(entered) = self.enter_at_once() {
+            let entered = if has_tried {
+                self.enter_soon()
+            } else {
+                ready!(begin_at_once(cx, waiting, |waiting, wait| *waiting = Some(Box::new(wait.into()))))?;
+                self.enter_at_once()
+            };
+            if let Some(entered) = entered {
                 got_at_once();
                 return Poll::Ready(Ok(entered));
             }
         }
         self.poll_in_line(waiting.get_or_insert_with(|| Box::new(Waiting::begun())), false, cx)
+    }
+
+    /// As `enter_at_once`, after a `try_at_once`.
+    fn enter_soon(&self) -> Option<Entered<'a>> {
+        if self.writes {
+            return self.try_enter(self.gate.has_given_way());
+        }
+        let hold = self.gate.look_again_to_read(false, own_row());
+        hold.map(|hold| Entered { gate: self.gate, hold })
     }
 
     /// Enters, if nobody is in the way and nobody waits, or soon so.
@@ -185,6 +229,13 @@ impl<'a> Wish<'a> {
     #[cold]
     pub(super) fn give_up(&self, waiting: &mut Waiting) {
         self.gate.give_up(waiting, self.writes);
+    }
+
+    /// As `give_up`, of one that was alone.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn drop_waiting(&self, mut waiting: Box<Waiting>) {
+        self.give_up(&mut waiting);
     }
 }
 

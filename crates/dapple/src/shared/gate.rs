@@ -326,8 +326,13 @@ impl Gate {
     /// to.
     #[inline]
     pub(crate) fn look_to_read<'a>(&self, gave_way: bool, row: Option<&'a Row>) -> Option<Hold<'a>> {
-        let attempt = || self.try_read(gave_way, row);
-        attempt().or_else(|| self.look_again(gave_way, attempt))
+        self.try_read(gave_way, row).or_else(|| self.look_again_to_read(gave_way, row))
+    }
+
+    /// As `look_to_read`, after a `try_read`.
+    #[cold]
+    pub(crate) fn look_again_to_read<'a>(&self, gave_way: bool, row: Option<&'a Row>) -> Option<Hold<'a>> {
+        self.look_again(gave_way, || self.try_read(gave_way, row))
     }
 
     /// As `look_to_read`, to write.

@@ -293,6 +293,11 @@ impl<T> State<T> {
         Wish { gate: &self.gate, label: &self.label, type_name: type_name::<T>, writes, place }
     }
 
+    #[inline]
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
     /// The value, for who is in by the gate. GUARDED
     #[inline]
     pub(super) fn value(&self) -> *mut T {

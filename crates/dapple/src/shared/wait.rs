@@ -4,10 +4,17 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::access::{Access, Reading, Writing};
+use super::access::{Access, Reading, Shown, Writing};
 use super::gate::Waiting;
 use crate::Cancelled;
 use crate::task::closure;
+use crate::task::wait::{begins_at_once, got_at_once};
+
+#[cold]
+#[inline(never)]
+fn refuse_again(what: &dyn fmt::Display) -> ! {
+    panic!("{what}: polled again after it was done");
+}
 
 macro_rules! impl_wait {
     ($(#[$doc:meta])* $wait:ident, $access:ident, $value:ty) => {
@@ -37,19 +44,29 @@ macro_rules! impl_wait {
             #[inline]
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
                 let this = self.get_mut();
-                let wish = this.access.wish();
-                closure::assert_outside(&wish);
-                assert!(this.f.is_some(), "{wish}: polled again after it was done");
-                let entered = match ready!(wish.poll_enter(&mut this.waiting, cx)) {
-                    Ok(entered) => entered,
-                    Err(cancelled) => {
-                        this.f = None;
-                        return Poll::Ready(Err(cancelled));
+                let shown = Shown(&this.access);
+                closure::assert_outside(&shown);
+                if this.f.is_none() {
+                    refuse_again(&shown);
+                }
+                // Nearly always it can enter at once: that is in line, and needs no `Wish`.
+                let is_new = this.waiting.is_none() && begins_at_once();
+                let entered = match is_new.then(|| this.access.try_at_once()).flatten() {
+                    Some(entered) => {
+                        got_at_once();
+                        entered
                     }
+                    None => match ready!(this.access.wish().poll_enter(&mut this.waiting, is_new, cx)) {
+                        Ok(entered) => entered,
+                        Err(cancelled) => {
+                            this.f = None;
+                            return Poll::Ready(Err(cancelled));
+                        }
+                    },
                 };
                 let f = this.f.take().expect("just seen");
                 // SAFETY: we have entered, and leave after `f`, which cannot keep what it gets.
-                let result = closure::enter(&wish, || f(unsafe { this.access.guard() }));
+                let result = closure::enter(&shown, || f(unsafe { this.access.guard() }));
                 drop(entered);
                 Poll::Ready(Ok(result))
             }
@@ -58,8 +75,8 @@ macro_rules! impl_wait {
         impl<T, F> Drop for $wait<'_, T, F> {
             #[inline]
             fn drop(&mut self) {
-                if let Some(waiting) = &mut self.waiting {
-                    self.access.wish().give_up(waiting);
+                if let Some(waiting) = self.waiting.take() {
+                    self.access.wish().drop_waiting(waiting);
                 }
             }
         }

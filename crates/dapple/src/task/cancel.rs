@@ -30,6 +30,7 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
 
@@ -145,6 +146,19 @@ pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled
     }
 }
 
+/// Whether a wait that begins goes on, as [`begin`] would say, if that is the common case; `false`: ask that.
+#[inline]
+pub(crate) fn begins(here: &Here) -> bool {
+    if !OBSERVES {
+        return !is_cancelled_here(here);
+    }
+    let goes_on = !may_be_cancelled(here);
+    if goes_on {
+        cancel_points::note_shielded();
+    }
+    goes_on
+}
+
 /// Whether a scope that is about to be polled is in something that was cancelled.
 #[inline]
 pub(crate) fn is_cancelled_around(here: &Here, scope: &Arc<Reach>) -> bool {
@@ -256,7 +270,10 @@ pub(super) fn end_linked(to: usize) {
 
 /// What a wait keeps while it must be woken when its task is cancelled, and a scope while it must be cancelled then.
 #[derive(Default)]
-pub(crate) struct Item(Option<Box<Linked>>);
+pub(crate) struct Item(
+    /// Dropped by [`unlink`](Item::unlink) alone, so that an item that is not linked costs one look.
+    ManuallyDrop<Option<Box<Linked>>>,
+);
 
 struct Linked {
     /// From the inside out.
@@ -380,6 +397,15 @@ impl Item {
 
     #[inline]
     pub(crate) fn unlink(&mut self) {
+        if self.0.is_some() {
+            self.unlink_linked();
+        }
+    }
+
+    /// Out of line with all that it drops: every wait that ends asks whether it is linked, and hardly any is.
+    #[cold]
+    #[inline(never)]
+    fn unlink_linked(&mut self) {
         if let Some(linked) = self.0.take() {
             linked.unlink();
         }
@@ -387,7 +413,6 @@ impl Item {
 }
 
 impl Linked {
-    #[cold]
     fn unlink(&self) {
         for to in &self.to {
             drop(LINKS.remove(to.address(), self.number)); // not the last
@@ -396,6 +421,7 @@ impl Linked {
 }
 
 impl Drop for Item {
+    #[inline]
     fn drop(&mut self) {
         self.unlink();
     }

@@ -6,7 +6,7 @@ use std::ptr::null;
 use super::cancel;
 use super::cancel_points;
 use super::cell::{Front, Payload, TaskKind, discard};
-use super::header::{Kind, Polled, Ptr, Reason, Runnable, field};
+use super::header::{Header, Kind, Polled, Ptr, Reason, Runnable, field};
 use super::here::{Here, SetAside, here};
 use super::home::{Home, Phase};
 use super::join::JoinSlot;
@@ -78,30 +78,22 @@ pub(super) unsafe fn step_with(
     here.unsettled.set(0);
     here.budget.set(BUDGET);
     here.gave_way.set(0);
-    let mut polled = if before.has(ABORTED | CANCELLED) && is_aborted(here, before) {
-        // SAFETY: the caller owns the task. STAGE
-        unsafe { end(task) }
-    } else {
-        poll(task)
-    };
+    if before.has(ABORTED | CANCELLED) && is_aborted(here, before) {
+        // SAFETY: handed on from the caller.
+        return unsafe { abort(task, here) };
+    }
+    let polled = poll(task);
     if polled == Polled::Pending {
-        let unsettled = here.unsettled.get();
         if here.woken.get() {
             here.current.set(null());
-            header.state.settle(unsettled);
+            header.state.settle(here.unsettled.get());
             return After::Again;
         }
         if before.has(CANCELLED) {
-            // SAFETY: the caller owns the task, which was polled.
-            polled = unsafe { end_if_left_alone(task, here, before) };
+            // SAFETY: handed on from the caller, who has polled the task.
+            return unsafe { rest_cancelled(task, here, before) };
         }
-        if polled == Polled::Pending {
-            here.current.set(null());
-            return match header.state.rest(before, unsettled) {
-                Rest::Idle => After::Rest,
-                Rest::Again => After::Again,
-            };
-        }
+        return rest(header, here, before);
     }
     match plain {
         // SAFETY: handed on from the caller; the future is gone.
@@ -119,20 +111,47 @@ fn is_aborted(here: &Here, before: Snapshot) -> bool {
     before.has(ABORTED)
 }
 
-/// Ends a task that was cancelled before its last poll, if it [is left alone](is_left_alone). `Pending`: it is not.
+/// Ends a task that was aborted.
 ///
 /// # Safety
 ///
-/// As for `is_left_alone`.
+/// As for [`step`].
 #[cold]
 #[inline(never)]
-unsafe fn end_if_left_alone(task: Ptr, here: &Here, before: Snapshot) -> Polled {
-    // SAFETY: handed on from the caller.
-    match unsafe { is_left_alone(task, here, before) } {
-        // SAFETY: the caller owns the task. STAGE
-        true => unsafe { end(task) },
-        false => Polled::Pending,
+unsafe fn abort(task: Ptr, here: &Here) -> After {
+    // SAFETY: the caller owns the task. STAGE
+    let polled = unsafe { end(task) };
+    // SAFETY: handed on from the caller; the future is gone.
+    unsafe { finish(task, here, polled) };
+    After::Done
+}
+
+/// A task that was polled and has not woken itself comes to rest, unless it was woken by others.
+#[inline(always)]
+fn rest(header: &Header, here: &Here, before: Snapshot) -> After {
+    here.current.set(null());
+    match header.state.rest(before, here.unsettled.get()) {
+        Rest::Idle => After::Rest,
+        Rest::Again => After::Again,
     }
+}
+
+/// As [`rest`], for a task that was cancelled before its last poll: it is ended if it [is left alone](is_left_alone).
+/// One call at the end of [`step_with`], so that nothing has to be kept for what comes after it.
+///
+/// # Safety
+///
+/// As for `is_left_alone`; and the caller gives the task up, but for `After::Again`.
+#[cold]
+#[inline(never)]
+unsafe fn rest_cancelled(task: Ptr, here: &Here, before: Snapshot) -> After {
+    // SAFETY: handed on from the caller.
+    if unsafe { is_left_alone(task, here, before) } {
+        // SAFETY: as above.
+        return unsafe { abort(task, here) };
+    }
+    // SAFETY: a task that is owned exists. EXISTS
+    rest(unsafe { task.as_ref() }, here, before)
 }
 
 /// Whether a task that was cancelled before its last poll waits in nothing that could answer. LEFT-ALONE in `cancel`

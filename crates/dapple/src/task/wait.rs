@@ -251,6 +251,13 @@ impl std::fmt::Debug for Wait {
     }
 }
 
+/// Whether an operation may be tried in this poll, if that is the common case: the budget is not spent, and nothing is
+/// cancelled. `false`: [`begin_at_once`] says whether it may.
+#[inline]
+pub(crate) fn begins_at_once() -> bool {
+    here(|here| here.budget.get() > 0 && (!CANCELS || cancel::begins(here)))
+}
+
 /// Whether an operation on `of` may be tried in this poll, as `Wait::begin` would say. An operation that can be done
 /// at once needs no `Wait`. If it is done, [`got_at_once`] counts it. If it is put off, `put_off` makes `of` keep the
 /// wait that it is from then on.
