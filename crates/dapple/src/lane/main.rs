@@ -5,11 +5,16 @@
 //! * **HOME-THREAD**: until its thread leaves, the lane of a main color is in no queue. A push sets `ready` and wakes
 //!   the thread, and only that thread takes its turn. So a future that is not `Send` is polled and dropped where it was
 //!   made.
-//! * **LEFT-TO-WORKERS**: the thread leaves once no task of the color has a future (LISTED) and nothing is in line, in a
+//! * **LEFT-TO-OTHERS**: the thread leaves once no task of the color has a future (LISTED) and nothing is in line, in a
 //!   last turn of its own: it notes that it has left, and gives the turn back. A push after that sees the note (it acquires
-//!   what the turn released), and puts the lane into the runtime's queues like any other; what was pushed during the
-//!   turn is put there by the thread. Only tasks that are `Send` are spawned from elsewhere, so a worker may drop their
-//!   futures: it ends them, unpolled, one after the other, in the color's turn.
+//!   what the turn released), and hands the lane to the spawning thread or to the workers (AT-ONCE); what was pushed
+//!   during the turn is handed to the workers. Only tasks that are `Send` are spawned from elsewhere, so any thread may
+//!   drop their futures: it ends them, unpolled, one after the other, in the color's turn.
+//! * **AT-ONCE**: a thread that spawns into such a color, is no worker, and is in no color itself (it runs no task, or a
+//!   blocking call) takes the color's turn itself, if no other thread has it or is about to. So the task has ended when
+//!   `spawn` returns. The turn is taken by its only entry (ONE-TURN), under no lock, for as many tasks as any turn; the
+//!   rest goes to the workers. A drop closure runs in that turn, that is, in a color: so whatever it spawns is put in
+//!   line there, or left to the workers, and such turns are never inside of each other.
 //! * **LISTED**: a task of a main color is in the list of its lane from before its first step
 //!   until its future is gone. So all can be found and ended before the thread goes on.
 
@@ -21,7 +26,7 @@ use super::line::{Lane, NewLane};
 use crate::prim::{AtomicBool, Ordering, Unpark};
 use crate::task::cell::{Front, TaskKind};
 use crate::task::header::{Kind, Ptr};
-use crate::task::here::{Here, here};
+use crate::task::here::{Here, SetAside, here};
 use crate::task::run::{After, Own};
 use crate::task::state::ABORTED;
 use crate::task::{Home, Place, Task};
@@ -33,7 +38,7 @@ pub(crate) struct MainThread {
     sleeper: Arc<dyn Unpark>,
     /// Everything that comes in now is dropped. Written by the thread itself, and read in turns.
     closing: AtomicBool,
-    /// Written by the thread itself, in its last turn. LEFT-TO-WORKERS
+    /// Written by the thread itself, in its last turn. LEFT-TO-OTHERS
     has_left: AtomicBool,
 }
 
@@ -45,8 +50,8 @@ impl MainThread {
         let main = own.main.as_ref().expect("a main color has a thread");
         own.inbox.see_last_turn();
         if main.has_left.load(Ordering::Relaxed) {
-            // SAFETY: handed on from the caller. LEFT-TO-WORKERS
-            return unsafe { Own::enqueue(lane, place) };
+            // SAFETY: handed on from the caller. LEFT-TO-OTHERS
+            return unsafe { MainThread::enqueue_late(lane, place) };
         }
         // Once the thread has the turn, the lane may go.
         let main = main.clone();
@@ -57,11 +62,45 @@ impl MainThread {
         }
     }
 
+    /// As `enqueue`, once the thread has left.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the only entry of the lane, and gives it away.
+    #[cold]
+    unsafe fn enqueue_late(lane: Ptr, place: Place) {
+        let is_in_no_color =
+            |here: &Here| here.worker.get().is_null() && here.color.get() == 0 && here.lane.get().is_null();
+        let entry = match place == Place::New && here(is_in_no_color) {
+            // SAFETY: handed on from the caller. AT-ONCE
+            true => unsafe { run_aside(lane) },
+            false => Some(lane),
+        };
+        if let Some(lane) = entry {
+            // SAFETY: handed on from the caller, or given back by the turn.
+            unsafe { Own::enqueue(lane, place) };
+        }
+    }
+
     /// Called for each task that is about to be stepped. `true`: it must end.
     pub(super) fn admit(&self, lane: &Lane, task: Ptr) -> bool {
         lane.locals.add(task);
         self.closing.load(Ordering::Relaxed)
     }
+}
+
+/// One turn of a lane on a thread of the program's own, as if the thread were in the lane's runtime. AT-ONCE
+///
+/// # Safety
+///
+/// As for [`Lane::run`].
+unsafe fn run_aside(lane: Ptr) -> Option<Ptr> {
+    let _aside = SetAside::new();
+    here(|here| {
+        here.home.set(Home::of(lane));
+        // SAFETY: handed on from the caller.
+        unsafe { Lane::run(lane, here) }
+    })
 }
 
 /// The tasks of a main color whose futures exist. TURN-OWNS-LINE
@@ -227,7 +266,7 @@ impl MainLane {
         self.lane.lane().locals.tasks()
     }
 
-    /// Ends all tasks of the color, here, and leaves those that come later to the workers, which end them.
+    /// Ends all tasks of the color, here, and leaves those that come later to others, which end them.
     pub(crate) fn close(&self) {
         self.thread.closing.store(true, Ordering::Relaxed);
         for task in self.tasks() {
@@ -243,7 +282,7 @@ impl MainLane {
         }
     }
 
-    /// Leaves the color to the workers, unless something is in line; no task of it has a future. LEFT-TO-WORKERS
+    /// Leaves the color to others, unless something is in line; no task of it has a future. LEFT-TO-OTHERS
     fn leave(&self) -> bool {
         let lane = self.lane.lane();
         if !lane.inbox.claim_idle() {

@@ -167,3 +167,83 @@ fn what_is_spawned_after_the_end_of_the_runtime_is_dropped() {
         assert_eq!(calls.load(SeqCst), 2);
     });
 }
+
+/// Where no color is running there is nothing to wait for: the task has ended, in its color, when `spawn` returns.
+#[test]
+fn what_a_thread_spawns_in_a_color_that_is_over_has_ended_when_spawn_returns() {
+    in_both_worlds(20, || {
+        let rt = runtime(2);
+        let color = rt.block_on(async { Color::main() });
+        let of_thread = color.clone();
+        let thread = start_thread(move || {
+            let before = dapple::task::try_current();
+            for i in 0..100 {
+                let (called, own) = (Arc::new(AtomicBool::new(false)), of_thread.clone());
+                let to = called.clone();
+                let task = spawn_late(&of_thread, move || {
+                    assert_eq!(Color::current(), own);
+                    dapple::spawn(async {}).detach(); // it is in the runtime
+                    to.store(true, SeqCst);
+                });
+                assert!(called.load(SeqCst) && task.is_finished(), "task {i}");
+                assert_eq!(dapple::task::try_current(), before, "the thread is where it was");
+                give_way();
+            }
+        });
+        thread.join().unwrap();
+        assert!(rt.block_on(color.call(|| ())).unwrap_err().is_aborted());
+    });
+}
+
+/// A drop closure that spawns into another such color does not run that one's drop closure inside of itself, however many
+/// colors there are in a row, and one that spawns into its own does not either.
+#[test]
+fn drop_closures_of_colors_that_are_over_are_never_inside_of_each_other() {
+    thread_local! {
+        static DEPTH: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+    fn pass_on(colors: Arc<Vec<Color>>, index: usize, calls: Arc<AtomicUsize>) {
+        let Some(color) = colors.get(index).cloned() else { return };
+        let closure = move || {
+            assert_eq!(DEPTH.replace(1), 0, "one inside of another");
+            calls.fetch_add(1, SeqCst);
+            pass_on(colors, index + 1, calls);
+            DEPTH.set(0);
+        };
+        spawn_late(&color, closure).detach();
+    }
+    watched(|| {
+        let rt = runtime(2);
+        let many: Vec<_> = (0..50).map(|_| rt.block_on(async { Color::main() })).collect();
+        let one = vec![many[0].clone(); 2000];
+        for colors in [many, one] {
+            let (colors, calls) = (Arc::new(colors), Arc::new(AtomicUsize::new(0)));
+            pass_on(colors.clone(), 0, calls.clone());
+            while calls.load(SeqCst) < colors.len() {
+                pause(Duration::from_millis(1));
+            }
+        }
+    });
+}
+
+/// A panic of a drop closure is the task's: it does not come out of `spawn`, and the color goes on.
+#[test]
+fn a_drop_closure_that_panics_in_a_color_that_is_over_harms_nobody() {
+    in_both_worlds(10, || {
+        let rt = runtime(1);
+        let color = rt.block_on(async { Color::main() });
+        let of_thread = color.clone();
+        let spawn_and_panic = move || {
+            let task = spawn_late(&of_thread, || panic!("of a drop closure"));
+            assert!(task.is_finished());
+            let called = Arc::new(AtomicBool::new(false));
+            let to = called.clone();
+            spawn_late(&of_thread, move || to.store(true, SeqCst)).detach();
+            assert!(called.load(SeqCst));
+            task
+        };
+        let task = start_thread(spawn_and_panic).join().unwrap();
+        assert!(rt.block_on(task).unwrap_err().is_panic());
+        assert!(rt.block_on(color.call(|| ())).unwrap_err().is_aborted());
+    });
+}
