@@ -10,3 +10,4 @@ mod timer;
 pub(crate) mod tls;
 
 pub(crate) use connection::*;
+pub(crate) use phase::LINGER;

@@ -9,8 +9,8 @@
 //!   those of one request and its response, [`BodyHandle`] faults of one body, and [`TaskHandle`] the rest.
 //! * **TIMER-LOOKS**: the task of a connection looks at its timer after each poll of hyper's. An event from another task
 //!   that makes the peer timed (a response that waits for it, the end of the last request) wakes that task.
-//! * **STREAMS-COUNTED**: a stream of HTTP/2 counts from when hyper hands it over until its task has dropped it. The
-//!   task of the connection ends after the last of them.
+//! * **STREAMS-COUNTED**: a stream of HTTP/2 counts from when hyper hands it over until its task has dropped it, and so
+//!   does the task that discards the rest of a body. The task of the connection ends after the last of them.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,10 +18,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{Request, StatusCode};
+use http_body_util::Limited;
+use hyper::body::Incoming;
 
 use super::phase::{ConnectionPhase, Event, State, Timed};
 use crate::request::observer::{RequestLine, RequestSummary};
 use crate::request::reply::ServerReply;
+use crate::request::rest;
 use crate::server::Server;
 use crate::strict::framing::{Flaw, Framing};
 use crate::waker::CountedWaker;
@@ -292,13 +295,17 @@ impl RequestHandle {
         state.take_fault(self.number)
     }
 
-    pub(crate) fn body_unread(&self) {
+    /// The body of this request was refused unread.
+    pub(crate) fn body_unread(&self, body: Incoming) {
         self.connection.apply(Event::BodyUnread);
+        if self.is_http2 {
+            rest::discard(body, &self.connection);
+        }
     }
 
     /// The body of this request, as its service gets it.
     pub(crate) fn body(&self) -> BodyHandle {
-        BodyHandle { connection: self.connection.clone(), number: self.number }
+        BodyHandle { connection: self.connection.clone(), number: self.number, is_http2: self.is_http2 }
     }
 
     /// The service holds the body as hyper gave it.
@@ -335,6 +342,7 @@ impl Drop for RequestHandle {
 pub(crate) struct BodyHandle {
     connection: Arc<Connection>,
     number: u64,
+    is_http2: bool,
 }
 
 impl BodyHandle {
@@ -345,6 +353,13 @@ impl BodyHandle {
     /// The body could not be received: the request gets this reply.
     pub(crate) fn fail(&self, reply: ServerReply) {
         self.connection.lock().state.note_fault(self.number, reply);
+    }
+
+    /// The service has let the body go before its end.
+    pub(crate) fn let_go(&self, body: Limited<Incoming>) {
+        if self.is_http2 {
+            rest::discard(body, &self.connection);
+        }
     }
 }
 

@@ -56,6 +56,18 @@ impl Body {
     }
 }
 
+/// A body that a service lets go before its end is read on, with HTTP/2. With HTTP/1 the connection does that.
+impl Drop for Body {
+    fn drop(&mut self) {
+        if let Some(live) = self.0.take()
+            && !live.is_over
+        {
+            let Live { incoming, handle, .. } = *live;
+            handle.let_go(incoming);
+        }
+    }
+}
+
 impl Live {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if self.is_over {

@@ -78,7 +78,7 @@ impl<H: Handler> hyper::service::Service<Request<Incoming>> for RequestService<H
         let (handle, verdict) = strict::begin(&request, &self.connection, &self.known_host);
         if let Err(reply) = verdict {
             handle.server().counters.count_bad();
-            let state = refuse(reply, &handle, &request);
+            let state = refuse(reply, &handle, request);
             return Handling { state, request: Some(handle), admitted: None, sleep: None, turn: None };
         }
         match &self.turns {
@@ -153,7 +153,7 @@ fn begin<H: Handler>(
         Ok(admitted) => admitted,
         Err(retry_after) => {
             server.counters.count_refused();
-            let state = refuse(ServerReply::overloaded(retry_after), &handle, &request);
+            let state = refuse(ServerReply::overloaded(retry_after), &handle, request);
             return (state, handle, None);
         }
     };
@@ -174,12 +174,12 @@ fn begin<H: Handler>(
 
 /// The server replies itself, and leaves the body unread.
 #[cold]
-fn refuse<H: Handler>(reply: ServerReply, handle: &RequestHandle, request: &Request<Incoming>) -> State<H> {
-    if !http_body::Body::is_end_stream(request.body()) {
-        handle.body_unread();
-    }
+fn refuse<H: Handler>(reply: ServerReply, handle: &RequestHandle, request: Request<Incoming>) -> State<H> {
     if let Some(observer) = &handle.server().settings.observer {
-        observer.tell_refused(handle.connection().peer, request, &reply);
+        observer.tell_refused(handle.connection().peer, &request, &reply);
+    }
+    if !http_body::Body::is_end_stream(request.body()) {
+        handle.body_unread(request.into_body());
     }
     State::Reply(reply)
 }

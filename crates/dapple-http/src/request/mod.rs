@@ -5,6 +5,7 @@ pub(crate) mod body;
 pub(crate) mod handling;
 pub(crate) mod observer;
 pub(crate) mod reply;
+pub(crate) mod rest;
 pub(crate) mod service;
 pub(crate) mod upgrade;
 #[cfg(feature = "ws")]
