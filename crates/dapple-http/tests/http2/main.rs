@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod early_answer;
 mod raw;
 mod requests;
 mod streams;
