@@ -286,7 +286,7 @@ class Reader:
                     self.crate.types.append((name, word, self.file, line))
                     at += 2
                     continue
-                if word in ("const", "static") and is_name and before not in ("*", "&") and text(at + 1) != "fn" and not in_impl:
+                if word in ("const", "static") and is_name and not in_impl and text(at + 2 + (text(at + 1) == "mut")) == ":":
                     name = at + 1 + (text(at + 1) == "mut")
                     self.module.items.setdefault(text(name), line)
                     at = name + 1
