@@ -5,10 +5,9 @@ use std::pin::Pin;
 use std::ptr::null;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use super::shield::{Shield, shield};
-use crate::task::cancel::{Item, Then, is_current_cancelled, linked_to};
+use crate::task::cancel::{GRACE, Item, Then, is_current_cancelled, linked_to};
 use crate::task::here::here;
 use crate::task::reach::{Deadline, Link, Reach};
 use crate::time::{Sleep, sleep};
@@ -16,10 +15,6 @@ use crate::time::{Sleep, sleep};
 /// How often what is in a region may be polled after it was cancelled, if it wakes itself again and again without
 /// waiting for anything that could answer. Clean-up that gives way a few times is not cut off.
 const PATIENCE: u8 = 128;
-
-/// How long waits that would answer, and are linked, may take to be polled after the region was cancelled. Their wakers
-/// were woken, so that this is long; but a foreign combinator may be gone, or pass a waker on late.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// See the head of the file. Only its owner cancels it, and polls what is in it again then.
 pub(super) struct Region {
