@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use super::shield::{Shield, shield};
 use crate::task::cancel::{GRACE, Item, Then, is_current_cancelled, linked_to};
 use crate::task::here::here;
-use crate::task::reach::{Deadline, Link, Reach};
+use crate::task::reach::{self, Deadline, Link, Reach};
 use crate::time::{Sleep, sleep};
 
 /// How often what is in a region may be polled after it was cancelled, if it wakes itself again and again without
@@ -25,6 +25,8 @@ pub(super) struct Region {
     is_lost: bool,
     /// Something in it has said that it is not to be dropped, since the last `begin_pass`. LEFT-ALONE in `cancel`
     stays: bool,
+    /// A child of a scope around it was awaited in it, by a foreign waker. ON-ITS-WAY in `children`
+    awaits_child: bool,
     /// It was polled just now, and did nothing.
     is_quiet: bool,
     patience: u8,
@@ -50,6 +52,7 @@ impl Region {
             outer: Item::default(),
             is_lost: false,
             stays: false,
+            awaits_child: false,
             is_quiet: false,
             patience: PATIENCE,
             grace: None,
@@ -92,6 +95,7 @@ impl Region {
             let polled = link.around(here, || catch_unwind(AssertUnwindSafe(|| poll(cx))));
             here.own.set(own);
             self.stays |= here.stays.get() != stays;
+            self.awaits_child |= link.awaits_child();
             polled
         })
     }
@@ -111,7 +115,9 @@ impl Region {
         if !std::mem::replace(&mut self.is_quiet, true) {
             return Verdict::Again;
         }
-        if linked.is_none() {
+        // The value of a child could still be taken, unless it would be dropped. ON-ITS-WAY in `children`
+        let is_on_its_way = || self.awaits_child && !self.is_lost && here(reach::has_on_their_way);
+        if linked.is_none() && !is_on_its_way() {
             return Verdict::Drop;
         }
         let grace = self.grace.get_or_insert_with(|| Box::pin(shield(sleep(GRACE))));

@@ -395,6 +395,14 @@ impl Item {
         if is_own { self.unlink() } else { self.link_to(here, waker, then) }
     }
 
+    /// As `link_here`, also if a cancel wakes the waker anyway: whatever is around is to know of it. LEFT-ALONE
+    #[cold]
+    pub(crate) fn link_in_any_case(&mut self, here: &Here, waker: &Waker, then: Then) {
+        let is_same =
+            |what: &Reached| matches!(what, Reached::Waker(old, of) if *of == then && old.will_wake(waker));
+        self.link_all(here, is_same, || Reached::Waker(Arc::new(GuardedWaker::of(waker)), then));
+    }
+
     /// Links it to all that it can be cancelled by: usually one of them is enough, since who polls an inner
     /// scope hands on what happens to an outer one. But that may be who is waiting here, by foreign means.
     #[cold]
