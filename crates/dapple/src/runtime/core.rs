@@ -54,6 +54,8 @@ static HOOKS: Hooks = Hooks {
         let core = unsafe { &*home.cast::<Core>() };
         core.pool.submit(runnable, || core.start_pool_thread());
     },
+    // SAFETY: WHOLE; the caller runs one of its tasks.
+    keep_grace: |home, grace| super::grace::keep(unsafe { &*home }, grace),
     // SAFETY: WHOLE; the core is alive when it is called.
     keep: |home| unsafe { Arc::increment_strong_count(home.cast::<Core>()) },
     // SAFETY: gives back what `keep` took.

@@ -5,12 +5,14 @@
 //! spawn     spawn, spawn_local, blocking, and the Builder of tasks
 //! block_on  the main color: run, block_on; mains: those that are open
 //! shutdown  cancel, wait, drop, report; dump: every task by name
+//! grace     the time that a cancelled task is given
 //! ```
 
 mod block_on;
 mod builder;
 mod core;
 mod dump;
+mod grace;
 mod mains;
 mod shutdown;
 mod spawn;

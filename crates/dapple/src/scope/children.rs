@@ -12,6 +12,11 @@
 //!   were; one poll of the scope goes on until none is left or `finish::TURN` is used up. The body has at most every
 //!   other one of these polls. So a child with `k` before it is polled within `1 + k / 64` polls of the scope,
 //!   whatever its siblings and the body do. The budget of the task has no say in this (BUDGET in `task::wait`).
+//! * **ON-ITS-WAY**: a child that is done has woken its joiner, but a foreign waker may be passed on late. Until the value
+//!   is taken, or not wanted any more, it counts as on its way, in the link of the scope. A cancelled scope with such a
+//!   value is linked as a wait is that would answer; and a region in which a child of a scope around it was awaited by
+//!   a foreign waker looks at these counts. Both are given a grace so (LEFT-ALONE in `cancel`), and the value is not
+//!   dropped with the future that waits for it.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::any::Any;
@@ -30,7 +35,7 @@ use crate::task::cancel::{Item, is_cancelled_here};
 use crate::task::cell::discard;
 use crate::task::guarded::GuardedWaker;
 use crate::task::here::{Here, here};
-use crate::task::reach::{Link, Reach};
+use crate::task::reach::{Link, Reach, is_lost};
 use crate::task::strand::{self, Strand};
 use crate::task::wait::wake;
 
@@ -152,6 +157,8 @@ enum Joiner {
     /// The scope's body, or what was polled with the waker of that.
     Body,
     Waker(GuardedWaker),
+    /// It was woken, and has not taken the value. ON-ITS-WAY
+    Woken,
 }
 
 struct VTable {
@@ -513,7 +520,7 @@ impl Children {
     fn remove(&self, child: NonNull<Child>) {
         // SAFETY: it is in memory.
         let this = unsafe { child.as_ref() };
-        forget_joiner(this);
+        self.forget_joiner(this);
         let (previous, next) = (this.previous.get(), this.next.get());
         match NonNull::new(previous) {
             // SAFETY: what is in the list is in memory.
@@ -622,11 +629,14 @@ impl Children {
         let joiner = this.joiner.take();
         if !this.is_wanted.load(Ordering::Acquire) {
             self.drop_output(child);
+        } else if let Some(Joiner::Waker(_)) = joiner {
+            this.joiner.set(Some(Joiner::Woken));
+            self.link.count_on_their_way(1);
         }
         match joiner {
             Some(Joiner::Body) => self.body_woken.set(true),
             Some(Joiner::Waker(waker)) => wake(waker),
-            None => {}
+            Some(Joiner::Woken) | None => {}
         }
     }
 
@@ -826,6 +836,8 @@ impl Children {
             // SAFETY: the caller's reference keeps it in memory.
             let this = unsafe { child.as_ref() };
             match this.stage.get() {
+                // A race that is decided, inside of the scope, would drop the value. EXACT in `task::wait`
+                Stage::Output if is_lost(here) && !self.link.is_lost() => Poll::Pending,
                 Stage::Output => {
                     let mut output = std::mem::MaybeUninit::<T>::uninit();
                     // SAFETY: the child is done, and there is room.
@@ -848,13 +860,35 @@ impl Children {
                     let body = unsafe { self.body_waker.get().as_ref() };
                     let joiner = match body.is_some_and(|body| body.will_wake(waker)) {
                         true => Joiner::Body,
-                        false => Joiner::Waker(GuardedWaker::of(waker)),
+                        false => {
+                            self.note_awaited(here, waker);
+                            Joiner::Waker(GuardedWaker::of(waker))
+                        }
                     };
                     drop(this.joiner.replace(Some(joiner)));
                     Poll::Pending
                 }
             }
         })
+    }
+
+    /// A child is awaited by another waker than the body's. ON-ITS-WAY
+    fn note_awaited(&self, here: &Here, waker: &Waker) {
+        // SAFETY: it is the waker of a poll that this thread is in.
+        let is_own = unsafe { here.own.get().as_ref() }.is_some_and(|own| own.will_wake(waker));
+        if !is_own {
+            self.link.note_awaited(here);
+        }
+    }
+
+    /// No joiner is to be woken any more when a child is done.
+    fn forget_joiner(&self, child: &Child) {
+        match child.joiner.take() {
+            None | Some(Joiner::Body) => {}
+            // A waker's destructor is foreign code.
+            Some(Joiner::Waker(waker)) => discard(catch_unwind(AssertUnwindSafe(|| drop(waker)))),
+            Some(Joiner::Woken) => self.link.count_on_their_way(-1), // ON-ITS-WAY
+        }
     }
 
     /// Nobody will ask for the output of a child.
@@ -868,7 +902,7 @@ impl Children {
         this.is_wanted.store(false, Ordering::Release);
         // On another thread it is left to the scope. INSIDE
         if here(|here| self.is_inside(here)) {
-            forget_joiner(this);
+            self.forget_joiner(this);
             if matches!(this.stage.get(), Stage::Output | Stage::Panicked) {
                 self.drop_output(child);
             }
@@ -909,12 +943,6 @@ pub(crate) unsafe fn drop_started(strand: *const Strand) -> Option<bool> {
     // Leaked: a child has a vtable for ever, and this is for tests.
     child.vtable.set(Box::leak(Box::new(VTable { poll, ..*child.vtable.get() })));
     Some(true)
-}
-
-/// Nobody is to be woken any more when a child is done.
-fn forget_joiner(child: &Child) {
-    // A waker's destructor is foreign code.
-    discard(catch_unwind(AssertUnwindSafe(|| drop(child.joiner.take()))));
 }
 
 #[cold]

@@ -423,6 +423,8 @@ fn poll_scope<F, Fut: Future>(
             } else if here.stays.get() != stays || children.stays() {
                 here.note_stays();
                 outer.link_here(here, cx.waker(), Then::Stays);
+            } else if children.link.has_on_their_way() {
+                outer.link_in_any_case(here, cx.waker(), Then::Answers); // ON-ITS-WAY in `children`
             } else {
                 outer.unlink(); // LEFT-ALONE in `cancel`
             }

@@ -5,21 +5,16 @@ use std::pin::Pin;
 use std::ptr::null;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use super::shield::{Shield, shield};
-use crate::task::cancel::{Item, Then, is_current_cancelled, linked_to};
+use crate::task::cancel::{GRACE, Item, Then, is_current_cancelled, linked_to};
 use crate::task::here::here;
-use crate::task::reach::{Deadline, Link, Reach};
+use crate::task::reach::{self, Deadline, Link, Reach};
 use crate::time::{Sleep, sleep};
 
 /// How often what is in a region may be polled after it was cancelled, if it wakes itself again and again without
 /// waiting for anything that could answer. Clean-up that gives way a few times is not cut off.
 const PATIENCE: u8 = 128;
-
-/// How long waits that would answer, and are linked, may take to be polled after the region was cancelled. Their wakers
-/// were woken, so that this is long; but a foreign combinator may be gone, or pass a waker on late.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// See the head of the file. Only its owner cancels it, and polls what is in it again then.
 pub(super) struct Region {
@@ -30,6 +25,8 @@ pub(super) struct Region {
     is_lost: bool,
     /// Something in it has said that it is not to be dropped, since the last `begin_pass`. LEFT-ALONE in `cancel`
     stays: bool,
+    /// A child of a scope around it was awaited in it, by a foreign waker. ON-ITS-WAY in `children`
+    awaits_child: bool,
     /// It was polled just now, and did nothing.
     is_quiet: bool,
     patience: u8,
@@ -55,6 +52,7 @@ impl Region {
             outer: Item::default(),
             is_lost: false,
             stays: false,
+            awaits_child: false,
             is_quiet: false,
             patience: PATIENCE,
             grace: None,
@@ -97,6 +95,7 @@ impl Region {
             let polled = link.around(here, || catch_unwind(AssertUnwindSafe(|| poll(cx))));
             here.own.set(own);
             self.stays |= here.stays.get() != stays;
+            self.awaits_child |= link.awaits_child();
             polled
         })
     }
@@ -116,7 +115,9 @@ impl Region {
         if !std::mem::replace(&mut self.is_quiet, true) {
             return Verdict::Again;
         }
-        if linked.is_none() {
+        // The value of a child could still be taken, unless it would be dropped. ON-ITS-WAY in `children`
+        let is_on_its_way = || self.awaits_child && !self.is_lost && here(reach::has_on_their_way);
+        if linked.is_none() && !is_on_its_way() {
             return Verdict::Drop;
         }
         let grace = self.grace.get_or_insert_with(|| Box::pin(shield(sleep(GRACE))));

@@ -20,7 +20,9 @@ use super::children::{Begun, Child, Children};
 ///
 /// *Dropped early*: **clean**; what was started goes on. *Scope cancelled*: what was started is cancelled,
 /// and its value is what it returns then. Awaited in a [`timeout`](crate::time::timeout()) whose time is up, or in a loser
-/// of a [`race`](crate::race), the wait is dropped, and what was started goes on.
+/// of a [`race`](crate::race), the wait is dropped, and what was started goes on. A value that is there by then is not
+/// lost: a `timeout` returns it, also by a foreign waker that is passed on within a second; a loser leaves it in the
+/// `Started`, which can be awaited again if the loser had a reference to it.
 pub struct Started<'scope, T> {
     state: State<'scope, T>,
 }

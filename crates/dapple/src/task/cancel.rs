@@ -16,6 +16,7 @@
 //!   goes from scope to scope, through the tasks that were spawned in them.
 //! * **ALL-TELL**: of several threads that cancel the same thing at the same time each sets all those flags before it
 //!   returns, though another was the first: that one may not have got so far. The thread that sets a flag first wakes.
+//!
 //! # Futures that know nothing of cancelling
 //!
 //! * **LEFT-ALONE**: a `timeout` whose time is up, a `race` that is decided and a task that was cancelled (by its handle, or with the scope that spawned it)
@@ -24,8 +25,9 @@
 //!   shield, a scope in which something of that kind was started or a task was spawned. Or if it is linked: whatever is
 //!   polled with a foreign waker is not polled in every poll of what is around it, so its link tells of it. A wait that
 //!   answers unlinks itself; a scope or region in which nothing stays does so, too. But a collection of waits that is
-//!   not polled any more (a `FuturesUnordered` beside a foreign future) keeps them linked: if all that is linked would
-//!   answer, and does not for a second, a `timeout` and a `race` drop it.
+//!   not polled any more (a `FuturesUnordered` beside a foreign future) keeps them linked. So where all that is linked
+//!   would answer, and does not within a [grace](GRACE), it is dropped as well. A `timeout` and a `race` keep the time
+//!   themselves; for a task, another one does, and the [`Grace`] is in the table.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -33,16 +35,19 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::Task;
 use super::cancel_points::{self, Begin, OBSERVES};
 use super::guarded::GuardedWaker;
 use super::header::{Extended, Header};
 use super::here::{Here, here, this_thread};
+use super::home::Home;
 use super::links::Links;
 use super::reach::{self, Reach};
 use super::state::{CANCELLED, DONE};
 use super::waker::task_behind;
+use crate::prim::{AtomicU8, Ordering};
 
 /// A wait was cancelled: what it waited for has not happened, and nothing has been taken or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,7 +102,13 @@ enum Reached {
     Waker(Arc<GuardedWaker>, Then),
     /// To be cancelled as well. SPAWNED-SEE
     Scope(Arc<Reach>),
+    /// Not reached: how far the grace of a task is that was cancelled. LEFT-ALONE
+    Grace(Arc<AtomicU8>),
 }
+
+/// How long waits that would answer, and are linked, may take to be polled after a cancel. Their wakers were woken, so
+/// that this is long; but a foreign combinator may be gone, or pass a waker on late. LEFT-ALONE
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 /// How something that is linked ends when it is polled after a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,24 +236,92 @@ pub(super) fn cancel_linked(to: usize, wakes: bool) {
     first.iter().for_each(|scope| scope.nudge());
 }
 
-/// Whether something that waits is linked to a task, or to the reach of a scope, by its address. LEFT-ALONE
-#[cold]
-pub(crate) fn has_linked(to: usize) -> bool {
-    LINKS.of(to).iter().any(|linked| !linked.is_scope())
-}
-
-/// As [`has_linked`]: how that ends, if there is something. `Stays` if only one of several does.
+/// How what is linked to a task, or to the reach of a scope, by its address, ends, if anything is that waits. `Stays` if
+/// only one of several does. LEFT-ALONE
 #[cold]
 pub(crate) fn linked_to(to: usize) -> Option<Then> {
+    then_of(&LINKS.of(to))
+}
+
+fn then_of(linked: &[Reached]) -> Option<Then> {
     let mut found = None;
-    for linked in LINKS.of(to) {
+    for linked in linked {
         match linked {
             Reached::Waker(_, Then::Stays) => return Some(Then::Stays),
             Reached::Waker(_, Then::Answers) => found = Some(Then::Answers),
-            Reached::Scope(_) => {}
+            Reached::Scope(_) | Reached::Grace(_) => {}
         }
     }
     found
+}
+
+/// Whether a task that was cancelled, and rests, is to be dropped. `stays`: something in it has said that it is not.
+/// LEFT-ALONE
+#[cold]
+pub(super) fn is_left_alone(task: &Task, stays: bool) -> bool {
+    let linked = LINKS.of(task.ptr().addr().get());
+    let grace = linked.iter().find_map(|linked| match linked {
+        Reached::Grace(grace) => Some(grace),
+        Reached::Waker(..) | Reached::Scope(_) => None,
+    });
+    match (if stays { Some(Then::Stays) } else { then_of(&linked) }, grace) {
+        (None, _) => true,
+        (Some(Then::Stays), None) => false,
+        (Some(Then::Stays), Some(grace)) => {
+            grace.store(WITHDRAWN, Ordering::Release);
+            drop(LINKS.remove_all(task.ptr().addr().get(), |linked| matches!(linked, Reached::Grace(_))));
+            false
+        }
+        (Some(Then::Answers), Some(grace)) => grace.load(Ordering::Acquire) == OVER,
+        (Some(Then::Answers), None) => {
+            // SAFETY: a task's home outlives it.
+            let home = unsafe { &*Home::of(task.ptr()) };
+            // SAFETY: it is the pointer to the whole of this home.
+            unsafe { (home.hooks.keep_grace)(home.whole(), Grace::begin(task.clone())) };
+            false
+        }
+    }
+}
+
+/// The time that a task is given after a cancel, while waits are linked to it that would answer. It is in the table until
+/// this is dropped. LEFT-ALONE
+pub(crate) struct Grace {
+    task: Task,
+    number: u64,
+    stage: Arc<AtomicU8>,
+}
+
+/// The time runs.
+const RUNS: u8 = 0;
+/// It is up.
+const OVER: u8 = 1;
+/// Something in the task is not to be dropped: there is no limit.
+const WITHDRAWN: u8 = 2;
+
+impl Grace {
+    fn begin(task: Task) -> Grace {
+        let (number, stage) = (LINKS.number(), Arc::new(AtomicU8::new(RUNS)));
+        LINKS.add(task.ptr().addr().get(), number, Reached::Grace(stage.clone()));
+        Grace { task, number, stage }
+    }
+
+    /// Whether it need not be kept any more: the task has ended, or stays.
+    pub(crate) fn is_needless(&self) -> bool {
+        self.task.is_finished() || self.stage.load(Ordering::Acquire) == WITHDRAWN
+    }
+
+    /// The time is up: the task is polled once more, and dropped if it still waits there.
+    pub(crate) fn end(&self) {
+        if self.stage.compare_exchange(RUNS, OVER, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.task.wake_with(0);
+        }
+    }
+}
+
+impl Drop for Grace {
+    fn drop(&mut self) {
+        drop(LINKS.remove(self.task.ptr().addr().get(), self.number));
+    }
 }
 
 /// Takes the scopes out, and puts the wakers, if they are wanted, to the others.
@@ -251,7 +330,7 @@ fn sort(linked: Vec<Reached>, wakes: bool, wakers: &mut Vec<Arc<GuardedWaker>>) 
     for linked in linked {
         match linked {
             Reached::Waker(waker, _) if wakes => wakers.push(waker),
-            Reached::Waker(..) => {}
+            Reached::Waker(..) | Reached::Grace(_) => {}
             Reached::Scope(scope) => scopes.push(scope),
         }
     }
@@ -331,6 +410,14 @@ impl Item {
             unsafe { &*own }.will_wake(waker)
         };
         if is_own { self.unlink() } else { self.link_to(here, waker, then) }
+    }
+
+    /// As `link_here`, also if a cancel wakes the waker anyway: whatever is around is to know of it. LEFT-ALONE
+    #[cold]
+    pub(crate) fn link_in_any_case(&mut self, here: &Here, waker: &Waker, then: Then) {
+        let is_same =
+            |what: &Reached| matches!(what, Reached::Waker(old, of) if *of == then && old.will_wake(waker));
+        self.link_all(here, is_same, || Reached::Waker(Arc::new(GuardedWaker::of(waker)), then));
     }
 
     /// Links it to all that it can be cancelled by: usually one of them is enough, since who polls an inner

@@ -1,5 +1,6 @@
 //! The runtime as tasks see it: where their memory lies and who puts them in line.
 
+use super::cancel::Grace;
 use super::header::{Ptr, Runnable};
 use super::panics::{OnPanic, Panics};
 use super::slab::{Chunk, LocalSlab, Slab};
@@ -64,6 +65,8 @@ pub(crate) struct Hooks {
     pub(crate) enqueue_ranked: unsafe fn(*const Home, Runnable, Priority),
     /// Puts a closure in line for the pool of blocking calls.
     pub(crate) enqueue_blocking: unsafe fn(*const Home, Runnable),
+    /// Keeps the time of a task that was cancelled: tells the grace when that is up.
+    pub(crate) keep_grace: unsafe fn(*const Home, Grace),
     /// Called once, when the workers have left: keeps the whole for the memory that is in use.
     pub(crate) keep: unsafe fn(*const Home),
     /// Called once, after `keep`, when the last of it is back: gives the whole up.

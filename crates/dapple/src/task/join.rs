@@ -113,8 +113,9 @@ impl<T> JoinHandle<T> {
     /// [`std::future::pending`]), its future is dropped, as by [`abort`](Self::abort), and the handle says
     /// [`is_aborted`](JoinError::is_aborted). A [`shield`](crate::shield), a file operation that has begun and a scope with
     /// spawned tasks are waited for; a task that is awake is not dropped. Clean-up after `Cancelled` that awaits a foreign
-    /// future belongs in a [`shield`](crate::shield). A runtime that ends gives its tasks their time: there nothing is
-    /// dropped before it is up.
+    /// future belongs in a [`shield`](crate::shield). Waits of this crate that lie in a collection which is not polled any
+    /// more (a `FuturesUnordered` beside a foreign future that is awaited) keep the task for a second, and are dropped
+    /// with it then. A runtime that ends gives its tasks their time: there nothing is dropped before it is up.
     ///
     /// Harmless when the task has ended, and when said twice.
     pub fn cancel(&self) {

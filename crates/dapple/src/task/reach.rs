@@ -298,6 +298,10 @@ pub(crate) struct Link {
     lost: Cell<bool>,
     /// It is around a task that was spawned in the scope. INSIDE-LOOKS
     is_spawned: bool,
+    /// A child of a scope around this one is awaited inside, by a foreign waker. ON-ITS-WAY in `scope::children`
+    awaits_child: Cell<bool>,
+    /// How many values of the scope's children are on their way. ON-ITS-WAY in `scope::children`
+    on_their_way: Cell<u32>,
 }
 
 impl Link {
@@ -309,6 +313,8 @@ impl Link {
             deadline: null(),
             lost: Cell::new(false),
             is_spawned: false,
+            awaits_child: Cell::new(false),
+            on_their_way: Cell::new(0),
         }
     }
 
@@ -327,12 +333,48 @@ impl Link {
             deadline,
             lost: Cell::new(false),
             is_spawned: false,
+            awaits_child: Cell::new(false),
+            on_their_way: Cell::new(0),
         }
     }
 
     /// The link of a task that was spawned in the scope. SPAWNED-SEE in `cancel`
     pub(crate) fn of_spawned(reach: *const Reach) -> Link {
         Link { is_spawned: true, ..Link::of(reach) }
+    }
+
+    /// Whether what is inside of it is in a race that another has won. LOST
+    #[cfg(not(loom))]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.get()
+    }
+
+    /// Whether a child of a scope around this one was awaited inside, by a foreign waker.
+    #[cfg(not(loom))]
+    pub(crate) fn awaits_child(&self) -> bool {
+        self.awaits_child.get()
+    }
+
+    /// A child of this scope is awaited here by a foreign waker: all links between the two take note of it.
+    #[cfg(not(loom))]
+    pub(crate) fn note_awaited(&self, here: &Here) {
+        let mut next = here.link.get();
+        // SAFETY: ON-THE-STACK.
+        while let Some(link) = unsafe { next.as_ref() }.filter(|link| !std::ptr::eq(*link, self)) {
+            link.awaits_child.set(true);
+            next = link.outer.get();
+        }
+    }
+
+    /// Counts values of the scope's children that are on their way.
+    #[cfg(not(loom))]
+    pub(crate) fn count_on_their_way(&self, change: i32) {
+        self.on_their_way.set(self.on_their_way.get().wrapping_add_signed(change));
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn has_on_their_way(&self) -> bool {
+        self.on_their_way.get() > 0
     }
 
     /// Calls `f` as if it were called around the link, which is in the chain.
@@ -379,6 +421,21 @@ impl Link {
 pub(crate) fn is_lost(here: &Here) -> bool {
     // SAFETY: ON-THE-STACK.
     unsafe { here.link.get().as_ref() }.is_some_and(|link| link.lost.get())
+}
+
+/// Whether a value of a child is on its way, in any scope around what is polled here. ON-ITS-WAY in `scope::children`
+#[cfg(not(loom))]
+#[cold]
+pub(crate) fn has_on_their_way(here: &Here) -> bool {
+    let mut next = here.link.get();
+    // SAFETY: ON-THE-STACK.
+    while let Some(link) = unsafe { next.as_ref() } {
+        if link.has_on_their_way() {
+            return true;
+        }
+        next = link.outer.get();
+    }
+    false
 }
 
 /// The scopes around what is polled here, from the inside out, up to the first shield, by pointers into

@@ -165,11 +165,13 @@ unsafe fn is_left_alone(task: Ptr, here: &Here, before: Snapshot) -> bool {
     let header = unsafe { task.as_ref() };
     // SAFETY: a task's home outlives it.
     let home = unsafe { &*Home::of(task) };
-    // A runtime that ends has cancelled all its tasks, and gives them time.
-    matches!(home.phase(), Phase::Running | Phase::Simulated)
-        && here.stays.get() == 0
-        && !cancel::has_linked(task.addr().get())
-        && !header.state.was_woken_since(before)
+    if !matches!(home.phase(), Phase::Running | Phase::Simulated) {
+        return false; // a runtime that ends has cancelled all its tasks, and gives them time
+    }
+    header.state.add_ref();
+    // SAFETY: the reference was just counted.
+    let task = unsafe { Task::from_counted(task) };
+    cancel::is_left_alone(&task, here.stays.get() != 0) && !header.state.was_woken_since(before)
 }
 
 /// What becomes of a task of a kind that asks before it begins; `None`: it is to be polled.

@@ -4,6 +4,8 @@
 mod budget_common;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/late.rs"]
+mod late_common;
 #[path = "../common/scope.rs"]
 mod scope_common;
 
@@ -16,6 +18,7 @@ mod foreign;
 mod race_exact;
 mod spawn_cancel;
 mod spawn_tree;
+mod started_late;
 mod timeout_abandoned;
 mod timeout_foreign;
 mod timeout_nested;

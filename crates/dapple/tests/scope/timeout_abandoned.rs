@@ -1,12 +1,14 @@
-//! Waits that rest in a collection that is not polled any more do not keep a `timeout` or a `race` from ending.
+//! Waits that rest in a collection that is not polled any more do not keep a `timeout`, a `race` or a cancelled task from
+//! ending.
 
 use std::future::{pending, poll_fn};
 use std::task::Poll;
 
+use crate::late_common::Late;
 use dapple::channel::mpsc;
 use dapple::sim::Sim;
 use dapple::time::{Duration, Instant, sleep, timeout};
-use dapple::{race, shield};
+use dapple::{finish, race, shield};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 const MS: Duration = Duration::from_millis(1);
@@ -69,5 +71,146 @@ fn a_shield_in_a_collection_that_is_polled_is_waited_for_however_long() {
         });
         assert_eq!(elapsed.await.unwrap_err().into_inner(), Some("done"));
         assert!(begun.elapsed() >= 60_000 * MS);
+    });
+}
+
+/// A second and a bit, in which nothing happens, and not two.
+fn assert_grace(begun: Instant) {
+    let took = begun.elapsed();
+    assert!(Duration::from_secs(1) <= took && took < Duration::from_secs(2), "{took:?}");
+}
+
+#[test]
+fn a_cancelled_task_beside_abandoned_waits_ends() {
+    Sim::new(1).run(async {
+        let task = dapple::spawn(sleeps_beside_foreign_code());
+        sleep(LIMIT).await.unwrap();
+        let begun = Instant::now();
+        task.cancel();
+        assert!(task.await.unwrap_err().is_aborted());
+        assert_grace(begun);
+    });
+}
+
+#[test]
+fn a_cancelled_task_of_the_main_color_beside_abandoned_waits_ends() {
+    Sim::new(1).run(async {
+        let not_send = std::rc::Rc::new(());
+        let task = dapple::spawn_local(async move {
+            sleeps_beside_foreign_code().await;
+            drop(not_send);
+        });
+        sleep(LIMIT).await.unwrap();
+        let begun = Instant::now();
+        task.cancel();
+        assert!(task.await.unwrap_err().is_aborted());
+        assert_grace(begun);
+    });
+}
+
+#[test]
+fn a_task_spawned_in_a_cancelled_scope_beside_abandoned_waits_ends() {
+    Sim::new(1).run(async {
+        let begun = Instant::now();
+        finish(async |scope| {
+            scope.spawn(sleeps_beside_foreign_code()).detach();
+            sleep(LIMIT).await.unwrap();
+            scope.cancel();
+        })
+        .await;
+        assert!(begun.elapsed() < LIMIT + Duration::from_secs(2), "{:?}", begun.elapsed());
+    });
+}
+
+/// Abandoned waits are of a scope inside of the task, whose body waits in foreign code.
+#[test]
+fn a_cancelled_task_with_a_scope_beside_abandoned_waits_ends() {
+    Sim::new(1).run(async {
+        let task = dapple::spawn(finish(async |scope| {
+            scope.start(sleeps_beside_foreign_code());
+            sleeps_beside_foreign_code().await;
+        }));
+        sleep(LIMIT).await.unwrap();
+        let begun = Instant::now();
+        task.cancel();
+        assert!(task.await.unwrap_err().is_aborted());
+        assert_grace(begun);
+    });
+}
+
+/// Is polled by others, again and again, and waits for nothing that could answer.
+#[test]
+fn a_cancelled_task_that_foreign_code_wakes_again_and_again_ends_all_the_same() {
+    Sim::new(1).run(async {
+        let (waker, wake) = std::sync::mpsc::channel::<std::task::Waker>();
+        let task = dapple::spawn(async move {
+            let mut sleeps = FuturesUnordered::from_iter([1, 100_000].map(|count| sleep(count * MS)));
+            assert!(sleeps.next().await.unwrap().is_ok());
+            poll_fn(|cx| {
+                waker.send(cx.waker().clone()).unwrap();
+                Poll::<()>::Pending
+            })
+            .await;
+        });
+        sleep(LIMIT).await.unwrap();
+        let begun = Instant::now();
+        task.cancel();
+        while !task.is_finished() {
+            sleep(70 * MS).await.unwrap();
+            wake.try_iter().for_each(std::task::Waker::wake);
+            assert!(begun.elapsed() < Duration::from_secs(60));
+        }
+        assert_grace(begun);
+        assert!(task.await.unwrap_err().is_aborted());
+    });
+}
+
+/// A waker that is passed on within the second is in time: the wait answers, and the task returns by itself.
+#[test]
+fn a_cancelled_task_whose_wakers_are_passed_on_late_ends_by_itself() {
+    Sim::new(1).run(async {
+        let task = dapple::spawn(Late::new(sleep(100_000 * MS), 400 * MS));
+        sleep(LIMIT).await.unwrap();
+        let begun = Instant::now();
+        task.cancel();
+        assert!(task.await.unwrap().is_err());
+        assert_eq!(begun.elapsed().as_millis(), 400);
+    });
+}
+
+/// A shield in the collection is waited for: also if there are abandoned waits beside it, which had their second.
+#[test]
+fn a_cancelled_task_waits_for_a_shield_beside_abandoned_waits() {
+    Sim::new(1).run(async {
+        let task = dapple::spawn(async {
+            let mut sleeps = FuturesUnordered::from_iter([1, 100_000].map(|count| sleep(count * MS)));
+            assert!(sleeps.next().await.unwrap().is_ok());
+            shield(sleep(60_000 * MS)).await.unwrap();
+            pending::<()>().await;
+        });
+        sleep(LIMIT).await.unwrap();
+        let begun = Instant::now();
+        task.cancel();
+        assert!(task.await.unwrap_err().is_aborted());
+        let took = begun.elapsed();
+        assert!(60_900 * MS < took && took < 62_000 * MS, "{took:?}");
+    });
+}
+
+/// A runtime that ends does not wait for the grace of a task that has ended.
+#[test]
+fn the_grace_of_a_task_that_has_ended_holds_up_no_shutdown() {
+    Sim::new(1).run(async {
+        let on_a_thread = || {
+            let rt = dapple::Runtime::builder().workers(1).build().unwrap();
+            let task = rt.spawn(async { Late::new(sleep(100_000 * MS), 10 * MS).await });
+            rt.block_on(sleep(MS)).unwrap();
+            task.cancel();
+            assert!(rt.block_on(task).unwrap().is_err());
+            let begun = Instant::now();
+            assert!(rt.shutdown(Duration::from_secs(30)).is_clean());
+            assert!(begun.elapsed() < 100 * MS, "{:?}", begun.elapsed());
+        };
+        dapple::blocking(on_a_thread).await.unwrap();
     });
 }

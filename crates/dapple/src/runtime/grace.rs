@@ -1,0 +1,31 @@
+//! Who keeps the time of a task that was cancelled and waits beside waits that nobody polls any more: a task of its own.
+//!
+//! See LEFT-ALONE in `task/cancel.rs`. That such a task is rare is why this one costs others nothing.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use super::spawn::spawn_own;
+use crate::task::Home;
+use crate::task::cancel::{GRACE, Grace, is_current_cancelled};
+use crate::task::header::Meta;
+use crate::time::alarm::Alarm;
+
+/// Tells `grace` when its time is up, and keeps it until it is needless.
+pub(super) fn keep(home: &Home, grace: Grace) {
+    let mut alarm = Alarm::default();
+    // Not a `sleep`: that would be a wait of the program, which a simulation may cancel.
+    let keeps = poll_fn(move |cx| {
+        if grace.is_needless() || is_current_cancelled() {
+            return Poll::Ready(()); // the latter: the runtime ends, and gives its tasks a time of its own
+        }
+        if alarm.is_late() {
+            grace.end();
+            alarm.unset();
+        }
+        alarm.set(GRACE, cx);
+        Poll::Pending
+    });
+    let name = Some("the grace of a cancelled task".into());
+    spawn_own(home, keeps, Meta { name, is_kept: true, ..Meta::here() }).detach();
+}
