@@ -1,7 +1,6 @@
 //! Wakers that panic: in `clone`, in `wake`, in `wake_by_ref` or in their destructor. Whatever is waited for with one, and
 //! however that wait ends, nothing is lost, the others who wait are woken, and the process lives.
 
-
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
