@@ -1,6 +1,6 @@
 //! The same work on Dapple and on its rivals, in one run.
 //!
-//! `cargo run --release -p versus -- CASE...`; `list` names the cases. All sides
+//! `cargo versus CASE...`; `list` names the cases. All sides
 //! use mimalloc. A contest ([`contest`]) runs its sides interleaved, each round
 //! on a fresh runtime while no other is alive, and the report ([`report`]) gives
 //! medians with their spread and, in a fixed form, the ratios to the rivals.

@@ -18,7 +18,8 @@ pub(crate) fn build(folder: &str, flags: &str) -> Result<PathBuf, Failure> {
         // Without HTTP, which nothing here asks for, and which takes minutes to build.
         .args([
             "build",
-            "--release",
+            "--profile",
+            "dist",
             "--quiet",
             "--package",
             "versus-probe",
@@ -33,7 +34,7 @@ pub(crate) fn build(folder: &str, flags: &str) -> Result<PathBuf, Failure> {
     if !built.success() {
         return Err("versus-probe cannot be built".to_owned());
     }
-    Ok(target.join("release/versus-probe"))
+    Ok(target.join("dist/versus-probe"))
 }
 
 /// What one of so many operations costs, by the program's own account.

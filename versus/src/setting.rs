@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 /// What the versions are read from: cargo writes it before it builds.
-const LOCK: &str = include_str!("../../Cargo.lock");
+const LOCK: &str = include_str!("../Cargo.lock");
 
 /// Whose versions matter.
 const PACKAGES: [&str; 18] = [

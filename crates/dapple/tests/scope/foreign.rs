@@ -14,7 +14,7 @@ use dapple::net::{TcpListener, TcpStream, UnixStream};
 use dapple::sim::{self, Sim};
 use dapple::sync::Semaphore;
 use dapple::time::{Duration, sleep};
-use futures_rustls::rustls::crypto::ring;
+use futures_rustls::rustls::crypto::aws_lc_rs;
 use futures_rustls::rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
 use futures_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use futures_rustls::{TlsAcceptor, TlsConnector};
@@ -91,7 +91,7 @@ fn certified() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
     // By name: other crates of the workspace have another provider, and then none is the default.
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(aws_lc_rs::default_provider());
     let server = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .expect("versions that ring has")
