@@ -381,7 +381,7 @@ async fn is_utf8(source: &Source) -> io::Result<bool> {
 }
 
 /// Whether a change right now might get the same stamp.
-fn is_young(stamp: Stamp) -> bool {
+pub(super) fn is_young(stamp: Stamp) -> bool {
     let changed = Duration::new(stamp.changed.0.try_into().unwrap_or(0), stamp.changed.1 as u32);
     SystemTime::UNIX_EPOCH.elapsed().is_ok_and(|now| now < changed + YOUNG)
 }
