@@ -1,8 +1,14 @@
 //! Buffers for pieces of files, used again: memory that the allocator gives back to the system and takes again for
 //! each piece costs a fault for each page of it.
+//!
+//! # Invariants
+//!
+//! * **FREED-WHEN-UNUSED**: a buffer that was not needed between two sweeps is given back to the allocator by the second.
+//!   So what many slow clients have held is free again soon after they are gone. The shelves belong to no thread: a thread
+//!   that stood in for a stalled worker, and rests from then on, would keep its buffers for ever.
 
-use std::cell::RefCell;
-use std::thread::LocalKey;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
@@ -22,49 +28,142 @@ pub(super) const LARGE: usize = 256 << 10;
 /// encryption.
 pub(super) const BEGIN: usize = 2 << 10;
 
-/// How many a thread keeps of each.
-const MOST: usize = 32;
-const MOST_LARGE: usize = 8;
+/// How many of each a shelf keeps.
+const MOST: usize = 16;
+const MOST_LARGE: usize = 4;
 
-thread_local! {
-    static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-    static FREE_LARGE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+/// How many shelves there are: threads use them in turn.
+const SHELVES: usize = 8;
+
+/// Free buffers of one size, the one used last on top.
+struct Shelf {
+    free: Vec<Vec<u8>>,
+    most: usize,
+    /// The fewest that were free since the last sweep: so many were not needed. FREED-WHEN-UNUSED
+    least: usize,
 }
 
-/// Where buffers of a size are kept, and how many.
-fn shelf(size: usize) -> (&'static LocalKey<RefCell<Vec<Vec<u8>>>>, usize) {
-    if size < LARGE { (&FREE, MOST) } else { (&FREE_LARGE, MOST_LARGE) }
+impl Shelf {
+    const fn new(most: usize) -> Shelf {
+        Shelf { free: Vec::new(), most, least: 0 }
+    }
+
+    fn take(&mut self) -> Option<Vec<u8>> {
+        let buffer = self.free.pop();
+        self.least = self.least.min(self.free.len());
+        buffer
+    }
+
+    /// Takes a buffer back; returns it if there is no room.
+    fn put(&mut self, buffer: Vec<u8>) -> Option<Vec<u8>> {
+        if self.free.len() >= self.most {
+            return Some(buffer);
+        }
+        self.free.push(buffer);
+        None
+    }
+
+    /// Takes away the buffers that were not needed since the last time.
+    fn sweep(&mut self) -> Vec<Vec<u8>> {
+        let unused = self.free.drain(..self.least).collect();
+        self.least = self.free.len();
+        if self.free.is_empty() {
+            self.free = Vec::new();
+        }
+        unused
+    }
+}
+
+/// The shelves that some threads share, on cache lines of their own.
+#[repr(align(128))]
+struct Shelves {
+    /// Of buffers of [`SIZE`] and of [`LARGE`].
+    shelves: Mutex<[Shelf; 2]>,
+    /// How many buffers will come back.
+    lent: AtomicUsize,
+}
+
+impl Shelves {
+    const fn new() -> Shelves {
+        let shelves = Mutex::new([Shelf::new(MOST), Shelf::new(MOST_LARGE)]);
+        Shelves { shelves, lent: AtomicUsize::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [Shelf; 2]> {
+        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, size: usize) -> Vec<u8> {
+        let free = self.lock()[index(size)].take();
+        free.unwrap_or_else(|| vec![0; BEGIN + size])
+    }
+
+    fn lend(&'static self, buffer: Vec<u8>) -> Bytes {
+        self.lent.fetch_add(1, Ordering::SeqCst);
+        Bytes::from_owner(Lent { buffer, shelves: self })
+    }
+
+    /// Returns whether a buffer is left, free or lent. FREED-WHEN-UNUSED
+    fn sweep(&self) -> bool {
+        let is_lent = self.lent.load(Ordering::SeqCst) > 0; // first: what comes back meanwhile is free then
+        let mut shelves = self.lock();
+        let unused = shelves.each_mut().map(Shelf::sweep);
+        let is_left = is_lent || shelves.iter().any(|shelf| !shelf.free.is_empty());
+        drop(shelves);
+        drop(unused);
+        is_left
+    }
+}
+
+/// On which shelf buffers of a size are.
+fn index(size: usize) -> usize {
+    usize::from(size >= LARGE)
+}
+
+static ALL: [Shelves; SHELVES] = [const { Shelves::new() }; SHELVES];
+
+thread_local! {
+    static MINE: &'static Shelves = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        &ALL[NEXT.fetch_add(1, Ordering::Relaxed) % SHELVES]
+    };
 }
 
 /// A buffer with room for so many bytes, [`SIZE`] or [`LARGE`], from [`BEGIN`] on.
 pub(super) fn take(size: usize) -> Vec<u8> {
-    let free = shelf(size).0.try_with(|free| free.borrow_mut().pop());
-    free.ok().flatten().unwrap_or_else(|| vec![0; BEGIN + size])
+    MINE.with(|mine| mine.take(size))
 }
 
 /// What was read, as bytes to be sent; the buffer is for others after that.
 pub(super) fn lend(buffer: Vec<u8>) -> Bytes {
-    Bytes::from_owner(Lent(buffer))
+    MINE.with(|mine| mine.lend(buffer))
 }
 
-struct Lent(Vec<u8>);
+/// Gives the buffers back to the allocator that were not needed since the last sweep. Returns whether a buffer is left, free
+/// or lent. FREED-WHEN-UNUSED
+pub(super) fn sweep() -> bool {
+    ALL.iter().fold(false, |is_left, shelves| shelves.sweep() || is_left)
+}
+
+/// A buffer whose bytes are being sent.
+struct Lent {
+    buffer: Vec<u8>,
+    shelves: &'static Shelves,
+}
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        &self.0[BEGIN..]
+        &self.buffer[BEGIN..]
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let buffer = std::mem::take(&mut self.0);
-        let (shelf, most) = shelf(buffer.len() - BEGIN);
-        let _ = shelf.try_with(|free| {
-            let mut free = free.borrow_mut();
-            if free.len() < most {
-                free.push(buffer);
-            }
-        });
+        let buffer = std::mem::take(&mut self.buffer);
+        let size = buffer.len() - BEGIN;
+        let rest = self.shelves.lock()[index(size)].put(buffer);
+        drop(rest); // not under the lock
+        self.shelves.lent.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -72,32 +171,59 @@ impl Drop for Lent {
 mod tests {
     use super::*;
 
+    fn shelves() -> &'static Shelves {
+        Box::leak(Box::new(Shelves::new()))
+    }
+
+    fn free(shelves: &Shelves, size: usize) -> usize {
+        shelves.lock()[index(size)].free.len()
+    }
+
     #[test]
     fn a_buffer_is_used_again_when_the_last_who_has_its_bytes_is_done() {
+        let shelves = shelves();
         for size in [SIZE, LARGE] {
-            let mut buffer = take(size);
+            let mut buffer = shelves.take(size);
             buffer[BEGIN..][..10].copy_from_slice(b"some bytes");
             let address = buffer.as_ptr();
-            let bytes = lend(buffer);
+            let bytes = shelves.lend(buffer);
             assert_eq!(bytes.len(), size);
             let part = bytes.slice(5..10);
             drop(bytes);
-            let other = take(size);
+            let other = shelves.take(size);
             assert_ne!(other.as_ptr(), address, "it is in use");
             assert_eq!(part, "bytes");
             drop(part);
-            let again = take(size);
+            let again = shelves.take(size);
             assert_eq!((again.as_ptr(), again.len()), (address, BEGIN + size));
         }
     }
 
     #[test]
-    fn a_thread_keeps_only_some() {
-        for size in [SIZE, LARGE] {
-            let (shelf, most) = shelf(size);
-            let lent: Vec<_> = (0..most + 10).map(|_| lend(take(size))).collect();
+    fn a_shelf_keeps_only_some() {
+        let shelves = shelves();
+        for (size, most) in [(SIZE, MOST), (LARGE, MOST_LARGE)] {
+            let lent: Vec<_> = (0..most + 10).map(|_| shelves.lend(shelves.take(size))).collect();
             drop(lent);
-            assert_eq!(shelf.with(|free| free.borrow().len()), most);
+            assert_eq!(free(shelves, size), most);
         }
+    }
+
+    #[test]
+    fn buffers_that_are_not_needed_between_two_sweeps_are_freed() {
+        let shelves = shelves();
+        let lent: Vec<_> = (0..MOST).map(|_| shelves.lend(shelves.take(SIZE))).collect();
+        assert!(shelves.sweep(), "they are lent");
+        drop(lent);
+        assert!(shelves.sweep(), "they were needed");
+        assert_eq!(free(shelves, SIZE), MOST);
+        for _ in 0..10 {
+            let needed: Vec<_> = (0..3).map(|_| shelves.lend(shelves.take(SIZE))).collect();
+            drop(needed);
+            assert!(shelves.sweep());
+            assert_eq!(free(shelves, SIZE), 3);
+        }
+        assert!(!shelves.sweep());
+        assert_eq!(free(shelves, SIZE), 0);
     }
 }

@@ -8,6 +8,9 @@
 //!   until they are done, also if the client is gone: however many lists are asked for, processors are left for the rest.
 //! * **ONE-FOR-ALL**: requests for the same list, in the same order, get the bytes of one reading: those that wait for it,
 //!   and those that come within [`recheck`](super::Files::recheck).
+//! * **READ-WHEN-CHANGED**: after that the folder's stamp is compared, which is one system call. Its names are read again only
+//!   if the stamp has changed, or after [`SIZES`] times as long, as sizes change without it. So however many clients ask,
+//!   a folder that stays as it is costs one reading in that time.
 //! * **ONLY-SERVED**: an entry is a file or a folder that can be asked for, by the rules of the root (`root.rs`). A link is
 //!   shown as what it leads to, and left out if that is outside, nothing, or no file.
 
@@ -28,19 +31,39 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use super::body::Body;
 use super::flights::Flights;
-use super::root::View;
+use super::root::{Stamp, View};
 use super::stats::Event;
-use super::store::{Problem, Store};
+use super::store::{Problem, Store, is_young};
 use super::{answer, clock, path};
 
 /// More than this nobody reads, and it would take long. They are the first by name.
 const MOST: usize = 10_000;
+
+/// For how many times `recheck` sizes and times in a list are taken to be as they were while its folder is unchanged.
+const SIZES: u32 = 10;
 
 /// A list, and when it was made.
 #[derive(Clone)]
 struct Listed {
     page: Bytes,
     made: Duration,
+    /// When it was last found that it need not be made again.
+    checked: Duration,
+    /// The folder as it was before its names were read. None: a change right after that might have given the same stamp.
+    folder: Option<Stamp>,
+}
+
+impl Listed {
+    /// Whether it is served without a look.
+    fn is_fresh(&self, now: Duration, recheck: Duration) -> bool {
+        now.saturating_sub(self.checked) < recheck
+    }
+
+    /// The same list, checked now, if its folder is as it was. READ-WHEN-CHANGED
+    fn renewed(self, folder: Stamp, now: Duration, recheck: Duration) -> Option<Listed> {
+        let is_young = now.saturating_sub(self.made) < recheck.saturating_mul(SIZES);
+        (is_young && self.folder == Some(folder)).then_some(Listed { checked: now, ..self })
+    }
 }
 
 #[derive(Clone)]
@@ -119,7 +142,7 @@ async fn find(store: &Store, folder: Arc<OwnedFd>, path: &[u8], order: Order) ->
     let key = [path, b"\0", order.query().as_bytes()].concat(); // no path has a zero byte
     let known = || {
         let listed = listings.kept.get(&key[..])?;
-        (clock::now().saturating_sub(listed.made) < store.settings.recheck).then_some(listed)
+        listed.is_fresh(clock::now(), store.settings.recheck).then_some(listed)
     };
     if let Some(listed) = known() {
         return Ok(listed.page);
@@ -127,6 +150,18 @@ async fn find(store: &Store, folder: Arc<OwnedFd>, path: &[u8], order: Order) ->
     let found = listings.flights.find(&key, async {
         if let Some(listed) = known() {
             return Some(Ok(listed)); // made for another request meanwhile
+        }
+        // Of a folder that is held open, its stamp is in memory.
+        let stamp = match Stamp::of_open(&*folder) {
+            Ok(stamp) => stamp,
+            Err(error) => return Some(Err(store.problem(path, &error))),
+        };
+        let renewed = listings.kept.get(&key[..]);
+        let renewed = renewed.and_then(|listed| listed.renewed(stamp, clock::now(), store.settings.recheck));
+        if let Some(listed) = renewed {
+            listings.kept.insert(key[..].into(), listed.clone());
+            store.counters.count(Event::Check);
+            return Some(Ok(listed));
         }
         let permit = listings.room.clone().acquire_owned().await.ok()?;
         let (view, hidden) = (store.root.view().await, store.settings.hidden);
@@ -140,7 +175,8 @@ async fn find(store: &Store, folder: Arc<OwnedFd>, path: &[u8], order: Order) ->
         });
         match read.await.ok()? {
             Ok(page) => {
-                let listed = Listed { page, made };
+                let folder = (!is_young(stamp)).then_some(stamp);
+                let listed = Listed { page, made, checked: made, folder };
                 listings.kept.insert(key[..].into(), listed.clone());
                 Some(Ok(listed))
             }

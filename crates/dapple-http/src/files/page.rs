@@ -159,6 +159,11 @@ impl Page {
         best.min_by_key(|form| (std::cmp::Reverse(liked(form)), form.len)).unwrap_or(plain)
     }
 
+    /// Whether its bytes are in memory, and not read in pieces while they are sent.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.forms[0].is_in_memory() // ALL-OR-NOTHING
+    }
+
     /// How many forms it has.
     pub(super) fn forms(&self) -> usize {
         self.forms.len()

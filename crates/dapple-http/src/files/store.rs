@@ -22,6 +22,7 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use rustix::io::Errno;
 
 use super::body::{Source, is_changed};
+use super::buffers;
 use super::clock;
 use super::encoding::Coding;
 use super::flights::Flights;
@@ -190,7 +191,7 @@ impl Store {
         });
         // Cancelled: whoever asked has gone.
         let found = found.await.ok().flatten().unwrap_or(Outcome::Problem(Problem::Busy));
-        self.sweep();
+        self.sweep(matches!(&found, Outcome::Page(page) if !page.is_in_memory()));
         found
     }
 
@@ -205,22 +206,24 @@ impl Store {
         problem
     }
 
-    /// Sees to it that files nobody asks for are closed: the space of one that was removed is free only then. The task
-    /// is there while there are any.
-    fn sweep(self: &Arc<Self>) {
-        if self.open.is_empty() || self.is_swept.swap(true, Ordering::SeqCst) {
+    /// Sees to it that files nobody asks for are closed, as the space of one that was removed is free only then, and that
+    /// the buffers of their pieces are given back. The task is there while there are any. `begins`: pieces are about to be
+    /// sent.
+    fn sweep(self: &Arc<Self>, begins: bool) {
+        if (self.open.is_empty() && !begins) || self.is_swept.swap(true, Ordering::SeqCst) {
             return;
         }
         let (store, unused) = (Arc::downgrade(self), self.settings.unused);
         let sweeping = async move {
             while dapple::time::sleep(unused / 4).await.is_ok() {
+                let are_buffers_left = buffers::sweep();
                 let Some(store) = store.upgrade() else { return };
                 let now = clock::now();
                 let most = unused.max(store.settings.recheck.saturating_mul(2));
                 store.open.retain(|_, page| page.age(now) < most);
-                if store.open.is_empty() {
+                if store.open.is_empty() && !are_buffers_left {
                     store.is_swept.store(false, Ordering::SeqCst);
-                    store.sweep(); // should one have come just now
+                    store.sweep(false); // should one have come just now
                     return;
                 }
             }
@@ -378,13 +381,14 @@ async fn is_utf8(source: &Source) -> io::Result<bool> {
 }
 
 /// Whether a change right now might get the same stamp.
-fn is_young(stamp: Stamp) -> bool {
+pub(super) fn is_young(stamp: Stamp) -> bool {
     let changed = Duration::new(stamp.changed.0.try_into().unwrap_or(0), stamp.changed.1 as u32);
     SystemTime::UNIX_EPOCH.elapsed().is_ok_and(|now| now < changed + YOUNG)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::answer;
     use super::*;
     use std::fs;
 
@@ -403,6 +407,30 @@ mod tests {
             while !store.open.is_empty() {
                 dapple::time::sleep(milli).await.unwrap();
             }
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[dapple::test]
+    async fn buffers_of_pieces_are_given_back_when_nothing_is_sent_any_more() {
+        let folder = std::env::temp_dir().join(format!("dapple-pieces-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("a.bin"), vec![b'x'; 4 * buffers::SIZE]).unwrap();
+        let milli = Duration::from_millis(1);
+        // With files that are kept open, and without.
+        for open_files in [16, 0] {
+            let settings =
+                Settings { largest_cached: 0, open_files, unused: 20 * milli, ..Settings::default() };
+            let store = Arc::new(Store::new(&Root::new(&folder).unwrap(), settings));
+            let Outcome::Page(page) = store.find(b"a.bin").await else { panic!("there is a file") };
+            let response = answer::page(&page, &http::Method::GET, &http::HeaderMap::new());
+            let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
+            assert_eq!(body.to_bytes().len(), 4 * buffers::SIZE);
+            drop(page);
+            while store.is_swept.load(Ordering::SeqCst) {
+                dapple::time::sleep(milli).await.unwrap();
+            }
+            assert!(!buffers::sweep(), "a buffer is left");
         }
         fs::remove_dir_all(&folder).unwrap();
     }

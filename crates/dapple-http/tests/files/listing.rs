@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::Server;
 use crate::site::{Site, get};
@@ -122,6 +122,38 @@ async fn a_list_is_made_once_for_all_that_ask() {
         assert!(asked.await.unwrap());
     }
     assert_eq!(files.stats().listings, FOLDERS as u64);
+}
+
+#[dapple::test]
+async fn a_folder_that_stays_as_it_is_is_not_read_again() {
+    const RECHECK: Duration = Duration::from_millis(100);
+    let site = Site::new(&[("a/b.txt", ""), ("a/c.txt", "")]);
+    let folder = fs::File::open(site.at("a")).unwrap();
+    // A folder that was changed a moment ago may be changed again with the same stamp.
+    while folder.metadata().unwrap().modified().unwrap().elapsed().unwrap() < Duration::from_millis(2500) {
+        dapple::time::sleep(RECHECK).await.unwrap();
+    }
+    let (files, begun) = loop {
+        let (files, begun) = (site.files().listings(true).recheck(RECHECK), Instant::now());
+        assert_eq!(names(get(&files, "/a/").await.text()), ["../", "b.txt", "c.txt"]);
+        dapple::time::sleep(2 * RECHECK).await.unwrap();
+        assert_eq!(names(get(&files, "/a/").await.text()), ["../", "b.txt", "c.txt"]);
+        // On a machine that is so busy the list has become too old, and that says nothing.
+        if begun.elapsed() < 9 * RECHECK {
+            break (files, begun);
+        }
+    };
+    assert_eq!((files.stats().listings, files.stats().checks), (1, 1));
+    // Sizes change without the folder, and are read again after a while.
+    site.write("a/c.txt", "four");
+    dapple::time::sleep((11 * RECHECK).saturating_sub(begun.elapsed())).await.unwrap();
+    assert!(get(&files, "/a/").await.text().contains("<td>4 B</td>"));
+    assert_eq!(files.stats().listings, 2);
+    // A name that is new is seen at the next look.
+    site.write("a/d.txt", "");
+    dapple::time::sleep(2 * RECHECK).await.unwrap();
+    assert_eq!(names(get(&files, "/a/").await.text()), ["../", "b.txt", "c.txt", "d.txt"]);
+    assert_eq!(files.stats().listings, 3);
 }
 
 #[dapple::test]

@@ -4,6 +4,11 @@
 //! are served meanwhile, and the counters tell.
 
 use std::convert::Infallible;
+use std::io::Write;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::common::Server;
@@ -12,7 +17,7 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 
 const SOON: Duration = Duration::from_millis(60);
@@ -162,6 +167,49 @@ fn a_client_that_does_not_read_is_cut() {
         std::thread::yield_now();
     }
     assert_eq!(server.stop().cut, 0);
+}
+
+/// A body without an end that counts how much of it was taken.
+struct Endless(Arc<AtomicUsize>);
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        static PIECE: [u8; 16 << 10] = [b'x'; 16 << 10];
+        self.0.fetch_add(PIECE.len(), Relaxed);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&PIECE)))))
+    }
+}
+
+/// The kernel would take 2.5 MiB for each such client, and to copy that keeps the processors from other requests.
+#[test]
+fn a_client_that_reads_nothing_is_sent_little() {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counter = taken.clone();
+    let endless = move |_: Request<dapple_http::Body>| {
+        let counter = counter.clone();
+        async move { Ok::<_, Infallible>(Response::new(Endless(counter))) }
+    };
+    let server = Server::start_with(service_fn(endless), |serve| serve.write_timeout(SOON));
+    // A connection that was made before the server runs is as the system makes it.
+    while server.stats.snapshot().accepted == 0 {
+        drop(server.connect());
+    }
+    let address = server.address.into();
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap(); // what the client's side takes is not what is asked about
+    socket.connect(&address).unwrap();
+    (&socket).write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    while server.stats.snapshot().timeouts == 0 {
+        std::thread::yield_now();
+    }
+    let taken = taken.load(Relaxed);
+    assert!(taken <= 768 << 10, "{taken} bytes were taken");
 }
 
 #[test]
