@@ -4,7 +4,7 @@
 //! # Invariants
 //!
 //! * **FREED-WHEN-UNUSED**: a buffer that was not needed between two sweeps is given back to the allocator by the second.
-//!   So what many slow clients have held is free again soon after they are gone. The shelves belong to no thread: a thread
+//!   So what many slow clients have held is free again soon after they are gone. The shards belong to no thread: a thread
 //!   that stood in for a stalled worker, and rests from then on, would keep its buffers for ever.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,24 +28,24 @@ pub(super) const LARGE: usize = 256 << 10;
 /// encryption.
 pub(super) const BEGIN: usize = 2 << 10;
 
-/// How many of each a shelf keeps.
+/// How many of each a shard keeps.
 const MOST: usize = 16;
 const MOST_LARGE: usize = 4;
 
-/// How many shelves there are: threads use them in turn.
-const SHELVES: usize = 8;
+/// How many shards there are: threads use them in turn.
+const SHARDS: usize = 8;
 
 /// Free buffers of one size, the one used last on top.
-struct Shelf {
+struct FreeBuffers {
     free: Vec<Vec<u8>>,
     most: usize,
     /// The fewest that were free since the last sweep: so many were not needed. FREED-WHEN-UNUSED
     least: usize,
 }
 
-impl Shelf {
-    const fn new(most: usize) -> Shelf {
-        Shelf { free: Vec::new(), most, least: 0 }
+impl FreeBuffers {
+    const fn new(most: usize) -> FreeBuffers {
+        FreeBuffers { free: Vec::new(), most, least: 0 }
     }
 
     fn take(&mut self) -> Option<Vec<u8>> {
@@ -74,23 +74,23 @@ impl Shelf {
     }
 }
 
-/// The shelves that some threads share, on cache lines of their own.
+/// The shards that some threads share, on cache lines of their own.
 #[repr(align(128))]
-struct Shelves {
+struct BufferShard {
     /// Of buffers of [`SIZE`] and of [`LARGE`].
-    shelves: Mutex<[Shelf; 2]>,
+    shards: Mutex<[FreeBuffers; 2]>,
     /// How many buffers will come back.
     lent: AtomicUsize,
 }
 
-impl Shelves {
-    const fn new() -> Shelves {
-        let shelves = Mutex::new([Shelf::new(MOST), Shelf::new(MOST_LARGE)]);
-        Shelves { shelves, lent: AtomicUsize::new(0) }
+impl BufferShard {
+    const fn new() -> BufferShard {
+        let shards = Mutex::new([FreeBuffers::new(MOST), FreeBuffers::new(MOST_LARGE)]);
+        BufferShard { shards, lent: AtomicUsize::new(0) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, [Shelf; 2]> {
-        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, [FreeBuffers; 2]> {
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, size: usize) -> Vec<u8> {
@@ -100,32 +100,32 @@ impl Shelves {
 
     fn lend(&'static self, buffer: Vec<u8>) -> Bytes {
         self.lent.fetch_add(1, Ordering::SeqCst);
-        Bytes::from_owner(Lent { buffer, shelves: self })
+        Bytes::from_owner(Lent { buffer, shards: self })
     }
 
     /// Returns whether a buffer is left, free or lent. FREED-WHEN-UNUSED
     fn sweep(&self) -> bool {
         let is_lent = self.lent.load(Ordering::SeqCst) > 0; // first: what comes back meanwhile is free then
-        let mut shelves = self.lock();
-        let unused = shelves.each_mut().map(Shelf::sweep);
-        let is_left = is_lent || shelves.iter().any(|shelf| !shelf.free.is_empty());
-        drop(shelves);
+        let mut shards = self.lock();
+        let unused = shards.each_mut().map(FreeBuffers::sweep);
+        let is_left = is_lent || shards.iter().any(|shard| !shard.free.is_empty());
+        drop(shards);
         drop(unused);
         is_left
     }
 }
 
-/// On which shelf buffers of a size are.
+/// On which shard buffers of a size are.
 fn index(size: usize) -> usize {
     usize::from(size >= LARGE)
 }
 
-static ALL: [Shelves; SHELVES] = [const { Shelves::new() }; SHELVES];
+static ALL: [BufferShard; SHARDS] = [const { BufferShard::new() }; SHARDS];
 
 thread_local! {
-    static MINE: &'static Shelves = {
+    static MINE: &'static BufferShard = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        &ALL[NEXT.fetch_add(1, Ordering::Relaxed) % SHELVES]
+        &ALL[NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS]
     };
 }
 
@@ -142,13 +142,13 @@ pub(super) fn lend(buffer: Vec<u8>) -> Bytes {
 /// Gives the buffers back to the allocator that were not needed since the last sweep. Returns whether a buffer is left, free
 /// or lent. FREED-WHEN-UNUSED
 pub(super) fn sweep() -> bool {
-    ALL.iter().fold(false, |is_left, shelves| shelves.sweep() || is_left)
+    ALL.iter().fold(false, |is_left, shards| shards.sweep() || is_left)
 }
 
 /// A buffer whose bytes are being sent.
 struct Lent {
     buffer: Vec<u8>,
-    shelves: &'static Shelves,
+    shards: &'static BufferShard,
 }
 
 impl AsRef<[u8]> for Lent {
@@ -161,9 +161,9 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         let size = buffer.len() - BEGIN;
-        let rest = self.shelves.lock()[index(size)].put(buffer);
+        let rest = self.shards.lock()[index(size)].put(buffer);
         drop(rest); // not under the lock
-        self.shelves.lent.fetch_sub(1, Ordering::SeqCst);
+        self.shards.lent.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -171,59 +171,59 @@ impl Drop for Lent {
 mod tests {
     use super::*;
 
-    fn shelves() -> &'static Shelves {
-        Box::leak(Box::new(Shelves::new()))
+    fn shards() -> &'static BufferShard {
+        Box::leak(Box::new(BufferShard::new()))
     }
 
-    fn free(shelves: &Shelves, size: usize) -> usize {
-        shelves.lock()[index(size)].free.len()
+    fn free(shards: &BufferShard, size: usize) -> usize {
+        shards.lock()[index(size)].free.len()
     }
 
     #[test]
     fn a_buffer_is_used_again_when_the_last_who_has_its_bytes_is_done() {
-        let shelves = shelves();
+        let shards = shards();
         for size in [SIZE, LARGE] {
-            let mut buffer = shelves.take(size);
+            let mut buffer = shards.take(size);
             buffer[BEGIN..][..10].copy_from_slice(b"some bytes");
             let address = buffer.as_ptr();
-            let bytes = shelves.lend(buffer);
+            let bytes = shards.lend(buffer);
             assert_eq!(bytes.len(), size);
             let part = bytes.slice(5..10);
             drop(bytes);
-            let other = shelves.take(size);
+            let other = shards.take(size);
             assert_ne!(other.as_ptr(), address, "it is in use");
             assert_eq!(part, "bytes");
             drop(part);
-            let again = shelves.take(size);
+            let again = shards.take(size);
             assert_eq!((again.as_ptr(), again.len()), (address, BEGIN + size));
         }
     }
 
     #[test]
     fn a_shelf_keeps_only_some() {
-        let shelves = shelves();
+        let shards = shards();
         for (size, most) in [(SIZE, MOST), (LARGE, MOST_LARGE)] {
-            let lent: Vec<_> = (0..most + 10).map(|_| shelves.lend(shelves.take(size))).collect();
+            let lent: Vec<_> = (0..most + 10).map(|_| shards.lend(shards.take(size))).collect();
             drop(lent);
-            assert_eq!(free(shelves, size), most);
+            assert_eq!(free(shards, size), most);
         }
     }
 
     #[test]
     fn buffers_that_are_not_needed_between_two_sweeps_are_freed() {
-        let shelves = shelves();
-        let lent: Vec<_> = (0..MOST).map(|_| shelves.lend(shelves.take(SIZE))).collect();
-        assert!(shelves.sweep(), "they are lent");
+        let shards = shards();
+        let lent: Vec<_> = (0..MOST).map(|_| shards.lend(shards.take(SIZE))).collect();
+        assert!(shards.sweep(), "they are lent");
         drop(lent);
-        assert!(shelves.sweep(), "they were needed");
-        assert_eq!(free(shelves, SIZE), MOST);
+        assert!(shards.sweep(), "they were needed");
+        assert_eq!(free(shards, SIZE), MOST);
         for _ in 0..10 {
-            let needed: Vec<_> = (0..3).map(|_| shelves.lend(shelves.take(SIZE))).collect();
+            let needed: Vec<_> = (0..3).map(|_| shards.lend(shards.take(SIZE))).collect();
             drop(needed);
-            assert!(shelves.sweep());
-            assert_eq!(free(shelves, SIZE), 3);
+            assert!(shards.sweep());
+            assert_eq!(free(shards, SIZE), 3);
         }
-        assert!(!shelves.sweep());
-        assert_eq!(free(shelves, SIZE), 0);
+        assert!(!shards.sweep());
+        assert_eq!(free(shards, SIZE), 0);
     }
 }

@@ -6,10 +6,10 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use super::spawn::spawn_own;
+use crate::sched::alarm::Alarm;
 use crate::task::Home;
 use crate::task::cancel::{GRACE, Grace, is_current_cancelled};
 use crate::task::header::Meta;
-use crate::time::alarm::Alarm;
 
 /// Tells `grace` when its time is up, and keeps it until it is needless.
 pub(super) fn keep(home: &Home, grace: Grace) {

@@ -20,6 +20,8 @@
 //! * **LAST-OUT**: the last driver to leave closes the scheduler: from then on whatever becomes
 //!   runnable is ended on the spot, one after the other, by whoever brings it.
 
+#[cfg(not(loom))]
+pub(crate) mod alarm;
 pub(crate) mod holder;
 pub(crate) mod idle;
 #[cfg(not(loom))]

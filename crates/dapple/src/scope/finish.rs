@@ -263,7 +263,7 @@ const TOO_LONG: std::time::Duration = std::time::Duration::from_secs(1);
 #[derive(Default)]
 struct Late {
     #[cfg(feature = "tracing")]
-    alarm: crate::time::alarm::Alarm,
+    alarm: crate::sched::alarm::Alarm,
     #[cfg(feature = "tracing")]
     is_told: bool,
 }

@@ -4,7 +4,7 @@
 //! A model has no clock: there, nobody looks again.
 
 #[cfg(not(loom))]
-pub(crate) use crate::time::alarm::Alarm;
+pub(crate) use crate::sched::alarm::Alarm;
 #[cfg(loom)]
 pub(crate) use out_of_time::{Alarm, hurry};
 

@@ -6,7 +6,6 @@
 //!
 //! Timers lie in the wheel of the worker that first polled them (`driver/`).
 
-pub(crate) mod alarm;
 mod instant;
 mod interval;
 mod sleep;

@@ -3,9 +3,9 @@
 use std::task::Context;
 use std::time::Duration;
 
+use super::Sched;
 use crate::driver::clock::Time;
 use crate::driver::timers::{Entered, Fired, Key, Timers};
-use crate::sched::Sched;
 use crate::task::guarded::GuardedWaker;
 
 /// Wakes who waits after a while, if nobody does before. Where there is no runtime, nobody wakes him.
