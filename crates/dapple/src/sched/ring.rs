@@ -84,6 +84,19 @@ impl<N> Ring<N> {
         None
     }
 
+    /// Where the next is going to be put: a position, which is used once. For the owner.
+    #[cfg(not(loom))]
+    pub(crate) fn end(&self) -> usize {
+        self.tail.load(Ordering::Relaxed) // OWNER-PUSHES
+    }
+
+    /// Whether the oldest was put before this position, which `end` has told. For the owner.
+    #[cfg(not(loom))]
+    pub(crate) fn begins_before(&self, position: usize) -> bool {
+        let ahead = position.wrapping_sub(self.head.load(Ordering::Relaxed));
+        (1..=CAPACITY).contains(&ahead)
+    }
+
     /// Takes the older half, for when it is full. For the owner.
     pub(crate) fn pop_half(&self, mut each: impl FnMut(NonNull<N>)) {
         const HALF: usize = CAPACITY / 2;

@@ -144,6 +144,8 @@ struct Own {
     shared: Cell<(Time, u64)>,
     /// After how many runs all that came from the shared line, in the last trade, has been taken up, or more.
     older_until: Cell<u64>,
+    /// Where in the ring that ends which was taken from the shared line, or from another worker.
+    older_end: Cell<usize>,
     /// How much there must be in a ring for it to steal from it at once.
     greed: Cell<usize>,
     /// How often it looks out for something before it falls asleep.
@@ -188,6 +190,7 @@ impl Worker {
                 helps_since: Cell::new(None),
                 shared: Cell::new((Time::now(), 0)),
                 older_until: Cell::new(0),
+                older_end: Cell::new(0),
                 greed: Cell::new(1),
                 patience: Cell::new(PATIENCE),
                 tried: Cell::new(0),
@@ -323,20 +326,29 @@ impl Worker {
     /// often the shorter it is. So in the end all wait for about as long, however many there are. Returns the first.
     #[cold]
     fn trade(&self, sched: &Sched, line: usize, runs: u64) -> Option<Runnable> {
+        // What is left of the last share is older than all others, and stays ahead: in the back of the line it would wait
+        // for as long once more, and perhaps again after that.
+        let older_end = self.own.older_end.get();
+        let is_older = || self.ring.begins_before(older_end);
+        let older: Vec<_> = std::iter::from_fn(|| is_older().then(|| self.ring.pop()).flatten()).collect();
         let mut newer = Vec::with_capacity(CAPACITY);
         // SAFETY: what a ring gives out is the right to run.
         newer.extend(std::iter::from_fn(|| self.ring.pop()).map(|node| unsafe { Runnable::new(node) }));
-        let (share, mut taken) = (CAPACITY / 2, 0);
+        let share = (CAPACITY / 2).saturating_sub(older.len());
+        let mut taken = 0;
+        let mut put = |node| {
+            let pushed = self.ring.push(node);
+            debug_assert!(pushed.is_ok(), "the ring was emptied");
+            taken += 1;
+        };
+        older.into_iter().for_each(&mut put);
         sched.injector.push(newer);
         let first = sched.injector.pop(
             |len| (len / sched.workers.len()).min(share),
             share,
-            |older| {
-                let pushed = self.ring.push(older.into_ptr());
-                debug_assert!(pushed.is_ok(), "the ring was emptied");
-                taken += 1;
-            },
+            |runnable| put(runnable.into_ptr()),
         );
+        self.own.older_end.set(self.ring.end());
         let every = (SHARED_FIRST / line).max(1) as u64;
         self.own.older_until.set(runs + taken * every);
         first
@@ -516,10 +528,14 @@ impl Worker {
     /// A fair share of the shared line: one to run now, the rest into the ring, which is empty.
     fn pick_shared(&self, sched: &Sched) -> Option<Runnable> {
         let share = |len: usize| (len / sched.workers.len()).min(CAPACITY / 2);
-        sched.injector.pop(share, CAPACITY / 2, |runnable| {
+        let first = sched.injector.pop(share, CAPACITY / 2, |runnable| {
             let pushed = self.ring.push(runnable.into_ptr());
             debug_assert!(pushed.is_ok(), "the ring was empty");
-        })
+        });
+        if first.is_some() {
+            self.own.older_end.set(self.ring.end());
+        }
+        first
     }
 
     /// Looks at the other workers. Counts as searching from here on, unless enough others are.
@@ -556,6 +572,7 @@ impl Worker {
         let mut worth_it =
             self.others(sched).filter(|other| other.ring.len() >= at_least && other.has_spare(0));
         let node = worth_it.find_map(|other| other.ring.steal_into(&self.ring))?;
+        self.own.older_end.set(self.ring.end()); // they have waited there
         let stolen = self.ring.len() + 1;
         let greed = self.own.greed.get();
         self.own.greed.set(if stolen < GREED / 2 { (2 * greed).min(GREED) } else { greed.div_ceil(2) });
