@@ -113,6 +113,8 @@ pub use request::service::{Handler, IntoHandler};
 pub use request::upgrade::{Upgraded, upgrade};
 #[cfg(feature = "ws")]
 pub use request::ws;
+#[doc(hidden)]
+pub use server::listen::ClientStream;
 pub use server::listen::Listener;
 pub use server::serve::{Serve, Served, serve};
 pub use server::stats::{Counts, Stats};
