@@ -24,6 +24,7 @@ mod failure;
 mod log;
 mod metrics;
 mod observe;
+mod page;
 mod reload;
 mod scrape;
 mod site;

@@ -6,18 +6,14 @@
 //!   served at, or a name that was given (`--metrics-host`). The port is of this machine, but so is a browser: a web site
 //!   whose name is made to lead to 127.0.0.1 (DNS rebinding) could have it read them. Its requests have that site's name.
 
-use std::convert::Infallible;
-use std::future::{Ready, ready};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Method, Response, StatusCode, Uri};
 
 use crate::metrics::{self, Numbers};
-use crate::site::{Body, Page};
+use crate::page::{Body, Page, Pages};
 
 /// Where metrics are.
 pub(crate) const METRICS: &str = "/_dapple/metrics";
@@ -35,21 +31,19 @@ impl Scrape {
     pub(crate) fn new(numbers: &'static OnceLock<Numbers>, at: SocketAddr, names: &[String]) -> Scrape {
         Scrape { numbers, at: at.ip().to_canonical(), names: names.into() }
     }
+}
 
+impl Pages for Scrape {
     fn answer(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<Body> {
         let host = uri.authority().map(|authority| authority.as_str().as_bytes());
         let host = host.or_else(|| headers.get(header::HOST).map(HeaderValue::as_bytes));
         if !is_known(host.unwrap_or_default(), self.at, &self.names) {
             let text = "metrics are shown by the address that they are served at, by localhost, or by a name given with \
                         --metrics-host\n";
-            let page = Page { body: Bytes::from_static(text.as_bytes()), ..Page::status(StatusCode::OK) };
-            return page.answer(StatusCode::MISDIRECTED_REQUEST);
+            return Page::text(text).answer(StatusCode::MISDIRECTED_REQUEST);
         }
         if method != Method::GET && method != Method::HEAD {
-            let mut response =
-                Page::status(StatusCode::METHOD_NOT_ALLOWED).answer(StatusCode::METHOD_NOT_ALLOWED);
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return response;
+            return Page::not_allowed("GET, HEAD");
         }
         let format = Format::of(headers);
         let page = match self.numbers.get() {
@@ -67,26 +61,9 @@ impl Scrape {
             }
             Err(status) => (status, Page::status(status)),
         };
-        let len = page.body.len();
-        let body = if method == Method::HEAD { Bytes::new() } else { page.body.clone() };
-        let mut response = Page { body, ..page }.answer(status);
-        response.headers_mut().insert(header::CONTENT_LENGTH, len.into());
+        let mut response = page.answer_to(method, status);
         response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
         response
-    }
-}
-
-impl<B> tower_service::Service<Request<B>> for Scrape {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        ready(Ok(self.answer(request.method(), request.uri(), request.headers())))
     }
 }
 

@@ -22,9 +22,10 @@ use crate::failure::Failure;
 use crate::log::{Line, Log};
 use crate::metrics::Numbers;
 use crate::observe::Observed;
+use crate::page::{PageService, not_found};
 use crate::reload::Reload;
 use crate::scrape::{METRICS, Scrape};
-use crate::site::Pages;
+use crate::site::Site;
 
 /// How long the last lines of the log may take to be written.
 const LAST_LINES: Duration = Duration::from_secs(5);
@@ -39,7 +40,7 @@ static NUMBERS: OnceLock<Numbers> = OnceLock::new();
 pub(crate) fn site(server: &Server) -> Result<(), Failure> {
     let hint =
         "the built-in site; `dapple serve DIR` serves a folder, `dapple --help` says what else there is";
-    start(server, hint, None, Pages::site(&NUMBERS), None)
+    start(server, hint, None, PageService(Site { numbers: &NUMBERS }), None)
 }
 
 /// Serves a folder.
@@ -67,7 +68,12 @@ fn note(folder: &Path, options: &Folder) -> Option<String> {
 fn no_index(indexes: &[String]) -> String {
     let names =
         indexes.iter().map(|name| name.replace('&', "&amp;").replace('<', "&lt;")).collect::<Vec<_>>();
-    include_str!("site/no_index.html").replace("{index}", &names.join(" or "))
+    let index = names.join(" or ");
+    let text = format!(
+        "<p>This folder has no {index}, and is not listed.</p>\n<p>Put an {index} into it, or start the server with \
+         <code>--list</code>: <code>dapple serve DIR --list</code></p>"
+    );
+    not_found("<title>No index</title>", &text)
 }
 
 fn open(folder: &Path, options: &Folder) -> Result<Files, Failure> {
@@ -204,7 +210,7 @@ async fn serve_metrics(metrics: Metrics, names: &[String]) -> Result<Option<Sock
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|error| Failure::listening(address, "--metrics", &error))?;
     let shown = listener.local_addr().unwrap_or(address);
-    let scrape = Scrape::new(&NUMBERS, shown, names);
+    let scrape = PageService(Scrape::new(&NUMBERS, shown, names));
     let serve = dapple_http::serve(listener, scrape).max_connections(64);
     dapple::spawn(serve.into_future()).detach();
     Ok(Some(shown))

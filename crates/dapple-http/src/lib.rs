@@ -59,7 +59,8 @@
 //! | the server ends, and the [deadline](Serve::shutdown_deadline) comes | the connection is closed without an answer | the same |
 //! | the response is being sent when the client goes | its body is dropped: that is no handler's any more | the same |
 //!
-//! A client that has sent its next request already (pipelining) is noticed to be gone only when that was read.
+//! A client that has sent its next request already (pipelining) and then closes is noticed to be gone only when that was
+//! read; one that resets its connection, at once.
 //!
 //! A handler that panics is answered for with 500, and its connection goes on. A service that returns an error ends its
 //! connection (HTTP/1) or its stream (HTTP/2) without an answer, as with hyper; but if the body was too large, too late
@@ -113,6 +114,8 @@ pub use request::service::{Handler, IntoHandler};
 pub use request::upgrade::{Upgraded, upgrade};
 #[cfg(feature = "ws")]
 pub use request::ws;
+#[doc(hidden)]
+pub use server::listen::ClientStream;
 pub use server::listen::Listener;
 pub use server::serve::{Serve, Served, serve};
 pub use server::stats::{Counts, Stats};

@@ -25,6 +25,7 @@ use super::timer::ConnectionTimer;
 use super::tls::Tls;
 use crate::request::handling::RequestService;
 use crate::request::service::Handler;
+use crate::server::listen::ClientStream;
 use crate::server::{ConnectionPermit, ShutdownStage};
 
 /// How a client begins that knows that the server speaks HTTP/2.
@@ -43,7 +44,7 @@ enum Protocol {
 /// Serves a connection until it ends, by itself or because it took too long or was cut.
 pub(crate) async fn serve<S, H>(stream: S, handler: H, connection: Arc<Connection>, permit: ConnectionPermit)
 where
-    S: Read + Write + Unpin + Send + 'static,
+    S: ClientStream,
     H: Handler,
 {
     let _listed = poll_fn(|cx| Poll::Ready(connection.server.enter(&connection, cx.waker()))).await;
@@ -59,7 +60,7 @@ pub(crate) async fn serve_tls<S, H>(
     connection: Arc<Connection>,
     permit: ConnectionPermit,
 ) where
-    S: Read + Write + AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: ClientStream + AsyncRead + AsyncWrite,
     H: Handler,
 {
     let _listed = poll_fn(|cx| Poll::Ready(connection.server.enter(&connection, cx.waker()))).await;
@@ -103,7 +104,7 @@ async fn begin<S, H>(
     handler: H,
     task: &TaskHandle,
 ) where
-    S: Read + Write + Unpin + Send + 'static,
+    S: ClientStream,
     H: Handler,
 {
     let protocol = match protocol {
@@ -157,7 +158,7 @@ fn poll_protocol<S>(
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<Option<Protocol>>>
 where
-    S: Read + Write + Unpin,
+    S: ClientStream,
 {
     if task.server().stage() != ShutdownStage::Serving && io.first().is_empty() {
         return Poll::Ready(Err(io::ErrorKind::Interrupted.into()));
@@ -189,7 +190,7 @@ where
 /// Replies 400 to a client that speaks no HTTP that is understood here, and closes.
 async fn refuse<S>(mut io: Io<S>, mut timer: ConnectionTimer, task: &TaskHandle, text: &str)
 where
-    S: Read + Write + Unpin,
+    S: ClientStream,
 {
     task.server().counters.count_bad();
     task.connection().tell_unread(StatusCode::BAD_REQUEST, Duration::ZERO);

@@ -21,6 +21,7 @@ use futures_rustls::server::TlsStream;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use super::shared::StreamHandle;
+use crate::server::listen::ClientStream;
 
 /// No record is longer.
 const RECORD: usize = 16 * 1024;
@@ -131,6 +132,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Write for Encrypted<S> {
     #[inline]
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_close(cx)
+    }
+}
+
+impl<S: ClientStream + AsyncRead + AsyncWrite> ClientStream for Encrypted<S> {
+    /// Of the socket: what the client has encrypted says nothing of a reset.
+    fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.get_mut().0.stream.poll_closed(cx)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The stream of a connection, as hyper sees it: reads and writes are sent to the connection as events.
 //!
 //! Whether a client is gone while its request is under way is not left to hyper, which would try to read behind each
-//! head, into a buffer made for that. The stream looks instead, when hyper flushes it at the end of a poll, and only if
-//! a request is under way that is read to its end.
+//! head, into a buffer made for that. The stream looks instead, when hyper flushes it at the end of a poll: for the end
+//! of what the client sends, if the request is read to its end; and where nothing more can be read, for a reset.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -12,7 +12,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
-use super::shared::{Reading, StreamHandle};
+use super::shared::{LookFor, Reading, StreamHandle};
+use crate::server::listen::ClientStream;
 use crate::server::{ConnectionPermit, Listed, ShutdownStage};
 
 /// The most that is read at once before hyper comes, and when all is over.
@@ -41,6 +42,8 @@ pub(crate) struct Io<S> {
     is_ended: bool,
     /// No more is written.
     is_shut: bool,
+    /// What to look for in the flush that follows a write: hyper does nothing between the two.
+    next_look: Option<LookFor>,
     /// How much of [`LATE_HEAD`] was said.
     said: usize,
     /// If it is not HTTP any more, it is told when it is cut.
@@ -48,7 +51,7 @@ pub(crate) struct Io<S> {
     _seat: ConnectionPermit,
 }
 
-impl<S: Read + Write + Unpin> Io<S> {
+impl<S: ClientStream> Io<S> {
     pub(crate) fn new(stream: S, handle: StreamHandle, seat: ConnectionPermit) -> Io<S> {
         Io {
             stream,
@@ -56,6 +59,7 @@ impl<S: Read + Write + Unpin> Io<S> {
             handle,
             is_ended: false,
             is_shut: false,
+            next_look: None,
             said: 0,
             listed: None,
             _seat: seat,
@@ -88,13 +92,19 @@ impl<S: Read + Write + Unpin> Io<S> {
         })
     }
 
-    /// Looks whether the client is gone, while a request is under way that hyper has nothing to read for, and tells the
-    /// connection. Bytes that come are kept for hyper.
-    fn look_for_end(&mut self, cx: &mut Context<'_>) {
-        match self.poll_more(cx) {
-            Poll::Ready(Ok(())) if self.is_ended => self.handle.peer_finished(),
-            Poll::Ready(Ok(())) | Poll::Pending => {}
-            Poll::Ready(Err(_)) => self.handle.peer_gone(),
+    /// Looks whether the client is gone while a request is under way, and tells the connection. Bytes that come are kept
+    /// for hyper.
+    fn look(&mut self, look_for: LookFor, cx: &mut Context<'_>) {
+        if look_for == LookFor::End && self.first.is_empty() {
+            match self.poll_more(cx) {
+                Poll::Ready(Ok(())) if self.is_ended => self.handle.peer_finished(),
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return self.handle.peer_gone(),
+                Poll::Pending => return, // a reset ends that wait, too
+            }
+        }
+        if self.stream.poll_closed(cx).is_ready() {
+            self.handle.peer_gone();
         }
     }
 
@@ -121,7 +131,7 @@ impl<S: Read + Write + Unpin> Io<S> {
     }
 }
 
-impl<S: Read + Write + Unpin> Read for Io<S> {
+impl<S: ClientStream> Read for Io<S> {
     #[inline]
     fn poll_read(
         self: Pin<&mut Self>,
@@ -163,18 +173,18 @@ impl<S: Read + Write + Unpin> Read for Io<S> {
     }
 }
 
-impl<S: Read + Write + Unpin> Io<S> {
+impl<S> Io<S> {
     #[inline]
-    fn note_write(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn note_write(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         // Encrypted bytes are counted below, at the socket. BY-THE-SOCKET in `encrypted`
         if !self.handle.is_tls() {
-            self.handle.wrote(&polled);
+            self.next_look = self.handle.wrote(&polled);
         }
         polled
     }
 }
 
-impl<S: Read + Write + Unpin> Write for Io<S> {
+impl<S: ClientStream> Write for Io<S> {
     #[inline]
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
@@ -199,8 +209,9 @@ impl<S: Read + Write + Unpin> Write for Io<S> {
     /// hyper flushes at the end of each of its polls, also if a service has to be waited for.
     #[inline]
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.first.is_empty() && self.handle.is_all_read() {
-            self.look_for_end(cx);
+        let look_for = self.next_look.take().unwrap_or_else(|| self.handle.look_for());
+        if look_for != LookFor::Nothing {
+            self.look(look_for, cx);
         }
         Pin::new(&mut self.stream).poll_flush(cx)
     }

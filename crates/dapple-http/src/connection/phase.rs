@@ -121,6 +121,17 @@ pub(crate) enum Timed {
     Closing,
 }
 
+/// What tells that the peer of HTTP/1 is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LookFor {
+    /// Nothing: no request is under way, or the peer is known to be gone.
+    Nothing,
+    /// The end of what it sends, or a reset: the request under way was read to its end.
+    End,
+    /// A reset: a part of the next request is here, or the peer has shut down its side, or hyper reads a body.
+    Reset,
+}
+
 /// A body of HTTP/1 that a service holds as hyper gave it, so that the connection keeps its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct BareBody {
@@ -308,14 +319,16 @@ impl State {
         self.requests
     }
 
-    /// HTTP/1: a request is under way of which nothing more is to come, nor has anything of another one.
-    pub(super) fn is_all_read(&self) -> bool {
-        self.phase == ConnectionPhase::Busy
-            && !self.is_http2
-            && !self.is_next_begun
-            && !self.is_peer_finished
-            && !self.is_peer_gone
-            && !self.heads.is_receiving()
+    /// How the stream finds out that the peer is gone. With HTTP/2 hyper reads all the time.
+    #[inline]
+    pub(super) fn look_for(&self) -> LookFor {
+        if self.phase != ConnectionPhase::Busy || self.is_http2 || self.is_peer_gone {
+            return LookFor::Nothing;
+        }
+        match self.is_next_begun || self.is_peer_finished || self.heads.is_receiving() {
+            true => LookFor::Reset,
+            false => LookFor::End,
+        }
     }
 
     /// Whether the peer may still be sending bytes that the server will not read.
@@ -371,15 +384,15 @@ impl State {
     }
 
     fn timed_busy(&mut self, settings: &Settings) -> Option<(Timed, Duration)> {
+        if self.is_peer_gone {
+            return Some((Timed::Gone, Duration::ZERO));
+        }
         if let Some(bare) = &mut self.bare
             && std::mem::take(&mut bare.is_asked_for)
             && !bare.is_late
             && self.heads.is_receiving()
         {
             return Some((Timed::Body(bare.received >> PROGRESS), settings.body_timeout));
-        }
-        if self.is_peer_gone {
-            return Some((Timed::Gone, Duration::ZERO));
         }
         if self.is_peer_finished && self.unanswered > 0 {
             return Some((Timed::HalfClosed(self.requests), settings.half_close_grace));

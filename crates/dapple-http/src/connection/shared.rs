@@ -9,10 +9,14 @@
 //!   those of one request and its response, [`BodyHandle`] faults of one body, and [`TaskHandle`] the rest.
 //! * **TIMER-LOOKS**: the task of a connection looks at its timer after each poll of hyper's. An event from another task
 //!   that makes the peer timed (a response that waits for it, the end of the last request) wakes that task.
+//! * **RARE-READS**: `has_rare_reads` is set, for good, together with the first event that makes a read of hyper's another
+//!   than [`Reading::Plain`]. Before that, a read need not ask the state.
 //! * **STREAMS-COUNTED**: a stream of HTTP/2 counts from when hyper hands it over until its task has dropped it, and so
 //!   does the task that discards the rest of a body. The task of the connection ends after the last of them.
 
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -21,6 +25,7 @@ use http::{Request, StatusCode};
 use http_body_util::Limited;
 use hyper::body::Incoming;
 
+pub(crate) use super::phase::LookFor;
 use super::phase::{ConnectionPhase, Event, State, Timed};
 use crate::request::observer::{RequestLine, RequestSummary};
 use crate::request::reply::ServerReply;
@@ -50,6 +55,8 @@ impl Peer {
 pub(crate) struct Connection {
     pub(crate) server: Arc<Server>,
     pub(crate) peer: Peer,
+    /// A read of hyper's may be another than `Reading::Plain`. RARE-READS
+    has_rare_reads: AtomicBool,
     inside: Mutex<Inside>,
 }
 
@@ -64,7 +71,8 @@ struct Inside {
 impl Connection {
     pub(crate) fn new(server: Arc<Server>, peer: Peer) -> Arc<Connection> {
         let inside = Inside { state: State::new(), streams: 0, task: None };
-        Arc::new(Connection { server, peer, inside: Mutex::new(inside) })
+        let has_rare_reads = AtomicBool::new(false);
+        Arc::new(Connection { server, peer, has_rare_reads, inside: Mutex::new(inside) })
     }
 
     #[inline]
@@ -80,6 +88,13 @@ impl Connection {
             drop(inside);
             wake(task);
         }
+    }
+
+    /// As `apply`, for an event after which a read of hyper's may be another. RARE-READS
+    fn apply_to_reads(&self, event: Event) {
+        let mut inside = self.lock();
+        self.has_rare_reads.store(true, Release);
+        inside.state.apply(event);
     }
 
     /// Requests that have begun.
@@ -142,14 +157,19 @@ impl StreamHandle {
         Ok(())
     }
 
-    /// The result of a write to the socket.
+    /// The result of a write to the socket. Returns what a flush that follows at once has to look for.
     #[inline]
-    pub(crate) fn wrote(&self, polled: &Poll<std::io::Result<usize>>) {
+    pub(crate) fn wrote(&self, polled: &Poll<std::io::Result<usize>>) -> Option<LookFor> {
         match polled {
-            Poll::Ready(Ok(count)) => self.0.apply(Event::Wrote(*count)),
+            Poll::Ready(Ok(count)) => {
+                let state = &mut self.0.lock().state;
+                state.apply(Event::Wrote(*count));
+                return Some(state.look_for());
+            }
             Poll::Pending => self.0.apply(Event::WriteBlocked),
             Poll::Ready(Err(_)) => {}
         }
+        None
     }
 
     /// The connection was reset.
@@ -174,9 +194,13 @@ impl StreamHandle {
         self.0.apply(Event::Closing);
     }
 
-    /// How hyper's next read goes.
+    /// How hyper's next read goes. RARE-READS
     #[inline]
     pub(crate) fn reading(&self) -> Reading {
+        if self.0.has_rare_reads.load(Acquire) { self.rare_reading() } else { Reading::Plain }
+    }
+
+    fn rare_reading(&self) -> Reading {
         let state = &self.0.lock().state;
         match state.bare() {
             _ if state.is_head_late() => Reading::HeadLate,
@@ -187,8 +211,9 @@ impl StreamHandle {
         }
     }
 
-    pub(crate) fn is_all_read(&self) -> bool {
-        self.0.lock().state.is_all_read()
+    /// What a flush has to look for.
+    pub(crate) fn look_for(&self) -> LookFor {
+        self.0.lock().state.look_for()
     }
 
     pub(crate) fn is_peer_sending(&self) -> bool {
@@ -310,7 +335,7 @@ impl RequestHandle {
 
     /// The service holds the body as hyper gave it.
     pub(crate) fn body_is_bare(&self) {
-        self.connection.apply(Event::BodyIsBare);
+        self.connection.apply_to_reads(Event::BodyIsBare);
     }
 
     /// A response of HTTP/2 that is being sent; `None` with HTTP/1, where the stream shows it.
@@ -449,7 +474,7 @@ impl TaskHandle {
     }
 
     pub(crate) fn head_late(&self) {
-        self.0.apply(Event::HeadLate);
+        self.0.apply_to_reads(Event::HeadLate);
     }
 
     /// A bare body did not come in time: hyper's next read fails, and the request gets 408.
@@ -472,7 +497,7 @@ impl TaskHandle {
     }
 
     pub(crate) fn ended(&self) {
-        self.0.apply(Event::Ended);
+        self.0.apply_to_reads(Event::Ended);
     }
 
     /// Keeps the waker of the task, at the beginning of each poll of an HTTP/2 connection. TIMER-LOOKS

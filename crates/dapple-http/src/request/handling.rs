@@ -161,9 +161,10 @@ fn begin<H: Handler>(
         request.extensions_mut().insert(handle.connection().peer);
     }
     handle.summarize(&request);
-    let called = catch_unwind(AssertUnwindSafe(|| handler.handle(request, Within(&handle))));
+    // The future is in its box at once: it is large, and a move is a copy.
+    let called = catch_unwind(AssertUnwindSafe(|| Box::pin(handler.handle(request, Within(&handle)))));
     let state = match called {
-        Ok(future) => State::Running(Box::pin(future)),
+        Ok(future) => State::Running(future),
         Err(_panic) => {
             handle.server().counters.count_panic();
             State::Reply(ServerReply::PANICKED)

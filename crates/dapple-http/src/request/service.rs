@@ -159,7 +159,7 @@ where
 }
 
 macro_rules! by_hyper {
-    ($marker:ident, $kind:ident, $body:ty, $wrap:expr, $text:literal) => {
+    ($marker:ident, $kind:ident, $body:ty, $with_body:expr, $text:literal) => {
         #[doc = $text]
         #[doc(hidden)]
         #[derive(Clone, Debug)]
@@ -193,23 +193,29 @@ macro_rules! by_hyper {
 
             #[inline]
             fn handle(&self, request: Request<Incoming>, within: Within<'_>) -> Self::Future {
-                let wrap: fn(Incoming, &RequestHandle) -> $body = $wrap;
-                Boxing { future: self.0.call(request.map(|incoming| wrap(incoming, within.0))) }
+                let with_body: fn(Request<Incoming>, &RequestHandle) -> Request<$body> = $with_body;
+                Boxing { future: self.0.call(with_body(request, within.0)) }
             }
         }
     };
 }
 
-by_hyper!(ByHyper, Hyper, Body, Body::new, "A service of hyper that takes a [`Body`].");
+by_hyper!(
+    ByHyper,
+    Hyper,
+    Body,
+    |request, handle| request.map(|incoming| Body::new(incoming, handle)),
+    "A service of hyper that takes a [`Body`]."
+);
 by_hyper!(
     ByHyperIncoming,
     HyperIncoming,
     Incoming,
-    |incoming, request| {
-        if !http_body::Body::is_end_stream(&incoming) {
-            request.body_is_bare();
+    |request, handle| {
+        if !http_body::Body::is_end_stream(request.body()) {
+            handle.body_is_bare();
         }
-        incoming
+        request
     },
     "A service of hyper that takes what hyper gives."
 );

@@ -15,17 +15,31 @@ use crate::connection::shared::Peer;
 /// a fast client that is far away is not held up.
 const UNSENT: u32 = 256 << 10;
 
+/// The stream of a connection.
+#[doc(hidden)]
+pub trait ClientStream: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static {
+    /// Ready when the client has reset the connection, or both sides have ended theirs; see
+    /// [`TcpStream::closed`](dapple::net::TcpStream::closed).
+    fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+macro_rules! client_streams {
+    ($($stream:ty),*) => {
+        $(impl ClientStream for $stream {
+            fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                <$stream>::poll_closed(self, cx)
+            }
+        })*
+    };
+}
+
+client_streams!(TcpStream, UnixStream, sim::TcpStream);
+
 /// What accepts connections for [`serve`](crate::serve()): a listener of TCP, of a Unix socket, or several of one
 /// kind.
 pub trait Listener: Send + 'static {
     /// What it accepts.
-    type Stream: hyper::rt::Read
-        + hyper::rt::Write
-        + futures_io::AsyncRead
-        + futures_io::AsyncWrite
-        + Unpin
-        + Send
-        + 'static;
+    type Stream: ClientStream + futures_io::AsyncRead + futures_io::AsyncWrite;
 
     /// Before the first connection.
     #[doc(hidden)]

@@ -71,7 +71,7 @@ impl Server {
         // Timeouts are kept by the connection's task, with one timer that is hardly ever moved.
         // What a client that does not read may hold of an answer; hyper would keep 400 KB.
         let buffer = settings.max_header_size.max(BUFFER);
-        // Whether a client is gone while its request is under way is seen by the stream (`Io::look_for_end`).
+        // Whether a client is gone while its request is under way is seen by the stream (`Io::look`).
         http1
             .header_read_timeout(None)
             .half_close(true)

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use http::header::TRANSFER_ENCODING;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -26,7 +26,7 @@ pub(crate) fn begin(
         let verdict = host::check_authority(request.uri(), headers);
         return (handle, verdict.and_then(|()| check_size(body, connection)));
     }
-    let framing = if body.is_end_stream() { Framing::Nothing } else { framing(headers, body) };
+    let framing = framing(headers, body);
     let (handle, mut verdict) = RequestHandle::http1(connection, request.method().as_str(), framing);
     if framing == Framing::Chunked {
         verdict = verdict.and_then(|()| check_encoding(headers));
@@ -41,7 +41,13 @@ fn check_size(body: &Incoming, connection: &Connection) -> Result<(), ServerRepl
     }
 }
 
+#[inline]
 fn framing(headers: &HeaderMap, body: &Incoming) -> Framing {
+    if body.is_end_stream() {
+        // To compare all names takes less than to look up two.
+        let is_said = headers.keys().any(|name| name == CONTENT_LENGTH || name == TRANSFER_ENCODING);
+        return if is_said { Framing::Nothing } else { Framing::Unsaid };
+    }
     match body.size_hint().exact() {
         Some(length) if !headers.contains_key(TRANSFER_ENCODING) => Framing::Length(length),
         _ => Framing::Chunked,

@@ -10,6 +10,9 @@ use std::io;
 /// How the body of a request is framed, as hyper has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
+    /// No body, and its head says nothing of one.
+    Unsaid,
+    /// No body.
     Nothing,
     Length(u64),
     Chunked,
@@ -82,7 +85,7 @@ impl Rest {
     /// Of a body of which nothing has come, and which may have so many bytes.
     pub(crate) fn new(framing: Framing, most: u64) -> Rest {
         match framing {
-            Framing::Nothing | Framing::Length(0) => Rest::Nothing,
+            Framing::Unsaid | Framing::Nothing | Framing::Length(0) => Rest::Nothing,
             Framing::Length(length) => Rest::Length(length),
             Framing::Chunked => Rest::Chunks(Chunks { at: At::Size, size: 0, room: most }),
         }

@@ -1,15 +1,19 @@
 //! A client that shuts down its side of an HTTP/1 connection: whether it still gets its answer.
 
 use std::convert::Infallible;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use crate::common::{PATIENCE, Server};
+use crate::identity::{Identity, identity};
 use bytes::Bytes;
 use dapple::sync::Notify;
+use dapple_http::Tls;
+use futures_rustls::pki_types::ServerName;
+use futures_rustls::rustls::{ClientConnection, StreamOwned};
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -18,8 +22,15 @@ use hyper::service::service_fn;
 const HOUR: Duration = Duration::from_secs(3600);
 const LARGE: usize = 32 << 20;
 
+/// Long enough for most ends of streams to be seen. Nothing fails if one is seen later.
+const MOMENT: Duration = Duration::from_millis(30);
+
 /// `/large` answers at once. Everything else waits for `go`, or to be cancelled; both are told.
 fn server(grace: Duration) -> (Server, Receiver<&'static str>, Arc<Notify>) {
+    server_with(grace, None)
+}
+
+fn server_with(grace: Duration, tls: Option<Tls>) -> (Server, Receiver<&'static str>, Arc<Notify>) {
     let (tell, told) = mpsc::channel();
     let go = Arc::new(Notify::new());
     let until = go.clone();
@@ -35,7 +46,11 @@ fn server(grace: Duration) -> (Server, Receiver<&'static str>, Arc<Notify>) {
             Ok(Response::new(Full::from("done")))
         }
     });
-    (Server::start_with(service, move |serve| serve.half_close_grace(grace)), told, go)
+    let server = Server::start_with(service, move |serve| {
+        let serve = serve.half_close_grace(grace);
+        if let Some(tls) = tls { serve.tls(tls) } else { serve }
+    });
+    (server, told, go)
 }
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -104,6 +119,77 @@ fn a_reset_cancels_at_once() {
     rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO)).unwrap();
     drop(client);
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "cancelled");
+}
+
+/// What clients do before they reset their connections.
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    /// It shuts down its side, and that is seen or not.
+    End { is_seen: bool },
+    /// It begins its next request.
+    NextRequest,
+}
+
+#[test]
+fn a_reset_cancels_at_once_whatever_came_before() {
+    for before in [Before::End { is_seen: true }, Before::End { is_seen: false }, Before::NextRequest] {
+        let (server, told, _go) = server(HOUR);
+        let mut client = server.connect();
+        client.send(REQUEST);
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "begun");
+        match before {
+            Before::End { is_seen } => {
+                client.stream.shutdown(Shutdown::Write).unwrap();
+                if is_seen {
+                    std::thread::sleep(MOMENT);
+                }
+            }
+            Before::NextRequest => {
+                client.send("GET / HT");
+                std::thread::sleep(MOMENT);
+            }
+        }
+        rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO)).unwrap();
+        drop(client);
+        assert_eq!(told.recv_timeout(PATIENCE).as_ref(), Ok(&"cancelled"), "{before:?}");
+    }
+}
+
+#[test]
+fn a_reset_cancels_at_once_while_a_body_is_not_read() {
+    let (server, told, _go) = server(HOUR);
+    let mut client = server.connect();
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n");
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "begun");
+    client.send([0; 3]);
+    rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO)).unwrap();
+    drop(client);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "cancelled");
+}
+
+/// With TLS a client shuts down its side by a `close_notify`.
+#[test]
+fn a_reset_after_the_end_of_tls_cancels_at_once() {
+    for is_seen in [true, false] {
+        let Identity { certificate, key, client } = identity();
+        let tls = Tls::from_pem(certificate, key).unwrap();
+        let (server, told, _go) = server_with(HOUR, Some(tls));
+        let name = ServerName::try_from("localhost").unwrap();
+        let session = ClientConnection::new(Arc::new(client), name).unwrap();
+        let mut client = StreamOwned::new(session, server.connect().stream);
+        client.write_all(REQUEST.as_bytes()).unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "begun");
+        client.conn.send_close_notify();
+        client.flush().unwrap();
+        client.sock.shutdown(Shutdown::Write).unwrap();
+        if is_seen {
+            std::thread::sleep(MOMENT);
+            assert!(told.try_recv().is_err(), "it still waits for its answer");
+        }
+        rustix::net::sockopt::set_socket_linger(&client.sock, Some(Duration::ZERO)).unwrap();
+        drop(client);
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "cancelled");
+    }
 }
 
 #[test]

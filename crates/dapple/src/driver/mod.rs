@@ -312,7 +312,7 @@ impl Unpark for Driver {
 fn flags(direction: Direction) -> EventFlags {
     let flags = EventFlags::IN | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
     match direction {
-        Direction::Read => flags,
+        Direction::Read | Direction::Closed => flags,
         Direction::Write => flags | EventFlags::OUT,
     }
 }
@@ -459,7 +459,7 @@ impl Registration {
     /// Whether the kernel tells of `direction`.
     #[inline]
     pub(crate) fn asks_for(&self, direction: Direction) -> bool {
-        direction == Direction::Read || self.writing.load(Ordering::Acquire)
+        direction != Direction::Write || self.writing.load(Ordering::Acquire)
     }
 
     fn note(&self, direction: Direction) {

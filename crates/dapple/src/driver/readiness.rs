@@ -22,6 +22,8 @@ use crate::task::guarded::GuardedWaker;
 pub(crate) enum Direction {
     Read,
     Write,
+    /// The end of both directions: a reset, or both sides have ended theirs. The kernel tells of it unasked.
+    Closed,
 }
 
 const READABLE: u32 = 1;
@@ -42,6 +44,7 @@ impl Direction {
         match self {
             Direction::Read => &"a file descriptor to be readable",
             Direction::Write => &"a file descriptor to be writable",
+            Direction::Closed => &"a file descriptor to be closed by both sides, or reset",
         }
     }
 
@@ -49,6 +52,7 @@ impl Direction {
         match self {
             Direction::Read => READABLE | READ_CLOSED,
             Direction::Write => WRITABLE | WRITE_CLOSED,
+            Direction::Closed => WRITE_CLOSED,
         }
     }
 
@@ -56,6 +60,7 @@ impl Direction {
         match self {
             Direction::Read => READABLE,
             Direction::Write => WRITABLE,
+            Direction::Closed => 0,
         }
     }
 }
@@ -72,8 +77,8 @@ pub(crate) struct Readiness {
 
 #[derive(Default)]
 struct Waiters {
-    /// The one who reads, and the one who writes, through an exclusive reference.
-    one: [Option<GuardedWaker>; 2],
+    /// The reader, the writer and the waiter for the end of both, through an exclusive reference.
+    one: [Option<GuardedWaker>; 3],
     /// Those who share the file descriptor: by number.
     crowd: Vec<(u64, Direction, GuardedWaker)>,
     last_number: u64,
@@ -183,7 +188,7 @@ impl Readiness {
         let add = |word: u32| Some((word | news).wrapping_add(EVENT));
         let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, add);
         let mut waiters = lock(&self.waiters);
-        for direction in [Direction::Read, Direction::Write] {
+        for direction in [Direction::Read, Direction::Write, Direction::Closed] {
             if news & direction.flags() != 0 {
                 wakers.extend(waiters.one[direction as usize].take());
             }

@@ -369,6 +369,7 @@ fn is_ready(fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
     let flags = match direction {
         Direction::Read => PollFlags::IN | PollFlags::RDHUP,
         Direction::Write => PollFlags::OUT,
+        Direction::Closed => PollFlags::empty(), // HUP and ERR are always told
     };
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];

@@ -10,6 +10,7 @@ mod pin;
 
 mod cancel;
 mod edges;
+mod fair;
 mod file;
 mod names;
 mod promised;

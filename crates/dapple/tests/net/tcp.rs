@@ -5,6 +5,7 @@ use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, Shutdown};
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use crate::common::{runtime, watched};
 use dapple::net::{TcpListener, TcpStream, tcp};
@@ -223,6 +224,63 @@ fn several_buffers_in_one_go() {
         poll_fn(|cx| far.poll_write_ready(cx)).await.unwrap();
         drop(far);
         poll_fn(|cx| near.poll_read_ready(cx)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_reset_is_told_behind_the_end_of_the_stream() {
+    run(async {
+        for is_registered in [false, true] {
+            let (mut near, mut far) = pair().await;
+            if is_registered {
+                assert!(future::poll_once(far.read(&mut [0])).await.is_none());
+            }
+            near.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+            assert!(future::poll_once(poll_fn(|cx| far.poll_closed(cx))).await.is_none(), "it still reads");
+            assert!(future::poll_once(far.closed()).await.is_none());
+            far.write_all(b"still here").await.unwrap();
+            let mut got = [0; 10];
+            near.read_exact(&mut got).await.unwrap();
+            near.set_linger(Some(Duration::ZERO)).unwrap();
+            let reset = dapple::spawn(async move { drop(near) });
+            poll_fn(|cx| far.poll_closed(cx)).await.unwrap();
+            far.closed().await.unwrap();
+            reset.await.unwrap();
+            assert_eq!(far.read(&mut [0]).await.unwrap(), 0, "as before");
+        }
+    });
+}
+
+#[test]
+fn a_connection_is_closed_when_both_sides_have_ended_theirs() {
+    run(async {
+        let (near, far) = pair().await;
+        near.shutdown(Shutdown::Write).unwrap();
+        assert!(future::poll_once(far.closed()).await.is_none());
+        far.shutdown(Shutdown::Write).unwrap();
+        far.closed().await.unwrap();
+        near.closed().await.unwrap();
+    });
+}
+
+#[test]
+fn a_wait_for_the_end_leaves_writers_alone() {
+    run(async {
+        let (mut near, mut far) = pair().await;
+        let mut sent = 0;
+        while let Some(written) = future::poll_once(near.write(&[7; 65536])).await {
+            sent += written.unwrap();
+        }
+        assert!(future::poll_once(near.closed()).await.is_none());
+        let reading = dapple::spawn(async move {
+            let mut got = vec![0; sent + 1];
+            far.read_exact(&mut got).await.unwrap();
+            far
+        });
+        near.write_all(&[7]).await.unwrap();
+        assert!(future::poll_once(near.closed()).await.is_none());
+        drop(reading.await.unwrap());
     });
 }
 

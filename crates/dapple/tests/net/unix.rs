@@ -430,6 +430,21 @@ fn several_buffers_and_without_waiting() {
     });
 }
 
+#[test]
+fn a_peer_that_is_gone_is_told_from_one_that_has_ended_its_side() {
+    watched(|| {
+        runtime(1).block_on(async {
+            let (near, mut far) = UnixStream::pair().unwrap();
+            near.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+            assert!(future::poll_once(poll_fn(|cx| far.poll_closed(cx))).await.is_none());
+            drop(near);
+            poll_fn(|cx| far.poll_closed(cx)).await.unwrap();
+            far.closed().await.unwrap();
+        });
+    });
+}
+
 /// A read stops behind bytes that came with a file descriptor, though there are more: a short read
 /// does not mean that there is nothing left.
 #[test]

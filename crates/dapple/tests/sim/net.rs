@@ -352,6 +352,47 @@ fn who_is_dropped_with_bytes_unread_resets() {
 }
 
 #[test]
+fn a_reset_is_told_behind_the_end_of_the_stream() {
+    for seed in 0..20 {
+        Sim::new(seed).run(async {
+            let (near, mut far) = pair().await;
+            near.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+            let waiting = dapple::time::timeout(Duration::from_secs(60), far.closed()).await;
+            assert!(waiting.is_err(), "it still reads");
+            near.set_linger(Some(Duration::ZERO)).unwrap();
+            let reset = spawn(async move {
+                wait_a_second().await;
+                drop(near);
+            });
+            let begun = Instant::now();
+            std::future::poll_fn(|cx| far.poll_closed(cx)).await.unwrap();
+            assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+            far.closed().await.unwrap();
+            reset.await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_connection_is_closed_when_both_sides_have_ended_theirs() {
+    for seed in 0..20 {
+        Sim::new(seed).run(async {
+            let (near, far) = pair().await;
+            near.shutdown(Shutdown::Write).unwrap();
+            let ending = spawn(async move {
+                wait_a_second().await;
+                far.shutdown(Shutdown::Write).unwrap();
+                far.closed().await.unwrap();
+                far
+            });
+            near.closed().await.unwrap();
+            ending.await.unwrap();
+        });
+    }
+}
+
+#[test]
 fn a_reset_is_told_once() {
     for first in 0..3 {
         Sim::new(1).run(async {

@@ -174,6 +174,22 @@ impl UnixStream {
         self.0.source.ready(Direction::Write).await
     }
 
+    /// Waits until the connection is closed in both directions: the other side has reset it, or both sides have ended
+    /// theirs. A peer that has ended its own side (`Shutdown::Write`) and still reads does not end the wait.
+    ///
+    /// To be used for a peer whose stream was read to its end: a read returns that end for ever, also after a reset.
+    ///
+    /// # Errors
+    ///
+    /// As for [`readable`](Self::readable).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was closed then.
+    pub async fn closed(&self) -> io::Result<()> {
+        self.0.source.ready(Direction::Closed).await
+    }
+
     /// As [`readable`](Self::readable), for futures written by hand: for the one task that reads, which is
     /// woken.
     ///
@@ -192,6 +208,15 @@ impl UnixStream {
     /// As for [`readable`](Self::readable).
     pub fn poll_write_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.source.poll_ready(cx, Direction::Write, &mut self.0.writing)
+    }
+
+    /// As [`closed`](Self::closed), for futures written by hand: for the one task that reads, which is woken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`readable`](Self::readable).
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.source.poll_ready(cx, Direction::Closed, &mut self.0.reading)
     }
 
     /// Reads what is there; see [`readable`](Self::readable).

@@ -280,6 +280,15 @@ impl Socket {
         Ok(if is_ready { Tried::Done(()) } else { Tried::NotYet(near.refused_at()) })
     }
 
+    /// Whether the connection is closed in both directions.
+    pub(super) fn closed(&self) -> io::Result<Tried<()>> {
+        let (sides, now) = self.look()?;
+        let side = &sides[self.near];
+        let ended_at = side.incoming.end.filter(|_| side.has_ended);
+        let at = side.refused_at().into_iter().chain(ended_at).min();
+        Ok(if has_come(at, now) { Tried::Done(()) } else { Tried::NotYet(at) })
+    }
+
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let (mut sides, now) = self.look()?;
         let (near, far) = near_and_far(&mut sides, self.near);
@@ -296,14 +305,16 @@ impl Socket {
             near.has_ended = true;
             far.incoming.end = Some(arrival(&near.way, &mut far.incoming, now));
         }
-        let end = far.incoming.end;
+        let (end, is_closed) = (far.incoming.end, far.has_ended);
         drop(sides);
         if reads {
             self.readers().call();
         }
         if writes {
             self.writers().call();
-            end.into_iter().for_each(|at| self.connection.readers[self.far()].expect(at));
+            let (readers, writers) = (&self.connection.readers, &self.connection.writers);
+            end.into_iter().for_each(|at| readers[self.far()].expect(at));
+            end.into_iter().filter(|_| is_closed).for_each(|at| writers[self.far()].expect(at));
         }
         Ok(())
     }

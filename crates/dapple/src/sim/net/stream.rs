@@ -23,6 +23,7 @@ const EACH: Duration = Duration::from_secs(10);
 /// What is waited for.
 const BYTES: &&str = &"bytes to read";
 const ROOM: &&str = &"room to write to";
+const CLOSED: &&str = &"a connection to be closed by both sides, or reset";
 
 /// A TCP connection in a simulation; as [`dapple::net::TcpStream`](crate::net::TcpStream).
 ///
@@ -70,6 +71,7 @@ pub struct TcpStream {
     pub(super) socket: Socket,
     reading: Turn,
     writing: Turn,
+    closing: Turn,
 }
 
 impl Socket {
@@ -102,7 +104,7 @@ fn at_once<T>(tried: io::Result<Tried<T>>) -> io::Result<T> {
 
 impl TcpStream {
     pub(super) fn new(socket: Socket) -> TcpStream {
-        TcpStream { socket, reading: Turn::default(), writing: Turn::default() }
+        TcpStream { socket, reading: Turn::default(), writing: Turn::default(), closing: Turn::default() }
     }
 
     /// Connects to an address, which takes a round trip.
@@ -194,6 +196,23 @@ impl TcpStream {
         poll_fn(|cx| turn.poll(cx, socket.writers(), ROOM, || socket.writable())).await
     }
 
+    /// Waits until the connection is closed in both directions: the other side has reset it, or both sides have ended
+    /// theirs. A peer that has ended its own side (`Shutdown::Write`) and still reads does not end the wait.
+    ///
+    /// To be used for a peer whose stream was read to its end: a read returns that end for ever, also after a reset.
+    ///
+    /// # Errors
+    ///
+    /// As for [`readable`](Self::readable).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was closed then.
+    pub async fn closed(&self) -> io::Result<()> {
+        let (mut turn, socket) = (Turn::default(), &self.socket);
+        poll_fn(|cx| turn.poll(cx, socket.writers(), CLOSED, || socket.closed())).await
+    }
+
     /// As [`readable`](Self::readable), for futures written by hand: for the one task that reads, which is
     /// woken.
     ///
@@ -214,6 +233,16 @@ impl TcpStream {
     pub fn poll_write_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let socket = &self.socket;
         self.writing.poll(cx, socket.writers(), ROOM, || socket.writable())
+    }
+
+    /// As [`closed`](Self::closed), for futures written by hand: for the one task that reads, which is woken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`readable`](Self::readable).
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let socket = &self.socket;
+        self.closing.poll(cx, socket.writers(), CLOSED, || socket.closed())
     }
 
     /// Reads what is there; see [`readable`](Self::readable).

@@ -2,17 +2,14 @@
 //! often others go ahead while one waits, as a multiple of the tasks. With one line for all, at whose end each begins
 //! anew, that is 1.
 
-mod common;
-mod fs_common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::watched;
+use crate::common::watched;
+use crate::fs_common::{Dir, block, direct_file, has_ring};
 use dapple::Runtime;
 use dapple::fs::Files;
 use dapple::task::yield_now;
-use fs_common::{Dir, block, direct_file, has_ring};
 
 /// Many times as many as a ring of the kernel, or the line of a worker, has room for.
 const TASKS: usize = 16_384;

@@ -1,0 +1,96 @@
+//! Pages in memory, and the service that answers with them.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::io;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, combinators::MapErr};
+
+/// A body in memory, with the error that bodies of files have.
+pub(crate) type Body = MapErr<Full<Bytes>, fn(Infallible) -> io::Error>;
+
+/// A page in memory.
+pub(crate) struct Page {
+    pub(crate) kind: &'static str,
+    pub(crate) cache: &'static str,
+    pub(crate) body: Bytes,
+}
+
+impl Page {
+    pub(crate) fn html(cache: &'static str, body: Bytes) -> Page {
+        Page { kind: "text/html; charset=utf-8", cache, body }
+    }
+
+    pub(crate) fn json(body: String) -> Page {
+        Page { kind: "application/json", cache: "no-store", body: body.into() }
+    }
+
+    pub(crate) fn text(body: impl Into<Bytes>) -> Page {
+        Page { kind: "text/plain; charset=utf-8", cache: "no-store", body: body.into() }
+    }
+
+    pub(crate) fn status(status: StatusCode) -> Page {
+        Page::text(format!("{status}\n"))
+    }
+
+    /// The answer to a method that has no meaning here, with the methods that have one.
+    pub(crate) fn not_allowed(allowed: &'static str) -> Response<Body> {
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        let mut response = Page::status(status).answer(status);
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+        response
+    }
+
+    pub(crate) fn answer(self, status: StatusCode) -> Response<Body> {
+        let map: fn(Infallible) -> io::Error = |never| match never {};
+        let mut response = Response::new(Full::new(self.body).map_err(map));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.kind));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(self.cache));
+        response
+    }
+
+    /// As [`answer`](Self::answer); to HEAD without the body, but with its length.
+    pub(crate) fn answer_to(mut self, method: &Method, status: StatusCode) -> Response<Body> {
+        let length = self.body.len();
+        if method == Method::HEAD {
+            self.body = Bytes::new();
+        }
+        let mut response = self.answer(status);
+        response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+        response
+    }
+}
+
+/// The page of a 404, with lines for its head and its text.
+pub(crate) fn not_found(head: &str, text: &str) -> String {
+    include_str!("site/404.html").replace("{head}", head).replace("{text}", text)
+}
+
+/// Pages that answer at once, whatever the body of the request is.
+pub(crate) trait Pages {
+    fn answer(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<Body>;
+}
+
+/// The service of pages.
+#[derive(Clone)]
+pub(crate) struct PageService<P>(pub(crate) P);
+
+impl<P: Pages, B> tower_service::Service<Request<B>> for PageService<P> {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        ready(Ok(self.0.answer(request.method(), request.uri(), request.headers())))
+    }
+}
