@@ -164,7 +164,11 @@ impl Inner {
             true => Some(Err(AdmitError { is_closed: true })),
             false => done().map(Ok),
         };
-        self.wait_for(closed_or_done).await?.inspect_err(|_| drop(self.refuse()))
+        let admitted = self.wait_for(closed_or_done).await?;
+        if admitted.is_err() {
+            self.refuse();
+        }
+        admitted
     }
 
     #[cold]
