@@ -104,8 +104,8 @@ impl Color {
 
     /// The main color of the innermost `run` or `block_on` on this thread: its future's own.
     ///
-    /// Once that `run` or `block_on` is over, nothing is polled in the color any more. What is spawned or called there
-    /// ends ([`is_aborted`](crate::JoinError::is_aborted)): its future is dropped and its drop closure called, in the
+    /// Once that `run` or `block_on` is over, nothing is polled in the color any more. A task that is spawned there, or a
+    /// call, ends ([`is_aborted`](crate::JoinError::is_aborted)): its future is dropped and its drop closure called, in the
     /// color as all of its are, one after the other. Where no color is running (outside of tasks, and in a blocking
     /// call) this has happened when `spawn` or `call` returns, unless another thread is busy with the color: hold no
     /// lock there that the drop closure takes. In all other cases another thread does it soon after.

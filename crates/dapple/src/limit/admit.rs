@@ -51,6 +51,54 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
+/// Why [`Limit::admit`] or [`Limit::room`] has waited in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdmitError {
+    is_closed: bool,
+}
+
+impl AdmitError {
+    /// Whether the limit was [closed](Limit::close): there is never room again.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Whether the wait was cancelled. Another wait may succeed.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        !self.is_closed
+    }
+}
+
+impl From<Cancelled> for AdmitError {
+    fn from(_: Cancelled) -> AdmitError {
+        AdmitError { is_closed: false }
+    }
+}
+
+impl fmt::Display for AdmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_closed {
+            true => f.write_str("the limit was closed, and admits nothing any more"),
+            false => Cancelled.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AdmitError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.is_cancelled().then_some(&Cancelled as _)
+    }
+}
+
+impl From<AdmitError> for std::io::Error {
+    /// An error for which [`is_cancelled`](crate::is_cancelled) holds if the wait was cancelled.
+    fn from(error: AdmitError) -> std::io::Error {
+        std::io::Error::other(error)
+    }
+}
+
 impl Drop for Admitted {
     fn drop(&mut self) {
         self.0.0.end_run();
@@ -108,6 +156,19 @@ impl Inner {
             })
             .await?;
         }
+    }
+
+    /// As `wait_for`, until the limit is closed: after that there is nothing to wait for.
+    async fn wait_while_open<T>(&self, mut done: impl FnMut() -> Option<T>) -> Result<T, AdmitError> {
+        let closed_or_done = || match self.is_closed.load(Ordering::SeqCst) {
+            true => Some(Err(AdmitError { is_closed: true })),
+            false => done().map(Ok),
+        };
+        let admitted = self.wait_for(closed_or_done).await?;
+        if admitted.is_err() {
+            self.refuse();
+        }
+        admitted
     }
 
     #[cold]
@@ -190,17 +251,16 @@ impl Limit {
     /// Waits until there is room: nothing waits for too long, no more wait than may, and no more run than may. It then
     /// counts as running.
     ///
-    /// Waits here are not in one line with tasks that are held back, which go first. After the limit was
-    /// [closed](Limit::close) there is never room again: the wait goes on until it is cancelled, dropped, or its runtime
-    /// ends. For an answer at once, use [`admit_now`](Limit::admit_now), or look at [`is_closed`](Limit::is_closed) first.
+    /// Waits here are not in one line with tasks that are held back, which go first.
     ///
     /// # Errors
     ///
-    /// If the wait was cancelled.
+    /// If the limit is [closed](Limit::close), or is closed meanwhile ([`AdmitError::is_closed`]); it counts as refused
+    /// then. If the wait was cancelled ([`AdmitError::is_cancelled`]).
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns [`Cancelled`], and nothing was admitted.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, and nothing was admitted.
     ///
     /// # Examples
     ///
@@ -222,24 +282,24 @@ impl Limit {
     ///     }
     /// });
     /// ```
-    pub async fn admit(&self) -> Result<Admitted, Cancelled> {
+    pub async fn admit(&self) -> Result<Admitted, AdmitError> {
         let inner = &*self.0;
-        inner.wait_for(|| (inner.has_room() && inner.try_run()).then(|| Admitted(self.clone()))).await
+        inner.wait_while_open(|| (inner.has_room() && inner.try_run()).then(|| Admitted(self.clone()))).await
     }
 
     /// Waits until there is room, as [`admit`](Limit::admit), and takes none: for code that is about to bring in more,
-    /// such as a loop that accepts connections. It waits for ever if the limit is closed.
+    /// such as a loop that accepts connections.
     ///
     /// # Errors
     ///
-    /// If the wait was cancelled.
+    /// As [`admit`](Limit::admit).
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns [`Cancelled`].
-    pub async fn room(&self) -> Result<(), Cancelled> {
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error.
+    pub async fn room(&self) -> Result<(), AdmitError> {
         let inner = &*self.0;
-        inner.wait_for(|| inner.has_room().then_some(())).await
+        inner.wait_while_open(|| inner.has_room().then_some(())).await
     }
 
     /// Whether there is room now.
@@ -265,8 +325,9 @@ impl Limit {
 }
 
 impl Limit {
-    /// As [`room`](Limit::room), for who has a limit to keep.
+    /// As [`room`](Limit::room), for a listener: one whose limit is closed accepts nothing more, and waits.
     pub(crate) async fn into_room(self) -> Result<(), Cancelled> {
-        self.room().await
+        let inner = &*self.0;
+        inner.wait_for(|| inner.has_room().then_some(())).await
     }
 }

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-pub use admit::{Admitted, Refused};
+pub use admit::{AdmitError, Admitted, Refused};
 
 use crate::driver::clock::Time;
 use crate::lane::limited::{Gate, Stage};
@@ -257,8 +257,8 @@ impl Limit {
         self.0.delay.as_ref().is_some_and(|delay| delay.is_over(Time::now().nanos()))
     }
 
-    /// From now on, nothing begins: what waits, and what comes, is refused. What has begun goes on;
-    /// [`drained`](Limit::drained) waits for it. Listeners that were given the limit accept nothing more.
+    /// From now on, nothing begins: what waits, and what comes, is refused, waits in [`admit`](Limit::admit) included. What
+    /// has begun goes on; [`drained`](Limit::drained) waits for it. Listeners that were given the limit accept nothing more.
     pub fn close(&self) {
         self.0.is_closed.store(true, Ordering::SeqCst);
         // Those that are held back come and see.

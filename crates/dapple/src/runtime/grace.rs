@@ -1,4 +1,4 @@
-//! Who keeps the time of a task that was cancelled and waits beside waits that nobody polls any more: a task of its own.
+//! Timekeeper of a cancelled task that waits beside waits which are not polled any more: a task of its own.
 //!
 //! See LEFT-ALONE in `task/cancel.rs`. That such a task is rare is why this one costs others nothing.
 

@@ -45,7 +45,7 @@ mod stalls;
 mod worker;
 
 #[cfg(not(loom))]
-pub use crate::limit::{Admitted, Limit, LimitCounts, Refuse, Refused};
+pub use crate::limit::{AdmitError, Admitted, Limit, LimitCounts, Refuse, Refused};
 #[cfg(not(loom))]
 pub use crate::task::priority::Priority;
 #[cfg(not(loom))]

@@ -113,9 +113,11 @@ macro_rules! impl_scope {
             /// That holds for children, for tasks that were [spawned](Self::spawn) in the scope, on whatever worker
             /// they run, and for all that is started or spawned in scopes inside of those.
             ///
-            /// A child that was started and waits in nothing of this crate (a channel of another,
-            /// [`std::future::pending`]) is not told, and the scope waits for it: wrap such a future in
-            /// [`or_cancelled`](crate::or_cancelled). A spawned task is [dropped](Self::spawn) there.
+            /// A future that waits in nothing of this crate (a channel of another, [`std::future::pending`]) does not
+            /// learn of the cancel. In the body, or in a child that was [started](Self::start), the scope waits for it:
+            /// wrap such a future in [`or_cancelled`](crate::or_cancelled). A [spawned](Self::spawn) task that waits there
+            /// is ended, as by [`JoinHandle::cancel`]: its future is dropped, and its handle says
+            /// [`is_aborted`](crate::JoinError::is_aborted). A [`shield`](crate::shield) protects both.
             pub fn cancel(&self) {
                 self.children.reach.cancel();
             }

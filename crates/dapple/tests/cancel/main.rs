@@ -7,6 +7,7 @@ mod channels;
 mod deadlines;
 mod events;
 mod ledger;
+mod races;
 mod requests;
 mod scopes;
 mod shared;

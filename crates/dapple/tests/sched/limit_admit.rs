@@ -83,6 +83,44 @@ fn a_wait_for_admission_is_cancelled_exactly_and_takes_nothing_along() {
     });
 }
 
+/// A limit that is closed never has room again: waits learn it, whether they begin before or after.
+#[test]
+fn waits_for_admission_end_when_the_limit_is_closed() {
+    Sim::new(1).workers(3).explore(0..200, || async {
+        let limit = Limit::new().concurrency(1);
+        let first = limit.admit().await.unwrap();
+        let waiting: Vec<_> = (0..5)
+            .map(|i| {
+                let limit = limit.clone();
+                dapple::spawn(async move {
+                    sleep(MS * (sim::random() % 3) as u32).await.unwrap();
+                    match i % 2 {
+                        0 => limit.admit().await.map(drop),
+                        _ => limit.room().await,
+                    }
+                })
+            })
+            .collect();
+        sleep(MS).await.unwrap();
+        limit.close();
+        for waiting in waiting {
+            assert!(waiting.await.unwrap().unwrap_err().is_closed());
+        }
+        assert_eq!(limit.counts().refused, 5);
+        let late = limit.admit().await.unwrap_err();
+        assert!(late.is_closed() && !dapple::is_cancelled(&late.into()));
+        // A wait that is cancelled says that, as all do.
+        let cancelled = finish(async |s| {
+            s.cancel();
+            limit.admit().await.unwrap_err()
+        });
+        let cancelled = cancelled.await;
+        assert!(cancelled.is_cancelled() && dapple::is_cancelled(&cancelled.into()));
+        drop(first);
+        limit.drained().await.unwrap();
+    });
+}
+
 #[test]
 fn who_prefers_to_wait_goes_on_when_it_is_over() {
     Sim::new(1).workers(1).explore(0..20, || async {

@@ -92,7 +92,7 @@ fn nested_timeouts_inside_of_the_scope_return_the_value_of_a_child_that_is_done(
     });
 }
 
-/// What is not done yet is foreign to the timeout: it is dropped at once, and the child goes on.
+/// A child that is not done yet is foreign to the timeout: the wait is dropped at once, and the child goes on.
 #[test]
 fn a_timeout_around_a_child_that_is_not_done_is_not_held_up() {
     Sim::new(1).run(async {
