@@ -85,7 +85,7 @@ pub(super) struct Listings {
 impl Listings {
     /// How much of the memory for files lists have.
     pub(super) fn share(cache_size: u64) -> u64 {
-        cache_size / 16
+        cache_size / 8
     }
 
     pub(super) fn new(cache_size: u64) -> Listings {

@@ -162,8 +162,9 @@ impl Files {
     ///
     /// A list has the files and folders that can be asked for, and what links lead to, up to 10,000 of them: folders first,
     /// then by name, or as `?sort=size`, `?sort=modified` and `&order=desc` say. It is made once for all that ask for it
-    /// at a time, and is kept for as long as a file is ([`recheck`](Self::recheck)). Few lists are made at once, so that
-    /// other requests are not held up.
+    /// at a time, and is kept for as long as a file is ([`recheck`](Self::recheck)). A folder in which no name has changed is
+    /// read again only after ten times as long, so a size in a list may be as old as that. Few lists are made at once, so
+    /// that other requests are not held up.
     #[must_use]
     pub fn listings(self, list: bool) -> Files {
         self.set(|settings| settings.listings = list)
