@@ -100,6 +100,8 @@ pub mod state;
 mod strict;
 mod waker;
 
+#[doc(hidden)]
+pub use connection::client_stream::ClientStream;
 pub use connection::shared::Peer;
 pub use connection::tls::Tls;
 pub use error::{BoxError, Error};
@@ -114,8 +116,6 @@ pub use request::service::{Handler, IntoHandler};
 pub use request::upgrade::{Upgraded, upgrade};
 #[cfg(feature = "ws")]
 pub use request::ws;
-#[doc(hidden)]
-pub use server::listen::ClientStream;
 pub use server::listen::Listener;
 pub use server::serve::{Serve, Served, serve};
 pub use server::stats::{Counts, Stats};

@@ -23,9 +23,9 @@ use super::phase::Timed;
 use super::shared::{Connection, StreamHandle, StreamTask, TaskHandle};
 use super::timer::ConnectionTimer;
 use super::tls::Tls;
+use crate::connection::client_stream::ClientStream;
 use crate::request::handling::RequestService;
 use crate::request::service::Handler;
-use crate::server::listen::ClientStream;
 use crate::server::{ConnectionPermit, ShutdownStage};
 
 /// How a client begins that knows that the server speaks HTTP/2.

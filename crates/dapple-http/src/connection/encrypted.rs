@@ -21,7 +21,7 @@ use futures_rustls::server::TlsStream;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use super::shared::StreamHandle;
-use crate::server::listen::ClientStream;
+use crate::connection::client_stream::ClientStream;
 
 /// No record is longer.
 const RECORD: usize = 16 * 1024;

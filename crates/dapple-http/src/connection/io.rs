@@ -13,7 +13,7 @@ use bytes::Bytes;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
 use super::shared::{LookFor, Reading, StreamHandle};
-use crate::server::listen::ClientStream;
+use crate::connection::client_stream::ClientStream;
 use crate::server::{ConnectionPermit, Listed, ShutdownStage};
 
 /// The most that is read at once before hyper comes, and when all is over.

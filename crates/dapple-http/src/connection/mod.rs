@@ -1,5 +1,6 @@
 //! One connection: the task that drives it, its stream, its timer, and the state machine that all of them share.
 
+pub(crate) mod client_stream;
 #[expect(clippy::module_inception, reason = "the file is about the task of a connection")]
 mod connection;
 pub(crate) mod encrypted;

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use dapple::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use dapple::sim::net as sim;
 
+use crate::connection::client_stream::ClientStream;
 use crate::connection::shared::Peer;
 
 /// How much of an answer the kernel takes beyond what the client has room for.
@@ -15,26 +16,6 @@ use crate::connection::shared::Peer;
 /// a fast client that is far away is not held up. With a quarter of this, large files to fast clients on the same machine
 /// cost 14% more processor time: more writes are taken in part.
 const UNSENT: u32 = 1 << 20;
-
-/// The stream of a connection.
-#[doc(hidden)]
-pub trait ClientStream: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static {
-    /// Ready when the client has reset the connection, or both sides have ended theirs; see
-    /// [`TcpStream::closed`](dapple::net::TcpStream::closed).
-    fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-}
-
-macro_rules! client_streams {
-    ($($stream:ty),*) => {
-        $(impl ClientStream for $stream {
-            fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                <$stream>::poll_closed(self, cx)
-            }
-        })*
-    };
-}
-
-client_streams!(TcpStream, UnixStream, sim::TcpStream);
 
 /// What accepts connections for [`serve`](crate::serve()): a listener of TCP, of a Unix socket, or several of one
 /// kind.
