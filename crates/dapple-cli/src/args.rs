@@ -13,25 +13,25 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 #[command(name = "dapple", version, args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<CliCommand>,
 
     #[command(flatten)]
-    pub(crate) server: Server,
+    pub(crate) server: ServerArgs,
 }
 
 #[derive(Subcommand, Debug)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Serve the files of a folder
-    Serve(Serve),
+    Serve(ServeArgs),
     /// Serve the built-in site (what happens without a command)
     Site {
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
     },
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Serve {
+pub(crate) struct ServeArgs {
     /// The folder
     #[arg(value_name = "DIR", default_value = ".")]
     pub(crate) folder: PathBuf,
@@ -40,7 +40,7 @@ pub(crate) struct Serve {
     pub(crate) files: Folder,
 
     #[command(flatten)]
-    pub(crate) server: Server,
+    pub(crate) server: ServerArgs,
 }
 
 /// How a folder is served.
@@ -96,7 +96,7 @@ pub(crate) struct Folder {
 /// How anything is served.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server")]
-pub(crate) struct Server {
+pub(crate) struct ServerArgs {
     /// The address to listen at: 0.0.0.0 or :: for all that this machine has
     #[arg(short, long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub(crate) address: IpAddr,
@@ -128,7 +128,7 @@ pub(crate) struct Server {
     /// How long requests may wait for a worker: if all of half a second have waited longer, some are refused with 503
     /// until that is over. "off" begins every request, however late
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = wait, allow_hyphen_values = true)]
-    pub(crate) max_wait: Wait,
+    pub(crate) max_wait: MaxWait,
 
     /// How long the head of a request may take
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time, allow_hyphen_values = true)]
@@ -148,7 +148,7 @@ pub(crate) struct Server {
 
     /// Write a line for each request to the standard output
     #[arg(long, value_name = "FORMAT", default_value = "off")]
-    pub(crate) log: Format,
+    pub(crate) log: LogFormat,
 
     /// Append the lines of --log to a file instead. SIGHUP opens it again, for programs that rotate logs
     #[arg(long, value_name = "FILE")]
@@ -157,7 +157,7 @@ pub(crate) struct Server {
     /// Where /_dapple/metrics is served for Prometheus: an address and port of its own, or "off". By default a
     /// port of this machine alone that is free, which is shown at the start
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = metrics)]
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: MetricsAddress,
 
     /// A name by which metrics may be asked for, beside the address and localhost. Other names are refused, or any web
     /// site could have a browser on this machine read them
@@ -171,7 +171,7 @@ pub(crate) struct Server {
 
 /// What the lines of the access log look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum LogFormat {
     /// None are written
     Off,
     /// The common log format
@@ -182,29 +182,29 @@ pub(crate) enum Format {
 
 /// How long requests may wait, if that is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wait(pub(crate) Option<Duration>);
+pub(crate) struct MaxWait(pub(crate) Option<Duration>);
 
-fn wait(text: &str) -> Result<Wait, String> {
+fn wait(text: &str) -> Result<MaxWait, String> {
     if text == "off" {
-        return Ok(Wait(None));
+        return Ok(MaxWait(None));
     }
     match time(text) {
         Ok(Duration::ZERO) => Err("some wait there always is: use 1ms or more, or \"off\"".into()),
-        Ok(time) => Ok(Wait(Some(time))),
+        Ok(time) => Ok(MaxWait(Some(time))),
         Err(error) => Err(format!("{error}, or \"off\"")),
     }
 }
 
 /// Where metrics are served, if anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Metrics(pub(crate) Option<SocketAddr>);
+pub(crate) struct MetricsAddress(pub(crate) Option<SocketAddr>);
 
-fn metrics(text: &str) -> Result<Metrics, String> {
+fn metrics(text: &str) -> Result<MetricsAddress, String> {
     if text == "off" {
-        return Ok(Metrics(None));
+        return Ok(MetricsAddress(None));
     }
     let address = text.parse().map_err(|_| "use an address and a port, as 127.0.0.1:9090, or \"off\"")?;
-    Ok(Metrics(Some(address)))
+    Ok(MetricsAddress(Some(address)))
 }
 
 fn port(text: &str) -> Result<u16, String> {

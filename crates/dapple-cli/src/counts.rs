@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-WRITES**: a [`Shard`] is written to by one thread at a time, the one that has taken it from the shelf, so
+//! * **ONE-WRITES**: a [`CounterShard`] is written to by one thread at a time, the one that has taken it from the shelf, so
 //!   that to count is a load and a store, and no line of memory goes to and fro between workers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,17 +19,17 @@ const BOUNDS: [u64; 16] = [
 const STATUSES: usize = 500;
 
 /// What one thread has counted.
-struct Shard {
+struct CounterShard {
     statuses: [AtomicU64; STATUSES],
     buckets: [AtomicU64; BOUNDS.len() + 1],
     nanos: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Shard {
-    fn new() -> Shard {
+impl CounterShard {
+    fn new() -> CounterShard {
         let zero = || AtomicU64::new(0);
-        Shard {
+        CounterShard {
             statuses: std::array::from_fn(|_| zero()),
             buckets: std::array::from_fn(|_| zero()),
             nanos: zero(),
@@ -44,35 +44,35 @@ fn add(counter: &AtomicU64, count: u64) {
 }
 
 /// All shards, and those that no thread has at the moment.
-struct Shelf {
-    all: Vec<&'static Shard>,
-    free: Vec<&'static Shard>,
+struct ShardPool {
+    all: Vec<&'static CounterShard>,
+    free: Vec<&'static CounterShard>,
 }
 
-static SHELF: Mutex<Shelf> = Mutex::new(Shelf { all: Vec::new(), free: Vec::new() });
+static SHELF: Mutex<ShardPool> = Mutex::new(ShardPool { all: Vec::new(), free: Vec::new() });
 
-fn shelf() -> MutexGuard<'static, Shelf> {
+fn shelf() -> MutexGuard<'static, ShardPool> {
     SHELF.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The shard of a thread, which goes back to the shelf with its end.
-struct Own(&'static Shard);
+struct OwnedShard(&'static CounterShard);
 
-impl Drop for Own {
+impl Drop for OwnedShard {
     fn drop(&mut self) {
         shelf().free.push(self.0);
     }
 }
 
 thread_local! {
-    static OWN: Own = {
+    static OWN: OwnedShard = {
         let mut shelf = shelf();
         let shard = shelf.free.pop().unwrap_or_else(|| {
-            let shard: &'static Shard = Box::leak(Box::new(Shard::new()));
+            let shard: &'static CounterShard = Box::leak(Box::new(CounterShard::new()));
             shelf.all.push(shard);
             shard
         });
-        Own(shard)
+        OwnedShard(shard)
     };
 }
 
@@ -134,7 +134,7 @@ impl Requests {
 
     pub(crate) fn sums(&self) -> Sums {
         let shelf = shelf();
-        let sum = |of: &dyn Fn(&'static Shard) -> &'static AtomicU64| -> u64 {
+        let sum = |of: &dyn Fn(&'static CounterShard) -> &'static AtomicU64| -> u64 {
             shelf.all.iter().map(|shard| of(shard).load(Relaxed)).sum()
         };
         let statuses = (0..STATUSES).map(|i| (i as u16 + 100, sum(&|shard| &shard.statuses[i])));

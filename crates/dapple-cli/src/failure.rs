@@ -10,23 +10,23 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as Clap};
 
 /// Why the program ends.
 #[derive(Debug)]
-pub(crate) struct Failure(String);
+pub(crate) struct StartFailure(String);
 
-impl fmt::Display for Failure {
+impl fmt::Display for StartFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Error for Failure {}
+impl Error for StartFailure {}
 
-impl Failure {
-    pub(crate) fn new(text: impl Into<String>) -> Failure {
-        Failure(text.into())
+impl StartFailure {
+    pub(crate) fn new(text: impl Into<String>) -> StartFailure {
+        StartFailure(text.into())
     }
 
     /// Nobody can listen there. `option` is what sets the port.
-    pub(crate) fn listening(address: SocketAddr, option: &str, error: &io::Error) -> Failure {
+    pub(crate) fn listening(address: SocketAddr, option: &str, error: &io::Error) -> StartFailure {
         let hint = match error.kind() {
             ErrorKind::AddrInUse => {
                 format!(
@@ -41,24 +41,24 @@ impl Failure {
             ErrorKind::AddrNotAvailable => {
                 "this machine has no such address; 0.0.0.0 or :: stand for all that it has".into()
             }
-            _ => return Failure(format!("cannot listen at {address}: {error}")),
+            _ => return StartFailure(format!("cannot listen at {address}: {error}")),
         };
-        Failure(format!("cannot listen at {address}: {hint}"))
+        StartFailure(format!("cannot listen at {address}: {hint}"))
     }
 
     /// The log cannot be written.
-    pub(crate) fn log(path: Option<&Path>, error: &io::Error) -> Failure {
+    pub(crate) fn log(path: Option<&Path>, error: &io::Error) -> StartFailure {
         match path {
-            Some(path) => Failure(format!(
+            Some(path) => StartFailure(format!(
                 "cannot open the log {}: {error}; name a file that this user may write, in a folder that exists",
                 path.display()
             )),
-            None => Failure(format!("cannot start the log: {error}")),
+            None => StartFailure(format!("cannot start the log: {error}")),
         }
     }
 
     /// It is no folder that can be served.
-    pub(crate) fn folder(folder: &Path, error: &io::Error) -> Failure {
+    pub(crate) fn folder(folder: &Path, error: &io::Error) -> StartFailure {
         let shown = folder.display();
         let hint = match error.kind() {
             ErrorKind::NotFound => {
@@ -70,27 +70,30 @@ impl Failure {
             }
             _ => error.to_string(),
         };
-        Failure(hint)
+        StartFailure(hint)
     }
 
     /// A file that an option names has to be in the folder that is served.
-    pub(crate) fn missing_file(folder: &Path, option: &str, file: &str) -> Option<Failure> {
+    pub(crate) fn missing_file(folder: &Path, option: &str, file: &str) -> Option<StartFailure> {
         let shown = folder.display();
         let name = file.trim_start_matches('/');
         if Path::new(name).components().any(|part| part == Component::ParentDir) {
-            return Some(Failure(format!(
+            return Some(StartFailure(format!(
                 "{option} {file} leads out of the folder {shown}: name a file that is in it, as 404.html"
             )));
         }
         let path = folder.join(name);
         (name.is_empty() || !path.is_file()).then(|| {
-            Failure(format!("{option} {file}: there is no file {}: make it, or name another", path.display()))
+            StartFailure(format!(
+                "{option} {file}: there is no file {}: make it, or name another",
+                path.display()
+            ))
         })
     }
 }
 
 /// What to say of a word that is no command.
-pub(crate) fn unknown_command(error: &clap::Error) -> Option<Failure> {
+pub(crate) fn unknown_command(error: &clap::Error) -> Option<StartFailure> {
     let of = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         _ => None,
@@ -108,7 +111,7 @@ pub(crate) fn unknown_command(error: &clap::Error) -> Option<Failure> {
         true => format!("; to serve the folder {word}: dapple serve {word}"),
         false => String::new(),
     };
-    Some(Failure(format!(
+    Some(StartFailure(format!(
         "there is no command {word}: use `dapple serve DIR` for a folder, `dapple` or `dapple site` for the built-in \
          site{folder}; `dapple --help` says what else there is"
     )))

@@ -4,7 +4,7 @@
 //!
 //! * **BOUNDED**: what waits to be written is at most [`MOST`] bytes. What comes beyond that is lost, and counted: a
 //!   reader that is too slow costs lines, not requests.
-//! * **WRITTEN-AT-LAST**: [`Log::close`] returns when all that was taken is written, or cannot be.
+//! * **WRITTEN-AT-LAST**: [`AccessLog::close`] returns when all that was taken is written, or cannot be.
 //! * **NO-SECRETS**: the user and password of an address (`http://user:secret@host/`) are in no line.
 
 use std::fmt::Write as _;
@@ -18,16 +18,16 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use dapple_http::OwnAnswer;
-use dapple_http::files::Failure;
+use dapple_http::files::FileFailure;
 use http::{HeaderMap, Method, Request, Uri, Version, header};
 
-use crate::args::Format;
+use crate::args::LogFormat;
 
 /// How much may wait to be written.
 const MOST: usize = 4 << 20;
 
 /// What is known of a request when it comes.
-pub(crate) struct Line {
+pub(crate) struct AccessRecord {
     peer: Option<IpAddr>,
     /// Nothing, if the client did not say it, or so that nobody understands.
     asked: Option<(Method, Uri, Version)>,
@@ -36,31 +36,31 @@ pub(crate) struct Line {
     referer: Option<String>,
 }
 
-impl Line {
-    pub(crate) fn new<B>(peer: Option<SocketAddr>, request: &Request<B>) -> Line {
+impl AccessRecord {
+    pub(crate) fn new<B>(peer: Option<SocketAddr>, request: &Request<B>) -> AccessRecord {
         let asked = (request.method().clone(), request.uri().clone(), request.version());
-        Line::with(peer, Some(asked), Some(request.headers()))
+        AccessRecord::with(peer, Some(asked), Some(request.headers()))
     }
 
     /// Of what the server has answered itself.
-    pub(crate) fn of_own(answer: &OwnAnswer<'_>) -> Line {
+    pub(crate) fn of_own(answer: &OwnAnswer<'_>) -> AccessRecord {
         let asked = match (answer.method, answer.uri, answer.version) {
             (Some(method), Some(uri), Some(version)) => Some((method.clone(), uri.clone(), version)),
             _ => None,
         };
-        Line::with(answer.peer.address, asked, answer.headers)
+        AccessRecord::with(answer.peer.address, asked, answer.headers)
     }
 
     fn with(
         peer: Option<SocketAddr>,
         asked: Option<(Method, Uri, Version)>,
         headers: Option<&HeaderMap>,
-    ) -> Line {
+    ) -> AccessRecord {
         let text = |name| {
             let value = headers.and_then(|headers| headers.get(name))?;
             Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
         };
-        Line {
+        AccessRecord {
             peer: peer.map(|peer| peer.ip().to_canonical()),
             asked,
             host: text(header::HOST).map(|host| without_user(&host).to_owned()),
@@ -92,17 +92,17 @@ fn shown(uri: &Uri) -> String {
 }
 
 /// The log.
-pub(crate) struct Log {
-    format: Format,
+pub(crate) struct AccessLog {
+    format: LogFormat,
     /// The file that it is written to; none if it is the standard output.
     path: Option<PathBuf>,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
     changed: Condvar,
     lost: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
+struct LogState {
     /// What is to be written.
     waiting: Vec<u8>,
     /// Something is being written.
@@ -116,36 +116,36 @@ struct State {
 
 type Output = Box<dyn io::Write + Send>;
 
-impl Log {
+impl AccessLog {
     /// A log to a file, or to the standard output. It lives for as long as the program does.
-    pub(crate) fn start(format: Format, path: Option<&Path>) -> io::Result<&'static Log> {
+    pub(crate) fn start(format: LogFormat, path: Option<&Path>) -> io::Result<&'static AccessLog> {
         let output: Output = match path {
             Some(path) => Box::new(open(path)?),
             None => Box::new(io::stdout()),
         };
-        let log: &'static Log = Box::leak(Box::new(Log::new(format, path)));
+        let log: &'static AccessLog = Box::leak(Box::new(AccessLog::new(format, path)));
         thread::Builder::new().name("access-log".into()).spawn(|| log.run(output))?;
         Ok(log)
     }
 
     /// A log of errors to the standard error, for what happens in requests.
-    pub(crate) fn errors() -> io::Result<&'static Log> {
-        let log: &'static Log = Box::leak(Box::new(Log::new(Format::Off, None)));
+    pub(crate) fn errors() -> io::Result<&'static AccessLog> {
+        let log: &'static AccessLog = Box::leak(Box::new(AccessLog::new(LogFormat::Off, None)));
         thread::Builder::new().name("error-log".into()).spawn(|| log.run(Box::new(io::stderr())))?;
         Ok(log)
     }
 
     /// Takes a line that says that a file or folder could not be served.
-    pub(crate) fn failure(&self, failure: &Failure<'_>) {
+    pub(crate) fn failure(&self, failure: &FileFailure<'_>) {
         let mut text = String::from("error: cannot serve /");
         escape(&mut text, &String::from_utf8_lossy(failure.path));
         let _ = writeln!(text, ": {}; answered with {}", failure.error, failure.status.as_u16());
         self.push(text.as_bytes());
     }
 
-    fn new(format: Format, path: Option<&Path>) -> Log {
+    fn new(format: LogFormat, path: Option<&Path>) -> AccessLog {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Log { format, path: path.map(Into::into), state, changed, lost: AtomicU64::new(0) }
+        AccessLog { format, path: path.map(Into::into), state, changed, lost: AtomicU64::new(0) }
     }
 
     /// The file that it is written to.
@@ -169,18 +169,18 @@ impl Log {
         self.lost.load(Relaxed)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a line.
-    pub(crate) fn write(&self, line: &Line, status: u16, bytes: u64, took: Duration) {
+    pub(crate) fn write(&self, line: &AccessRecord, status: u16, bytes: u64, took: Duration) {
         let mut text = String::with_capacity(256);
         let now = SystemTime::now();
         match self.format {
-            Format::Off => return,
-            Format::Common => common(&mut text, line, now, status, bytes),
-            Format::Json => json(&mut text, line, now, status, bytes, took),
+            LogFormat::Off => return,
+            LogFormat::Common => common(&mut text, line, now, status, bytes),
+            LogFormat::Json => json(&mut text, line, now, status, bytes, took),
         }
         text.push('\n');
         self.push(text.as_bytes());
@@ -234,7 +234,7 @@ impl Log {
         let mut state = self.state();
         state.is_closed = true;
         self.changed.notify_all();
-        let is_busy = |state: &mut State| state.is_writing || !state.waiting.is_empty();
+        let is_busy = |state: &mut LogState| state.is_writing || !state.waiting.is_empty();
         // WRITTEN-AT-LAST
         drop(self.changed.wait_timeout_while(state, patience, is_busy));
     }
@@ -268,7 +268,7 @@ impl Moment {
     }
 }
 
-fn common(text: &mut String, line: &Line, now: SystemTime, status: u16, bytes: u64) {
+fn common(text: &mut String, line: &AccessRecord, now: SystemTime, status: u16, bytes: u64) {
     match line.peer {
         Some(peer) => write!(text, "{peer}"),
         None => write!(text, "-"),
@@ -286,7 +286,7 @@ fn common(text: &mut String, line: &Line, now: SystemTime, status: u16, bytes: u
     let _ = write!(text, "\" {status} {bytes}");
 }
 
-fn json(text: &mut String, line: &Line, now: SystemTime, status: u16, bytes: u64, took: Duration) {
+fn json(text: &mut String, line: &AccessRecord, now: SystemTime, status: u16, bytes: u64, took: Duration) {
     let _ = write!(text, "{{\"time\":\"{}\"", Moment::new(now).iso(now));
     let mut field = |name: &str, value: &str| {
         let _ = write!(text, ",\"{name}\":\"");
@@ -329,9 +329,9 @@ fn escape(text: &mut String, value: &str) {
 mod tests {
     use super::*;
 
-    fn line() -> Line {
+    fn line() -> AccessRecord {
         let request = Request::get("/a%22b?q=1").header("host", "h").header("user-agent", "x\"y\\z\tw");
-        Line::new(Some("192.0.2.1:1234".parse().unwrap()), &request.body(()).unwrap())
+        AccessRecord::new(Some("192.0.2.1:1234".parse().unwrap()), &request.body(()).unwrap())
     }
 
     fn time() -> SystemTime {
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn what_was_not_understood_is_a_dash() {
-        let line = Line::with(None, None, None);
+        let line = AccessRecord::with(None, None, None);
         let mut text = String::new();
         common(&mut text, &line, time(), 408, 0);
         assert_eq!(text, "- - - [16/Nov/2026:12:00:00 +0000] \"-\" 408 0");
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn what_nobody_reads_is_lost_and_counted_and_nobody_waits() {
-        let log = Log::new(Format::Common, None);
+        let log = AccessLog::new(LogFormat::Common, None);
         let long = [b'x'; 1 << 10];
         (0..5000).for_each(|_| log.push(&long));
         assert_eq!(log.lost(), 5000 - (MOST >> 10) as u64);
@@ -389,7 +389,7 @@ mod tests {
             let request =
                 Request::get(target).header("referer", "https://me:secret@b?q").header("host", "x:secret@h");
             let mut text = String::new();
-            let line = Line::new(None, &request.body(()).unwrap());
+            let line = AccessRecord::new(None, &request.body(()).unwrap());
             json(&mut text, &line, time(), 200, 7, Duration::ZERO);
             common(&mut text, &line, time(), 200, 7);
             assert!(!text.contains("secret") && !text.contains("user@"), "{text}");

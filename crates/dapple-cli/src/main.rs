@@ -35,7 +35,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Arguments, Command};
+use args::{Arguments, CliCommand};
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -50,8 +50,8 @@ fn main() -> ExitCode {
     };
     let ended = match &arguments.command {
         None => start::site(&arguments.server),
-        Some(Command::Site { server }) => start::site(server),
-        Some(Command::Serve(serve)) => start::folder(serve),
+        Some(CliCommand::Site { server }) => start::site(server),
+        Some(CliCommand::Serve(serve)) => start::folder(serve),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,7 +11,7 @@ use prometheus_client::metrics::{MetricType, counter::ConstCounter, gauge::Const
 use prometheus_client::registry::Registry;
 
 use crate::counts::Requests;
-use crate::log::Log;
+use crate::log::AccessLog;
 
 /// Everything that there is to count.
 pub(crate) struct Numbers {
@@ -20,7 +20,7 @@ pub(crate) struct Numbers {
     pub(crate) server: dapple_http::Stats,
     pub(crate) limit: Option<Limit>,
     pub(crate) files: Option<Files>,
-    pub(crate) log: Option<&'static Log>,
+    pub(crate) log: Option<&'static AccessLog>,
 }
 
 impl fmt::Debug for Numbers {
@@ -40,7 +40,7 @@ pub(crate) fn page(numbers: &'static Numbers) -> Result<String, fmt::Error> {
 
 impl Collector for &'static Numbers {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page(encoder);
+        let mut page = MetricsPage(encoder);
         self.http(&mut page)?;
         self.cache(&mut page)?;
         self.runtime(&mut page)
@@ -48,7 +48,7 @@ impl Collector for &'static Numbers {
 }
 
 impl Numbers {
-    fn http(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn http(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let sums = Requests::ALL.sums();
         let statuses = sums.statuses.iter().map(|(status, count)| (status.to_string(), *count));
         page.counters(
@@ -93,11 +93,11 @@ impl Numbers {
                 counts.running as i64,
             )?;
         }
-        let lost = self.log.map_or(0, Log::lost);
+        let lost = self.log.map_or(0, AccessLog::lost);
         page.counter("log_lines_lost", "Lines of the access log that nobody read in time", lost)
     }
 
-    fn cache(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn cache(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let Some(files) = &self.files else { return Ok(()) };
         let stats = files.stats();
         page.counter("cache_hits", "Requests answered without asking the file system", stats.hits)?;
@@ -109,7 +109,7 @@ impl Numbers {
         page.gauge("cache_bytes", "Memory that they take, in bytes", stats.cached_bytes as i64)
     }
 
-    fn runtime(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn runtime(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let metrics = self.runtime.metrics();
         page.gauge("uptime_seconds", "Since the start", self.begun.elapsed().as_secs() as i64)?;
         page.gauge("workers", "Workers of the runtime", metrics.workers.len() as i64)?;
@@ -156,9 +156,9 @@ impl Numbers {
 }
 
 /// The page, as it is written.
-struct Page<'a>(DescriptorEncoder<'a>);
+struct MetricsPage<'a>(DescriptorEncoder<'a>);
 
-impl Page<'_> {
+impl MetricsPage<'_> {
     fn begin<'s>(
         &'s mut self,
         name: &'s str,

@@ -12,24 +12,28 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 
 use crate::counts::Requests;
-use crate::log::{Line, Log};
+use crate::log::{AccessLog, AccessRecord};
 
 /// A service that is watched. It lives for as long as the program does, so that no request has to count who
 /// refers to what.
 #[derive(Clone)]
-pub(crate) struct Observed<S> {
+pub(crate) struct ObservedService<S> {
     service: S,
     requests: &'static Requests,
-    log: Option<&'static Log>,
+    log: Option<&'static AccessLog>,
 }
 
-impl<S> Observed<S> {
-    pub(crate) fn new(service: S, requests: &'static Requests, log: Option<&'static Log>) -> Observed<S> {
-        Observed { service, requests, log }
+impl<S> ObservedService<S> {
+    pub(crate) fn new(
+        service: S,
+        requests: &'static Requests,
+        log: Option<&'static AccessLog>,
+    ) -> ObservedService<S> {
+        ObservedService { service, requests, log }
     }
 }
 
-impl<S, B, A> tower_service::Service<Request<B>> for Observed<S>
+impl<S, B, A> tower_service::Service<Request<B>> for ObservedService<S>
 where
     S: tower_service::Service<Request<B>, Response = Response<A>, Error = Infallible>,
     S::Future: Unpin,
@@ -45,7 +49,7 @@ where
     fn call(&mut self, request: Request<B>) -> Answering<S::Future> {
         let line = self.log.map(|log| {
             let peer = request.extensions().get::<Peer>().and_then(|peer| peer.address);
-            (log, Box::new(Line::new(peer, &request)))
+            (log, Box::new(AccessRecord::new(peer, &request)))
         });
         let record = Record { requests: self.requests, line, begun: Instant::now(), status: 0, bytes: 0 };
         Answering { future: self.service.call(request), record: Some(record) }
@@ -75,7 +79,7 @@ where
 /// What is known of a request; noted when it is dropped, if there was an answer.
 struct Record {
     requests: &'static Requests,
-    line: Option<(&'static Log, Box<Line>)>,
+    line: Option<(&'static AccessLog, Box<AccessRecord>)>,
     begun: Instant,
     status: u16,
     bytes: u64,

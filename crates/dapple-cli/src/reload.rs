@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use dapple::signal::Signal;
 use dapple_http::Tls;
 
-use crate::log::Log;
+use crate::log::AccessLog;
 
 /// What is opened again.
 pub(crate) struct Reload {
     pub(crate) tls: Option<(Tls, PathBuf, PathBuf)>,
-    pub(crate) log: Option<&'static Log>,
+    pub(crate) log: Option<&'static AccessLog>,
     /// It was started in a terminal.
     pub(crate) has_terminal: bool,
     pub(crate) quiet: bool,
@@ -22,7 +22,7 @@ pub(crate) struct Reload {
 impl Reload {
     pub(crate) fn new(
         tls: Option<(Tls, PathBuf, PathBuf)>,
-        log: Option<&'static Log>,
+        log: Option<&'static AccessLog>,
         quiet: bool,
     ) -> Reload {
         Reload { tls, log, has_terminal: io::stderr().is_terminal(), quiet }
@@ -64,7 +64,7 @@ impl Reload {
         if !self.quiet && !opened.is_empty() {
             say(&format!("SIGHUP: opened {} again", opened.join(" and ")));
         }
-        if !self.quiet && self.tls.is_none() && self.log.and_then(Log::path).is_none() {
+        if !self.quiet && self.tls.is_none() && self.log.and_then(AccessLog::path).is_none() {
             say("SIGHUP: nothing to open again: there is neither --tls-cert nor --log-file");
         }
     }

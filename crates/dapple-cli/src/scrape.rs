@@ -45,7 +45,7 @@ impl Pages for Scrape {
         if method != Method::GET && method != Method::HEAD {
             return Page::not_allowed("GET, HEAD");
         }
-        let format = Format::of(headers);
+        let format = MetricsFormat::of(headers);
         let page = match self.numbers.get() {
             _ if uri.path() != METRICS => Err(StatusCode::NOT_FOUND),
             None => Err(StatusCode::SERVICE_UNAVAILABLE),
@@ -54,8 +54,8 @@ impl Pages for Scrape {
         let (status, page) = match page {
             Ok(page) => {
                 let body = match format {
-                    Format::OpenMetrics => page,
-                    Format::Text => text(&page),
+                    MetricsFormat::OpenMetrics => page,
+                    MetricsFormat::Text => text(&page),
                 };
                 (StatusCode::OK, Page { kind: format.kind(), cache: "no-store", body: body.into() })
             }
@@ -85,22 +85,22 @@ fn is_known(host: &[u8], at: IpAddr, names: &[String]) -> bool {
 
 /// In which format metrics are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+enum MetricsFormat {
     /// The text format of Prometheus, which everything reads.
     Text,
     OpenMetrics,
 }
 
-impl Format {
+impl MetricsFormat {
     fn kind(self) -> &'static str {
         match self {
-            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            MetricsFormat::Text => "text/plain; version=0.0.4; charset=utf-8",
+            MetricsFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
         }
     }
 
     /// The format that a client likes best: RFC 9110, section 12.5.1. OpenMetrics has to be asked for by its name.
-    fn of(headers: &HeaderMap) -> Format {
+    fn of(headers: &HeaderMap) -> MetricsFormat {
         let (mut open, mut plain) = (0, None);
         let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         for item in values.flat_map(|value| value.split(',')) {
@@ -124,7 +124,7 @@ impl Format {
                 _ => {}
             }
         }
-        if open > 0 && open >= plain.unwrap_or(0) { Format::OpenMetrics } else { Format::Text }
+        if open > 0 && open >= plain.unwrap_or(0) { MetricsFormat::OpenMetrics } else { MetricsFormat::Text }
     }
 }
 
@@ -180,18 +180,21 @@ mod tests {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;\
                           q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         for (accept, wanted) in [
-            (prometheus, Format::OpenMetrics),
-            ("application/openmetrics-text", Format::OpenMetrics),
-            ("application/openmetrics-text; version=\"1.0.0\"; q=0.5, text/plain; q=0.9", Format::Text),
-            ("application/openmetrics-text;q=0", Format::Text),
-            ("application/openmetrics-text;version=0.0.1", Format::Text),
-            ("*/*", Format::Text),
-            ("text/html", Format::Text),
+            (prometheus, MetricsFormat::OpenMetrics),
+            ("application/openmetrics-text", MetricsFormat::OpenMetrics),
+            (
+                "application/openmetrics-text; version=\"1.0.0\"; q=0.5, text/plain; q=0.9",
+                MetricsFormat::Text,
+            ),
+            ("application/openmetrics-text;q=0", MetricsFormat::Text),
+            ("application/openmetrics-text;version=0.0.1", MetricsFormat::Text),
+            ("*/*", MetricsFormat::Text),
+            ("text/html", MetricsFormat::Text),
         ] {
             let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);
-            assert_eq!(Format::of(&headers), wanted, "{accept}");
+            assert_eq!(MetricsFormat::of(&headers), wanted, "{accept}");
         }
-        assert_eq!(Format::of(&HeaderMap::new()), Format::Text);
+        assert_eq!(MetricsFormat::of(&HeaderMap::new()), MetricsFormat::Text);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use http::{Method, Response, StatusCode, Uri};
 use crate::counts::Requests;
 use crate::metrics::Numbers;
 use crate::page::{Body, Page, Pages, not_found};
-use crate::work::{self, Begun};
+use crate::work::{self, Submission};
 
 const PAGE: &[u8] = include_bytes!("site/index.html");
 const ICON: &[u8] = include_bytes!("site/icon.svg");
@@ -64,14 +64,14 @@ fn missing() -> Page {
 
 fn begin_work(name: &str) -> Response<Body> {
     match work::begin(name) {
-        Begun::InLine(id) => Page::json(format!("{{\"id\":{id}}}")).answer(StatusCode::ACCEPTED),
-        Begun::Refused => {
+        Submission::InLine(id) => Page::json(format!("{{\"id\":{id}}}")).answer(StatusCode::ACCEPTED),
+        Submission::Refused => {
             let status = StatusCode::SERVICE_UNAVAILABLE;
             let mut response = Page::status(status).answer(status);
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             response
         }
-        Begun::NoColor => missing().answer(StatusCode::NOT_FOUND),
+        Submission::NoColor => missing().answer(StatusCode::NOT_FOUND),
     }
 }
 

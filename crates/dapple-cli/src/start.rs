@@ -16,12 +16,12 @@ use dapple_http::files::Files;
 use http::{Request, Response};
 use tower_service::Service;
 
-use crate::args::{Folder, Format, Metrics, Serve, Server};
+use crate::args::{Folder, LogFormat, MetricsAddress, ServeArgs, ServerArgs};
 use crate::counts::Requests;
-use crate::failure::Failure;
-use crate::log::{Line, Log};
+use crate::failure::StartFailure;
+use crate::log::{AccessLog, AccessRecord};
 use crate::metrics::Numbers;
-use crate::observe::Observed;
+use crate::observe::ObservedService;
 use crate::page::{PageService, not_found};
 use crate::reload::Reload;
 use crate::scrape::{METRICS, Scrape};
@@ -37,15 +37,15 @@ const LIMIT_INTERVAL: Duration = Duration::from_millis(500);
 static NUMBERS: OnceLock<Numbers> = OnceLock::new();
 
 /// Serves the built-in site.
-pub(crate) fn site(server: &Server) -> Result<(), Failure> {
+pub(crate) fn site(server: &ServerArgs) -> Result<(), StartFailure> {
     let hint =
         "the built-in site; `dapple serve DIR` serves a folder, `dapple --help` says what else there is";
     start(server, hint, None, PageService(Site { numbers: &NUMBERS }), None)
 }
 
 /// Serves a folder.
-pub(crate) fn folder(serve: &Serve) -> Result<(), Failure> {
-    let errors = Log::errors().map_err(|error| Failure::log(None, &error))?;
+pub(crate) fn folder(serve: &ServeArgs) -> Result<(), StartFailure> {
+    let errors = AccessLog::errors().map_err(|error| StartFailure::log(None, &error))?;
     let files = open(&serve.folder, &serve.files)?.on_failure(|failure| errors.failure(failure));
     let shown = serve.folder.canonicalize().unwrap_or_else(|_| serve.folder.clone());
     let note = note(&serve.folder, &serve.files);
@@ -76,9 +76,9 @@ fn no_index(indexes: &[String]) -> String {
     not_found("<title>No index</title>", &text)
 }
 
-fn open(folder: &Path, options: &Folder) -> Result<Files, Failure> {
+fn open(folder: &Path, options: &Folder) -> Result<Files, StartFailure> {
     let mut files = dapple_http::files(folder)
-        .map_err(|error| Failure::folder(folder, &error))?
+        .map_err(|error| StartFailure::folder(folder, &error))?
         .listings(options.list)
         .indexes(&options.index)
         .hidden(options.hidden)
@@ -89,7 +89,7 @@ fn open(folder: &Path, options: &Folder) -> Result<Files, Failure> {
         .recheck(options.recheck);
     files = files.no_index_page(no_index(&options.index));
     for (option, file) in [("--not-found", &options.not_found), ("--single-page", &options.single_page)] {
-        let missing = file.as_ref().and_then(|file| Failure::missing_file(folder, option, file));
+        let missing = file.as_ref().and_then(|file| StartFailure::missing_file(folder, option, file));
         missing.map_or(Ok(()), Err)?;
     }
     if let Some(file) = &options.not_found {
@@ -99,18 +99,18 @@ fn open(folder: &Path, options: &Folder) -> Result<Files, Failure> {
         files = files.single_page(file);
     }
     for (pattern, value) in &options.cache_control {
-        files = files.cache_control(pattern, value).map_err(|error| Failure::new(error.to_string()))?;
+        files = files.cache_control(pattern, value).map_err(|error| StartFailure::new(error.to_string()))?;
     }
     Ok(files)
 }
 
 fn start<S, B>(
-    options: &Server,
+    options: &ServerArgs,
     what: &str,
     note: Option<&str>,
     service: S,
     files: Option<Files>,
-) -> Result<(), Failure>
+) -> Result<(), StartFailure>
 where
     S: Service<Request<dapple_http::Body>, Response = Response<B>, Error = Infallible>,
     S: Clone + Send + 'static,
@@ -121,12 +121,14 @@ where
     let tls = match (&options.tls_cert, &options.tls_key) {
         (Some(cert), Some(key)) => {
             let tls = dapple_http::Tls::from_files(cert, key);
-            Some((tls.map_err(|error| Failure::new(error.to_string()))?, cert.clone(), key.clone()))
+            Some((tls.map_err(|error| StartFailure::new(error.to_string()))?, cert.clone(), key.clone()))
         }
         _ => None,
     };
-    if options.log_file.is_some() && options.log == Format::Off {
-        return Err(Failure::new("--log-file needs a format for its lines: add --log common or --log json"));
+    if options.log_file.is_some() && options.log == LogFormat::Off {
+        return Err(StartFailure::new(
+            "--log-file needs a format for its lines: add --log common or --log json",
+        ));
     }
     let builder = dapple::Runtime::builder().thread_name("dapple");
     let builder = match options.workers {
@@ -134,23 +136,23 @@ where
         None => builder,
     };
     let runtime =
-        builder.build().map_err(|error| Failure::new(format!("cannot start the workers: {error}")))?;
+        builder.build().map_err(|error| StartFailure::new(format!("cannot start the workers: {error}")))?;
     let served = runtime.block_on(async {
-        let signals = Signals::new().map_err(|error| Failure::new(error.to_string()))?;
+        let signals = Signals::new().map_err(|error| StartFailure::new(error.to_string()))?;
         let address = SocketAddr::new(options.address, options.port);
         let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|error| Failure::listening(address, "--port", &error))?;
+        let listener = listener.map_err(|error| StartFailure::listening(address, "--port", &error))?;
         let shown = listener.local_addr().unwrap_or(address);
         let metrics = serve_metrics(options.metrics, &options.metrics_host).await?;
         let log = match options.log {
-            Format::Off => None,
+            LogFormat::Off => None,
             format => {
-                let started = Log::start(format, options.log_file.as_deref());
-                Some(started.map_err(|error| Failure::log(options.log_file.as_deref(), &error))?)
+                let started = AccessLog::start(format, options.log_file.as_deref());
+                Some(started.map_err(|error| StartFailure::log(options.log_file.as_deref(), &error))?)
             }
         };
 
-        let service = Observed::new(service, Requests::ALL, log);
+        let service = ObservedService::new(service, Requests::ALL, log);
         let mut serve = dapple_http::serve(listener, service)
             .header_timeout(options.header_timeout)
             .idle_timeout(options.idle_timeout)
@@ -173,7 +175,7 @@ where
         }
         if let Some(log) = log {
             serve = serve.peer_info().on_own_answer(|answer| {
-                log.write(&Line::of_own(answer), answer.status.as_u16(), answer.bytes, answer.took);
+                log.write(&AccessRecord::of_own(answer), answer.status.as_u16(), answer.bytes, answer.took);
             });
         }
         let (runtime, server) = (runtime.handle(), serve.stats());
@@ -191,8 +193,8 @@ where
             log.close(LAST_LINES);
         }
         served
-            .map_err(|error| Failure::new(error.to_string()))?
-            .map_err(|error| Failure::new(error.to_string()))
+            .map_err(|error| StartFailure::new(error.to_string()))?
+            .map_err(|error| StartFailure::new(error.to_string()))
     })?;
     if !options.quiet {
         let (requests, connections) = (served.requests, served.connections);
@@ -205,10 +207,13 @@ where
 }
 
 /// Serves the page of metrics, and says where.
-async fn serve_metrics(metrics: Metrics, names: &[String]) -> Result<Option<SocketAddr>, Failure> {
-    let Metrics(Some(address)) = metrics else { return Ok(None) };
+async fn serve_metrics(
+    metrics: MetricsAddress,
+    names: &[String],
+) -> Result<Option<SocketAddr>, StartFailure> {
+    let MetricsAddress(Some(address)) = metrics else { return Ok(None) };
     let listener = TcpListener::bind(address).await;
-    let listener = listener.map_err(|error| Failure::listening(address, "--metrics", &error))?;
+    let listener = listener.map_err(|error| StartFailure::listening(address, "--metrics", &error))?;
     let shown = listener.local_addr().unwrap_or(address);
     let scrape = PageService(Scrape::new(&NUMBERS, shown, names));
     let serve = dapple_http::serve(listener, scrape).max_connections(64);

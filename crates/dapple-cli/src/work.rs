@@ -26,17 +26,17 @@ const SHOWN: Duration = Duration::from_secs(6);
 /// One for each name, from when the first is asked for.
 static COLORS: OnceLock<[Color; 4]> = OnceLock::new();
 
-static LIST: Mutex<List> = Mutex::new(List { begun: 0, pieces: Vec::new() });
+static LIST: Mutex<WorkList> = Mutex::new(WorkList { begun: 0, pieces: Vec::new() });
 
-struct List {
+struct WorkList {
     /// How many there were.
     begun: u64,
     /// Those that are in line, at work, or done not long ago.
-    pieces: Vec<Piece>,
+    pieces: Vec<WorkItem>,
 }
 
 /// A piece of work.
-struct Piece {
+struct WorkItem {
     id: u64,
     color: usize,
     came: Instant,
@@ -44,12 +44,12 @@ struct Piece {
     ended: Option<Instant>,
 }
 
-fn list() -> MutexGuard<'static, List> {
+fn list() -> MutexGuard<'static, WorkList> {
     LIST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What came of the wish to have work done.
-pub(crate) enum Begun {
+pub(crate) enum Submission {
     /// It is in line, by this number.
     InLine(u64),
     /// There is too much in line in that color.
@@ -59,29 +59,30 @@ pub(crate) enum Begun {
 }
 
 /// Puts work in line.
-pub(crate) fn begin(name: &str) -> Begun {
-    let Some(color) = NAMES.iter().position(|other| *other == name) else { return Begun::NoColor };
+pub(crate) fn begin(name: &str) -> Submission {
+    let Some(color) = NAMES.iter().position(|other| *other == name) else { return Submission::NoColor };
     let mut list = list();
     list.forget();
     if list.pieces.iter().filter(|piece| piece.color == color && piece.ended.is_none()).count() >= IN_LINE {
-        return Begun::Refused;
+        return Submission::Refused;
     }
     list.begun += 1;
     let id = list.begun;
-    list.pieces.push(Piece { id, color, came: Instant::now(), begun: None, ended: None });
+    list.pieces.push(WorkItem { id, color, came: Instant::now(), begun: None, ended: None });
     // In the list's order, so that they are begun in it.
     COLORS.get_or_init(|| std::array::from_fn(|_| Color::new()))[color].call(move || work(id)).detach();
-    Begun::InLine(id)
+    Submission::InLine(id)
 }
 
 fn work(id: u64) {
-    let note = |note: fn(&mut Piece)| list().pieces.iter_mut().filter(|piece| piece.id == id).for_each(note);
+    let note =
+        |note: fn(&mut WorkItem)| list().pieces.iter_mut().filter(|piece| piece.id == id).for_each(note);
     note(|piece| piece.begun = Some(Instant::now()));
     thread::sleep(WORK);
     note(|piece| piece.ended = Some(Instant::now()));
 }
 
-impl List {
+impl WorkList {
     fn forget(&mut self) {
         self.pieces.retain(|piece| piece.ended.is_none_or(|ended| ended.elapsed() < SHOWN));
     }

@@ -8,13 +8,13 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// What went wrong, in words for who reads it, with questions for who handles it.
 pub struct Error {
-    kind: Kind,
+    kind: FailureKind,
     text: String,
     source: Option<BoxError>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FailureKind {
     Late,
     Tls,
     NotUpgraded,
@@ -22,27 +22,27 @@ enum Kind {
 
 impl Error {
     pub(crate) fn late(text: &str) -> Error {
-        Error { kind: Kind::Late, text: text.to_owned(), source: None }
+        Error { kind: FailureKind::Late, text: text.to_owned(), source: None }
     }
 
     pub(crate) fn tls(text: String, source: Option<BoxError>) -> Error {
-        Error { kind: Kind::Tls, text, source }
+        Error { kind: FailureKind::Tls, text, source }
     }
 
     pub(crate) fn not_upgraded(text: &str) -> Error {
-        Error { kind: Kind::NotUpgraded, text: text.to_owned(), source: None }
+        Error { kind: FailureKind::NotUpgraded, text: text.to_owned(), source: None }
     }
 
     /// Whether somebody took too long.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        self.kind == Kind::Late
+        self.kind == FailureKind::Late
     }
 
     /// Whether it is about certificates or keys.
     #[must_use]
     pub fn is_tls(&self) -> bool {
-        self.kind == Kind::Tls
+        self.kind == FailureKind::Tls
     }
 }
 
@@ -67,8 +67,8 @@ impl StdError for Error {
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> std::io::Error {
         let kind = match error.kind {
-            Kind::Late => std::io::ErrorKind::TimedOut,
-            Kind::Tls | Kind::NotUpgraded => std::io::ErrorKind::InvalidInput,
+            FailureKind::Late => std::io::ErrorKind::TimedOut,
+            FailureKind::Tls | FailureKind::NotUpgraded => std::io::ErrorKind::InvalidInput,
         };
         std::io::Error::new(kind, error)
     }

@@ -10,14 +10,14 @@ use std::task::Waker;
 
 /// See the head of the file.
 #[derive(Clone)]
-pub(crate) struct CountedWaker(Arc<Guarded>);
+pub(crate) struct CountedWaker(Arc<PanicSafeWaker>);
 
-struct Guarded(Option<Waker>);
+struct PanicSafeWaker(Option<Waker>);
 
 impl CountedWaker {
     /// A clone of the waker that the caller is polled with. If that panics, so does the poll, and nothing has changed.
     pub(crate) fn of(waker: &Waker) -> CountedWaker {
-        CountedWaker(Arc::new(Guarded(Some(waker.clone()))))
+        CountedWaker(Arc::new(PanicSafeWaker(Some(waker.clone()))))
     }
 
     pub(crate) fn will_wake(&self, waker: &Waker) -> bool {
@@ -29,7 +29,7 @@ impl CountedWaker {
     }
 }
 
-impl Drop for Guarded {
+impl Drop for PanicSafeWaker {
     fn drop(&mut self) {
         guarded(|| drop(self.0.take()));
     }

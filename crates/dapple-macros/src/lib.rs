@@ -8,7 +8,7 @@
 mod misuse;
 mod options;
 
-use options::Options;
+use options::AttributeOptions;
 use proc_macro::{Delimiter, Group, Span, TokenStream, TokenTree};
 
 /// Runs an `async fn main` on a runtime, as `dapple::run` does.
@@ -23,7 +23,7 @@ use proc_macro::{Delimiter, Group, Span, TokenStream, TokenTree};
 /// ```
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
-    expand("dapple::main", options, item).unwrap_or_else(Error::into_tokens)
+    expand("dapple::main", options, item).unwrap_or_else(MacroError::into_tokens)
 }
 
 /// Runs an `async fn` as a test on a runtime of its own.
@@ -100,17 +100,17 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     let function = expand("dapple::test", options, item);
     let attribute: TokenStream = "#[::core::prelude::v1::test]".parse().expect("a constant");
-    function.map_or_else(Error::into_tokens, |function| attribute.into_iter().chain(function).collect())
+    function.map_or_else(MacroError::into_tokens, |function| attribute.into_iter().chain(function).collect())
 }
 
-struct Error {
+struct MacroError {
     message: String,
     span: Span,
 }
 
-impl Error {
-    fn new(message: impl Into<String>, span: Span) -> Error {
-        Error { message: message.into(), span }
+impl MacroError {
+    fn new(message: impl Into<String>, span: Span) -> MacroError {
+        MacroError { message: message.into(), span }
     }
 
     fn into_tokens(self) -> TokenStream {
@@ -126,17 +126,17 @@ impl Error {
     }
 }
 
-fn expand(attribute: &str, options: TokenStream, item: TokenStream) -> Result<TokenStream, Error> {
-    let options = Options::read(attribute, options)?;
+fn expand(attribute: &str, options: TokenStream, item: TokenStream) -> Result<TokenStream, MacroError> {
+    let options = AttributeOptions::read(attribute, options)?;
     let mut tokens: Vec<TokenTree> = item.into_iter().collect();
     let is =
         |token: &TokenTree, word: &str| matches!(token, TokenTree::Ident(ident) if ident.to_string() == word);
     let Some(fn_at) = tokens.iter().position(|token| is(token, "fn")) else {
-        return Err(Error::new(format!("#[{attribute}] goes on an `async fn`"), Span::call_site()));
+        return Err(MacroError::new(format!("#[{attribute}] goes on an `async fn`"), Span::call_site()));
     };
     let name_span = tokens.get(fn_at + 1).map_or(Span::call_site(), TokenTree::span);
     let Some(async_at) = tokens[..fn_at].iter().position(|token| is(token, "async")) else {
-        return Err(Error::new(
+        return Err(MacroError::new(
             format!("#[{attribute}] goes on an `async fn`: write `async` before `fn`"),
             name_span,
         ));
@@ -146,10 +146,10 @@ fn expand(attribute: &str, options: TokenStream, item: TokenStream) -> Result<To
         _ => None,
     });
     if arguments.is_some_and(|arguments| !arguments.stream().is_empty()) {
-        return Err(Error::new(format!("a function with #[{attribute}] takes no arguments"), name_span));
+        return Err(MacroError::new(format!("a function with #[{attribute}] takes no arguments"), name_span));
     }
     let Some(TokenTree::Group(body)) = tokens.pop() else {
-        return Err(Error::new(format!("#[{attribute}] needs a function with a body"), name_span));
+        return Err(MacroError::new(format!("#[{attribute}] needs a function with a body"), name_span));
     };
     if options.is_simulated || options.cancels {
         let original = tokens[async_at..].iter().cloned().chain([TokenTree::Group(body.clone())]).collect();
@@ -171,7 +171,7 @@ fn expand(attribute: &str, options: TokenStream, item: TokenStream) -> Result<To
 }
 
 /// The body of a function that runs `original`, the `async fn` called `name`, in simulations.
-fn simulate(options: &Options, name: &str, original: TokenStream, span: Span) -> TokenTree {
+fn simulate(options: &AttributeOptions, name: &str, original: TokenStream, span: Span) -> TokenTree {
     let path = format!("::core::concat!(::core::module_path!(), \"::\", ::core::stringify!({name}))");
     let (workers, seeds, waits) = (code_of(options.workers), code_of(options.seeds), code_of(options.waits));
     let call = match options.cancels {

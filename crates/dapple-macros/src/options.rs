@@ -2,10 +2,10 @@
 
 use proc_macro::{Span, TokenStream, TokenTree};
 
-use crate::Error;
+use crate::MacroError;
 
 #[derive(Default)]
-pub(crate) struct Options {
+pub(crate) struct AttributeOptions {
     pub(crate) is_simulated: bool,
     /// In simulations, cancelled at each wait.
     pub(crate) cancels: bool,
@@ -16,12 +16,12 @@ pub(crate) struct Options {
     pub(crate) waits: Option<u64>,
 }
 
-impl Options {
+impl AttributeOptions {
     /// Reads `sim` or `cancel_everywhere`, `workers = N`, `seeds = N` and `waits = N`, in any order, with commas between
     /// them.
-    pub(crate) fn read(attribute: &str, options: TokenStream) -> Result<Options, Error> {
+    pub(crate) fn read(attribute: &str, options: TokenStream) -> Result<AttributeOptions, MacroError> {
         let tokens: Vec<TokenTree> = options.into_iter().collect();
-        let mut read = Options::default();
+        let mut read = AttributeOptions::default();
         let (mut seeds_at, mut waits_at) = (None, None);
         let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',');
         let mut parts: Vec<_> = tokens.split(is_comma).collect();
@@ -37,7 +37,7 @@ impl Options {
             };
             let is_twice = match (key.as_str(), &part[1..]) {
                 ("sim", []) if attribute == "dapple::main" => {
-                    return Err(Error::new(
+                    return Err(MacroError::new(
                         "a `main` is not simulated: call `dapple::sim::Sim::new(seed).run(...)` in it",
                         span,
                     ));
@@ -62,38 +62,38 @@ impl Options {
                 _ => return Err(usage(attribute, span)),
             };
             if is_twice {
-                return Err(Error::new(format!("`{key}` is there twice"), span));
+                return Err(MacroError::new(format!("`{key}` is there twice"), span));
             }
         }
         if read.cancels && read.is_simulated {
             let both = "`cancel_everywhere` is in simulations anyway: leave `sim` out";
-            return Err(Error::new(both, Span::call_site()));
+            return Err(MacroError::new(both, Span::call_site()));
         }
         if let Some(span) = waits_at.filter(|_| !read.cancels) {
             let alone = "`waits` and `allow_errors` go with `cancel_everywhere`: #[dapple::test(cancel_everywhere, waits = 5000)]";
-            return Err(Error::new(alone, span));
+            return Err(MacroError::new(alone, span));
         }
         if let Some(span) = seeds_at.filter(|_| !read.is_simulated && !read.cancels) {
             let alone = "`seeds` goes with `sim` or `cancel_everywhere`: #[dapple::test(sim, seeds = 1000)]";
-            return Err(Error::new(alone, span));
+            return Err(MacroError::new(alone, span));
         }
         Ok(read)
     }
 }
 
-fn usage(attribute: &str, span: Span) -> Error {
+fn usage(attribute: &str, span: Span) -> MacroError {
     let simulated = match attribute {
         "dapple::test" => {
             ", or #[dapple::test(sim, workers = 8, seeds = 1000)], or #[dapple::test(cancel_everywhere, waits = 5000, seeds = 3, allow_errors)]"
         }
         _ => "",
     };
-    Error::new(format!("write #[{attribute}] or #[{attribute}(workers = 2)]{simulated}"), span)
+    MacroError::new(format!("write #[{attribute}] or #[{attribute}(workers = 2)]{simulated}"), span)
 }
 
 /// Reads `= N`, from 1 on.
-fn number(key: &str, value: &[TokenTree], span: Span) -> Result<u64, Error> {
-    let wrong = |span| Error::new(format!("`{key}` is a number, at least 1: `{key} = 8`"), span);
+fn number(key: &str, value: &[TokenTree], span: Span) -> Result<u64, MacroError> {
+    let wrong = |span| MacroError::new(format!("`{key}` is a number, at least 1: `{key} = 8`"), span);
     match value {
         [TokenTree::Punct(equals), TokenTree::Literal(number)] if equals.as_char() == '=' => {
             let count = number.to_string().replace('_', "").parse().ok().filter(|count| *count > 0);

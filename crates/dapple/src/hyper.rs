@@ -103,11 +103,11 @@ pub struct Timer;
 
 impl hyper::rt::Timer for Timer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        Box::pin(Sleep(time::sleep(duration)))
+        Box::pin(HyperSleep(time::sleep(duration)))
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        Box::pin(Sleep(time::sleep_until(deadline.into())))
+        Box::pin(HyperSleep(time::sleep_until(deadline.into())))
     }
 
     fn now(&self) -> Instant {
@@ -115,7 +115,7 @@ impl hyper::rt::Timer for Timer {
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn hyper::rt::Sleep>>, deadline: Instant) {
-        match sleep.as_mut().downcast_mut_pin::<Sleep>() {
+        match sleep.as_mut().downcast_mut_pin::<HyperSleep>() {
             Some(mut sleep) => sleep.0.reset(deadline.into()),
             None => *sleep = self.sleep_until(deadline),
         }
@@ -123,11 +123,11 @@ impl hyper::rt::Timer for Timer {
 }
 
 /// A sleep that is not cancelled.
-struct Sleep(time::Sleep);
+struct HyperSleep(time::Sleep);
 
-impl hyper::rt::Sleep for Sleep {}
+impl hyper::rt::Sleep for HyperSleep {}
 
-impl Future for Sleep {
+impl Future for HyperSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

@@ -18,7 +18,7 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 
 use super::encrypted::{Encrypted, Wire};
-use super::io::Io;
+use super::io::ConnectionIo;
 use super::phase::Timed;
 use super::shared::{Connection, StreamHandle, StreamTask, TaskHandle};
 use super::timer::ConnectionTimer;
@@ -48,7 +48,7 @@ where
     H: Handler,
 {
     let _listed = poll_fn(|cx| Poll::Ready(connection.server.enter(&connection, cx.waker()))).await;
-    let io = Io::new(stream, StreamHandle::new(&connection), permit);
+    let io = ConnectionIo::new(stream, StreamHandle::new(&connection), permit);
     begin(io, None, ConnectionTimer::default(), handler, &TaskHandle::new(connection)).await;
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn serve_tls<S, H>(
     let stream = match shaken.await {
         Some(Ok(stream)) => stream,
         Some(Err(wire)) if wire.is_plain() => {
-            let io = Io::new(wire.into_inner(), StreamHandle::new(task.connection()), permit);
+            let io = ConnectionIo::new(wire.into_inner(), StreamHandle::new(task.connection()), permit);
             return refuse(io, timer, &task, "this port speaks HTTPS: use https:// in the address\n").await;
         }
         Some(Err(_)) | None => return,
@@ -92,13 +92,13 @@ pub(crate) async fn serve_tls<S, H>(
         Some(b"http/1.1") => Some(Protocol::Http1),
         _ => None,
     };
-    let io = Io::new(Encrypted::new(stream), StreamHandle::new(task.connection()), permit);
+    let io = ConnectionIo::new(Encrypted::new(stream), StreamHandle::new(task.connection()), permit);
     begin(io, protocol, timer, handler, &task).await;
 }
 
 /// Finds out what the client speaks, and goes on with that.
 async fn begin<S, H>(
-    mut io: Io<S>,
+    mut io: ConnectionIo<S>,
     protocol: Option<Protocol>,
     mut timer: ConnectionTimer,
     handler: H,
@@ -152,7 +152,7 @@ fn http2(connection: &Arc<Connection>) -> http2::Builder<Streams> {
 
 /// Waits for the first bytes of a client, as many as are needed to know its protocol. None: it is malformed.
 fn poll_protocol<S>(
-    io: &mut Io<S>,
+    io: &mut ConnectionIo<S>,
     timer: &mut ConnectionTimer,
     task: &TaskHandle,
     cx: &mut Context<'_>,
@@ -188,7 +188,7 @@ where
 }
 
 /// Replies 400 to a client that speaks no HTTP that is understood here, and closes.
-async fn refuse<S>(mut io: Io<S>, mut timer: ConnectionTimer, task: &TaskHandle, text: &str)
+async fn refuse<S>(mut io: ConnectionIo<S>, mut timer: ConnectionTimer, task: &TaskHandle, text: &str)
 where
     S: ClientStream,
 {

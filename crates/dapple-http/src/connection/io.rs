@@ -12,9 +12,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
-use super::shared::{LookFor, Reading, StreamHandle};
+use super::shared::{LookFor, ReadMode, StreamHandle};
 use crate::connection::client_stream::ClientStream;
-use crate::server::{ConnectionPermit, Listed, ShutdownStage};
+use crate::server::{ConnectionPermit, ShutdownListener, ShutdownStage};
 
 /// The most that is read at once before hyper comes, and when all is over.
 const SOME: usize = 8 * 1024;
@@ -33,7 +33,7 @@ fn poll_some<S: Read + Unpin, R>(
 }
 
 /// See the head of the file.
-pub(crate) struct Io<S> {
+pub(crate) struct ConnectionIo<S> {
     stream: S,
     /// What was read before hyper came.
     first: Bytes,
@@ -47,13 +47,13 @@ pub(crate) struct Io<S> {
     /// How much of [`LATE_HEAD`] was said.
     said: usize,
     /// If it is not HTTP any more, it is told when it is cut.
-    listed: Option<Listed>,
+    listed: Option<ShutdownListener>,
     _seat: ConnectionPermit,
 }
 
-impl<S: ClientStream> Io<S> {
-    pub(crate) fn new(stream: S, handle: StreamHandle, seat: ConnectionPermit) -> Io<S> {
-        Io {
+impl<S: ClientStream> ConnectionIo<S> {
+    pub(crate) fn new(stream: S, handle: StreamHandle, seat: ConnectionPermit) -> ConnectionIo<S> {
+        ConnectionIo {
             stream,
             first: Bytes::new(),
             handle,
@@ -131,7 +131,7 @@ impl<S: ClientStream> Io<S> {
     }
 }
 
-impl<S: ClientStream> Read for Io<S> {
+impl<S: ClientStream> Read for ConnectionIo<S> {
     #[inline]
     fn poll_read(
         self: Pin<&mut Self>,
@@ -147,33 +147,33 @@ impl<S: ClientStream> Read for Io<S> {
         }
         let reading = this.handle.reading();
         match reading {
-            Reading::Plain | Reading::Bare => {}
-            Reading::HeadLate => return this.poll_say_late(cx).map(Err),
-            Reading::BodyLate => {
+            ReadMode::Plain | ReadMode::Bare => {}
+            ReadMode::HeadLate => return this.poll_say_late(cx).map(Err),
+            ReadMode::BodyLate => {
                 let text = "the body of a request did not come in time";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
             }
-            Reading::Ended => {
+            ReadMode::Ended => {
                 ready!(this.poll_cut(cx))?;
                 return Pin::new(&mut this.stream).poll_read(cx, cursor);
             }
         }
-        let Io { stream, handle, is_ended, .. } = this;
+        let ConnectionIo { stream, handle, is_ended, .. } = this;
         let polled = dapple::hyper::poll_look(stream, cx, cursor, |read| {
             *is_ended = read.is_empty();
-            if reading == Reading::Bare {
+            if reading == ReadMode::Bare {
                 handle.bare_read(read.len());
             }
             if read.is_empty() { Ok(()) } else { handle.read(read) }
         });
-        if reading == Reading::Bare && polled.is_pending() {
+        if reading == ReadMode::Bare && polled.is_pending() {
             handle.bare_read(0);
         }
         Poll::Ready(ready!(polled)?.map_err(io::Error::from))
     }
 }
 
-impl<S> Io<S> {
+impl<S> ConnectionIo<S> {
     #[inline]
     fn note_write(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         // Encrypted bytes are counted below, at the socket. BY-THE-SOCKET in `encrypted`
@@ -184,7 +184,7 @@ impl<S> Io<S> {
     }
 }
 
-impl<S: ClientStream> Write for Io<S> {
+impl<S: ClientStream> Write for ConnectionIo<S> {
     #[inline]
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);

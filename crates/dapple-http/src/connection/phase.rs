@@ -1,7 +1,7 @@
 //! The state machine of one connection: the phase that it is in, the events that change it, and what is timed.
 //!
-//! Nothing here waits, locks or reads a clock: [`State::apply`] is the only way to change the state, and
-//! [`State::timed`] says what the client may be slow at now. `connection/shared.rs` puts the state behind its lock.
+//! Nothing here waits, locks or reads a clock: [`ConnectionState::apply`] is the only way to change the state, and
+//! [`ConnectionState::timed`] says what the client may be slow at now. `connection/shared.rs` puts the state behind its lock.
 //!
 //! ```text
 //!               a part of a head                  the request begins
@@ -19,7 +19,7 @@
 use std::time::Duration;
 
 use crate::request::reply::ServerReply;
-use crate::server::settings::Settings;
+use crate::server::settings::ServerSettings;
 use crate::strict::heads::Heads;
 
 /// The time that a peer has to notice that its connection is being closed, or that the server has said goodbye.
@@ -52,9 +52,9 @@ pub(crate) enum ConnectionPhase {
 
 /// What happens to a connection. Each group is sent by one kind of handle; see `connection/shared.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum ConnectionEvent {
     // The stream.
-    /// Bytes were read, and `State::heads` has seen them.
+    /// Bytes were read, and `ConnectionState::heads` has seen them.
     Read,
     /// The peer has shut down its side.
     PeerFinished,
@@ -143,7 +143,7 @@ struct BareBody {
 
 /// The responses of HTTP/2 that are being sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sending {
+struct SendingCounts {
     responses: u32,
     /// How many of them wait for their service.
     sourcing: u32,
@@ -151,7 +151,7 @@ struct Sending {
     pieces: u32,
 }
 
-impl Sending {
+impl SendingCounts {
     /// Whether a response waits for its peer: the window may be shut while the socket has room.
     fn is_stuck(self) -> bool {
         self.responses > self.sourcing || self.pieces > 0
@@ -160,7 +160,7 @@ impl Sending {
 
 /// The state of a connection.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct ConnectionState {
     phase: ConnectionPhase,
     is_http2: bool,
     /// Requests that have begun.
@@ -178,7 +178,7 @@ pub(crate) struct State {
     is_write_blocked: bool,
     /// Bytes that the peer has taken: HTTP/1 of everything, HTTP/2 of bodies.
     taken: u64,
-    sending: Sending,
+    sending: SendingCounts,
     is_draining: bool,
     is_head_late: bool,
     /// HTTP/1: what was read of heads.
@@ -187,9 +187,9 @@ pub(crate) struct State {
     faults: Vec<(u64, ServerReply)>,
 }
 
-impl State {
-    pub(super) fn new() -> State {
-        State {
+impl ConnectionState {
+    pub(super) fn new() -> ConnectionState {
+        ConnectionState {
             phase: ConnectionPhase::Opening,
             is_http2: false,
             requests: 0,
@@ -202,7 +202,7 @@ impl State {
             is_peer_gone: false,
             is_write_blocked: false,
             taken: 0,
-            sending: Sending::default(),
+            sending: SendingCounts::default(),
             is_draining: false,
             is_head_late: false,
             heads: Heads::default(),
@@ -213,16 +213,16 @@ impl State {
     /// Changes the state. Returns whether the task of an HTTP/2 connection has to look at its timer again, since
     /// streams run in other tasks.
     #[inline]
-    pub(super) fn apply(&mut self, event: Event) -> bool {
+    pub(super) fn apply(&mut self, event: ConnectionEvent) -> bool {
         match event {
-            Event::Wrote(count) => {
+            ConnectionEvent::Wrote(count) => {
                 self.is_write_blocked = false;
                 if !self.is_http2 {
                     self.taken += count as u64;
                 }
             }
-            Event::WriteBlocked => self.is_write_blocked = true,
-            Event::Read => {
+            ConnectionEvent::WriteBlocked => self.is_write_blocked = true,
+            ConnectionEvent::Read => {
                 if self.is_http2 || self.heads.has_begun() {
                     self.is_next_begun = true;
                     if !self.is_http2
@@ -232,7 +232,7 @@ impl State {
                     }
                 }
             }
-            Event::RequestBegan => {
+            ConnectionEvent::RequestBegan => {
                 self.requests += 1;
                 self.active += 1;
                 self.unanswered += 1;
@@ -241,8 +241,8 @@ impl State {
                 self.bare = None;
                 self.enter(ConnectionPhase::Busy);
             }
-            Event::ResponseBegan => self.unanswered -= 1,
-            Event::RequestEnded => {
+            ConnectionEvent::ResponseBegan => self.unanswered -= 1,
+            ConnectionEvent::RequestEnded => {
                 self.active -= 1;
                 if self.active == 0 {
                     self.enter(match self.is_next_begun && !self.is_http2 {
@@ -258,44 +258,46 @@ impl State {
     }
 
     /// The events that most requests of HTTP/1 never send.
-    fn apply_rare(&mut self, event: Event) -> bool {
+    fn apply_rare(&mut self, event: ConnectionEvent) -> bool {
         let was_stuck = self.sending.is_stuck();
         match event {
-            Event::PeerFinished => self.is_peer_finished = true,
-            Event::PeerGone => self.is_peer_gone = true,
-            Event::BareRead(count) => {
+            ConnectionEvent::PeerFinished => self.is_peer_finished = true,
+            ConnectionEvent::PeerGone => self.is_peer_gone = true,
+            ConnectionEvent::BareRead(count) => {
                 if let Some(bare) = &mut self.bare {
                     bare.is_asked_for = true;
                     bare.received += count as u64;
                 }
             }
-            Event::Closing => self.enter(ConnectionPhase::Closing),
-            Event::BodyIsBare if !self.is_http2 => self.bare = Some(BareBody::default()),
-            Event::BodyIsBare => {}
-            Event::BodyUnread => self.is_body_unread = true,
-            Event::SendingBegan => self.sending.responses += 1,
-            Event::SendingEnded => self.sending.responses -= 1,
-            Event::SourceWaits => self.sending.sourcing += 1,
-            Event::SourceReady => self.sending.sourcing -= 1,
-            Event::PieceQueued => self.sending.pieces += 1,
-            Event::PieceTaken(count) => self.taken += count as u64,
-            Event::PieceGone => self.sending.pieces -= 1,
-            Event::SpeaksHttp2 => self.is_http2 = true,
-            Event::Draining => self.is_draining = true,
-            Event::HeadLate => {
+            ConnectionEvent::Closing => self.enter(ConnectionPhase::Closing),
+            ConnectionEvent::BodyIsBare if !self.is_http2 => self.bare = Some(BareBody::default()),
+            ConnectionEvent::BodyIsBare => {}
+            ConnectionEvent::BodyUnread => self.is_body_unread = true,
+            ConnectionEvent::SendingBegan => self.sending.responses += 1,
+            ConnectionEvent::SendingEnded => self.sending.responses -= 1,
+            ConnectionEvent::SourceWaits => self.sending.sourcing += 1,
+            ConnectionEvent::SourceReady => self.sending.sourcing -= 1,
+            ConnectionEvent::PieceQueued => self.sending.pieces += 1,
+            ConnectionEvent::PieceTaken(count) => self.taken += count as u64,
+            ConnectionEvent::PieceGone => self.sending.pieces -= 1,
+            ConnectionEvent::SpeaksHttp2 => self.is_http2 = true,
+            ConnectionEvent::Draining => self.is_draining = true,
+            ConnectionEvent::HeadLate => {
                 self.is_head_late = true;
                 self.enter(ConnectionPhase::Closing);
             }
-            Event::BareBodyLate => {
+            ConnectionEvent::BareBodyLate => {
                 if let Some(bare) = &mut self.bare {
                     bare.is_late = true;
                 }
             }
-            Event::LingerOver => self.enter(ConnectionPhase::Closed),
-            Event::Cut => self.enter(ConnectionPhase::Cut),
-            Event::Ended => self.phase = ConnectionPhase::Ended,
-            Event::Read | Event::Wrote(_) | Event::WriteBlocked => {}
-            Event::RequestBegan | Event::ResponseBegan | Event::RequestEnded => {}
+            ConnectionEvent::LingerOver => self.enter(ConnectionPhase::Closed),
+            ConnectionEvent::Cut => self.enter(ConnectionPhase::Cut),
+            ConnectionEvent::Ended => self.phase = ConnectionPhase::Ended,
+            ConnectionEvent::Read | ConnectionEvent::Wrote(_) | ConnectionEvent::WriteBlocked => {}
+            ConnectionEvent::RequestBegan
+            | ConnectionEvent::ResponseBegan
+            | ConnectionEvent::RequestEnded => {}
         }
         self.sending.is_stuck() && !was_stuck
     }
@@ -362,7 +364,7 @@ impl State {
     }
 
     /// What the peer may be slow at now, and how long it may take. Asked once after each poll of hyper's.
-    pub(super) fn timed(&mut self, settings: &Settings) -> Option<(Timed, Duration)> {
+    pub(super) fn timed(&mut self, settings: &ServerSettings) -> Option<(Timed, Duration)> {
         match self.phase {
             ConnectionPhase::Closing | ConnectionPhase::Closed => return Some((Timed::Closing, LINGER)),
             ConnectionPhase::Cut | ConnectionPhase::Ended => return None,
@@ -383,7 +385,7 @@ impl State {
         }
     }
 
-    fn timed_busy(&mut self, settings: &Settings) -> Option<(Timed, Duration)> {
+    fn timed_busy(&mut self, settings: &ServerSettings) -> Option<(Timed, Duration)> {
         if self.is_peer_gone {
             return Some((Timed::Gone, Duration::ZERO));
         }

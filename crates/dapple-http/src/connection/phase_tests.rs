@@ -7,8 +7,8 @@ const HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
 /// A state, with what its parts know by themselves: an event is sent only by a part that can send it.
 struct Machine {
-    state: State,
-    settings: Settings,
+    state: ConnectionState,
+    settings: ServerSettings,
     /// Requests that are under way: whether their response has begun.
     requests: Vec<bool>,
     /// Responses of HTTP/2 that are being sent: whether they wait for their service.
@@ -17,111 +17,125 @@ struct Machine {
 }
 
 /// Every event, with bytes that count as progress and bytes that do not.
-const EVENTS: [Event; 31] = [
-    Event::Read,
-    Event::PeerFinished,
-    Event::PeerGone,
-    Event::Wrote(1),
-    Event::Wrote(1 << PROGRESS),
-    Event::WriteBlocked,
-    Event::BareRead(0),
-    Event::BareRead(1 << PROGRESS),
-    Event::Closing,
-    Event::RequestBegan,
-    Event::BodyIsBare,
-    Event::BodyUnread,
-    Event::ResponseBegan,
-    Event::RequestEnded,
-    Event::SendingBegan,
-    Event::SendingEnded,
-    Event::SourceWaits,
-    Event::SourceReady,
-    Event::PieceQueued,
-    Event::PieceTaken(1),
-    Event::PieceTaken(1 << PROGRESS),
-    Event::PieceGone,
-    Event::SpeaksHttp2,
-    Event::Draining,
-    Event::HeadLate,
-    Event::BareBodyLate,
-    Event::LingerOver,
-    Event::Cut,
-    Event::Ended,
-    Event::RequestEnded,
-    Event::Read,
+const EVENTS: [ConnectionEvent; 31] = [
+    ConnectionEvent::Read,
+    ConnectionEvent::PeerFinished,
+    ConnectionEvent::PeerGone,
+    ConnectionEvent::Wrote(1),
+    ConnectionEvent::Wrote(1 << PROGRESS),
+    ConnectionEvent::WriteBlocked,
+    ConnectionEvent::BareRead(0),
+    ConnectionEvent::BareRead(1 << PROGRESS),
+    ConnectionEvent::Closing,
+    ConnectionEvent::RequestBegan,
+    ConnectionEvent::BodyIsBare,
+    ConnectionEvent::BodyUnread,
+    ConnectionEvent::ResponseBegan,
+    ConnectionEvent::RequestEnded,
+    ConnectionEvent::SendingBegan,
+    ConnectionEvent::SendingEnded,
+    ConnectionEvent::SourceWaits,
+    ConnectionEvent::SourceReady,
+    ConnectionEvent::PieceQueued,
+    ConnectionEvent::PieceTaken(1),
+    ConnectionEvent::PieceTaken(1 << PROGRESS),
+    ConnectionEvent::PieceGone,
+    ConnectionEvent::SpeaksHttp2,
+    ConnectionEvent::Draining,
+    ConnectionEvent::HeadLate,
+    ConnectionEvent::BareBodyLate,
+    ConnectionEvent::LingerOver,
+    ConnectionEvent::Cut,
+    ConnectionEvent::Ended,
+    ConnectionEvent::RequestEnded,
+    ConnectionEvent::Read,
 ];
 
 impl Machine {
     fn new(is_http2: bool) -> Machine {
-        let settings = Settings::default();
-        let mut machine =
-            Machine { state: State::new(), settings, requests: Vec::new(), sending: Vec::new(), pieces: 0 };
+        let settings = ServerSettings::default();
+        let mut machine = Machine {
+            state: ConnectionState::new(),
+            settings,
+            requests: Vec::new(),
+            sending: Vec::new(),
+            pieces: 0,
+        };
         if is_http2 {
-            machine.send(Event::SpeaksHttp2);
+            machine.send(ConnectionEvent::SpeaksHttp2);
         }
         machine
     }
 
     /// Sends an event, if a part of the connection could send it now, and checks what must hold after it.
-    fn send(&mut self, event: Event) -> bool {
+    fn send(&mut self, event: ConnectionEvent) -> bool {
         if !self.keep_books(event) {
             return false;
         }
         let before = self.state.phase();
         let was_timed = self.state.timed(&self.settings).is_some();
-        if event == Event::Read && !self.state.is_http2() {
+        if event == ConnectionEvent::Read && !self.state.is_http2() {
             self.state.heads.push(HEAD).unwrap();
         }
         let is_news = self.state.apply(event);
-        if event == Event::RequestBegan && !self.state.is_http2() {
+        if event == ConnectionEvent::RequestBegan && !self.state.is_http2() {
             // As `RequestHandle::check_head` does; a head that hyper made up is refused there.
             let _verdict = self.state.heads.next("GET", Framing::Nothing, 0);
-            self.state.apply(Event::Read);
+            self.state.apply(ConnectionEvent::Read);
         }
         self.check(event, before, was_timed, is_news);
         true
     }
 
-    fn keep_books(&mut self, event: Event) -> bool {
+    fn keep_books(&mut self, event: ConnectionEvent) -> bool {
         let is_http2 = self.state.is_http2();
         match event {
-            Event::SpeaksHttp2 => return self.state.requests() == 0 && !self.state.heads.has_begun(),
+            ConnectionEvent::SpeaksHttp2 => {
+                return self.state.requests() == 0 && !self.state.heads.has_begun();
+            }
             // hyper begins the next request of HTTP/1 when the one before it has ended.
-            Event::RequestBegan if !is_http2 && !self.requests.is_empty() => return false,
-            Event::RequestBegan => self.requests.push(false),
-            Event::ResponseBegan => match self.requests.iter_mut().find(|is_answered| !**is_answered) {
-                Some(is_answered) => *is_answered = true,
-                None => return false,
-            },
-            Event::RequestEnded => match self.requests.iter().position(|is_answered| *is_answered) {
-                Some(at) => drop(self.requests.swap_remove(at)),
-                None => return false,
-            },
-            Event::BodyIsBare | Event::BodyUnread => return !self.requests.is_empty(),
-            Event::SendingBegan if is_http2 => self.sending.push(false),
-            Event::SendingEnded if self.sending.contains(&false) => {
+            ConnectionEvent::RequestBegan if !is_http2 && !self.requests.is_empty() => return false,
+            ConnectionEvent::RequestBegan => self.requests.push(false),
+            ConnectionEvent::ResponseBegan => {
+                match self.requests.iter_mut().find(|is_answered| !**is_answered) {
+                    Some(is_answered) => *is_answered = true,
+                    None => return false,
+                }
+            }
+            ConnectionEvent::RequestEnded => {
+                match self.requests.iter().position(|is_answered| *is_answered) {
+                    Some(at) => drop(self.requests.swap_remove(at)),
+                    None => return false,
+                }
+            }
+            ConnectionEvent::BodyIsBare | ConnectionEvent::BodyUnread => return !self.requests.is_empty(),
+            ConnectionEvent::SendingBegan if is_http2 => self.sending.push(false),
+            ConnectionEvent::SendingEnded if self.sending.contains(&false) => {
                 let at = self.sending.iter().position(|waits| !waits).unwrap();
                 self.sending.swap_remove(at);
             }
-            Event::SourceWaits if self.sending.contains(&false) => {
+            ConnectionEvent::SourceWaits if self.sending.contains(&false) => {
                 *self.sending.iter_mut().find(|waits| !**waits).unwrap() = true;
             }
-            Event::SourceReady if self.sending.contains(&true) => {
+            ConnectionEvent::SourceReady if self.sending.contains(&true) => {
                 *self.sending.iter_mut().find(|waits| **waits).unwrap() = false;
             }
-            Event::PieceQueued if is_http2 => self.pieces += 1,
-            Event::PieceGone if self.pieces > 0 => self.pieces -= 1,
-            Event::PieceTaken(_) => return self.pieces > 0,
-            Event::SendingBegan | Event::SendingEnded | Event::SourceWaits | Event::SourceReady => {
+            ConnectionEvent::PieceQueued if is_http2 => self.pieces += 1,
+            ConnectionEvent::PieceGone if self.pieces > 0 => self.pieces -= 1,
+            ConnectionEvent::PieceTaken(_) => return self.pieces > 0,
+            ConnectionEvent::SendingBegan
+            | ConnectionEvent::SendingEnded
+            | ConnectionEvent::SourceWaits
+            | ConnectionEvent::SourceReady => {
                 return false;
             }
-            Event::PieceQueued | Event::PieceGone => return false,
+            ConnectionEvent::PieceQueued | ConnectionEvent::PieceGone => return false,
             _ => {}
         }
         true
     }
 
-    fn check(&mut self, event: Event, before: ConnectionPhase, was_timed: bool, is_news: bool) {
+    fn check(&mut self, event: ConnectionEvent, before: ConnectionPhase, was_timed: bool, is_news: bool) {
         let now = self.state.phase();
         let what = format!("{before:?} --{event:?}--> {now:?}: {:?}", self.state);
         assert!(rank(now) >= rank(before), "a phase is never gone back to: {what}");
@@ -144,17 +158,17 @@ impl Machine {
         // TIMER-LOOKS: an event of a stream's own task wakes the connection's, if that has to keep time from now on.
         let is_of_stream = !matches!(
             event,
-            Event::Read
-                | Event::WriteBlocked
-                | Event::Wrote(_)
-                | Event::PeerFinished
-                | Event::PeerGone
-                | Event::RequestBegan
-                | Event::Closing
-                | Event::HeadLate
-                | Event::LingerOver
-                | Event::Draining
-                | Event::SpeaksHttp2
+            ConnectionEvent::Read
+                | ConnectionEvent::WriteBlocked
+                | ConnectionEvent::Wrote(_)
+                | ConnectionEvent::PeerFinished
+                | ConnectionEvent::PeerGone
+                | ConnectionEvent::RequestBegan
+                | ConnectionEvent::Closing
+                | ConnectionEvent::HeadLate
+                | ConnectionEvent::LingerOver
+                | ConnectionEvent::Draining
+                | ConnectionEvent::SpeaksHttp2
         );
         if self.state.is_http2() && is_of_stream && !was_timed && timed.is_some() {
             assert!(is_news, "{what}");
@@ -163,8 +177,8 @@ impl Machine {
 }
 
 /// Events that lead to each phase.
-fn ways() -> Vec<(ConnectionPhase, bool, Vec<Event>)> {
-    use Event as E;
+fn ways() -> Vec<(ConnectionPhase, bool, Vec<ConnectionEvent>)> {
+    use ConnectionEvent as E;
     let mut ways = Vec::new();
     for is_http2 in [false, true] {
         ways.push((ConnectionPhase::Opening, is_http2, vec![]));
@@ -191,7 +205,7 @@ fn ways() -> Vec<(ConnectionPhase, bool, Vec<Event>)> {
     ways
 }
 
-fn machine(is_http2: bool, way: &[Event]) -> Machine {
+fn machine(is_http2: bool, way: &[ConnectionEvent]) -> Machine {
     let mut machine = Machine::new(is_http2);
     way.iter().for_each(|event| assert!(machine.send(*event), "{event:?} in {way:?}"));
     machine
@@ -225,8 +239,13 @@ fn random_walks_keep_the_rules() {
             word ^= word << 17;
             // Ends are rare, or no walk would get far.
             let event = EVENTS[(word >> 32) as usize % EVENTS.len()];
-            if matches!(event, Event::Cut | Event::Ended | Event::Closing | Event::HeadLate)
-                && !word.is_multiple_of(16)
+            if matches!(
+                event,
+                ConnectionEvent::Cut
+                    | ConnectionEvent::Ended
+                    | ConnectionEvent::Closing
+                    | ConnectionEvent::HeadLate
+            ) && !word.is_multiple_of(16)
             {
                 continue;
             }
@@ -237,7 +256,7 @@ fn random_walks_keep_the_rules() {
 
 #[test]
 fn each_request_has_its_own_fault_and_the_first_counts() {
-    let mut state = State::new();
+    let mut state = ConnectionState::new();
     assert!(state.take_fault(1).is_none());
     state.note_fault(1, ServerReply::LATE_BODY);
     state.note_fault(2, ServerReply::TOO_LARGE);

@@ -10,7 +10,7 @@
 //! * **TIMER-LOOKS**: the task of a connection looks at its timer after each poll of hyper's. An event from another task
 //!   that makes the peer timed (a response that waits for it, the end of the last request) wakes that task.
 //! * **RARE-READS**: `has_rare_reads` is set, for good, together with the first event that makes a read of hyper's another
-//!   than [`Reading::Plain`]. Before that, a read need not ask the state.
+//!   than [`ReadMode::Plain`]. Before that, a read need not ask the state.
 //! * **STREAMS-COUNTED**: a stream of HTTP/2 counts from when hyper hands it over until its task has dropped it, and so
 //!   does the task that discards the rest of a body. The task of the connection ends after the last of them.
 
@@ -26,7 +26,7 @@ use http_body_util::Limited;
 use hyper::body::Incoming;
 
 pub(crate) use super::phase::LookFor;
-use super::phase::{ConnectionPhase, Event, State, Timed};
+use super::phase::{ConnectionEvent, ConnectionPhase, ConnectionState, Timed};
 use crate::request::observer::{RequestLine, RequestSummary};
 use crate::request::reply::ServerReply;
 use crate::request::rest;
@@ -55,13 +55,13 @@ impl Peer {
 pub(crate) struct Connection {
     pub(crate) server: Arc<Server>,
     pub(crate) peer: Peer,
-    /// A read of hyper's may be another than `Reading::Plain`. RARE-READS
+    /// A read of hyper's may be another than `ReadMode::Plain`. RARE-READS
     has_rare_reads: AtomicBool,
-    inside: Mutex<Inside>,
+    inside: Mutex<LockedConnection>,
 }
 
-struct Inside {
-    state: State,
+struct LockedConnection {
+    state: ConnectionState,
     /// Streams of HTTP/2 that have a task. STREAMS-COUNTED
     streams: u32,
     /// Wakes the task of an HTTP/2 connection. TIMER-LOOKS
@@ -70,18 +70,18 @@ struct Inside {
 
 impl Connection {
     pub(crate) fn new(server: Arc<Server>, peer: Peer) -> Arc<Connection> {
-        let inside = Inside { state: State::new(), streams: 0, task: None };
+        let inside = LockedConnection { state: ConnectionState::new(), streams: 0, task: None };
         let has_rare_reads = AtomicBool::new(false);
         Arc::new(Connection { server, peer, has_rare_reads, inside: Mutex::new(inside) })
     }
 
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, LockedConnection> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
-    fn apply(&self, event: Event) {
+    fn apply(&self, event: ConnectionEvent) {
         let mut inside = self.lock();
         if inside.state.apply(event) {
             let task = inside.task.clone();
@@ -91,7 +91,7 @@ impl Connection {
     }
 
     /// As `apply`, for an event after which a read of hyper's may be another. RARE-READS
-    fn apply_to_reads(&self, event: Event) {
+    fn apply_to_reads(&self, event: ConnectionEvent) {
         let mut inside = self.lock();
         self.has_rare_reads.store(true, Release);
         inside.state.apply(event);
@@ -153,7 +153,7 @@ impl StreamHandle {
             state.note_fault(state.requests(), flaw.into());
             return Err(flaw);
         }
-        state.apply(Event::Read);
+        state.apply(ConnectionEvent::Read);
         Ok(())
     }
 
@@ -163,10 +163,10 @@ impl StreamHandle {
         match polled {
             Poll::Ready(Ok(count)) => {
                 let state = &mut self.0.lock().state;
-                state.apply(Event::Wrote(*count));
+                state.apply(ConnectionEvent::Wrote(*count));
                 return Some(state.look_for());
             }
-            Poll::Pending => self.0.apply(Event::WriteBlocked),
+            Poll::Pending => self.0.apply(ConnectionEvent::WriteBlocked),
             Poll::Ready(Err(_)) => {}
         }
         None
@@ -174,40 +174,40 @@ impl StreamHandle {
 
     /// The connection was reset.
     pub(crate) fn peer_gone(&self) {
-        self.0.apply(Event::PeerGone);
+        self.0.apply(ConnectionEvent::PeerGone);
     }
 
     pub(crate) fn peer_finished(&self) {
-        self.0.apply(Event::PeerFinished);
+        self.0.apply(ConnectionEvent::PeerFinished);
     }
 
     /// A bare body was read.
     pub(crate) fn bare_read(&self, count: usize) {
-        self.0.apply(Event::BareRead(count));
+        self.0.apply(ConnectionEvent::BareRead(count));
     }
 
     pub(crate) fn body_unread(&self) {
-        self.0.apply(Event::BodyUnread);
+        self.0.apply(ConnectionEvent::BodyUnread);
     }
 
     pub(crate) fn closing(&self) {
-        self.0.apply(Event::Closing);
+        self.0.apply(ConnectionEvent::Closing);
     }
 
     /// How hyper's next read goes. RARE-READS
     #[inline]
-    pub(crate) fn reading(&self) -> Reading {
-        if self.0.has_rare_reads.load(Acquire) { self.rare_reading() } else { Reading::Plain }
+    pub(crate) fn reading(&self) -> ReadMode {
+        if self.0.has_rare_reads.load(Acquire) { self.rare_reading() } else { ReadMode::Plain }
     }
 
-    fn rare_reading(&self) -> Reading {
+    fn rare_reading(&self) -> ReadMode {
         let state = &self.0.lock().state;
         match state.bare() {
-            _ if state.is_head_late() => Reading::HeadLate,
-            _ if state.phase() == ConnectionPhase::Ended => Reading::Ended,
-            (_, true) => Reading::BodyLate,
-            (true, false) => Reading::Bare,
-            (false, false) => Reading::Plain,
+            _ if state.is_head_late() => ReadMode::HeadLate,
+            _ if state.phase() == ConnectionPhase::Ended => ReadMode::Ended,
+            (_, true) => ReadMode::BodyLate,
+            (true, false) => ReadMode::Bare,
+            (false, false) => ReadMode::Plain,
         }
     }
 
@@ -228,7 +228,7 @@ impl StreamHandle {
 
 /// How a read of hyper's goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum ReadMode {
     Plain,
     /// The service holds the body as hyper gave it: the connection keeps its time.
     Bare,
@@ -261,21 +261,21 @@ impl RequestHandle {
         framing: Framing,
     ) -> (RequestHandle, Result<(), ServerReply>) {
         let state = &mut connection.lock().state;
-        state.apply(Event::RequestBegan);
+        state.apply(ConnectionEvent::RequestBegan);
         let verdict = state.heads.next(method, framing, connection.server.settings.max_body_size);
-        state.apply(Event::Read); // a part of the next head may be left
+        state.apply(ConnectionEvent::Read); // a part of the next head may be left
         (RequestHandle::new(connection, state), verdict)
     }
 
     /// A request of HTTP/2 begins.
     pub(crate) fn http2(connection: &Arc<Connection>) -> RequestHandle {
         let state = &mut connection.lock().state;
-        state.apply(Event::RequestBegan);
+        state.apply(ConnectionEvent::RequestBegan);
         RequestHandle::new(connection, state)
     }
 
     #[inline]
-    fn new(connection: &Arc<Connection>, state: &State) -> RequestHandle {
+    fn new(connection: &Arc<Connection>, state: &ConnectionState) -> RequestHandle {
         RequestHandle {
             connection: connection.clone(),
             number: state.requests(),
@@ -316,13 +316,13 @@ impl RequestHandle {
             return None;
         }
         let state = &mut self.connection.lock().state;
-        state.apply(Event::ResponseBegan);
+        state.apply(ConnectionEvent::ResponseBegan);
         state.take_fault(self.number)
     }
 
     /// The body of this request was refused unread.
     pub(crate) fn body_unread(&self, body: Incoming) {
-        self.connection.apply(Event::BodyUnread);
+        self.connection.apply(ConnectionEvent::BodyUnread);
         if self.is_http2 {
             rest::discard(body, &self.connection);
         }
@@ -335,13 +335,13 @@ impl RequestHandle {
 
     /// The service holds the body as hyper gave it.
     pub(crate) fn body_is_bare(&self) {
-        self.connection.apply_to_reads(Event::BodyIsBare);
+        self.connection.apply_to_reads(ConnectionEvent::BodyIsBare);
     }
 
     /// A response of HTTP/2 that is being sent; `None` with HTTP/1, where the stream shows it.
     pub(crate) fn sending(&self) -> Option<SendingHandle> {
         self.is_http2.then(|| {
-            self.connection.apply(Event::SendingBegan);
+            self.connection.apply(ConnectionEvent::SendingBegan);
             SendingHandle { connection: self.connection.clone(), is_sourcing: false }
         })
     }
@@ -352,9 +352,9 @@ impl Drop for RequestHandle {
         let mut inside = self.connection.lock();
         inside.state.take_fault(self.number);
         if !self.is_answered {
-            inside.state.apply(Event::ResponseBegan);
+            inside.state.apply(ConnectionEvent::ResponseBegan);
         }
-        let task = match inside.state.apply(Event::RequestEnded) {
+        let task = match inside.state.apply(ConnectionEvent::RequestEnded) {
             true => inside.task.clone(),
             false => None,
         };
@@ -399,13 +399,17 @@ impl SendingHandle {
     pub(crate) fn source_waits(&mut self, waits: bool) {
         if self.is_sourcing != waits {
             self.is_sourcing = waits;
-            self.connection.apply(if waits { Event::SourceWaits } else { Event::SourceReady });
+            self.connection.apply(if waits {
+                ConnectionEvent::SourceWaits
+            } else {
+                ConnectionEvent::SourceReady
+            });
         }
     }
 
     /// A piece of the response is handed to hyper.
     pub(crate) fn piece(&self) -> PieceHandle {
-        self.connection.apply(Event::PieceQueued);
+        self.connection.apply(ConnectionEvent::PieceQueued);
         PieceHandle(self.connection.clone())
     }
 }
@@ -413,7 +417,7 @@ impl SendingHandle {
 impl Drop for SendingHandle {
     fn drop(&mut self) {
         self.source_waits(false);
-        self.connection.apply(Event::SendingEnded);
+        self.connection.apply(ConnectionEvent::SendingEnded);
     }
 }
 
@@ -423,13 +427,13 @@ pub(crate) struct PieceHandle(Arc<Connection>);
 impl PieceHandle {
     /// The peer has taken this many bytes of it.
     pub(crate) fn taken(&self, count: usize) {
-        self.0.apply(Event::PieceTaken(count));
+        self.0.apply(ConnectionEvent::PieceTaken(count));
     }
 }
 
 impl Drop for PieceHandle {
     fn drop(&mut self) {
-        self.0.apply(Event::PieceGone);
+        self.0.apply(ConnectionEvent::PieceGone);
     }
 }
 
@@ -456,7 +460,7 @@ impl TaskHandle {
     }
 
     pub(crate) fn speaks_http2(&self) {
-        self.0.apply(Event::SpeaksHttp2);
+        self.0.apply(ConnectionEvent::SpeaksHttp2);
     }
 
     pub(crate) fn is_http2(&self) -> bool {
@@ -465,7 +469,7 @@ impl TaskHandle {
 
     /// The peer was told that no further request will be served.
     pub(crate) fn draining(&self) {
-        self.0.apply(Event::Draining);
+        self.0.apply(ConnectionEvent::Draining);
     }
 
     /// Whether a part of a head has come that is not a request yet.
@@ -474,13 +478,13 @@ impl TaskHandle {
     }
 
     pub(crate) fn head_late(&self) {
-        self.0.apply_to_reads(Event::HeadLate);
+        self.0.apply_to_reads(ConnectionEvent::HeadLate);
     }
 
     /// A bare body did not come in time: hyper's next read fails, and the request gets 408.
     pub(crate) fn bare_body_late(&self) {
         let state = &mut self.0.lock().state;
-        state.apply(Event::BareBodyLate);
+        state.apply(ConnectionEvent::BareBodyLate);
         state.note_fault(state.requests(), ServerReply::LATE_BODY);
     }
 
@@ -488,16 +492,16 @@ impl TaskHandle {
     pub(crate) fn linger_over(&self) -> bool {
         let state = &mut self.0.lock().state;
         let was_known = state.phase() != ConnectionPhase::Closing;
-        state.apply(Event::LingerOver);
+        state.apply(ConnectionEvent::LingerOver);
         !was_known
     }
 
     pub(crate) fn cut(&self) {
-        self.0.apply(Event::Cut);
+        self.0.apply(ConnectionEvent::Cut);
     }
 
     pub(crate) fn ended(&self) {
-        self.0.apply_to_reads(Event::Ended);
+        self.0.apply_to_reads(ConnectionEvent::Ended);
     }
 
     /// Keeps the waker of the task, at the beginning of each poll of an HTTP/2 connection. TIMER-LOOKS

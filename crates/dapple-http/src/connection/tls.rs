@@ -18,13 +18,13 @@ use crate::error::Error;
 /// Versions 1.2 and 1.3 of TLS, with HTTP/2 and HTTP/1.1 to choose from (ALPN). Sessions are resumed by tickets.
 /// The certificate can be renewed while a server runs: see [`renew_from_files`](Self::renew_from_files).
 #[derive(Clone)]
-pub struct Tls(pub(crate) Arc<ServerConfig>, Option<Arc<Current>>);
+pub struct Tls(pub(crate) Arc<ServerConfig>, Option<Arc<CurrentCertificate>>);
 
 /// The certificate that new connections are shown. Its lock is taken once in a handshake.
 #[derive(Debug)]
-struct Current(RwLock<Arc<CertifiedKey>>);
+struct CurrentCertificate(RwLock<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
@@ -191,7 +191,7 @@ fn read(certificate: &[u8], key: &[u8], in_certificate: &str, in_key: &str) -> R
 
 fn configure(certified: CertifiedKey) -> Result<Tls, Error> {
     let refuse = |why: rustls::Error| Error::tls(format!("TLS cannot be set up: {why}"), Some(why.into()));
-    let current = Arc::new(Current(RwLock::new(Arc::new(certified))));
+    let current = Arc::new(CurrentCertificate(RwLock::new(Arc::new(certified))));
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(refuse)?

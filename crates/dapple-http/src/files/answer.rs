@@ -8,10 +8,10 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 
-use super::body::{Body, Part};
-use super::conditional::{self, Verdict};
+use super::body::{Body, BodyPart};
+use super::conditional::{self, Precondition};
 use super::encoding::Taken;
-use super::page::{Content, Form, Page};
+use super::page::{FileContent, Form, Page};
 use super::path;
 use super::range::{self, Wanted};
 
@@ -34,9 +34,9 @@ pub(super) fn page(page: &Page, method: &Method, headers: &HeaderMap) -> Respons
     let form = page.form(|| taken(headers));
     if is_conditional {
         match conditional::weigh(headers, form.validators()) {
-            Verdict::Send => {}
-            Verdict::NotModified => return not_modified(form),
-            Verdict::Failed => return plain(StatusCode::PRECONDITION_FAILED),
+            Precondition::Send => {}
+            Precondition::NotModified => return not_modified(form),
+            Precondition::Failed => return plain(StatusCode::PRECONDITION_FAILED),
         }
     }
     if method == Method::HEAD {
@@ -87,8 +87,8 @@ pub(super) fn not_found(page: &Page, headers: &HeaderMap) -> Response<Body> {
 /// All of it. The server adds the length.
 fn whole(form: &Form) -> Response<Body> {
     let body = match &form.content {
-        Content::Memory(bytes) => Body::of(bytes.clone()),
-        Content::File(source) => Body::pieces(source.clone(), [Part::File(0..form.len)]),
+        FileContent::Memory(bytes) => Body::of(bytes.clone()),
+        FileContent::File(source) => Body::pieces(source.clone(), [BodyPart::File(0..form.len)]),
     };
     respond(StatusCode::OK, form.headers(), body)
 }
@@ -120,8 +120,8 @@ fn one_part(form: &Form, part: Range<u64>) -> Response<Body> {
     let mut headers = form.headers();
     headers.insert(header::CONTENT_RANGE, value(content_range(&part, form.len)));
     let body = match &form.content {
-        Content::Memory(bytes) => Body::of(cut(bytes, part)),
-        Content::File(source) => Body::pieces(source.clone(), [Part::File(part)]),
+        FileContent::Memory(bytes) => Body::of(cut(bytes, part)),
+        FileContent::File(source) => Body::pieces(source.clone(), [BodyPart::File(part)]),
     };
     respond(StatusCode::PARTIAL_CONTENT, headers, body)
 }
@@ -143,17 +143,17 @@ fn several_parts(form: &Form, parts: &[Range<u64>]) -> Response<Body> {
             let _ = write!(text, "content-type: {kind}\r\n");
         }
         let _ = write!(text, "content-range: {}\r\n\r\n", content_range(part, form.len));
-        pieces.extend([Part::Text(text.into()), Part::File(part.clone())]);
+        pieces.extend([BodyPart::Text(text.into()), BodyPart::File(part.clone())]);
     }
-    pieces.push(Part::Text(format!("\r\n--{boundary}--\r\n").into()));
+    pieces.push(BodyPart::Text(format!("\r\n--{boundary}--\r\n").into()));
     let body = match &form.content {
-        Content::File(source) => Body::pieces(source.clone(), pieces),
-        Content::Memory(bytes) => {
+        FileContent::File(source) => Body::pieces(source.clone(), pieces),
+        FileContent::Memory(bytes) => {
             let mut body = Vec::new();
             for piece in pieces {
                 match piece {
-                    Part::Text(text) => body.extend_from_slice(&text),
-                    Part::File(part) => body.extend_from_slice(&cut(bytes, part)),
+                    BodyPart::Text(text) => body.extend_from_slice(&text),
+                    BodyPart::File(part) => body.extend_from_slice(&cut(bytes, part)),
                 }
             }
             Body::of(body.into())

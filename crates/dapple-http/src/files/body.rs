@@ -32,29 +32,36 @@ use super::root::Stamp;
 /// Its size is known from the start. A file that grows meanwhile is sent up to that size. The body ends with an error if
 /// the file was cut, or changed at the same size, while it was being sent: the server then cuts the connection, so that
 /// the client does not take what it got for the file.
-pub struct Body(Content);
+pub struct Body(BodyContent);
 
-enum Content {
+enum BodyContent {
     Bytes(Bytes),
-    File(Box<Pieces>),
+    File(Box<FilePieces>),
 }
 
 impl Body {
     pub(super) fn empty() -> Body {
-        Body(Content::Bytes(Bytes::new()))
+        Body(BodyContent::Bytes(Bytes::new()))
     }
 
     pub(super) fn of(bytes: Bytes) -> Body {
-        Body(Content::Bytes(bytes))
+        Body(BodyContent::Bytes(bytes))
     }
 
     /// Parts of a file, with texts between them.
-    pub(super) fn pieces(source: Source, parts: impl IntoIterator<Item = Part>) -> Body {
+    pub(super) fn pieces(source: StampedFile, parts: impl IntoIterator<Item = BodyPart>) -> Body {
         let mut parts: Vec<_> = parts.into_iter().collect();
         parts.reverse();
-        let left = parts.iter().map(Part::len).sum();
+        let left = parts.iter().map(BodyPart::len).sum();
         let pace = Pace::default();
-        Body(Content::File(Box::new(Pieces { source, parts, left, next: Next::Idle, waits: false, pace })))
+        Body(BodyContent::File(Box::new(FilePieces {
+            source,
+            parts,
+            left,
+            next: Next::Idle,
+            waits: false,
+            pace,
+        })))
     }
 }
 
@@ -74,9 +81,9 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         match &mut self.0 {
-            Content::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Content::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Content::File(pieces) => {
+            BodyContent::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
+            BodyContent::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            BodyContent::File(pieces) => {
                 pieces.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
         }
@@ -84,15 +91,15 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Content::Bytes(bytes) => bytes.is_empty(),
-            Content::File(pieces) => pieces.left == 0,
+            BodyContent::Bytes(bytes) => bytes.is_empty(),
+            BodyContent::File(pieces) => pieces.left == 0,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(match &self.0 {
-            Content::Bytes(bytes) => bytes.len() as u64,
-            Content::File(pieces) => pieces.left,
+            BodyContent::Bytes(bytes) => bytes.len() as u64,
+            BodyContent::File(pieces) => pieces.left,
         })
     }
 }
@@ -104,13 +111,13 @@ const APPENDING: [Duration; 4] =
 
 /// An open file, in a certain state.
 #[derive(Clone)]
-pub(super) struct Source {
+pub(super) struct StampedFile {
     pub(super) file: Arc<File>,
     /// The stamp of the last look at it.
     pub(super) stamp: Stamp,
 }
 
-impl Source {
+impl StampedFile {
     /// Reads a part into memory of its own.
     pub(super) async fn read(&mut self, range: Range<u64>) -> io::Result<Bytes> {
         let len = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
@@ -167,34 +174,34 @@ pub(super) fn is_changed(error: &io::Error) -> bool {
 }
 
 /// What is sent next.
-pub(super) enum Part {
+pub(super) enum BodyPart {
     Text(Bytes),
     File(Range<u64>),
 }
 
-impl Part {
+impl BodyPart {
     fn len(&self) -> u64 {
         match self {
-            Part::Text(text) => text.len() as u64,
-            Part::File(range) => range.end - range.start,
+            BodyPart::Text(text) => text.len() as u64,
+            BodyPart::File(range) => range.end - range.start,
         }
     }
 }
 
-type Reading = Pin<Box<dyn Future<Output = io::Result<(Bytes, Stamp)>> + Send>>;
+type FileRead = Pin<Box<dyn Future<Output = io::Result<(Bytes, Stamp)>> + Send>>;
 
 /// Where the next piece is.
 enum Next {
     Idle,
-    Reading(Reading),
+    Reading(FileRead),
     Read(io::Result<Bytes>),
 }
 
 /// Parts of a file, in pieces.
-struct Pieces {
-    source: Source,
+struct FilePieces {
+    source: StampedFile,
     /// What is to come, the last first.
-    parts: Vec<Part>,
+    parts: Vec<BodyPart>,
     /// How many bytes are to come.
     left: u64,
     next: Next,
@@ -203,7 +210,7 @@ struct Pieces {
     pace: Pace,
 }
 
-impl Pieces {
+impl FilePieces {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         self.pace.note_asked();
         loop {
@@ -225,7 +232,7 @@ impl Pieces {
                     continue;
                 }
                 Next::Read(piece) => {
-                    let goes_on = piece.is_ok() && matches!(self.parts.last(), Some(Part::File(_)));
+                    let goes_on = piece.is_ok() && matches!(self.parts.last(), Some(BodyPart::File(_)));
                     if self.waits
                         && goes_on
                         && let Some(Err(reading)) = self.begin()
@@ -252,13 +259,13 @@ impl Pieces {
     }
 
     /// Takes what is to come next: a text, or the reading of a piece.
-    fn begin(&mut self) -> Option<Result<Bytes, Reading>> {
+    fn begin(&mut self) -> Option<Result<Bytes, FileRead>> {
         match self.parts.pop()? {
-            Part::Text(text) => Some(Ok(text)),
-            Part::File(range) => {
+            BodyPart::Text(text) => Some(Ok(text)),
+            BodyPart::File(range) => {
                 let end = range.end.min(range.start + self.pace.size() as u64);
                 if end < range.end {
-                    self.parts.push(Part::File(end..range.end));
+                    self.parts.push(BodyPart::File(end..range.end));
                 }
                 Some(Err(Box::pin(self.source.clone().read_piece(range.start..end))))
             }

@@ -15,7 +15,7 @@ pub(super) struct Validators<'a> {
 
 /// What the conditions of a request come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Precondition {
     /// The answer is sent.
     Send,
     /// The client has it: 304.
@@ -25,27 +25,27 @@ pub(super) enum Verdict {
 }
 
 /// Weighs the conditions of a GET or HEAD.
-pub(super) fn weigh(headers: &HeaderMap, now: Validators<'_>) -> Verdict {
+pub(super) fn weigh(headers: &HeaderMap, now: Validators<'_>) -> Precondition {
     if headers.contains_key(header::IF_MATCH) {
         if !matches(headers, header::IF_MATCH, |tag| tag == now.etag) {
-            return Verdict::Failed;
+            return Precondition::Failed;
         }
     } else if let Some(since) = date(headers, &header::IF_UNMODIFIED_SINCE)
         && now.modified > since
     {
-        return Verdict::Failed;
+        return Precondition::Failed;
     }
     if headers.contains_key(header::IF_NONE_MATCH) {
         // A weak comparison: whoever has the same bytes by a weak tag has them.
         if matches(headers, header::IF_NONE_MATCH, |tag| tag.strip_prefix(b"W/").unwrap_or(tag) == now.etag) {
-            return Verdict::NotModified;
+            return Precondition::NotModified;
         }
     } else if let Some(since) = date(headers, &header::IF_MODIFIED_SINCE)
         && now.modified <= since
     {
-        return Verdict::NotModified;
+        return Precondition::NotModified;
     }
-    Verdict::Send
+    Precondition::Send
 }
 
 /// Whether a `Range` counts: not if there is an `If-Range` that names other bytes.
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_verdict(wanted: Verdict, headers: &[(HeaderName, &str)]) {
+    fn assert_verdict(wanted: Precondition, headers: &[(HeaderName, &str)]) {
         let headers: HeaderMap = headers
             .iter()
             .map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap()))
@@ -118,25 +118,25 @@ mod tests {
     fn each_condition_alone() {
         use header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
         let table = [
-            (IF_MATCH, "\"a,b\"", Verdict::Send),
-            (IF_MATCH, "*", Verdict::Send),
-            (IF_MATCH, "\"x\", \"a,b\"", Verdict::Send),
-            (IF_MATCH, "W/\"a,b\"", Verdict::Failed),
-            (IF_MATCH, "\"x\"", Verdict::Failed),
-            (IF_MATCH, "a,b", Verdict::Failed),
-            (IF_UNMODIFIED_SINCE, BEFORE, Verdict::Failed),
-            (IF_UNMODIFIED_SINCE, THEN, Verdict::Send),
-            (IF_UNMODIFIED_SINCE, "yesterday", Verdict::Send),
-            (IF_NONE_MATCH, "\"a,b\"", Verdict::NotModified),
-            (IF_NONE_MATCH, "*", Verdict::NotModified),
-            (IF_NONE_MATCH, "W/\"a,b\"", Verdict::NotModified),
-            (IF_NONE_MATCH, "\"x\" ,, W/\"a,b\"", Verdict::NotModified),
-            (IF_NONE_MATCH, "\"x\", \"a\"", Verdict::Send),
-            (IF_NONE_MATCH, "\"a,b", Verdict::Send),
-            (IF_MODIFIED_SINCE, BEFORE, Verdict::Send),
-            (IF_MODIFIED_SINCE, THEN, Verdict::NotModified),
-            (IF_MODIFIED_SINCE, AFTER, Verdict::NotModified),
-            (IF_MODIFIED_SINCE, "", Verdict::Send),
+            (IF_MATCH, "\"a,b\"", Precondition::Send),
+            (IF_MATCH, "*", Precondition::Send),
+            (IF_MATCH, "\"x\", \"a,b\"", Precondition::Send),
+            (IF_MATCH, "W/\"a,b\"", Precondition::Failed),
+            (IF_MATCH, "\"x\"", Precondition::Failed),
+            (IF_MATCH, "a,b", Precondition::Failed),
+            (IF_UNMODIFIED_SINCE, BEFORE, Precondition::Failed),
+            (IF_UNMODIFIED_SINCE, THEN, Precondition::Send),
+            (IF_UNMODIFIED_SINCE, "yesterday", Precondition::Send),
+            (IF_NONE_MATCH, "\"a,b\"", Precondition::NotModified),
+            (IF_NONE_MATCH, "*", Precondition::NotModified),
+            (IF_NONE_MATCH, "W/\"a,b\"", Precondition::NotModified),
+            (IF_NONE_MATCH, "\"x\" ,, W/\"a,b\"", Precondition::NotModified),
+            (IF_NONE_MATCH, "\"x\", \"a\"", Precondition::Send),
+            (IF_NONE_MATCH, "\"a,b", Precondition::Send),
+            (IF_MODIFIED_SINCE, BEFORE, Precondition::Send),
+            (IF_MODIFIED_SINCE, THEN, Precondition::NotModified),
+            (IF_MODIFIED_SINCE, AFTER, Precondition::NotModified),
+            (IF_MODIFIED_SINCE, "", Precondition::Send),
         ];
         for (name, value, wanted) in table {
             assert_verdict(wanted, &[(name, value)]);
@@ -146,12 +146,12 @@ mod tests {
     #[test]
     fn tags_count_before_dates_and_failures_before_both() {
         use header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
-        assert_verdict(Verdict::Send, &[(IF_MATCH, "*"), (IF_UNMODIFIED_SINCE, BEFORE)]);
-        assert_verdict(Verdict::Send, &[(IF_NONE_MATCH, "\"x\""), (IF_MODIFIED_SINCE, AFTER)]);
-        assert_verdict(Verdict::Failed, &[(IF_NONE_MATCH, "*"), (IF_MATCH, "\"x\"")]);
-        assert_verdict(Verdict::NotModified, &[(IF_NONE_MATCH, "*"), (IF_MATCH, "*")]);
-        assert_verdict(Verdict::NotModified, &[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, "\"a,b\"")]);
-        assert_verdict(Verdict::Failed, &[(IF_UNMODIFIED_SINCE, BEFORE), (IF_MODIFIED_SINCE, AFTER)]);
+        assert_verdict(Precondition::Send, &[(IF_MATCH, "*"), (IF_UNMODIFIED_SINCE, BEFORE)]);
+        assert_verdict(Precondition::Send, &[(IF_NONE_MATCH, "\"x\""), (IF_MODIFIED_SINCE, AFTER)]);
+        assert_verdict(Precondition::Failed, &[(IF_NONE_MATCH, "*"), (IF_MATCH, "\"x\"")]);
+        assert_verdict(Precondition::NotModified, &[(IF_NONE_MATCH, "*"), (IF_MATCH, "*")]);
+        assert_verdict(Precondition::NotModified, &[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, "\"a,b\"")]);
+        assert_verdict(Precondition::Failed, &[(IF_UNMODIFIED_SINCE, BEFORE), (IF_MODIFIED_SINCE, AFTER)]);
     }
 
     #[test]

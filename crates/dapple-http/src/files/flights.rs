@@ -13,18 +13,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dapple::Cancelled;
 
 /// What is being looked for, by path.
-pub(super) struct Flights<T>(Mutex<Table<T>>);
+pub(super) struct SingleFlight<T>(Mutex<LookupTable<T>>);
 
-type Table<T> = HashMap<Box<[u8]>, Arc<Flight<T>>>;
-type Flight<T> = dapple::sync::Mutex<Option<T>>;
+type LookupTable<T> = HashMap<Box<[u8]>, Arc<PendingLookup<T>>>;
+type PendingLookup<T> = dapple::sync::Mutex<Option<T>>;
 
-impl<T> Default for Flights<T> {
-    fn default() -> Flights<T> {
-        Flights(Mutex::default())
+impl<T> Default for SingleFlight<T> {
+    fn default() -> SingleFlight<T> {
+        SingleFlight(Mutex::default())
     }
 }
 
-impl<T: Clone> Flights<T> {
+impl<T: Clone> SingleFlight<T> {
     /// What `look` finds, or what somebody found who was looking already. `None` if it found nothing, which is
     /// not told to others: they look themselves.
     pub(super) async fn find(
@@ -44,23 +44,23 @@ impl<T: Clone> Flights<T> {
         Ok(found.clone())
     }
 
-    fn board(&self, path: &[u8]) -> Seat<'_, T> {
+    fn board(&self, path: &[u8]) -> LookupGuard<'_, T> {
         let mut table = self.table();
         let flight = match table.get(path) {
             Some(flight) => flight.clone(),
             None => table.entry(path.into()).or_default().clone(),
         };
-        Seat { flights: self, path: path.into(), flight }
+        LookupGuard { flights: self, path: path.into(), flight }
     }
 }
 
-impl<T> Flights<T> {
-    fn table(&self) -> MutexGuard<'_, Table<T>> {
+impl<T> SingleFlight<T> {
+    fn table(&self) -> MutexGuard<'_, LookupTable<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a flight out of the table, if it is there and no more than so many know of it.
-    fn leave(&self, path: &[u8], flight: &Arc<Flight<T>>, at_most: usize) {
+    fn leave(&self, path: &[u8], flight: &Arc<PendingLookup<T>>, at_most: usize) {
         let mut table = self.table();
         let is_there = table.get(path).is_some_and(|other| Arc::ptr_eq(other, flight));
         if is_there && Arc::strong_count(flight) <= at_most {
@@ -70,13 +70,13 @@ impl<T> Flights<T> {
 }
 
 /// One who looks, or waits.
-struct Seat<'a, T> {
-    flights: &'a Flights<T>,
+struct LookupGuard<'a, T> {
+    flights: &'a SingleFlight<T>,
     path: Box<[u8]>,
-    flight: Arc<Flight<T>>,
+    flight: Arc<PendingLookup<T>>,
 }
 
-impl<T> Drop for Seat<'_, T> {
+impl<T> Drop for LookupGuard<'_, T> {
     fn drop(&mut self) {
         self.flights.leave(&self.path, &self.flight, 2); // NO-FLIGHT-LEFT: the table and we
     }
@@ -90,7 +90,7 @@ mod tests {
 
     /// Many ask for one path; `gives_up` says which of those who look find nothing.
     async fn many_ask(gives_up: fn(usize) -> bool) -> (usize, Vec<Option<usize>>) {
-        let flights = Arc::new(Flights::default());
+        let flights = Arc::new(SingleFlight::default());
         let looks = Arc::new(AtomicUsize::new(0));
         let asking: Vec<_> = (0..20)
             .map(|_| {
@@ -130,7 +130,7 @@ mod tests {
 
     #[dapple::test(sim)]
     async fn who_is_dropped_leaves_it_to_the_next() {
-        let flights = Flights::default();
+        let flights = SingleFlight::default();
         let mut first = Box::pin(flights.find(b"path", std::future::pending()));
         let mut second = Box::pin(flights.find(b"path", async { Some(2) }));
         assert!(is_pending(&mut first));

@@ -30,10 +30,10 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use super::body::Body;
-use super::flights::Flights;
+use super::flights::SingleFlight;
 use super::root::{Stamp, View};
-use super::stats::Event;
-use super::store::{Problem, Store, is_young};
+use super::stats::FileEvent;
+use super::store::{PageStore, Problem, is_young};
 use super::{answer, clock, path};
 
 /// More than this nobody reads, and it would take long. They are the first by name.
@@ -44,7 +44,7 @@ const SIZES: u32 = 10;
 
 /// A list, and when it was made.
 #[derive(Clone)]
-struct Listed {
+struct CachedListing {
     page: Bytes,
     made: Duration,
     /// When it was last found that it need not be made again.
@@ -53,32 +53,32 @@ struct Listed {
     folder: Option<Stamp>,
 }
 
-impl Listed {
+impl CachedListing {
     /// Whether it is served without a look.
     fn is_fresh(&self, now: Duration, recheck: Duration) -> bool {
         now.saturating_sub(self.checked) < recheck
     }
 
     /// The same list, checked now, if its folder is as it was. READ-WHEN-CHANGED
-    fn renewed(self, folder: Stamp, now: Duration, recheck: Duration) -> Option<Listed> {
+    fn renewed(self, folder: Stamp, now: Duration, recheck: Duration) -> Option<CachedListing> {
         let is_young = now.saturating_sub(self.made) < recheck.saturating_mul(SIZES);
-        (is_young && self.folder == Some(folder)).then_some(Listed { checked: now, ..self })
+        (is_young && self.folder == Some(folder)).then_some(CachedListing { checked: now, ..self })
     }
 }
 
 #[derive(Clone)]
 struct Weight;
 
-impl Weighter<Box<[u8]>, Listed> for Weight {
-    fn weight(&self, key: &Box<[u8]>, listed: &Listed) -> u64 {
+impl Weighter<Box<[u8]>, CachedListing> for Weight {
+    fn weight(&self, key: &Box<[u8]>, listed: &CachedListing) -> u64 {
         (key.len() + listed.page.len()) as u64 + 256
     }
 }
 
 /// The lists that are made, and those that were.
 pub(super) struct Listings {
-    flights: Flights<Result<Listed, Problem>>,
-    kept: Cache<Box<[u8]>, Listed, Weight>,
+    flights: SingleFlight<Result<CachedListing, Problem>>,
+    kept: Cache<Box<[u8]>, CachedListing, Weight>,
     room: Arc<Semaphore>,
 }
 
@@ -98,7 +98,11 @@ impl Listings {
             .expect("both capacities are given");
         let kept =
             Cache::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default());
-        Listings { flights: Flights::default(), kept, room: Arc::new(Semaphore::new(Listings::at_once())) }
+        Listings {
+            flights: SingleFlight::default(),
+            kept,
+            room: Arc::new(Semaphore::new(Listings::at_once())),
+        }
     }
 
     /// How many folders are read at a time: half of the processors are left, and one that is slow does not hold up all.
@@ -113,7 +117,7 @@ impl Listings {
 
 /// Lists a folder, which is called `path` from the root on.
 pub(super) async fn list(
-    store: &Store,
+    store: &PageStore,
     folder: Arc<OwnedFd>,
     path: &[u8],
     query: Option<&str>,
@@ -137,7 +141,7 @@ pub(super) async fn list(
 }
 
 /// A list that was made not long ago, or is made now: ONE-FOR-ALL.
-async fn find(store: &Store, folder: Arc<OwnedFd>, path: &[u8], order: Order) -> Result<Bytes, Problem> {
+async fn find(store: &PageStore, folder: Arc<OwnedFd>, path: &[u8], order: Order) -> Result<Bytes, Problem> {
     let listings = &store.listings;
     let key = [path, b"\0", order.query().as_bytes()].concat(); // no path has a zero byte
     let known = || {
@@ -160,13 +164,13 @@ async fn find(store: &Store, folder: Arc<OwnedFd>, path: &[u8], order: Order) ->
         let renewed = renewed.and_then(|listed| listed.renewed(stamp, clock::now(), store.settings.recheck));
         if let Some(listed) = renewed {
             listings.kept.insert(key[..].into(), listed.clone());
-            store.counters.count(Event::Check);
+            store.counters.count(FileEvent::Check);
             return Some(Ok(listed));
         }
         let permit = listings.room.clone().acquire_owned().await.ok()?;
         let (view, hidden) = (store.root.view().await, store.settings.hidden);
         let made = clock::now();
-        store.counters.count(Event::List);
+        store.counters.count(FileEvent::List);
         let name: Box<[u8]> = path.into();
         let read = dapple::blocking(move || {
             let _permit = permit; // FEW-AT-ONCE
@@ -176,7 +180,7 @@ async fn find(store: &Store, folder: Arc<OwnedFd>, path: &[u8], order: Order) ->
         match read.await.ok()? {
             Ok(page) => {
                 let folder = (!is_young(stamp)).then_some(stamp);
-                let listed = Listed { page, made, checked: made, folder };
+                let listed = CachedListing { page, made, checked: made, folder };
                 listings.kept.insert(key[..].into(), listed.clone());
                 Some(Ok(listed))
             }
@@ -247,14 +251,14 @@ impl Order {
 
 /// Folders before files, then by name.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct SortKey {
     is_file: bool,
     name: Vec<u8>,
     /// What a link leads to: its size, and when that was modified.
     link: Option<(u64, i64)>,
 }
 
-struct Entry {
+struct ListEntry {
     name: Vec<u8>,
     is_folder: bool,
     size: u64,
@@ -262,7 +266,7 @@ struct Entry {
 }
 
 struct Listing {
-    entries: Vec<Entry>,
+    entries: Vec<ListEntry>,
     /// How many there are, with those that are not shown.
     count: usize,
 }
@@ -297,20 +301,20 @@ fn read(folder: &OwnedFd, view: &View, path: &[u8], hidden: bool, order: Order) 
             _ => continue,
         };
         count += 1;
-        first.push(Place { is_file, name: name.into(), link });
+        first.push(SortKey { is_file, name: name.into(), link });
         if first.len() > MOST {
             first.pop();
         }
     }
-    let entry = |place: Place| {
+    let entry = |place: SortKey| {
         let (size, modified) = match place.link {
             Some(traits) => traits,
             None => traits(&status(&std::ffi::CString::new(&place.name[..]).ok()?)?),
         };
-        Some(Entry { name: place.name, is_folder: !place.is_file, size, modified })
+        Some(ListEntry { name: place.name, is_folder: !place.is_file, size, modified })
     };
     let mut entries: Vec<_> = first.into_sorted_vec().into_iter().filter_map(entry).collect();
-    let key = |entry: &Entry| match order.by {
+    let key = |entry: &ListEntry| match order.by {
         Column::Size if !entry.is_folder => entry.size as i64,
         Column::Modified => entry.modified,
         Column::Size | Column::Name => 0, // stays by name
@@ -440,8 +444,8 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::root::Root;
-    use super::super::settings::Settings;
-    use super::super::store::Outcome;
+    use super::super::settings::FileSettings;
+    use super::super::store::PageLookup;
     use super::*;
 
     #[test]
@@ -455,12 +459,12 @@ mod tests {
     async fn few_folders_are_read_at_once() {
         let folder = std::env::temp_dir().join(format!("dapple-listings-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let settings = Settings { listings: true, ..Settings::default() };
-        let store = Arc::new(Store::new(&Root::new(&folder).unwrap(), settings));
+        let settings = FileSettings { listings: true, ..FileSettings::default() };
+        let store = Arc::new(PageStore::new(&Root::new(&folder).unwrap(), settings));
         let room = store.listings.room.clone();
         let all = room.try_acquire_many(Listings::at_once()).expect("nothing is read yet");
         assert!(room.try_acquire().is_err());
-        let Outcome::Listing(found) = store.find(b"").await else { panic!("not a folder") };
+        let PageLookup::Listing(found) = store.find(b"").await else { panic!("not a folder") };
         let listing = dapple::spawn({
             let store = store.clone();
             async move { list(&store, found, b"", None).await.status() }

@@ -30,5 +30,5 @@ mod store;
 
 pub use body::Body;
 pub use service::{Answer, Files, files};
-pub use settings::{Failure, InvalidRule};
-pub use stats::Stats;
+pub use settings::{FileFailure, InvalidRule};
+pub use stats::FileStats;

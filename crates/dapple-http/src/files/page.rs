@@ -7,23 +7,23 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 
-use super::body::Source;
+use super::body::StampedFile;
 use super::conditional::Validators;
 use super::encoding::{Coding, Taken};
 use super::root::Stamp;
 
 /// Where the bytes of a file are.
-pub(super) enum Content {
+pub(super) enum FileContent {
     /// In memory.
     Memory(Bytes),
     /// In a file that is too large for that. It is open.
-    File(Source),
+    File(StampedFile),
 }
 
 /// One form of a file.
 pub(super) struct Form {
     pub(super) coding: Option<Coding>,
-    pub(super) content: Content,
+    pub(super) content: FileContent,
     pub(super) len: u64,
     etag: HeaderValue,
     modified: SystemTime,
@@ -40,7 +40,7 @@ pub(super) struct Traits {
 }
 
 impl Form {
-    pub(super) fn new(coding: Option<Coding>, content: Content, stamp: Stamp, traits: &Traits) -> Form {
+    pub(super) fn new(coding: Option<Coding>, content: FileContent, stamp: Stamp, traits: &Traits) -> Form {
         let modified = modified(stamp);
         let etag = etag(stamp);
         let mut headers = HeaderMap::with_capacity(6);
@@ -73,7 +73,7 @@ impl Form {
     }
 
     fn is_in_memory(&self) -> bool {
-        matches!(self.content, Content::Memory(_))
+        matches!(self.content, FileContent::Memory(_))
     }
 }
 
@@ -96,14 +96,14 @@ fn etag(stamp: Stamp) -> HeaderValue {
 }
 
 /// What was found where a form of a page could be.
-pub(super) type Seen = (Box<[u8]>, Option<Stamp>);
+pub(super) type SeenFile = (Box<[u8]>, Option<Stamp>);
 
 /// A path, and what is there.
 pub(super) struct Page {
     /// At least one; the original first.
     forms: Box<[Form]>,
     /// Everything that was looked at to make it: if that is the same, so is the page.
-    pub(super) seen: Box<[Seen]>,
+    pub(super) seen: Box<[SeenFile]>,
     /// It was changed so shortly before it was read that the file system might have no other stamp for a change
     /// right after that.
     pub(super) is_young: bool,
@@ -113,7 +113,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    pub(super) fn new(forms: Vec<Form>, seen: Vec<Seen>, is_young: bool, now: Duration) -> Page {
+    pub(super) fn new(forms: Vec<Form>, seen: Vec<SeenFile>, is_young: bool, now: Duration) -> Page {
         assert!(!forms.is_empty(), "a page is made of a file");
         let now = now.as_millis() as u64;
         Page {
@@ -173,7 +173,7 @@ impl Page {
     pub(super) fn weight(&self) -> u64 {
         const FORM: u64 = 1 << 10; // headers, tables, counts
         let bytes = |form: &Form| FORM + if form.is_in_memory() { form.len } else { 0 };
-        let names: usize = self.seen.iter().map(|(name, _)| name.len() + size_of::<Seen>()).sum();
+        let names: usize = self.seen.iter().map(|(name, _)| name.len() + size_of::<SeenFile>()).sum();
         self.forms.iter().map(bytes).sum::<u64>() + names as u64
     }
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 /// Why a path names no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum PathRefusal {
     /// It is not a path at all: 400.
     Malformed,
     /// No file can have this name, or none that is served: 404.
@@ -16,8 +16,8 @@ pub(super) enum Refused {
 }
 
 /// The name of a file, relative to the root. Empty for the root itself.
-pub(super) fn clean(path: &str, hidden: bool) -> Result<Cow<'_, [u8]>, Refused> {
-    let Some(path) = path.as_bytes().strip_prefix(b"/") else { return Err(Refused::Nowhere) };
+pub(super) fn clean(path: &str, hidden: bool) -> Result<Cow<'_, [u8]>, PathRefusal> {
+    let Some(path) = path.as_bytes().strip_prefix(b"/") else { return Err(PathRefusal::Nowhere) };
     // Nearly all paths are clean as they are, and are used in their place.
     let mut before = b'/';
     for &byte in path {
@@ -30,7 +30,7 @@ pub(super) fn clean(path: &str, hidden: bool) -> Result<Cow<'_, [u8]>, Refused> 
 }
 
 #[cold]
-fn cleaned(path: &[u8], hidden: bool) -> Result<Vec<u8>, Refused> {
+fn cleaned(path: &[u8], hidden: bool) -> Result<Vec<u8>, PathRefusal> {
     let mut clean = Vec::with_capacity(path.len());
     for part in path.split(|&byte| byte == b'/') {
         if part.is_empty() {
@@ -42,7 +42,7 @@ fn cleaned(path: &[u8], hidden: bool) -> Result<Vec<u8>, Refused> {
         let climbs = matches!(part, b"." | b"..") || part.contains(&b'/');
         let is_hidden = part.first() == Some(&b'.') && part != b".well-known";
         if climbs || (is_hidden && !hidden) {
-            return Err(Refused::Nowhere);
+            return Err(PathRefusal::Nowhere);
         }
         clean.push(b'/');
     }
@@ -53,7 +53,7 @@ fn cleaned(path: &[u8], hidden: bool) -> Result<Vec<u8>, Refused> {
 }
 
 /// Decodes a part, once: what is encoded twice is the name of a file with a percent sign in it.
-fn decode(part: &[u8], clean: &mut Vec<u8>) -> Result<(), Refused> {
+fn decode(part: &[u8], clean: &mut Vec<u8>) -> Result<(), PathRefusal> {
     let mut bytes = part.iter();
     while let Some(&byte) = bytes.next() {
         let byte = match byte {
@@ -61,15 +61,15 @@ fn decode(part: &[u8], clean: &mut Vec<u8>) -> Result<(), Refused> {
             byte => byte,
         };
         if byte == 0 {
-            return Err(Refused::Malformed);
+            return Err(PathRefusal::Malformed);
         }
         clean.push(byte);
     }
     Ok(())
 }
 
-fn digit(byte: Option<&u8>) -> Result<u8, Refused> {
-    let digit = byte.and_then(|&byte| char::from(byte).to_digit(16)).ok_or(Refused::Malformed)?;
+fn digit(byte: Option<&u8>) -> Result<u8, PathRefusal> {
+    let digit = byte.and_then(|&byte| char::from(byte).to_digit(16)).ok_or(PathRefusal::Malformed)?;
     Ok(digit as u8)
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn assert_clean(path: &str, wanted: Result<&str, Refused>) {
+    fn assert_clean(path: &str, wanted: Result<&str, PathRefusal>) {
         let wanted = wanted.map(str::as_bytes);
         assert_eq!(clean(path, false).as_deref(), wanted.as_ref().copied(), "{path}");
     }
@@ -123,24 +123,24 @@ mod tests {
         for path in
             ["/..", "/../a", "/a/..", "/a/../b", "/./a", "/.", "/%2e%2e/a", "/.%2E/a", "/a/%2e", "/a%2fb"]
         {
-            assert_clean(path, Err(Refused::Nowhere));
-            assert_eq!(clean(path, true), Err(Refused::Nowhere), "{path}");
+            assert_clean(path, Err(PathRefusal::Nowhere));
+            assert_eq!(clean(path, true), Err(PathRefusal::Nowhere), "{path}");
         }
     }
 
     #[test]
     fn what_is_no_path_is_refused() {
         for path in ["/%", "/%2", "/%zz", "/a%00b", "/%+1"] {
-            assert_clean(path, Err(Refused::Malformed));
+            assert_clean(path, Err(PathRefusal::Malformed));
         }
-        assert_clean("*", Err(Refused::Nowhere));
-        assert_clean("", Err(Refused::Nowhere));
+        assert_clean("*", Err(PathRefusal::Nowhere));
+        assert_clean("", Err(PathRefusal::Nowhere));
     }
 
     #[test]
     fn hidden_names_are_not_there_unless_wanted() {
-        assert_clean("/.git/config", Err(Refused::Nowhere));
-        assert_clean("/a/%2eenv", Err(Refused::Nowhere));
+        assert_clean("/.git/config", Err(PathRefusal::Nowhere));
+        assert_clean("/a/%2eenv", Err(PathRefusal::Nowhere));
         assert_clean("/.well-known/acme-challenge/x", Ok(".well-known/acme-challenge/x"));
         assert_eq!(clean("/.git/config", true).as_deref(), Ok(&b".git/config"[..]));
     }

@@ -75,7 +75,7 @@ impl Stamp {
 }
 
 /// What is at a path.
-pub(super) enum Found {
+pub(super) enum PathEntry {
     /// A regular file, open to be read.
     File(OwnedFd, Stamp),
     /// A folder; the descriptor is good only to look further from.
@@ -173,7 +173,7 @@ impl Root {
     }
 
     /// Opens what is at a path.
-    pub(super) async fn open(&self, path: &[u8]) -> io::Result<Found> {
+    pub(super) async fn open(&self, path: &[u8]) -> io::Result<PathEntry> {
         self.ask(path, open).await
     }
 
@@ -297,16 +297,16 @@ fn look(folder: BorrowedFd<'_>, path: &[u8], how: ResolveFlags) -> Result<(Owned
     Ok((found, stat))
 }
 
-fn open(folder: BorrowedFd<'_>, path: &[u8], how: ResolveFlags) -> Result<Found, Errno> {
+fn open(folder: BorrowedFd<'_>, path: &[u8], how: ResolveFlags) -> Result<PathEntry, Errno> {
     let (found, stat) = look(folder, path, how)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {} // REGULAR-FIRST
-        FileType::Directory => return Ok(Found::Folder(found)),
+        FileType::Directory => return Ok(PathEntry::Folder(found)),
         _ => return Err(Errno::NOENT),
     }
     // Without waiting, should it have become something else just now.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::openat2(folder, path, flags, Mode::empty(), how)?;
     let stat = rustix::fs::fstat(&file)?;
-    if is_file(&stat) { Ok(Found::File(file, Stamp::of(&stat))) } else { Err(Errno::NOENT) }
+    if is_file(&stat) { Ok(PathEntry::File(file, Stamp::of(&stat))) } else { Err(Errno::NOENT) }
 }

@@ -13,11 +13,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 
 use super::body::Body;
-use super::path::{self, Refused};
+use super::path::{self, PathRefusal};
 use super::root::Root;
-use super::settings::{Failure, InvalidRule, Rule, Settings};
-use super::stats::Stats;
-use super::store::{Outcome, Problem, Store};
+use super::settings::{FileFailure, FileSettings, InvalidRule, Rule};
+use super::stats::FileStats;
+use super::store::{PageLookup, PageStore, Problem};
 use super::{answer, listing};
 
 /// Serves the files of a folder.
@@ -56,7 +56,7 @@ pub fn files(folder: impl AsRef<Path>) -> io::Result<Files> {
         io::Error::new(error.kind(), format!("cannot serve the folder {}: {error}", folder.display()))
     };
     let root = Root::new(folder).map_err(explain)?;
-    Ok(Files { store: Arc::new(Store::new(&root, Settings::default())) })
+    Ok(Files { store: Arc::new(PageStore::new(&root, FileSettings::default())) })
 }
 
 /// A service that answers with the files of a folder; made by [`files`].
@@ -111,15 +111,15 @@ pub fn files(folder: impl AsRef<Path>) -> io::Result<Files> {
 /// ```
 #[derive(Clone)]
 pub struct Files {
-    store: Arc<Store>,
+    store: Arc<PageStore>,
 }
 
 impl Files {
     /// The same, set otherwise. What was cached is forgotten.
-    fn set(self, set: impl FnOnce(&mut Settings)) -> Files {
+    fn set(self, set: impl FnOnce(&mut FileSettings)) -> Files {
         let mut settings = self.store.settings.clone();
         set(&mut settings);
-        Files { store: Arc::new(Store::new(&self.store.root, settings)) }
+        Files { store: Arc::new(PageStore::new(&self.store.root, settings)) }
     }
 
     /// How much memory files may take, in bytes. By default 64 MiB. 0 keeps nothing.
@@ -238,13 +238,13 @@ impl Files {
     /// or for which too many files are open. The client is told no more than a status. It is called once for all clients
     /// that wait for the same file, by a worker: it must not block.
     #[must_use]
-    pub fn on_failure(self, tell: impl Fn(&Failure<'_>) + Send + Sync + 'static) -> Files {
+    pub fn on_failure(self, tell: impl Fn(&FileFailure<'_>) + Send + Sync + 'static) -> Files {
         self.set(|settings| settings.observer = Some(Arc::new(tell)))
     }
 
     /// What it has done so far.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> FileStats {
         self.store.stats()
     }
 
@@ -258,29 +258,29 @@ impl Files {
     fn answer(&self, method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Answer {
         if method != Method::GET && method != Method::HEAD {
             let response = if method == Method::OPTIONS { answer::options() } else { answer::not_allowed() };
-            return Answer(State::Ready(Some(response)));
+            return Answer(AnswerState::Ready(Some(response)));
         }
         let path = match path::clean(uri.path(), self.store.settings.hidden) {
             Ok(path) => path,
-            Err(refused) => return Answer(State::Ready(Some(refuse(refused, method)))),
+            Err(refused) => return Answer(AnswerState::Ready(Some(refuse(refused, method)))),
         };
         if let Some(page) = self.store.known(&path) {
-            return Answer(State::Ready(Some(answer::page(&page, method, headers))));
+            return Answer(AnswerState::Ready(Some(answer::page(&page, method, headers))));
         }
         let (store, method) = (self.store.clone(), method.clone());
         let (path, query) = (path.into_owned(), uri.query().map(str::to_owned));
         let headers = std::mem::take(headers);
-        Answer(State::Looking(Box::pin(async move {
+        Answer(AnswerState::Looking(Box::pin(async move {
             let mut outcome = store.find(&path).await;
-            if let Outcome::Problem(Problem::Missing | Problem::NoIndex) = outcome
+            if let PageLookup::Problem(Problem::Missing | Problem::NoIndex) = outcome
                 && let Some((instead, status)) = store.settings.instead_of(&path)
             {
                 let page = match store.known(instead) {
-                    Some(page) => Outcome::Page(page),
+                    Some(page) => PageLookup::Page(page),
                     None => store.find(instead).await,
                 };
                 match page {
-                    Outcome::Page(page) if status == StatusCode::NOT_FOUND => {
+                    PageLookup::Page(page) if status == StatusCode::NOT_FOUND => {
                         let response = answer::not_found(&page, &headers);
                         return if method == Method::HEAD {
                             answer::without_body(response)
@@ -288,19 +288,19 @@ impl Files {
                             response
                         };
                     }
-                    Outcome::Page(_) => outcome = page,
+                    PageLookup::Page(_) => outcome = page,
                     _ => {} // what was to stand in for it is missing as well
                 }
             }
             let response = match outcome {
-                Outcome::Page(page) => return answer::page(&page, &method, &headers),
-                Outcome::Folder => answer::with_slash(&path, query.as_deref()),
-                Outcome::Listing(folder) => listing::list(&store, folder, &path, query.as_deref()).await,
-                Outcome::Problem(Problem::NoIndex) => answer::no_index(store.settings.no_index.as_ref()),
-                Outcome::Problem(Problem::Missing) => answer::plain(StatusCode::NOT_FOUND),
-                Outcome::Problem(Problem::Forbidden) => answer::plain(StatusCode::FORBIDDEN),
-                Outcome::Problem(Problem::Busy) => answer::busy(),
-                Outcome::Problem(Problem::Failed) => answer::plain(StatusCode::INTERNAL_SERVER_ERROR),
+                PageLookup::Page(page) => return answer::page(&page, &method, &headers),
+                PageLookup::Folder => answer::with_slash(&path, query.as_deref()),
+                PageLookup::Listing(folder) => listing::list(&store, folder, &path, query.as_deref()).await,
+                PageLookup::Problem(Problem::NoIndex) => answer::no_index(store.settings.no_index.as_ref()),
+                PageLookup::Problem(Problem::Missing) => answer::plain(StatusCode::NOT_FOUND),
+                PageLookup::Problem(Problem::Forbidden) => answer::plain(StatusCode::FORBIDDEN),
+                PageLookup::Problem(Problem::Busy) => answer::busy(),
+                PageLookup::Problem(Problem::Failed) => answer::plain(StatusCode::INTERNAL_SERVER_ERROR),
             };
             if method == Method::HEAD { answer::without_body(response) } else { response }
         })))
@@ -308,10 +308,10 @@ impl Files {
 }
 
 #[cold]
-fn refuse(refused: Refused, method: &Method) -> Response<Body> {
+fn refuse(refused: PathRefusal, method: &Method) -> Response<Body> {
     let response = answer::plain(match refused {
-        Refused::Malformed => StatusCode::BAD_REQUEST,
-        Refused::Nowhere => StatusCode::NOT_FOUND,
+        PathRefusal::Malformed => StatusCode::BAD_REQUEST,
+        PathRefusal::Nowhere => StatusCode::NOT_FOUND,
     });
     if method == Method::HEAD { answer::without_body(response) } else { response }
 }
@@ -338,9 +338,9 @@ impl<B> tower_service::Service<Request<B>> for Files {
 }
 
 /// The answer of [`Files`], to be awaited. What is cached is there already.
-pub struct Answer(State);
+pub struct Answer(AnswerState);
 
-enum State {
+enum AnswerState {
     Ready(Option<Response<Body>>),
     Looking(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
 }
@@ -350,15 +350,15 @@ impl Future for Answer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            State::Ready(response) => Poll::Ready(Ok(response.take().expect("polled after its end"))),
-            State::Looking(looking) => looking.as_mut().poll(cx).map(Ok),
+            AnswerState::Ready(response) => Poll::Ready(Ok(response.take().expect("polled after its end"))),
+            AnswerState::Looking(looking) => looking.as_mut().poll(cx).map(Ok),
         }
     }
 }
 
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_ready = matches!(self.0, State::Ready(_));
+        let is_ready = matches!(self.0, AnswerState::Ready(_));
         f.debug_struct("Answer").field("is_ready", &is_ready).finish_non_exhaustive()
     }
 }

@@ -11,7 +11,7 @@ use http::{HeaderValue, StatusCode};
 
 /// What can be set; see the methods of [`Files`](super::Files).
 #[derive(Clone)]
-pub(super) struct Settings {
+pub(super) struct FileSettings {
     pub(super) cache_size: u64,
     pub(super) largest_cached: u64,
     pub(super) open_files: usize,
@@ -30,16 +30,16 @@ pub(super) struct Settings {
     pub(super) single_page: Option<Box<[u8]>>,
     /// The page for a folder that has no index and is not listed, with 404.
     pub(super) no_index: Option<Bytes>,
-    pub(super) observer: Option<Observer>,
+    pub(super) observer: Option<FailureObserver>,
 }
 
 /// Called with what could not be served.
-pub(super) type Observer = Arc<dyn Fn(&Failure<'_>) + Send + Sync>;
+pub(super) type FailureObserver = Arc<dyn Fn(&FileFailure<'_>) + Send + Sync>;
 
 /// Something that the file system did not give: see [`Files::on_failure`](super::Files::on_failure).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Failure<'a> {
+pub struct FileFailure<'a> {
     /// The name of the file or folder, from the root on, decoded: any bytes but zero.
     pub path: &'a [u8],
     /// The error of the system.
@@ -48,9 +48,9 @@ pub struct Failure<'a> {
     pub status: StatusCode,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for FileSettings {
+    fn default() -> FileSettings {
+        FileSettings {
             cache_size: 64 << 20,
             largest_cached: 1 << 20,
             open_files: 256,
@@ -70,7 +70,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl FileSettings {
     /// What stands in for a file that is not there, and with which status.
     pub(super) fn instead_of(&self, name: &[u8]) -> Option<(&[u8], StatusCode)> {
         let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// What a [`Files`](super::Files) has done so far: a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Stats {
+pub struct FileStats {
     /// Requests answered from what was known: no system call was made for them.
     pub hits: u64,
     /// Requests for which the file system was asked, or which waited for one that did.
@@ -28,7 +28,7 @@ const STRIPES: usize = 16;
 
 /// What is counted.
 #[derive(Clone, Copy)]
-pub(super) enum Event {
+pub(super) enum FileEvent {
     Hit,
     Miss,
     Check,
@@ -44,15 +44,15 @@ struct Stripe([AtomicU64; 6]);
 
 /// Counters in as many copies as there may be workers: each thread writes to its own, nearly always.
 #[derive(Default)]
-pub(super) struct Counters([Stripe; STRIPES]);
+pub(super) struct FileCounters([Stripe; STRIPES]);
 
-impl Counters {
-    pub(super) fn count(&self, event: Event) {
+impl FileCounters {
+    pub(super) fn count(&self, event: FileEvent) {
         let stripe = STRIPE.with(|stripe| *stripe);
         self.0[stripe].0[event as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn sum(&self, event: Event) -> u64 {
+    pub(super) fn sum(&self, event: FileEvent) -> u64 {
         self.0.iter().map(|stripe| stripe.0[event as usize].load(Ordering::Relaxed)).sum()
     }
 }

@@ -1,6 +1,6 @@
 //! What is known of paths: the page cache, the cache of open files, and how both are filled and kept true.
 //!
-//! A page is used without a question for as long as [`Settings::recheck`]; whoever comes after that compares it
+//! A page is used without a question for as long as [`FileSettings::recheck`]; whoever comes after that compares it
 //! with the file system first, one for all. So a page that everybody wants costs a few system calls a second.
 //!
 //! # Invariants
@@ -21,17 +21,17 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use rustix::io::Errno;
 
-use super::body::{Source, is_changed};
+use super::body::{StampedFile, is_changed};
 use super::buffers;
 use super::clock;
 use super::encoding::Coding;
-use super::flights::Flights;
+use super::flights::SingleFlight;
 use super::kind::{content_type, is_text};
 use super::listing::Listings;
-use super::page::{Content, Form, Page, Seen, Traits};
-use super::root::{Found, Root, Stamp, is_missing};
-use super::settings::{Failure, Settings};
-use super::stats::{Counters, Event, Stats};
+use super::page::{FileContent, Form, Page, SeenFile, Traits};
+use super::root::{PathEntry, Root, Stamp, is_missing};
+use super::settings::{FileFailure, FileSettings};
+use super::stats::{FileCounters, FileEvent, FileStats};
 
 /// How often a file is read again that is changed while it is read.
 const TRIES: usize = 3;
@@ -48,7 +48,7 @@ const YOUNG: Duration = Duration::from_secs(2);
 
 /// What is at a path.
 #[derive(Clone)]
-pub(super) enum Outcome {
+pub(super) enum PageLookup {
     Page(Arc<Page>),
     /// A folder, asked for without a slash at its end.
     Folder,
@@ -92,9 +92,9 @@ impl Problem {
 
 /// What a page in memory weighs in the cache: the bytes of all its forms.
 #[derive(Clone)]
-struct Bytes;
+struct ByteWeight;
 
-impl Weighter<Box<[u8]>, Arc<Page>> for Bytes {
+impl Weighter<Box<[u8]>, Arc<Page>> for ByteWeight {
     fn weight(&self, path: &Box<[u8]>, page: &Arc<Page>) -> u64 {
         path.len() as u64 + page.weight()
     }
@@ -110,22 +110,22 @@ impl Weighter<Box<[u8]>, Arc<Page>> for Descriptors {
     }
 }
 
-pub(super) struct Store {
-    pub(super) settings: Settings,
+pub(super) struct PageStore {
+    pub(super) settings: FileSettings,
     pub(super) root: Root,
     /// Pages that are in memory.
-    pages: Cache<Box<[u8]>, Arc<Page>, Bytes>,
+    pages: Cache<Box<[u8]>, Arc<Page>, ByteWeight>,
     /// Those that are too large for that: their files are kept open.
     open: Cache<Box<[u8]>, Arc<Page>, Descriptors>,
-    flights: Flights<Outcome>,
+    flights: SingleFlight<PageLookup>,
     pub(super) listings: Listings,
-    pub(super) counters: Counters,
+    pub(super) counters: FileCounters,
     /// A task looks after the open files.
     is_swept: AtomicBool,
 }
 
-impl Store {
-    pub(super) fn new(root: &Root, mut settings: Settings) -> Store {
+impl PageStore {
+    pub(super) fn new(root: &Root, mut settings: FileSettings) -> PageStore {
         // What could not stay would be read as a whole for each request.
         settings.largest_cached = settings.largest_cached.min(settings.cache_size / 2);
         // A shard must have room for some of the largest pages, or they would never stay.
@@ -137,31 +137,31 @@ impl Store {
             .estimated_items_capacity((settings.cache_size / (16 << 10)).clamp(16, 1 << 20) as usize)
             .build()
             .expect("both capacities are given");
-        Store {
+        PageStore {
             root: root.with(settings.symlinks, settings.recheck),
             pages: Cache::with_options(
                 options,
-                Bytes,
+                ByteWeight,
                 DefaultHashBuilder::default(),
                 DefaultLifecycle::default(),
             ),
             open: Cache::with_weighter(settings.open_files, settings.open_files as u64, Descriptors),
-            flights: Flights::default(),
+            flights: SingleFlight::default(),
             listings: Listings::new(settings.cache_size),
-            counters: Counters::default(),
+            counters: FileCounters::default(),
             is_swept: AtomicBool::new(false),
             settings,
         }
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        Stats {
-            hits: self.counters.sum(Event::Hit),
-            misses: self.counters.sum(Event::Miss),
-            checks: self.counters.sum(Event::Check),
-            loads: self.counters.sum(Event::Load),
-            opens: self.counters.sum(Event::Open),
-            listings: self.counters.sum(Event::List),
+    pub(super) fn stats(&self) -> FileStats {
+        FileStats {
+            hits: self.counters.sum(FileEvent::Hit),
+            misses: self.counters.sum(FileEvent::Miss),
+            checks: self.counters.sum(FileEvent::Check),
+            loads: self.counters.sum(FileEvent::Load),
+            opens: self.counters.sum(FileEvent::Open),
+            listings: self.counters.sum(FileEvent::List),
             cached_pages: self.pages.len() as u64,
             cached_bytes: self.pages.weight() + self.listings.weight(),
         }
@@ -170,7 +170,7 @@ impl Store {
     /// What is known of a path, without asking anybody.
     pub(super) fn known(&self, path: &[u8]) -> Option<Arc<Page>> {
         let page = self.fresh(path)?;
-        self.counters.count(Event::Hit);
+        self.counters.count(FileEvent::Hit);
         Some(page)
     }
 
@@ -180,18 +180,18 @@ impl Store {
     }
 
     /// What is at a path, by the file system.
-    pub(super) async fn find(self: &Arc<Self>, path: &[u8]) -> Outcome {
-        self.counters.count(Event::Miss);
+    pub(super) async fn find(self: &Arc<Self>, path: &[u8]) -> PageLookup {
+        self.counters.count(FileEvent::Miss);
         let found = self.flights.find(path, async {
             match self.look(path).await {
                 Err(error) if dapple::is_cancelled(&error) => None,
-                Err(error) => Some(Outcome::Problem(self.problem(path, &error))),
+                Err(error) => Some(PageLookup::Problem(self.problem(path, &error))),
                 Ok(outcome) => Some(outcome),
             }
         });
         // Cancelled: whoever asked has gone.
-        let found = found.await.ok().flatten().unwrap_or(Outcome::Problem(Problem::Busy));
-        self.sweep(matches!(&found, Outcome::Page(page) if !page.is_in_memory()));
+        let found = found.await.ok().flatten().unwrap_or(PageLookup::Problem(Problem::Busy));
+        self.sweep(matches!(&found, PageLookup::Page(page) if !page.is_in_memory()));
         found
     }
 
@@ -201,7 +201,7 @@ impl Store {
         if let Some(observer) = &self.settings.observer
             && problem != Problem::Missing
         {
-            observer(&Failure { path, error, status: problem.status() });
+            observer(&FileFailure { path, error, status: problem.status() });
         }
         problem
     }
@@ -231,17 +231,17 @@ impl Store {
         dapple::spawn(sweeping).detach();
     }
 
-    async fn look(&self, path: &[u8]) -> io::Result<Outcome> {
+    async fn look(&self, path: &[u8]) -> io::Result<PageLookup> {
         if let Some(page) = self.fresh(path) {
-            return Ok(Outcome::Page(page)); // found by somebody else meanwhile
+            return Ok(PageLookup::Page(page)); // found by somebody else meanwhile
         }
         if let Some(page) = self.pages.peek(path).or_else(|| self.open.peek(path)) {
             let now = clock::now();
             let missing = page.age_of_missing(now) >= self.settings.recheck.saturating_mul(MISSING);
             if self.is_unchanged(&page, missing).await? {
-                self.counters.count(Event::Check);
+                self.counters.count(FileEvent::Check);
                 page.note_checked(now, missing);
-                return Ok(Outcome::Page(page));
+                return Ok(PageLookup::Page(page));
             }
             self.pages.remove(path);
             self.open.remove(path);
@@ -269,32 +269,32 @@ impl Store {
     }
 
     /// Makes a page of what is at a path.
-    async fn load(&self, path: &[u8]) -> io::Result<Outcome> {
+    async fn load(&self, path: &[u8]) -> io::Result<PageLookup> {
         let now = clock::now();
         let is_folder = path.is_empty() || path.ends_with(b"/");
         if !is_folder {
             return match self.root.open(path).await? {
-                Found::Folder(_) => Ok(Outcome::Folder),
-                Found::File(file, stamp) => self.keep(path, path, Vec::new(), (file, stamp), now).await,
+                PathEntry::Folder(_) => Ok(PageLookup::Folder),
+                PathEntry::File(file, stamp) => self.keep(path, path, Vec::new(), (file, stamp), now).await,
             };
         }
         let mut seen = Vec::new();
         for index in &self.settings.indexes {
             let name = [path, index.as_bytes()].concat();
             match self.root.open(&name).await {
-                Ok(Found::File(file, stamp)) => {
+                Ok(PathEntry::File(file, stamp)) => {
                     return self.keep(path, &name, seen, (file, stamp), now).await;
                 }
-                Ok(Found::Folder(_)) => {}
+                Ok(PathEntry::Folder(_)) => {}
                 Err(error) if is_missing(&error) => {}
                 Err(error) => return Err(error),
             }
             seen.push((name.into(), None));
         }
         match self.root.open(path).await? {
-            Found::Folder(folder) if self.settings.listings => Ok(Outcome::Listing(Arc::new(folder))),
-            Found::Folder(_) => Ok(Outcome::Problem(Problem::NoIndex)),
-            Found::File(..) => Ok(Outcome::Problem(Problem::Missing)),
+            PathEntry::Folder(folder) if self.settings.listings => Ok(PageLookup::Listing(Arc::new(folder))),
+            PathEntry::Folder(_) => Ok(PageLookup::Problem(Problem::NoIndex)),
+            PathEntry::File(..) => Ok(PageLookup::Problem(Problem::Missing)),
         }
     }
 
@@ -303,16 +303,16 @@ impl Store {
         &self,
         path: &[u8],
         name: &[u8],
-        mut seen: Vec<Seen>,
+        mut seen: Vec<SeenFile>,
         (file, stamp): (OwnedFd, Stamp),
         now: Duration,
-    ) -> io::Result<Outcome> {
+    ) -> io::Result<PageLookup> {
         // ALL-OR-NOTHING: other forms are smaller.
         let is_large = stamp.size > self.settings.largest_cached;
         let original = self.content(file, stamp, is_large).await?;
         let is_utf8 = match &original {
-            Content::Memory(bytes) => str::from_utf8(bytes).is_ok(),
-            Content::File(source) => is_text(name) && is_utf8(source).await?,
+            FileContent::Memory(bytes) => str::from_utf8(bytes).is_ok(),
+            FileContent::File(source) => is_text(name) && is_utf8(source).await?,
         };
         let mut contents = vec![(None, original, stamp)];
         seen.push((name.into(), Some(stamp)));
@@ -320,7 +320,7 @@ impl Store {
         for &coding in codings {
             let name = [name, coding.suffix()].concat();
             let found = match self.root.open(&name).await {
-                Ok(Found::File(file, stamp)) => Some((file, stamp)),
+                Ok(PathEntry::File(file, stamp)) => Some((file, stamp)),
                 _ => None, // the original will do, whatever is wrong with this one
             };
             seen.push((name.into(), found.as_ref().map(|(_, stamp)| *stamp)));
@@ -344,24 +344,24 @@ impl Store {
             false => self.pages.insert(path.into(), page.clone()),
             true => self.open.insert(path.into(), page.clone()),
         }
-        Ok(Outcome::Page(page))
+        Ok(PageLookup::Page(page))
     }
 
     /// Reads a file into memory, or keeps it open if it is too large for that.
-    async fn content(&self, file: OwnedFd, stamp: Stamp, is_large: bool) -> io::Result<Content> {
-        let mut source = Source { file: Arc::new(File::from(file)), stamp };
+    async fn content(&self, file: OwnedFd, stamp: Stamp, is_large: bool) -> io::Result<FileContent> {
+        let mut source = StampedFile { file: Arc::new(File::from(file)), stamp };
         if is_large {
-            self.counters.count(Event::Open);
-            return Ok(Content::File(source));
+            self.counters.count(FileEvent::Open);
+            return Ok(FileContent::File(source));
         }
-        self.counters.count(Event::Load);
-        Ok(Content::Memory(source.read(0..stamp.size).await?))
+        self.counters.count(FileEvent::Load);
+        Ok(FileContent::Memory(source.read(0..stamp.size).await?))
     }
 }
 
 /// Whether the bytes of a file that stays open are UTF-8: it is read once for that, up to [`CHECKED`]. Of a longer file
 /// nothing is claimed.
-async fn is_utf8(source: &Source) -> io::Result<bool> {
+async fn is_utf8(source: &StampedFile) -> io::Result<bool> {
     const PIECE: u64 = 64 << 10;
     let len = source.stamp.size;
     if len > CHECKED {
@@ -399,10 +399,10 @@ mod tests {
         fs::write(folder.join("a.bin"), "large enough").unwrap();
         let milli = Duration::from_millis(1);
         let settings =
-            Settings { largest_cached: 0, recheck: milli, unused: 20 * milli, ..Settings::default() };
-        let store = Arc::new(Store::new(&Root::new(&folder).unwrap(), settings));
+            FileSettings { largest_cached: 0, recheck: milli, unused: 20 * milli, ..FileSettings::default() };
+        let store = Arc::new(PageStore::new(&Root::new(&folder).unwrap(), settings));
         for opened in 1..=2 {
-            assert!(matches!(store.find(b"a.bin").await, Outcome::Page(_)));
+            assert!(matches!(store.find(b"a.bin").await, PageLookup::Page(_)));
             assert_eq!(store.stats().opens, opened);
             while !store.open.is_empty() {
                 dapple::time::sleep(milli).await.unwrap();
@@ -420,9 +420,9 @@ mod tests {
         // With files that are kept open, and without.
         for open_files in [16, 0] {
             let settings =
-                Settings { largest_cached: 0, open_files, unused: 20 * milli, ..Settings::default() };
-            let store = Arc::new(Store::new(&Root::new(&folder).unwrap(), settings));
-            let Outcome::Page(page) = store.find(b"a.bin").await else { panic!("there is a file") };
+                FileSettings { largest_cached: 0, open_files, unused: 20 * milli, ..FileSettings::default() };
+            let store = Arc::new(PageStore::new(&Root::new(&folder).unwrap(), settings));
+            let PageLookup::Page(page) = store.find(b"a.bin").await else { panic!("there is a file") };
             let response = answer::page(&page, &http::Method::GET, &http::HeaderMap::new());
             let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
             assert_eq!(body.to_bytes().len(), 4 * buffers::SIZE);

@@ -14,31 +14,31 @@ use crate::connection::shared::{PieceHandle, RequestHandle, SendingHandle};
 
 pin_project! {
     /// The body of a response. When it is dropped, its request is over.
-    pub(crate) struct Answer<B> {
+    pub(crate) struct ResponseBody<B> {
         #[pin]
-        content: Content<B>,
-        sending: Sending,
+        content: ResponseContent<B>,
+        sending: SendingGuard,
     }
 }
 
 pin_project! {
     #[project = ContentProjection]
-    enum Content<B> {
+    enum ResponseContent<B> {
         Service { #[pin] body: B },
         ServerReply { text: Option<&'static str> },
     }
 }
 
 /// A response that is being sent, until it is dropped.
-struct Sending {
+struct SendingGuard {
     /// HTTP/2 alone, where the stream does not show what a response waits for. Dropped before the request.
     handle: Option<SendingHandle>,
     _request: Option<RequestHandle>,
 }
 
-impl Sending {
-    fn new(request: Option<RequestHandle>) -> Sending {
-        Sending { handle: request.as_ref().and_then(RequestHandle::sending), _request: request }
+impl SendingGuard {
+    fn new(request: Option<RequestHandle>) -> SendingGuard {
+        SendingGuard { handle: request.as_ref().and_then(RequestHandle::sending), _request: request }
     }
 
     /// The handle of a piece of it.
@@ -56,18 +56,24 @@ impl Sending {
     }
 }
 
-impl<B> Answer<B> {
-    pub(crate) fn of_service(response: Response<B>, request: Option<RequestHandle>) -> Response<Answer<B>> {
-        response.map(|body| Answer { content: Content::Service { body }, sending: Sending::new(request) })
+impl<B> ResponseBody<B> {
+    pub(crate) fn of_service(
+        response: Response<B>,
+        request: Option<RequestHandle>,
+    ) -> Response<ResponseBody<B>> {
+        response.map(|body| ResponseBody {
+            content: ResponseContent::Service { body },
+            sending: SendingGuard::new(request),
+        })
     }
 
     /// An answer of the server's own.
-    pub(crate) fn own(reply: ServerReply, request: Option<RequestHandle>) -> Response<Answer<B>> {
+    pub(crate) fn own(reply: ServerReply, request: Option<RequestHandle>) -> Response<ResponseBody<B>> {
         if let Some(request) = &request {
             request.tell_replaced(&reply);
         }
-        let content = Content::ServerReply { text: Some(reply.text) };
-        let mut response = Response::new(Answer { content, sending: Sending::new(request) });
+        let content = ResponseContent::ServerReply { text: Some(reply.text) };
+        let mut response = Response::new(ResponseBody { content, sending: SendingGuard::new(request) });
         *response.status_mut() = reply.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -81,26 +87,26 @@ impl<B> Answer<B> {
     }
 }
 
-impl<B: Body> Body for Answer<B> {
-    type Data = Piece<B::Data>;
+impl<B: Body> Body for ResponseBody<B> {
+    type Data = BodyPiece<B::Data>;
     type Error = B::Error;
 
     #[inline]
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Piece<B::Data>>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<BodyPiece<B::Data>>, B::Error>>> {
         let this = self.project();
         match this.content.project() {
             ContentProjection::Service { body } => {
                 let polled = body.poll_frame(cx);
                 this.sending.source_waits(polled.is_pending());
-                let piece = |data| Piece { data: Data::Service(data), handle: this.sending.piece() };
+                let piece = |data| BodyPiece { data: Data::Service(data), handle: this.sending.piece() };
                 polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(piece))))
             }
             ContentProjection::ServerReply { text } => Poll::Ready(text.take().map(|text| {
                 let data = Data::ServerReply(Bytes::from_static(text.as_bytes()));
-                Ok(Frame::data(Piece { data, handle: this.sending.piece() }))
+                Ok(Frame::data(BodyPiece { data, handle: this.sending.piece() }))
             })),
         }
     }
@@ -108,22 +114,22 @@ impl<B: Body> Body for Answer<B> {
     #[inline]
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Service { body } => body.is_end_stream(),
-            Content::ServerReply { text } => text.is_none(),
+            ResponseContent::Service { body } => body.is_end_stream(),
+            ResponseContent::ServerReply { text } => text.is_none(),
         }
     }
 
     #[inline]
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Service { body } => body.size_hint(),
-            Content::ServerReply { text } => SizeHint::with_exact(text.map_or(0, str::len) as u64),
+            ResponseContent::Service { body } => body.size_hint(),
+            ResponseContent::ServerReply { text } => SizeHint::with_exact(text.map_or(0, str::len) as u64),
         }
     }
 }
 
 /// A piece of a body, until it was written, or is not needed any more.
-pub(crate) struct Piece<D> {
+pub(crate) struct BodyPiece<D> {
     data: Data<D>,
     handle: Option<PieceHandle>,
 }
@@ -143,7 +149,7 @@ macro_rules! of_data {
     };
 }
 
-impl<D: Buf> Buf for Piece<D> {
+impl<D: Buf> Buf for BodyPiece<D> {
     #[inline]
     fn remaining(&self) -> usize {
         of_data!(&self.data, data => data.remaining())

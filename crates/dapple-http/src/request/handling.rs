@@ -30,7 +30,7 @@ use dapple::{Color, Shield};
 use http::{Request, Response};
 use hyper::body::Incoming;
 
-use super::answer::Answer;
+use super::answer::ResponseBody;
 use super::reply::ServerReply;
 use super::service::{Handler, Within};
 use crate::connection::shared::{Connection, RequestHandle};
@@ -69,7 +69,7 @@ impl<H: Handler> RequestService<H> {
 }
 
 impl<H: Handler> hyper::service::Service<Request<Incoming>> for RequestService<H> {
-    type Response = Response<Answer<H::Body>>;
+    type Response = Response<ResponseBody<H::Body>>;
     type Error = BoxError;
     type Future = Handling<H>;
 
@@ -87,11 +87,11 @@ impl<H: Handler> hyper::service::Service<Request<Incoming>> for RequestService<H
                 Handling { state, request: Some(handle), admitted, sleep: None, turn: None }
             }
             Some(turns) => Handling {
-                state: State::New(Box::new((self.handler.clone(), request))),
+                state: HandlingState::New(Box::new((self.handler.clone(), request))),
                 request: Some(handle),
                 admitted: None,
                 sleep: None,
-                turn: Some(Box::new(Turn { turns: turns.clone(), waiting: None })),
+                turn: Some(Box::new(HandlerTurn { turns: turns.clone(), waiting: None })),
             },
         }
     }
@@ -99,16 +99,16 @@ impl<H: Handler> hyper::service::Service<Request<Incoming>> for RequestService<H
 
 /// The future of one request.
 pub(crate) struct Handling<H: Handler> {
-    state: State<H>,
+    state: HandlingState<H>,
     request: Option<RequestHandle>,
     admitted: Option<Admitted>,
     /// The timer of `request_timeout`. There is none before the service first has to wait.
     sleep: Option<Box<Sleep>>,
     /// HTTP/2 alone. BOUNDED-TURNS
-    turn: Option<Box<Turn>>,
+    turn: Option<Box<HandlerTurn>>,
 }
 
-enum State<H: Handler> {
+enum HandlingState<H: Handler> {
     /// The server replies itself.
     Reply(ServerReply),
     /// The service was not called. BEGINS-IN-ITS-TASK
@@ -118,14 +118,14 @@ enum State<H: Handler> {
 }
 
 /// The right of a handler to be polled. BOUNDED-TURNS
-struct Turn {
+struct HandlerTurn {
     turns: Arc<Semaphore>,
     waiting: Option<Pin<Box<Acquire>>>,
 }
 
 type Acquire = dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send;
 
-impl Turn {
+impl HandlerTurn {
     /// Ready with a permit for this poll, or without one if the task was cancelled.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<OwnedSemaphorePermit>> {
         if self.waiting.is_none()
@@ -147,7 +147,7 @@ fn begin<H: Handler>(
     handler: &H,
     mut request: Request<Incoming>,
     mut handle: RequestHandle,
-) -> (State<H>, RequestHandle, Option<Admitted>) {
+) -> (HandlingState<H>, RequestHandle, Option<Admitted>) {
     let server = handle.server();
     let admitted = match server.limit.admit() {
         Ok(admitted) => admitted,
@@ -164,10 +164,10 @@ fn begin<H: Handler>(
     // The future is in its box at once: it is large, and a move is a copy.
     let called = catch_unwind(AssertUnwindSafe(|| Box::pin(handler.handle(request, Within(&handle)))));
     let state = match called {
-        Ok(future) => State::Running(future),
+        Ok(future) => HandlingState::Running(future),
         Err(_panic) => {
             handle.server().counters.count_panic();
-            State::Reply(ServerReply::PANICKED)
+            HandlingState::Reply(ServerReply::PANICKED)
         }
     };
     (state, handle, admitted)
@@ -175,14 +175,18 @@ fn begin<H: Handler>(
 
 /// The server replies itself, and leaves the body unread.
 #[cold]
-fn refuse<H: Handler>(reply: ServerReply, handle: &RequestHandle, request: Request<Incoming>) -> State<H> {
+fn refuse<H: Handler>(
+    reply: ServerReply,
+    handle: &RequestHandle,
+    request: Request<Incoming>,
+) -> HandlingState<H> {
     if let Some(observer) = &handle.server().settings.observer {
         observer.tell_refused(handle.connection().peer, &request, &reply);
     }
     if !http_body::Body::is_end_stream(request.body()) {
         handle.body_unread(request.into_body());
     }
-    State::Reply(reply)
+    HandlingState::Reply(reply)
 }
 
 impl<H: Handler> Handling<H> {
@@ -191,12 +195,12 @@ impl<H: Handler> Handling<H> {
     }
 
     /// The server replies itself.
-    fn end(&mut self, reply: ServerReply) -> Poll<Result<Response<Answer<H::Body>>, BoxError>> {
+    fn end(&mut self, reply: ServerReply) -> Poll<Result<Response<ResponseBody<H::Body>>, BoxError>> {
         self.admitted = None;
         if let Some(request) = &mut self.request {
             request.response_begins();
         }
-        Poll::Ready(Ok(Answer::own(reply, self.request.take())))
+        Poll::Ready(Ok(ResponseBody::own(reply, self.request.take())))
     }
 
     /// Whether the request has taken too long.
@@ -215,7 +219,9 @@ impl<H: Handler> Handling<H> {
 
     /// Lets the running future come to its end in a task of its own, cancelled.
     fn cancel(&mut self) {
-        let State::Running(future) = std::mem::replace(&mut self.state, State::Done) else { return };
+        let HandlingState::Running(future) = std::mem::replace(&mut self.state, HandlingState::Done) else {
+            return;
+        };
         let Some(server) = self.server() else { return };
         server.counters.count_cancelled();
         // Where there is no task, there is no runtime any more that could run it on.
@@ -233,7 +239,9 @@ impl<H: Handler> Handling<H> {
 
     /// A stream of HTTP/2 begins, in its own task. BEGINS-IN-ITS-TASK
     fn begin_stream(&mut self) -> Result<(), BoxError> {
-        let State::New(new) = std::mem::replace(&mut self.state, State::Done) else { return Ok(()) };
+        let HandlingState::New(new) = std::mem::replace(&mut self.state, HandlingState::Done) else {
+            return Ok(());
+        };
         let Some(handle) = self.request.take() else { return Ok(()) };
         if handle.connection().is_over() {
             return Err(Error::late("the connection was closed before the request began").into());
@@ -246,7 +254,7 @@ impl<H: Handler> Handling<H> {
 }
 
 impl<H: Handler> Future for Handling<H> {
-    type Output = Result<Response<Answer<H::Body>>, BoxError>;
+    type Output = Result<Response<ResponseBody<H::Body>>, BoxError>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -255,17 +263,17 @@ impl<H: Handler> Future for Handling<H> {
             None => None,
             Some(turn) => ready!(turn.poll(cx)),
         };
-        if matches!(this.state, State::New(_)) {
+        if matches!(this.state, HandlingState::New(_)) {
             this.begin_stream()?;
         }
         let polled = match &mut this.state {
-            State::Running(future) => catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))),
-            State::Reply(reply) => {
+            HandlingState::Running(future) => catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))),
+            HandlingState::Reply(reply) => {
                 let reply = *reply;
-                this.state = State::Done;
+                this.state = HandlingState::Done;
                 return this.end(reply);
             }
-            State::New(_) | State::Done => panic!("a request was polled after its end"),
+            HandlingState::New(_) | HandlingState::Done => panic!("a request was polled after its end"),
         };
         let result = match polled {
             Ok(Poll::Ready(result)) => result,
@@ -279,21 +287,21 @@ impl<H: Handler> Future for Handling<H> {
             }
             Err(_panic) => {
                 // Its message has gone where messages of panics go.
-                this.state = State::Done;
+                this.state = HandlingState::Done;
                 if let Some(server) = this.server() {
                     server.counters.count_panic();
                 }
                 return this.end(ServerReply::PANICKED);
             }
         };
-        this.state = State::Done;
+        this.state = HandlingState::Done;
         if let Some(reply) = this.request.as_mut().and_then(RequestHandle::response_begins) {
             return this.end(reply);
         }
         match result {
             Ok(response) => {
                 this.admitted = None;
-                Poll::Ready(Ok(Answer::of_service(response, this.request.take())))
+                Poll::Ready(Ok(ResponseBody::of_service(response, this.request.take())))
             }
             Err(error) => match own_answer(&*error) {
                 Some(reply) => this.end(reply),
@@ -320,7 +328,7 @@ fn own_answer(error: &(dyn StdError + 'static)) -> Option<ServerReply> {
 
 impl<H: Handler> Drop for Handling<H> {
     fn drop(&mut self) {
-        if matches!(self.state, State::Running(_)) {
+        if matches!(self.state, HandlingState::Running(_)) {
             self.cancel();
         }
     }

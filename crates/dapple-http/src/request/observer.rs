@@ -37,17 +37,17 @@ pub struct OwnAnswer<'a> {
 
 /// Whom to tell.
 #[derive(Clone)]
-pub(crate) struct Observer(Arc<dyn Fn(&OwnAnswer<'_>) + Send + Sync>);
+pub(crate) struct ReplyObserver(Arc<dyn Fn(&OwnAnswer<'_>) + Send + Sync>);
 
-impl fmt::Debug for Observer {
+impl fmt::Debug for ReplyObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Observer")
     }
 }
 
-impl Observer {
-    pub(crate) fn new(tell: impl Fn(&OwnAnswer<'_>) + Send + Sync + 'static) -> Observer {
-        Observer(Arc::new(tell))
+impl ReplyObserver {
+    pub(crate) fn new(tell: impl Fn(&OwnAnswer<'_>) + Send + Sync + 'static) -> ReplyObserver {
+        ReplyObserver(Arc::new(tell))
     }
 
     /// Tells of a request that does not reach its service.

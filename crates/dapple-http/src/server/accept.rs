@@ -17,7 +17,7 @@ use crate::server::serve::{Serve, Served};
 use crate::server::{Server, ShutdownStage};
 
 /// What an accepting server hears of.
-enum Event<S> {
+enum AcceptEvent<S> {
     Accepted(S, Peer),
     Shutdown,
     Failed(io::Error),
@@ -32,7 +32,7 @@ pub(crate) async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Resu
     listener.prepare();
     let failed = loop {
         match next(&mut listener, &server, &mut shutdown).await {
-            Event::Accepted(stream, peer) => {
+            AcceptEvent::Accepted(stream, peer) => {
                 server.counters.count_accepted();
                 let Some(seat) = server.seat(peer) else {
                     server.counters.count_turned_away();
@@ -48,8 +48,8 @@ pub(crate) async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Resu
                     }
                 }
             }
-            Event::Shutdown => break None,
-            Event::Failed(error) => break Some(error),
+            AcceptEvent::Shutdown => break None,
+            AcceptEvent::Failed(error) => break Some(error),
         }
     };
     drop(listener);
@@ -78,23 +78,23 @@ async fn next<L: Listener>(
     listener: &mut L,
     server: &Server,
     shutdown: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-) -> Event<L::Stream> {
+) -> AcceptEvent<L::Stream> {
     let mut changed = pin!(None);
     poll_fn(|cx| {
         if let Some(shutdown) = shutdown
             && shutdown.as_mut().poll(cx).is_ready()
         {
-            return Poll::Ready(Event::Shutdown);
+            return Poll::Ready(AcceptEvent::Shutdown);
         }
         loop {
             if server.has_room() {
                 let accepted = std::task::ready!(listener.poll_accept(cx));
                 return match accepted {
-                    Ok((stream, peer)) => Poll::Ready(Event::Accepted(stream, peer)),
+                    Ok((stream, peer)) => Poll::Ready(AcceptEvent::Accepted(stream, peer)),
                     // Nothing is lost, and to try again waits for a moment.
                     Err(error) if is_passing(&error) => continue,
-                    Err(error) if dapple::is_cancelled(&error) => Poll::Ready(Event::Shutdown),
-                    Err(error) => Poll::Ready(Event::Failed(error)),
+                    Err(error) if dapple::is_cancelled(&error) => Poll::Ready(AcceptEvent::Shutdown),
+                    Err(error) => Poll::Ready(AcceptEvent::Failed(error)),
                 };
             }
             if changed.is_none() {
@@ -104,7 +104,7 @@ async fn next<L: Listener>(
             let waited = std::task::ready!(changed.as_mut().as_pin_mut().expect("set above").poll(cx));
             changed.set(None);
             if waited.is_err() {
-                return Poll::Ready(Event::Shutdown);
+                return Poll::Ready(AcceptEvent::Shutdown);
             }
         }
     })

@@ -12,11 +12,11 @@ use dapple::{JoinError, JoinHandle};
 use super::accept;
 use super::limit::RequestLimit;
 use crate::connection::tls::Tls;
-use crate::request::observer::{Observer, OwnAnswer};
+use crate::request::observer::{OwnAnswer, ReplyObserver};
 use crate::request::service::{Handler, IntoHandler};
 use crate::server::listen::Listener;
-use crate::server::settings::Settings;
-use crate::server::stats::{Counters, Stats};
+use crate::server::settings::ServerSettings;
+use crate::server::stats::{ServerCounters, Stats};
 
 /// Serves what comes to a listener, by a service: an axum `Router`, or any other service of tower or hyper.
 ///
@@ -82,9 +82,9 @@ where
     Serve {
         listener,
         handler: service.into_handler(),
-        settings: Settings::default(),
+        settings: ServerSettings::default(),
         limit: RequestLimit::default(),
-        counters: Counters::default(),
+        counters: ServerCounters::default(),
         tls: None,
         shutdown: None,
     }
@@ -95,9 +95,9 @@ where
 pub struct Serve<L, H> {
     pub(crate) listener: L,
     pub(crate) handler: H,
-    pub(crate) settings: Settings,
+    pub(crate) settings: ServerSettings,
     pub(crate) limit: RequestLimit,
-    pub(crate) counters: Counters,
+    pub(crate) counters: ServerCounters,
     pub(crate) tls: Option<Tls>,
     pub(crate) shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
@@ -251,7 +251,7 @@ impl<L, H> Serve<L, H> {
     /// # }
     /// ```
     pub fn on_own_answer(mut self, tell: impl Fn(&OwnAnswer<'_>) + Send + Sync + 'static) -> Self {
-        self.settings.observer = Some(Observer::new(tell));
+        self.settings.observer = Some(ReplyObserver::new(tell));
         self
     }
 
@@ -285,7 +285,7 @@ impl<L: Listener, H: Handler> IntoFuture for Serve<L, H> {
         Box::pin(async {
             // In a color of its own: the main color's thread may be kept by a connection that blocks.
             let accepting = dapple::task::Builder::new().name("dapple-http").clocked();
-            let mut task = Task(accepting.spawn(accept::run(self)));
+            let mut task = ServerTask(accepting.spawn(accept::run(self)));
             let result = match (&mut task.0).await {
                 Err(error) if error.is_cancelled() => {
                     task.0.cancel();
@@ -303,9 +303,9 @@ impl<L: Listener, H: Handler> IntoFuture for Serve<L, H> {
 }
 
 /// The task of a server. Whoever drops it wants it to end.
-struct Task(JoinHandle<io::Result<Served>>);
+struct ServerTask(JoinHandle<io::Result<Served>>);
 
-impl Drop for Task {
+impl Drop for ServerTask {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -19,8 +19,8 @@ use hyper::server::conn::http1;
 use slab::Slab;
 
 use super::limit::RequestLimit;
-use super::settings::Settings;
-use super::stats::Counters;
+use super::settings::ServerSettings;
+use super::stats::ServerCounters;
 use crate::connection::shared::{Connection, Peer};
 use crate::waker::CountedWaker;
 
@@ -29,12 +29,12 @@ const BUFFER: usize = 64 << 10;
 
 /// See the head of the file.
 pub(crate) struct Server {
-    pub(crate) settings: Settings,
+    pub(crate) settings: ServerSettings,
     pub(crate) limit: RequestLimit,
-    pub(crate) counters: Counters,
+    pub(crate) counters: ServerCounters,
     pub(crate) http1: http1::Builder,
     stage: AtomicU8,
-    inside: Mutex<Inside>,
+    inside: Mutex<ServerState>,
     /// A connection has ended.
     pub(crate) changed: Notify,
 }
@@ -50,23 +50,23 @@ pub(crate) enum ShutdownStage {
 }
 
 #[derive(Default)]
-struct Inside {
+struct ServerState {
     /// Those that are accepted and not closed.
     open: usize,
     /// What is running on for clients that are gone.
     remainders: usize,
     by_address: HashMap<IpAddr, usize>,
-    entries: Slab<Entry>,
+    entries: Slab<OpenConnection>,
 }
 
-struct Entry {
+struct OpenConnection {
     /// None if it is not HTTP any more: its requests were counted.
     connection: Option<Weak<Connection>>,
     waker: CountedWaker,
 }
 
 impl Server {
-    pub(crate) fn new(settings: Settings, limit: RequestLimit, counters: Counters) -> Server {
+    pub(crate) fn new(settings: ServerSettings, limit: RequestLimit, counters: ServerCounters) -> Server {
         let mut http1 = http1::Builder::new();
         // Timeouts are kept by the connection's task, with one timer that is hardly ever moved.
         // What a client that does not read may hold of an answer; hyper would keep 400 KB.
@@ -88,7 +88,7 @@ impl Server {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, ServerState> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,17 +147,20 @@ impl Server {
     }
 
     /// Lists a connection among those that are told of the way out. TOLD
-    pub(crate) fn enter(self: &Arc<Server>, connection: &Arc<Connection>, waker: &Waker) -> Listed {
+    pub(crate) fn enter(self: &Arc<Server>, connection: &Arc<Connection>, waker: &Waker) -> ShutdownListener {
         let waker = CountedWaker::of(waker); // foreign code, not under the lock
-        let key = self.lock().entries.insert(Entry { connection: Some(Arc::downgrade(connection)), waker });
-        Listed { server: self.clone(), key, connection: Some(connection.clone()) }
+        let key = self
+            .lock()
+            .entries
+            .insert(OpenConnection { connection: Some(Arc::downgrade(connection)), waker });
+        ShutdownListener { server: self.clone(), key, connection: Some(connection.clone()) }
     }
 
     /// Lists a stream that is not HTTP any more. TOLD
-    pub(crate) fn enter_stream(self: &Arc<Server>, waker: &Waker) -> Listed {
+    pub(crate) fn enter_stream(self: &Arc<Server>, waker: &Waker) -> ShutdownListener {
         let waker = CountedWaker::of(waker); // as above
-        let key = self.lock().entries.insert(Entry { connection: None, waker });
-        Listed { server: self.clone(), key, connection: None }
+        let key = self.lock().entries.insert(OpenConnection { connection: None, waker });
+        ShutdownListener { server: self.clone(), key, connection: None }
     }
 
     /// Counts what runs on for a client that is gone.
@@ -196,16 +199,16 @@ impl Drop for ConnectionPermit {
 }
 
 /// A connection that is told of the way out.
-pub(crate) struct Listed {
+pub(crate) struct ShutdownListener {
     server: Arc<Server>,
     key: usize,
     connection: Option<Arc<Connection>>,
 }
 
-impl Listed {
+impl ShutdownListener {
     /// Another waker is to be told.
     pub(crate) fn renew(&self, waker: &Waker) {
-        let is_known = |entry: &Entry| entry.waker.will_wake(waker);
+        let is_known = |entry: &OpenConnection| entry.waker.will_wake(waker);
         if self.server.lock().entries.get(self.key).is_none_or(is_known) {
             return;
         }
@@ -217,7 +220,7 @@ impl Listed {
     }
 }
 
-impl Drop for Listed {
+impl Drop for ShutdownListener {
     fn drop(&mut self) {
         let entry = self.server.lock().entries.try_remove(self.key);
         drop(entry);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::request::observer::Observer;
+use crate::request::observer::ReplyObserver;
 
 /// See the methods of [`Serve`](crate::Serve), which say what each is for.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct ServerSettings {
     pub(crate) header_timeout: Duration,
     pub(crate) body_timeout: Duration,
     pub(crate) idle_timeout: Duration,
@@ -22,15 +22,15 @@ pub(crate) struct Settings {
     pub(crate) max_connections: usize,
     pub(crate) max_connections_per_address: usize,
     pub(crate) has_peer_info: bool,
-    pub(crate) observer: Option<Observer>,
+    pub(crate) observer: Option<ReplyObserver>,
 }
 
 /// More open connections than this need to be asked for.
 const CONNECTIONS: usize = 64 * 1024;
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for ServerSettings {
+    fn default() -> ServerSettings {
+        ServerSettings {
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

@@ -9,7 +9,7 @@ use crate::server::Server;
 
 /// A look at a server while it runs; see [`Serve::stats`](crate::Serve::stats).
 #[derive(Clone)]
-pub struct Stats(pub(crate) Counters);
+pub struct Stats(pub(crate) ServerCounters);
 
 /// What had been counted at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,10 +52,10 @@ impl fmt::Debug for Stats {
 
 /// The counters themselves. Requests are counted by each connection alone, and added up here when it ends.
 #[derive(Clone, Default)]
-pub(crate) struct Counters(Arc<Inside>);
+pub(crate) struct ServerCounters(Arc<ServerTotals>);
 
 #[derive(Default)]
-struct Inside {
+struct ServerTotals {
     server: OnceLock<Weak<Server>>,
     accepted: AtomicU64,
     turned_away: AtomicU64,
@@ -67,7 +67,7 @@ struct Inside {
     panics: AtomicU64,
 }
 
-impl Counters {
+impl ServerCounters {
     pub(crate) fn set_server(&self, server: &Arc<Server>) {
         let _is_set_once = self.0.server.set(Arc::downgrade(server));
     }

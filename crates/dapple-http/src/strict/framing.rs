@@ -20,7 +20,7 @@ pub(crate) enum Framing {
 
 /// What is still to come of a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub(crate) enum BodyRemainder {
     #[default]
     Nothing,
     Length(u64),
@@ -50,7 +50,7 @@ impl From<Flaw> for io::Error {
 /// A body in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunks {
-    at: At,
+    at: ChunkPosition,
     /// What is left of this chunk, or its size as far as it is known.
     size: u64,
     /// What may still come in other chunks.
@@ -59,7 +59,7 @@ pub(crate) struct Chunks {
 
 /// What comes next in a body of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum ChunkPosition {
     /// The first digit of a size.
     Size,
     /// Another one, or what may follow.
@@ -81,13 +81,15 @@ enum At {
     End,
 }
 
-impl Rest {
+impl BodyRemainder {
     /// Of a body of which nothing has come, and which may have so many bytes.
-    pub(crate) fn new(framing: Framing, most: u64) -> Rest {
+    pub(crate) fn new(framing: Framing, most: u64) -> BodyRemainder {
         match framing {
-            Framing::Unsaid | Framing::Nothing | Framing::Length(0) => Rest::Nothing,
-            Framing::Length(length) => Rest::Length(length),
-            Framing::Chunked => Rest::Chunks(Chunks { at: At::Size, size: 0, room: most }),
+            Framing::Unsaid | Framing::Nothing | Framing::Length(0) => BodyRemainder::Nothing,
+            Framing::Length(length) => BodyRemainder::Length(length),
+            Framing::Chunked => {
+                BodyRemainder::Chunks(Chunks { at: ChunkPosition::Size, size: 0, room: most })
+            }
         }
     }
 
@@ -95,20 +97,20 @@ impl Rest {
     #[inline]
     pub(crate) fn pass(&mut self, bytes: &[u8]) -> Result<usize, Flaw> {
         match self {
-            Rest::Nothing => Ok(0),
-            Rest::Length(left) if *left > bytes.len() as u64 => {
+            BodyRemainder::Nothing => Ok(0),
+            BodyRemainder::Length(left) if *left > bytes.len() as u64 => {
                 *left -= bytes.len() as u64;
                 Ok(bytes.len())
             }
-            Rest::Length(left) => {
+            BodyRemainder::Length(left) => {
                 let count = *left as usize;
-                *self = Rest::Nothing;
+                *self = BodyRemainder::Nothing;
                 Ok(count)
             }
-            Rest::Chunks(chunks) => {
+            BodyRemainder::Chunks(chunks) => {
                 let (count, is_over) = chunks.pass(bytes)?;
                 if is_over {
-                    *self = Rest::Nothing;
+                    *self = BodyRemainder::Nothing;
                 }
                 Ok(count)
             }
@@ -121,13 +123,13 @@ impl Chunks {
     fn pass(&mut self, bytes: &[u8]) -> Result<(usize, bool), Flaw> {
         let mut next = 0;
         while let Some(&byte) = bytes.get(next) {
-            if self.at == At::Data {
+            if self.at == ChunkPosition::Data {
                 let left = (bytes.len() - next) as u64;
                 let count = left.min(self.size);
                 self.size -= count;
                 next += count as usize;
                 if self.size == 0 {
-                    self.at = At::DataEnd;
+                    self.at = ChunkPosition::DataEnd;
                 }
                 continue;
             }
@@ -141,31 +143,33 @@ impl Chunks {
     }
 
     /// What comes after a byte that is not data; nothing, if it was the last one.
-    fn step(&mut self, byte: u8) -> Result<Option<At>, Flaw> {
+    fn step(&mut self, byte: u8) -> Result<Option<ChunkPosition>, Flaw> {
         let next = match (self.at, byte) {
-            (At::Size | At::Digits, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            (ChunkPosition::Size | ChunkPosition::Digits, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 let digit = char::from(byte).to_digit(16).map_or(0, u64::from);
                 let size = self.size.checked_mul(16).ok_or(Flaw::Malformed)? + digit;
                 self.size = size;
-                At::Digits
+                ChunkPosition::Digits
             }
-            (At::Digits | At::Blanks, b' ' | b'\t') => At::Blanks,
-            (At::Digits | At::Blanks, b';') => At::Extension,
-            (At::Digits | At::Blanks | At::Extension, b'\r') => At::SizeEnd,
-            (At::SizeEnd, b'\n') if self.size == 0 => At::Line,
-            (At::SizeEnd, b'\n') => {
+            (ChunkPosition::Digits | ChunkPosition::Blanks, b' ' | b'\t') => ChunkPosition::Blanks,
+            (ChunkPosition::Digits | ChunkPosition::Blanks, b';') => ChunkPosition::Extension,
+            (ChunkPosition::Digits | ChunkPosition::Blanks | ChunkPosition::Extension, b'\r') => {
+                ChunkPosition::SizeEnd
+            }
+            (ChunkPosition::SizeEnd, b'\n') if self.size == 0 => ChunkPosition::Line,
+            (ChunkPosition::SizeEnd, b'\n') => {
                 self.room = self.room.checked_sub(self.size).ok_or(Flaw::TooLarge)?;
-                At::Data
+                ChunkPosition::Data
             }
-            (At::DataEnd, b'\r') => At::DataLine,
-            (At::DataLine, b'\n') => At::Size,
-            (At::Line, b'\r') => At::End,
-            (At::Trailer, b'\r') => At::TrailerEnd,
-            (At::TrailerEnd, b'\n') => At::Line,
-            (At::End, b'\n') => return Ok(None),
+            (ChunkPosition::DataEnd, b'\r') => ChunkPosition::DataLine,
+            (ChunkPosition::DataLine, b'\n') => ChunkPosition::Size,
+            (ChunkPosition::Line, b'\r') => ChunkPosition::End,
+            (ChunkPosition::Trailer, b'\r') => ChunkPosition::TrailerEnd,
+            (ChunkPosition::TrailerEnd, b'\n') => ChunkPosition::Line,
+            (ChunkPosition::End, b'\n') => return Ok(None),
             (_, b'\n') => return Err(Flaw::Malformed),
-            (At::Extension, _) => At::Extension,
-            (At::Line | At::Trailer, _) => At::Trailer,
+            (ChunkPosition::Extension, _) => ChunkPosition::Extension,
+            (ChunkPosition::Line | ChunkPosition::Trailer, _) => ChunkPosition::Trailer,
             _ => return Err(Flaw::Malformed),
         };
         Ok(Some(next))
@@ -178,13 +182,13 @@ mod tests {
 
     /// Passes over a body in chunks, in two pieces, and says how long it was.
     fn pass(body: &[u8], split: usize, most: u64) -> Result<Option<usize>, Flaw> {
-        let mut rest = Rest::new(Framing::Chunked, most);
+        let mut rest = BodyRemainder::new(Framing::Chunked, most);
         let (first, second) = body.split_at(split);
         let mut count = rest.pass(first)?;
         if count == first.len() {
             count += rest.pass(second)?;
         }
-        Ok((rest == Rest::Nothing).then_some(count))
+        Ok((rest == BodyRemainder::Nothing).then_some(count))
     }
 
     #[test]
@@ -245,12 +249,12 @@ mod tests {
 
     #[test]
     fn a_length_is_counted_down() {
-        let mut rest = Rest::new(Framing::Length(5), 0);
-        assert_eq!((rest.pass(b"abc"), rest), (Ok(3), Rest::Length(2)));
-        assert_eq!((rest.pass(b"deGET"), rest), (Ok(2), Rest::Nothing));
+        let mut rest = BodyRemainder::new(Framing::Length(5), 0);
+        assert_eq!((rest.pass(b"abc"), rest), (Ok(3), BodyRemainder::Length(2)));
+        assert_eq!((rest.pass(b"deGET"), rest), (Ok(2), BodyRemainder::Nothing));
         assert_eq!(rest.pass(b"GET"), Ok(0));
-        assert_eq!(Rest::new(Framing::Length(0), 0), Rest::Nothing);
-        let mut rest = Rest::new(Framing::Length(3), 0);
-        assert_eq!((rest.pass(b"abc"), rest), (Ok(3), Rest::Nothing));
+        assert_eq!(BodyRemainder::new(Framing::Length(0), 0), BodyRemainder::Nothing);
+        let mut rest = BodyRemainder::new(Framing::Length(3), 0);
+        assert_eq!((rest.pass(b"abc"), rest), (Ok(3), BodyRemainder::Nothing));
     }
 }

@@ -8,13 +8,13 @@
 //! # Invariants
 //!
 //! * **EVERY-HEAD**: what is kept begins where a head begins. What is read goes past the body of the request before it
-//!   ([`Rest`]) and is kept from there on, wherever that lay in the reads. If hyper should begin a request where none
+//!   ([`BodyRemainder`]) and is kept from there on, wherever that lay in the reads. If hyper should begin a request where none
 //!   was expected, it is refused.
 
 use memchr::memchr;
 
 use crate::request::reply::ServerReply;
-use crate::strict::framing::{Flaw, Framing, Rest};
+use crate::strict::framing::{BodyRemainder, Flaw, Framing};
 
 /// Kept until more than this is needed again.
 const KEEP: usize = 4 * 1024;
@@ -25,7 +25,7 @@ pub(crate) struct Heads {
     /// From the beginning of a head on. EVERY-HEAD
     kept: Vec<u8>,
     /// What comes before the next head; then nothing is kept.
-    rest: Rest,
+    rest: BodyRemainder,
 }
 
 impl Heads {
@@ -48,10 +48,10 @@ impl Heads {
             true => (self.kept.len(), Ok(())),
             false => look(&self.kept, method),
         };
-        if self.rest != Rest::Nothing {
+        if self.rest != BodyRemainder::Nothing {
             verdict = Err(UNEXPECTED);
         }
-        self.rest = Rest::new(framing, max_body_size as u64);
+        self.rest = BodyRemainder::new(framing, max_body_size as u64);
         match self.rest.pass(&self.kept[end..]) {
             Ok(passed) if end + passed < self.kept.len() => drop(self.kept.drain(..end + passed)),
             Ok(_) => self.clear(),
@@ -71,7 +71,7 @@ impl Heads {
 
     /// Whether a body has not come to its end.
     pub(crate) fn is_receiving(&self) -> bool {
-        self.rest != Rest::Nothing
+        self.rest != BodyRemainder::Nothing
     }
 
     /// What is here of a head.

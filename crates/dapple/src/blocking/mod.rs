@@ -11,32 +11,32 @@ use std::time::Duration;
 use crate::prim::{Condvar, Mutex, lock};
 use crate::task::Runnable;
 use crate::task::here::{SetAside, here};
-use crate::task::queue::Queue;
+use crate::task::queue::RunnableQueue;
 use crate::task::run::refuse;
 use crate::task::state::ABORTED;
 
 /// How a pool behaves.
 #[derive(Clone, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct PoolLimits {
     pub(crate) max_threads: usize,
     pub(crate) keep_alive: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { max_threads: 512, keep_alive: Duration::from_secs(10) }
+impl Default for PoolLimits {
+    fn default() -> PoolLimits {
+        PoolLimits { max_threads: 512, keep_alive: Duration::from_secs(10) }
     }
 }
 
 pub(crate) struct Pool {
-    line: Mutex<Line>,
+    line: Mutex<PoolState>,
     has_work: Condvar,
-    limits: Limits,
+    limits: PoolLimits,
 }
 
 #[derive(Default)]
-struct Line {
-    calls: Queue,
+struct PoolState {
+    calls: RunnableQueue,
     threads: usize,
     idle: usize,
     /// Threads that are in a call.
@@ -45,7 +45,7 @@ struct Line {
 }
 
 impl Pool {
-    pub(crate) fn new(limits: Limits) -> Pool {
+    pub(crate) fn new(limits: PoolLimits) -> Pool {
         Pool { line: Mutex::default(), has_work: Condvar::new(), limits }
     }
 

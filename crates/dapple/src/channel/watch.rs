@@ -29,7 +29,7 @@ use futures_core::Stream;
 pub use super::error::RecvError;
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Ordering};
-use crate::sync::crowd::{Crowd, Place};
+use crate::sync::crowd::{ListTicket, WaitList};
 use crate::sync::wait::{Wait, got_at_once};
 use crate::world;
 
@@ -42,9 +42,9 @@ struct Watched<T> {
     version: AtomicUsize,
     receivers: AtomicUsize,
     /// Receivers that wait for a change.
-    waiting: Crowd,
+    waiting: WaitList,
     /// The sender, if it waits for the receivers to go.
-    closing: Crowd,
+    closing: WaitList,
 }
 
 impl<T> Watched<T> {
@@ -83,8 +83,8 @@ pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
         value: RwLock::new(value),
         version: AtomicUsize::new(0),
         receivers: AtomicUsize::new(0),
-        waiting: Crowd::default(),
-        closing: Crowd::default(),
+        waiting: WaitList::default(),
+        closing: WaitList::default(),
     });
     let receiver = Receiver::new(watched.clone(), 0);
     (Sender { watched }, receiver)
@@ -208,13 +208,13 @@ pub struct Receiver<T> {
     /// The version that was seen last.
     seen: usize,
     /// The wait of the stream.
-    place: Place,
+    place: ListTicket,
 }
 
 impl<T> Receiver<T> {
     fn new(watched: Arc<Watched<T>>, seen: usize) -> Receiver<T> {
         watched.receivers.fetch_add(1, Ordering::AcqRel);
-        Receiver { watched, seen: seen & !CLOSED, place: Place::default() }
+        Receiver { watched, seen: seen & !CLOSED, place: ListTicket::default() }
     }
 
     /// The value. While this is held, it cannot be changed: do not keep it.

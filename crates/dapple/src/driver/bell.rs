@@ -22,27 +22,27 @@ const AWAKE: u8 = 0;
 const ASLEEP: u8 = 1;
 const RUNG: u8 = 2;
 
-pub(crate) struct Bell {
+pub(crate) struct Wakeup {
     state: AtomicU8,
-    hammer: Hammer,
+    hammer: WakeupChannel,
 }
 
 /// What reaches the sleeper.
-enum Hammer {
+enum WakeupChannel {
     Event(OwnedFd),
     Parker(SharedParker),
 }
 
-impl Bell {
+impl Wakeup {
     /// For who sleeps in the kernel.
-    pub(crate) fn new() -> Result<Bell, Errno> {
+    pub(crate) fn new() -> Result<Wakeup, Errno> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Bell { state: AtomicU8::new(AWAKE), hammer: Hammer::Event(event) })
+        Ok(Wakeup { state: AtomicU8::new(AWAKE), hammer: WakeupChannel::Event(event) })
     }
 
     /// For who sleeps in [`listen`](Self::listen).
-    pub(crate) fn without_kernel() -> Bell {
-        Bell { state: AtomicU8::new(AWAKE), hammer: Hammer::Parker(SharedParker::default()) }
+    pub(crate) fn without_kernel() -> Wakeup {
+        Wakeup { state: AtomicU8::new(AWAKE), hammer: WakeupChannel::Parker(SharedParker::default()) }
     }
 
     #[inline]
@@ -56,8 +56,8 @@ impl Bell {
     #[cold]
     fn strike(&self) {
         match &self.hammer {
-            Hammer::Parker(parker) => parker.unpark(),
-            Hammer::Event(event) => {
+            WakeupChannel::Parker(parker) => parker.unpark(),
+            WakeupChannel::Event(event) => {
                 // It is never read, only its edge is seen. Its counter has room for all rings of a lifetime.
                 let struck = rustix::io::write(event, &1_u64.to_ne_bytes());
                 debug_assert!(struck.is_ok(), "an eventfd takes what it is given");
@@ -77,7 +77,7 @@ impl Bell {
 
     /// Waits to be rung for, where there is no kernel to do so in.
     pub(crate) fn listen(&self, limit: Option<Duration>) {
-        if let Hammer::Parker(parker) = &self.hammer {
+        if let WakeupChannel::Parker(parker) = &self.hammer {
             parker.park(limit);
         }
     }
@@ -85,8 +85,8 @@ impl Bell {
     /// What the kernel is to wait for.
     pub(crate) fn event(&self) -> Option<BorrowedFd<'_>> {
         match &self.hammer {
-            Hammer::Event(event) => Some(event.as_fd()),
-            Hammer::Parker(_) => None,
+            WakeupChannel::Event(event) => Some(event.as_fd()),
+            WakeupChannel::Parker(_) => None,
         }
     }
 }

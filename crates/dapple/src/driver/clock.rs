@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 /// A number of ticks since the clock began.
-pub(crate) type Tick = u64;
+pub(crate) type TickCount = u64;
 
 /// A tick has two to the power of this nanoseconds.
 const SHIFT: u32 = 17;
 /// The last tick; later than any moment that can be told.
-pub(crate) const LAST: Tick = (1 << 48) - 1;
+pub(crate) const LAST: TickCount = (1 << 48) - 1;
 
 /// A moment, in nanoseconds of the kernel's monotonic clock, or of a simulation's. All that the runtime
 /// knows of time it knows from here.
@@ -39,13 +39,13 @@ impl Time {
 
     /// The last tick that is over.
     #[inline]
-    pub(crate) fn tick(self) -> Tick {
+    pub(crate) fn tick(self) -> TickCount {
         self.0 >> SHIFT
     }
 
     /// The first tick that is not before: what fires then is never early.
     #[inline]
-    pub(crate) fn not_before(self) -> Tick {
+    pub(crate) fn not_before(self) -> TickCount {
         (self.0 >> SHIFT) + u64::from(self.0 & ((1 << SHIFT) - 1) != 0)
     }
 
@@ -79,7 +79,7 @@ impl Time {
 }
 
 /// How long it is from one tick to another; nothing if that has passed.
-pub(crate) fn between(from: Tick, to: Tick) -> Duration {
+pub(crate) fn between(from: TickCount, to: TickCount) -> Duration {
     Duration::from_nanos(to.saturating_sub(from).saturating_mul(1 << SHIFT))
 }
 

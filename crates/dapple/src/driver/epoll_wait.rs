@@ -17,7 +17,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
-use super::Event;
+use super::EpollEvent;
 use crate::prim::{AtomicBool, Ordering};
 
 /// How many events are taken from the kernel at a time.
@@ -28,7 +28,11 @@ pub(super) const EVENTS: usize = 256;
 static IS_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Waits for events, for up to `limit`, or for ever, and adds them to `events`.
-pub(super) fn wait(epoll: impl AsFd, events: &mut Vec<Event>, limit: Option<Duration>) -> Result<(), Errno> {
+pub(super) fn wait(
+    epoll: impl AsFd,
+    events: &mut Vec<EpollEvent>,
+    limit: Option<Duration>,
+) -> Result<(), Errno> {
     if !IS_REFUSED.load(Ordering::Relaxed) {
         match in_nanos(&epoll, events, limit) {
             Err(Errno::NOSYS | Errno::PERM) => IS_REFUSED.store(true, Ordering::Relaxed),
@@ -39,7 +43,7 @@ pub(super) fn wait(epoll: impl AsFd, events: &mut Vec<Event>, limit: Option<Dura
 }
 
 #[inline]
-fn in_nanos(epoll: &impl AsFd, events: &mut Vec<Event>, limit: Option<Duration>) -> Result<(), Errno> {
+fn in_nanos(epoll: &impl AsFd, events: &mut Vec<EpollEvent>, limit: Option<Duration>) -> Result<(), Errno> {
     // Beyond what the kernel can tell it is for ever.
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     let mut buffer = [const { MaybeUninit::uninit() }; EVENTS];
@@ -50,7 +54,7 @@ fn in_nanos(epoll: &impl AsFd, events: &mut Vec<Event>, limit: Option<Duration>)
 
 /// By the C library: `rustix` is built for `epoll_pwait2` and knows no other.
 #[cold]
-fn in_millis(epoll: &impl AsFd, events: &mut Vec<Event>, limit: Option<Duration>) -> Result<(), Errno> {
+fn in_millis(epoll: &impl AsFd, events: &mut Vec<EpollEvent>, limit: Option<Duration>) -> Result<(), Errno> {
     let mut buffer = [const { MaybeUninit::<libc::epoll_event>::uninit() }; EVENTS];
     let (epoll, most) = (epoll.as_fd().as_raw_fd(), EVENTS as libc::c_int);
     let (first, no_mask) = (buffer.as_mut_ptr().cast(), std::ptr::null());

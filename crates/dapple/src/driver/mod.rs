@@ -47,13 +47,13 @@ use std::time::Duration;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use bell::Bell;
+use bell::Wakeup;
 use clock::Time;
 use epoll_wait::EVENTS;
 use readiness::{Direction, Readiness};
 use ring::failures::Failures;
-use ring::{Landed, Ring};
-use table::Table;
+use ring::{Landed, Uring};
+use table::FdTable;
 use timers::Timers;
 
 use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, lock};
@@ -73,23 +73,23 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(1);
 pub(crate) struct Driver {
     /// None in a simulation, and under Miri, where nothing happens outside.
     epoll: Option<OwnedFd>,
-    bell: Bell,
+    bell: Wakeup,
     pub(crate) timers: &'static Timers,
-    table: Mutex<Table>,
+    table: Mutex<FdTable>,
     /// File descriptors in the table.
     sources: AtomicUsize,
     /// Made when it is first asked for, or why it could not be.
-    files: OnceLock<io::Result<Arc<Ring>>>,
+    files: OnceLock<io::Result<Arc<Uring>>>,
     /// CLAIMED
-    batch: Mutex<Batch>,
+    batch: Mutex<WakeBatch>,
 }
 
-type Event = (u64, EventFlags);
+type EpollEvent = (u64, EventFlags);
 
 #[derive(Default)]
-struct Batch {
+struct WakeBatch {
     /// What happened, to which token.
-    events: Vec<Event>,
+    events: Vec<EpollEvent>,
     wakers: Vec<GuardedWaker>,
     landed: Landed,
     /// FOREIGN-LAST
@@ -105,10 +105,10 @@ impl Driver {
             }
         };
         if cfg!(miri) || world::is_simulated() {
-            return Ok(Driver::of(None, Bell::without_kernel()));
+            return Ok(Driver::of(None, Wakeup::without_kernel()));
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(explain("epoll_create"))?;
-        let bell = Bell::new().map_err(explain("eventfd"))?;
+        let bell = Wakeup::new().map_err(explain("eventfd"))?;
         // On the edge, so that it need not be read: each ring is an event.
         let flags = EventFlags::IN | EventFlags::ET;
         let event = bell.event().expect("a bell for who sleeps in the kernel");
@@ -119,7 +119,7 @@ impl Driver {
         Ok(driver)
     }
 
-    fn of(epoll: Option<OwnedFd>, bell: Bell) -> Driver {
+    fn of(epoll: Option<OwnedFd>, bell: Wakeup) -> Driver {
         Driver {
             epoll,
             bell,
@@ -164,7 +164,7 @@ impl Driver {
         Some(Claim { driver: self, batch })
     }
 
-    fn try_batch(&self) -> Option<MutexGuard<'_, Batch>> {
+    fn try_batch(&self) -> Option<MutexGuard<'_, WakeBatch>> {
         match self.batch.try_lock() {
             Ok(batch) => Some(batch),
             Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -198,7 +198,7 @@ impl Driver {
         }
     }
 
-    fn wait_here(&self, events: &mut Vec<Event>, limit: Option<Duration>) {
+    fn wait_here(&self, events: &mut Vec<EpollEvent>, limit: Option<Duration>) {
         match self.wait(events, limit) {
             Ok(()) | Err(Errno::INTR) => {}
             // There is nothing that it could be but a bug of ours.
@@ -206,7 +206,7 @@ impl Driver {
         }
     }
 
-    fn wait(&self, events: &mut Vec<Event>, limit: Option<Duration>) -> Result<(), Errno> {
+    fn wait(&self, events: &mut Vec<EpollEvent>, limit: Option<Duration>) -> Result<(), Errno> {
         let Some(epoll) = &self.epoll else {
             if limit != Some(Duration::ZERO) {
                 self.bell.listen(limit);
@@ -219,32 +219,32 @@ impl Driver {
     /// How many file descriptors are registered; the ring, while it is in use, is one.
     #[inline]
     pub(crate) fn sources(&self) -> usize {
-        self.sources.load(Ordering::Relaxed) + usize::from(self.ring_in_use().is_some_and(Ring::is_in_use))
+        self.sources.load(Ordering::Relaxed) + usize::from(self.ring_in_use().is_some_and(Uring::is_in_use))
     }
 
     /// The ring, if there is one already.
     #[inline]
-    fn ring_in_use(&self) -> Option<&Ring> {
+    fn ring_in_use(&self) -> Option<&Uring> {
         self.files.get().and_then(|ring| ring.as_deref().ok())
     }
 
     /// The ring, which is made at the first call.
     #[inline]
-    pub(crate) fn files(&self, failures: &Arc<Failures>) -> Result<&Arc<Ring>, &io::Error> {
+    pub(crate) fn files(&self, failures: &Arc<Failures>) -> Result<&Arc<Uring>, &io::Error> {
         self.files.get_or_init(|| self.open_ring(failures)).as_ref()
     }
 
     #[cold]
-    fn open_ring(&self, failures: &Arc<Failures>) -> io::Result<Arc<Ring>> {
+    fn open_ring(&self, failures: &Arc<Failures>) -> io::Result<Arc<Uring>> {
         let Some(epoll) = &self.epoll else { return Err(world::no_outside("files")) };
-        let ring = Ring::new(failures.clone())?;
+        let ring = Uring::new(failures.clone())?;
         epoll::add(epoll, &ring, EventData::new_u64(RING), EventFlags::IN | EventFlags::ET)?;
         Ok(Arc::new(ring))
     }
 
     /// Hands to the kernel what is in line; whether something is done already, and how long the worker may
     /// sleep. SUBMITTED-BEFORE-SLEEP in `ring`
-    fn before_sleep(&self, ring: &Ring, limit: Option<Duration>) -> (bool, Option<Duration>) {
+    fn before_sleep(&self, ring: &Uring, limit: Option<Duration>) -> (bool, Option<Duration>) {
         let limit = match ring.submit() {
             true => Some(limit.map_or(AFTER_REFUSAL, |limit| limit.min(AFTER_REFUSAL))),
             false => limit,
@@ -257,12 +257,12 @@ impl Driver {
         self: &Arc<Driver>,
         fd: BorrowedFd<'_>,
         direction: Direction,
-    ) -> io::Result<Registration> {
+    ) -> io::Result<FdRegistration> {
         let readiness = Arc::new(Readiness::default());
         let token = lock(&self.table).insert(fd.as_raw_fd(), readiness.clone())?;
         self.sources.fetch_add(1, Ordering::Relaxed);
         let registration =
-            Registration { driver: self.clone(), token, readiness, writing: AtomicBool::new(false) };
+            FdRegistration { driver: self.clone(), token, readiness, writing: AtomicBool::new(false) };
         registration.begin(fd, direction)?;
         Ok(registration)
     }
@@ -276,7 +276,7 @@ impl Driver {
     }
 
     /// Ends what waits for file descriptors and for timers. The ring, if there is one, is left to be closed.
-    fn close(&self) -> Option<Arc<Ring>> {
+    fn close(&self) -> Option<Arc<Uring>> {
         let mut wakers = Vec::new();
         lock(&self.table).close(&mut wakers);
         self.timers.close(&mut wakers);
@@ -330,7 +330,7 @@ fn explain_refusal(errno: Errno) -> io::Error {
 /// The right to hand out what happened. CLAIMED
 pub(crate) struct Claim<'a> {
     driver: &'a Driver,
-    batch: MutexGuard<'a, Batch>,
+    batch: MutexGuard<'a, WakeBatch>,
 }
 
 impl Claim<'_> {
@@ -347,7 +347,7 @@ impl Claim<'_> {
     }
 
     fn wake_all(mut self, now: Time, before_foreign: Option<impl FnOnce()>) -> bool {
-        let Batch { events, wakers, landed, foreign } = &mut *self.batch;
+        let WakeBatch { events, wakers, landed, foreign } = &mut *self.batch;
         let is_full = events.len() >= EVENTS;
         if !events.is_empty() {
             let table = lock(&self.driver.table);
@@ -399,7 +399,7 @@ impl Claim<'_> {
     }
 }
 
-impl Batch {
+impl WakeBatch {
     /// Whether nothing is left in it of what has happened.
     fn is_over(&self) -> bool {
         self.foreign.is_empty() && self.landed.is_empty()
@@ -413,7 +413,7 @@ fn set_apart(wakers: &mut Vec<GuardedWaker>, foreign: &mut VecDeque<GuardedWaker
 }
 
 /// A file descriptor's place in a driver, until it is dropped.
-pub(crate) struct Registration {
+pub(crate) struct FdRegistration {
     driver: Arc<Driver>,
     token: u64,
     pub(crate) readiness: Arc<Readiness>,
@@ -421,7 +421,7 @@ pub(crate) struct Registration {
     writing: AtomicBool,
 }
 
-impl Registration {
+impl FdRegistration {
     /// Puts the file descriptor on the kernel's list. If it is ready, that is an event.
     fn begin(&self, fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
         let (data, flags) = (EventData::new_u64(self.token), flags(direction));
@@ -478,13 +478,13 @@ impl Registration {
     }
 }
 
-impl std::fmt::Debug for Registration {
+impl std::fmt::Debug for FdRegistration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Registration").field("token", &self.token).finish_non_exhaustive()
     }
 }
 
-impl Drop for Registration {
+impl Drop for FdRegistration {
     fn drop(&mut self) {
         self.driver.sources.fetch_sub(1, Ordering::Relaxed);
         let removed = lock(&self.driver.table).remove(self.token);

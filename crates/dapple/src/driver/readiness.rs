@@ -67,7 +67,7 @@ impl Direction {
 
 /// What was known at a time. CLEAR-WHAT-WAS-SEEN
 #[derive(Clone, Copy)]
-pub(crate) struct Seen(u32);
+pub(crate) struct ReadinessSnapshot(u32);
 
 #[derive(Default)]
 pub(crate) struct Readiness {
@@ -106,26 +106,26 @@ pub(crate) enum Enlisted {
 impl Readiness {
     /// What is known, if that is that the operation might succeed.
     #[inline]
-    pub(crate) fn seen(&self, direction: Direction) -> Option<Seen> {
+    pub(crate) fn seen(&self, direction: Direction) -> Option<ReadinessSnapshot> {
         let word = self.word.load(Ordering::Acquire);
-        (word & direction.flags() != 0).then_some(Seen(word))
+        (word & direction.flags() != 0).then_some(ReadinessSnapshot(word))
     }
 
     /// The system call found nothing.
     #[inline]
-    pub(crate) fn clear(&self, direction: Direction, seen: Seen) {
+    pub(crate) fn clear(&self, direction: Direction, seen: ReadinessSnapshot) {
         self.change(seen, !direction.flags());
     }
 
     /// The system call took all there was, but for the end of it.
     #[inline]
-    pub(crate) fn drained(&self, direction: Direction, seen: Seen) {
+    pub(crate) fn drained(&self, direction: Direction, seen: ReadinessSnapshot) {
         if seen.0 & URGENT == 0 {
             self.change(seen, !direction.only_ready());
         }
     }
 
-    fn change(&self, Seen(seen): Seen, keep: u32) {
+    fn change(&self, ReadinessSnapshot(seen): ReadinessSnapshot, keep: u32) {
         // If it fails, the kernel has spoken, and the next attempt will tell. CLEAR-WHAT-WAS-SEEN
         let _ = self.word.compare_exchange(seen, seen & keep, Ordering::AcqRel, Ordering::Relaxed);
     }

@@ -12,13 +12,13 @@ use super::readiness::Readiness;
 use crate::task::guarded::GuardedWaker;
 
 #[derive(Default)]
-pub(super) struct Table {
-    places: Vec<Place>,
+pub(super) struct FdTable {
+    places: Vec<FdSlot>,
     free: Vec<u32>,
     closed: bool,
 }
 
-struct Place {
+struct FdSlot {
     user: u32,
     /// The number of the file descriptor, while there is one.
     fd: RawFd,
@@ -29,13 +29,13 @@ fn split(token: u64) -> (usize, u32) {
     ((token & u64::from(u32::MAX)) as usize, (token >> 32) as u32)
 }
 
-impl Table {
+impl FdTable {
     pub(super) fn insert(&mut self, fd: RawFd, readiness: Arc<Readiness>) -> io::Result<u64> {
         if self.closed {
             return Err(io::Error::other("the runtime has ended"));
         }
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { user: 0, fd, readiness: None });
+            self.places.push(FdSlot { user: 0, fd, readiness: None });
             (self.places.len() - 1) as u32
         });
         let place = &mut self.places[index as usize];
@@ -56,7 +56,7 @@ impl Table {
 
     /// Whether a file descriptor of this number is registered by another token.
     pub(super) fn has_another(&self, fd: RawFd, token: u64) -> bool {
-        let is_another = |(index, place): (usize, &Place)| {
+        let is_another = |(index, place): (usize, &FdSlot)| {
             place.fd == fd && place.readiness.is_some() && (index, place.user) != split(token)
         };
         self.places.iter().enumerate().any(is_another)
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_token_is_used_once() {
-        let mut table = Table::default();
+        let mut table = FdTable::default();
         let first = table.insert(7, Arc::default()).unwrap();
         assert!(table.remove(first).is_some());
         let second = table.insert(7, Arc::default()).unwrap();

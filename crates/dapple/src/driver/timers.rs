@@ -12,7 +12,7 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::clock::{self, Tick};
+use super::clock::{self, TickCount};
 pub(crate) use super::wheel::Key;
 use super::wheel::Wheel;
 use crate::prim::{AtomicU64, Ordering, SpinLock};
@@ -23,14 +23,14 @@ use crate::task::guarded::GuardedWaker;
 pub(crate) struct Timers {
     /// LOWER-BOUND. The last tick if there are none.
     earliest: AtomicU64,
-    inside: SpinLock<Inside>,
+    inside: SpinLock<TimerState>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct TimerState {
     wheel: Wheel,
     /// PLANNED
-    sleeps_until: Tick,
+    sleeps_until: TickCount,
     closed: bool,
     /// Keys with a stamp up to this one are from an earlier driver. FOR-EVER
     before: u64,
@@ -41,7 +41,7 @@ struct Inside {
 static SPARE: Mutex<Vec<&'static Timers>> = Mutex::new(Vec::new());
 
 /// What became of a timer that was to be entered.
-pub(crate) enum Entered {
+pub(crate) enum TimerInsert {
     /// Its time has come.
     Due,
     /// It will fire. The driver must be rung, unless its own worker entered it, if `is_first`.
@@ -58,7 +58,7 @@ pub(crate) enum Fired {
     Gone,
 }
 
-impl Inside {
+impl TimerState {
     /// What is to be said of a timer that is not in the wheel any more.
     fn fired(&self, key: Key) -> Fired {
         if self.closed || key.stamp() <= self.before { Fired::Gone } else { Fired::Yes }
@@ -72,19 +72,19 @@ impl Timers {
 
     /// Enters a timer.
     #[inline]
-    pub(crate) fn insert(&self, tick: Tick, waker: GuardedWaker) -> Entered {
+    pub(crate) fn insert(&self, tick: TickCount, waker: GuardedWaker) -> TimerInsert {
         let mut inside = self.inside.lock();
         if inside.closed {
-            return Entered::Gone;
+            return TimerInsert::Gone;
         }
         if tick <= inside.wheel.now() {
-            return Entered::Due;
+            return TimerInsert::Due;
         }
         let key = inside.wheel.insert(tick, waker);
         if tick < self.earliest.load(Ordering::Relaxed) {
             self.earliest.store(tick, Ordering::Relaxed);
         }
-        Entered::At { key, is_first: tick < inside.sleeps_until } // PLANNED
+        TimerInsert::At { key, is_first: tick < inside.sleeps_until } // PLANNED
     }
 
     /// Whether a timer has fired. If not, it will wake `waker`.
@@ -114,7 +114,7 @@ impl Timers {
     }
 
     /// How long the driver's worker, which is about to do so, may sleep. PLANNED
-    pub(crate) fn plan(&self, now: Tick) -> Option<Duration> {
+    pub(crate) fn plan(&self, now: TickCount) -> Option<Duration> {
         let mut inside = self.inside.lock();
         // Timers of slots that have begun move down, without any being fired: or the beginning of such a
         // slot, which has passed, would be taken for the next moment to look, again and again.
@@ -132,12 +132,12 @@ impl Timers {
 
     /// Whether timers may be due.
     #[inline]
-    pub(crate) fn may_be_due(&self, now: Tick) -> bool {
+    pub(crate) fn may_be_due(&self, now: TickCount) -> bool {
         self.earliest.load(Ordering::Relaxed) <= now // LOWER-BOUND
     }
 
     /// Takes the wakers of those that are due, up to `limit`. `true`: more are due.
-    pub(crate) fn fire(&self, now: Tick, limit: usize, wakers: &mut Vec<GuardedWaker>) -> bool {
+    pub(crate) fn fire(&self, now: TickCount, limit: usize, wakers: &mut Vec<GuardedWaker>) -> bool {
         if !self.may_be_due(now) {
             return false;
         }
@@ -181,9 +181,9 @@ mod tests {
     #[test]
     fn who_is_not_due_is_slept_for() {
         // A new wheel, long after its first tick: the timer lies in a slot that has begun.
-        let (now, later) = (Tick::from(0x0012_3456_u32), Tick::from(0x0012_3556_u32));
+        let (now, later) = (TickCount::from(0x0012_3456_u32), TickCount::from(0x0012_3556_u32));
         let timers = Timers::new();
-        let Entered::At { key, .. } = timers.insert(later, GuardedWaker::of(Waker::noop())) else {
+        let TimerInsert::At { key, .. } = timers.insert(later, GuardedWaker::of(Waker::noop())) else {
             panic!("not yet")
         };
         assert!(timers.plan(now).is_some_and(|limit| limit > Duration::ZERO));

@@ -18,7 +18,7 @@
 //!   used twice. So a key of a timer that has fired, or was taken out, finds nothing, even after the
 //!   memory of an empty wheel was given back.
 
-use super::clock::{LAST, Tick};
+use super::clock::{LAST, TickCount};
 use crate::task::guarded::GuardedWaker;
 
 const BITS: u32 = 8;
@@ -44,8 +44,8 @@ impl Key {
     }
 }
 
-struct Timer {
-    tick: Tick,
+struct WheelTimer {
+    tick: TickCount,
     waker: Option<GuardedWaker>,
     /// 0 if the place is free.
     stamp: u64,
@@ -60,13 +60,13 @@ pub(super) struct Advanced {
     /// More are due.
     pub(super) is_more: bool,
     /// The tick at which to look again, if ever.
-    pub(super) next: Option<Tick>,
+    pub(super) next: Option<TickCount>,
 }
 
 pub(super) struct Wheel {
     /// The last tick that was looked at.
-    now: Tick,
-    timers: Vec<Timer>,
+    now: TickCount,
+    timers: Vec<WheelTimer>,
     /// Free places.
     free: u32,
     len: usize,
@@ -93,7 +93,7 @@ impl Default for Wheel {
 
 impl Wheel {
     /// The last tick that was looked at.
-    pub(super) fn now(&self) -> Tick {
+    pub(super) fn now(&self) -> TickCount {
         self.now
     }
 
@@ -108,10 +108,10 @@ impl Wheel {
     }
 
     /// Enters a timer, for a tick that has not passed.
-    pub(super) fn insert(&mut self, tick: Tick, waker: GuardedWaker) -> Key {
+    pub(super) fn insert(&mut self, tick: TickCount, waker: GuardedWaker) -> Key {
         debug_assert!(tick >= self.now);
         self.stamp += 1;
-        let timer = Timer { tick, waker: Some(waker), stamp: self.stamp, position: NONE, slot: 0 };
+        let timer = WheelTimer { tick, waker: Some(waker), stamp: self.stamp, position: NONE, slot: 0 };
         let index = if self.free == NONE {
             assert!(self.timers.len() < NONE as usize, "more timers than there is room for");
             if self.slots.is_empty() {
@@ -129,7 +129,7 @@ impl Wheel {
         Key { index, stamp: self.stamp }
     }
 
-    fn find(&mut self, key: Key) -> Option<&mut Timer> {
+    fn find(&mut self, key: Key) -> Option<&mut WheelTimer> {
         self.timers.get_mut(key.index as usize).filter(|timer| timer.stamp == key.stamp) // STAMPED
     }
 
@@ -140,7 +140,7 @@ impl Wheel {
 
     /// Takes a timer out, if it has not fired.
     pub(super) fn remove(&mut self, key: Key) -> Option<GuardedWaker> {
-        let Timer { slot, position, .. } = *self.find(key)?;
+        let WheelTimer { slot, position, .. } = *self.find(key)?;
         let list = &mut self.slots[usize::from(slot)];
         list.swap_remove(position as usize);
         match list.get(position as usize) {
@@ -152,7 +152,12 @@ impl Wheel {
     }
 
     /// Moves on to `tick`, and takes the wakers of those that are due by then, up to `limit`.
-    pub(super) fn advance(&mut self, tick: Tick, limit: usize, wakers: &mut Vec<GuardedWaker>) -> Advanced {
+    pub(super) fn advance(
+        &mut self,
+        tick: TickCount,
+        limit: usize,
+        wakers: &mut Vec<GuardedWaker>,
+    ) -> Advanced {
         let mut left = limit;
         let next = loop {
             let Some((level, slot, begins)) = self.next_slot() else { break None };
@@ -180,7 +185,7 @@ impl Wheel {
     }
 
     /// The first slot in use: its level, its digit, and the tick at which it begins. AHEAD
-    fn next_slot(&self) -> Option<(usize, usize, Tick)> {
+    fn next_slot(&self) -> Option<(usize, usize, TickCount)> {
         if self.len == 0 {
             return None;
         }
@@ -276,7 +281,7 @@ mod tests {
     }
 
     /// The tick at which to look again, if ever, from the slots alone.
-    fn next(wheel: &Wheel) -> Option<Tick> {
+    fn next(wheel: &Wheel) -> Option<TickCount> {
         wheel.next_slot().map(|(_, _, begins)| begins)
     }
 
@@ -286,7 +291,7 @@ mod tests {
         for seed in 1..40 {
             let mut random = numbers(seed * 0x9e37_79b9);
             let mut wheel = Wheel::default();
-            let mut model: Vec<(Tick, Key, Waker)> = Vec::new();
+            let mut model: Vec<(TickCount, Key, Waker)> = Vec::new();
             let mut now = random() >> 30;
             wheel.advance(now, 0, &mut Vec::new());
             for _ in 0..400 {

@@ -159,7 +159,7 @@ pub(crate) trait Guard {
 }
 
 /// A callback's drop closure, or that it has none.
-pub(crate) trait OrElse {
+pub(crate) trait DropCall {
     type Guard: Guard;
 
     /// What calls it.
@@ -188,7 +188,7 @@ impl Guard for Unguarded {
     fn disarm(&mut self) {}
 }
 
-impl OrElse for NoDropClosure {
+impl DropCall for NoDropClosure {
     type Guard = Unguarded;
 
     #[inline]
@@ -202,25 +202,25 @@ impl OrElse for NoDropClosure {
 }
 
 /// A drop closure.
-pub(crate) struct Guarded<G: FnOnce()> {
+pub(crate) struct DropCallGuard<G: FnOnce()> {
     withdrawn: Option<Arc<AtomicBool>>,
     closure: CallOnDrop<G>,
 }
 
-impl<G: FnOnce()> Guard for Guarded<G> {
+impl<G: FnOnce()> Guard for DropCallGuard<G> {
     fn disarm(&mut self) {
         self.closure.disarm();
     }
 }
 
-impl<G: FnOnce()> OrElse for DropClosure<G> {
-    type Guard = Guarded<G>;
+impl<G: FnOnce()> DropCall for DropClosure<G> {
+    type Guard = DropCallGuard<G>;
 
-    fn guard(self) -> Guarded<G> {
-        Guarded { withdrawn: None, closure: CallOnDrop::new(self.into_inner()) }
+    fn guard(self) -> DropCallGuard<G> {
+        DropCallGuard { withdrawn: None, closure: CallOnDrop::new(self.into_inner()) }
     }
 
-    fn guard_registration(self) -> (Guarded<G>, Option<Withdrawn>) {
+    fn guard_registration(self) -> (DropCallGuard<G>, Option<Withdrawn>) {
         let withdrawn = Arc::new(AtomicBool::new(false));
         let mut guard = self.guard();
         guard.withdrawn = Some(withdrawn.clone());
@@ -228,7 +228,7 @@ impl<G: FnOnce()> OrElse for DropClosure<G> {
     }
 }
 
-impl<G: FnOnce()> Drop for Guarded<G> {
+impl<G: FnOnce()> Drop for DropCallGuard<G> {
     fn drop(&mut self) {
         let is_withdrawn = |withdrawn: &Arc<AtomicBool>| withdrawn.load(Ordering::Acquire);
         if self.withdrawn.as_ref().is_some_and(is_withdrawn) {

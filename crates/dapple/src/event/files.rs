@@ -12,20 +12,20 @@ use crate::task::wait::Wait;
 use crate::{is_cancelled, world};
 
 /// A duplicate of a file descriptor that is waited for: so it is there, and the same, for as long as that takes.
-struct Readiness {
+struct FdOccasion {
     source: Source<OwnedFd>,
     direction: Direction,
     wait: Wait,
 }
 
-impl Occasion for Readiness {
+impl Occasion for FdOccasion {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let Readiness { source, direction, wait } = self;
+        let FdOccasion { source, direction, wait } = self;
         source.poll_ready(cx, *direction, wait).map(|ready| go_on(&ready))
     }
 }
 
-impl Drop for Readiness {
+impl Drop for FdOccasion {
     fn drop(&mut self) {
         self.source.withdraw(); // the user's lives on, and with it what the kernel has in its list
     }
@@ -126,5 +126,5 @@ fn ready<C: Often>(
         return Err(error);
     }
     // What `epoll` does not permit to wait for, such as a regular file, need not be: `poll` says that it is ready.
-    Ok(callback.often(Readiness { source, direction, wait: Wait::default() }, site))
+    Ok(callback.often(FdOccasion { source, direction, wait: Wait::default() }, site))
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::callback::{Anywhere, Callback, OnThisThread};
-use super::calls::{CallNow, CallOften, CallOnce, Occasion, OrElse, Verdict};
+use super::calls::{CallNow, CallOften, CallOnce, DropCall, Occasion, Verdict};
 use super::registration::Registration;
 use crate::sched::Priority;
 use crate::task::JoinHandle;
@@ -60,7 +60,7 @@ impl<F, T, D> Once for Callback<F, D, Anywhere>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
-    D: OrElse<Guard: Send + 'static>,
+    D: DropCall<Guard: Send + 'static>,
 {
     type Output = T;
 
@@ -81,7 +81,7 @@ impl<F, T, D> Often for Callback<F, D, Anywhere>
 where
     F: FnMut() -> T + Send + 'static,
     T: Verdict,
-    D: OrElse<Guard: Send + 'static>,
+    D: DropCall<Guard: Send + 'static>,
 {
     fn often<O: Occasion>(self, occasion: O, site: Site) -> Registration {
         let (closure, drop_closure, how) = self.split();
@@ -94,7 +94,7 @@ impl<F, T, D> Once for Callback<F, D, OnThisThread>
 where
     F: FnOnce() -> T + 'static,
     T: 'static,
-    D: OrElse<Guard: 'static>,
+    D: DropCall<Guard: 'static>,
 {
     type Output = T;
 
@@ -114,7 +114,7 @@ impl<F, T, D> Often for Callback<F, D, OnThisThread>
 where
     F: FnMut() -> T + 'static,
     T: Verdict,
-    D: OrElse<Guard: 'static>,
+    D: DropCall<Guard: 'static>,
 {
     fn often<O: Occasion>(self, occasion: O, site: Site) -> Registration {
         let (closure, drop_closure, how) = self.split();

@@ -52,7 +52,7 @@ pub(super) struct Cursor {
     /// Of an operation that is done at once, or goes on as an `Activity`.
     at_once: Wait,
     /// Futures on a `&File` that wait for the operation under way: there may be several.
-    crowd: Option<Arc<Crowd>>,
+    crowd: Option<Arc<CursorWaiters>>,
 }
 
 /// The error of a promised write, until it is told; if it never is, it is counted.
@@ -91,7 +91,7 @@ enum Activity {
 }
 
 /// How an activity ended that no future waits for any more but to see its end.
-enum Ended {
+enum EndedActivity {
     Read(Vec<u8>),
     Wrote(Option<Untold>, Vec<u8>),
     Neither,
@@ -99,39 +99,39 @@ enum Ended {
 
 impl Activity {
     /// Waits until it is done.
-    fn poll(&mut self, cx: &mut Context<'_>, opened: &Opened) -> Poll<Ended> {
+    fn poll(&mut self, cx: &mut Context<'_>, opened: &Opened) -> Poll<EndedActivity> {
         Poll::Ready(match self {
-            Activity::None | Activity::Elsewhere(_) => Ended::Neither,
+            Activity::None | Activity::Elsewhere(_) => EndedActivity::Neither,
             Activity::Reading(read) => {
                 read.give_up(); // nobody waits for it, and it may wait for somebody else
                 let (result, request) = ready!(Pin::new(read).poll(cx));
                 let (mut buffer, at) = (request.buffer, request.at);
                 // What there was to be told of a read that nobody waits for will be told by the next.
-                let Ok(n) = result else { return Poll::Ready(Ended::Neither) };
+                let Ok(n) = result else { return Poll::Ready(EndedActivity::Neither) };
                 // SAFETY: the kernel has written so many bytes to its room.
                 unsafe { super::BufferMut::filled(&mut buffer, n as usize) };
                 opened.move_cursor(at, n as usize);
-                Ended::Read(buffer)
+                EndedActivity::Read(buffer)
             }
             Activity::Writing(op) => {
                 let written = ready!(poll_written(op, cx));
                 let request = op.take();
                 let untold =
                     |error| Untold { error: Some(error), opened: request.file, failures: op.failures() };
-                Ended::Wrote(written.err().map(untold), request.buffer)
+                EndedActivity::Wrote(written.err().map(untold), request.buffer)
             }
             Activity::Seeking(_, seek) => {
                 drop(ready!(Pin::new(seek).poll(cx)));
-                Ended::Neither
+                EndedActivity::Neither
             }
         })
     }
 }
 
 #[derive(Default)]
-struct Crowd(Mutex<Vec<GuardedWaker>>);
+struct CursorWaiters(Mutex<Vec<GuardedWaker>>);
 
-impl Crowd {
+impl CursorWaiters {
     /// Gives the waker back if an equal one is there.
     fn join(&self, waker: GuardedWaker) -> Option<GuardedWaker> {
         let mut crowd = lock(&self.0);
@@ -148,7 +148,7 @@ impl Crowd {
     }
 }
 
-impl Wake for Crowd {
+impl Wake for CursorWaiters {
     fn wake(self: Arc<Self>) {
         self.wake_all();
     }
@@ -157,7 +157,7 @@ impl Wake for Crowd {
 /// The activity of a file, in the hands of the future that polls it. ONE-AT-A-TIME
 struct InHand<'a> {
     cursor: &'a Mutex<Cursor>,
-    crowd: &'a Crowd,
+    crowd: &'a CursorWaiters,
     activity: Activity,
 }
 
@@ -261,17 +261,17 @@ impl Cursor {
     }
 
     /// Nothing is under way any more; its outcome is kept. Gives back an error in whose place another comes.
-    fn ended(&mut self, ended: Ended) -> Option<Untold> {
+    fn ended(&mut self, ended: EndedActivity) -> Option<Untold> {
         self.activity = Activity::None;
         match ended {
-            Ended::Read(buffer) => self.left = (buffer, 0),
-            Ended::Wrote(untold, buffer) => {
+            EndedActivity::Read(buffer) => self.left = (buffer, 0),
+            EndedActivity::Wrote(untold, buffer) => {
                 self.spare = buffer;
                 if let Some(untold) = untold {
                     return self.error.replace(untold);
                 }
             }
-            Ended::Neither => {}
+            EndedActivity::Neither => {}
         }
         None
     }

@@ -18,7 +18,7 @@ use rustix::fs::Mode;
 use super::error::{c_path, failed};
 use super::names::{ask, call, symlink_metadata};
 use super::operation::on_pool;
-use super::request::{MakeDir, Name, Unlink};
+use super::request::{MakeDir, NameChange, Unlink};
 use crate::prim::{Mutex, lock};
 use crate::task::wait::{Wait, got_at_once};
 
@@ -117,7 +117,7 @@ impl DirBuilder {
             return call("make", path, make).await;
         }
         let mode = Mode::from_raw_mode(mode);
-        ask("make", path, None, c_path(path).map(|path| MakeDir(Name::MakeDir { path, mode }))).await
+        ask("make", path, None, c_path(path).map(|path| MakeDir(NameChange::MakeDir { path, mode }))).await
     }
 }
 
@@ -133,7 +133,7 @@ impl DirBuilder {
 /// result.
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
-    let request = c_path(path).map(|path| Unlink(Name::Unlink { path, is_dir: true }));
+    let request = c_path(path).map(|path| Unlink(NameChange::Unlink { path, is_dir: true }));
     ask("remove", path, None, request).await
 }
 
@@ -200,14 +200,14 @@ pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     })
 }
 
-type Batch = VecDeque<io::Result<DirEntry>>;
+type EntryBatch = VecDeque<io::Result<DirEntry>>;
 
-fn next_batch(entries: &mut std::fs::ReadDir) -> Batch {
+fn next_batch(entries: &mut std::fs::ReadDir) -> EntryBatch {
     let of = |entry: io::Result<std::fs::DirEntry>| {
         entry.map(|entry| DirEntry { file_type: entry.file_type(), entry: Arc::new(entry) })
     };
     // After an error it goes no further: the same one might come for ever.
-    let mut batch = Batch::new();
+    let mut batch = EntryBatch::new();
     for entry in entries.take(BATCH).map(of) {
         let is_error = entry.is_err();
         batch.push_back(entry);
@@ -225,10 +225,10 @@ pub struct ReadDir {
     path: Box<Path>,
     /// Used by who reads the next ones, of whom there is one.
     entries: Arc<Mutex<std::fs::ReadDir>>,
-    batch: Batch,
+    batch: EntryBatch,
     /// Nothing comes after the batch.
     is_over: bool,
-    reading: Option<Pin<Box<dyn Future<Output = io::Result<Batch>> + Send>>>,
+    reading: Option<Pin<Box<dyn Future<Output = io::Result<EntryBatch>> + Send>>>,
     /// Of an entry of the batch.
     at_once: Wait,
 }

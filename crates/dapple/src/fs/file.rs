@@ -20,7 +20,9 @@ use super::cursor::Cursor;
 use super::error::failed;
 use super::operation::{Operation, Request, begin, on_pool};
 use super::options::OpenOptions;
-use super::request::{CURSOR, Close, Pieces, ReadAt, ReadVectoredAt, SetLen, Sync, WriteAt, WriteVectoredAt};
+use super::request::{
+    CURSOR, CloseFile, IoVectors, ReadAt, ReadVectoredAt, SetLen, Sync, WriteAt, WriteVectoredAt,
+};
 use crate::prim::{AtomicBool, Mutex, Ordering, lock};
 use crate::task::wait::Wait;
 
@@ -37,12 +39,12 @@ pub(super) struct Opened {
     /// Others may have the same cursor.
     shares_cursor: AtomicBool,
     /// What kind of file it is, from when that is first asked for.
-    kind: OnceLock<Kind>,
+    kind: OnceLock<FileKind>,
 }
 
 /// What kind of file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     Regular,
     Block,
     /// A pipe, a terminal, a socket: reading and writing may wait for another program.
@@ -69,7 +71,7 @@ impl Opened {
 
     /// It is known to be a regular file.
     pub(super) fn regular(self) -> Opened {
-        Opened { kind: OnceLock::from(Kind::Regular), ..self }
+        Opened { kind: OnceLock::from(FileKind::Regular), ..self }
     }
 
     pub(super) fn is_in_memory(&self) -> bool {
@@ -81,20 +83,20 @@ impl Opened {
     }
 
     pub(super) fn is_regular(&self) -> bool {
-        self.kind() == Kind::Regular
+        self.kind() == FileKind::Regular
     }
 
     /// Whether reading and writing end within a bounded time: a disk does them, and not another program.
     pub(super) fn is_bounded(&self) -> bool {
-        self.kind() != Kind::Other
+        self.kind() != FileKind::Other
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> FileKind {
         *self.kind.get_or_init(|| {
             match rustix::fs::fstat(self).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
-                Ok(FileType::RegularFile) => Kind::Regular,
-                Ok(FileType::BlockDevice) => Kind::Block,
-                _ => Kind::Other,
+                Ok(FileType::RegularFile) => FileKind::Regular,
+                Ok(FileType::BlockDevice) => FileKind::Block,
+                _ => FileKind::Other,
             }
         })
     }
@@ -316,7 +318,7 @@ impl File {
         self.take_error()?;
         drop(self.cursor);
         let Ok(opened) = Arc::try_unwrap(self.opened) else { return Ok(()) }; // by who is the last
-        let (closed, _) = Operation::new(Close { fd: Some(opened.file.into()) }).await;
+        let (closed, _) = Operation::new(CloseFile { fd: Some(opened.file.into()) }).await;
         closed.map(drop).map_err(|error| failed("close", opened.path.as_deref(), None, error))
     }
 
@@ -407,7 +409,7 @@ impl File {
         if let Err(error) = self.settle_at(at).await {
             return (Err(self.opened.failed("read", error)), buffers);
         }
-        let request = ReadVectoredAt { file: self.opened.clone(), buffers, at, pieces: Pieces::none() };
+        let request = ReadVectoredAt { file: self.opened.clone(), buffers, at, pieces: IoVectors::none() };
         let (result, mut request) = Operation::new(request).await;
         let mut left = *result.as_ref().unwrap_or(&0) as usize;
         for buffer in &mut request.buffers {
@@ -436,7 +438,7 @@ impl File {
         if let Err(error) = self.settle_at(at).await {
             return (Err(self.opened.failed("write", error)), buffers);
         }
-        let request = WriteVectoredAt { file: self.opened.clone(), buffers, at, pieces: Pieces::none() };
+        let request = WriteVectoredAt { file: self.opened.clone(), buffers, at, pieces: IoVectors::none() };
         let (result, request) = Operation::new(request).await;
         (self.ended("write", result), request.buffers)
     }

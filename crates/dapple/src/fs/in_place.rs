@@ -15,7 +15,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file::Opened;
-use super::request::Name;
+use super::request::NameChange;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicU64, Ordering};
 
@@ -80,7 +80,7 @@ pub(super) fn write(file: &Opened, bytes: &[u8], at: u64) -> Option<Result<usize
 }
 
 /// Does something with a name.
-pub(super) fn name(name: &Name) -> Option<Result<(), Errno>> {
+pub(super) fn name(name: &NameChange) -> Option<Result<(), Errno>> {
     try_call(|| name.perform())
 }
 

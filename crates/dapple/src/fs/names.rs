@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{c_path, failed};
 use super::operation::{Operation, begin, on_pool};
-use super::request::{Link, Name, NameRequest, Rename, Symlink, Unlink};
+use super::request::{Link, NameChange, NameRequest, Rename, Symlink, Unlink};
 use super::{at_once, in_place};
 
 /// Asks for something, and explains what goes wrong.
@@ -51,7 +51,7 @@ pub(super) async fn call<T: Send + 'static>(
 /// result.
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
-    let request = c_path(path).map(|path| Unlink(Name::Unlink { path, is_dir: false }));
+    let request = c_path(path).map(|path| Unlink(NameChange::Unlink { path, is_dir: false }));
     ask("remove", path, None, request).await
 }
 
@@ -67,7 +67,7 @@ pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 /// result.
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     let (path, other) = (from.as_ref(), to.as_ref());
-    let request = || Ok(Rename(Name::Rename { from: c_path(path)?, to: c_path(other)? }));
+    let request = || Ok(Rename(NameChange::Rename { from: c_path(path)?, to: c_path(other)? }));
     ask("rename", path, Some(other), request()).await
 }
 
@@ -83,7 +83,7 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
 /// result.
 pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     let (path, other) = (original.as_ref(), link.as_ref());
-    let request = || Ok(Link(Name::Link { original: c_path(path)?, link: c_path(other)? }));
+    let request = || Ok(Link(NameChange::Link { original: c_path(path)?, link: c_path(other)? }));
     ask("link", path, Some(other), request()).await
 }
 
@@ -99,7 +99,7 @@ pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io
 /// result.
 pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     let (path, other) = (original.as_ref(), link.as_ref());
-    let request = || Ok(Symlink(Name::Symlink { original: c_path(path)?, link: c_path(other)? }));
+    let request = || Ok(Symlink(NameChange::Symlink { original: c_path(path)?, link: c_path(other)? }));
     ask("link", path, Some(other), request()).await
 }
 

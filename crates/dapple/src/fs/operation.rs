@@ -13,23 +13,23 @@ use std::task::{Context, Poll, ready};
 use rustix::io::Errno;
 
 use super::error::nowhere;
-use crate::driver::ring::Ring;
+use crate::driver::ring::Uring;
 use crate::driver::ring::choice::Files;
 pub(super) use crate::driver::ring::node::Request;
-use crate::driver::ring::node::{Op, Outcome};
+use crate::driver::ring::node::{Op, OpResult};
 use crate::runtime::Core;
 use crate::sched::Sched;
 use crate::task::wait::Wait;
 use crate::{Cancelled, blocking, world};
 
 /// Where an operation is done.
-enum Place {
-    Ring(Arc<Ring>),
+enum FsRoute {
+    Ring(Arc<Uring>),
     Pool,
 }
 
 /// The place for an operation, by its number if a ring could do it.
-fn place(code: Option<u8>) -> io::Result<Place> {
+fn place(code: Option<u8>) -> io::Result<FsRoute> {
     if world::is_simulated() {
         return Err(nowhere(
             io::ErrorKind::Unsupported,
@@ -40,10 +40,10 @@ fn place(code: Option<u8>) -> io::Result<Place> {
         let driver = core.sched.driver_here();
         match (code, core.files.in_use(driver)) {
             (Some(code), Files::Ring) => match driver.files(&core.files.failures) {
-                Ok(ring) if ring.can(code) => Place::Ring(ring.clone()),
-                _ => Place::Pool,
+                Ok(ring) if ring.can(code) => FsRoute::Ring(ring.clone()),
+                _ => FsRoute::Pool,
             },
-            _ => Place::Pool,
+            _ => FsRoute::Pool,
         }
     });
     place.ok_or_else(|| {
@@ -61,15 +61,15 @@ pub(super) fn check_place() -> io::Result<()> {
 
 /// Whether the files of this runtime go through rings.
 pub(super) fn has_ring() -> bool {
-    matches!(place(Some(io_uring::opcode::OpenAt::CODE)), Ok(Place::Ring(..)))
+    matches!(place(Some(io_uring::opcode::OpenAt::CODE)), Ok(FsRoute::Ring(..)))
 }
 
 /// Sends an operation where it is done.
 pub(super) fn send<R: Request>(op: &mut Op<R>) -> io::Result<()> {
     let code = R::CODE.filter(|_| op.get_mut().by_ring());
     match place(code)? {
-        Place::Ring(ring) => op.send_to_ring(&ring, Sched::is_at_post),
-        Place::Pool => {
+        FsRoute::Ring(ring) => op.send_to_ring(&ring, Sched::is_at_post),
+        FsRoute::Pool => {
             let call = Core::current(|core| op.for_pool(&core.files.failures));
             blocking(call.expect("`place` has found a runtime")).detach();
         }
@@ -79,13 +79,13 @@ pub(super) fn send<R: Request>(op: &mut Op<R>) -> io::Result<()> {
 
 /// What an outcome means, if it is an end: `None` if the operation is to be sent again, since it was interrupted
 /// and has had no effect.
-pub(super) fn end_of(outcome: Outcome) -> Option<io::Result<u32>> {
+pub(super) fn end_of(outcome: OpResult) -> Option<io::Result<u32>> {
     match outcome {
-        Outcome::Did(result) => Some(Ok(result)),
+        OpResult::Did(result) => Some(Ok(result)),
         // The kernel gives up what a thread has asked for when that thread ends.
-        Outcome::Failed(Errno::INTR | Errno::CANCELED) => None,
-        Outcome::Failed(errno) => Some(Err(errno.into())),
-        Outcome::Gone => Some(Err(nowhere(
+        OpResult::Failed(Errno::INTR | Errno::CANCELED) => None,
+        OpResult::Failed(errno) => Some(Err(errno.into())),
+        OpResult::Gone => Some(Err(nowhere(
             io::ErrorKind::Other,
             "it was not done: the runtime has ended, or has no thread to give",
         ))),
@@ -159,7 +159,7 @@ impl<R: Request> Future for Operation<R> {
                 this.wait.rest_to_its_end(cx, &"a file");
                 return Poll::Pending;
             };
-            if outcome == Outcome::Gone && !std::mem::replace(&mut this.was_gone, true) {
+            if outcome == OpResult::Gone && !std::mem::replace(&mut this.was_gone, true) {
                 this.sent = false; // begun in a runtime that has ended, it is done in this one
                 continue;
             }
@@ -178,19 +178,19 @@ where
     F: FnOnce() -> io::Result<T> + Send + 'static,
     T: Send + 'static,
 {
-    let (done, call) = Operation::new(Call { call: Some(call), result: None }).await;
+    let (done, call) = Operation::new(PoolCall { call: Some(call), result: None }).await;
     done?;
     call.result.expect("it was called")
 }
 
 /// A closure that may block.
-struct Call<F, T> {
+struct PoolCall<F, T> {
     call: Option<F>,
     result: Option<io::Result<T>>,
 }
 
 // SAFETY: no ring does it.
-unsafe impl<F, T> Request for Call<F, T>
+unsafe impl<F, T> Request for PoolCall<F, T>
 where
     F: FnOnce() -> io::Result<T> + Send + 'static,
     T: Send + 'static,

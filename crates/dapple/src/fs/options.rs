@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use super::error::{c_path, failed};
 use super::file::{File, Opened};
 use super::operation::{Operation, begin};
-use super::request::Open;
+use super::request::OpenFile;
 use super::{at_once, in_place};
 
 /// How a file is opened: as [`std::fs::OpenOptions`], and what that has on Unix.
@@ -135,7 +135,8 @@ impl OpenOptions {
                         Some(0),
                     ));
                 }
-                let (result, open) = Operation::new(Open { path: c_path, flags, mode, opened: None }).await;
+                let (result, open) =
+                    Operation::new(OpenFile { path: c_path, flags, mode, opened: None }).await;
                 result.map_err(explain)?;
                 (open.opened.expect("what was opened"), None)
             }

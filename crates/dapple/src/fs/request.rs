@@ -43,7 +43,7 @@ fn check(result: isize) -> Result<u32, Errno> {
 }
 
 /// Opens a file.
-pub(super) struct Open {
+pub(super) struct OpenFile {
     pub(super) path: CString,
     pub(super) flags: OFlags,
     pub(super) mode: Mode,
@@ -52,7 +52,7 @@ pub(super) struct Open {
 }
 
 // SAFETY: OWNS-ALL.
-unsafe impl Request for Open {
+unsafe impl Request for OpenFile {
     const CODE: Option<u8> = Some(opcode::OpenAt::CODE);
 
     fn entry(&mut self) -> Entry {
@@ -172,14 +172,14 @@ unsafe impl<B: Buffer> Request for WriteAt<B> {
 }
 
 /// Pieces of memory as the kernel wants to be told of them.
-pub(super) struct Pieces(Box<[libc::iovec]>);
+pub(super) struct IoVectors(Box<[libc::iovec]>);
 
 // SAFETY: they point to what the request owns beside them, which is `Send`.
-unsafe impl Send for Pieces {}
+unsafe impl Send for IoVectors {}
 
-impl Pieces {
-    pub(super) fn none() -> Pieces {
-        Pieces(Box::default())
+impl IoVectors {
+    pub(super) fn none() -> IoVectors {
+        IoVectors(Box::default())
     }
 
     fn set(&mut self, pieces: impl Iterator<Item = (*mut u8, usize)>) -> (*const libc::iovec, usize) {
@@ -194,7 +194,7 @@ pub(super) struct ReadVectoredAt<B> {
     pub(super) file: Arc<Opened>,
     pub(super) buffers: Vec<B>,
     pub(super) at: u64,
-    pub(super) pieces: Pieces,
+    pub(super) pieces: IoVectors,
 }
 
 impl<B: BufferMut> ReadVectoredAt<B> {
@@ -237,7 +237,7 @@ pub(super) struct WriteVectoredAt<B> {
     pub(super) file: Arc<Opened>,
     pub(super) buffers: Vec<B>,
     pub(super) at: u64,
-    pub(super) pieces: Pieces,
+    pub(super) pieces: IoVectors,
 }
 
 impl<B: Buffer> WriteVectoredAt<B> {
@@ -316,12 +316,12 @@ unsafe impl Request for SetLen {
 }
 
 /// Closes a file.
-pub(super) struct Close {
+pub(super) struct CloseFile {
     pub(super) fd: Option<OwnedFd>,
 }
 
 // SAFETY: OWNS-ALL.
-unsafe impl Request for Close {
+unsafe impl Request for CloseFile {
     /// Not by a ring: it closes the number, which must then be nobody's, however it ends.
     const CODE: Option<u8> = None;
 
@@ -337,7 +337,7 @@ unsafe impl Request for Close {
 }
 
 /// What is done with names, and gives nothing back.
-pub(super) enum Name {
+pub(super) enum NameChange {
     Unlink { path: CString, is_dir: bool },
     Rename { from: CString, to: CString },
     MakeDir { path: CString, mode: Mode },
@@ -347,13 +347,13 @@ pub(super) enum Name {
 
 /// A request of that kind.
 pub(super) trait NameRequest: Request {
-    fn name(&self) -> &Name;
+    fn name(&self) -> &NameChange;
 }
 
 /// The kernel's numbers are of different age.
 macro_rules! name_request {
     ($name:ident, $opcode:ident) => {
-        pub(super) struct $name(pub(super) Name);
+        pub(super) struct $name(pub(super) NameChange);
 
         // SAFETY: OWNS-ALL.
         unsafe impl Request for $name {
@@ -369,7 +369,7 @@ macro_rules! name_request {
         }
 
         impl NameRequest for $name {
-            fn name(&self) -> &Name {
+            fn name(&self) -> &NameChange {
                 &self.0
             }
         }
@@ -382,23 +382,23 @@ name_request!(MakeDir, MkDirAt);
 name_request!(Link, LinkAt);
 name_request!(Symlink, SymlinkAt);
 
-impl Name {
+impl NameChange {
     fn entry(&self) -> Entry {
         match self {
-            Name::Unlink { path, is_dir } => {
+            NameChange::Unlink { path, is_dir } => {
                 let flags = if *is_dir { libc::AT_REMOVEDIR } else { 0 };
                 opcode::UnlinkAt::new(here(), path.as_ptr()).flags(flags).build()
             }
-            Name::Rename { from, to } => {
+            NameChange::Rename { from, to } => {
                 opcode::RenameAt::new(here(), from.as_ptr(), here(), to.as_ptr()).build()
             }
-            Name::MakeDir { path, mode } => {
+            NameChange::MakeDir { path, mode } => {
                 opcode::MkDirAt::new(here(), path.as_ptr()).mode(mode.bits()).build()
             }
-            Name::Link { original, link } => {
+            NameChange::Link { original, link } => {
                 opcode::LinkAt::new(here(), original.as_ptr(), here(), link.as_ptr()).build()
             }
-            Name::Symlink { original, link } => {
+            NameChange::Symlink { original, link } => {
                 opcode::SymlinkAt::new(here(), original.as_ptr(), link.as_ptr()).build()
             }
         }
@@ -406,14 +406,16 @@ impl Name {
 
     pub(super) fn perform(&self) -> Result<(), Errno> {
         match self {
-            Name::Unlink { path, is_dir } => {
+            NameChange::Unlink { path, is_dir } => {
                 let flags = if *is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
                 rustix::fs::unlinkat(CWD, path, flags)
             }
-            Name::Rename { from, to } => rustix::fs::renameat(CWD, from, CWD, to),
-            Name::MakeDir { path, mode } => rustix::fs::mkdirat(CWD, path, *mode),
-            Name::Link { original, link } => rustix::fs::linkat(CWD, original, CWD, link, AtFlags::empty()),
-            Name::Symlink { original, link } => rustix::fs::symlinkat(original, CWD, link),
+            NameChange::Rename { from, to } => rustix::fs::renameat(CWD, from, CWD, to),
+            NameChange::MakeDir { path, mode } => rustix::fs::mkdirat(CWD, path, *mode),
+            NameChange::Link { original, link } => {
+                rustix::fs::linkat(CWD, original, CWD, link, AtFlags::empty())
+            }
+            NameChange::Symlink { original, link } => rustix::fs::symlinkat(original, CWD, link),
         }
     }
 }

@@ -196,7 +196,7 @@ impl<'a, R: AsyncBufRead + Unpin + ?Sized> Future for FillBuf<'a, R> {
 
 /// How one read of the buffer ended.
 #[derive(PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum BufferScan {
     /// With the delimiter.
     Delimited,
     /// At the end of what is in the buffer.
@@ -220,20 +220,20 @@ pub(super) fn poll_part<R: AsyncBufRead + Unpin + ?Sized>(
     delimiter: u8,
     max: usize,
     mut sink: impl FnMut(&[u8]) -> Option<usize>,
-) -> Poll<io::Result<(Part, usize)>> {
+) -> Poll<io::Result<(BufferScan, usize)>> {
     loop {
         let part = ready!(step(wait, cx, |cx| {
             let bytes = ready!(Pin::new(&mut *reader).poll_fill_buf(cx))?;
             let within = &bytes[..bytes.len().min(max)];
             let len = io::BufRead::skip_until(&mut &*within, delimiter)?; // it looks for it fast
             let part = match len.checked_sub(1) {
-                Some(last) if within[last] == delimiter => Part::Delimited,
-                _ if bytes.is_empty() => Part::End,
-                _ if within.len() < bytes.len() => Part::TooLong,
-                _ => Part::More,
+                Some(last) if within[last] == delimiter => BufferScan::Delimited,
+                _ if bytes.is_empty() => BufferScan::End,
+                _ if within.len() < bytes.len() => BufferScan::TooLong,
+                _ => BufferScan::More,
             };
             let refused = sink(&within[..len]);
-            Poll::Ready(Ok(refused.map_or((part, len), |len| (Part::Refused, len))))
+            Poll::Ready(Ok(refused.map_or((part, len), |len| (BufferScan::Refused, len))))
         }));
         if is_interrupted(&part) {
             continue;
@@ -277,9 +277,9 @@ impl<R: AsyncBufRead + Unpin + ?Sized> Future for ReadUntil<'_, R> {
                 Ok((part, len)) => {
                     this.done += len;
                     match part {
-                        Part::Delimited | Part::End => return Poll::Ready(Ok(this.done)),
-                        Part::More => continue,
-                        Part::TooLong | Part::Refused => too_long("a part", this.max),
+                        BufferScan::Delimited | BufferScan::End => return Poll::Ready(Ok(this.done)),
+                        BufferScan::More => continue,
+                        BufferScan::TooLong | BufferScan::Refused => too_long("a part", this.max),
                     }
                 }
                 Err(error) => error,
@@ -316,11 +316,11 @@ impl<R: AsyncBufRead + Unpin + ?Sized> Future for ReadLine<'_, R> {
                 Ok((part, len)) => {
                     this.done += len;
                     match part {
-                        Part::Refused => not_text(),
-                        Part::End if !this.cut.is_empty() => not_text(),
-                        Part::Delimited | Part::End => return Poll::Ready(Ok(this.done)),
-                        Part::More => continue,
-                        Part::TooLong => too_long("a line", this.max),
+                        BufferScan::Refused => not_text(),
+                        BufferScan::End if !this.cut.is_empty() => not_text(),
+                        BufferScan::Delimited | BufferScan::End => return Poll::Ready(Ok(this.done)),
+                        BufferScan::More => continue,
+                        BufferScan::TooLong => too_long("a line", this.max),
                     }
                 }
                 Err(error) => error,

@@ -48,7 +48,7 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    Copy { reader, writer, flow: Flow::default() }
+    Copy { reader, writer, flow: CopyBuffer::default() }
 }
 
 /// The future of [`copy`].
@@ -57,7 +57,7 @@ where
 pub struct Copy<R, W> {
     reader: R,
     writer: W,
-    flow: Flow,
+    flow: CopyBuffer,
 }
 
 impl<R, W> Copy<R, W> {
@@ -165,12 +165,12 @@ where
 /// One direction of two.
 #[derive(Debug, Default)]
 struct HalfWay {
-    flow: Flow,
-    stage: Stage,
+    flow: CopyBuffer,
+    stage: CopyStage,
 }
 
 #[derive(Debug, Default)]
-enum Stage {
+enum CopyStage {
     #[default]
     Copying,
     Closing,
@@ -183,13 +183,13 @@ impl HalfWay {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
-        if let Stage::Copying = self.stage {
+        if let CopyStage::Copying = self.stage {
             ready!(self.flow.poll(cx, reader, writer))?;
-            self.stage = Stage::Closing;
+            self.stage = CopyStage::Closing;
         }
-        if let Stage::Closing = self.stage {
+        if let CopyStage::Closing = self.stage {
             ready!(step(&mut self.flow.wait, cx, |cx| Pin::new(writer).poll_close(cx)))?;
-            self.stage = Stage::Closed;
+            self.stage = CopyStage::Closed;
         }
         Poll::Ready(Ok(()))
     }
@@ -197,7 +197,7 @@ impl HalfWay {
 
 /// What is on its way from a reader to a writer. It reads only when it has written all.
 #[derive(Default)]
-struct Flow {
+struct CopyBuffer {
     buffer: Box<[u8]>,
     /// What has been read and not written: `buffer[start..end]`.
     start: usize,
@@ -208,7 +208,7 @@ struct Flow {
     wait: Wait,
 }
 
-impl Flow {
+impl CopyBuffer {
     fn rest(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
@@ -274,7 +274,7 @@ impl Flow {
     }
 }
 
-impl fmt::Debug for Flow {
+impl fmt::Debug for CopyBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = self.end - self.start;
         f.debug_struct("Flow").field("done", &self.done).field("rest", &rest).finish_non_exhaustive()

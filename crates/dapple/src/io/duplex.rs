@@ -44,7 +44,7 @@ use crate::task::wait::{Wait, wake};
 #[must_use]
 pub fn duplex(capacity: usize) -> (Duplex, Duplex) {
     assert!(capacity > 0, "a stream that holds no bytes takes none either");
-    let (there, back) = (Arc::new(Pipe::new(capacity)), Arc::new(Pipe::new(capacity)));
+    let (there, back) = (Arc::new(DuplexDirection::new(capacity)), Arc::new(DuplexDirection::new(capacity)));
     (Duplex::new(back.clone(), there.clone()), Duplex::new(there, back))
 }
 
@@ -62,14 +62,14 @@ pub fn duplex(capacity: usize) -> (Duplex, Duplex) {
 /// returned as written. *Scope cancelled*: returns an error for which
 /// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it could be had then.
 pub struct Duplex {
-    incoming: Arc<Pipe>,
-    outgoing: Arc<Pipe>,
+    incoming: Arc<DuplexDirection>,
+    outgoing: Arc<DuplexDirection>,
     reading: Wait,
     writing: Wait,
 }
 
 impl Duplex {
-    fn new(incoming: Arc<Pipe>, outgoing: Arc<Pipe>) -> Duplex {
+    fn new(incoming: Arc<DuplexDirection>, outgoing: Arc<DuplexDirection>) -> Duplex {
         Duplex { incoming, outgoing, reading: Wait::default(), writing: Wait::default() }
     }
 
@@ -147,13 +147,13 @@ fn poll_wait<T>(
 }
 
 /// One direction.
-struct Pipe {
+struct DuplexDirection {
     capacity: usize,
-    state: Mutex<State>,
+    state: Mutex<DuplexState>,
 }
 
 #[derive(Default)]
-struct State {
+struct DuplexState {
     bytes: VecDeque<u8>,
     /// Nothing more will be written.
     is_ended: bool,
@@ -164,9 +164,9 @@ struct State {
     writer: Option<GuardedWaker>,
 }
 
-impl Pipe {
-    fn new(capacity: usize) -> Pipe {
-        Pipe { capacity, state: Mutex::default() }
+impl DuplexDirection {
+    fn new(capacity: usize) -> DuplexDirection {
+        DuplexDirection { capacity, state: Mutex::default() }
     }
 
     fn read(&self, buffers: &mut [IoSliceMut<'_>], waker: GuardedWaker) -> Poll<io::Result<usize>> {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use futures_io::AsyncBufRead;
 
-use super::buf_read::{Part, not_text, poll_part, too_long};
+use super::buf_read::{BufferScan, not_text, poll_part, too_long};
 use super::error::Partial;
 use crate::task::wait::Wait;
 
@@ -105,8 +105,8 @@ impl<R: AsyncBufRead + Unpin> Split<R> {
     fn poll_with(&mut self, wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
         while self.is_passing {
             match ready!(poll_part(&mut self.reader, wait, cx, self.delimiter, usize::MAX, |_| None)) {
-                Ok((Part::Delimited, _)) => self.is_passing = false,
-                Ok((Part::End, _)) => {
+                Ok((BufferScan::Delimited, _)) => self.is_passing = false,
+                Ok((BufferScan::End, _)) => {
                     self.is_passing = false;
                     return Poll::Ready(Ok(None));
                 }
@@ -122,10 +122,10 @@ impl<R: AsyncBufRead + Unpin> Split<R> {
                 None
             });
             return Poll::Ready(match ready!(polled) {
-                Ok((Part::End, _)) if self.part.is_empty() => Ok(None),
-                Ok((Part::Delimited | Part::End, _)) => Ok(Some(std::mem::take(&mut self.part))),
-                Ok((Part::More, _)) => continue,
-                Ok((Part::TooLong | Part::Refused, _)) => {
+                Ok((BufferScan::End, _)) if self.part.is_empty() => Ok(None),
+                Ok((BufferScan::Delimited | BufferScan::End, _)) => Ok(Some(std::mem::take(&mut self.part))),
+                Ok((BufferScan::More, _)) => continue,
+                Ok((BufferScan::TooLong | BufferScan::Refused, _)) => {
                     self.is_passing = true;
                     let beginning = std::mem::take(&mut self.part);
                     let what = if self.delimiter == b'\n' { "a line" } else { "a part" };

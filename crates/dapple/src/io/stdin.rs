@@ -33,10 +33,15 @@ use crate::{Cancelled, blocking, world};
 const BUFFER: usize = 8 << 10;
 
 /// What all handles share.
-static SHARED: Mutex<Shared> =
-    Mutex::new(Shared { bytes: Vec::new(), taken: 0, outcome: None, is_reading: false, waiting: Vec::new() });
+static SHARED: Mutex<StdinShared> = Mutex::new(StdinShared {
+    bytes: Vec::new(),
+    taken: 0,
+    outcome: None,
+    is_reading: false,
+    waiting: Vec::new(),
+});
 
-struct Shared {
+struct StdinShared {
     /// What was read; `bytes[taken..]` is still to be given out.
     bytes: Vec<u8>,
     taken: usize,
@@ -48,7 +53,7 @@ struct Shared {
     waiting: Vec<(u64, GuardedWaker)>,
 }
 
-impl Shared {
+impl StdinShared {
     fn take(&mut self, into: &mut [u8]) -> Option<io::Result<usize>> {
         let bytes = &self.bytes[self.taken..];
         if bytes.is_empty() {
@@ -229,7 +234,7 @@ fn start(source: Arc<Source<OwnedFd>>) -> io::Result<()> {
     shared.is_reading = true; // ONE-READS
     drop(shared);
     let was_refused = Arc::new(AtomicBool::new(false));
-    let reading = Reading { source: Some(source), was_refused: was_refused.clone() };
+    let reading = ReadDuty { source: Some(source), was_refused: was_refused.clone() };
     if here(|here| here.home.get().is_null()) {
         reading.read(); // no pool here
         return Ok(());
@@ -243,13 +248,13 @@ fn start(source: Arc<Source<OwnedFd>>) -> io::Result<()> {
 }
 
 /// The duty to read, until it was done. ONE-READS
-struct Reading {
+struct ReadDuty {
     source: Option<Arc<Source<OwnedFd>>>,
     /// Set if it was dropped before it could begin.
     was_refused: Arc<AtomicBool>,
 }
 
-impl Reading {
+impl ReadDuty {
     fn read(mut self) {
         let Some(source) = self.source.take() else { return };
         let mut bytes = vec![0; BUFFER];
@@ -275,7 +280,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for ReadDuty {
     fn drop(&mut self) {
         self.was_refused.store(self.source.is_some(), Ordering::Relaxed);
         let mut shared = lock(&SHARED);

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::blocking;
 use crate::net::traits::impl_write;
 use crate::prim::{Mutex, lock};
-use crate::sync::crowd::{Crowd, Place};
+use crate::sync::crowd::{ListTicket, WaitList};
 use crate::task::here::here;
 use crate::world;
 
@@ -41,13 +41,13 @@ enum Which {
 
 struct Outlet {
     which: Which,
-    queue: Mutex<Queue>,
+    queue: Mutex<OutputQueue>,
     /// Those who wait until there is room, or all is written.
-    crowd: Crowd,
+    crowd: WaitList,
 }
 
 #[derive(Default)]
-struct Queue {
+struct OutputQueue {
     bytes: Vec<u8>,
     /// ONE-WRITES
     is_busy: bool,
@@ -84,12 +84,12 @@ impl From<Fault> for io::Error {
 
 impl Outlet {
     fn new(which: Which) -> Outlet {
-        Outlet { which, queue: Mutex::default(), crowd: Crowd::default() }
+        Outlet { which, queue: Mutex::default(), crowd: WaitList::default() }
     }
 
     /// Sees to it that the queue is written out.
     fn start(&'static self) {
-        let call = Call(Some(self));
+        let call = WriteDuty(Some(self));
         if here(|here| here.home.get().is_null()) {
             return call.make(); // no pool here
         }
@@ -154,9 +154,9 @@ fn wait_for_room(fd: BorrowedFd<'_>) {
 }
 
 /// The duty to write the queue out. WRITTEN-AT-LAST
-struct Call(Option<&'static Outlet>);
+struct WriteDuty(Option<&'static Outlet>);
 
-impl Call {
+impl WriteDuty {
     fn make(mut self) {
         if let Some(outlet) = self.0.take() {
             outlet.write_out();
@@ -164,7 +164,7 @@ impl Call {
     }
 }
 
-impl Drop for Call {
+impl Drop for WriteDuty {
     fn drop(&mut self) {
         if let Some(outlet) = self.0.take() {
             outlet.write_out();
@@ -173,19 +173,19 @@ impl Drop for Call {
 }
 
 /// What the two handles have in common.
-struct Writing {
+struct OutputHandle {
     outlet: &'static Outlet,
-    place: Place,
+    place: ListTicket,
     /// How many errors there were when we last looked.
     faults: u64,
     /// Up to where the flush that is under way waits.
     flush_to: Option<u64>,
 }
 
-impl Writing {
-    fn new(outlet: &'static Outlet) -> Writing {
+impl OutputHandle {
+    fn new(outlet: &'static Outlet) -> OutputHandle {
         let faults = lock(&outlet.queue).faults;
-        Writing { outlet, place: Place::default(), faults, flush_to: None }
+        OutputHandle { outlet, place: ListTicket::default(), faults, flush_to: None }
     }
 
     fn poll_write_vectored(
@@ -193,7 +193,7 @@ impl Writing {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let Writing { outlet, place, faults, flush_to } = self;
+        let OutputHandle { outlet, place, faults, flush_to } = self;
         let mut starts = false;
         let put = outlet.crowd.poll_until(place, cx, || {
             if world::is_simulated() {
@@ -226,7 +226,7 @@ impl Writing {
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Writing { outlet, place, faults, flush_to } = self;
+        let OutputHandle { outlet, place, faults, flush_to } = self;
         let flushed = outlet.crowd.poll_until(place, cx, || {
             if world::is_simulated() {
                 return Some(Ok(()));
@@ -244,7 +244,7 @@ impl Writing {
     }
 }
 
-impl Queue {
+impl OutputQueue {
     fn error_since(&mut self, seen: &mut u64) -> Option<io::Error> {
         if self.faults == *seen {
             return None;
@@ -254,7 +254,7 @@ impl Queue {
     }
 }
 
-impl Drop for Writing {
+impl Drop for OutputHandle {
     fn drop(&mut self) {
         self.outlet.crowd.leave(&mut self.place);
     }
@@ -298,12 +298,12 @@ macro_rules! output {
         /// })
         /// # }
         /// ```
-        pub struct $type(Writing);
+        pub struct $type(OutputHandle);
 
         $(#[$doc])*
         #[must_use = "it does nothing unless it is written to"]
         pub fn $function() -> $type {
-            $type(Writing::new(&$outlet))
+            $type(OutputHandle::new(&$outlet))
         }
 
         impl $type {

@@ -38,12 +38,12 @@ use crate::task::here::here;
 pub struct ColorCell<T> {
     id: usize,
     /// ID-HELD
-    held: Held,
+    held: ColorOwner,
     borrowed: Cell<bool>,
     value: UnsafeCell<T>,
 }
 
-enum Held {
+enum ColorOwner {
     Color(Color),
     /// The color of a task that has not been asked for it; asking would cost it a lane.
     Task(Task),
@@ -63,7 +63,7 @@ impl<T> ColorCell<T> {
     pub fn new(value: T) -> ColorCell<T> {
         let has_own_color = here(|here| here.lane.get().is_null() && here.color.get() != 0);
         if has_own_color && let Some(task) = Task::current() {
-            return ColorCell::made(task.id(), Held::Task(task), value);
+            return ColorCell::made(task.id(), ColorOwner::Task(task), value);
         }
         ColorCell::in_color(&Color::current(), value)
     }
@@ -71,10 +71,10 @@ impl<T> ColorCell<T> {
     /// A cell of the given color.
     #[must_use]
     pub fn in_color(color: &Color, value: T) -> ColorCell<T> {
-        ColorCell::made(color.id(), Held::Color(color.clone()), value)
+        ColorCell::made(color.id(), ColorOwner::Color(color.clone()), value)
     }
 
-    fn made(id: usize, held: Held, value: T) -> ColorCell<T> {
+    fn made(id: usize, held: ColorOwner, value: T) -> ColorCell<T> {
         ColorCell { id, held, borrowed: Cell::new(false), value: UnsafeCell::new(value) }
     }
 
@@ -112,8 +112,8 @@ impl<T> ColorCell<T> {
 
     fn owner(&self) -> String {
         match &self.held {
-            Held::Color(color) => format!("{color:?}"),
-            Held::Task(task) => format!("{} (of task {})", ColorName(task.color_id()), task.name()),
+            ColorOwner::Color(color) => format!("{color:?}"),
+            ColorOwner::Task(task) => format!("{} (of task {})", ColorName(task.color_id()), task.name()),
         }
     }
 

@@ -8,15 +8,15 @@ use super::keyed;
 use super::laned::{Laned, promote};
 use super::limited::Limited;
 use super::line::{Lane, NewLane};
-use super::main::Local;
+use super::main::MainTask;
 use super::ranked::Ranked;
 use crate::limit::Limit;
 use crate::prim::Ordering;
 use crate::task::cell::{Cell, TaskKind};
-use crate::task::header::{Header, Meta, Ptr};
+use crate::task::header::{Header, Meta, TaskPtr};
 use crate::task::here::here;
-use crate::task::run::{Call, start};
-use crate::task::{Home, JoinHandle, Place, Priority, Task, drop_unspawned};
+use crate::task::run::{ClosureFuture, start};
+use crate::task::{JoinHandle, Priority, QueuePosition, RuntimeShared, Task, drop_unspawned};
 
 /// A label that says what may not run at the same time.
 ///
@@ -49,7 +49,7 @@ use crate::task::{Home, JoinHandle, Place, Priority, Task, drop_unspawned};
 ///     assert_eq!(COUNT.load(Relaxed), 100); // no update was lost: they never overlapped
 /// });
 /// ```
-pub struct Color(Ptr);
+pub struct Color(TaskPtr);
 
 // SAFETY: a counted reference to a lane, whose shared parts are atomic and whose other parts only
 // the one with the turn touches (TURN-OWNS-LINE).
@@ -70,7 +70,7 @@ impl Color {
         in_runtime("Color::new()", Color::new_in)
     }
 
-    pub(crate) fn new_in(home: &Home) -> Option<Color> {
+    pub(crate) fn new_in(home: &RuntimeShared) -> Option<Color> {
         Lane::make(home, NewLane { key: None, main: None, of: None }).map(Color)
     }
 
@@ -98,7 +98,7 @@ impl Color {
         in_runtime("Color::keyed()", |home| Color::keyed_in(home, key))
     }
 
-    pub(crate) fn keyed_in(home: &Home, key: &(impl Hash + ?Sized)) -> Option<Color> {
+    pub(crate) fn keyed_in(home: &RuntimeShared, key: &(impl Hash + ?Sized)) -> Option<Color> {
         keyed::lane(home, keyed::hash(key)).map(Color)
     }
 
@@ -131,7 +131,7 @@ impl Color {
             if main.is_null() || here.color.get() != main.addr() {
                 return None;
             }
-            let lane = Ptr::new(main.cast_mut())?;
+            let lane = TaskPtr::new(main.cast_mut())?;
             // SAFETY: the main color's thread keeps it open, and is in its turn.
             unsafe { lane.as_ref() }.state.add_ref();
             Some(Color(lane))
@@ -146,7 +146,7 @@ impl Color {
     #[must_use]
     #[track_caller]
     pub fn current() -> Color {
-        let lane = here(|here| Ptr::new(here.lane.get().cast_mut()));
+        let lane = here(|here| TaskPtr::new(here.lane.get().cast_mut()));
         if let Some(lane) = lane {
             // SAFETY: this thread has the lane's turn. LANE-LIVES
             unsafe { lane.as_ref() }.state.add_ref();
@@ -161,7 +161,7 @@ impl Color {
     /// Gives the running task, whose color was its own, a lane that others can share.
     fn promote(task: Task) -> Color {
         // SAFETY: a task's home outlives it.
-        let home = unsafe { &*Home::of(task.ptr()) };
+        let home = unsafe { &*RuntimeShared::of(task.ptr()) };
         let new = NewLane { key: None, main: None, of: Some(task.clone()) };
         let lane = Lane::make(home, new).expect("the runtime of a running task");
         // SAFETY: just made. One reference is the color's, and one the task's. LANE-LIVES
@@ -170,7 +170,7 @@ impl Color {
         Color(lane)
     }
 
-    pub(super) fn from_counted(lane: Ptr) -> Color {
+    pub(super) fn from_counted(lane: TaskPtr) -> Color {
         Color(lane)
     }
 
@@ -209,7 +209,7 @@ impl Color {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.spawn_with(Call::new(f), Meta::here())
+        self.spawn_with(ClosureFuture::new(f), Meta::here())
     }
 
     pub(crate) fn spawn_with<F>(&self, future: F, meta: Meta) -> JoinHandle<F::Output>
@@ -234,7 +234,7 @@ impl Color {
         let color = ManuallyDrop::new(self);
         if color.lane().main.is_some() {
             // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time. The reference is given away.
-            unsafe { color.spawn_counted(Local::new(color.0), future, meta) }
+            unsafe { color.spawn_counted(MainTask::new(color.0), future, meta) }
         } else {
             // SAFETY: as above.
             unsafe { color.spawn_counted(Laned { lane: color.0 }, future, meta) }
@@ -330,7 +330,7 @@ impl Color {
     unsafe fn spawn_anything<F: Future>(&self, future: F, meta: Meta) -> JoinHandle<F::Output> {
         if self.lane().main.is_some() {
             // SAFETY: handed on from the caller.
-            unsafe { self.spawn_kind(Local::new(self.0), future, meta) }
+            unsafe { self.spawn_kind(MainTask::new(self.0), future, meta) }
         } else if self.has_limit() {
             // SAFETY: as above.
             unsafe { self.spawn_kind(Limited::new(self.lane(), None), future, meta) }
@@ -373,7 +373,7 @@ impl Color {
                 return JoinHandle::gone();
             }
         };
-        start(&task, Place::New);
+        start(&task, QueuePosition::New);
         // SAFETY: it is a task of `F`, and this is its only handle.
         unsafe { JoinHandle::new(task) }
     }
@@ -406,7 +406,7 @@ impl super::main::MainLane {
 }
 
 #[track_caller]
-fn in_runtime(what: &str, make: impl FnOnce(&Home) -> Option<Color>) -> Color {
+fn in_runtime(what: &str, make: impl FnOnce(&RuntimeShared) -> Option<Color>) -> Color {
     let home = here(|here| here.home.get());
     // SAFETY: it is set only while this thread works for a runtime or has entered it.
     match unsafe { home.as_ref() } {

@@ -35,7 +35,7 @@ use std::ptr::{NonNull, null_mut};
 use crate::prim::{AtomicPtr, Ordering};
 
 /// What can be put into an inbox: it has room for a link, which belongs to whoever has the node. Aligned to 8.
-pub(crate) trait Node {
+pub(crate) trait InboxNode {
     fn link(&self) -> *mut Self;
     fn set_link(&self, next: *mut Self);
 }
@@ -76,7 +76,7 @@ fn with_tags<N>(list: *mut N, tags: usize) -> *mut N {
     list.map_addr(|address| address | tags)
 }
 
-impl<N: Node> Inbox<N> {
+impl<N: InboxNode> Inbox<N> {
     /// An idle one.
     pub(crate) fn new() -> Inbox<N> {
         Inbox(AtomicPtr::new(null_mut()))
@@ -149,7 +149,7 @@ impl<N: Node> Inbox<N> {
     /// Takes the turn, for one who has an entry, and all there is, and says whether it is ranked; `None` if the
     /// lane is not in line.
     #[inline]
-    pub(crate) fn claim(&self) -> Option<(Option<List<N>>, bool)> {
+    pub(crate) fn claim(&self) -> Option<(Option<NodeList<N>>, bool)> {
         let claimed = |seen: *mut N| {
             let is_in_line = !list(seen).is_null() || tags(seen) & IN_LINE != 0;
             (is_in_line && tags(seen) & OWNED == 0)
@@ -160,14 +160,14 @@ impl<N: Node> Inbox<N> {
     }
 
     /// Takes all there is, as a list of oldest first. For the one who has the turn.
-    pub(crate) fn pull(&self) -> Option<List<N>> {
+    pub(crate) fn pull(&self) -> Option<NodeList<N>> {
         let emptied = |seen: *mut N| Some(with_tags(null_mut(), tags(seen)));
         let (Ok(seen) | Err(seen)) = self.update(Ordering::Acquire, emptied); // HANDOVER
         Inbox::turned(list(seen))
     }
 
     /// A list of newest first, the other way round.
-    fn turned(newest: *mut N) -> Option<List<N>> {
+    fn turned(newest: *mut N) -> Option<NodeList<N>> {
         let last = NonNull::new(newest)?;
         let (mut oldest, mut rest) = (null_mut(), newest);
         while let Some(node) = NonNull::new(rest) {
@@ -177,7 +177,7 @@ impl<N: Node> Inbox<N> {
             node_ref.set_link(oldest); // IN-ORDER
             oldest = node.as_ptr();
         }
-        Some(List { first: NonNull::new(oldest)?, last })
+        Some(NodeList { first: NonNull::new(oldest)?, last })
     }
 
     /// Gives the turn back, unless something has come in. For the one who has the turn.
@@ -214,7 +214,7 @@ impl<N: Node> Inbox<N> {
 }
 
 /// Nodes linked from the first to the last, whose link is null.
-pub(crate) struct List<N> {
+pub(crate) struct NodeList<N> {
     pub(crate) first: NonNull<N>,
     pub(crate) last: NonNull<N>,
 }

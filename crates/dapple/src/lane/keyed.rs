@@ -15,31 +15,31 @@ use std::sync::LazyLock;
 
 use super::line::{Lane, NewLane};
 use crate::prim::{Mutex, lock};
-use crate::task::Home;
-use crate::task::header::Ptr;
+use crate::task::RuntimeShared;
+use crate::task::header::TaskPtr;
 
 const SHARDS: usize = 64;
 
-struct Known(Ptr);
+struct Known(TaskPtr);
 
 // SAFETY: an address; what may be done with it, WEAK says.
 unsafe impl Send for Known {}
 
-type Shard = Mutex<HashMap<(usize, u64), Known>>;
+type KeyShard = Mutex<HashMap<(usize, u64), Known>>;
 
-static TABLE: LazyLock<[Shard; SHARDS]> = LazyLock::new(|| std::array::from_fn(|_| Shard::default()));
+static TABLE: LazyLock<[KeyShard; SHARDS]> = LazyLock::new(|| std::array::from_fn(|_| KeyShard::default()));
 static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 pub(super) fn hash(key: &(impl Hash + ?Sized)) -> u64 {
     HASHER.hash_one(key)
 }
 
-fn entry_of(home: &Home, key: u64) -> (&'static Shard, (usize, u64)) {
+fn entry_of(home: &RuntimeShared, key: u64) -> (&'static KeyShard, (usize, u64)) {
     (&TABLE[(key >> 58) as usize % SHARDS], (std::ptr::from_ref(home).addr(), key))
 }
 
 /// The lane of a key, with a reference for the caller; `None` once the runtime is gone.
-pub(super) fn lane(home: &Home, key: u64) -> Option<Ptr> {
+pub(super) fn lane(home: &RuntimeShared, key: u64) -> Option<TaskPtr> {
     let (shard, index) = entry_of(home, key);
     let mut known = lock(shard);
     let entry = known.entry(index);
@@ -56,7 +56,7 @@ pub(super) fn lane(home: &Home, key: u64) -> Option<Ptr> {
 }
 
 /// Takes a lane out that nobody refers to any more.
-pub(super) fn forget(home: &Home, key: u64, lane: Ptr) {
+pub(super) fn forget(home: &RuntimeShared, key: u64, lane: TaskPtr) {
     let (shard, index) = entry_of(home, key);
     let mut known = lock(shard);
     if known.get(&index).is_some_and(|found| found.0 == lane) {

@@ -1,6 +1,6 @@
 //! Tasks in a color that has a limit: until they have begun they may be refused, or held back.
 //!
-//! Who decides is a [`Gate`], which `limit/` has the only kind of. What is here is when it is asked, and what becomes
+//! Who decides is a [`Admission`], which `limit/` has the only kind of. What is here is when it is asked, and what becomes
 //! of a task then. A refused one goes ahead of what is in line, and is dropped in its color's turn as everything is.
 //!
 //! # Invariants
@@ -15,19 +15,19 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::inbox::List;
+use super::inbox::NodeList;
 use super::line::Lane;
 use crate::prim::{AtomicU64, Mutex, Ordering, lock};
 use crate::task::cell::{Front, TaskKind};
-use crate::task::header::{Header, Kind, Ptr};
-use crate::task::here::{Here, here};
-use crate::task::home::Phase;
-use crate::task::run::{After, Passage};
+use crate::task::header::{Header, TaskKindTag, TaskPtr};
+use crate::task::here::{ThreadContext, here};
+use crate::task::home::RuntimePhase;
+use crate::task::run::{Passage, StepOutcome};
 use crate::task::waker::borrowed_waker;
-use crate::task::{Home, Place, Priority};
+use crate::task::{Priority, QueuePosition, RuntimeShared};
 
 /// Who decides what may begin.
-pub(crate) trait Gate: Send + Sync {
+pub(crate) trait Admission: Send + Sync {
     /// Nanoseconds of the clock.
     fn now(&self) -> u64;
     /// A task is about to be put in line, for what has waited since then. `false`: it is refused.
@@ -36,20 +36,20 @@ pub(crate) trait Gate: Send + Sync {
     /// know it by.
     fn begin(&self, since: u64, ticket: &Cell<u64>, waker: &Waker) -> Passage;
     /// The future of a task is gone.
-    fn leave(&self, stage: Stage, ticket: u64);
+    fn leave(&self, stage: AdmissionStage, ticket: u64);
 }
 
 /// How far a task has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum AdmissionStage {
     InLine,
     Refused,
     Begun,
 }
 
 /// What a lane with a limit knows more than others.
-pub(crate) struct Limits {
-    gate: Mutex<Arc<dyn Gate>>,
+pub(crate) struct LaneLimit {
+    gate: Mutex<Arc<dyn Admission>>,
     /// READY-SINCE
     ready: AtomicU64,
     /// `ready`, of the turn that is running. TURN-OWNS-LINE
@@ -58,9 +58,9 @@ pub(crate) struct Limits {
     last_refused: Cell<*mut Header>,
 }
 
-impl Limits {
-    fn new(gate: Arc<dyn Gate>) -> Limits {
-        Limits {
+impl LaneLimit {
+    fn new(gate: Arc<dyn Admission>) -> LaneLimit {
+        LaneLimit {
             since: Cell::new(gate.now()),
             gate: Mutex::new(gate),
             ready: AtomicU64::new(0),
@@ -68,7 +68,7 @@ impl Limits {
         }
     }
 
-    fn gate(&self) -> Arc<dyn Gate> {
+    fn gate(&self) -> Arc<dyn Admission> {
         lock(&self.gate).clone()
     }
 
@@ -79,11 +79,11 @@ impl Limits {
 
 impl Lane {
     /// Gives the lane a limit, for what is spawned from now on. A main color has none.
-    pub(super) fn set_limit(&self, gate: Arc<dyn Gate>) {
+    pub(super) fn set_limit(&self, gate: Arc<dyn Admission>) {
         if self.main.is_some() {
             return;
         }
-        let limits = self.limits.get_or_init(|| Box::new(Limits::new(gate.clone())));
+        let limits = self.limits.get_or_init(|| Box::new(LaneLimit::new(gate.clone())));
         *lock(&limits.gate) = gate;
         self.is_watched.store(true, Ordering::Relaxed);
         self.is_special.store(true, Ordering::Release);
@@ -122,13 +122,13 @@ impl Lane {
 
     /// Puts those of `list` that were refused ahead of what is in line, and gives back the rest. For the one who has
     /// the turn.
-    pub(super) fn sift(&self, list: List<Header>) -> Option<List<Header>> {
+    pub(super) fn sift(&self, list: NodeList<Header>) -> Option<NodeList<Header>> {
         let Some(limits) = self.limits.get() else { return Some(list) };
-        let (mut rest, mut next) = (None::<List<Header>>, Some(list.first));
+        let (mut rest, mut next) = (None::<NodeList<Header>>, Some(list.first));
         while let Some(task) = next {
             // SAFETY: what is in line is owned by the lane, so it exists.
             let header = unsafe { task.as_ref() };
-            next = Ptr::new(header.link());
+            next = TaskPtr::new(header.link());
             header.set_link(null_mut());
             // SAFETY: as above.
             if unsafe { is_refused(task) } {
@@ -136,11 +136,11 @@ impl Lane {
                 continue;
             }
             rest = Some(match rest {
-                None => List { first: task, last: task },
-                Some(List { first, last }) => {
+                None => NodeList { first: task, last: task },
+                Some(NodeList { first, last }) => {
                     // SAFETY: as above.
                     unsafe { last.as_ref() }.set_link(task.as_ptr());
-                    List { first, last: task }
+                    NodeList { first, last: task }
                 }
             });
         }
@@ -148,10 +148,10 @@ impl Lane {
     }
 
     /// Puts a task at the head of the line, behind those that were put there before.
-    fn put_ahead(&self, task: Ptr, last_ahead: &Cell<*mut Header>) {
+    fn put_ahead(&self, task: TaskPtr, last_ahead: &Cell<*mut Header>) {
         // SAFETY: what is in line is owned by the lane, so it exists.
         let header = unsafe { task.as_ref() };
-        let before = match Ptr::new(last_ahead.replace(task.as_ptr())) {
+        let before = match TaskPtr::new(last_ahead.replace(task.as_ptr())) {
             None => self.first.replace(task.as_ptr()),
             Some(last) => {
                 // SAFETY: as above.
@@ -168,7 +168,7 @@ impl Lane {
     }
 
     /// The first in line is taken.
-    pub(super) fn note_taken(&self, task: Ptr) {
+    pub(super) fn note_taken(&self, task: TaskPtr) {
         if let Some(limits) = self.limits.get()
             && limits.last_refused.get() == task.as_ptr()
         {
@@ -183,7 +183,7 @@ pub(crate) fn waited_since() -> Option<u64> {
         if here.since.get() > 0 {
             return Some(here.since.get());
         }
-        let lane = Ptr::new(here.lane.get().cast_mut())?;
+        let lane = TaskPtr::new(here.lane.get().cast_mut())?;
         // SAFETY: this thread has the lane's turn. LANE-LIVES
         Some(unsafe { Lane::of(lane) }.limits.get()?.since.get())
     })
@@ -192,14 +192,14 @@ pub(crate) fn waited_since() -> Option<u64> {
 /// The kind of a task in a lane with a limit.
 pub(crate) struct Limited {
     /// A counted reference, until the future is gone. LANE-LIVES
-    lane: Ptr,
+    lane: TaskPtr,
     priority: Option<Priority>,
     since: u64,
     /// The maker's, then the owner's. ONE-OWNER
-    stage: Cell<Stage>,
+    stage: Cell<AdmissionStage>,
     ticket: Cell<u64>,
     /// Until the task has left.
-    gate: Cell<Option<Arc<dyn Gate>>>,
+    gate: Cell<Option<Arc<dyn Admission>>>,
 }
 
 impl Limited {
@@ -210,7 +210,7 @@ impl Limited {
         // What a turn spawns into its own color is what that turn was waited for.
         let is_my_turn = here(|here| lane.is_my_turn(here));
         let since = if is_my_turn { limits.since.get() } else { gate.now() };
-        let stage = if gate.arrive(since) { Stage::InLine } else { Stage::Refused };
+        let stage = if gate.arrive(since) { AdmissionStage::InLine } else { AdmissionStage::Refused };
         let (stage, ticket, gate) = (Cell::new(stage), Cell::new(0), Cell::new(Some(gate)));
         Limited { lane: lane.ptr(), priority, since, stage, ticket, gate }
     }
@@ -236,13 +236,13 @@ impl Drop for Limited {
 /// # Safety
 ///
 /// The task exists, and the caller owns it.
-unsafe fn is_refused(task: Ptr) -> bool {
+unsafe fn is_refused(task: TaskPtr) -> bool {
     // SAFETY: handed on from the caller.
-    if unsafe { task.as_ref() }.vtable().kind != Kind::Limited {
+    if unsafe { task.as_ref() }.vtable().kind != TaskKindTag::Limited {
         return false;
     }
     // SAFETY: as above, and it is of this kind.
-    unsafe { Front::<Limited>::of(task) }.kind.stage.get() == Stage::Refused
+    unsafe { Front::<Limited>::of(task) }.kind.stage.get() == AdmissionStage::Refused
 }
 
 /// Whether a task may begin, or has.
@@ -250,16 +250,16 @@ unsafe fn is_refused(task: Ptr) -> bool {
 /// # Safety
 ///
 /// The caller owns the task, which is of this kind.
-unsafe fn pass(task: Ptr) -> Passage {
+unsafe fn pass(task: TaskPtr) -> Passage {
     // SAFETY: handed on from the caller.
     let kind = &unsafe { Front::<Limited>::of(task) }.kind;
     match kind.stage.get() {
-        Stage::Begun => return Passage::Begin,
-        Stage::Refused => return Passage::Refuse,
-        Stage::InLine => {}
+        AdmissionStage::Begun => return Passage::Begin,
+        AdmissionStage::Refused => return Passage::Refuse,
+        AdmissionStage::InLine => {}
     }
     // SAFETY: a task's home outlives it.
-    let is_ending = unsafe { &*Home::of(task) }.phase() >= Phase::Cancelling;
+    let is_ending = unsafe { &*RuntimeShared::of(task) }.phase() >= RuntimePhase::Cancelling;
     let passage = if is_ending {
         kind.leave(); // as one that never began
         Passage::Refuse
@@ -270,8 +270,8 @@ unsafe fn pass(task: Ptr) -> Passage {
         passage
     };
     match passage {
-        Passage::Begin => kind.stage.set(Stage::Begun),
-        Passage::Refuse => kind.stage.set(Stage::Refused),
+        Passage::Begin => kind.stage.set(AdmissionStage::Begun),
+        Passage::Refuse => kind.stage.set(AdmissionStage::Refused),
         Passage::Hold => {}
     }
     passage
@@ -280,7 +280,7 @@ unsafe fn pass(task: Ptr) -> Passage {
 /// # Safety
 ///
 /// As for `VTable::left`.
-unsafe fn left(task: Ptr) {
+unsafe fn left(task: TaskPtr) {
     // SAFETY: the caller owns the task, so it exists, and it is of this kind.
     let kind = &unsafe { Front::<Limited>::of(task) }.kind;
     kind.leave();
@@ -290,23 +290,27 @@ unsafe fn left(task: Ptr) {
 
 // SAFETY: the right to run goes into the lane's line and nowhere else.
 unsafe impl TaskKind for Limited {
-    const KIND: Kind = Kind::Limited;
-    const GATE: Option<unsafe fn(Ptr) -> Passage> = Some(pass);
+    const KIND: TaskKindTag = TaskKindTag::Limited;
+    const GATE: Option<unsafe fn(TaskPtr) -> Passage> = Some(pass);
 
-    unsafe fn run(_task: Ptr, _here: &Here, _step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
+    unsafe fn run(
+        _task: TaskPtr,
+        _here: &ThreadContext,
+        _step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
+    ) -> Option<TaskPtr> {
         unreachable!("a task with a lane is run by its lane");
     }
 
-    unsafe fn enqueue(task: Ptr, place: Place) {
+    unsafe fn enqueue(task: TaskPtr, place: QueuePosition) {
         // SAFETY: the caller owns the task, so it exists, and it is of this kind.
         let kind = &unsafe { Front::<Limited>::of(task) }.kind;
         // SAFETY: handed on from the caller.
         unsafe { Lane::push(kind.lane, task, place, kind.priority) };
     }
 
-    const LEFT: Option<unsafe fn(Ptr)> = Some(left);
+    const LEFT: Option<unsafe fn(TaskPtr)> = Some(left);
 
-    unsafe fn color(task: Ptr) -> usize {
+    unsafe fn color(task: TaskPtr) -> usize {
         // SAFETY: the caller has a reference, and the task is of this kind.
         unsafe { Front::<Limited>::of(task) }.kind.lane.addr().get()
     }

@@ -12,7 +12,7 @@
 //!
 //! * **ONE-TURN**, **ONE-PLAIN**: see `inbox`.
 //! * **TURN-OWNS-LINE**: `first`, `last`, `unsettled` and `locals` are touched only by the thread
-//!   that has the turn, which has the lane in its [`Here`].
+//!   that has the turn, which has the lane in its [`ThreadContext`].
 //! * **PULL-FIRST**: what the turn itself puts in line goes behind what is in the inbox.
 //! * **LANE-LIVES**: every task that is not done holds a reference to its lane, and so does every
 //!   [`Color`](super::Color). What turns add (tasks spawned) or drop (tasks that ended) is counted in `unsettled`, and
@@ -32,20 +32,20 @@ use std::ops::Deref;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, OnceLock};
 
-use super::inbox::{Inbox, List, Node, Pushed};
+use super::inbox::{Inbox, InboxNode, NodeList, Pushed};
 use super::keyed;
-use super::limited::Limits;
+use super::limited::LaneLimit;
 use super::main::{Locals, MainThread};
-use super::ranked::Waiting;
+use super::ranked::PriorityCounts;
 use crate::prim::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::task::cell::TaskKind;
-use crate::task::header::{Header, Kind, Ptr, VTable, field};
-use crate::task::here::{Here, here};
-use crate::task::home::Phase;
-use crate::task::run::{After, Own, step};
+use crate::task::header::{Header, TaskKindTag, TaskPtr, VTable, field};
+use crate::task::here::{ThreadContext, here};
+use crate::task::home::RuntimePhase;
+use crate::task::run::{OwnColor, StepOutcome, step};
 use crate::task::slab::{class_of, put_cell};
-use crate::task::state::{ABORTED, State};
-use crate::task::{Home, Place, Priority, Runnable, Task};
+use crate::task::state::{ABORTED, StateWord};
+use crate::task::{Priority, QueuePosition, Runnable, RuntimeShared, Task};
 use crate::world;
 
 /// See the head of this file. `repr(C)`, so that a pointer to its header is a pointer to it.
@@ -54,13 +54,13 @@ pub(crate) struct Lane {
     pub(crate) header: Header,
     /// In a cell, so that a lane may be freed while a `&Lane` is still in scope (and not used any
     /// more) in the function that frees it.
-    body: UnsafeCell<Body>,
+    body: UnsafeCell<LaneFields>,
 }
 
 /// A lane but for its header, which walkers over the slab may look at while a lane is made.
-pub(crate) struct Body {
+pub(crate) struct LaneFields {
     /// The pointer that the slab gave out: one to the lane would not reach the chunk's head.
-    ptr: Ptr,
+    ptr: TaskPtr,
     pub(super) inbox: Inbox<Header>,
     pub(super) first: Cell<*mut Header>,
     pub(super) last: Cell<*mut Header>,
@@ -84,7 +84,7 @@ pub(crate) struct Body {
     /// The highest priority of which there is an entry, and one; 0 if there is none, or none by priority.
     pub(super) queued_at: AtomicU8,
     /// What waits in line, by priority, once the lane is ranked. TURN-OWNS-LINE
-    pub(super) waiting: Waiting,
+    pub(super) waiting: PriorityCounts,
     /// How many are in line and in the inbox.
     len: AtomicU32,
     /// The worker that last had its turn, as a policy sees it, and one.
@@ -92,19 +92,19 @@ pub(crate) struct Body {
     /// What the program tells its policy.
     pub(crate) tag: AtomicU64,
     /// What it knows once it has had a limit.
-    pub(super) limits: OnceLock<Box<Limits>>,
+    pub(super) limits: OnceLock<Box<LaneLimit>>,
 }
 
 impl Deref for Lane {
-    type Target = Body;
+    type Target = LaneFields;
 
-    fn deref(&self) -> &Body {
+    fn deref(&self) -> &LaneFields {
         // SAFETY: nobody has it mutable, but for whoever makes or frees the lane.
         unsafe { &*self.body.get() }
     }
 }
 
-impl Node for Header {
+impl InboxNode for Header {
     fn link(&self) -> *mut Header {
         Header::link(self)
     }
@@ -123,7 +123,7 @@ const CLASS: u8 = class_of(LAYOUT);
 
 static LANE: VTable = VTable {
     run: Lane::run,
-    enqueue: Own::enqueue,
+    enqueue: OwnColor::enqueue,
     step: Lane::end_first_turn,
     end: |_, _| unreachable!("a lane has no future"),
     left: None,
@@ -134,7 +134,7 @@ static LANE: VTable = VTable {
     type_name: || "lane",
     join_offset: 0,
     stage_offset: 0,
-    kind: Kind::Lane,
+    kind: TaskKindTag::Lane,
     drops_output: false,
     is_extended: false,
 };
@@ -151,10 +151,10 @@ pub(super) struct NewLane {
 
 impl Lane {
     /// A lane with one reference, the caller's; `None` once the runtime is gone.
-    pub(super) fn make(home: &Home, new: NewLane) -> Option<Ptr> {
+    pub(super) fn make(home: &RuntimeShared, new: NewLane) -> Option<TaskPtr> {
         let slab = here(|here| here.slab_of(home));
         let ptr = home.take_cell(slab, CLASS, LAYOUT)?;
-        let body = Body {
+        let body = LaneFields {
             ptr,
             inbox: if new.of.is_some() { Inbox::new_owned() } else { Inbox::new() },
             first: Cell::new(null_mut()),
@@ -170,7 +170,7 @@ impl Lane {
             is_watched: AtomicBool::new(home.rules.counts_lines),
             priority: AtomicU8::new(Priority::Normal as u8),
             queued_at: AtomicU8::new(0),
-            waiting: Waiting::default(),
+            waiting: PriorityCounts::default(),
             len: AtomicU32::new(0),
             ran_on: AtomicU32::new(0),
             tag: AtomicU64::new(0),
@@ -178,9 +178,9 @@ impl Lane {
         };
         let vtable = if body.main.is_some() { &MAIN_LANE } else { &LANE };
         // SAFETY: the memory is ours and of a lane's layout.
-        unsafe { field::<UnsafeCell<Body>>(ptr, offset_of!(Lane, body)).write(UnsafeCell::new(body)) };
+        unsafe { field::<UnsafeCell<LaneFields>>(ptr, offset_of!(Lane, body)).write(UnsafeCell::new(body)) };
         // SAFETY: a cell has a header at all times. ZEROED
-        unsafe { ptr.as_ref() }.install(vtable, State::new_counted());
+        unsafe { ptr.as_ref() }.install(vtable, StateWord::new_counted());
         if home.is_simulated {
             // SAFETY: we have the only reference.
             unsafe { Lane::of(ptr) }.number();
@@ -199,26 +199,26 @@ impl Lane {
     /// # Safety
     ///
     /// `ptr` is a lane that is alive for as long as the result is used.
-    pub(crate) unsafe fn of<'a>(ptr: Ptr) -> &'a Lane {
+    pub(crate) unsafe fn of<'a>(ptr: TaskPtr) -> &'a Lane {
         // SAFETY: handed on from the caller.
         unsafe { ptr.cast::<Lane>().as_ref() }
     }
 
-    pub(crate) fn home(&self) -> &Home {
+    pub(crate) fn home(&self) -> &RuntimeShared {
         // SAFETY: the runtime's core outlives its lanes. LIVE-UNTIL-EMPTY
-        unsafe { &*Home::of(self.ptr()) }
+        unsafe { &*RuntimeShared::of(self.ptr()) }
     }
 
-    pub(crate) fn ptr(&self) -> Ptr {
+    pub(crate) fn ptr(&self) -> TaskPtr {
         self.ptr
     }
 
-    pub(super) fn is_my_turn(&self, here: &Here) -> bool {
+    pub(super) fn is_my_turn(&self, here: &ThreadContext) -> bool {
         std::ptr::eq(here.lane.get(), &raw const self.header)
     }
 
     /// Adds a reference for a task that is about to be put in line.
-    pub(super) fn add_task(&self, here: &Here) {
+    pub(super) fn add_task(&self, here: &ThreadContext) {
         if self.is_my_turn(here) {
             self.unsettled.set(self.unsettled.get() + 1);
         } else {
@@ -231,7 +231,7 @@ impl Lane {
     /// # Safety
     ///
     /// The task had one to this lane, and does not use it again.
-    pub(super) unsafe fn drop_task(ptr: Ptr, here: &Here) {
+    pub(super) unsafe fn drop_task(ptr: TaskPtr, here: &ThreadContext) {
         // SAFETY: the reference that we are about to drop keeps it alive.
         let lane = unsafe { Lane::of(ptr) };
         if lane.is_my_turn(here) {
@@ -248,7 +248,7 @@ impl Lane {
     ///
     /// The caller has the right to run the task and gives it away; the task is of this lane.
     #[inline(always)]
-    pub(super) unsafe fn push(ptr: Ptr, task: Ptr, place: Place, priority: Option<Priority>) {
+    pub(super) unsafe fn push(ptr: TaskPtr, task: TaskPtr, place: QueuePosition, priority: Option<Priority>) {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         if here(|here| lane.is_my_turn(here)) {
@@ -267,7 +267,7 @@ impl Lane {
     ///
     /// As for `push`.
     #[inline(always)]
-    unsafe fn push_plain(ptr: Ptr, task: Ptr, place: Place) {
+    unsafe fn push_plain(ptr: TaskPtr, task: TaskPtr, place: QueuePosition) {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         // The task may run, end and take the lane with it as soon as it is in the inbox.
@@ -287,7 +287,7 @@ impl Lane {
     ///
     /// As for `push`.
     #[cold]
-    unsafe fn push_special(ptr: Ptr, task: Ptr, place: Place, priority: Option<Priority>) {
+    unsafe fn push_special(ptr: TaskPtr, task: TaskPtr, place: QueuePosition, priority: Option<Priority>) {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         lane.note_ready();
@@ -305,7 +305,7 @@ impl Lane {
     ///
     /// As for `push`.
     #[cold]
-    unsafe fn push_ranked(ptr: Ptr, task: Ptr, place: Place, priority: Option<Priority>) {
+    unsafe fn push_ranked(ptr: TaskPtr, task: TaskPtr, place: QueuePosition, priority: Option<Priority>) {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         let enqueue = lane.header.vtable().enqueue;
@@ -395,7 +395,7 @@ impl Lane {
     /// # Safety
     ///
     /// It is the caller's, who does not use the lane again.
-    unsafe fn drop_ref(ptr: Ptr) {
+    unsafe fn drop_ref(ptr: TaskPtr) {
         // SAFETY: the reference keeps it alive.
         if unsafe { Lane::of(ptr) }.header.state.drop_ref() {
             // SAFETY: it was the last.
@@ -404,14 +404,14 @@ impl Lane {
     }
 
     /// For the one who has the turn.
-    fn append(&self, task: Ptr) {
+    fn append(&self, task: TaskPtr) {
         if !self.inbox.is_empty() {
             self.pull(); // PULL-FIRST
         }
         self.count(1);
         // SAFETY: a task that is owned exists.
         unsafe { task.as_ref() }.set_link(null_mut());
-        self.extend(List { first: task, last: task });
+        self.extend(NodeList { first: task, last: task });
     }
 
     fn pull(&self) {
@@ -420,7 +420,7 @@ impl Lane {
         }
     }
 
-    fn extend(&self, list: List<Header>) {
+    fn extend(&self, list: NodeList<Header>) {
         let mut list = list;
         if self.is_watched() {
             self.waiting.add_list(list.first);
@@ -429,7 +429,7 @@ impl Lane {
                 None => return,
             }
         }
-        match Ptr::new(self.last.replace(list.last.as_ptr())) {
+        match TaskPtr::new(self.last.replace(list.last.as_ptr())) {
             None => self.first.set(list.first.as_ptr()),
             // SAFETY: what is in line is owned by the lane, so it exists.
             Some(last) => unsafe { last.as_ref() }.set_link(list.first.as_ptr()),
@@ -437,11 +437,11 @@ impl Lane {
     }
 
     /// The first in line. For the one who has the turn.
-    fn next(&self) -> Option<Ptr> {
+    fn next(&self) -> Option<TaskPtr> {
         if self.first.get().is_null() && !self.inbox.is_empty() {
             self.pull();
         }
-        let task = Ptr::new(self.first.get())?;
+        let task = TaskPtr::new(self.first.get())?;
         // SAFETY: what is in line is owned by the lane, so it exists.
         let next = unsafe { task.as_ref() }.link();
         self.first.set(next);
@@ -462,7 +462,7 @@ impl Lane {
     /// # Safety
     ///
     /// The caller has an entry of the lane and gives it away.
-    pub(super) unsafe fn run(ptr: Ptr, here: &Here) -> Option<Ptr> {
+    pub(super) unsafe fn run(ptr: TaskPtr, here: &ThreadContext) -> Option<TaskPtr> {
         // SAFETY: the lane lives as long as its entry, and through its turn. ENTRY-LIVES, LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         if !lane.take_turn() {
@@ -474,7 +474,7 @@ impl Lane {
             lane.note_turn();
         }
         let home = lane.home();
-        let stopped = home.phase() == Phase::Stopped;
+        let stopped = home.phase() == RuntimePhase::Stopped;
         here.lane.set(ptr.as_ptr());
         here.color.set(lane.id);
         let mut budget = home.rules.turn;
@@ -492,7 +492,7 @@ impl Lane {
             }
             budget -= 1;
             // SAFETY: the line's right to run the task is ours. TURN-OWNS-LINE
-            if unsafe { step(task, here) } == After::Again {
+            if unsafe { step(task, here) } == StepOutcome::Again {
                 // Alone in its color, it gives way to other colors.
                 if lane.first.get().is_null() && lane.inbox.is_empty() {
                     budget = 0;
@@ -546,18 +546,18 @@ impl Lane {
     ///
     /// The caller has the turn, and gives it away.
     #[cold]
-    unsafe fn end_first_turn(ptr: Ptr, here: &Here) -> After {
+    unsafe fn end_first_turn(ptr: TaskPtr, here: &ThreadContext) -> StepOutcome {
         // SAFETY: the lane lives through its turn. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         while lane.first.get().is_null() && lane.inbox.is_empty() {
             // SAFETY: we have the turn.
             if unsafe { Lane::leave(ptr, here) } {
-                return After::Rest;
+                return StepOutcome::Rest;
             }
         }
         here.lane.set(null());
         // SAFETY: we have the turn, and do not use it again.
-        if unsafe { Lane::put_back(ptr) }.is_some() { After::Again } else { After::Rest }
+        if unsafe { Lane::put_back(ptr) }.is_some() { StepOutcome::Again } else { StepOutcome::Rest }
     }
 
     /// Ends a turn that leaves something in line.
@@ -565,7 +565,7 @@ impl Lane {
     /// # Safety
     ///
     /// The caller has the turn, and gives it away. What comes back is an entry.
-    unsafe fn put_back(ptr: Ptr) -> Option<Ptr> {
+    unsafe fn put_back(ptr: TaskPtr) -> Option<TaskPtr> {
         // SAFETY: the lane lives through its turn. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         if !lane.inbox.is_empty() {
@@ -608,7 +608,7 @@ impl Lane {
     /// # Safety
     ///
     /// The caller has the turn, and on `true` has given it away.
-    unsafe fn leave(ptr: Ptr, here: &Here) -> bool {
+    unsafe fn leave(ptr: TaskPtr, here: &ThreadContext) -> bool {
         // SAFETY: the lane lives through its turn. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         let unsettled = lane.unsettled.replace(0);
@@ -637,14 +637,14 @@ impl Lane {
     /// # Safety
     ///
     /// The caller gave up the last reference.
-    pub(super) unsafe fn free(ptr: Ptr) {
+    pub(super) unsafe fn free(ptr: TaskPtr) {
         // SAFETY: nobody else can reach the lane.
         let lane = unsafe { Lane::of(ptr) };
         if let Some(key) = lane.key {
             keyed::forget(lane.home(), key, ptr);
         }
         // SAFETY: nobody else can reach the lane, and the body is not used again.
-        unsafe { field::<UnsafeCell<Body>>(ptr, offset_of!(Lane, body)).drop_in_place() };
+        unsafe { field::<UnsafeCell<LaneFields>>(ptr, offset_of!(Lane, body)).drop_in_place() };
         // SAFETY: as above; the state counts no references, so walkers pass it by.
         unsafe { put_cell(ptr) };
     }

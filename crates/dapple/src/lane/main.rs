@@ -25,11 +25,11 @@ use std::sync::Arc;
 use super::line::{Lane, NewLane};
 use crate::prim::{AtomicBool, Ordering, Unpark};
 use crate::task::cell::{Front, TaskKind};
-use crate::task::header::{Kind, Ptr};
-use crate::task::here::{Here, SetAside, here};
-use crate::task::run::{After, Own};
+use crate::task::header::{TaskKindTag, TaskPtr};
+use crate::task::here::{SetAside, ThreadContext, here};
+use crate::task::run::{OwnColor, StepOutcome};
 use crate::task::state::ABORTED;
-use crate::task::{Home, Place, Task};
+use crate::task::{QueuePosition, RuntimeShared, Task};
 
 /// The thread of a main color, as the lane sees it.
 pub(crate) struct MainThread {
@@ -44,7 +44,7 @@ pub(crate) struct MainThread {
 
 impl MainThread {
     /// Hands the lane's turn to its thread. A lane's `enqueue`.
-    pub(super) unsafe fn enqueue(lane: Ptr, place: Place) {
+    pub(super) unsafe fn enqueue(lane: TaskPtr, place: QueuePosition) {
         // SAFETY: the caller has the only entry, so the lane lives. LANE-LIVES
         let own = unsafe { Lane::of(lane) };
         let main = own.main.as_ref().expect("a main color has a thread");
@@ -68,22 +68,23 @@ impl MainThread {
     ///
     /// The caller has the only entry of the lane, and gives it away.
     #[cold]
-    unsafe fn enqueue_late(lane: Ptr, place: Place) {
-        let is_in_no_color =
-            |here: &Here| here.worker.get().is_null() && here.color.get() == 0 && here.lane.get().is_null();
-        let entry = match place == Place::New && here(is_in_no_color) {
+    unsafe fn enqueue_late(lane: TaskPtr, place: QueuePosition) {
+        let is_in_no_color = |here: &ThreadContext| {
+            here.worker.get().is_null() && here.color.get() == 0 && here.lane.get().is_null()
+        };
+        let entry = match place == QueuePosition::New && here(is_in_no_color) {
             // SAFETY: handed on from the caller. AT-ONCE
             true => unsafe { run_aside(lane) },
             false => Some(lane),
         };
         if let Some(lane) = entry {
             // SAFETY: handed on from the caller, or given back by the turn.
-            unsafe { Own::enqueue(lane, place) };
+            unsafe { OwnColor::enqueue(lane, place) };
         }
     }
 
     /// Called for each task that is about to be stepped. `true`: it must end.
-    pub(super) fn admit(&self, lane: &Lane, task: Ptr) -> bool {
+    pub(super) fn admit(&self, lane: &Lane, task: TaskPtr) -> bool {
         lane.locals.add(task);
         self.closing.load(Ordering::Relaxed)
     }
@@ -94,10 +95,10 @@ impl MainThread {
 /// # Safety
 ///
 /// As for [`Lane::run`].
-unsafe fn run_aside(lane: Ptr) -> Option<Ptr> {
+unsafe fn run_aside(lane: TaskPtr) -> Option<TaskPtr> {
     let _aside = SetAside::new();
     here(|here| {
-        here.home.set(Home::of(lane));
+        here.home.set(RuntimeShared::of(lane));
         // SAFETY: handed on from the caller.
         unsafe { Lane::run(lane, here) }
     })
@@ -106,21 +107,21 @@ unsafe fn run_aside(lane: Ptr) -> Option<Ptr> {
 /// The tasks of a main color whose futures exist. TURN-OWNS-LINE
 #[derive(Default)]
 pub(crate) struct Locals {
-    first: Cell<*mut Front<Local>>,
+    first: Cell<*mut Front<MainTask>>,
 }
 
 /// The kind of a task of a main color.
-pub(crate) struct Local {
-    lane: Ptr,
+pub(crate) struct MainTask {
+    lane: TaskPtr,
     listed: Cell<bool>,
-    next: Cell<*mut Front<Local>>,
+    next: Cell<*mut Front<MainTask>>,
     /// The link that points at this task: the list's own, or another task's `next`.
-    back: Cell<*const Cell<*mut Front<Local>>>,
+    back: Cell<*const Cell<*mut Front<MainTask>>>,
 }
 
-impl Local {
-    pub(super) fn new(lane: Ptr) -> Local {
-        Local {
+impl MainTask {
+    pub(super) fn new(lane: TaskPtr) -> MainTask {
+        MainTask {
             lane,
             listed: Cell::new(false),
             next: Cell::new(null_mut()),
@@ -131,9 +132,9 @@ impl Local {
 
 impl Locals {
     /// Lists a task, if it is not. LISTED
-    fn add(&self, task: Ptr) {
-        // SAFETY: tasks in a main color's line are of kind `Local`, and exist.
-        let front = unsafe { Front::<Local>::of(task) };
+    fn add(&self, task: TaskPtr) {
+        // SAFETY: tasks in a main color's line are of kind `MainTask`, and exist.
+        let front = unsafe { Front::<MainTask>::of(task) };
         if front.kind.listed.replace(true) {
             return;
         }
@@ -146,7 +147,7 @@ impl Locals {
         }
     }
 
-    fn remove(local: &Local) {
+    fn remove(local: &MainTask) {
         if !local.listed.replace(false) {
             return;
         }
@@ -165,7 +166,7 @@ impl Locals {
         while let Some(front) = NonNull::new(next) {
             // SAFETY: what is in the list exists. LISTED
             next = unsafe { front.as_ref() }.kind.next.get();
-            let task: Ptr = front.cast();
+            let task: TaskPtr = front.cast();
             // SAFETY: as above.
             unsafe { task.as_ref() }.state.add_ref();
             // SAFETY: the reference was just counted.
@@ -178,34 +179,38 @@ impl Locals {
 /// # Safety
 ///
 /// As for `VTable::left`.
-unsafe fn left(task: Ptr) {
+unsafe fn left(task: TaskPtr) {
     // SAFETY: the caller owns the task, so it exists, and it is of this kind.
-    let local = &unsafe { Front::<Local>::of(task) }.kind;
+    let local = &unsafe { Front::<MainTask>::of(task) }.kind;
     Locals::remove(local);
     // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
     here(|here| unsafe { Lane::drop_task(local.lane, here) });
 }
 
 // SAFETY: the right to run goes into the lane's line and nowhere else.
-unsafe impl TaskKind for Local {
-    const KIND: Kind = Kind::Local;
+unsafe impl TaskKind for MainTask {
+    const KIND: TaskKindTag = TaskKindTag::Local;
 
-    unsafe fn run(_task: Ptr, _here: &Here, _step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
+    unsafe fn run(
+        _task: TaskPtr,
+        _here: &ThreadContext,
+        _step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
+    ) -> Option<TaskPtr> {
         unreachable!("a task with a lane is run by its lane");
     }
 
-    unsafe fn enqueue(task: Ptr, place: Place) {
+    unsafe fn enqueue(task: TaskPtr, place: QueuePosition) {
         // SAFETY: the caller owns the task, so it exists, and it is of this kind.
-        let lane = unsafe { Front::<Local>::of(task) }.kind.lane;
+        let lane = unsafe { Front::<MainTask>::of(task) }.kind.lane;
         // SAFETY: the caller gives the right to run away.
         unsafe { Lane::push(lane, task, place, None) };
     }
 
-    const LEFT: Option<unsafe fn(Ptr)> = Some(left);
+    const LEFT: Option<unsafe fn(TaskPtr)> = Some(left);
 
-    unsafe fn color(task: Ptr) -> usize {
+    unsafe fn color(task: TaskPtr) -> usize {
         // SAFETY: the caller has a reference, and the task is of this kind.
-        unsafe { Front::<Local>::of(task) }.kind.lane.addr().get()
+        unsafe { Front::<MainTask>::of(task) }.kind.lane.addr().get()
     }
 }
 
@@ -218,7 +223,7 @@ pub(crate) struct MainLane {
 
 impl MainLane {
     /// A main color for this thread, the innermost from now on; `None` if the runtime is gone.
-    pub(crate) fn open(home: &Home, sleeper: Arc<dyn Unpark>) -> Option<MainLane> {
+    pub(crate) fn open(home: &RuntimeShared, sleeper: Arc<dyn Unpark>) -> Option<MainLane> {
         let (ready, closing, has_left) = Default::default();
         let thread = Arc::new(MainThread { ready, sleeper, closing, has_left });
         let new = NewLane { key: None, main: Some(thread.clone()), of: None };
@@ -247,7 +252,7 @@ impl MainLane {
         let again = here(|here| unsafe { Lane::run(lane, here) });
         if again.is_some() {
             // SAFETY: the turn is still ours.
-            unsafe { MainThread::enqueue(lane, Place::Back) };
+            unsafe { MainThread::enqueue(lane, QueuePosition::Back) };
         }
         true
     }
@@ -292,7 +297,7 @@ impl MainLane {
         if !lane.inbox.release() {
             lane.inbox.put_back();
             // SAFETY: the lane is in line, and the entry is ours.
-            unsafe { Own::enqueue(lane.ptr(), Place::Back) };
+            unsafe { OwnColor::enqueue(lane.ptr(), QueuePosition::Back) };
         }
         true
     }
@@ -304,7 +309,8 @@ impl super::Color {
     pub(crate) fn main_of_thread() -> Option<std::mem::ManuallyDrop<super::Color>> {
         let main = here(|here| here.main.get());
         // Not counted, and not dropped: this thread keeps it open while it is in that `run` or `block_on`.
-        Ptr::new(main.cast_mut()).map(|lane| std::mem::ManuallyDrop::new(super::Color::from_counted(lane)))
+        TaskPtr::new(main.cast_mut())
+            .map(|lane| std::mem::ManuallyDrop::new(super::Color::from_counted(lane)))
     }
 }
 

@@ -5,22 +5,22 @@ use std::cell::Cell;
 use super::limited::Limited;
 use super::line::Lane;
 use crate::task::cell::{Front, TaskKind};
-use crate::task::header::{Header, Kind, Ptr};
-use crate::task::here::{Here, here};
-use crate::task::run::After;
-use crate::task::{Place, Priority};
+use crate::task::header::{Header, TaskKindTag, TaskPtr};
+use crate::task::here::{ThreadContext, here};
+use crate::task::run::StepOutcome;
+use crate::task::{Priority, QueuePosition};
 
 /// The kind of a task in a lane that has a priority of its own.
 pub(crate) struct Ranked {
     /// A counted reference, until the future is gone. LANE-LIVES
-    pub(super) lane: Ptr,
+    pub(super) lane: TaskPtr,
     pub(super) priority: Priority,
 }
 
 /// # Safety
 ///
 /// As for `VTable::left`.
-unsafe fn left(task: Ptr) {
+unsafe fn left(task: TaskPtr) {
     // SAFETY: the caller owns the task, so it exists, and it is of this kind.
     let lane = unsafe { Front::<Ranked>::of(task) }.kind.lane;
     // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
@@ -29,22 +29,26 @@ unsafe fn left(task: Ptr) {
 
 // SAFETY: the right to run goes into the lane's line and nowhere else.
 unsafe impl TaskKind for Ranked {
-    const KIND: Kind = Kind::Ranked;
+    const KIND: TaskKindTag = TaskKindTag::Ranked;
 
-    unsafe fn run(_task: Ptr, _here: &Here, _step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
+    unsafe fn run(
+        _task: TaskPtr,
+        _here: &ThreadContext,
+        _step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
+    ) -> Option<TaskPtr> {
         unreachable!("a task with a lane is run by its lane");
     }
 
-    unsafe fn enqueue(task: Ptr, place: Place) {
+    unsafe fn enqueue(task: TaskPtr, place: QueuePosition) {
         // SAFETY: the caller owns the task, so it exists, and it is of this kind.
         let kind = &unsafe { Front::<Ranked>::of(task) }.kind;
         // SAFETY: handed on from the caller.
         unsafe { Lane::push(kind.lane, task, place, Some(kind.priority)) };
     }
 
-    const LEFT: Option<unsafe fn(Ptr)> = Some(left);
+    const LEFT: Option<unsafe fn(TaskPtr)> = Some(left);
 
-    unsafe fn color(task: Ptr) -> usize {
+    unsafe fn color(task: TaskPtr) -> usize {
         // SAFETY: the caller has a reference, and the task is of this kind.
         unsafe { Front::<Ranked>::of(task) }.kind.lane.addr().get()
     }
@@ -53,29 +57,29 @@ unsafe impl TaskKind for Ranked {
 /// How many wait in a line: those without a priority, then by priority. Kept from when the lane is known to be
 /// ranked. For the one who has the turn.
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct PriorityCounts {
     is_kept: Cell<bool>,
     counts: [Cell<u32>; 1 + Priority::ALL.len()],
 }
 
-impl Waiting {
+impl PriorityCounts {
     /// Counts what is in line already, the first time.
     #[inline]
     pub(super) fn begin(&self, first: *mut Header) {
         if !self.is_kept.replace(true)
-            && let Some(first) = Ptr::new(first)
+            && let Some(first) = TaskPtr::new(first)
         {
             self.add_list(first);
         }
     }
 
     #[inline]
-    fn count_of(&self, task: Ptr) -> &Cell<u32> {
+    fn count_of(&self, task: TaskPtr) -> &Cell<u32> {
         // SAFETY: what is in line is owned by the lane, so it exists.
         let index = match unsafe { task.as_ref() }.vtable().kind {
             // SAFETY: as above, and it is of this kind.
-            Kind::Ranked => 1 + unsafe { Front::<Ranked>::of(task) }.kind.priority as usize,
-            Kind::Limited => {
+            TaskKindTag::Ranked => 1 + unsafe { Front::<Ranked>::of(task) }.kind.priority as usize,
+            TaskKindTag::Limited => {
                 // SAFETY: as above, and it is of this kind.
                 let priority = unsafe { Front::<Limited>::of(task) }.kind.priority();
                 priority.map_or(0, |priority| 1 + priority as usize)
@@ -87,26 +91,26 @@ impl Waiting {
 
     /// What hangs together from `first` on has come to the end of the line.
     #[inline]
-    pub(super) fn add_list(&self, first: Ptr) {
+    pub(super) fn add_list(&self, first: TaskPtr) {
         if self.is_kept.get() {
             self.add_all(first);
         }
     }
 
     #[cold]
-    fn add_all(&self, first: Ptr) {
+    fn add_all(&self, first: TaskPtr) {
         let mut next = Some(first);
         while let Some(task) = next {
             let count = self.count_of(task);
             count.set(count.get() + 1);
             // SAFETY: what is in line is owned by the lane, so it exists.
-            next = Ptr::new(unsafe { task.as_ref() }.link());
+            next = TaskPtr::new(unsafe { task.as_ref() }.link());
         }
     }
 
     /// The first in line is taken.
     #[inline]
-    pub(super) fn remove(&self, task: Ptr) {
+    pub(super) fn remove(&self, task: TaskPtr) {
         if self.is_kept.get() {
             let count = self.count_of(task);
             count.set(count.get() - 1);

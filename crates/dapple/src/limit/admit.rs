@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Inner, Limit};
 use crate::Cancelled;
-use crate::lane::limited::{Gate, waited_since};
+use crate::lane::limited::{Admission, waited_since};
 use crate::prim::Ordering;
 use crate::task::cancel::is_current_cancelled;
 use crate::time::{Instant, sleep_until};

@@ -9,11 +9,11 @@
 use std::cell::Cell;
 
 use crate::driver::clock::Time;
-use crate::task::Place;
+use crate::task::QueuePosition;
 use crate::task::cell::{Front, TaskKind};
-use crate::task::header::{Kind, Ptr};
-use crate::task::here::{Here, here};
-use crate::task::run::{After, Own};
+use crate::task::header::{TaskKindTag, TaskPtr};
+use crate::task::here::{ThreadContext, here};
+use crate::task::run::{OwnColor, StepOutcome};
 
 /// The kind of a task that has a color of its own and knows since when it has been in line.
 #[derive(Default)]
@@ -26,10 +26,10 @@ impl Clocked {
     /// # Safety
     ///
     /// The caller owns the task, which is of this kind, and puts it in line next.
-    unsafe fn stamp(task: Ptr, place: Place) {
+    unsafe fn stamp(task: TaskPtr, place: QueuePosition) {
         let ready = here(|here| match (here.since.get(), here.moment.get()) {
             // What a turn spawns is what that turn was waited for.
-            (since @ 1.., _) if place == Place::New => since,
+            (since @ 1.., _) if place == QueuePosition::New => since,
             (_, 0) => Time::now().nanos(),
             (_, moment) => moment,
         });
@@ -38,32 +38,36 @@ impl Clocked {
     }
 }
 
-// SAFETY: as for `Own`, which it is but for the stamp.
+// SAFETY: as for `OwnColor`, which it is but for the stamp.
 unsafe impl TaskKind for Clocked {
-    const KIND: Kind = Kind::Clocked;
+    const KIND: TaskKindTag = TaskKindTag::Clocked;
 
     #[inline(always)]
-    unsafe fn run(task: Ptr, here: &Here, step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
+    unsafe fn run(
+        task: TaskPtr,
+        here: &ThreadContext,
+        step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
+    ) -> Option<TaskPtr> {
         // SAFETY: the caller gives us the right to run. STAMPED
         here.since.set(unsafe { Front::<Clocked>::of(task) }.kind.ready.get());
         // SAFETY: handed on from the caller.
-        let again = unsafe { Own::run(task, here, step) };
+        let again = unsafe { OwnColor::run(task, here, step) };
         here.since.set(0);
         if again == Some(task) {
             // SAFETY: we own it, and the caller puts it in line.
-            unsafe { Clocked::stamp(task, Place::Back) };
+            unsafe { Clocked::stamp(task, QueuePosition::Back) };
         }
         again
     }
 
-    unsafe fn enqueue(task: Ptr, place: Place) {
+    unsafe fn enqueue(task: TaskPtr, place: QueuePosition) {
         // SAFETY: the caller owns the task.
         unsafe { Clocked::stamp(task, place) };
         // SAFETY: handed on from the caller.
-        unsafe { Own::enqueue(task, place) };
+        unsafe { OwnColor::enqueue(task, place) };
     }
 
-    unsafe fn color(task: Ptr) -> usize {
+    unsafe fn color(task: TaskPtr) -> usize {
         task.addr().get()
     }
 }

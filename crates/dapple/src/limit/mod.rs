@@ -36,7 +36,7 @@ use std::time::Duration;
 pub use admit::{AdmitError, Admitted, Refused};
 
 use crate::driver::clock::Time;
-use crate::lane::limited::{Gate, Stage};
+use crate::lane::limited::{Admission, AdmissionStage};
 use crate::prim::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
 use crate::sync::Notify;
 use crate::task::guarded::GuardedWaker;
@@ -273,7 +273,7 @@ impl Limit {
         self.0.is_closed.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn into_gate(self) -> Arc<dyn Gate> {
+    pub(crate) fn into_gate(self) -> Arc<dyn Admission> {
         self.0
     }
 }
@@ -407,7 +407,7 @@ impl Room {
     }
 }
 
-impl Gate for Inner {
+impl Admission for Inner {
     fn now(&self) -> u64 {
         Time::now().nanos()
     }
@@ -484,12 +484,12 @@ impl Gate for Inner {
         Passage::Begin
     }
 
-    fn leave(&self, stage: Stage, ticket: u64) {
-        if stage == Stage::Begun {
+    fn leave(&self, stage: AdmissionStage, ticket: u64) {
+        if stage == AdmissionStage::Begun {
             return self.end_run();
         }
         let is_doomed = ticket != 0 && lock(&self.room).is_doomed(ticket);
-        if stage == Stage::InLine && !is_doomed && !self.takes_owed() {
+        if stage == AdmissionStage::InLine && !is_doomed && !self.takes_owed() {
             self.stops_waiting();
         }
         let Some(most) = self.concurrency.filter(|_| ticket != 0) else { return };

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use loom::model;
 use loom::thread::spawn;
 
-use crate::driver::bell::Bell;
+use crate::driver::bell::Wakeup;
 use crate::prim::{AtomicUsize, Ordering};
 
 /// A bell, and what is rung for: whether each of those who ring has pushed something. They rely on
 /// nothing but the bell to be seen.
 struct House {
-    bell: Bell,
+    bell: Wakeup,
     pushed: [AtomicUsize; 2],
 }
 
 impl House {
     fn new() -> Arc<House> {
-        let bell = Bell::without_kernel();
+        let bell = Wakeup::without_kernel();
         Arc::new(House { bell, pushed: Default::default() })
     }
 

@@ -7,24 +7,24 @@ use loom::model;
 use loom::thread::spawn;
 
 use super::{Plain, block_on};
-use crate::shared::gate::{Gate, Hold, Waiting};
+use crate::shared::gate::{AccessLock, AccessWait, Hold};
 use crate::shared::slots::Registry;
 
 /// A state: what is in it is changed by who writes alone.
 struct State {
-    gate: Gate,
+    gate: AccessLock,
     registry: Registry,
     value: Plain<usize>,
 }
 
 fn state() -> Arc<State> {
-    Arc::new(State { gate: Gate::new(), registry: Registry::new(), value: Plain::new(0) })
+    Arc::new(State { gate: AccessLock::new(), registry: Registry::new(), value: Plain::new(0) })
 }
 
 /// Reads by a slot of a thread of its own, if somebody writes after waiting for it.
 fn read(state: &State) -> usize {
     let row = state.registry.take();
-    let mut place = Waiting::default();
+    let mut place = AccessWait::default();
     let hold = block_on(std::future::poll_fn(|cx| state.gate.poll_read(&mut place, false, Some(row), cx)));
     let value = state.value.read();
     state.gate.leave(hold.expect("nobody cancels"));
@@ -33,7 +33,7 @@ fn read(state: &State) -> usize {
 }
 
 fn write(state: &State) {
-    let mut place = Waiting::default();
+    let mut place = AccessWait::default();
     let hold =
         block_on(std::future::poll_fn(|cx| state.gate.poll_write(&mut place, false, &state.registry, cx)));
     state.value.change(|value| *value += 1);
@@ -41,8 +41,8 @@ fn write(state: &State) {
 }
 
 /// A wait to write that was polled once, and has to wait.
-fn waits_to_write(state: &State) -> Waiting {
-    let mut place = Waiting::default();
+fn waits_to_write(state: &State) -> AccessWait {
+    let mut place = AccessWait::default();
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(matches!(state.gate.poll_write(&mut place, false, &state.registry, &mut cx), Poll::Pending));
     place

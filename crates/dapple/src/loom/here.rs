@@ -10,13 +10,13 @@ use std::task::Waker;
 
 use loom::cell::UnsafeCell;
 
-use super::reach::{Link, Reach};
-use super::strand::{Ptr, Strand};
+use super::reach::{CancelFrame, CancelScope};
+use super::strand::{ChildPtr, ChildWaker};
 
-pub(crate) struct Here {
-    pub(crate) link: Cell<*const Link>,
+pub(crate) struct ThreadContext {
+    pub(crate) link: Cell<*const CancelFrame>,
     pub(crate) own: Cell<*const Waker>,
-    pub(crate) strand: Cell<*const Strand>,
+    pub(crate) strand: Cell<*const ChildWaker>,
     pub(crate) strand_refs: Cell<i64>,
     pub(crate) strand_woken: Cell<bool>,
     pub(crate) gave_way: Cell<usize>,
@@ -25,7 +25,7 @@ pub(crate) struct Here {
 }
 
 loom::thread_local! {
-    static HERE: Here = Here {
+    static HERE: ThreadContext = ThreadContext {
         link: Cell::new(null()),
         own: Cell::new(null()),
         strand: Cell::new(null()),
@@ -36,20 +36,20 @@ loom::thread_local! {
     };
 }
 
-pub(crate) fn here<R>(f: impl FnOnce(&Here) -> R) -> R {
+pub(crate) fn here<R>(f: impl FnOnce(&ThreadContext) -> R) -> R {
     HERE.with(f)
 }
 
-pub(crate) struct OuterStrand {
-    strand: *const Strand,
+pub(crate) struct OuterChild {
+    strand: *const ChildWaker,
     own: *const Waker,
     refs: i64,
     woken: bool,
 }
 
-impl Here {
-    pub(crate) fn enter_strand(&self, strand: *const Strand, waker: *const Waker) -> OuterStrand {
-        OuterStrand {
+impl ThreadContext {
+    pub(crate) fn enter_strand(&self, strand: *const ChildWaker, waker: *const Waker) -> OuterChild {
+        OuterChild {
             strand: self.strand.replace(strand),
             own: self.own.replace(waker),
             refs: self.strand_refs.replace(0),
@@ -57,7 +57,7 @@ impl Here {
         }
     }
 
-    pub(crate) fn leave_strand(&self, outer: OuterStrand) -> (i64, bool) {
+    pub(crate) fn leave_strand(&self, outer: OuterChild) -> (i64, bool) {
         self.strand.set(outer.strand);
         self.own.set(outer.own);
         (self.strand_refs.replace(outer.refs), self.strand_woken.replace(outer.woken))
@@ -67,18 +67,20 @@ impl Here {
 /// A strand in memory that loom watches over: whoever uses it reads `memory`, and who frees it writes it.
 #[repr(C)]
 pub(crate) struct Watched {
-    strand: Strand,
+    strand: ChildWaker,
     memory: UnsafeCell<()>,
 }
 
 impl Watched {
-    pub(crate) fn new_strand(reach: &Arc<Reach>) -> Ptr {
+    pub(crate) fn new_strand(reach: &Arc<CancelScope>) -> ChildPtr {
         let layout = Layout::new::<Watched>();
         // SAFETY: it is not of size zero.
         let memory = unsafe { loom::alloc::alloc(layout) }.cast::<Watched>();
         // SAFETY: there is room for it.
-        unsafe { memory.write(Watched { strand: Strand::new(reach, layout), memory: UnsafeCell::new(()) }) };
-        Ptr::new(memory.cast()).expect("there is memory for a model")
+        unsafe {
+            memory.write(Watched { strand: ChildWaker::new(reach, layout), memory: UnsafeCell::new(()) })
+        };
+        ChildPtr::new(memory.cast()).expect("there is memory for a model")
     }
 
     /// It is used.
@@ -86,7 +88,7 @@ impl Watched {
     /// # Safety
     ///
     /// It was made by `new_strand`, and the caller has a reference.
-    pub(crate) unsafe fn touch(strand: Ptr) {
+    pub(crate) unsafe fn touch(strand: ChildPtr) {
         // SAFETY: handed on from the caller.
         unsafe { strand.cast::<Watched>().as_ref() }.memory.with(|_| ());
     }

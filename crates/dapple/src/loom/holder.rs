@@ -9,21 +9,21 @@ use loom::model;
 use loom::thread::spawn;
 
 use super::sleeper;
-use crate::driver::bell::Bell;
-use crate::driver::clock::{Tick, between};
-use crate::driver::timers::{Entered, Timers};
+use crate::driver::bell::Wakeup;
+use crate::driver::clock::{TickCount, between};
+use crate::driver::timers::{TimerInsert, Timers};
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
-use crate::sched::holder::Holder;
+use crate::sched::holder::SlotOwner;
 
 /// When a timer is due.
-const SOON: Tick = 5;
+const SOON: TickCount = 5;
 /// The post's own worker, and who stands in for it.
 const OWN: usize = 0;
 const SPARE: usize = 1;
 
 struct Post {
-    holder: Holder,
-    bell: Bell,
+    holder: SlotOwner,
+    bell: Wakeup,
     /// The driver's claim, which who sleeps in it has.
     claim: Mutex<()>,
     /// What somebody rings the post's own worker for.
@@ -35,8 +35,8 @@ impl Post {
     /// Held by its own worker.
     fn own() -> Post {
         Post {
-            holder: Holder::new(OWN),
-            bell: Bell::without_kernel(),
+            holder: SlotOwner::new(OWN),
+            bell: Wakeup::without_kernel(),
             claim: Mutex::new(()),
             ready: AtomicUsize::new(0),
             timers: Timers::new(),
@@ -83,9 +83,9 @@ impl Post {
     /// `Sleep::has_elapsed`
     fn enter_timer(&self, who: usize) {
         match self.timers.insert(SOON, Waker::noop().clone().into()) {
-            Entered::At { is_first, .. } if is_first && self.holder.get() != who => self.bell.ring(),
-            Entered::At { .. } => {} // OWN-TIMERS
-            Entered::Due | Entered::Gone => panic!("it is open, and its time has not come"),
+            TimerInsert::At { is_first, .. } if is_first && self.holder.get() != who => self.bell.ring(),
+            TimerInsert::At { .. } => {} // OWN-TIMERS
+            TimerInsert::Due | TimerInsert::Gone => panic!("it is open, and its time has not come"),
         }
     }
 

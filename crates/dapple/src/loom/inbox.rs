@@ -7,7 +7,7 @@ use loom::model;
 use loom::thread::spawn;
 
 use super::Plain;
-use crate::lane::inbox::{Inbox, List, Node, Pushed};
+use crate::lane::inbox::{Inbox, InboxNode, NodeList, Pushed};
 use crate::prim::{AtomicBool, Ordering, Parker};
 
 /// Something to put into an inbox.
@@ -27,7 +27,7 @@ impl Item {
     }
 }
 
-impl Node for Item {
+impl InboxNode for Item {
     fn link(&self) -> *mut Item {
         self.link.read()
     }
@@ -38,7 +38,7 @@ impl Node for Item {
 }
 
 /// Shows each node of a list, from the first to the last.
-pub(super) fn walk(list: &List<Item>, mut each: impl FnMut(&Item)) {
+pub(super) fn walk(list: &NodeList<Item>, mut each: impl FnMut(&Item)) {
     let mut next = Some(list.first);
     while let Some(node) = next {
         // SAFETY: nodes outlive the models that push them.

@@ -6,19 +6,19 @@ use loom::model;
 use loom::thread::spawn;
 
 use crate::prim::{AtomicBool, Ordering, Parker};
-use crate::task::links::Links;
-use crate::task::state::{CANCELLED, State};
+use crate::task::links::CancelTable;
+use crate::task::state::{CANCELLED, StateWord};
 
 struct Task {
-    state: State,
-    links: Links<Arc<Parker>>,
+    state: StateWord,
+    links: CancelTable<Arc<Parker>>,
 }
 
 const ADDRESS: usize = 64;
 
 impl Task {
     fn new() -> Arc<Task> {
-        Arc::new(Task { state: State::new(false), links: Links::default() })
+        Arc::new(Task { state: StateWord::new(false), links: CancelTable::default() })
     }
 
     /// `Task::cancel`
@@ -74,7 +74,7 @@ fn all_waits_of_a_task_are_told() {
 struct Scopes {
     flags: [AtomicBool; 3],
     /// The numbers of scopes that are in another one.
-    links: Links<usize>,
+    links: CancelTable<usize>,
 }
 
 impl Scopes {

@@ -9,19 +9,19 @@ use loom::model;
 use loom::thread::spawn;
 
 use super::{Plain, block_on};
-use crate::sync::permits::{Permits, Refused, Take};
+use crate::sync::permits::{PermitRefusal, PermitWait, Permits};
 
 fn permits(free: usize) -> Arc<Permits> {
     Arc::new(Permits::new(free))
 }
 
-fn take(permits: &Permits, need: usize) -> Result<(), Refused> {
-    block_on(Take::new(permits, need))
+fn take(permits: &Permits, need: usize) -> Result<(), PermitRefusal> {
+    block_on(PermitWait::new(permits, need))
 }
 
 /// A wait that was polled once, has to wait, and is not polled again.
-fn waiting(permits: &Permits, need: usize) -> Take<'_> {
-    let mut take = Take::new(permits, need);
+fn waiting(permits: &Permits, need: usize) -> PermitWait<'_> {
+    let mut take = PermitWait::new(permits, need);
     let polled = std::pin::pin!(&mut take).poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!(polled, Poll::Pending);
     take
@@ -134,7 +134,7 @@ fn all_who_wait_are_told_that_it_is_closed() {
         });
         permits.close();
         for waiter in waiters {
-            assert_eq!(waiter.join().unwrap(), Err(Refused::Closed));
+            assert_eq!(waiter.join().unwrap(), Err(PermitRefusal::Closed));
         }
     });
 }

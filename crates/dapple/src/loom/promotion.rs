@@ -8,9 +8,9 @@ use loom::thread::spawn;
 
 use super::Plain;
 use super::inbox::{Item, walk};
-use crate::lane::inbox::{Inbox, List, Pushed};
+use crate::lane::inbox::{Inbox, NodeList, Pushed};
 use crate::prim::{AtomicPtr, Ordering};
-use crate::task::state::{Rest, State};
+use crate::task::state::{RestOutcome, StateWord};
 
 /// A vtable, as far as it matters here: into which lane's line the task goes.
 struct Table {
@@ -18,14 +18,14 @@ struct Table {
 }
 
 struct Task {
-    state: State,
+    state: StateWord,
     vtable: AtomicPtr<Table>,
     /// The task's place in line.
     item: Item,
     /// The lane that it gets: its turn is the promoter's.
     lane: Inbox<Item>,
     /// What is in line there. TURN-OWNS-LINE
-    line: Plain<Option<List<Item>>>,
+    line: Plain<Option<NodeList<Item>>>,
     own: Table,
     promoted: Table,
 }
@@ -64,12 +64,12 @@ impl Task {
         self.run_entry();
     }
 
-    fn poll(&self, list: Option<List<Item>>) {
+    fn poll(&self, list: Option<NodeList<Item>>) {
         if let Some(list) = list {
             walk(&list, |item| {
                 let before = self.state.before_poll();
                 item.payload.change(|polls| *polls += 1);
-                assert_eq!(self.state.rest(before, 0), Rest::Idle, "nobody wakes it twice");
+                assert_eq!(self.state.rest(before, 0), RestOutcome::Idle, "nobody wakes it twice");
             });
         }
     }
@@ -90,7 +90,7 @@ impl Task {
 fn a_wake_up_after_promotion_goes_to_the_lane() {
     model(|| {
         let task = Arc::new(Task {
-            state: State::new(false),
+            state: StateWord::new(false),
             vtable: AtomicPtr::default(),
             item: Item::new(0),
             lane: Inbox::new_owned(),
@@ -112,7 +112,7 @@ fn a_wake_up_after_promotion_goes_to_the_lane() {
         task.item.payload.write(1);
         task.promoted.lane.write(Some(1));
         task.vtable.store((&raw const task.promoted).cast_mut(), Ordering::Release);
-        if task.state.rest(before, 0) == Rest::Again {
+        if task.state.rest(before, 0) == RestOutcome::Again {
             task.enqueue();
         }
         task.end_first_turn();

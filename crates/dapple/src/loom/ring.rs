@@ -7,7 +7,7 @@ use loom::model;
 use loom::thread::{JoinHandle, spawn};
 
 use super::Plain;
-use crate::sched::ring::{CAPACITY, Ring};
+use crate::sched::ring::{CAPACITY, RunQueue};
 
 /// Written before it is pushed, and counted up by whoever takes it.
 type Item = Plain<usize>;
@@ -16,15 +16,15 @@ const PUSHED: usize = 10;
 const TAKEN: usize = 11;
 
 struct Queues {
-    owner: Ring<Item>,
-    thieves: [Ring<Item>; 2],
+    owner: RunQueue<Item>,
+    thieves: [RunQueue<Item>; 2],
     items: [Item; 7],
 }
 
 impl Queues {
     fn new() -> Arc<Queues> {
-        let thieves = [Ring::new(), Ring::new()];
-        Arc::new(Queues { owner: Ring::new(), thieves, items: Default::default() })
+        let thieves = [RunQueue::new(), RunQueue::new()];
+        Arc::new(Queues { owner: RunQueue::new(), thieves, items: Default::default() })
     }
 
     /// For the owner.

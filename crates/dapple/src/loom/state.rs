@@ -7,11 +7,11 @@ use loom::thread::spawn;
 
 use super::Plain;
 use crate::prim::{AtomicUsize, Mutex, Ordering, Parker, lock};
-use crate::task::state::{ABORTED, DONE, Finished, JOIN_INTEREST, JOIN_WAKER, Rest, State};
+use crate::task::state::{ABORTED, DONE, Finished, JOIN_INTEREST, JOIN_WAKER, RestOutcome, StateWord};
 
 /// A task as its state word sees it.
 struct Task {
-    state: State,
+    state: StateWord,
     /// What only the owner touches: how often it was polled. ONE-OWNER
     polls: Plain<usize>,
     /// How many events the last poll saw.
@@ -31,10 +31,10 @@ struct Task {
 impl Task {
     /// A task that is owned, with a handle.
     fn new() -> Arc<Task> {
-        Task::with(State::new(false))
+        Task::with(StateWord::new(false))
     }
 
-    fn with(state: State) -> Arc<Task> {
+    fn with(state: StateWord) -> Arc<Task> {
         Arc::new(Task {
             state,
             polls: Plain::default(),
@@ -79,7 +79,7 @@ impl Task {
         loop {
             let before = self.state.before_poll();
             self.poll();
-            if self.state.rest(before, 0) == Rest::Idle {
+            if self.state.rest(before, 0) == RestOutcome::Idle {
                 return;
             }
         }
@@ -254,7 +254,7 @@ fn an_abort_is_seen_by_the_next_poll() {
                 break task.output.write(Some(0));
             }
             task.poll();
-            if task.state.rest(before, 0) == Rest::Idle {
+            if task.state.rest(before, 0) == RestOutcome::Idle {
                 break;
             }
         };
@@ -354,7 +354,7 @@ fn an_uncounted_waker_that_wakes_elsewhere_keeps_the_memory() {
                 }
             }
         });
-        if task.state.rest(before, 1) == Rest::Again {
+        if task.state.rest(before, 1) == RestOutcome::Again {
             task.finish(0);
         }
         waker.join().unwrap();
@@ -400,7 +400,7 @@ fn a_walker_gets_no_reference_to_what_is_freed() {
 #[test]
 fn a_walker_sees_the_task_that_a_cell_was_made_into() {
     model(|| {
-        let task = Task::with(State::new_counted());
+        let task = Task::with(StateWord::new_counted());
         assert!(task.state.drop_ref());
         let walker = spawn({
             let task = task.clone();
@@ -412,7 +412,7 @@ fn a_walker_sees_the_task_that_a_cell_was_made_into() {
             }
         });
         task.polls.write(1);
-        task.state.reset(State::new(false));
+        task.state.reset(StateWord::new(false));
         walker.join().unwrap();
         assert!(!task.is_freed());
     });
@@ -421,7 +421,7 @@ fn a_walker_sees_the_task_that_a_cell_was_made_into() {
 #[test]
 fn a_counted_thing_on_its_way_out_is_not_given_out() {
     model(|| {
-        let lane = Task::with(State::new_counted());
+        let lane = Task::with(StateWord::new_counted());
         let table = Arc::new(Mutex::new(true)); // whether it is in the table. `lane::keyed`
         let drop_ref = |lane: &Task, table: &Mutex<bool>| {
             lane.touch();
@@ -450,7 +450,7 @@ fn a_counted_thing_on_its_way_out_is_not_given_out() {
 #[test]
 fn who_finds_a_counted_thing_gone_comes_after_it() {
     model(|| {
-        let lane = Task::with(State::new_counted());
+        let lane = Task::with(StateWord::new_counted());
         let guarded = Arc::new(Plain::new(0)); // what a color guards, in one lane of its key after the other
         let finder = spawn({
             let (lane, guarded) = (lane.clone(), guarded.clone());

@@ -13,19 +13,19 @@ use loom::thread::{JoinHandle, spawn};
 use super::{Plain, sleeper};
 use crate::prim::{Ordering, Parker};
 use crate::task::here::{Watched, dealloc, here};
-use crate::task::reach::{Link, Reach};
+use crate::task::reach::{CancelFrame, CancelScope};
 use crate::task::state::Snapshot;
-use crate::task::strand::{Ptr, Strand};
+use crate::task::strand::{ChildPtr, ChildWaker};
 use crate::task::waker::Behind;
 
 /// A waker, and the strand behind it, whose memory is watched.
-struct Remote(Waker, Ptr);
+struct Remote(Waker, ChildPtr);
 
 // SAFETY: the waker may be anywhere, and it keeps the strand in memory.
 unsafe impl Send for Remote {}
 
 impl Remote {
-    fn new(cx: &Context<'_>, strand: Ptr) -> Remote {
+    fn new(cx: &Context<'_>, strand: ChildPtr) -> Remote {
         Remote(cx.waker().clone(), strand)
     }
 
@@ -60,7 +60,7 @@ impl Poller {
     }
 
     /// `Children::polled_with`
-    fn polls(&self, reach: &Reach) {
+    fn polls(&self, reach: &CancelScope) {
         match self {
             Poller::Task(task, _) => assert!(reach.polled_with(&task.waker()) || reach.is_by_waker()),
             Poller::Foreign(_, waker) => assert!(!reach.polled_with(waker)),
@@ -73,8 +73,8 @@ const POLLERS: [fn() -> Poller; 2] = [Poller::task, Poller::foreign];
 
 /// A scope with one strand, and who polls it.
 struct Scope {
-    reach: Arc<Reach>,
-    strand: Ptr,
+    reach: Arc<CancelScope>,
+    strand: ChildPtr,
     /// The strand has left the scope.
     left: bool,
     poller: Poller,
@@ -82,7 +82,7 @@ struct Scope {
 
 impl Scope {
     fn new(poller: Poller) -> Scope {
-        let reach = Reach::new();
+        let reach = CancelScope::new();
         let strand = Watched::new_strand(&reach);
         poller.polls(&reach);
         Scope { reach, strand, left: false, poller }
@@ -95,15 +95,15 @@ impl Scope {
     }
 
     /// `Children::start` and `Children::poll_next`: `true`, the strand is done.
-    fn poll(&mut self, in_line: bool, poll: impl FnOnce(&mut Context<'_>, Ptr) -> bool) {
+    fn poll(&mut self, in_line: bool, poll: impl FnOnce(&mut Context<'_>, ChildPtr) -> bool) {
         assert!(!self.left, "it is polled until it is done");
         // SAFETY: it is in memory while it belongs to the scope.
         unsafe { Watched::touch(self.strand) };
-        let link = Link::of(Arc::as_ptr(&self.reach));
+        let link = CancelFrame::of(Arc::as_ptr(&self.reach));
         let strand = self.strand;
         let (done, after) = here(|here| {
             // SAFETY: it belongs to the scope, which is polled here.
-            link.around(here, || unsafe { Strand::poll(strand, here, in_line, |cx| poll(cx, strand)) })
+            link.around(here, || unsafe { ChildWaker::poll(strand, here, in_line, |cx| poll(cx, strand)) })
         });
         assert!(!after.woken, "nothing wakes itself in these models");
         if done {
@@ -115,7 +115,7 @@ impl Scope {
     fn leave(&mut self) {
         self.left = true;
         // SAFETY: it belongs to this scope, and does not from now on.
-        if unsafe { Strand::leave(self.strand, &self.reach) } {
+        if unsafe { ChildWaker::leave(self.strand, &self.reach) } {
             // SAFETY: as above.
             let layout = unsafe { self.strand.as_ref() }.layout();
             // SAFETY: it is ours alone.
@@ -124,7 +124,7 @@ impl Scope {
     }
 
     /// The next that is to be polled: it can only be the strand, and that once.
-    fn next_ready(&self) -> Option<Ptr> {
+    fn next_ready(&self) -> Option<ChildPtr> {
         let list = self.reach.woken.pull(self.reach.is_by_waker())?;
         assert_eq!((list.first, list.last), (self.strand, self.strand));
         // SAFETY: what is in line is in memory.
@@ -178,14 +178,14 @@ impl Scope {
         if let Some(list) = self.reach.woken.close() {
             assert_eq!(list.first, list.last);
             // SAFETY: the line's reference is ours.
-            unsafe { Strand::drop_ref(list.first) };
+            unsafe { ChildWaker::drop_ref(list.first) };
         }
         Ended(Arc::downgrade(&self.reach), self.poller)
     }
 }
 
 /// A scope that has ended: its reach, and who polled it.
-struct Ended(Weak<Reach>, Poller);
+struct Ended(Weak<CancelScope>, Poller);
 
 impl Ended {
     /// All others are done.
@@ -336,7 +336,7 @@ fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
                 spawn(move || remote.waker().wake())
             };
             // SAFETY: it belongs to the scope, which is polled here.
-            here(|here| unsafe { Strand::poll(strand, here, false, begin) }).0
+            here(|here| unsafe { ChildWaker::poll(strand, here, false, begin) }).0
         });
         let mut seen = Vec::new();
         while seen.len() < 2 {
@@ -351,14 +351,14 @@ fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
                 next = NonNull::new(this.link());
                 this.leave_line();
                 // SAFETY: the line's reference is ours.
-                unsafe { Strand::drop_ref(strand) };
+                unsafe { ChildWaker::drop_ref(strand) };
                 seen.push(strand);
             }
         }
         assert!(strands.iter().all(|strand| seen.contains(strand)));
         threads.map(|thread| thread.join().unwrap());
         // SAFETY: it belongs to the scope, and does not from now on; nobody else knows of it any more.
-        assert!(unsafe { Strand::leave(other, &scope.reach) });
+        assert!(unsafe { ChildWaker::leave(other, &scope.reach) });
         // SAFETY: it is ours alone.
         let layout = unsafe { other.as_ref() }.layout();
         // SAFETY: as above.
@@ -549,7 +549,7 @@ fn a_wake_up_from_a_spawned_task_is_not_lost() {
                 let remote = Remote::new(cx, strand);
                 // `Spawned::poll`
                 task = Some(spawn(move || {
-                    let link = Link::of_spawned(Arc::as_ptr(&reach));
+                    let link = CancelFrame::of_spawned(Arc::as_ptr(&reach));
                     here(|here| link.around(here, || remote.waker().wake()));
                 }));
                 false

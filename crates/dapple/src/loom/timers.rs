@@ -6,35 +6,35 @@ use std::task::Waker;
 use loom::model;
 use loom::thread::spawn;
 
-use crate::driver::bell::Bell;
-use crate::driver::clock::{Tick, between};
-use crate::driver::timers::{Entered, Timers};
+use crate::driver::bell::Wakeup;
+use crate::driver::clock::{TickCount, between};
+use crate::driver::timers::{TimerInsert, Timers};
 use crate::task::guarded::GuardedWaker;
 
 struct Driver {
     timers: Timers,
-    bell: Bell,
+    bell: Wakeup,
 }
 
-const SOON: Tick = 10;
-const LATER: Tick = 100;
+const SOON: TickCount = 10;
+const LATER: TickCount = 100;
 
 impl Driver {
     fn new() -> Arc<Driver> {
-        Arc::new(Driver { timers: Timers::new(), bell: Bell::without_kernel() })
+        Arc::new(Driver { timers: Timers::new(), bell: Wakeup::without_kernel() })
     }
 
     /// What a thread that does not drive it does. `Sleep::has_elapsed`
-    fn enter_from_elsewhere(&self, tick: Tick) {
+    fn enter_from_elsewhere(&self, tick: TickCount) {
         match self.timers.insert(tick, GuardedWaker::of(Waker::noop())) {
-            Entered::At { is_first: true, .. } => self.bell.ring(),
-            Entered::At { is_first: false, .. } => {}
-            Entered::Due | Entered::Gone => panic!("it is open, and its time has not come"),
+            TimerInsert::At { is_first: true, .. } => self.bell.ring(),
+            TimerInsert::At { is_first: false, .. } => {}
+            TimerInsert::Due | TimerInsert::Gone => panic!("it is open, and its time has not come"),
         }
     }
 
     /// Sleeps, without waking up by itself, until it plans to do so by the tick. `Driver::sleep`
-    fn sleep_until_planned(&self, tick: Tick) {
+    fn sleep_until_planned(&self, tick: TickCount) {
         while self.timers.plan(0).is_none_or(|until| until > between(0, tick)) {
             if self.bell.lie_down() {
                 self.bell.listen(None);

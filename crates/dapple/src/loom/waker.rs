@@ -7,15 +7,15 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use loom::cell::UnsafeCell;
 
-use super::here::Here;
-use super::state::{Finished, Rest, Snapshot, State};
+use super::here::ThreadContext;
+use super::state::{Finished, RestOutcome, Snapshot, StateWord};
 use super::strand;
 use crate::prim::Parker;
 
 /// A task. What a model calls its memory is `there`: whoever uses it reads that, and who frees it writes it. The
 /// real memory stays until the end of the model.
 pub(crate) struct Behind {
-    state: State,
+    state: StateWord,
     runner: Parker,
     there: UnsafeCell<bool>,
 }
@@ -23,13 +23,13 @@ pub(crate) struct Behind {
 // SAFETY: loom ends the model before an access that races with another one is made.
 unsafe impl Sync for Behind {}
 
-pub(super) type Ptr = NonNull<Behind>;
+pub(super) type TaskPtr = NonNull<Behind>;
 
 impl Behind {
     /// A task that this thread runs, without a handle.
     pub(crate) fn new() -> Arc<Behind> {
         let task =
-            Behind { state: State::new(false), runner: Parker::default(), there: UnsafeCell::new(true) };
+            Behind { state: StateWord::new(false), runner: Parker::default(), there: UnsafeCell::new(true) };
         assert!(task.state.detach());
         Arc::new(task)
     }
@@ -61,7 +61,7 @@ impl Behind {
 
     /// `true`: it rests, and nobody runs it.
     pub(crate) fn rest(&self, before: Snapshot) -> bool {
-        self.state.rest(before, 0) == Rest::Idle
+        self.state.rest(before, 0) == RestOutcome::Idle
     }
 
     /// Sleeps until it is to be run again.
@@ -121,14 +121,14 @@ fn drop_waker(data: *const ()) {
     }
 }
 
-pub(crate) fn borrowed_waker(task: Ptr) -> ManuallyDrop<Waker> {
+pub(crate) fn borrowed_waker(task: TaskPtr) -> ManuallyDrop<Waker> {
     // SAFETY: the functions keep the contract of `RawWaker`.
     ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(task.as_ptr().cast(), &VTABLE)) })
 }
 
-pub(crate) fn task_behind(waker: &Waker) -> Option<Ptr> {
+pub(crate) fn task_behind(waker: &Waker) -> Option<TaskPtr> {
     std::ptr::eq(waker.vtable(), &raw const VTABLE)
-        .then(|| Ptr::new(waker.data().cast_mut().cast()))
+        .then(|| TaskPtr::new(waker.data().cast_mut().cast()))
         .flatten()
 }
 
@@ -136,15 +136,15 @@ pub(crate) fn is_ours(waker: &Waker) -> bool {
     task_behind(waker).is_some() || strand::is_behind(waker)
 }
 
-pub(super) unsafe fn wake_task(task: Ptr) {
+pub(super) unsafe fn wake_task(task: TaskPtr) {
     wake_by_ref(task.as_ptr().cast());
 }
 
 /// In a model, all threads are workers of the task's runtime.
-pub(super) unsafe fn claim(task: Ptr, _here: &Here) -> bool {
+pub(super) unsafe fn claim(task: TaskPtr, _here: &ThreadContext) -> bool {
     behind(task.as_ptr().cast()).state.wake()
 }
 
-pub(super) unsafe fn run(task: Ptr) {
+pub(super) unsafe fn run(task: TaskPtr) {
     behind(task.as_ptr().cast()).runner.unpark();
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
-use super::source::{Direction, Io, Source};
+use super::source::{Direction, Source, SourceWait};
 use crate::Cancelled;
 use crate::prim::{AtomicU32, Ordering};
 use crate::sched::{Limit, Sched};
@@ -27,10 +27,10 @@ const FIRST_PAUSE: u32 = 1;
 const LONGEST_PAUSE: u32 = 100;
 
 /// A connection as the kernel gives it: non-blocking, and not inherited by other programs.
-pub(crate) type Connection = (OwnedFd, Option<SocketAddrAny>);
+pub(crate) type AcceptedFd = (OwnedFd, Option<SocketAddrAny>);
 
 /// A socket that listens, in non-blocking mode.
-pub(crate) struct Listening<T> {
+pub(crate) struct ListeningSocket<T> {
     source: Source<T>,
     /// How long the next one waits before he tries, in milliseconds.
     pause: AtomicU32,
@@ -38,14 +38,14 @@ pub(crate) struct Listening<T> {
     limit: Option<Limit>,
     /// Of the one who has the listener to himself.
     wait: Wait,
-    turn: Turn,
+    turn: AcceptWait,
 }
 
 type WaitForRoom = dyn Future<Output = Result<(), Cancelled>> + Send + Sync;
 
 /// Where somebody who accepts is.
 #[derive(Default)]
-struct Turn {
+struct AcceptWait {
     begun: bool,
     /// Boxed, for it is rare.
     pause: Option<Box<Sleep>>,
@@ -53,14 +53,14 @@ struct Turn {
     room: Option<Pin<Box<WaitForRoom>>>,
 }
 
-impl<T: AsFd> Listening<T> {
-    pub(crate) fn new(io: T) -> Listening<T> {
-        Listening {
+impl<T: AsFd> ListeningSocket<T> {
+    pub(crate) fn new(io: T) -> ListeningSocket<T> {
+        ListeningSocket {
             source: Source::new(io),
             pause: AtomicU32::new(0),
             limit: None,
             wait: Wait::default(),
-            turn: Turn::default(),
+            turn: AcceptWait::default(),
         }
     }
 
@@ -79,11 +79,15 @@ impl<T: AsFd> Listening<T> {
     /// Accepts, as one of many.
     #[inline]
     pub(crate) fn accept(&self) -> Accept<'_, T> {
-        Accept { listening: self, io: self.source.io(Direction::Read, accept_now), turn: Turn::default() }
+        Accept {
+            listening: self,
+            io: self.source.io(Direction::Read, accept_now),
+            turn: AcceptWait::default(),
+        }
     }
 
     /// Accepts, as the only one.
-    pub(crate) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Connection>> {
+    pub(crate) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<AcceptedFd>> {
         ready!(self.turn.poll(cx, &self.pause, self.limit.as_ref()))?;
         let result = ready!(self.source.poll_io(cx, Direction::Read, &mut self.wait, accept_now));
         self.turn.end(&result, &self.pause);
@@ -91,13 +95,13 @@ impl<T: AsFd> Listening<T> {
     }
 }
 
-impl<T: AsFd + fmt::Debug> fmt::Debug for Listening<T> {
+impl<T: AsFd + fmt::Debug> fmt::Debug for ListeningSocket<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.get().fmt(f)
     }
 }
 
-impl Turn {
+impl AcceptWait {
     /// Waits, if something has run out, or if there is no room.
     #[inline]
     fn poll(
@@ -131,7 +135,7 @@ impl Turn {
     }
 
     #[inline]
-    fn end(&mut self, result: &io::Result<Connection>, pause: &AtomicU32) {
+    fn end(&mut self, result: &io::Result<AcceptedFd>, pause: &AtomicU32) {
         self.begun = false;
         let last = pause.load(Ordering::Relaxed);
         let next = match result {
@@ -145,18 +149,18 @@ impl Turn {
     }
 }
 
-/// Somebody who accepts, again and again; see [`Listening::accept`].
+/// Somebody who accepts, again and again; see [`ListeningSocket::accept`].
 pub(crate) struct Accept<'a, T> {
-    listening: &'a Listening<T>,
-    io: Io<'a, T, fn(&T) -> io::Result<Connection>>,
-    turn: Turn,
+    listening: &'a ListeningSocket<T>,
+    io: SourceWait<'a, T, fn(&T) -> io::Result<AcceptedFd>>,
+    turn: AcceptWait,
 }
 
 impl<T: AsFd> Future for Accept<'_, T> {
-    type Output = io::Result<Connection>;
+    type Output = io::Result<AcceptedFd>;
 
     #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Connection>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<AcceptedFd>> {
         let this = &mut *self;
         let pause = &this.listening.pause;
         ready!(this.turn.poll(cx, pause, this.listening.limit.as_ref()))?;
@@ -166,7 +170,7 @@ impl<T: AsFd> Future for Accept<'_, T> {
     }
 }
 
-fn accept_now<T: AsFd>(listener: &T) -> io::Result<Connection> {
+fn accept_now<T: AsFd>(listener: &T) -> io::Result<AcceptedFd> {
     loop {
         match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Err(errno) if is_of_connection(errno) => {}

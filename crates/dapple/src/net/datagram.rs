@@ -7,21 +7,21 @@ use std::io;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll};
 
-use super::source::{Direction, Io, Source};
+use super::source::{Direction, Source, SourceWait};
 use crate::prim::{Mutex, lock};
 use crate::task::wait::Wait;
 
 #[derive(Debug)]
-pub(crate) struct Shared<T> {
+pub(crate) struct DatagramSocket<T> {
     source: Source<T>,
     /// The waits of the `poll_` forms, by direction.
     polled: [Mutex<Wait>; 2],
 }
 
-impl<T: AsFd> Shared<T> {
+impl<T: AsFd> DatagramSocket<T> {
     /// `io` must be in non-blocking mode.
-    pub(crate) fn new(io: T) -> Shared<T> {
-        Shared { source: Source::new(io), polled: Default::default() }
+    pub(crate) fn new(io: T) -> DatagramSocket<T> {
+        DatagramSocket { source: Source::new(io), polled: Default::default() }
     }
 
     pub(crate) fn get(&self) -> &T {
@@ -42,7 +42,7 @@ impl<T: AsFd> Shared<T> {
     }
 
     /// Calls `operation` until it does not say that it would block.
-    pub(crate) fn io<R, F>(&self, direction: Direction, operation: F) -> Io<'_, T, F>
+    pub(crate) fn io<R, F>(&self, direction: Direction, operation: F) -> SourceWait<'_, T, F>
     where
         F: FnMut(&T) -> io::Result<R>,
     {

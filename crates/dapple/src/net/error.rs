@@ -6,23 +6,23 @@ use std::io;
 
 /// What failed, and why. An `io::Error` made of it has the other's kind, and the other as its source.
 #[derive(Debug)]
-struct Failed {
+struct NamedError {
     what: String,
     why: io::Error,
 }
 
 /// `what` begins the message: "cannot listen at ...".
 pub(crate) fn failed(what: String, why: io::Error) -> io::Error {
-    io::Error::new(why.kind(), Failed { what, why })
+    io::Error::new(why.kind(), NamedError { what, why })
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for NamedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what, self.why)
     }
 }
 
-impl Error for Failed {
+impl Error for NamedError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&self.why)
     }

@@ -9,33 +9,33 @@ macro_rules! halves {
     ($stream:ident, $addr:ty) => {
         pub(super) fn borrowed(stream: &mut $stream) -> (ReadHalf<'_>, WriteHalf<'_>) {
             let stream = &*stream;
-            (ReadHalf(Way::new(stream)), WriteHalf(Way::new(stream)))
+            (ReadHalf(StreamHalf::new(stream)), WriteHalf(StreamHalf::new(stream)))
         }
 
         pub(super) fn owned(stream: $stream) -> (OwnedReadHalf, OwnedWriteHalf) {
             let stream = Arc::new(stream);
-            (OwnedReadHalf(Way::new(stream.clone())), OwnedWriteHalf(Way::new(stream), true))
+            (OwnedReadHalf(StreamHalf::new(stream.clone())), OwnedWriteHalf(StreamHalf::new(stream), true))
         }
 
         #[doc = concat!("The half of a [`", stringify!($stream), "`] that reads, borrowed; see [`", stringify!($stream), "::split`].")]
         #[derive(Debug)]
-        pub struct ReadHalf<'a>(Way<&'a $stream>);
+        pub struct ReadHalf<'a>(StreamHalf<&'a $stream>);
 
         #[doc = concat!("The half of a [`", stringify!($stream), "`] that writes, borrowed; see [`", stringify!($stream), "::split`].")]
         ///
         /// Closing it tells the other side that no more will be sent; dropping it does not.
         #[derive(Debug)]
-        pub struct WriteHalf<'a>(Way<&'a $stream>);
+        pub struct WriteHalf<'a>(StreamHalf<&'a $stream>);
 
         #[doc = concat!("The half of a [`", stringify!($stream), "`] that reads; see [`", stringify!($stream), "::into_split`].")]
         #[derive(Debug)]
-        pub struct OwnedReadHalf(Way<Arc<$stream>>);
+        pub struct OwnedReadHalf(StreamHalf<Arc<$stream>>);
 
         #[doc = concat!("The half of a [`", stringify!($stream), "`] that writes; see [`", stringify!($stream), "::into_split`].")]
         ///
         /// Closing or dropping it tells the other side that no more will be sent.
         #[derive(Debug)]
-        pub struct OwnedWriteHalf(Way<Arc<$stream>>, /* shuts down when dropped */ bool);
+        pub struct OwnedWriteHalf(StreamHalf<Arc<$stream>>, /* shuts down when dropped */ bool);
 
         crate::net::halves::reads!(ReadHalf<'_>, $stream, $addr);
         crate::net::halves::reads!(OwnedReadHalf, $stream, $addr);

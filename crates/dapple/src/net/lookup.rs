@@ -24,7 +24,7 @@ pub trait ToAddrs: Sealed {}
 
 /// What a value of [`ToAddrs`] stands for.
 #[derive(Clone, Debug)]
-pub enum Target {
+pub enum LookupTarget {
     One(SocketAddr),
     Many(Vec<SocketAddr>),
     Name(String, u16),
@@ -37,14 +37,14 @@ pub enum Target {
 /// Keeps [`ToAddrs`] to this crate.
 pub trait Sealed {
     #[doc(hidden)]
-    fn target(&self) -> Target;
+    fn target(&self) -> LookupTarget;
 }
 
 macro_rules! to_addrs {
     ($($type:ty: |$this:ident| $target:expr,)*) => {
         $(
             impl Sealed for $type {
-                fn target(&self) -> Target {
+                fn target(&self) -> LookupTarget {
                     let $this = self;
                     $target
                 }
@@ -55,54 +55,54 @@ macro_rules! to_addrs {
 }
 
 to_addrs! {
-    SocketAddr: |addr| Target::One(*addr),
-    SocketAddrV4: |addr| Target::One((*addr).into()),
-    SocketAddrV6: |addr| Target::One((*addr).into()),
-    (IpAddr, u16): |addr| Target::One((*addr).into()),
-    (Ipv4Addr, u16): |addr| Target::One((*addr).into()),
-    (Ipv6Addr, u16): |addr| Target::One((*addr).into()),
+    SocketAddr: |addr| LookupTarget::One(*addr),
+    SocketAddrV4: |addr| LookupTarget::One((*addr).into()),
+    SocketAddrV6: |addr| LookupTarget::One((*addr).into()),
+    (IpAddr, u16): |addr| LookupTarget::One((*addr).into()),
+    (Ipv4Addr, u16): |addr| LookupTarget::One((*addr).into()),
+    (Ipv6Addr, u16): |addr| LookupTarget::One((*addr).into()),
     (&str, u16): |addr| host_and_port(addr.0, addr.1),
     (String, u16): |addr| host_and_port(&addr.0, addr.1),
     str: |text| parse(text),
     String: |text| parse(text),
-    [SocketAddr]: |addrs| Target::Many(addrs.to_vec()),
-    Vec<SocketAddr>: |addrs| Target::Many(addrs.clone()),
+    [SocketAddr]: |addrs| LookupTarget::Many(addrs.to_vec()),
+    Vec<SocketAddr>: |addrs| LookupTarget::Many(addrs.clone()),
 }
 
 impl<const N: usize> Sealed for [SocketAddr; N] {
-    fn target(&self) -> Target {
-        Target::Many(self.to_vec())
+    fn target(&self) -> LookupTarget {
+        LookupTarget::Many(self.to_vec())
     }
 }
 
 impl<const N: usize> ToAddrs for [SocketAddr; N] {}
 
 impl<T: Sealed + ?Sized> Sealed for &T {
-    fn target(&self) -> Target {
+    fn target(&self) -> LookupTarget {
         T::target(self)
     }
 }
 
 impl<T: ToAddrs + ?Sized> ToAddrs for &T {}
 
-fn host_and_port(host: &str, port: u16) -> Target {
+fn host_and_port(host: &str, port: u16) -> LookupTarget {
     match host.parse::<IpAddr>() {
-        Ok(ip) => Target::One(SocketAddr::new(ip, port)),
-        Err(_) => Target::Name(host.to_owned(), port),
+        Ok(ip) => LookupTarget::One(SocketAddr::new(ip, port)),
+        Err(_) => LookupTarget::Name(host.to_owned(), port),
     }
 }
 
-fn parse(text: &str) -> Target {
+fn parse(text: &str) -> LookupTarget {
     if let Ok(addr) = text.parse() {
-        return Target::One(addr);
+        return LookupTarget::One(addr);
     }
     match text.rsplit_once(':') {
         // An IPv6 address without a port has more than one colon.
         Some((host, port)) if !host.contains(':') => match port.parse() {
-            Ok(port) => Target::Name(host.to_owned(), port),
-            Err(_) => Target::BadPort(text.to_owned()),
+            Ok(port) => LookupTarget::Name(host.to_owned(), port),
+            Err(_) => LookupTarget::BadPort(text.to_owned()),
         },
-        _ => Target::Portless(text.to_owned()),
+        _ => LookupTarget::Portless(text.to_owned()),
     }
 }
 
@@ -123,17 +123,17 @@ impl Addrs {
 }
 
 /// Looks up what is to be connected or bound to. In a cancelled task it does nothing.
-pub(crate) async fn resolve(target: Target) -> io::Result<Addrs> {
+pub(crate) async fn resolve(target: LookupTarget) -> io::Result<Addrs> {
     begin().await?;
     let found = match target {
-        Target::One(addr) => return Ok(Addrs::One(addr)),
-        Target::Many(addrs) => addrs,
-        Target::Name(host, port) => ask(host, port).await?,
-        Target::Portless(text) => {
+        LookupTarget::One(addr) => return Ok(Addrs::One(addr)),
+        LookupTarget::Many(addrs) => addrs,
+        LookupTarget::Name(host, port) => ask(host, port).await?,
+        LookupTarget::Portless(text) => {
             let advice = format!("{text:?} has no port: write \"host:port\", or give (host, port)");
             return Err(io::Error::new(ErrorKind::InvalidInput, advice));
         }
-        Target::BadPort(text) => {
+        LookupTarget::BadPort(text) => {
             let advice =
                 format!("{text:?} has no valid port: it is a number from 0 to 65535 after the last ':'");
             return Err(io::Error::new(ErrorKind::InvalidInput, advice));
@@ -206,7 +206,7 @@ impl<T> Drop for Abandoned<T> {
 /// ```
 pub async fn lookup(host: impl ToAddrs) -> io::Result<Vec<SocketAddr>> {
     let target = match host.target() {
-        Target::Portless(host) => host_and_port(host.trim_start_matches('[').trim_end_matches(']'), 0),
+        LookupTarget::Portless(host) => host_and_port(host.trim_start_matches('[').trim_end_matches(']'), 0),
         target => target,
     };
     Ok(match resolve(target).await? {

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 
 use rustix::fs::OFlags;
 
-use super::source::{Direction, Flow, Source};
-use super::stream::{Bytes, poll_nothing};
+use super::source::{Direction, PollStrategy, Source};
+use super::stream::{ByteStream, poll_nothing};
 use super::traits::{impl_read, impl_write};
 use crate::task::wait::Wait;
 use crate::world;
@@ -81,7 +81,7 @@ pub struct Receiver(Pipe);
 
 /// Which end of a pipe.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum PipeEnd {
     Read,
     Write,
 }
@@ -90,7 +90,7 @@ enum End {
 struct Pipe {
     source: Source<File>,
     wait: Wait,
-    flow: Flow,
+    flow: PollStrategy,
     /// Whoever writes may do so in packets (`O_DIRECT`), of which each read takes one, though there are more.
     /// Only his end would tell.
     packets: bool,
@@ -103,15 +103,17 @@ impl Pipe {
     }
 
     /// One that was made elsewhere. Looks whether it is what it should be.
-    fn adopt(fd: OwnedFd, end: End) -> io::Result<Pipe> {
+    fn adopt(fd: OwnedFd, end: PipeEnd) -> io::Result<Pipe> {
         let refuse = |what: &str| Err(io::Error::new(ErrorKind::InvalidInput, what));
         let file = File::from(fd);
         if !file.metadata()?.file_type().is_fifo() {
             return refuse("not a pipe: for other file descriptors, use dapple::net::AsyncFd");
         }
         match rustix::fs::fcntl_getfl(&file)? & OFlags::ACCMODE {
-            OFlags::WRONLY if end == End::Read => return refuse("this end of the pipe cannot be read from"),
-            OFlags::RDONLY if end == End::Write => {
+            OFlags::WRONLY if end == PipeEnd::Read => {
+                return refuse("this end of the pipe cannot be read from");
+            }
+            OFlags::RDONLY if end == PipeEnd::Write => {
                 return refuse("this end of the pipe cannot be written to");
             }
             _ => {}
@@ -121,7 +123,7 @@ impl Pipe {
 
     fn new(file: File, packets: bool) -> io::Result<Pipe> {
         rustix::io::ioctl_fionbio(&file, true)?;
-        Ok(Pipe { source: Source::new(file), wait: Wait::default(), flow: Flow::new(), packets })
+        Ok(Pipe { source: Source::new(file), wait: Wait::default(), flow: PollStrategy::new(), packets })
     }
 
     /// Reads up to so many bytes.
@@ -164,7 +166,7 @@ fn into_blocking(fd: OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// The pipes of children, who may write packets.
-impl Bytes for File {
+impl ByteStream for File {
     const SHORT_READ_IS_ALL: bool = false;
 }
 
@@ -178,7 +180,7 @@ impl Sender {
     /// [`InvalidInput`](ErrorKind::InvalidInput) if it is not a pipe, or cannot be written to.
     pub fn from_fd(pipe: impl Into<OwnedFd>) -> io::Result<Sender> {
         world::outside("pipe::Sender::from_fd")?;
-        Pipe::adopt(pipe.into(), End::Write).map(Sender)
+        Pipe::adopt(pipe.into(), PipeEnd::Write).map(Sender)
     }
 
     /// Gives the file descriptor back, in blocking mode, as other programs expect it.
@@ -255,7 +257,7 @@ impl Receiver {
     /// [`InvalidInput`](ErrorKind::InvalidInput) if it is not a pipe, or cannot be read from.
     pub fn from_fd(pipe: impl Into<OwnedFd>) -> io::Result<Receiver> {
         world::outside("pipe::Receiver::from_fd")?;
-        Pipe::adopt(pipe.into(), End::Read).map(Receiver)
+        Pipe::adopt(pipe.into(), PipeEnd::Read).map(Receiver)
     }
 
     /// Gives the file descriptor back, in blocking mode, as other programs expect it.
@@ -356,7 +358,7 @@ impl OpenOptions {
     /// Those of opening a file; [`InvalidInput`](ErrorKind::InvalidInput) if it is not a pipe.
     pub fn open_receiver(&self, path: impl AsRef<Path>) -> io::Result<Receiver> {
         world::outside("pipe::OpenOptions::open_receiver")?;
-        Receiver::from_fd(self.open(path.as_ref(), End::Read)?)
+        Receiver::from_fd(self.open(path.as_ref(), PipeEnd::Read)?)
     }
 
     /// Opens the end that is written to.
@@ -368,12 +370,12 @@ impl OpenOptions {
     /// [`InvalidInput`](ErrorKind::InvalidInput) if it is not a pipe.
     pub fn open_sender(&self, path: impl AsRef<Path>) -> io::Result<Sender> {
         world::outside("pipe::OpenOptions::open_sender")?;
-        Sender::from_fd(self.open(path.as_ref(), End::Write)?)
+        Sender::from_fd(self.open(path.as_ref(), PipeEnd::Write)?)
     }
 
-    fn open(&self, path: &Path, end: End) -> io::Result<File> {
+    fn open(&self, path: &Path, end: PipeEnd) -> io::Result<File> {
         let mut options = File::options();
-        options.read(self.read_write || end == End::Read).write(self.read_write || end == End::Write);
+        options.read(self.read_write || end == PipeEnd::Read).write(self.read_write || end == PipeEnd::Write);
         // Or it would wait until there is somebody at the other end.
         options.custom_flags(libc::O_NONBLOCK).open(path)
     }

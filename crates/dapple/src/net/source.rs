@@ -3,7 +3,7 @@
 //! An operation is tried first. Only if the kernel says that it would block, the file descriptor is
 //! registered, with the driver of the worker that this happens on, and stays there until it is
 //! closed. So a connection that never has to wait costs no registration. Pipes, whose other end is often a task
-//! of the same program, first let others run and try again ([`Flow`]).
+//! of the same program, first let others run and try again ([`PollStrategy`]).
 //!
 //! # Invariants
 //!
@@ -19,9 +19,9 @@ use std::pin::Pin;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, ready};
 
-use crate::driver::Registration;
+use crate::driver::FdRegistration;
 pub(crate) use crate::driver::readiness::Direction;
-use crate::driver::readiness::{Enlisted, Seen, Who};
+use crate::driver::readiness::{Enlisted, ReadinessSnapshot, Who};
 use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
 use crate::task::wait::{self, Wait};
@@ -29,7 +29,7 @@ use crate::task::wait::{self, Wait};
 /// A file descriptor in non-blocking mode, with what is known of it.
 #[derive(Debug)]
 pub(crate) struct Source<T> {
-    registration: OnceLock<Registration>, // goes before the file descriptor is closed
+    registration: OnceLock<FdRegistration>, // goes before the file descriptor is closed
     registering: Mutex<()>,
     io: T,
 }
@@ -49,14 +49,14 @@ pub(crate) enum Took {
 /// as it goes well the file descriptor need not even be registered. Whether it does is found out. A success is
 /// credit for a failure, and where there is no credit left the kernel is asked, from then on.
 #[derive(Debug)]
-pub(crate) struct Flow {
-    next: Attempt,
+pub(crate) struct PollStrategy {
+    next: NextTry,
     credit: u8,
 }
 
 /// What the next poll does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Attempt {
+enum NextTry {
     /// The operation, if nothing is known against it.
     AtOnce,
     /// The last operation took all: it lets others run first, if there is credit.
@@ -65,19 +65,22 @@ enum Attempt {
     Again,
 }
 
-impl Flow {
+impl PollStrategy {
     const CREDIT: u8 = 4;
     const MOST_CREDIT: u8 = 16;
 
-    pub(crate) const fn new() -> Flow {
-        Flow { next: Attempt::AtOnce, credit: Flow::CREDIT }
+    pub(crate) const fn new() -> PollStrategy {
+        PollStrategy { next: NextTry::AtOnce, credit: PollStrategy::CREDIT }
     }
 
     /// An operation was tried again.
     #[inline]
     fn settle(&mut self, succeeded: bool) {
-        self.credit =
-            if succeeded { (self.credit + 1).min(Flow::MOST_CREDIT) } else { self.credit.saturating_sub(1) };
+        self.credit = if succeeded {
+            (self.credit + 1).min(PollStrategy::MOST_CREDIT)
+        } else {
+            self.credit.saturating_sub(1)
+        };
     }
 }
 
@@ -155,27 +158,27 @@ impl<T: AsFd> Source<T> {
         polled
     }
 
-    /// As `poll_stream`, where the other end may be a task that has not had its turn; see [`Flow`].
+    /// As `poll_stream`, where the other end may be a task that has not had its turn; see [`PollStrategy`].
     #[inline]
     pub(crate) fn poll_flow(
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
         wait: &mut Wait,
-        flow: &mut Flow,
+        flow: &mut PollStrategy,
         wanted: usize,
         mut operation: impl FnMut(&T) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         if let Err(cancelled) = ready!(wait.begin(cx)) {
             return Poll::Ready(Err(cancelled.into()));
         }
-        if flow.next == Attempt::AfterOthers && flow.credit > 0 && !wait.is_cancelled() {
-            flow.next = Attempt::Again;
+        if flow.next == NextTry::AfterOthers && flow.credit > 0 && !wait.is_cancelled() {
+            flow.next = NextTry::Again;
             return give_way(cx);
         }
         let took_all = |n: usize| 0 < n && n < wanted;
-        let after = |n: usize| if took_all(n) { Attempt::AfterOthers } else { Attempt::AtOnce };
-        let again = std::mem::replace(&mut flow.next, Attempt::AtOnce) == Attempt::Again;
+        let after = |n: usize| if took_all(n) { NextTry::AfterOthers } else { NextTry::AtOnce };
+        let again = std::mem::replace(&mut flow.next, NextTry::AtOnce) == NextTry::Again;
         let is_registered = self.registration.get().is_some();
         if again && !is_registered {
             let result = operation(&self.io);
@@ -184,13 +187,13 @@ impl<T: AsFd> Source<T> {
                 // TRY-AGAIN: it is registered, and tried once more, below.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if flow.credit > 0 && !wait.is_cancelled() {
-                        flow.next = Attempt::Again;
+                        flow.next = NextTry::Again;
                         return give_way(cx);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 result => {
-                    flow.next = result.as_ref().map_or(Attempt::AtOnce, |&n| after(n));
+                    flow.next = result.as_ref().map_or(NextTry::AtOnce, |&n| after(n));
                     wait.end();
                     return Poll::Ready(result);
                 }
@@ -214,11 +217,11 @@ impl<T: AsFd> Source<T> {
     }
 
     /// Tries an operation, and waits until it can be done: for one of many who may wait.
-    pub(crate) fn io<R, F>(&self, direction: Direction, operation: F) -> Io<'_, T, F>
+    pub(crate) fn io<R, F>(&self, direction: Direction, operation: F) -> SourceWait<'_, T, F>
     where
         F: FnMut(&T) -> io::Result<R>,
     {
-        Io { source: self, direction, operation, number: None, wait: Wait::default() }
+        SourceWait { source: self, direction, operation, number: None, wait: Wait::default() }
     }
 
     /// Waits until it is ready, as the kernel sees it at that moment.
@@ -237,7 +240,7 @@ impl<T: AsFd> Source<T> {
     }
 
     /// Registers it now, instead of when it first has to wait.
-    pub(crate) fn register(&self, direction: Direction) -> io::Result<&Registration> {
+    pub(crate) fn register(&self, direction: Direction) -> io::Result<&FdRegistration> {
         if let Some(registration) = self.registration.get() {
             registration.want(self.io.as_fd(), direction)?;
             return Ok(registration);
@@ -272,7 +275,7 @@ impl<T: AsFd> Source<T> {
         loop {
             let registration = self.registration.get();
             let readiness = registration.map(|registration| &*registration.readiness);
-            let seen: Option<Option<Seen>> = match registration {
+            let seen: Option<Option<ReadinessSnapshot>> = match registration {
                 // What the kernel was not asked about is tried.
                 Some(registration) if registration.asks_for(direction) => {
                     registration.readiness.seen(direction).map(Some)
@@ -382,7 +385,7 @@ fn is_ready(fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
 }
 
 /// An operation that waits; see [`Source::io`].
-pub(crate) struct Io<'a, T, F> {
+pub(crate) struct SourceWait<'a, T, F> {
     source: &'a Source<T>,
     direction: Direction,
     operation: F,
@@ -390,9 +393,9 @@ pub(crate) struct Io<'a, T, F> {
     wait: Wait,
 }
 
-impl<T, F> Unpin for Io<'_, T, F> {}
+impl<T, F> Unpin for SourceWait<'_, T, F> {}
 
-impl<T: AsFd, R, F: FnMut(&T) -> io::Result<R>> Future for Io<'_, T, F> {
+impl<T: AsFd, R, F: FnMut(&T) -> io::Result<R>> Future for SourceWait<'_, T, F> {
     type Output = io::Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
@@ -402,7 +405,7 @@ impl<T: AsFd, R, F: FnMut(&T) -> io::Result<R>> Future for Io<'_, T, F> {
     }
 }
 
-impl<T, F> Drop for Io<'_, T, F> {
+impl<T, F> Drop for SourceWait<'_, T, F> {
     fn drop(&mut self) {
         if let (Some(number), Some(registration)) = (self.number, self.source.registration.get()) {
             registration.readiness.leave(number);

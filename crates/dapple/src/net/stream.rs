@@ -15,14 +15,14 @@ use crate::task::wait::Wait;
 
 /// One direction of a stream: the file descriptor, owned, shared or borrowed, and the wait.
 #[derive(Debug, Default)]
-pub(crate) struct Way<S> {
+pub(crate) struct StreamHalf<S> {
     pub(crate) source: S,
     wait: Wait,
 }
 
-impl<S> Way<S> {
-    pub(crate) fn new(source: S) -> Way<S> {
-        Way { source, wait: Wait::default() }
+impl<S> StreamHalf<S> {
+    pub(crate) fn new(source: S) -> StreamHalf<S> {
+        StreamHalf { source, wait: Wait::default() }
     }
 }
 
@@ -50,25 +50,25 @@ impl<T> Shares<T> for Arc<Source<T>> {
 }
 
 /// What has a stream of bytes.
-pub(crate) trait Bytes: AsFd {
+pub(crate) trait ByteStream: AsFd {
     /// Whether a read that got less than it could have has taken all there was. Otherwise the kernel is
     /// asked once more, for it would say nothing of what is left.
     const SHORT_READ_IS_ALL: bool;
 }
 
-impl Bytes for std::net::TcpStream {
+impl ByteStream for std::net::TcpStream {
     const SHORT_READ_IS_ALL: bool = true;
 }
 
 /// Of which size a read is that may fall short.
 #[inline]
-fn wanted_of<T: Bytes>(len: usize) -> usize {
+fn wanted_of<T: ByteStream>(len: usize) -> usize {
     if T::SHORT_READ_IS_ALL { len } else { 0 }
 }
 
 /// Reads some bytes; none for an empty buffer, at once, and at the end of the stream.
 #[inline]
-pub(crate) fn poll_read<T: Bytes>(
+pub(crate) fn poll_read<T: ByteStream>(
     source: &Source<T>,
     wait: &mut Wait,
     cx: &mut Context<'_>,
@@ -84,7 +84,7 @@ where
 }
 
 #[inline]
-pub(crate) fn poll_read_vectored<T: Bytes>(
+pub(crate) fn poll_read_vectored<T: ByteStream>(
     source: &Source<T>,
     wait: &mut Wait,
     cx: &mut Context<'_>,
@@ -151,8 +151,8 @@ pub(super) fn poll_nothing(wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Re
     Poll::Ready(Ok(0))
 }
 
-impl<S> Way<S> {
-    pub(crate) fn poll_read<T: Bytes>(
+impl<S> StreamHalf<S> {
+    pub(crate) fn poll_read<T: ByteStream>(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut [u8],
@@ -164,7 +164,7 @@ impl<S> Way<S> {
         poll_read(self.source.share(), &mut self.wait, cx, buffer)
     }
 
-    pub(crate) fn poll_read_vectored<T: Bytes>(
+    pub(crate) fn poll_read_vectored<T: ByteStream>(
         &mut self,
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
@@ -227,7 +227,7 @@ impl<T: AsFd> Stream<T> {
     #[inline]
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>
     where
-        T: Bytes,
+        T: ByteStream,
         for<'a> &'a T: Read,
     {
         poll_read(&self.source, &mut self.reading, cx, buffer)
@@ -240,7 +240,7 @@ impl<T: AsFd> Stream<T> {
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>>
     where
-        T: Bytes,
+        T: ByteStream,
         for<'a> &'a T: Read,
     {
         poll_read_vectored(&self.source, &mut self.reading, cx, buffers)

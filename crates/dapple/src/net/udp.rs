@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::{Context, Poll};
 
-use super::datagram::Shared;
+use super::datagram::DatagramSocket;
 use super::error::failed;
 use super::lookup::{ToAddrs, resolve};
 use super::source::Direction;
@@ -56,7 +56,7 @@ use crate::world;
 /// })
 /// # }
 /// ```
-pub struct UdpSocket(Shared<std::net::UdpSocket>);
+pub struct UdpSocket(DatagramSocket<std::net::UdpSocket>);
 
 /// Making one.
 impl UdpSocket {
@@ -89,7 +89,7 @@ impl UdpSocket {
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<UdpSocket> {
         world::outside("UdpSocket::from_std")?;
         socket.set_nonblocking(true)?;
-        Ok(UdpSocket(Shared::new(socket)))
+        Ok(UdpSocket(DatagramSocket::new(socket)))
     }
 
     /// Gives the socket back. It stays in non-blocking mode.

@@ -7,18 +7,18 @@ use std::process::{self, Stdio};
 use std::task::{Context, Poll};
 
 use crate::net::source::Source;
-use crate::net::stream::Way;
+use crate::net::stream::StreamHalf;
 use crate::net::traits::{impl_read, impl_write};
 
 /// Our end is in non-blocking mode; the child's end is a file of its own, and is not.
-fn open(pipe: impl Into<OwnedFd>) -> io::Result<Way<Source<File>>> {
+fn open(pipe: impl Into<OwnedFd>) -> io::Result<StreamHalf<Source<File>>> {
     let file = File::from(pipe.into());
     rustix::io::ioctl_fionbio(&file, true)?;
-    Ok(Way::new(Source::new(file)))
+    Ok(StreamHalf::new(Source::new(file)))
 }
 
 /// For another child, which does not expect it to be in non-blocking mode.
-fn give_away(way: Way<Source<File>>) -> io::Result<OwnedFd> {
+fn give_away(way: StreamHalf<Source<File>>) -> io::Result<OwnedFd> {
     let file = way.source.into_inner();
     rustix::io::ioctl_fionbio(&file, false)?;
     Ok(file.into())
@@ -28,7 +28,7 @@ macro_rules! pipe {
     ($(#[$doc:meta])* $type:ident, $std:ty) => {
         $(#[$doc])*
         #[derive(Debug)]
-        pub struct $type(Way<Source<File>>);
+        pub struct $type(StreamHalf<Source<File>>);
 
         impl $type {
             pub(super) fn new(pipe: $std) -> io::Result<$type> {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::Runtime;
 use super::core::Core;
-use crate::blocking::Limits;
+use crate::blocking::PoolLimits;
 use crate::driver::ring::choice::Files;
-use crate::sched::{Chosen, Policy, Priority, Settings};
+use crate::sched::{Chosen, Policy, Priority, SchedSettings};
 use crate::task::panics::{OnPanic, PanicReport};
 use crate::world;
 
@@ -18,7 +18,7 @@ pub struct RuntimeBuilder {
     workers: Option<usize>,
     pub(super) thread_name: Option<String>,
     pub(super) stack_size: Option<usize>,
-    pub(super) pool: Limits,
+    pub(super) pool: PoolLimits,
     pub(super) files: Files,
     seed: Option<u64>,
     policy: Chosen,
@@ -34,7 +34,7 @@ impl Default for RuntimeBuilder {
             workers: None,
             thread_name: None,
             stack_size: None,
-            pool: Limits::default(),
+            pool: PoolLimits::default(),
             files: Files::default(),
             seed: None,
             policy: Chosen::default(),
@@ -249,11 +249,11 @@ impl RuntimeBuilder {
         self.workers.unwrap_or_else(available).min(MAX_WORKERS)
     }
 
-    pub(super) fn sched_settings(&self) -> Settings {
+    pub(super) fn sched_settings(&self) -> SchedSettings {
         let (workers, seed) = (self.worker_count(), self.seed());
         let &RuntimeBuilder { events, stall_after, max_spares, .. } = self;
         let (policy, on_panic) = (self.policy.clone(), self.on_panic.clone());
-        Settings { workers, seed, policy, events, stall_after, max_spares, on_panic }
+        SchedSettings { workers, seed, policy, events, stall_after, max_spares, on_panic }
     }
 
     fn seed(&self) -> u64 {

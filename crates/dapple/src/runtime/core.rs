@@ -13,13 +13,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::builder::RuntimeBuilder;
-use super::mains::Mains;
-use crate::blocking::{Limits, Pool};
+use super::mains::MainColors;
+use crate::blocking::{Pool, PoolLimits};
 use crate::driver::clock::Time;
 use crate::driver::ring::choice::Choice;
 use crate::prim::{AtomicBool, Mutex, lock};
 use crate::sched::Sched;
-use crate::task::Home;
+use crate::task::RuntimeShared;
 use crate::task::here::here;
 use crate::task::home::Hooks;
 use crate::world;
@@ -28,7 +28,7 @@ use crate::world;
 pub(crate) struct Core {
     pub(crate) sched: Sched,
     pub(crate) pool: Pool,
-    pub(super) mains: Mains,
+    pub(super) mains: MainColors,
     /// How files are read and written.
     pub(crate) files: Choice,
     /// The threads that were started, but for those known to have ended: of workers, spares and the monitor.
@@ -68,12 +68,12 @@ impl Core {
         let mut pool = builder.pool.clone();
         if world::is_simulated() {
             // A virtual thread is had at once: none waits for calls that may come.
-            pool = Limits { keep_alive: Duration::ZERO, ..pool };
+            pool = PoolLimits { keep_alive: Duration::ZERO, ..pool };
         }
         let core = Arc::new(Core {
             sched: Sched::new(&builder.sched_settings(), &HOOKS)?,
             pool: Pool::new(pool),
-            mains: Mains::default(),
+            mains: MainColors::default(),
             files: Choice::new(builder.files)?,
             threads: Mutex::default(),
             pool_threads: Mutex::default(),
@@ -81,7 +81,7 @@ impl Core {
             thread_name: builder.thread_name.as_deref().unwrap_or("dapple").into(),
             stack_size: builder.stack_size,
         });
-        Home::settle(Arc::as_ptr(&core).cast());
+        RuntimeShared::settle(Arc::as_ptr(&core).cast());
         Ok(core)
     }
 
@@ -198,12 +198,12 @@ impl Core {
     }
 
     /// The core around a home.
-    pub(super) fn of(home: &Home) -> &Core {
+    pub(super) fn of(home: &RuntimeShared) -> &Core {
         // SAFETY: WHOLE.
         unsafe { &*home.whole().cast::<Core>() }
     }
 
-    pub(crate) fn home(&self) -> &Home {
+    pub(crate) fn home(&self) -> &RuntimeShared {
         &self.sched.home
     }
 }

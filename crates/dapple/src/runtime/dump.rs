@@ -5,8 +5,8 @@ use std::panic::Location;
 use std::time::Duration;
 
 use super::core::Core;
-use crate::task::header::Kind;
-use crate::task::{Home, Task};
+use crate::task::header::TaskKindTag;
+use crate::task::{RuntimeShared, Task};
 
 /// All tasks of a runtime, as they were found one after the other; see
 /// [`Runtime::dump`](crate::Runtime::dump). `Display` writes one line for each.
@@ -50,7 +50,7 @@ pub enum TaskState {
 }
 
 impl Dump {
-    pub(super) fn of(home: &Home) -> Dump {
+    pub(super) fn of(home: &RuntimeShared) -> Dump {
         let mut tasks = Vec::new();
         let stalled = Core::of(home).sched.stalled();
         home.each_task(|task| {
@@ -64,7 +64,7 @@ impl Dump {
 impl TaskInfo {
     fn of(task: &Task) -> TaskInfo {
         let state = match task.kind() {
-            Kind::Blocking => TaskState::Blocking,
+            TaskKindTag::Blocking => TaskState::Blocking,
             _ if task.is_waiting() => TaskState::Waiting,
             _ => TaskState::Runnable,
         };

@@ -6,14 +6,14 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use super::spawn::spawn_own;
-use crate::sched::alarm::Alarm;
-use crate::task::Home;
+use crate::sched::alarm::WakeTimer;
+use crate::task::RuntimeShared;
 use crate::task::cancel::{GRACE, Grace, is_current_cancelled};
 use crate::task::header::Meta;
 
 /// Tells `grace` when its time is up, and keeps it until it is needless.
-pub(super) fn keep(home: &Home, grace: Grace) {
-    let mut alarm = Alarm::default();
+pub(super) fn keep(home: &RuntimeShared, grace: Grace) {
+    let mut alarm = WakeTimer::default();
     // Not a `sleep`: that would be a wait of the program, which a simulation may cancel.
     let keeps = poll_fn(move |cx| {
         if grace.is_needless() || is_current_cancelled() {

@@ -3,23 +3,23 @@
 use super::core::Core;
 use crate::Color;
 use crate::prim::{Mutex, lock};
-use crate::task::Home;
+use crate::task::RuntimeShared;
 use crate::task::here::here;
-use crate::task::home::Phase;
+use crate::task::home::RuntimePhase;
 
 /// The main colors of a runtime that are open.
 #[derive(Default)]
-pub(crate) struct Mains(Mutex<Vec<Open>>);
+pub(crate) struct MainColors(Mutex<Vec<MainColor>>);
 
-struct Open {
+struct MainColor {
     color: Color,
     /// Of `run`, not of a `block_on`.
     is_of_run: bool,
 }
 
 /// Takes a main color off the list when it is dropped.
-pub(super) struct Listed<'a> {
-    mains: &'a Mains,
+pub(super) struct MainColorGuard<'a> {
+    mains: &'a MainColors,
     color: &'a Color,
 }
 
@@ -32,12 +32,12 @@ enum Missing {
     Choice,
 }
 
-impl Mains {
+impl MainColors {
     /// Lists a main color that was opened. To be dropped after it was closed: so nobody who comes in between is told
     /// that there is none.
-    pub(super) fn list<'a>(&'a self, color: &'a Color, is_of_run: bool) -> Listed<'a> {
-        lock(&self.0).push(Open { color: color.clone(), is_of_run });
-        Listed { mains: self, color }
+    pub(super) fn list<'a>(&'a self, color: &'a Color, is_of_run: bool) -> MainColorGuard<'a> {
+        lock(&self.0).push(MainColor { color: color.clone(), is_of_run });
+        MainColorGuard { mains: self, color }
     }
 
     /// The one of `run`, or else the only one.
@@ -51,7 +51,7 @@ impl Mains {
     }
 }
 
-impl Drop for Listed<'_> {
+impl Drop for MainColorGuard<'_> {
     fn drop(&mut self) {
         let mut open = lock(&self.mains.0);
         let index = open.iter().position(|main| main.color == *self.color);
@@ -84,7 +84,7 @@ fn main_elsewhere(what: &str) -> Option<Color> {
     };
     let missing = match Core::of(home).mains.find() {
         Ok(color) => return Some(color),
-        Err(_) if home.phase() == Phase::Stopped => return None,
+        Err(_) if home.phase() == RuntimePhase::Stopped => return None,
         Err(Missing::All) => {
             "there is no main color: this runtime is not one of dapple::run, and nobody is in block_on"
         }
@@ -99,5 +99,5 @@ fn main_elsewhere(what: &str) -> Option<Color> {
 pub(crate) fn has_stopped() -> bool {
     let home = here(|here| here.home.get());
     // SAFETY: it is set only while this thread works for a runtime or has entered it.
-    unsafe { home.as_ref() }.is_none_or(|home: &Home| home.phase() == Phase::Stopped)
+    unsafe { home.as_ref() }.is_none_or(|home: &RuntimeShared| home.phase() == RuntimePhase::Stopped)
 }

@@ -35,7 +35,7 @@ pub use self::spawn::{Builder, DropClosure, NoDropClosure, blocking, spawn, spaw
 pub(crate) use self::core::Core;
 use crate::driver::ring::choice::Files;
 use crate::task::header::Meta;
-use crate::task::run::Call;
+use crate::task::run::ClosureFuture;
 use crate::{Color, JoinHandle, Metrics};
 
 /// A runtime: its workers, its pool for blocking calls, and all tasks spawned on it.
@@ -190,7 +190,7 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn::spawn_blocking(self.core.home(), Call::new(f), Meta::here())
+        spawn::spawn_blocking(self.core.home(), ClosureFuture::new(f), Meta::here())
     }
 
     /// Runs `future` on this thread, in a main color of its own, until it is done.

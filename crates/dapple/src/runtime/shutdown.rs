@@ -14,7 +14,7 @@ use crate::driver::clock::Time;
 use crate::prim::{Ordering, heavy_fence};
 use crate::task::Task;
 use crate::task::here::here;
-use crate::task::home::Phase;
+use crate::task::home::RuntimePhase;
 use crate::world;
 
 /// How long to wait for threads to end, beyond what the caller allowed.
@@ -55,7 +55,7 @@ impl fmt::Display for Shutdown {
 impl Core {
     /// Cancels all tasks, and whatever is spawned from now on.
     pub(super) fn cancel_all(&self) {
-        self.home().enter_phase(Phase::Cancelling);
+        self.home().enter_phase(RuntimePhase::Cancelling);
         heavy_fence(); // CANCEL-OR-SEE in `task::cell`
         self.home().each_task(|task: Task| task.cancel());
     }

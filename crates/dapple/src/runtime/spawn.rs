@@ -6,25 +6,25 @@ use crate::limit::clocked::Clocked;
 use crate::sched::Limit;
 use crate::sched::Sched;
 use crate::task::cell::{Cell, TaskKind};
-use crate::task::header::{Meta, Place, Runnable};
+use crate::task::header::{Meta, QueuePosition, Runnable};
 use crate::task::here::here;
 use crate::task::or_else::OrElse;
-use crate::task::run::{Blocking, Call, Own, start};
-use crate::task::{Home, JoinHandle, Priority, drop_unspawned};
+use crate::task::run::{Blocking, ClosureFuture, OwnColor, start};
+use crate::task::{JoinHandle, Priority, RuntimeShared, drop_unspawned};
 use crate::{Color, lane};
 
 #[inline]
-pub(super) fn spawn_own<F>(home: &Home, future: F, meta: Meta) -> JoinHandle<F::Output>
+pub(super) fn spawn_own<F>(home: &RuntimeShared, future: F, meta: Meta) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
     // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
-    match unsafe { Cell::make(home, Own, future, meta) } {
+    match unsafe { Cell::make(home, OwnColor, future, meta) } {
         Ok(task) => {
             // SAFETY: a new task is owned by its maker. ONE-OWNER
             let runnable = unsafe { Runnable::new(task.ptr()) };
-            Sched::of(home).enqueue(runnable, Place::New);
+            Sched::of(home).enqueue(runnable, QueuePosition::New);
             // SAFETY: it is a task of `F`, and this is its only handle.
             unsafe { JoinHandle::new(task) }
         }
@@ -36,7 +36,7 @@ where
 }
 
 /// `call` is done at its first poll.
-pub(super) fn spawn_blocking<F, T>(home: &Home, call: F, meta: Meta) -> JoinHandle<T>
+pub(super) fn spawn_blocking<F, T>(home: &RuntimeShared, call: F, meta: Meta) -> JoinHandle<T>
 where
     F: Future<Output = T> + Send + 'static,
     T: Send + 'static,
@@ -44,8 +44,8 @@ where
     spawn_started(home, Blocking::default(), call, meta)
 }
 
-/// Spawns a task of another kind than [`Own`], by its own way of being put in line.
-fn spawn_started<K, F>(home: &Home, kind: K, future: F, meta: Meta) -> JoinHandle<F::Output>
+/// Spawns a task of another kind than [`OwnColor`], by its own way of being put in line.
+fn spawn_started<K, F>(home: &RuntimeShared, kind: K, future: F, meta: Meta) -> JoinHandle<F::Output>
 where
     K: TaskKind,
     F: Future + Send + 'static,
@@ -54,7 +54,7 @@ where
     // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
     match unsafe { Cell::make(home, kind, future, meta) } {
         Ok(task) => {
-            start(&task, Place::New);
+            start(&task, QueuePosition::New);
             // SAFETY: it is a task of `F`, and this is its only handle.
             unsafe { JoinHandle::new(task) }
         }
@@ -67,7 +67,7 @@ where
 
 #[inline]
 #[track_caller]
-fn home_here<'a>(what: &str) -> &'a Home {
+fn home_here<'a>(what: &str) -> &'a RuntimeShared {
     let home = here(|here| here.home.get());
     // SAFETY: it is set only while this thread works for a runtime or has entered it, and the
     // caller does not keep it.
@@ -179,7 +179,7 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    spawn_blocking(home_here("dapple::blocking"), Call::new(f), Meta::here())
+    spawn_blocking(home_here("dapple::blocking"), ClosureFuture::new(f), Meta::here())
 }
 
 /// Spawns tasks with a name, in a color, of a priority, or with a drop closure; the place of the spawn is kept
@@ -448,7 +448,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.call_blocking(Call::new(f))
+        self.call_blocking(ClosureFuture::new(f))
     }
 }
 
@@ -493,6 +493,6 @@ impl<G: FnOnce() + Send + 'static> Builder<DropClosure<G>> {
         T: Send + 'static,
     {
         let (builder, closure) = self.split();
-        builder.call_blocking(OrElse::new(Call::new(f), closure))
+        builder.call_blocking(OrElse::new(ClosureFuture::new(f), closure))
     }
 }

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use super::Sched;
 use crate::driver::clock::Time;
-use crate::driver::timers::{Entered, Fired, Key, Timers};
+use crate::driver::timers::{Fired, Key, TimerInsert, Timers};
 use crate::task::guarded::GuardedWaker;
 
 /// Wakes who waits after a while, if nobody does before. Where there is no runtime, nobody wakes him.
 #[derive(Default)]
-pub(crate) struct Alarm {
+pub(crate) struct WakeTimer {
     due: Option<Time>,
     timer: Option<(&'static Timers, Key)>,
 }
 
-impl Alarm {
+impl WakeTimer {
     /// Whether it was set, and the time has come.
     pub(crate) fn is_late(&self) -> bool {
         self.due.is_some_and(|due| Time::now() >= due)
@@ -34,7 +34,7 @@ impl Alarm {
         Sched::current(|sched| {
             let driver = sched.driver_here();
             let entered = driver.timers.insert(due.not_before(), GuardedWaker::of(cx.waker()));
-            if let Entered::At { key, is_first } = entered {
+            if let TimerInsert::At { key, is_first } = entered {
                 self.timer = Some((driver.timers, key));
                 if is_first && !Sched::is_at_post() {
                     driver.ring();
@@ -51,7 +51,7 @@ impl Alarm {
     }
 }
 
-impl Drop for Alarm {
+impl Drop for WakeTimer {
     #[inline]
     fn drop(&mut self) {
         if self.timer.is_some() {

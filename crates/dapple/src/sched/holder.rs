@@ -16,11 +16,11 @@
 
 use crate::prim::{AtomicUsize, Ordering};
 
-pub(crate) struct Holder(AtomicUsize);
+pub(crate) struct SlotOwner(AtomicUsize);
 
-impl Holder {
-    pub(crate) fn new(worker: usize) -> Holder {
-        Holder(AtomicUsize::new(worker))
+impl SlotOwner {
+    pub(crate) fn new(worker: usize) -> SlotOwner {
+        SlotOwner(AtomicUsize::new(worker))
     }
 
     #[inline]

@@ -8,12 +8,12 @@ use crate::lane::inbox::Inbox;
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
 use crate::task::Runnable;
 use crate::task::header::Header;
-use crate::task::queue::Queue;
+use crate::task::queue::RunnableQueue;
 
 pub(crate) struct Injector {
     /// Always owned, by nobody in particular: each `pull` takes a list of its own.
     inbox: Inbox<Header>,
-    line: Mutex<Queue>,
+    line: Mutex<RunnableQueue>,
     /// The length of the line, for a glance at it without the lock.
     len: AtomicUsize,
 }
@@ -82,8 +82,8 @@ impl Injector {
     }
 
     /// All that has come in from outside, the oldest first.
-    fn take_inbox(&self) -> Queue {
-        let mut queue = Queue::default();
+    fn take_inbox(&self) -> RunnableQueue {
+        let mut queue = RunnableQueue::default();
         let mut next = if self.inbox.is_empty() { None } else { self.inbox.pull().map(|list| list.first) };
         while let Some(node) = next {
             // SAFETY: the inbox owned the right to run it, and gave it to us.

@@ -17,7 +17,7 @@ use super::policy::{Chosen, LaneView, MOST_WEIGHED, Policy, WorkerView, Workers}
 use super::worker::Worker;
 use crate::lane::Lane;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
-use crate::task::header::Kind;
+use crate::task::header::TaskKindTag;
 use crate::task::home::Rules;
 use crate::task::{Priority, Runnable};
 
@@ -25,15 +25,15 @@ pub(super) struct Managed {
     policy: Arc<dyn Policy>,
     /// How many are weighed against each other; 0: none.
     weighs: usize,
-    seats: Box<[Seat]>,
+    seats: Box<[PolicyWorker]>,
     /// Whose turn it is to get what comes from outside.
     next: AtomicUsize,
 }
 
 /// The queue of one worker, and what is known of it.
 #[repr(align(128))]
-pub(crate) struct Seat {
-    line: Mutex<Line>,
+pub(crate) struct PolicyWorker {
+    line: Mutex<PolicyQueue>,
     queued: AtomicUsize,
     is_busy: AtomicBool,
     /// The color that it ran last.
@@ -41,13 +41,13 @@ pub(crate) struct Seat {
 }
 
 #[derive(Default)]
-struct Line {
+struct PolicyQueue {
     lanes: VecDeque<Runnable>,
     /// How often the first of them was passed over.
     passed: usize,
 }
 
-impl Seat {
+impl PolicyWorker {
     pub(super) fn queued(&self) -> usize {
         self.queued.load(Ordering::Relaxed)
     }
@@ -61,7 +61,7 @@ impl Seat {
     }
 
     /// Changes the queue, and notes how long it is then.
-    fn with_line<R>(&self, change: impl FnOnce(&mut Line) -> R) -> R {
+    fn with_line<R>(&self, change: impl FnOnce(&mut PolicyQueue) -> R) -> R {
         let mut line = lock(&self.line);
         let result = change(&mut line);
         self.queued.store(line.lanes.len(), Ordering::SeqCst);
@@ -69,7 +69,7 @@ impl Seat {
     }
 }
 
-impl std::fmt::Debug for Seat {
+impl std::fmt::Debug for PolicyWorker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker").field("queued", &self.queued()).field("is_idle", &self.is_idle()).finish()
     }
@@ -79,7 +79,7 @@ impl Managed {
     pub(super) fn new(chosen: &Chosen, workers: usize) -> Option<Managed> {
         let policy = chosen.0.clone()?;
         let weighs = policy.weighs().min(MOST_WEIGHED);
-        let seat = |_| Seat {
+        let seat = |_| PolicyWorker {
             line: Mutex::default(),
             queued: AtomicUsize::new(0),
             is_busy: AtomicBool::new(false),
@@ -208,7 +208,7 @@ impl Managed {
 
 /// The lane behind an entry, if it is not a task with a color of its own.
 fn lane_of(entry: &Runnable) -> Option<&Lane> {
-    let is_lane = entry.header().vtable().kind == Kind::Lane;
+    let is_lane = entry.header().vtable().kind == TaskKindTag::Lane;
     // SAFETY: it is a lane, which lives as long as its entry. ENTRY-LIVES
     is_lane.then(|| unsafe { Lane::of(entry.ptr()) })
 }

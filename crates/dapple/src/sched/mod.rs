@@ -51,7 +51,7 @@ pub use crate::task::priority::Priority;
 #[cfg(not(loom))]
 pub(crate) use policy::Chosen;
 #[cfg(not(loom))]
-pub(crate) use scheduler::{Sched, Settings};
+pub(crate) use scheduler::{Sched, SchedSettings};
 #[cfg(not(loom))]
 pub use {
     metrics::{Metrics, WorkerMetrics},

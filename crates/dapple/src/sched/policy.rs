@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::Priority;
-use super::managed::Seat;
+use super::managed::PolicyWorker;
 
 /// Decides where what has become runnable goes, and which of those in line goes first.
 ///
@@ -171,7 +171,7 @@ impl LaneView<'_> {
 #[derive(Clone, Copy)]
 pub struct WorkerView<'a> {
     pub(super) index: usize,
-    pub(super) seat: &'a Seat,
+    pub(super) seat: &'a PolicyWorker,
 }
 
 impl WorkerView<'_> {
@@ -210,7 +210,7 @@ impl fmt::Debug for WorkerView<'_> {
 
 /// All workers of a runtime, as a policy sees them.
 #[derive(Clone, Copy, Debug)]
-pub struct Workers<'a>(pub(super) &'a [Seat]);
+pub struct Workers<'a>(pub(super) &'a [PolicyWorker]);
 
 impl<'a> Workers<'a> {
     /// How many there are.

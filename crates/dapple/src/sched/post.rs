@@ -21,22 +21,22 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use super::Sched;
-use super::holder::Holder;
+use super::holder::SlotOwner;
 use super::worker::Worker;
 use crate::driver::Driver;
 use crate::prim::{AtomicBool, AtomicUsize, Ordering, Parker, fence_seq_cst};
-use crate::task::home::Phase;
+use crate::task::home::RuntimePhase;
 
 /// What a worker is there for.
-pub(super) struct Post {
+pub(super) struct WorkerSlot {
     pub(super) driver: Arc<Driver>,
     /// Who holds it, by number. ONE-HOLDER
-    holder: Holder,
+    holder: SlotOwner,
 }
 
-impl Post {
-    pub(super) fn new(worker: usize) -> io::Result<Post> {
-        Ok(Post { driver: Arc::new(Driver::new()?), holder: Holder::new(worker) })
+impl WorkerSlot {
+    pub(super) fn new(worker: usize) -> io::Result<WorkerSlot> {
+        Ok(WorkerSlot { driver: Arc::new(Driver::new()?), holder: SlotOwner::new(worker) })
     }
 
     /// Gives it from one to another, if it is that one's. ONE-HOLDER
@@ -207,7 +207,7 @@ impl Sched {
 
     /// Whether the workers were told to leave.
     pub(super) fn is_stopped(&self) -> bool {
-        self.home.phase() == Phase::Stopped
+        self.home.phase() == RuntimePhase::Stopped
     }
 }
 

@@ -20,22 +20,22 @@ use crate::prim::{AtomicPtr, AtomicUsize, Ordering};
 /// How many a ring holds. Small under loom, so that a model reaches full and empty.
 pub(crate) const CAPACITY: usize = if cfg!(loom) { 4 } else { 1024 };
 
-pub(crate) struct Ring<N> {
+pub(crate) struct RunQueue<N> {
     head: AtomicUsize,
     tail: AtomicUsize,
     slots: [AtomicPtr<N>; CAPACITY],
 }
 
-impl<N> Ring<N> {
-    pub(crate) fn new() -> Ring<N> {
+impl<N> RunQueue<N> {
+    pub(crate) fn new() -> RunQueue<N> {
         let slots = std::array::from_fn(|_| AtomicPtr::default());
-        Ring { head: AtomicUsize::new(0), tail: AtomicUsize::new(0), slots }
+        RunQueue { head: AtomicUsize::new(0), tail: AtomicUsize::new(0), slots }
     }
 
     /// One that is full for ever: everything is pushed elsewhere. Nobody may take from it.
     #[cfg(not(loom))]
-    pub(crate) fn closed() -> Ring<N> {
-        Ring { tail: AtomicUsize::new(CAPACITY), ..Ring::new() }
+    pub(crate) fn closed() -> RunQueue<N> {
+        RunQueue { tail: AtomicUsize::new(CAPACITY), ..RunQueue::new() }
     }
 
     fn slot(&self, index: usize) -> &AtomicPtr<N> {
@@ -114,7 +114,7 @@ impl<N> Ring<N> {
 
     /// Takes the older half (rounded up) into the thief's own ring, which must be empty, but for
     /// the last of them, which is returned to be run. For any thread that owns `into`.
-    pub(crate) fn steal_into(&self, into: &Ring<N>) -> Option<NonNull<N>> {
+    pub(crate) fn steal_into(&self, into: &RunQueue<N>) -> Option<NonNull<N>> {
         let start = into.tail.load(Ordering::Relaxed); // OWNER-PUSHES: `into` is the caller's
         debug_assert_eq!(into.len(), 0);
         let mut head = self.head.load(Ordering::Acquire);

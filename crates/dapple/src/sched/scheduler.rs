@@ -10,7 +10,7 @@ use super::injector::Injector;
 use super::managed::Managed;
 use super::monitor::Monitor;
 use super::policy::Chosen;
-use super::post::{Post, Spares};
+use super::post::{Spares, WorkerSlot};
 use super::ranks::Ranks;
 use super::worker::{WORTH_WAKING, Worker};
 use crate::driver::Driver;
@@ -18,9 +18,9 @@ use crate::driver::clock::Time;
 use crate::lane::main::MainLane;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
-use crate::task::header::{Kind, Place, Runnable};
-use crate::task::here::{Here, SetAside, here};
-use crate::task::home::{Home, Hooks, Phase, Rules};
+use crate::task::header::{QueuePosition, Runnable, TaskKindTag};
+use crate::task::here::{SetAside, ThreadContext, here};
+use crate::task::home::{Hooks, Rules, RuntimePhase, RuntimeShared};
 use crate::task::panics::OnPanic;
 use crate::task::state::ABORTED;
 use crate::world;
@@ -32,7 +32,7 @@ const MAIN_EVERY: u64 = 16;
 const CLUSTER: usize = 1024;
 
 /// What a scheduler is made by.
-pub(crate) struct Settings {
+pub(crate) struct SchedSettings {
     pub(crate) workers: usize,
     pub(crate) seed: u64,
     pub(crate) policy: Chosen,
@@ -46,10 +46,10 @@ pub(crate) struct Settings {
 /// See the head of the module. `repr(C)`, so that a pointer to its home is a pointer to it.
 #[repr(C)]
 pub(crate) struct Sched {
-    pub(crate) home: Home,
+    pub(crate) home: RuntimeShared,
     pub(super) workers: Box<[Worker]>,
     /// One for each of the workers.
-    pub(super) posts: Box<[Post]>,
+    pub(super) posts: Box<[WorkerSlot]>,
     pub(super) spares: Spares,
     /// The priority of events.
     pub(super) events: Priority,
@@ -75,19 +75,19 @@ pub(crate) struct Sched {
 }
 
 impl Sched {
-    pub(crate) fn new(settings: &Settings, hooks: &'static Hooks) -> io::Result<Sched> {
-        let &Settings { workers, seed, events, .. } = settings;
+    pub(crate) fn new(settings: &SchedSettings, hooks: &'static Hooks) -> io::Result<Sched> {
+        let &SchedSettings { workers, seed, events, .. } = settings;
         let managed = Managed::new(&settings.policy, workers);
         crate::prim::init_fences();
         let worth_waking = world::with(|world| world.dice.threshold(WORTH_WAKING)).unwrap_or(WORTH_WAKING);
         Ok(Sched {
-            home: Home::new(
+            home: RuntimeShared::new(
                 hooks,
                 managed.as_ref().map_or_else(Rules::default, Managed::rules),
                 settings.on_panic.clone(),
             ),
             workers: (0..workers).map(|i| Worker::new(i, seed, managed.is_some(), events)).collect(),
-            posts: (0..workers).map(Post::new).collect::<io::Result<_>>()?,
+            posts: (0..workers).map(WorkerSlot::new).collect::<io::Result<_>>()?,
             spares: Spares::new(settings.max_spares, seed),
             events,
             ranks: Ranks::default(),
@@ -107,7 +107,7 @@ impl Sched {
 
     /// The scheduler around a home.
     #[inline]
-    pub(crate) fn of(home: &Home) -> &Sched {
+    pub(crate) fn of(home: &RuntimeShared) -> &Sched {
         // SAFETY: every home is the first part of a scheduler, and `whole` a pointer to all of it.
         unsafe { &*home.whole().cast::<Sched>() }
     }
@@ -123,7 +123,7 @@ impl Sched {
     /// Puts a runnable in line: with this thread's worker if it is one of ours, else in the shared
     /// line.
     #[inline]
-    pub(crate) fn enqueue(&self, runnable: Runnable, place: Place) {
+    pub(crate) fn enqueue(&self, runnable: Runnable, place: QueuePosition) {
         let worker =
             here(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
@@ -134,7 +134,7 @@ impl Sched {
     }
 
     #[inline]
-    fn is_home(&self, here: &Here) -> bool {
+    fn is_home(&self, here: &ThreadContext) -> bool {
         std::ptr::eq(here.home.get(), &raw const self.home)
     }
 
@@ -240,7 +240,7 @@ impl Sched {
     }
 
     /// Makes this thread drive a worker until the guard is dropped. Once for each worker.
-    pub(crate) fn take_seat(&self, worker: usize) -> Seat<'_> {
+    pub(crate) fn take_seat(&self, worker: usize) -> WorkerGuard<'_> {
         let aside = SetAside::new();
         let worker = self.worker(worker);
         here(|here| {
@@ -249,12 +249,12 @@ impl Sched {
             here.slab.set(&raw const worker.slab);
         });
         worker.window.open();
-        Seat { sched: self, worker, aside: Some(aside) }
+        WorkerGuard { sched: self, worker, aside: Some(aside) }
     }
 
     /// Tells all workers to leave. Returns at once.
     pub(crate) fn stop(&self) {
-        self.home.enter_phase(Phase::Stopped);
+        self.home.enter_phase(RuntimePhase::Stopped);
         self.posts.iter().for_each(|post| post.driver.ring());
         self.spares.stop();
         self.monitor.stop();
@@ -274,12 +274,12 @@ impl Sched {
     }
 
     fn close(&self) {
-        self.home.enter_phase(Phase::Stopped); // also when a panic brought us here early
+        self.home.enter_phase(RuntimePhase::Stopped); // also when a panic brought us here early
         self.closed.store(true, Ordering::SeqCst);
         // Idle tasks are in no queue: wake them into the shared line, to their end.
         self.home.each_task(|task| {
             // The thread of a main color, if it is still in `block_on`, ends its tasks itself.
-            if task.kind() != Kind::Blocking {
+            if task.kind() != TaskKindTag::Blocking {
                 task.wake_with(ABORTED);
             }
         });
@@ -309,7 +309,7 @@ impl Sched {
                 self.injector.pop_one().or_else(|| self.ranks.pop_any(self)).or_else(managed)
             };
             while let Some(runnable) = next() {
-                if runnable.header().vtable().kind != Kind::Lane {
+                if runnable.header().vtable().kind != TaskKindTag::Lane {
                     runnable.header().state.mark(ABORTED);
                 }
                 // A lane sees for itself that all is over.
@@ -336,13 +336,13 @@ impl Sched {
 }
 
 /// The right to drive a worker. ONE-DRIVER
-pub(crate) struct Seat<'a> {
+pub(crate) struct WorkerGuard<'a> {
     sched: &'a Sched,
     worker: &'a Worker,
     aside: Option<SetAside>,
 }
 
-impl Seat<'_> {
+impl WorkerGuard<'_> {
     /// Runs what there is to run until `until` says to stop; sleeps when there is nothing, for
     /// `limit` at a time. Without a limit, whoever makes `until` true must unpark the worker.
     pub(crate) fn drive(&self, main: Option<&MainLane>, limit: Option<Duration>, until: impl Fn() -> bool) {
@@ -351,7 +351,7 @@ impl Seat<'_> {
 
     fn drive_here(
         &self,
-        here: &Here,
+        here: &ThreadContext,
         main: Option<&MainLane>,
         limit: Option<Duration>,
         until: impl Fn() -> bool,
@@ -392,7 +392,7 @@ impl Seat<'_> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for WorkerGuard<'_> {
     fn drop(&mut self) {
         self.worker.window.close();
         self.worker.retire(self.sched);

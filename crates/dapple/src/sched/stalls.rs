@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! * **THERE-WHILE-SEATED**: `Window` points into a thread's own memory only while that thread is in its seat,
+//! * **THERE-WHILE-SEATED**: `CurrentTaskView` points into a thread's own memory only while that thread is in its seat,
 //!   and is read and taken down under its lock.
 
 use std::time::Duration;
@@ -131,23 +131,23 @@ impl Stalls {
 
 /// Through which others see what the thread of a worker is running. THERE-WHILE-SEATED
 #[derive(Default)]
-pub(super) struct Window {
-    current: Mutex<Option<Current>>,
+pub(super) struct CurrentTaskView {
+    current: Mutex<Option<RunningPtr>>,
     /// Since when, in nanoseconds, the worker has been stuck, if it is stalled; 0 otherwise.
     stalled_since: AtomicU64,
 }
 
-struct Current(*const Published<Header>);
+struct RunningPtr(*const Published<Header>);
 
 // SAFETY: what it points to may be read by any thread, while it is there.
-unsafe impl Send for Current {}
+unsafe impl Send for RunningPtr {}
 
-impl Window {
+impl CurrentTaskView {
     /// This thread drives the worker from now on.
     pub(super) fn open(&self) {
         // Virtual threads share what is a thread's own.
         if !world::is_simulated() {
-            *lock(&self.current) = Some(Current(here(|here| &raw const here.current)));
+            *lock(&self.current) = Some(RunningPtr(here(|here| &raw const here.current)));
         }
     }
 

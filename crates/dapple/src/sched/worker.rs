@@ -27,14 +27,14 @@ use std::time::Duration;
 
 use super::Sched;
 use super::ranks::Ranks;
-use super::ring::{CAPACITY, Ring};
-use super::stalls::Window;
+use super::ring::{CAPACITY, RunQueue};
+use super::stalls::CurrentTaskView;
 use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
-use crate::task::header::{Header, Place, Runnable};
-use crate::task::here::Here;
+use crate::task::header::{Header, QueuePosition, Runnable};
+use crate::task::here::ThreadContext;
 use crate::task::home::OwnCount;
 use crate::task::slab::LocalSlab;
 use crate::world;
@@ -91,7 +91,7 @@ pub(crate) struct Worker {
     number: usize,
     /// Which post it holds, or holds no more. Its own, unless it is a spare.
     post: AtomicUsize,
-    ring: Ring<Header>,
+    ring: RunQueue<Header>,
     next: AtomicPtr<Header>,
     /// It sleeps, or is about to.
     is_asleep: AtomicBool,
@@ -109,14 +109,14 @@ pub(crate) struct Worker {
     /// One of `EVENTS_AFTER`.
     events_after: u64,
     pub(crate) slab: LocalSlab,
-    pub(super) counts: Counts,
-    pub(super) window: Window,
-    own: Own,
+    pub(super) counts: WorkerCounts,
+    pub(super) window: CurrentTaskView,
+    own: WorkerPrivate,
 }
 
 /// What a worker counts of itself.
 #[derive(Default)]
-pub(super) struct Counts {
+pub(super) struct WorkerCounts {
     pub(super) runs: OwnCount,
     /// Turns of the main color.
     pub(super) main_turns: OwnCount,
@@ -127,7 +127,7 @@ pub(super) struct Counts {
 }
 
 /// What only the thread that drives the worker touches.
-struct Own {
+struct WorkerPrivate {
     streak: Cell<u32>,
     random: Cell<u64>,
     /// Runnables that came back since the pace was last looked at.
@@ -168,7 +168,7 @@ impl Worker {
         Worker {
             number,
             post: AtomicUsize::new(number),
-            ring: if is_managed { Ring::closed() } else { Ring::new() },
+            ring: if is_managed { RunQueue::closed() } else { RunQueue::new() },
             next: AtomicPtr::new(if is_managed { CLOSED_SLOT } else { null_mut() }),
             is_asleep: AtomicBool::new(false),
             announced: AtomicBool::new(false),
@@ -178,9 +178,9 @@ impl Worker {
             worth_moving: world::with(|world| world.dice.threshold(WORTH_MOVING)).unwrap_or(WORTH_MOVING),
             events_after: EVENTS_AFTER[events as usize],
             slab: LocalSlab::default(),
-            counts: Counts::default(),
-            window: Window::default(),
-            own: Own {
+            counts: WorkerCounts::default(),
+            window: CurrentTaskView::default(),
+            own: WorkerPrivate {
                 streak: Cell::new(0),
                 random: Cell::new(seed | 1),
                 came_back: Cell::new(0),
@@ -230,13 +230,16 @@ impl Worker {
 
     /// Puts a runnable in line. For the owner.
     #[inline]
-    pub(super) fn enqueue(&self, sched: &Sched, runnable: Runnable, place: Place) {
+    pub(super) fn enqueue(&self, sched: &Sched, runnable: Runnable, place: QueuePosition) {
         let next_is_free = self.next.load(Ordering::Relaxed).is_null();
-        if next_is_free && (place == Place::Next || (place == Place::New && self.ring.is_empty_for_owner())) {
+        if next_is_free
+            && (place == QueuePosition::Next
+                || (place == QueuePosition::New && self.ring.is_empty_for_owner()))
+        {
             self.next.store(runnable.into_ptr().as_ptr(), Ordering::Release); // OWNER-PUTS
             return;
         }
-        if place == Place::First {
+        if place == QueuePosition::First {
             return self.enqueue_first(sched, runnable);
         }
         self.enqueue_back(sched, runnable, next_is_free);
@@ -644,7 +647,7 @@ impl Worker {
 
     /// Runs something, after having found it.
     #[inline]
-    pub(super) fn run(&self, sched: &Sched, here: &Here, runnable: Runnable) {
+    pub(super) fn run(&self, sched: &Sched, here: &ThreadContext, runnable: Runnable) {
         self.found(sched);
         self.counts.runs.add_one();
         if let Some(again) = runnable.run(here) {

@@ -34,35 +34,35 @@ use crate::task::Task;
 use crate::task::cancel::{Item, is_cancelled_here};
 use crate::task::cell::discard;
 use crate::task::guarded::GuardedWaker;
-use crate::task::here::{Here, here};
-use crate::task::reach::{Link, Reach, is_lost};
-use crate::task::strand::{self, Strand};
+use crate::task::here::{ThreadContext, here};
+use crate::task::reach::{CancelFrame, CancelScope, is_lost};
+use crate::task::strand::{self, ChildWaker};
 use crate::task::wait::wake;
 
-pub(super) type Payload = Box<dyn Any + Send>;
+pub(super) type ChildPanic = Box<dyn Any + Send>;
 
 /// What a scope consists of, whether or not what is started in it is `Send`.
 pub(super) struct Children {
-    pub(super) reach: Arc<Reach>,
-    pub(super) link: Link,
+    pub(super) reach: Arc<CancelScope>,
+    pub(super) link: CancelFrame,
     /// The thread that polls the scope; 0 if none does. INSIDE
     inside: AtomicUsize,
     /// All that have a future or an output, in the order in which they were started.
-    first: Cell<*mut Child>,
-    last: Cell<*mut Child>,
+    first: Cell<*mut ChildHeader>,
+    last: Cell<*mut ChildHeader>,
     /// Those of them with a future.
     pending: Cell<usize>,
     /// Those that are to be polled.
-    ready_first: Cell<*mut Strand>,
-    ready_last: Cell<*mut Strand>,
+    ready_first: Cell<*mut ChildWaker>,
+    ready_last: Cell<*mut ChildWaker>,
     /// Those that have woken themselves in this poll of the scope: to be polled in the next one.
-    later: Waiting,
+    later: ChildQueue,
     /// Those that did so in the last one.
-    due: Waiting,
+    due: ChildQueue,
     /// The next to be polled is one of those, if there is one. FAIR
     is_for_due: Cell<bool>,
     /// Memory to be used again, and how much.
-    spare: Cell<*mut Child>,
+    spare: Cell<*mut ChildHeader>,
     /// All children have been told of the cancel.
     announced: Cell<bool>,
     /// How many children have said so in their last poll after that: they are not to be dropped. LEFT-ALONE in `cancel`
@@ -73,7 +73,7 @@ pub(super) struct Children {
     pub(super) body_waker: Cell<*const Waker>,
     /// The body is to be polled again: what it waits for, of what was started, is done.
     body_woken: Cell<bool>,
-    panic: Cell<Option<Payload>>,
+    panic: Cell<Option<ChildPanic>>,
     /// `end` was called.
     over: Cell<bool>,
     /// Those that were spawned and may not have ended.
@@ -85,24 +85,24 @@ pub(super) struct Children {
 }
 
 /// Children in a line of the scope's own. They are in the list, with a future, while they are in it.
-struct Waiting {
-    first: Cell<*mut Child>,
-    last: Cell<*mut Child>,
+struct ChildQueue {
+    first: Cell<*mut ChildHeader>,
+    last: Cell<*mut ChildHeader>,
 }
 
-impl Default for Waiting {
-    fn default() -> Waiting {
-        Waiting { first: Cell::new(null_mut()), last: Cell::new(null_mut()) }
+impl Default for ChildQueue {
+    fn default() -> ChildQueue {
+        ChildQueue { first: Cell::new(null_mut()), last: Cell::new(null_mut()) }
     }
 }
 
-impl Waiting {
+impl ChildQueue {
     #[inline]
     fn is_empty(&self) -> bool {
         self.first.get().is_null()
     }
 
-    fn append(&self, first: *mut Child, last: *mut Child) {
+    fn append(&self, first: *mut ChildHeader, last: *mut ChildHeader) {
         match NonNull::new(self.last.replace(last)) {
             // SAFETY: what is in line is in memory.
             Some(before) => unsafe { before.as_ref() }.behind.set(first),
@@ -112,7 +112,7 @@ impl Waiting {
 
     /// Takes the first out.
     #[inline]
-    fn next(&self) -> Option<NonNull<Child>> {
+    fn next(&self) -> Option<NonNull<ChildHeader>> {
         let child = NonNull::new(self.first.get())?;
         // SAFETY: what is in line is in memory.
         let this = unsafe { child.as_ref() };
@@ -127,17 +127,17 @@ impl Waiting {
 
 /// The part of a child that does not depend on its future. Behind it comes the stage.
 #[repr(C)]
-pub(super) struct Child {
-    strand: Strand,
-    vtable: Cell<&'static VTable>,
-    next: Cell<*mut Child>,
-    previous: Cell<*mut Child>,
-    /// The next in the same [`Waiting`], if it is in one.
-    behind: Cell<*mut Child>,
+pub(super) struct ChildHeader {
+    strand: ChildWaker,
+    vtable: Cell<&'static ChildVTable>,
+    next: Cell<*mut ChildHeader>,
+    previous: Cell<*mut ChildHeader>,
+    /// The next in the same [`ChildQueue`], if it is in one.
+    behind: Cell<*mut ChildHeader>,
     is_put_off: Cell<bool>,
     /// It counts among those that are staying.
     stays: Cell<bool>,
-    stage: Cell<Stage>,
+    stage: Cell<ChildStage>,
     /// There is somebody who may ask for its output.
     is_wanted: AtomicBool,
     /// Whom to wake when it is done.
@@ -145,7 +145,7 @@ pub(super) struct Child {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ChildStage {
     Future,
     Output,
     /// It panicked, and was wanted.
@@ -161,19 +161,19 @@ enum Joiner {
     Woken,
 }
 
-struct VTable {
+struct ChildVTable {
     /// `true`: it is done, and its output is in place of the future. An error: it panicked, and both are
     /// gone.
-    poll: unsafe fn(NonNull<Child>, &mut Context<'_>) -> Result<bool, Payload>,
-    drop_future: unsafe fn(NonNull<Child>),
-    drop_output: unsafe fn(NonNull<Child>),
-    take_output: unsafe fn(NonNull<Child>, *mut ()),
+    poll: unsafe fn(NonNull<ChildHeader>, &mut Context<'_>) -> Result<bool, ChildPanic>,
+    drop_future: unsafe fn(NonNull<ChildHeader>),
+    drop_output: unsafe fn(NonNull<ChildHeader>),
+    take_output: unsafe fn(NonNull<ChildHeader>, *mut ()),
 }
 
 /// A child in memory.
 #[repr(C)]
 struct Whole<F: Future> {
-    child: Child,
+    child: ChildHeader,
     stage: UnsafeCell<Union<F>>,
 }
 
@@ -183,20 +183,20 @@ union Union<F: Future> {
 }
 
 impl<F: Future> Whole<F> {
-    const VTABLE: &'static VTable = &VTable {
+    const VTABLE: &'static ChildVTable = &ChildVTable {
         poll: Self::poll,
         drop_future: Self::drop_future,
         drop_output: Self::drop_output,
         take_output: Self::take_output,
     };
 
-    unsafe fn stage<'a>(child: NonNull<Child>) -> &'a mut Union<F> {
+    unsafe fn stage<'a>(child: NonNull<ChildHeader>) -> &'a mut Union<F> {
         let stage = child.as_ptr().wrapping_byte_add(offset_of!(Self, stage)).cast::<UnsafeCell<Union<F>>>();
         // SAFETY: the child is one of `F`, and the caller may touch its stage. STAGE
         unsafe { &mut *UnsafeCell::raw_get(stage) }
     }
 
-    unsafe fn poll(child: NonNull<Child>, cx: &mut Context<'_>) -> Result<bool, Payload> {
+    unsafe fn poll(child: NonNull<ChildHeader>, cx: &mut Context<'_>) -> Result<bool, ChildPanic> {
         // SAFETY: handed on from the caller.
         let polled = unsafe { Self::poll_inline(child, cx) };
         polled.map(|polled| match polled {
@@ -211,7 +211,10 @@ impl<F: Future> Whole<F> {
 
     /// If it is done, or panicked, the future is gone.
     #[inline(always)]
-    unsafe fn poll_inline(child: NonNull<Child>, cx: &mut Context<'_>) -> Result<Poll<F::Output>, Payload> {
+    unsafe fn poll_inline(
+        child: NonNull<ChildHeader>,
+        cx: &mut Context<'_>,
+    ) -> Result<Poll<F::Output>, ChildPanic> {
         // SAFETY: handed on from the caller.
         let stage = unsafe { Self::stage(child) };
         let mut future_is_there = true;
@@ -233,21 +236,21 @@ impl<F: Future> Whole<F> {
         polled
     }
 
-    unsafe fn drop_future(child: NonNull<Child>) {
+    unsafe fn drop_future(child: NonNull<ChildHeader>) {
         // SAFETY: handed on from the caller.
         let stage = unsafe { Self::stage(child) };
         // SAFETY: there is a future (STAGE), which is not touched again.
         unsafe { ManuallyDrop::drop(&mut stage.future) };
     }
 
-    unsafe fn drop_output(child: NonNull<Child>) {
+    unsafe fn drop_output(child: NonNull<ChildHeader>) {
         // SAFETY: handed on from the caller.
         let stage = unsafe { Self::stage(child) };
         // SAFETY: there is an output (STAGE), which is not touched again.
         unsafe { ManuallyDrop::drop(&mut stage.output) };
     }
 
-    unsafe fn take_output(child: NonNull<Child>, to: *mut ()) {
+    unsafe fn take_output(child: NonNull<ChildHeader>, to: *mut ()) {
         // SAFETY: handed on from the caller.
         let stage = unsafe { Self::stage(child) };
         // SAFETY: there is an output (STAGE), which is not touched again.
@@ -258,18 +261,18 @@ impl<F: Future> Whole<F> {
 }
 
 /// What became of what was started.
-pub(super) enum Begun<T> {
+pub(super) enum StartOutcome<T> {
     Done(T),
     /// It waits. The reference is for a `Started`.
-    Waits(NonNull<Child>),
+    Waits(NonNull<ChildHeader>),
     Panicked,
 }
 
 impl Children {
     pub(super) fn new() -> Children {
-        let reach = Reach::new();
+        let reach = CancelScope::new();
         Children {
-            link: Link::of(Arc::as_ptr(&reach)),
+            link: CancelFrame::of(Arc::as_ptr(&reach)),
             reach,
             inside: AtomicUsize::new(0),
             first: Cell::new(null_mut()),
@@ -277,8 +280,8 @@ impl Children {
             pending: Cell::new(0),
             ready_first: Cell::new(null_mut()),
             ready_last: Cell::new(null_mut()),
-            later: Waiting::default(),
-            due: Waiting::default(),
+            later: ChildQueue::default(),
+            due: ChildQueue::default(),
             is_for_due: Cell::new(false),
             spare: Cell::new(null_mut()),
             announced: Cell::new(false),
@@ -309,27 +312,27 @@ impl Children {
 
     /// Whether this thread is polling the scope. INSIDE
     #[inline]
-    pub(super) fn is_inside(&self, here: &Here) -> bool {
+    pub(super) fn is_inside(&self, here: &ThreadContext) -> bool {
         self.inside.load(Ordering::Relaxed) == std::ptr::from_ref(here).addr()
     }
 
     /// Makes this the thread that polls the scope while `f` is called.
     #[inline]
-    pub(super) fn inside<R>(&self, here: &Here, f: impl FnOnce() -> R) -> R {
-        struct Out<'a>(&'a Children);
-        impl Drop for Out<'_> {
+    pub(super) fn inside<R>(&self, here: &ThreadContext, f: impl FnOnce() -> R) -> R {
+        struct LeaveChildren<'a>(&'a Children);
+        impl Drop for LeaveChildren<'_> {
             fn drop(&mut self) {
                 self.0.inside.store(0, Ordering::Relaxed);
             }
         }
         self.inside.store(std::ptr::from_ref(here).addr(), Ordering::Relaxed);
-        let _out = Out(self);
+        let _out = LeaveChildren(self);
         f()
     }
 
     #[inline]
     #[track_caller]
-    pub(super) fn assert_inside(&self, here: &Here, what: &str) {
+    pub(super) fn assert_inside(&self, here: &ThreadContext, what: &str) {
         if !self.is_inside(here) {
             refuse_outside(what);
         }
@@ -343,58 +346,58 @@ impl Children {
     /// and end the scope.
     #[inline]
     #[track_caller]
-    pub(super) unsafe fn start<F: Future>(&self, future: F) -> Begun<F::Output> {
+    pub(super) unsafe fn start<F: Future>(&self, future: F) -> StartOutcome<F::Output> {
         here(|here| {
             self.assert_inside(here, "Scope::start called");
             let (memory, layout) = self.memory(Layout::new::<Whole<F>>());
             let whole = memory.cast::<Whole<F>>();
-            let child = Child {
-                strand: Strand::new(&self.reach, layout),
+            let child = ChildHeader {
+                strand: ChildWaker::new(&self.reach, layout),
                 vtable: Cell::new(Whole::<F>::VTABLE),
                 next: Cell::new(null_mut()),
                 previous: Cell::new(null_mut()),
                 behind: Cell::new(null_mut()),
                 is_put_off: Cell::new(false),
                 stays: Cell::new(false),
-                stage: Cell::new(Stage::Future),
+                stage: Cell::new(ChildStage::Future),
                 joiner: Cell::new(None),
                 is_wanted: AtomicBool::new(true),
             };
             let stage = UnsafeCell::new(Union { future: ManuallyDrop::new(future) });
             // SAFETY: the memory is ours, and has room for it.
             unsafe { whole.write(Whole { child, stage }) };
-            let child = whole.cast::<Child>();
+            let child = whole.cast::<ChildHeader>();
             // SAFETY: it is new: its future is there. NO-BORROW
             let poll = |cx: &mut Context<'_>| unsafe { Whole::<F>::poll_inline(child, cx) };
             // Around the child is its scope, whatever is around who started it. ON-THE-STACK, by INSIDE
             let link = here.link.replace(&raw const self.link);
             let stays = here.stays.get();
             // SAFETY: it is of this scope, which is polled here. This does not unwind.
-            let (polled, after) = unsafe { Strand::poll(child.cast(), here, false, poll) };
+            let (polled, after) = unsafe { ChildWaker::poll(child.cast(), here, false, poll) };
             here.link.set(link);
             match polled {
                 Ok(Poll::Ready(output)) => {
                     self.leave(child);
-                    Begun::Done(output)
+                    StartOutcome::Done(output)
                 }
                 Ok(Poll::Pending) => {
                     if self.announced.get() {
                         // SAFETY: it is in memory until it leaves the scope.
                         self.count_staying(unsafe { child.as_ref() }, stays != here.stays.get());
                     }
-                    Begun::Waits(self.begin_to_wait(child, after.woken))
+                    StartOutcome::Waits(self.begin_to_wait(child, after.woken))
                 }
                 Err(payload) => {
                     self.leave(child);
                     self.panicked(payload);
-                    Begun::Panicked
+                    StartOutcome::Panicked
                 }
             }
         })
     }
 
     /// A child that was started has to wait. It has a reference more, for a `Started`.
-    fn begin_to_wait(&self, child: NonNull<Child>, woken: bool) -> NonNull<Child> {
+    fn begin_to_wait(&self, child: NonNull<ChildHeader>, woken: bool) -> NonNull<ChildHeader> {
         self.pending.set(self.pending.get() + 1);
         self.append(child);
         // SAFETY: it is in memory until it leaves the scope.
@@ -407,7 +410,7 @@ impl Children {
 
     /// A child has woken itself: gives way, to its siblings and to other tasks, and is polled when the scope is
     /// polled the next time.
-    fn put_off(&self, child: NonNull<Child>) {
+    fn put_off(&self, child: NonNull<ChildHeader>) {
         // SAFETY: it is in memory.
         if !unsafe { child.as_ref() }.is_put_off.replace(true) {
             self.later.append(child.as_ptr(), child.as_ptr());
@@ -448,35 +451,35 @@ impl Children {
     ///
     /// # Safety
     ///
-    /// It is of this scope, which is polled here, and has a future; `in_line` as for [`Strand::poll`].
+    /// It is of this scope, which is polled here, and has a future; `in_line` as for [`ChildWaker::poll`].
     #[inline]
     unsafe fn poll_child(
         &self,
-        child: NonNull<Child>,
-        here: &Here,
+        child: NonNull<ChildHeader>,
+        here: &ThreadContext,
         in_line: bool,
-    ) -> (Result<bool, Payload>, bool) {
+    ) -> (Result<bool, ChildPanic>, bool) {
         // SAFETY: handed on from the caller.
         let this = unsafe { child.as_ref() };
         // SAFETY: handed on from the caller. NO-BORROW
         let poll = |cx: &mut Context<'_>| unsafe { (this.vtable.get().poll)(child, cx) };
         let stays = here.stays.get();
         // SAFETY: handed on from the caller.
-        let (polled, after) = unsafe { Strand::poll(child.cast(), here, in_line, poll) };
+        let (polled, after) = unsafe { ChildWaker::poll(child.cast(), here, in_line, poll) };
         if self.announced.get() {
             self.count_staying(this, matches!(polled, Ok(false)) && stays != here.stays.get());
         }
         match &polled {
             Ok(false) => {}
-            Ok(true) => this.stage.set(Stage::Output),
-            Err(_) => this.stage.set(Stage::Panicked),
+            Ok(true) => this.stage.set(ChildStage::Output),
+            Err(_) => this.stage.set(ChildStage::Panicked),
         }
         (polled, after.woken)
     }
 
     /// A child has ended, or rests, after the scope was cancelled.
     #[cold]
-    fn count_staying(&self, child: &Child, stays: bool) {
+    fn count_staying(&self, child: &ChildHeader, stays: bool) {
         if child.stays.replace(stays) != stays {
             let count = self.staying.get();
             self.staying.set(if stays { count + 1 } else { count - 1 });
@@ -494,18 +497,18 @@ impl Children {
 
     /// Lets go of a child that has neither future nor output.
     #[inline]
-    fn leave(&self, child: NonNull<Child>) {
+    fn leave(&self, child: NonNull<ChildHeader>) {
         // SAFETY: it is in memory.
-        unsafe { child.as_ref() }.stage.set(Stage::Nothing);
+        unsafe { child.as_ref() }.stage.set(ChildStage::Nothing);
         // SAFETY: it is of this scope, and is not used again unless it is ours alone.
-        if unsafe { Strand::leave(child.cast(), &self.reach) }
+        if unsafe { ChildWaker::leave(child.cast(), &self.reach) }
             && let Some(old) = NonNull::new(self.spare.replace(child.as_ptr()))
         {
             free_memory(old);
         }
     }
 
-    fn append(&self, child: NonNull<Child>) {
+    fn append(&self, child: NonNull<ChildHeader>) {
         // SAFETY: it is in memory.
         let this = unsafe { child.as_ref() };
         this.previous.set(self.last.get());
@@ -517,7 +520,7 @@ impl Children {
     }
 
     /// Takes a child out of the list that has nothing any more.
-    fn remove(&self, child: NonNull<Child>) {
+    fn remove(&self, child: NonNull<ChildHeader>) {
         // SAFETY: it is in memory.
         let this = unsafe { child.as_ref() };
         self.forget_joiner(this);
@@ -536,7 +539,7 @@ impl Children {
     }
 
     /// Puts a child in line that is to be told of a cancel.
-    fn put_in_line(&self, child: NonNull<Child>) {
+    fn put_in_line(&self, child: NonNull<ChildHeader>) {
         // SAFETY: it is in memory.
         if unsafe { child.as_ref() }.strand.enter_line() {
             self.line_up(child.cast(), child.cast());
@@ -544,7 +547,7 @@ impl Children {
     }
 
     /// Puts strands in line that are linked to each other, and have a reference each.
-    fn line_up(&self, first: strand::Ptr, last: strand::Ptr) {
+    fn line_up(&self, first: strand::ChildPtr, last: strand::ChildPtr) {
         // SAFETY: what is in line is in memory, and its link is the line's. IN-LINE-ONCE
         unsafe { last.as_ref() }.set_link(null_mut());
         match NonNull::new(self.ready_last.replace(last.as_ptr())) {
@@ -556,7 +559,7 @@ impl Children {
 
     /// The next that is to be polled; it has a reference.
     #[inline]
-    fn next_ready(&self) -> Option<strand::Ptr> {
+    fn next_ready(&self) -> Option<strand::ChildPtr> {
         let strand = match NonNull::new(self.ready_first.get()) {
             Some(first) => first,
             None => {
@@ -582,7 +585,7 @@ impl Children {
 
     /// The next child that is to be polled, if any, and whether it is one that was woken. FAIR
     #[inline]
-    fn next(&self) -> Option<(NonNull<Child>, bool)> {
+    fn next(&self) -> Option<(NonNull<ChildHeader>, bool)> {
         let is_for_due = !self.due.is_empty() && self.is_for_due.replace(!self.is_for_due.get());
         let woken = if is_for_due { None } else { self.next_ready() };
         match woken {
@@ -592,20 +595,20 @@ impl Children {
     }
 
     /// Polls the next child that is to be polled, if any.
-    pub(super) fn poll_next(&self, here: &Here) {
+    pub(super) fn poll_next(&self, here: &ThreadContext) {
         let Some((child, in_line)) = self.next() else { return };
         // SAFETY: it is in the list, or the reference of the line keeps it in memory.
         let this = unsafe { child.as_ref() };
         if in_line {
-            if this.stage.get() != Stage::Future {
+            if this.stage.get() != ChildStage::Future {
                 // SAFETY: the reference is ours.
-                return unsafe { Strand::drop_ref(child.cast()) };
+                return unsafe { ChildWaker::drop_ref(child.cast()) };
             }
             this.strand.leave_line();
             if this.is_put_off.get() {
                 // It will be polled in any case, and not before. Its reference is not the last. BIASED
                 // SAFETY: the reference is ours.
-                return unsafe { Strand::drop_ref(child.cast()) };
+                return unsafe { ChildWaker::drop_ref(child.cast()) };
             }
         }
         // SAFETY: it is of this scope, and has a future.
@@ -622,7 +625,7 @@ impl Children {
     }
 
     /// The future of a child in the list is gone.
-    fn done(&self, child: NonNull<Child>) {
+    fn done(&self, child: NonNull<ChildHeader>) {
         // SAFETY: what is in the list is in memory.
         let this = unsafe { child.as_ref() };
         self.pending.set(self.pending.get() - 1);
@@ -641,11 +644,11 @@ impl Children {
     }
 
     /// Drops what a child left, if it did, and takes it out of the list.
-    fn drop_output(&self, child: NonNull<Child>) {
+    fn drop_output(&self, child: NonNull<ChildHeader>) {
         // SAFETY: what is in the list is in memory.
         let this = unsafe { child.as_ref() };
-        let stage = this.stage.replace(Stage::Nothing);
-        if stage == Stage::Output {
+        let stage = this.stage.replace(ChildStage::Nothing);
+        if stage == ChildStage::Output {
             // SAFETY: there is an output, which is not touched again. NO-BORROW
             let dropped =
                 catch_unwind(AssertUnwindSafe(|| unsafe { (this.vtable.get().drop_output)(child) }));
@@ -658,7 +661,7 @@ impl Children {
 
     /// Something in the scope has panicked: all is cancelled. The first panic goes on when all has ended;
     /// the others have been reported where they happened.
-    pub(super) fn panicked(&self, payload: Payload) {
+    pub(super) fn panicked(&self, payload: ChildPanic) {
         if payload.is::<Dropped>() {
             return;
         }
@@ -679,7 +682,7 @@ impl Children {
         self.over.get()
     }
 
-    pub(super) fn take_panic(&self) -> Option<Payload> {
+    pub(super) fn take_panic(&self) -> Option<ChildPanic> {
         self.panic.take()
     }
 
@@ -709,7 +712,7 @@ impl Children {
             // SAFETY: what is in the list is in memory. `put_in_line` runs no foreign code.
             let this = unsafe { child.as_ref() };
             next = this.next.get();
-            if this.stage.get() == Stage::Future {
+            if this.stage.get() == ChildStage::Future {
                 self.put_in_line(child);
             }
         }
@@ -721,7 +724,7 @@ impl Children {
     /// The scope is about to be polled. If something was spawned in it, it is cancelled with what is around it now, which
     /// the caller looks at after this. SPAWNED-SEE in `cancel`
     #[inline]
-    pub(super) fn link_around(&self, here: &Here) {
+    pub(super) fn link_around(&self, here: &ThreadContext) {
         if self.has_spawned.get() {
             let mut around = self.around.take();
             around.link_scope(here, &self.reach);
@@ -731,7 +734,7 @@ impl Children {
 
     /// Something is about to be spawned in the scope. SPAWNED-SEE in `cancel`
     #[inline]
-    pub(super) fn begin_to_spawn(&self, here: &Here) {
+    pub(super) fn begin_to_spawn(&self, here: &ThreadContext) {
         if !self.has_spawned.replace(true) {
             self.link.outside(here, || {
                 self.link_around(here);
@@ -788,8 +791,8 @@ impl Children {
         while let Some(child) = NonNull::new(self.first.get()) {
             // SAFETY: what is in the list is in memory.
             let this = unsafe { child.as_ref() };
-            if this.stage.get() == Stage::Future {
-                this.stage.set(Stage::Nothing);
+            if this.stage.get() == ChildStage::Future {
+                this.stage.set(ChildStage::Nothing);
                 self.pending.set(self.pending.get() - 1);
                 // SAFETY: there is a future, which is not touched again. NO-BORROW
                 let dropped =
@@ -806,7 +809,7 @@ impl Children {
         }
         while let Some(strand) = self.next_ready() {
             // SAFETY: the line's reference is ours.
-            unsafe { Strand::drop_ref(strand) };
+            unsafe { ChildWaker::drop_ref(strand) };
         }
         let tasks = self.tasks.take();
         if !had_ended {
@@ -830,31 +833,35 @@ impl Children {
     /// It is a child of this scope, with a reference of the caller's (which is given up if this is ready),
     /// and `T` is its output.
     #[track_caller]
-    pub(super) unsafe fn poll_output<T>(&self, child: NonNull<Child>, waker: &Waker) -> Poll<Option<T>> {
+    pub(super) unsafe fn poll_output<T>(
+        &self,
+        child: NonNull<ChildHeader>,
+        waker: &Waker,
+    ) -> Poll<Option<T>> {
         here(|here| {
             self.assert_inside(here, "what was started was awaited");
             // SAFETY: the caller's reference keeps it in memory.
             let this = unsafe { child.as_ref() };
             match this.stage.get() {
                 // A race that is decided, inside of the scope, would drop the value. EXACT in `task::wait`
-                Stage::Output if is_lost(here) && !self.link.is_lost() => Poll::Pending,
-                Stage::Output => {
+                ChildStage::Output if is_lost(here) && !self.link.is_lost() => Poll::Pending,
+                ChildStage::Output => {
                     let mut output = std::mem::MaybeUninit::<T>::uninit();
                     // SAFETY: the child is done, and there is room.
                     unsafe { (this.vtable.get().take_output)(child, output.as_mut_ptr().cast()) };
                     // SAFETY: handed on from the caller. It is not the last. BIASED
-                    unsafe { Strand::drop_ref(child.cast()) };
+                    unsafe { ChildWaker::drop_ref(child.cast()) };
                     self.remove(child);
                     // SAFETY: it was just written.
                     Poll::Ready(Some(unsafe { output.assume_init() }))
                 }
-                Stage::Panicked | Stage::Nothing => {
+                ChildStage::Panicked | ChildStage::Nothing => {
                     // SAFETY: as above.
-                    unsafe { Strand::drop_ref(child.cast()) };
+                    unsafe { ChildWaker::drop_ref(child.cast()) };
                     self.remove(child);
                     Poll::Ready(None)
                 }
-                Stage::Future => {
+                ChildStage::Future => {
                     // Who is polled with the body's waker is reached by polling the body, without a wake-up.
                     // SAFETY: it is the waker of a poll that this thread is in. INSIDE
                     let body = unsafe { self.body_waker.get().as_ref() };
@@ -873,7 +880,7 @@ impl Children {
     }
 
     /// A child is awaited by another waker than the body's. ON-ITS-WAY
-    fn note_awaited(&self, here: &Here, waker: &Waker) {
+    fn note_awaited(&self, here: &ThreadContext, waker: &Waker) {
         // SAFETY: it is the waker of a poll that this thread is in.
         let is_own = unsafe { here.own.get().as_ref() }.is_some_and(|own| own.will_wake(waker));
         if !is_own {
@@ -882,7 +889,7 @@ impl Children {
     }
 
     /// No joiner is to be woken any more when a child is done.
-    fn forget_joiner(&self, child: &Child) {
+    fn forget_joiner(&self, child: &ChildHeader) {
         match child.joiner.take() {
             None | Some(Joiner::Body) => {}
             // A waker's destructor is foreign code.
@@ -896,19 +903,19 @@ impl Children {
     /// # Safety
     ///
     /// The reference is the caller's, who gives it up; it is a child of this scope, if that still exists.
-    pub(super) unsafe fn disown(&self, child: NonNull<Child>) {
+    pub(super) unsafe fn disown(&self, child: NonNull<ChildHeader>) {
         // SAFETY: the caller's reference keeps it in memory.
         let this = unsafe { child.as_ref() };
         this.is_wanted.store(false, Ordering::Release);
         // On another thread it is left to the scope. INSIDE
         if here(|here| self.is_inside(here)) {
             self.forget_joiner(this);
-            if matches!(this.stage.get(), Stage::Output | Stage::Panicked) {
+            if matches!(this.stage.get(), ChildStage::Output | ChildStage::Panicked) {
                 self.drop_output(child);
             }
         }
         // SAFETY: handed on from the caller.
-        unsafe { Strand::drop_ref(child.cast()) };
+        unsafe { ChildWaker::drop_ref(child.cast()) };
     }
 }
 
@@ -921,11 +928,11 @@ struct Dropped;
 /// # Safety
 ///
 /// The strand is that of a child, in memory, whose scope is not being polled by another thread.
-pub(crate) unsafe fn drop_started(strand: *const Strand) -> Option<bool> {
+pub(crate) unsafe fn drop_started(strand: *const ChildWaker) -> Option<bool> {
     /// # Safety
     ///
-    /// As for [`VTable::poll`].
-    unsafe fn poll(child: NonNull<Child>, _: &mut Context<'_>) -> Result<bool, Payload> {
+    /// As for [`ChildVTable::poll`].
+    unsafe fn poll(child: NonNull<ChildHeader>, _: &mut Context<'_>) -> Result<bool, ChildPanic> {
         // SAFETY: the scope polls it, so it is in memory.
         let drop_future = unsafe { child.as_ref() }.vtable.get().drop_future;
         // SAFETY: it has a future (STAGE), which is not touched again.
@@ -933,15 +940,15 @@ pub(crate) unsafe fn drop_started(strand: *const Strand) -> Option<bool> {
         Err(dropped.err().unwrap_or_else(|| Box::new(Dropped)))
     }
     // SAFETY: handed on from the caller: the strand is the first field of the child.
-    let child = unsafe { &*strand.cast::<Child>() };
-    if child.stage.get() != Stage::Future {
+    let child = unsafe { &*strand.cast::<ChildHeader>() };
+    if child.stage.get() != ChildStage::Future {
         return None;
     }
     if child.is_wanted.load(Ordering::Acquire) {
         return Some(false);
     }
     // Leaked: a child has a vtable for ever, and this is for tests.
-    child.vtable.set(Box::leak(Box::new(VTable { poll, ..*child.vtable.get() })));
+    child.vtable.set(Box::leak(Box::new(ChildVTable { poll, ..*child.vtable.get() })));
     Some(true)
 }
 
@@ -956,7 +963,7 @@ fn refuse_outside(what: &str) -> ! {
 }
 
 /// Frees the memory of a child that is nobody else's.
-fn free_memory(child: NonNull<Child>) {
+fn free_memory(child: NonNull<ChildHeader>) {
     // SAFETY: what is spare still has its layout, and nothing in it that has a destructor.
     let layout = unsafe { child.as_ref() }.strand.layout();
     // SAFETY: it was allocated with this layout.

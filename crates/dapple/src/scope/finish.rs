@@ -16,14 +16,14 @@ use std::ptr::null;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::children::{Children, Payload};
+use super::children::{ChildPanic, Children};
 use super::{Started, spawned};
 use crate::JoinHandle;
 use crate::task::cancel::{Item, Then, is_cancelled_around, is_current_cancelled};
 #[cfg(feature = "tracing")]
 use crate::task::guarded::guarded;
-use crate::task::here::{Here, here};
-use crate::task::reach::Reach;
+use crate::task::here::{ThreadContext, here};
+use crate::task::reach::CancelScope;
 
 /// How many polls of the body and of what was started there may be in one poll of the scope. FAIR in `children`
 const TURN: usize = 256;
@@ -42,7 +42,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 // SAFETY: what is started in it is `Send`, and so is what that leaves.
 unsafe impl Send for Scope<'_, '_> {}
 // SAFETY: its children are touched inside of its poll alone, which is checked (INSIDE); the rest is shared
-// through `Reach`, which is `Sync`.
+// through `CancelScope`, which is `Sync`.
 unsafe impl Sync for Scope<'_, '_> {}
 
 /// A scope, given to the body of [`finish_local`]; see [`Scope`]. What is started need not be `Send`.
@@ -155,7 +155,7 @@ impl_scope!(LocalScope);
 /// Once is enough, and later than the end of the scope it does nothing.
 #[derive(Clone)]
 pub struct Canceller {
-    reach: Arc<Reach>,
+    reach: Arc<CancelScope>,
 }
 
 impl Canceller {
@@ -178,7 +178,7 @@ impl fmt::Debug for Canceller {
 }
 
 /// What a body was, is, and left.
-enum Body<F, Fut: Future> {
+enum BodyState<F, Fut: Future> {
     New(F),
     Runs(Fut),
     Done(Fut::Output),
@@ -225,10 +225,10 @@ where
 {
     let scope = Scope { children: Children::new(), scope: PhantomData, env: PhantomData };
     Finish {
-        body: Body::New(body),
+        body: BodyState::New(body),
         scope,
         outer: Item::default(),
-        place: Place::here(),
+        place: ScopeLocation::here(),
         late: Late::default(),
         _pinned: PhantomPinned,
     }
@@ -236,15 +236,15 @@ where
 
 /// Where a scope was made: kept for `tracing` alone.
 #[derive(Clone, Copy)]
-struct Place {
+struct ScopeLocation {
     #[cfg(feature = "tracing")]
     location: &'static std::panic::Location<'static>,
 }
 
-impl Place {
+impl ScopeLocation {
     #[track_caller]
-    fn here() -> Place {
-        Place {
+    fn here() -> ScopeLocation {
+        ScopeLocation {
             #[cfg(feature = "tracing")]
             location: std::panic::Location::caller(),
         }
@@ -265,7 +265,7 @@ const TOO_LONG: std::time::Duration = std::time::Duration::from_secs(1);
 #[derive(Default)]
 struct Late {
     #[cfg(feature = "tracing")]
-    alarm: crate::sched::alarm::Alarm,
+    alarm: crate::sched::alarm::WakeTimer,
     #[cfg(feature = "tracing")]
     is_told: bool,
 }
@@ -273,7 +273,7 @@ struct Late {
 impl Late {
     /// At the end of a poll in which the scope has not ended.
     #[cfg(feature = "tracing")]
-    fn look(&mut self, children: &Children, place: Place, cx: &mut Context<'_>) {
+    fn look(&mut self, children: &Children, place: ScopeLocation, cx: &mut Context<'_>) {
         if self.is_told || !children.reach.is_cancelled() {
             return;
         }
@@ -295,7 +295,7 @@ impl Late {
 
     #[cfg(not(feature = "tracing"))]
     #[inline]
-    fn look(&mut self, _children: &Children, _place: Place, _cx: &mut Context<'_>) {}
+    fn look(&mut self, _children: &Children, _place: ScopeLocation, _cx: &mut Context<'_>) {}
 }
 
 /// As [`finish`], for what is not `Send`: in the main color, or wherever such futures are polled. What is
@@ -318,10 +318,10 @@ where
     let children = Children::new();
     let scope = LocalScope { children, scope: PhantomData, env: PhantomData, not_send: PhantomData };
     FinishLocal {
-        body: Body::New(body),
+        body: BodyState::New(body),
         scope,
         outer: Item::default(),
-        place: Place::here(),
+        place: ScopeLocation::here(),
         late: Late::default(),
         _pinned: PhantomPinned,
     }
@@ -332,11 +332,11 @@ macro_rules! impl_finish {
         $(#[$doc])*
         #[must_use = "a future does nothing unless it is awaited"]
         pub struct $finish<'env, F, Fut: Future> {
-            body: Body<F, Fut>,
+            body: BodyState<F, Fut>,
             scope: $scope<'env, 'env>,
             /// How it learns of a cancel from outside.
             outer: Item,
-            place: Place,
+            place: ScopeLocation,
             late: Late,
             _pinned: PhantomPinned,
         }
@@ -393,7 +393,7 @@ impl_finish!(
 
 fn poll_scope<F, Fut: Future>(
     children: &Children,
-    body: &mut Body<F, Fut>,
+    body: &mut BodyState<F, Fut>,
     begin: impl FnOnce(F) -> Fut,
     outer: &mut Item,
     cx: &mut Context<'_>,
@@ -409,7 +409,7 @@ fn poll_scope<F, Fut: Future>(
         let has_ended = children.inside(here, || {
             children.link.around(here, || {
                 children.body_waker.set(cx.waker());
-                if matches!(body, Body::New(_))
+                if matches!(body, BodyState::New(_))
                     && let Err(payload) = begin_body(body, begin, here, cx)
                 {
                     children.panicked(payload);
@@ -437,8 +437,8 @@ fn poll_scope<F, Fut: Future>(
         if let Some(payload) = children.take_panic() {
             resume_unwind(payload);
         }
-        match std::mem::replace(body, Body::Gone) {
-            Body::Done(output) => Poll::Ready(output),
+        match std::mem::replace(body, BodyState::Gone) {
+            BodyState::Done(output) => Poll::Ready(output),
             _ => unreachable!("a body that has ended without an output has panicked"),
         }
     })
@@ -448,12 +448,12 @@ fn poll_scope<F, Fut: Future>(
 /// waker need not be left.
 fn run<F, Fut: Future>(
     children: &Children,
-    body: &mut Body<F, Fut>,
-    here: &Here,
+    body: &mut BodyState<F, Fut>,
+    here: &ThreadContext,
     cx: &mut Context<'_>,
     is_known: bool,
 ) -> bool {
-    let mut to_poll_body = matches!(body, Body::Runs(_));
+    let mut to_poll_body = matches!(body, BodyState::Runs(_));
     children.begin_poll();
     for _ in 0..TURN {
         if children.has_news() {
@@ -473,7 +473,7 @@ fn run<F, Fut: Future>(
         if children.has_put_off() {
             break;
         }
-        let is_done = || !matches!(body, Body::Runs(_)) && children.have_ended();
+        let is_done = || !matches!(body, BodyState::Runs(_)) && children.have_ended();
         if is_done() {
             return true;
         }
@@ -494,26 +494,26 @@ fn run<F, Fut: Future>(
 /// Makes the body; there is none yet.
 #[cold]
 fn begin_body<F, Fut: Future>(
-    body: &mut Body<F, Fut>,
+    body: &mut BodyState<F, Fut>,
     begin: impl FnOnce(F) -> Fut,
-    here: &Here,
+    here: &ThreadContext,
     cx: &mut Context<'_>,
-) -> Result<(), Payload> {
-    let Body::New(f) = std::mem::replace(body, Body::Gone) else { unreachable!("just seen") };
+) -> Result<(), ChildPanic> {
+    let BodyState::New(f) = std::mem::replace(body, BodyState::Gone) else { unreachable!("just seen") };
     let waker: *const Waker = cx.waker();
     let own = here.own.replace(waker);
     let begun = catch_unwind(AssertUnwindSafe(|| begin(f)));
     here.own.set(own);
-    begun.map(|future| *body = Body::Runs(future))
+    begun.map(|future| *body = BodyState::Runs(future))
 }
 
 /// Polls the body, if it has not ended.
 fn poll_body<F, Fut: Future>(
-    body: &mut Body<F, Fut>,
-    here: &Here,
+    body: &mut BodyState<F, Fut>,
+    here: &ThreadContext,
     cx: &mut Context<'_>,
-) -> Result<(), Payload> {
-    let Body::Runs(future) = body else { return Ok(()) };
+) -> Result<(), ChildPanic> {
+    let BodyState::Runs(future) = body else { return Ok(()) };
     // SAFETY: it is pinned, as what it lies in is: it is not moved until it is dropped in its place.
     let future = unsafe { Pin::new_unchecked(future) };
     let waker: *const Waker = cx.waker();
@@ -524,7 +524,7 @@ fn poll_body<F, Fut: Future>(
         Ok(Poll::Pending) => Ok(()),
         Ok(Poll::Ready(output)) => {
             let dropped = drop_body(body);
-            *body = Body::Done(output);
+            *body = BodyState::Done(output);
             dropped
         }
         Err(payload) => {
@@ -535,13 +535,13 @@ fn poll_body<F, Fut: Future>(
 }
 
 /// Drops the body where it is, whatever its destructor does.
-fn drop_body<F, Fut: Future>(body: &mut Body<F, Fut>) -> Result<(), Payload> {
-    catch_unwind(AssertUnwindSafe(|| *body = Body::Gone))
+fn drop_body<F, Fut: Future>(body: &mut BodyState<F, Fut>) -> Result<(), ChildPanic> {
+    catch_unwind(AssertUnwindSafe(|| *body = BodyState::Gone))
 }
 
 /// Drops what is left of a scope: the body, then what was started. OUTLIVES
-fn end_scope<F, Fut: Future>(children: &Children, body: &mut Body<F, Fut>, place: Place) {
-    let body_ran = matches!(body, Body::Runs(_));
+fn end_scope<F, Fut: Future>(children: &Children, body: &mut BodyState<F, Fut>, place: ScopeLocation) {
+    let body_ran = matches!(body, BodyState::Runs(_));
     let dropped = drop_body(body);
     if children.end() || body_ran {
         place.was_dropped();

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::children::Payload;
-use super::region::{Region, Verdict};
+use super::children::ChildPanic;
+use super::region::{Region, RegionVerdict};
 
 /// Runs futures side by side. The first to finish wins: the others are cancelled, exactly, and waited
 /// for, and what they return is dropped.
@@ -66,11 +66,14 @@ pub trait Racers: sealed::Sealed + Sized {
 pub trait Running<T>: sealed::Sealed {
     /// Polls all that have not ended, and drops those that have: whether all have, and the payload of the first
     /// destructor that panicked.
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, poll: &mut PollOne<'_, T>)
-    -> (bool, Option<Payload>);
+    fn poll(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        poll: &mut PollOne<'_, T>,
+    ) -> (bool, Option<ChildPanic>);
 
     /// Drops all that have not ended: the payload of the first destructor that panicked.
-    fn clear(self: Pin<&mut Self>) -> Option<Payload>;
+    fn clear(self: Pin<&mut Self>) -> Option<ChildPanic>;
 }
 
 mod sealed {
@@ -95,7 +98,7 @@ macro_rules! impl_racers {
                 self: Pin<&mut Self>,
                 cx: &mut Context<'_>,
                 poll: &mut PollOne<'_, Out>,
-            ) -> (bool, Option<Payload>) {
+            ) -> (bool, Option<ChildPanic>) {
                 // SAFETY: the futures are not moved, and dropped in their places.
                 let running = unsafe { self.get_unchecked_mut() };
                 let (mut ended, mut first) = (true, None);
@@ -114,7 +117,7 @@ macro_rules! impl_racers {
                 (ended, first)
             }
 
-            fn clear(self: Pin<&mut Self>) -> Option<Payload> {
+            fn clear(self: Pin<&mut Self>) -> Option<ChildPanic> {
                 // SAFETY: the futures are not moved, and dropped in their places.
                 let running = unsafe { self.get_unchecked_mut() };
                 let mut first = None;
@@ -143,7 +146,7 @@ impl_racers!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 pub struct Race<T, R> {
     racers: R,
     winner: Option<T>,
-    panic: Option<Payload>,
+    panic: Option<ChildPanic>,
     region: Region,
 }
 
@@ -175,9 +178,9 @@ impl<T, R: Running<T>> Future for Race<T, R> {
             // Those that were polled before the first had ended have not heard of it: they are polled once more.
             if !ended && was_decided {
                 match region.verdict(cx) {
-                    Verdict::Waits => {}
-                    Verdict::Again => continue,
-                    Verdict::Drop => (ended, dropped) = (true, dropped.or(pinned.clear())),
+                    RegionVerdict::Waits => {}
+                    RegionVerdict::Again => continue,
+                    RegionVerdict::Drop => (ended, dropped) = (true, dropped.or(pinned.clear())),
                 }
             }
             if let Some(payload) = dropped {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use super::shield::{Shield, shield};
 use crate::task::cancel::{GRACE, Item, Then, is_current_cancelled, linked_to};
 use crate::task::here::here;
-use crate::task::reach::{self, Deadline, Link, Reach};
+use crate::task::reach::{self, CancelFrame, CancelScope, Deadline};
 use crate::time::{Sleep, sleep};
 
 /// How often what is in a region may be polled after it was cancelled, if it wakes itself again and again without
@@ -18,7 +18,7 @@ const PATIENCE: u8 = 128;
 
 /// See the head of the file. Only its owner cancels it, and polls what is in it again then.
 pub(super) struct Region {
-    reach: Arc<Reach>,
+    reach: Arc<CancelScope>,
     /// How it learns of a cancel from outside.
     outer: Item,
     /// A race that is decided. LOST in `reach`
@@ -36,7 +36,7 @@ pub(super) struct Region {
 
 /// What becomes of what is in a region that its owner has cancelled and polled after that.
 #[derive(PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RegionVerdict {
     /// It is waited for.
     Waits,
     /// It is to be polled once more, at once.
@@ -48,7 +48,7 @@ pub(super) enum Verdict {
 impl Region {
     pub(super) fn new() -> Region {
         Region {
-            reach: Reach::new(),
+            reach: CancelScope::new(),
             outer: Item::default(),
             is_lost: false,
             stays: false,
@@ -91,7 +91,7 @@ impl Region {
             let own = here.own.replace(waker);
             let stays = here.stays.get();
             let deadline = deadline.map_or(null(), std::ptr::from_ref);
-            let link = Link::of_region(Arc::as_ptr(&self.reach), self.is_lost, deadline);
+            let link = CancelFrame::of_region(Arc::as_ptr(&self.reach), self.is_lost, deadline);
             let polled = link.around(here, || catch_unwind(AssertUnwindSafe(|| poll(cx))));
             here.own.set(own);
             self.stays |= here.stays.get() != stays;
@@ -102,28 +102,28 @@ impl Region {
 
     /// After all that is in it was polled, and its owner had cancelled it before that.
     #[cold]
-    pub(super) fn verdict(&mut self, cx: &mut Context<'_>) -> Verdict {
+    pub(super) fn verdict(&mut self, cx: &mut Context<'_>) -> RegionVerdict {
         let linked = linked_to(Arc::as_ptr(&self.reach).addr());
         if self.stays || linked == Some(Then::Stays) {
             (self.is_quiet, self.patience, self.grace) = (false, PATIENCE, None);
-            return Verdict::Waits;
+            return RegionVerdict::Waits;
         }
         if here(|here| here.is_awake()) && self.patience > 0 {
             (self.is_quiet, self.patience) = (false, self.patience - 1);
-            return Verdict::Waits;
+            return RegionVerdict::Waits;
         }
         if !std::mem::replace(&mut self.is_quiet, true) {
-            return Verdict::Again;
+            return RegionVerdict::Again;
         }
         // The value of a child could still be taken, unless it would be dropped. ON-ITS-WAY in `children`
         let is_on_its_way = || self.awaits_child && !self.is_lost && here(reach::has_on_their_way);
         if linked.is_none() && !is_on_its_way() {
-            return Verdict::Drop;
+            return RegionVerdict::Drop;
         }
         let grace = self.grace.get_or_insert_with(|| Box::pin(shield(sleep(GRACE))));
         match grace.as_mut().poll(cx) {
-            Poll::Pending => Verdict::Waits,
-            Poll::Ready(_) => Verdict::Drop,
+            Poll::Pending => RegionVerdict::Waits,
+            Poll::Ready(_) => RegionVerdict::Drop,
         }
     }
 

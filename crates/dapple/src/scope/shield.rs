@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use crate::Cancelled;
 use crate::task::cancel::{Item, Then, is_cancelled_here};
 use crate::task::here::here;
-use crate::task::reach::Link;
+use crate::task::reach::CancelFrame;
 use crate::task::wait::Wait;
 
 /// Runs a future that is not cancelled from outside: for what must be done to its end, such as to undo
@@ -58,7 +58,7 @@ impl<F: Future> Future for Shield<F> {
         // SAFETY: it is pinned as what it lies in is.
         let future = unsafe { Pin::new_unchecked(future) };
         here(|here| {
-            let polled = Link::shield().around(here, || future.poll(cx));
+            let polled = CancelFrame::shield().around(here, || future.poll(cx));
             match polled {
                 Poll::Pending => {
                     outer.link_here(here, cx.waker(), Then::Stays);

@@ -11,7 +11,7 @@ use super::children::Children;
 use crate::JoinHandle;
 use crate::prim::Ordering;
 use crate::task::here::here;
-use crate::task::reach::{Link, Reach};
+use crate::task::reach::{CancelFrame, CancelScope};
 
 /// Spawns a task in the scope of these children.
 #[track_caller]
@@ -40,13 +40,13 @@ struct Spawned<F> {
 }
 
 /// Counts a task that was spawned in a scope, until its future is gone.
-struct InScope(Arc<Reach>);
+struct InScope(Arc<CancelScope>);
 
 impl<F: Future> Future for Spawned<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let link = Link::of_spawned(Arc::as_ptr(&self.scope.0));
+        let link = CancelFrame::of_spawned(Arc::as_ptr(&self.scope.0));
         // SAFETY: it is pinned as what it lies in is.
         let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
         here(|here| link.around(here, || future.poll(cx)))

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
-use super::children::{Begun, Child, Children};
+use super::children::{ChildHeader, Children, StartOutcome};
 
 /// What was started in a scope; await it, inside of the scope, for its value. Or drop it: the scope waits
 /// all the same.
@@ -24,12 +24,12 @@ use super::children::{Begun, Child, Children};
 /// lost: a `timeout` returns it, also by a foreign waker that is passed on within a second; a loser leaves it in the
 /// `Started`, which can be awaited again if the loser had a reference to it.
 pub struct Started<'scope, T> {
-    state: State<'scope, T>,
+    state: StartedState<'scope, T>,
 }
 
-enum State<'scope, T> {
+enum StartedState<'scope, T> {
     Done(Option<T>),
-    Waits { children: &'scope Children, child: NonNull<Child>, of: PhantomData<T> },
+    Waits { children: &'scope Children, child: NonNull<ChildHeader>, of: PhantomData<T> },
     Panicked,
 }
 
@@ -42,11 +42,11 @@ unsafe impl<T: Send> Sync for Started<'_, T> {}
 impl<T> Unpin for Started<'_, T> {}
 
 impl<'scope, T> Started<'scope, T> {
-    pub(super) fn new(children: &'scope Children, begun: Begun<T>) -> Started<'scope, T> {
+    pub(super) fn new(children: &'scope Children, begun: StartOutcome<T>) -> Started<'scope, T> {
         let state = match begun {
-            Begun::Done(value) => State::Done(Some(value)),
-            Begun::Waits(child) => State::Waits { children, child, of: PhantomData },
-            Begun::Panicked => State::Panicked,
+            StartOutcome::Done(value) => StartedState::Done(Some(value)),
+            StartOutcome::Waits(child) => StartedState::Waits { children, child, of: PhantomData },
+            StartOutcome::Panicked => StartedState::Panicked,
         };
         Started { state }
     }
@@ -54,7 +54,7 @@ impl<'scope, T> Started<'scope, T> {
     /// Whether it was done at once, when it was started, without having had to wait.
     #[must_use]
     pub fn was_ready(&self) -> bool {
-        matches!(self.state, State::Done(_))
+        matches!(self.state, StartedState::Done(_))
     }
 }
 
@@ -64,14 +64,14 @@ impl<T> Future for Started<'_, T> {
     #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let value = match &mut self.state {
-            State::Done(value) => Some(value.take().expect("what was started is awaited once")),
-            State::Panicked => None,
-            State::Waits { children, child, .. } => {
+            StartedState::Done(value) => Some(value.take().expect("what was started is awaited once")),
+            StartedState::Panicked => None,
+            StartedState::Waits { children, child, .. } => {
                 // SAFETY: it is a child of this scope, of this output, and we have a reference.
                 match unsafe { children.poll_output(*child, cx.waker()) } {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(value) => {
-                        self.state = State::Done(None);
+                        self.state = StartedState::Done(None);
                         value
                     }
                 }
@@ -90,7 +90,7 @@ pub(super) struct StartedPanicked;
 
 impl<T> Drop for Started<'_, T> {
     fn drop(&mut self) {
-        if let State::Waits { children, child, .. } = self.state {
+        if let StartedState::Waits { children, child, .. } = self.state {
             // SAFETY: the reference is ours, and we give it up.
             unsafe { children.disown(child) };
         }

@@ -43,7 +43,7 @@ where
     F: FnOnce(Resume<T>) -> W,
     W: FnOnce(),
 {
-    Suspend { state: State::New(begin), wait: Wait::default() }
+    Suspend { state: SuspendState::New(begin), wait: Wait::default() }
 }
 
 /// Resumes a [`suspend`]ed wait.
@@ -76,11 +76,11 @@ impl<T> fmt::Debug for Resume<T> {
 /// The future of [`suspend`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Suspend<T, F, W: FnOnce()> {
-    state: State<T, F, W>,
+    state: SuspendState<T, F, W>,
     wait: Wait,
 }
 
-enum State<T, F, W> {
+enum SuspendState<T, F, W> {
     New(F),
     Waits { value: oneshot::Receiver<T>, withdraw: W },
     Over,
@@ -101,20 +101,22 @@ where
         if let Err(cancelled) = ready!(this.wait.begin(cx)) {
             return Poll::Ready(this.give_up().ok_or(cancelled));
         }
-        if let State::New(_) = this.state
-            && let State::New(begin) = std::mem::replace(&mut this.state, State::Over)
+        if let SuspendState::New(_) = this.state
+            && let SuspendState::New(begin) = std::mem::replace(&mut this.state, SuspendState::Over)
         {
             let (sender, value) = oneshot::channel();
-            this.state = State::Waits { value, withdraw: begin(Resume(sender)) };
+            this.state = SuspendState::Waits { value, withdraw: begin(Resume(sender)) };
         }
-        let State::Waits { value, .. } = &mut this.state else { panic!("it was polled after its end") };
+        let SuspendState::Waits { value, .. } = &mut this.state else {
+            panic!("it was polled after its end")
+        };
         let result = match Pin::new(value).poll(cx) {
             Poll::Pending => {
                 this.wait.rest_around(cx);
                 return Poll::Pending;
             }
             Poll::Ready(Ok(value)) => {
-                this.state = State::Over; // there is nothing to withdraw
+                this.state = SuspendState::Over; // there is nothing to withdraw
                 Ok(value)
             }
             Poll::Ready(Err(_)) => this.withdraw().ok_or(Cancelled),
@@ -127,20 +129,22 @@ where
 impl<T, F, W: FnOnce()> Suspend<T, F, W> {
     /// The value, if it has been resumed: that cannot be undone. Otherwise withdraws what was begun.
     fn give_up(&mut self) -> Option<T> {
-        if let State::Waits { value, .. } = &mut self.state
+        if let SuspendState::Waits { value, .. } = &mut self.state
             && let Ok(value) = value.try_recv()
         {
-            self.state = State::Over; // there is nothing to withdraw
+            self.state = SuspendState::Over; // there is nothing to withdraw
             return Some(value);
         }
         let resumed = self.withdraw();
-        self.state = State::Over;
+        self.state = SuspendState::Over;
         resumed
     }
 
     /// Withdraws what was begun; a value that has come until then is returned.
     fn withdraw(&mut self) -> Option<T> {
-        let State::Waits { mut value, withdraw } = std::mem::replace(&mut self.state, State::Over) else {
+        let SuspendState::Waits { mut value, withdraw } =
+            std::mem::replace(&mut self.state, SuspendState::Over)
+        else {
             return None;
         };
         withdraw();

@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::region::{Region, Verdict};
-use crate::task::here::{Here, here};
+use super::region::{Region, RegionVerdict};
+use crate::task::here::{ThreadContext, here};
 use crate::task::reach::{Deadline, claim_outermost};
 use crate::time::{Instant, Sleep, sleep};
 
@@ -118,9 +118,9 @@ impl<F: Future> Future for Timeout<F> {
             }
             if *is_up {
                 match region.verdict(cx) {
-                    Verdict::Waits => {}
-                    Verdict::Again => continue,
-                    Verdict::Drop => {
+                    RegionVerdict::Waits => {}
+                    RegionVerdict::Again => continue,
+                    RegionVerdict::Drop => {
                         let dropped = catch_unwind(AssertUnwindSafe(|| future.set(None)));
                         region.end();
                         dropped.unwrap_or_else(|payload| resume_unwind(payload));
@@ -146,7 +146,7 @@ fn is_time_up(sleep: &mut Sleep, cx: &mut Context<'_>) -> bool {
 }
 
 #[cold]
-fn is_any_up_around(here: &Here) -> bool {
+fn is_any_up_around(here: &ThreadContext) -> bool {
     claim_outermost(here, Instant::now())
 }
 

@@ -4,9 +4,9 @@ use std::fmt;
 use std::panic::Location;
 use std::task::{Context, Poll, ready};
 
-use super::gate::{Gate, Hold, Waiting};
+use super::gate::{AccessLock, AccessWait, Hold};
 use super::slots::{REGISTRY, own_row};
-use super::state::{Label, State};
+use super::state::{SharedCell, StateLabel};
 use crate::Cancelled;
 use crate::task::wait::{begin_at_once, got_at_once};
 use crate::world::is_simulated;
@@ -37,13 +37,13 @@ mod sealed {
 
 /// That a state is to be read: see [`Shared::reading`](crate::Shared::reading).
 pub struct Reading<'a, T> {
-    pub(super) state: &'a State<T>,
+    pub(super) state: &'a SharedCell<T>,
     pub(super) place: &'static Location<'static>,
 }
 
 /// That a state is to be written: see [`Shared::writing`](crate::Shared::writing).
 pub struct Writing<'a, T> {
-    pub(super) state: &'a State<T>,
+    pub(super) state: &'a SharedCell<T>,
     pub(super) place: &'static Location<'static>,
 }
 
@@ -98,18 +98,18 @@ impl<T> Access for Writing<'_, T> {
 impl<T> Reading<'_, T> {
     /// Enters, if nobody is in the way and nobody waits. A look of a few instructions, in line.
     #[inline]
-    pub(super) fn try_at_once(&self) -> Option<Entered<'_>> {
+    pub(super) fn try_at_once(&self) -> Option<AccessGuard<'_>> {
         let gate = self.state.gate();
-        gate.try_read(false, own_row()).map(|hold| Entered { gate, hold })
+        gate.try_read(false, own_row()).map(|hold| AccessGuard { gate, hold })
     }
 }
 
 impl<T> Writing<'_, T> {
     /// As [`Reading::try_at_once`]; and nobody may be in a slot.
     #[inline]
-    pub(super) fn try_at_once(&self) -> Option<Entered<'_>> {
+    pub(super) fn try_at_once(&self) -> Option<AccessGuard<'_>> {
         let gate = self.state.gate();
-        gate.write_at_once().then(|| Entered { gate, hold: Hold::Writes }) // not made if it is not in
+        gate.write_at_once().then(|| AccessGuard { gate, hold: Hold::Writes }) // not made if it is not in
     }
 }
 
@@ -137,8 +137,8 @@ impl<T> fmt::Debug for Writing<'_, T> {
 /// A state, whatever its type, and what is asked of it.
 #[derive(Clone, Copy)]
 pub struct Wish<'a> {
-    pub(super) gate: &'a Gate,
-    pub(super) label: &'a Label,
+    pub(super) gate: &'a AccessLock,
+    pub(super) label: &'a StateLabel,
     pub(super) type_name: fn() -> &'static str,
     pub(super) writes: bool,
     pub(super) place: &'static Location<'static>,
@@ -159,12 +159,12 @@ impl<'a> Wish<'a> {
     }
 
     /// Enters, if nobody is in the way, or soon so; and nobody waits, unless one gave way to them already.
-    pub(super) fn try_enter(&self, gave_way: bool) -> Option<Entered<'a>> {
+    pub(super) fn try_enter(&self, gave_way: bool) -> Option<AccessGuard<'a>> {
         let hold = match self.writes {
             true => self.gate.look_to_write(gave_way, &REGISTRY),
             false => self.gate.look_to_read(gave_way, own_row()),
         };
-        hold.map(|hold| Entered { gate: self.gate, hold })
+        hold.map(|hold| AccessGuard { gate: self.gate, hold })
     }
 
     /// Waits until it has entered. `waiting` is made if it has to. `has_tried`: in this poll the wait has begun, and could
@@ -173,10 +173,10 @@ impl<'a> Wish<'a> {
     #[inline(never)]
     pub(super) fn poll_enter(
         &self,
-        waiting: &mut Option<Box<Waiting>>,
+        waiting: &mut Option<Box<AccessWait>>,
         has_tried: bool,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Entered<'a>, Cancelled>> {
+    ) -> Poll<Result<AccessGuard<'a>, Cancelled>> {
         if waiting.is_none() {
             let entered = if has_tried {
                 self.enter_soon()
@@ -189,23 +189,23 @@ impl<'a> Wish<'a> {
                 return Poll::Ready(Ok(entered));
             }
         }
-        self.poll_in_line(waiting.get_or_insert_with(|| Box::new(Waiting::begun())), false, cx)
+        self.poll_in_line(waiting.get_or_insert_with(|| Box::new(AccessWait::begun())), false, cx)
     }
 
     /// As `enter_at_once`, after a `try_at_once`.
-    fn enter_soon(&self) -> Option<Entered<'a>> {
+    fn enter_soon(&self) -> Option<AccessGuard<'a>> {
         if self.writes {
             return self.try_enter(self.gate.has_given_way());
         }
         let hold = self.gate.look_again_to_read(false, own_row());
-        hold.map(|hold| Entered { gate: self.gate, hold })
+        hold.map(|hold| AccessGuard { gate: self.gate, hold })
     }
 
     /// Enters, if nobody is in the way and nobody waits, or soon so.
     #[inline]
-    pub(super) fn enter_at_once(&self) -> Option<Entered<'a>> {
+    pub(super) fn enter_at_once(&self) -> Option<AccessGuard<'a>> {
         match self.writes && self.gate.write_at_once() {
-            true => Some(Entered { gate: self.gate, hold: Hold::Writes }),
+            true => Some(AccessGuard { gate: self.gate, hold: Hold::Writes }),
             false => self.try_enter(self.writes && self.gate.has_given_way()),
         }
     }
@@ -213,28 +213,28 @@ impl<'a> Wish<'a> {
     /// As `poll_enter`, for who could not at once. `is_hungry`: nobody is to go ahead of those in line.
     pub(super) fn poll_in_line(
         &self,
-        waiting: &mut Waiting,
+        waiting: &mut AccessWait,
         is_hungry: bool,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Entered<'a>, Cancelled>> {
+    ) -> Poll<Result<AccessGuard<'a>, Cancelled>> {
         let polled = match self.writes {
             true => self.gate.poll_write(waiting, is_hungry, &REGISTRY, cx),
             false => self.gate.poll_read(waiting, is_hungry, own_row(), cx),
         };
         // A gate is never closed.
-        polled.map(|polled| polled.map(|hold| Entered { gate: self.gate, hold }).map_err(|_| Cancelled))
+        polled.map(|polled| polled.map(|hold| AccessGuard { gate: self.gate, hold }).map_err(|_| Cancelled))
     }
 
     /// Gives up waiting.
     #[cold]
-    pub(super) fn give_up(&self, waiting: &mut Waiting) {
+    pub(super) fn give_up(&self, waiting: &mut AccessWait) {
         self.gate.give_up(waiting, self.writes);
     }
 
     /// As `give_up`, of one that was alone.
     #[cold]
     #[inline(never)]
-    pub(super) fn drop_waiting(&self, mut waiting: Box<Waiting>) {
+    pub(super) fn drop_waiting(&self, mut waiting: Box<AccessWait>) {
         self.give_up(&mut waiting);
     }
 }
@@ -257,12 +257,12 @@ impl fmt::Debug for Wish<'_> {
 }
 
 /// Somebody is in, until this is dropped: also when a closure panics.
-pub(super) struct Entered<'a> {
-    pub(super) gate: &'a Gate,
+pub(super) struct AccessGuard<'a> {
+    pub(super) gate: &'a AccessLock,
     pub(super) hold: Hold<'a>,
 }
 
-impl Drop for Entered<'_> {
+impl Drop for AccessGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.gate.leave(self.hold);

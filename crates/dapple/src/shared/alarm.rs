@@ -4,9 +4,9 @@
 //! A model has no clock: there, nobody looks again.
 
 #[cfg(not(loom))]
-pub(crate) use crate::sched::alarm::Alarm;
+pub(crate) use crate::sched::alarm::WakeTimer;
 #[cfg(loom)]
-pub(crate) use out_of_time::{Alarm, hurry};
+pub(crate) use out_of_time::{WakeTimer, hurry};
 
 /// What the scheduler and the clock have to say.
 #[cfg(not(loom))]
@@ -33,9 +33,9 @@ mod out_of_time {
     use std::task::Context;
 
     #[derive(Default)]
-    pub(crate) struct Alarm;
+    pub(crate) struct WakeTimer;
 
-    impl Alarm {
+    impl WakeTimer {
         pub(crate) fn is_late(&self) -> bool {
             false
         }

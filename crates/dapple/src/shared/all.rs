@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::access::Access;
-use super::together::{Line, call, sort};
+use super::together::{TogetherWait, call, sort};
 use crate::Cancelled;
 
 /// Calls `f` with all states of a slice, when all of them can be had at once.
@@ -51,14 +51,14 @@ where
     A: Access<Value: 'static>,
     F: for<'g> FnOnce(&mut [A::Guard<'g>]) -> R,
 {
-    TogetherAll { accesses, f: Some(f), line: Line::default() }
+    TogetherAll { accesses, f: Some(f), line: TogetherWait::default() }
 }
 
 /// The future of [`together_all`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct TogetherAll<'a, A: Access, F> {
     accesses: &'a [A],
-    line: Line,
+    line: TogetherWait,
     /// None once it has been called.
     f: Option<F>,
 }
@@ -93,7 +93,7 @@ where
 
 fn poll_few<const N: usize, A, R, F>(
     accesses: [&A; N],
-    line: &mut Line,
+    line: &mut TogetherWait,
     f: &mut Option<F>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<R, Cancelled>>
@@ -113,7 +113,7 @@ where
 
 fn poll_many<A, R, F>(
     accesses: &[A],
-    line: &mut Line,
+    line: &mut TogetherWait,
     f: &mut Option<F>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<R, Cancelled>>

@@ -30,10 +30,10 @@
 
 use std::task::{Context, Poll, ready};
 
-use super::alarm::{AGAIN, Alarm, hurry};
-use super::slots::{Registry, Row, Slot};
+use super::alarm::{AGAIN, WakeTimer, hurry};
+use super::slots::{ReaderSlot, ReaderSlots, Registry};
 use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
-use crate::sync::permits::{MARK, ONE, Permits, Place, Refused, WAITERS};
+use crate::sync::permits::{MARK, ONE, PermitRefusal, Permits, WAITERS, WaitTicket};
 use crate::sync::wait::Wait;
 use crate::task::here::here;
 use crate::world::look_out;
@@ -60,7 +60,7 @@ const IN_VAIN: u8 = if cfg!(loom) { 4 } else { 16 };
 
 /// See the head of this file.
 #[repr(C)] // the word first, near what it guards
-pub(crate) struct Gate {
+pub(crate) struct AccessLock {
     permits: Permits,
     /// How many in a row have looked through the slots for nothing; for who is alone.
     in_vain: AtomicU8,
@@ -79,24 +79,24 @@ pub(crate) enum Hold<'a> {
     /// With a permit.
     Reads,
     /// By a slot of this thread.
-    ReadsBy(&'a Slot),
+    ReadsBy(&'a ReaderSlot),
 }
 
 /// Somebody who wants to enter, and may have to wait.
 #[derive(Default)]
-pub(crate) struct Waiting {
-    place: Place,
+pub(crate) struct AccessWait {
+    place: WaitTicket,
     /// He has found others in line and let them go ahead, or has been in line.
     gave_way: bool,
     /// How often he was polled in line and had to go on waiting.
     too_late: u8,
     /// ONE-WOKEN
-    alarm: Alarm,
+    alarm: WakeTimer,
 }
 
-impl Gate {
-    pub(crate) fn new() -> Gate {
-        Gate {
+impl AccessLock {
+    pub(crate) fn new() -> AccessLock {
+        AccessLock {
             permits: Permits::new(READERS),
             in_vain: AtomicU8::new(0),
             skipped: AtomicU8::new(0),
@@ -111,8 +111,8 @@ impl Gate {
 
     /// Enters to read, if nobody writes and nobody waits. `free`: or whoever waits, if he could enter, too.
     #[inline]
-    pub(crate) fn try_read<'a>(&self, free: bool, row: Option<&'a Row>) -> Option<Hold<'a>> {
-        match row.and_then(Row::free) {
+    pub(crate) fn try_read<'a>(&self, free: bool, row: Option<&'a ReaderSlots>) -> Option<Hold<'a>> {
+        match row.and_then(ReaderSlots::free) {
             _ if free => self.permits.take_free_but(1, || 0).ok().map(|()| Hold::Reads),
             Some(slot) => self.read_by(slot),
             None => self.permits.take_but(1, || 0).ok().map(|()| Hold::Reads),
@@ -120,7 +120,7 @@ impl Gate {
     }
 
     #[inline]
-    fn read_by<'a>(&self, slot: &'a Slot) -> Option<Hold<'a>> {
+    fn read_by<'a>(&self, slot: &'a ReaderSlot) -> Option<Hold<'a>> {
         slot.name(self.name());
         loop {
             step_fence(); // SHOW-THEN-LOOK
@@ -216,11 +216,11 @@ impl Gate {
     #[inline]
     pub(crate) fn poll_read<'a>(
         &self,
-        waiting: &mut Waiting,
+        waiting: &mut AccessWait,
         is_hungry: bool,
-        row: Option<&'a Row>,
+        row: Option<&'a ReaderSlots>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Hold<'a>, Refused>> {
+    ) -> Poll<Result<Hold<'a>, PermitRefusal>> {
         if !waiting.is_in_line() {
             if let Err(refused) = ready!(waiting.begin(cx)) {
                 return Poll::Ready(Err(refused));
@@ -237,11 +237,11 @@ impl Gate {
     #[inline]
     pub(crate) fn poll_write(
         &self,
-        waiting: &mut Waiting,
+        waiting: &mut AccessWait,
         is_hungry: bool,
         registry: &Registry,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Hold<'static>, Refused>> {
+    ) -> Poll<Result<Hold<'static>, PermitRefusal>> {
         if !waiting.is_in_line() {
             if let Err(refused) = ready!(waiting.begin(cx)) {
                 return Poll::Ready(Err(refused));
@@ -260,15 +260,15 @@ impl Gate {
     #[cold]
     fn poll_in_line(
         &self,
-        waiting: &mut Waiting,
+        waiting: &mut AccessWait,
         need: usize,
         is_hungry: bool,
         cx: &mut Context<'_>,
         others: impl Fn() -> usize,
-    ) -> Poll<Result<(), Refused>> {
+    ) -> Poll<Result<(), PermitRefusal>> {
         if waiting.is_in_line() && waiting.place.wait().is_lost() {
             self.give_up(waiting, need == READERS);
-            return Poll::Ready(Err(Refused::Cancelled)); // EXACT
+            return Poll::Ready(Err(PermitRefusal::Cancelled)); // EXACT
         }
         if !waiting.is_in_line() {
             if !waiting.gave_way && self.permits.word() & WAITERS != 0 {
@@ -279,7 +279,7 @@ impl Gate {
             // It may have been a while since it was looked at.
             if waiting.gave_way && waiting.place.wait().is_cancelled() {
                 waiting.end();
-                return Poll::Ready(Err(Refused::Cancelled));
+                return Poll::Ready(Err(PermitRefusal::Cancelled));
             }
         }
         // Who has others, or was woken again and again and came too late, looks for a while.
@@ -315,7 +315,7 @@ impl Gate {
 
     /// For the rest of this poll, his task need not give way here again.
     #[inline]
-    fn has_written(&self, waiting: &Waiting) {
+    fn has_written(&self, waiting: &AccessWait) {
         if waiting.gave_way {
             // Elsewhere nobody unsets it.
             here(|here| here.gave_way.set(if here.current.get().is_null() { 0 } else { self.name() }));
@@ -325,13 +325,17 @@ impl Gate {
     /// Enters to read, if that needs no waiting, or not for long. `gave_way`: others in line are no reason not
     /// to.
     #[inline]
-    pub(crate) fn look_to_read<'a>(&self, gave_way: bool, row: Option<&'a Row>) -> Option<Hold<'a>> {
+    pub(crate) fn look_to_read<'a>(&self, gave_way: bool, row: Option<&'a ReaderSlots>) -> Option<Hold<'a>> {
         self.try_read(gave_way, row).or_else(|| self.look_again_to_read(gave_way, row))
     }
 
     /// As `look_to_read`, after a `try_read`.
     #[cold]
-    pub(crate) fn look_again_to_read<'a>(&self, gave_way: bool, row: Option<&'a Row>) -> Option<Hold<'a>> {
+    pub(crate) fn look_again_to_read<'a>(
+        &self,
+        gave_way: bool,
+        row: Option<&'a ReaderSlots>,
+    ) -> Option<Hold<'a>> {
         self.look_again(gave_way, || self.try_read(gave_way, row))
     }
 
@@ -394,7 +398,7 @@ impl Gate {
     }
 
     /// Gives up waiting to read, or to write.
-    pub(crate) fn give_up(&self, waiting: &mut Waiting, writes: bool) {
+    pub(crate) fn give_up(&self, waiting: &mut AccessWait, writes: bool) {
         if waiting.is_in_line() {
             waiting.alarm.unset();
             self.permits.give_up(&mut waiting.place, if writes { READERS } else { 1 });
@@ -402,27 +406,27 @@ impl Gate {
     }
 }
 
-impl From<Wait> for Waiting {
+impl From<Wait> for AccessWait {
     /// One that was put off before it could be tried.
-    fn from(wait: Wait) -> Waiting {
-        Waiting { place: wait.into(), ..Waiting::default() }
+    fn from(wait: Wait) -> AccessWait {
+        AccessWait { place: wait.into(), ..AccessWait::default() }
     }
 }
 
-impl Waiting {
+impl AccessWait {
     /// One that has begun, and could not have it at once.
-    pub(crate) fn begun() -> Waiting {
-        Waiting { place: Place::begun(), ..Waiting::default() }
+    pub(crate) fn begun() -> AccessWait {
+        AccessWait { place: WaitTicket::begun(), ..AccessWait::default() }
     }
 
     /// At the head of a poll.
     #[inline]
-    pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refused>> {
+    pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PermitRefusal>> {
         let begun = ready!(self.place.wait().begin(cx));
         if begun.is_err() {
             self.end();
         }
-        Poll::Ready(begun.map_err(|_| Refused::Cancelled))
+        Poll::Ready(begun.map_err(|_| PermitRefusal::Cancelled))
     }
 
     /// At the end of a poll in which it got what it wanted, or was refused.

@@ -37,7 +37,7 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::Location;
 use std::sync::Arc;
 
-use self::store::{Label, Store};
+use self::store::{MapLabel, MapStore};
 use crate::Cancelled;
 use crate::task::closure;
 
@@ -124,7 +124,7 @@ pub use self::{
 ///     assert_eq!(lengths.get("dapple"), Some(6));
 /// });
 /// ```
-pub struct SharedMap<K, V, S = MapHasher>(Arc<Store<K, V, S>>);
+pub struct SharedMap<K, V, S = MapHasher>(Arc<MapStore<K, V, S>>);
 
 impl<K, V> SharedMap<K, V> {
     /// An empty map. In errors it is called by its type and by where this was.
@@ -166,8 +166,8 @@ impl<K, V, S> SharedMap<K, V, S> {
 
     #[track_caller]
     fn made(name: Option<Cow<'static, str>>, capacity: usize, hasher: S) -> SharedMap<K, V, S> {
-        let label = Label { name, type_name: type_name::<SharedMap<K, V>>(), made: Location::caller() };
-        SharedMap(Arc::new(Store::new(label, capacity, hasher)))
+        let label = MapLabel { name, type_name: type_name::<SharedMap<K, V>>(), made: Location::caller() };
+        SharedMap(Arc::new(MapStore::new(label, capacity, hasher)))
     }
 
     /// The name that it was given.
@@ -232,7 +232,7 @@ impl<K, V, S> SharedMap<K, V, S> {
     /// ```
     #[track_caller]
     pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
-        let at = At { map: &self.0.label, what: "retain", place: Location::caller() };
+        let at = ClosureSite { map: &self.0.label, what: "retain", place: Location::caller() };
         for shelf in self.0.shelves() {
             let mut gone = Vec::new();
             shelf.change(&self.0.label, |table| {
@@ -259,7 +259,7 @@ impl<K, V, S> SharedMap<K, V, S> {
     /// ```
     #[track_caller]
     pub fn for_each(&self, mut f: impl FnMut(&K, &V)) {
-        let at = At { map: &self.0.label, what: "for_each", place: Location::caller() };
+        let at = ClosureSite { map: &self.0.label, what: "for_each", place: Location::caller() };
         for shelf in self.0.shelves() {
             shelf.read(&self.0.label, |table| {
                 closure::enter(&at, || table.values.iter().for_each(|entry| f(&entry.key, &entry.value)));
@@ -328,7 +328,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let at = At { map: &self.0.label, what: "read", place: Location::caller() };
+        let at = ClosureSite { map: &self.0.label, what: "read", place: Location::caller() };
         self.0.read(self.0.hash(key), key, |entry| closure::enter(&at, || f(&entry.value)))
     }
 
@@ -482,13 +482,13 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
 }
 
 /// Whose closure it is, and where: completes "inside of the closure of".
-struct At<'a> {
-    map: &'a Label,
+struct ClosureSite<'a> {
+    map: &'a MapLabel,
     what: &'static str,
     place: &'static Location<'static>,
 }
 
-impl fmt::Display for At<'_> {
+impl fmt::Display for ClosureSite<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} at {}", self.what, self.map, self.place)
     }

@@ -28,8 +28,8 @@ pub(crate) static REGISTRY: Registry = Registry::new();
 /// The row of this thread; none while the thread ends.
 #[cfg(not(loom))]
 #[inline]
-pub(crate) fn own_row() -> Option<&'static Row> {
-    struct OwnRow(&'static Row);
+pub(crate) fn own_row() -> Option<&'static ReaderSlots> {
+    struct OwnRow(&'static ReaderSlots);
     impl Drop for OwnRow {
         fn drop(&mut self) {
             self.0.give_back();
@@ -42,18 +42,18 @@ pub(crate) fn own_row() -> Option<&'static Row> {
 }
 
 /// All rows of all threads.
-pub(crate) struct Registry(AtomicPtr<Row>);
+pub(crate) struct Registry(AtomicPtr<ReaderSlots>);
 
 /// The slots of a thread.
 #[repr(align(128))] // processors fetch lines in pairs
-pub(crate) struct Row {
-    slots: [Slot; SLOTS],
-    next: AtomicPtr<Row>,
+pub(crate) struct ReaderSlots {
+    slots: [ReaderSlot; SLOTS],
+    next: AtomicPtr<ReaderSlots>,
     taken: AtomicBool,
 }
 
 /// The address of the gate that is read, or 0.
-pub(crate) struct Slot(AtomicUsize);
+pub(crate) struct ReaderSlot(AtomicUsize);
 
 impl Registry {
     #[cfg(not(loom))]
@@ -67,12 +67,12 @@ impl Registry {
     }
 
     /// A row for a thread; OWN-ROW until it is given back.
-    pub(crate) fn take(&self) -> &'static Row {
+    pub(crate) fn take(&self) -> &'static ReaderSlots {
         if let Some(row) = self.rows().find(|row| !row.taken.swap(true, Ordering::Acquire)) {
             return row;
         }
-        let row: &'static mut Row = Box::leak(Box::new(Row {
-            slots: std::array::from_fn(|_| Slot(AtomicUsize::new(0))),
+        let row: &'static mut ReaderSlots = Box::leak(Box::new(ReaderSlots {
+            slots: std::array::from_fn(|_| ReaderSlot(AtomicUsize::new(0))),
             next: AtomicPtr::new(null_mut()),
             taken: AtomicBool::new(true),
         }));
@@ -80,7 +80,7 @@ impl Registry {
         let mut first = self.0.load(Ordering::Acquire);
         loop {
             // SAFETY: it was just leaked. ROWS-STAY
-            let row: &'static Row = unsafe { new.as_ref() };
+            let row: &'static ReaderSlots = unsafe { new.as_ref() };
             row.next.store(first, Ordering::Relaxed);
             // Sequentially consistent, as are the walks: who announces himself in a row is in the list to all
             // who look for him.
@@ -91,8 +91,8 @@ impl Registry {
         }
     }
 
-    fn rows(&self) -> impl Iterator<Item = &'static Row> {
-        fn row(pointer: *mut Row) -> Option<&'static Row> {
+    fn rows(&self) -> impl Iterator<Item = &'static ReaderSlots> {
+        fn row(pointer: *mut ReaderSlots) -> Option<&'static ReaderSlots> {
             // SAFETY: what is in the list is there for ever. ROWS-STAY
             unsafe { pointer.as_ref() }
         }
@@ -102,12 +102,12 @@ impl Registry {
     }
 
     /// All slots in which a gate is named, after a step that keeps others from entering it.
-    pub(crate) fn named(&self, gate: usize) -> impl Iterator<Item = &'static Slot> {
+    pub(crate) fn named(&self, gate: usize) -> impl Iterator<Item = &'static ReaderSlot> {
         self.rows().flat_map(|row| &row.slots).filter(move |slot| slot.0.load(Ordering::SeqCst) == gate)
     }
 }
 
-impl Row {
+impl ReaderSlots {
     /// Gives the row back, empty.
     pub(crate) fn give_back(&self) {
         self.taken.store(false, Ordering::Release);
@@ -115,12 +115,12 @@ impl Row {
 
     /// A slot that is empty; for the row's own thread.
     #[inline]
-    pub(crate) fn free(&self) -> Option<&Slot> {
+    pub(crate) fn free(&self) -> Option<&ReaderSlot> {
         self.slots.iter().find(|slot| slot.0.load(Ordering::Relaxed) == 0)
     }
 }
 
-impl Slot {
+impl ReaderSlot {
     /// Names a gate, before its word is looked at; for the row's own thread.
     #[inline]
     pub(crate) fn name(&self, gate: usize) {

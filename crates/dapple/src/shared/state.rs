@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **GUARDED**: the value is touched by who is in by the gate ([`Gate`]), as it allows: read by many, or
+//! * **GUARDED**: the value is touched by who is in by the gate ([`AccessLock`]), as it allows: read by many, or
 //!   written by one; or by who has the last `Shared` of it exclusively.
 
 use std::any::type_name;
@@ -11,9 +11,9 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::access::{Access, Entered, Reading, Wish, Writing};
+use super::access::{Access, AccessGuard, Reading, Wish, Writing};
 use super::alarm::AGAIN;
-use super::gate::Gate;
+use super::gate::AccessLock;
 use super::slots::{REGISTRY, own_row};
 use super::wait::{Read, Write};
 use crate::Cancelled;
@@ -105,24 +105,24 @@ use crate::world;
 /// let state = dapple::Shared::new(0);
 /// dapple::run(async { state.read(|_| dapple::task::yield_now().await).await });
 /// ```
-pub struct Shared<T>(Arc<State<T>>);
+pub struct Shared<T>(Arc<SharedCell<T>>);
 
 /// In this order, so that a small value and the word of its gate lie together.
 #[repr(C)]
-pub(super) struct State<T> {
+pub(super) struct SharedCell<T> {
     value: UnsafeCell<T>,
-    gate: Gate,
-    label: Label,
+    gate: AccessLock,
+    label: StateLabel,
 }
 
 // SAFETY: the value is reached by one at a time, possibly on another thread; and by many, only where `T` is
 // `Sync` (`read` and `reading` ask for that). GUARDED
-unsafe impl<T: Send> Sync for State<T> {}
+unsafe impl<T: Send> Sync for SharedCell<T> {}
 // SAFETY: it owns its value.
-unsafe impl<T: Send> Send for State<T> {}
+unsafe impl<T: Send> Send for SharedCell<T> {}
 
 /// What a state is called in errors.
-pub(super) struct Label {
+pub(super) struct StateLabel {
     pub(super) name: Option<Box<str>>,
     pub(super) made: &'static Location<'static>,
     /// In a simulation, by which states are put in order: addresses are not the same every time.
@@ -146,8 +146,8 @@ impl<T> Shared<T> {
 
     #[track_caller]
     fn made(name: Option<Box<str>>, value: T) -> Shared<T> {
-        let label = Label { name, made: Location::caller(), number: world::number() };
-        Shared(Arc::new(State { value: UnsafeCell::new(value), gate: Gate::new(), label }))
+        let label = StateLabel { name, made: Location::caller(), number: world::number() };
+        Shared(Arc::new(SharedCell { value: UnsafeCell::new(value), gate: AccessLock::new(), label }))
     }
 
     /// The name that it was given.
@@ -203,7 +203,7 @@ impl<T> Shared<T> {
     {
         let (gate, reading) = (&self.0.gate, self.reading());
         let hold = gate.try_read(false, own_row()).or_else(|| gate.try_read_now()).ok_or(Busy(()))?;
-        let _entered = Entered { gate, hold };
+        let _entered = AccessGuard { gate, hold };
         // SAFETY: we have entered, and leave after `f`, which cannot keep what it gets.
         Ok(closure::enter(&reading.wish(), || f(unsafe { reading.guard() })))
     }
@@ -217,7 +217,7 @@ impl<T> Shared<T> {
     pub fn try_write<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, Busy> {
         let (gate, writing) = (&self.0.gate, self.writing());
         let hold = gate.try_write_now(&REGISTRY).ok_or(Busy(()))?;
-        let _entered = Entered { gate, hold };
+        let _entered = AccessGuard { gate, hold };
         // SAFETY: as in `try_read`.
         Ok(closure::enter(&writing.wish(), || f(unsafe { writing.guard() })))
     }
@@ -287,14 +287,14 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T> State<T> {
+impl<T> SharedCell<T> {
     #[inline]
     pub(super) fn wish(&self, writes: bool, place: &'static Location<'static>) -> Wish<'_> {
         Wish { gate: &self.gate, label: &self.label, type_name: type_name::<T>, writes, place }
     }
 
     #[inline]
-    pub(super) fn gate(&self) -> &Gate {
+    pub(super) fn gate(&self) -> &AccessLock {
         &self.gate
     }
 

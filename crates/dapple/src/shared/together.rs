@@ -12,8 +12,8 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::access::{Access, Entered, Wish};
-use super::gate::Waiting;
+use super::access::{Access, AccessGuard, Wish};
+use super::gate::AccessWait;
 use crate::Cancelled;
 use crate::task::closure;
 use crate::task::wait::{begin_at_once, got_at_once};
@@ -71,7 +71,7 @@ where
     A: Accesses,
     F: for<'g> FnOnce(A::Guards<'g>) -> R,
 {
-    Together { accesses, f: Some(f), line: Line::default() }
+    Together { accesses, f: Some(f), line: TogetherWait::default() }
 }
 
 /// What [`together`] takes: tuples of two to eight of [`Reading`](crate::Reading) and
@@ -84,13 +84,13 @@ pub trait Accesses: sealed::Sealed {
     #[doc(hidden)]
     fn poll_enter<R>(
         &self,
-        line: &mut Line,
+        line: &mut TogetherWait,
         cx: &mut Context<'_>,
         then: impl FnOnce() -> R,
     ) -> Poll<Result<R, Cancelled>>;
 
     #[doc(hidden)]
-    fn give_up(&self, line: &mut Line);
+    fn give_up(&self, line: &mut TogetherWait);
 
     /// # Safety
     ///
@@ -113,7 +113,7 @@ macro_rules! impl_accesses {
             #[inline]
             fn poll_enter<R>(
                 &self,
-                line: &mut Line,
+                line: &mut TogetherWait,
                 cx: &mut Context<'_>,
                 then: impl FnOnce() -> R,
             ) -> Poll<Result<R, Cancelled>> {
@@ -125,7 +125,7 @@ macro_rules! impl_accesses {
             }
 
             #[inline]
-            fn give_up(&self, line: &mut Line) {
+            fn give_up(&self, line: &mut TogetherWait) {
                 line.give_up([$(self.$index.wish()),+]);
             }
 
@@ -184,32 +184,32 @@ pub(super) fn call<R>(wishes: &[Wish<'_>], entered: impl Sized, f: impl FnOnce()
 }
 
 /// Leaves all that were entered, as `call` does.
-fn leave(wishes: &[Wish<'_>], entered: &mut [Option<Entered<'_>>]) {
+fn leave(wishes: &[Wish<'_>], entered: &mut [Option<AccessGuard<'_>>]) {
     closure::enter(&All(wishes), || entered.fill_with(|| None));
 }
 
 /// Where somebody waits who wants several states: nowhere, until he has to.
 #[derive(Default)]
-pub struct Line(Option<Box<InLine>>);
+pub struct TogetherWait(Option<Box<TogetherEntry>>);
 
-struct InLine {
-    waiting: Waiting,
+struct TogetherEntry {
+    waiting: AccessWait,
     /// The state in whose line he is, by its address.
     at: Option<usize>,
 }
 
-impl Line {
+impl TogetherWait {
     /// Enters all states, which are in order, or none. ALL-OR-NOTHING
     #[inline]
     pub(super) fn poll_enter<'a>(
         &mut self,
         wishes: &[Wish<'a>],
-        entered: &mut [Option<Entered<'a>>],
+        entered: &mut [Option<AccessGuard<'a>>],
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Cancelled>> {
         if self.0.is_none() {
             ready!(begin_at_once(cx, self, |line, wait| {
-                line.0 = Some(Box::new(InLine { waiting: wait.into(), at: None }));
+                line.0 = Some(Box::new(TogetherEntry { waiting: wait.into(), at: None }));
             }))?;
             if wishes.iter().zip(&mut *entered).all(|(wish, entered)| {
                 *entered = wish.enter_at_once();
@@ -219,7 +219,8 @@ impl Line {
                 return Poll::Ready(Ok(()));
             }
         }
-        let line = self.0.get_or_insert_with(|| Box::new(InLine { waiting: Waiting::begun(), at: None }));
+        let line =
+            self.0.get_or_insert_with(|| Box::new(TogetherEntry { waiting: AccessWait::begun(), at: None }));
         line.poll_slowly(wishes, entered, cx)
     }
 
@@ -232,12 +233,12 @@ impl Line {
     }
 }
 
-impl InLine {
+impl TogetherEntry {
     #[cold]
     fn poll_slowly<'a>(
         &mut self,
         wishes: &[Wish<'a>],
-        entered: &mut [Option<Entered<'a>>],
+        entered: &mut [Option<AccessGuard<'a>>],
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Cancelled>> {
         if self.at.is_none() {
@@ -276,7 +277,7 @@ impl InLine {
         wish: &Wish<'a>,
         has_others: bool,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Entered<'a>, Cancelled>> {
+    ) -> Poll<Result<AccessGuard<'a>, Cancelled>> {
         let polled = wish.poll_in_line(&mut self.waiting, has_others, cx);
         if polled.is_ready() {
             self.at = None;
@@ -297,7 +298,7 @@ impl InLine {
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Together<A: Accesses, F> {
     accesses: A,
-    line: Line,
+    line: TogetherWait,
     /// None once it has been called.
     f: Option<F>,
 }

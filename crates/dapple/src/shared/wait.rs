@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::access::{Access, Reading, Shown, Writing};
-use super::gate::Waiting;
+use super::gate::AccessWait;
 use crate::Cancelled;
 use crate::task::closure;
 use crate::task::wait::{begins_at_once, got_at_once};
@@ -23,7 +23,7 @@ macro_rules! impl_wait {
         pub struct $wait<'a, T, F> {
             access: $access<'a, T>,
             /// None until it has to wait.
-            waiting: Option<Box<Waiting>>,
+            waiting: Option<Box<AccessWait>>,
             /// None once it has been called.
             f: Option<F>,
         }

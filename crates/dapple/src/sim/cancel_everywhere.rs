@@ -7,16 +7,16 @@ use std::error::Error;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use place::Place;
-use program::{Ended, Program, Run};
+use place::WaitSite;
+use program::{Program, ProgramEnd, Run};
 
 use super::explore::number;
 use super::{Failure, Outcome, Sim, Trace};
 use crate::task::JoinError;
 use crate::task::cancel::{Cancelled, causes};
-use crate::task::cancel_points::{CancelPoints, Mode, OBSERVES, Plan, Seen};
+use crate::task::cancel_points::{CancelPoints, Mode, OBSERVES, Plan, ReferenceWait};
 use crate::world;
-use crate::world::log::Log;
+use crate::world::log::PollLog;
 
 /// The one wait and mode that is tried, if it is set.
 const CANCEL: &str = "DAPPLE_CANCEL";
@@ -275,7 +275,7 @@ impl CancelEverywhere {
         C::Output: Outcome,
     {
         let begun = Instant::now();
-        let (only, seed) = (Target::from_environment(), number(super::explore::SEED));
+        let (only, seed) = (Disturbance::from_environment(), number(super::explore::SEED));
         match self.try_all(only, seed, work, check) {
             Ok(count) => {
                 let seeds = if seed.is_some() { 1 } else { self.seeds };
@@ -335,7 +335,7 @@ impl CancelEverywhere {
     #[track_caller]
     fn try_all<W, C>(
         &self,
-        only: Option<Target>,
+        only: Option<Disturbance>,
         seed: Option<u64>,
         mut work: impl FnMut() -> W,
         mut check: impl FnMut() -> C,
@@ -386,7 +386,7 @@ impl CancelEverywhere {
                     // Once more, to find the place.
                     let again = run(Some(Plan { keeps_place: true, ..plan }), most_polls);
                     let spawned_at = again.1.spawned_at();
-                    let place = again.1.take_place().map(|place| Place::of(&place, spawned_at));
+                    let place = again.1.take_place().map(|place| WaitSite::of(&place, spawned_at));
                     let failure = self.judge(&traced, &reference, again).err().unwrap_or(failure);
                     return Err(reference.failed(target, failure, place));
                 }
@@ -406,7 +406,7 @@ impl CancelEverywhere {
         reference: &Reference,
         (run, points): (Run<T>, Rc<CancelPoints>),
     ) -> Result<(), Failure> {
-        let trace = run.trace.unwrap_or_else(|| Trace::new(sim, Log::default()));
+        let trace = run.trace.unwrap_or_else(|| Trace::new(sim, PollLog::default()));
         let failed = |why| Err(Failure::of(sim, why, trace));
         // A later panic may only follow from an earlier one: a lock that was poisoned, a sender that was dropped.
         let mut expected = reference.panics.clone();
@@ -430,7 +430,7 @@ impl CancelEverywhere {
             return failed(format!("a task panicked: {first}"));
         }
         match run.ended {
-            Some(Ended::Returned(output)) => match output.into_error() {
+            Some(ProgramEnd::Returned(output)) => match output.into_error() {
                 Some(error) if !self.allows_errors && !is_expected(&*error) => failed(format!(
                     "it returned an error that is not a cancellation: {error}. If that is right in a program of which \
                      one part was cancelled: #[dapple::test(cancel_everywhere, allow_errors)], or \
@@ -438,12 +438,12 @@ impl CancelEverywhere {
                 )),
                 _ => Ok(()),
             },
-            Some(Ended::Dropped) | None => Ok(()),
+            Some(ProgramEnd::Dropped) | None => Ok(()),
         }
     }
 }
 
-fn summary(count: CancelCount, seeds: u64, only: Option<Target>, elapsed: Duration) -> String {
+fn summary(count: CancelCount, seeds: u64, only: Option<Disturbance>, elapsed: Duration) -> String {
     let CancelCount { waits, tried, shielded, runs } = count;
     if let Some(only) = only {
         return format!("dapple: {CANCEL}={only} alone: it did not fail");
@@ -459,7 +459,7 @@ fn summary(count: CancelCount, seeds: u64, only: Option<Target>, elapsed: Durati
 
 /// A failure that is not the program's own panic.
 fn failure(sim: &Sim, why: String) -> Failure {
-    Failure::of(sim, why, Trace::new(sim, Log::default()))
+    Failure::of(sim, why, Trace::new(sim, PollLog::default()))
 }
 
 const NOT_THE_SAME: &str = "the waits of two runs with the same seed differ: is there anything in it that does not go \
@@ -475,7 +475,7 @@ fn is_expected(error: &(dyn Error + 'static)) -> bool {
 
 /// One wait of the reference, and what is done there.
 #[derive(Clone, Copy)]
-struct Target {
+struct Disturbance {
     /// From 1 on, among those that count.
     number: usize,
     mode: Mode,
@@ -483,7 +483,7 @@ struct Target {
     is_first: bool,
 }
 
-impl std::fmt::Display for Target {
+impl std::fmt::Display for Disturbance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.number, name(self.mode))
     }
@@ -498,12 +498,12 @@ fn name(mode: Mode) -> &'static str {
     }
 }
 
-impl Target {
+impl Disturbance {
     /// The target that the environment names, if it does.
     #[track_caller]
-    fn from_environment() -> Option<Target> {
+    fn from_environment() -> Option<Disturbance> {
         let value = std::env::var_os(CANCEL).filter(|value| !value.is_empty())?;
-        let target = value.to_str().and_then(Target::parse);
+        let target = value.to_str().and_then(Disturbance::parse);
         assert!(
             target.is_some(),
             "{CANCEL}={}: it must be the number of a wait and a mode (before, after, drop, late): 17:late",
@@ -512,17 +512,17 @@ impl Target {
         target
     }
 
-    fn parse(text: &str) -> Option<Target> {
+    fn parse(text: &str) -> Option<Disturbance> {
         let (number, mode) = text.trim().split_once(':')?;
         let number = number.parse().ok().filter(|number| *number > 0)?;
         let mode = MODES.into_iter().find(|candidate| name(*candidate) == mode)?;
-        Some(Target { number, mode, is_first: true })
+        Some(Disturbance { number, mode, is_first: true })
     }
 }
 
 /// An undisturbed run.
 struct Reference {
-    seen: Vec<Seen>,
+    seen: Vec<ReferenceWait>,
     /// Those of them that count, by their indices.
     waits: Vec<usize>,
     shielded: usize,
@@ -546,7 +546,7 @@ impl Reference {
             }
             let seen = points.take_seen();
             match run.ended {
-                Some(Ended::Returned(output)) => match output.into_error() {
+                Some(ProgramEnd::Returned(output)) => match output.into_error() {
                     Some(error) => Err(failure(
                         sim,
                         format!(
@@ -563,7 +563,7 @@ impl Reference {
         let (second, ..) = once()?;
         if seen != second {
             let at = seen.iter().zip(&second).take_while(|(one, two)| one == two).count();
-            let what = |seen: &[Seen]| match seen.get(at) {
+            let what = |seen: &[ReferenceWait]| match seen.get(at) {
                 Some(wait) => format!("of task {} for {}", wait.task, wait.waited_for.unwrap_or("nothing")),
                 None => "none".to_owned(),
             };
@@ -580,7 +580,7 @@ impl Reference {
     }
 
     /// What is tried: all waits, or so many of them, evenly drawn, in all modes; or the only one.
-    fn targets(&self, most: usize, only: Option<Target>) -> Vec<Target> {
+    fn targets(&self, most: usize, only: Option<Disturbance>) -> Vec<Disturbance> {
         if let Some(only) = only {
             return (only.number <= self.waits.len()).then_some(only).into_iter().collect();
         }
@@ -592,7 +592,7 @@ impl Reference {
                 let applies =
                     move |mode: &Mode| has_waited || matches!(mode, Mode::CancelBefore | Mode::Late);
                 let is_first = |mode| mode == MODES[0];
-                MODES.into_iter().filter(applies).map(move |mode| Target {
+                MODES.into_iter().filter(applies).map(move |mode| Disturbance {
                     number,
                     mode,
                     is_first: is_first(mode),
@@ -601,7 +601,7 @@ impl Reference {
             .collect()
     }
 
-    fn failed(&self, target: Target, failure: Failure, place: Option<Place>) -> Failure {
+    fn failed(&self, target: Disturbance, failure: Failure, place: Option<WaitSite>) -> Failure {
         let wait = &self.seen[self.waits[target.number - 1]];
         let what = match target.mode {
             Mode::CancelBefore => "cancelled before it began",
@@ -609,7 +609,7 @@ impl Reference {
             Mode::Drop => "dropped while it waited",
             Mode::Late => "held back until nothing else could run",
         };
-        let kind = match (wait.waited_for, place.as_ref().and_then(Place::kind)) {
+        let kind = match (wait.waited_for, place.as_ref().and_then(WaitSite::kind)) {
             (Some(waited_for), Some(kind)) => format!("{kind}, for {waited_for}"),
             (Some(waited_for), None) => format!("for {waited_for}"),
             (None, Some(kind)) => kind.to_owned(),
@@ -617,7 +617,7 @@ impl Reference {
         };
         let at = place
             .as_ref()
-            .map_or("a place that is not known (no debug information?)".to_owned(), Place::to_string);
+            .map_or("a place that is not known (no debug information?)".to_owned(), WaitSite::to_string);
         let why = format!(
             "wait {} of {} ({kind}), in task {}, {what}: {}\nthe wait began at {at}",
             target.number,
@@ -635,7 +635,7 @@ mod tests {
 
     fn reference(waits: usize) -> Reference {
         let (panics, polls) = (Vec::new(), 0);
-        let seen = (0..waits).map(|_| Seen::for_tests(Some("a message"))).collect();
+        let seen = (0..waits).map(|_| ReferenceWait::for_tests(Some("a message"))).collect();
         Reference { seen, waits: (0..waits).collect(), shielded: 0, polls, panics }
     }
 
@@ -653,10 +653,10 @@ mod tests {
 
     #[test]
     fn a_target_is_read_as_it_is_written() {
-        let target = Target::parse("17:late").unwrap();
+        let target = Disturbance::parse("17:late").unwrap();
         assert_eq!((target.number, target.mode, target.to_string()), (17, Mode::Late, "17:late".to_owned()));
         for wrong in ["", "17", "late", "0:late", "17:never", "-1:drop"] {
-            assert!(Target::parse(wrong).is_none(), "{wrong}");
+            assert!(Disturbance::parse(wrong).is_none(), "{wrong}");
         }
     }
 }

@@ -12,10 +12,10 @@ use crate::RuntimeBuilder;
 use crate::runtime::{Core, STALL_AFTER, assert_not_on_worker, run_on};
 use crate::sched::{Chosen, Policy};
 use crate::task::cancel_points::CancelPoints;
-use crate::task::header::Kind;
+use crate::task::header::TaskKindTag;
 use crate::task::here::context;
 use crate::task::panics::{OnPanic, PanicReport};
-use crate::world::{End, World};
+use crate::world::{EarlyEnd, World};
 
 /// How many polls a run may have unless it is set: some ten seconds of them.
 const MOST_POLLS: u64 = 100_000_000;
@@ -267,7 +267,7 @@ impl Sim {
             None => {
                 let elapsed = world.elapsed();
                 let why = match world.ended() {
-                    Some(End::Endless) => format!(
+                    Some(EarlyEnd::Endless) => format!(
                         "it does not end: {} polls in {elapsed:?} of virtual time (Sim::max_polls sets the limit)",
                         world.polls()
                     ),
@@ -288,7 +288,7 @@ fn describe(core: &Arc<Core>) -> String {
     core.home().each_task(|task| {
         let number = task.number().unwrap_or_default();
         let what = match task.kind() {
-            Kind::Blocking => "is a blocking call".to_owned(),
+            TaskKindTag::Blocking => "is a blocking call".to_owned(),
             _ if !task.is_waiting() => "can run".to_owned(),
             _ => format!("waits for {}", task.waited_for().unwrap_or("something that is not dapple's")),
         };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Sim;
-use crate::world::log::{ColorName, Log};
+use crate::world::log::{PollLog, StableColor};
 
 /// Who ran what, when, and on which virtual worker; see [`Sim::run_traced`].
 ///
@@ -24,7 +24,7 @@ use crate::world::log::{ColorName, Log};
 pub struct Trace {
     seed: u64,
     workers: usize,
-    log: Box<Log>,
+    log: Box<PollLog>,
 }
 
 /// One poll of a task (or one call, of a closure).
@@ -46,7 +46,7 @@ pub struct Poll<'a> {
 }
 
 impl Trace {
-    pub(super) fn new(sim: &Sim, log: Log) -> Trace {
+    pub(super) fn new(sim: &Sim, log: PollLog) -> Trace {
         Trace { seed: sim.seed, workers: sim.workers, log: Box::new(log) }
     }
 
@@ -55,13 +55,13 @@ impl Trace {
         self.log.polls.iter().map(|poll| Poll {
             begun: Duration::from_nanos(poll.begun),
             took: Duration::from_nanos(poll.ended - poll.begun),
-            worker: (poll.color != ColorName::None).then_some(poll.thread as usize),
+            worker: (poll.color != StableColor::None).then_some(poll.thread as usize),
             number: poll.task,
             task: self.log.names.get(&poll.task).map_or("", |name| name),
             color: match poll.color {
-                ColorName::Own | ColorName::None => None,
-                ColorName::Main => Some(0),
-                ColorName::Number(number) => Some(number),
+                StableColor::Own | StableColor::None => None,
+                StableColor::Main => Some(0),
+                StableColor::Number(number) => Some(number),
             },
         })
     }

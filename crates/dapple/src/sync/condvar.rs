@@ -11,9 +11,9 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::line::Line;
+use super::line::WaitQueue;
 use super::mutex::MutexGuard;
-use super::permits::Take;
+use super::permits::PermitWait;
 use super::wait::{Wait, Wakers, got_at_once};
 use crate::Cancelled;
 use crate::prim::{Mutex, lock};
@@ -48,7 +48,7 @@ use crate::task::guarded::GuardedWaker;
 /// ```
 #[derive(Default)]
 pub struct Condvar {
-    line: Mutex<Line>,
+    line: Mutex<WaitQueue>,
 }
 
 impl Condvar {
@@ -76,13 +76,13 @@ impl Condvar {
         let mutex = MutexGuard::mutex(&guard);
         let mut guard = Some(guard);
         let mut pass_on = PassOn { condvar: self, armed: false };
-        let waiting = InLine { condvar: self, guard: &mut guard, key: None, wait: Wait::default() };
+        let waiting = CondvarWait { condvar: self, guard: &mut guard, key: None, wait: Wait::default() };
         let waited = waiting.await;
         if let Some(guard) = guard {
             return (guard, waited); // cancelled before it began
         }
         pass_on.armed = waited.is_ok();
-        let locked = Take::shielded(mutex.permits(), 1).await;
+        let locked = PermitWait::shielded(mutex.permits(), 1).await;
         debug_assert!(locked.is_ok(), "a mutex is not closed, and this wait not cancelled");
         pass_on.armed = false;
         (mutex.guard(), waited)
@@ -168,14 +168,14 @@ impl Drop for PassOn<'_> {
 }
 
 /// The wait for a notification. Unlocks the mutex when it begins.
-struct InLine<'a, 'g, 'm, T: ?Sized> {
+struct CondvarWait<'a, 'g, 'm, T: ?Sized> {
     condvar: &'a Condvar,
     guard: &'g mut Option<MutexGuard<'m, T>>,
     key: Option<usize>,
     wait: Wait,
 }
 
-impl<T: ?Sized> Future for InLine<'_, '_, '_, T> {
+impl<T: ?Sized> Future for CondvarWait<'_, '_, '_, T> {
     type Output = Result<(), Cancelled>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -207,7 +207,7 @@ impl<T: ?Sized> Future for InLine<'_, '_, '_, T> {
     }
 }
 
-impl<T: ?Sized> Drop for InLine<'_, '_, '_, T> {
+impl<T: ?Sized> Drop for CondvarWait<'_, '_, '_, T> {
     fn drop(&mut self) {
         let Some(key) = self.key.take() else { return };
         let mut line = lock(&self.condvar.line);

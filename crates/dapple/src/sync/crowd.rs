@@ -2,31 +2,31 @@
 //!
 //! # Invariants
 //!
-//! * **TOLD**: who changes what is waited for does so first and then calls [`Crowd::tell`], which
+//! * **TOLD**: who changes what is waited for does so first and then calls [`WaitList::tell`], which
 //!   takes the lock; who waits looks under the lock, and joins the line under the same lock if it is
 //!   not so. So a change is seen, or whoever waits is told.
 
 use std::task::{Context, Poll, ready};
 
-use super::line::Line;
+use super::line::WaitQueue;
 use super::wait::{Wait, Wakers};
 use crate::Cancelled;
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
 
 #[derive(Default)]
-pub(crate) struct Crowd {
-    line: Mutex<Line>,
+pub(crate) struct WaitList {
+    line: Mutex<WaitQueue>,
 }
 
 /// A place in the crowd.
 #[derive(Default)]
-pub(crate) struct Place {
+pub(crate) struct ListTicket {
     key: Option<usize>,
     wait: Wait,
 }
 
-impl Crowd {
+impl WaitList {
     /// Wakes all who wait now. TOLD
     pub(crate) fn tell(&self) {
         let mut wakers = Wakers::default();
@@ -49,7 +49,7 @@ impl Crowd {
     /// Waits until `is_so` says what to return. It must not run foreign code.
     pub(crate) fn poll_until<R>(
         &self,
-        place: &mut Place,
+        place: &mut ListTicket,
         cx: &mut Context<'_>,
         is_so: impl FnOnce() -> Option<R>,
     ) -> Poll<Result<R, Cancelled>> {
@@ -83,7 +83,7 @@ impl Crowd {
     }
 
     /// Gives up waiting.
-    pub(crate) fn leave(&self, place: &mut Place) {
+    pub(crate) fn leave(&self, place: &mut ListTicket) {
         if let Some(key) = place.key.take() {
             let waker = lock(&self.line).leave(key);
             drop(waker);
@@ -93,17 +93,17 @@ impl Crowd {
 
     /// The same as a future.
     pub(crate) async fn until<R>(&self, mut is_so: impl FnMut() -> Option<R>) -> Result<R, Cancelled> {
-        let mut there = Waiting { crowd: self, place: Place::default() };
+        let mut there = ListWait { crowd: self, place: ListTicket::default() };
         std::future::poll_fn(move |cx| there.crowd.poll_until(&mut there.place, cx, &mut is_so)).await
     }
 }
 
-struct Waiting<'a> {
-    crowd: &'a Crowd,
-    place: Place,
+struct ListWait<'a> {
+    crowd: &'a WaitList,
+    place: ListTicket,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for ListWait<'_> {
     fn drop(&mut self) {
         self.crowd.leave(&mut self.place);
     }

@@ -24,8 +24,8 @@ const NONE: usize = usize::MAX;
 const KEEP: usize = 64;
 
 #[derive(Default)]
-pub(crate) struct Line {
-    slots: Vec<Slot>,
+pub(crate) struct WaitQueue {
+    slots: Vec<QueueSlot>,
     /// Freed slots, linked by `next`.
     free: Option<usize>,
     first: Option<usize>,
@@ -42,7 +42,7 @@ pub(crate) struct Line {
     pub(crate) is_hungry: bool,
 }
 
-struct Slot {
+struct QueueSlot {
     prev: usize,
     next: usize,
     need: usize,
@@ -61,7 +61,7 @@ fn key(index: usize) -> Option<usize> {
     (index != NONE).then_some(index)
 }
 
-impl Line {
+impl WaitQueue {
     /// Whether nobody is in it who is counted on.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == self.lost
@@ -102,7 +102,7 @@ impl Line {
 
     /// Puts a waiter at the end. Without a waker he counts as woken.
     pub(crate) fn join(&mut self, need: usize, waker: Option<GuardedWaker>) -> usize {
-        let slot = Slot {
+        let slot = QueueSlot {
             prev: self.last.unwrap_or(NONE),
             next: NONE,
             need,
@@ -178,7 +178,7 @@ impl Line {
         if self.next == Some(index) {
             self.next = self.next_asleep(self.slots[index].next);
         }
-        let Slot { prev, next, need, woken, lost, .. } = self.slots[index];
+        let QueueSlot { prev, next, need, woken, lost, .. } = self.slots[index];
         match key(prev) {
             Some(prev) => self.slots[prev].next = next,
             None => self.first = key(next),

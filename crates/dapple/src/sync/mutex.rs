@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::permits::{Permits, Take};
+use super::permits::{PermitWait, Permits};
 use super::wait::block_on;
 use crate::Cancelled;
 
@@ -94,7 +94,7 @@ impl<T: ?Sized> Mutex<T> {
     /// *Scope cancelled*: returns [`Cancelled`], and the mutex has not been locked; or the guard, if
     /// it was free when the wait was polled again.
     pub async fn lock(&self) -> Result<MutexGuard<'_, T>, Cancelled> {
-        Take::new(&self.permits.0, 1).await.map_err(|_| Cancelled)?;
+        PermitWait::new(&self.permits.0, 1).await.map_err(|_| Cancelled)?;
         Ok(MutexGuard::new(self))
     }
 
@@ -109,7 +109,7 @@ impl<T: ?Sized> Mutex<T> {
     /// *Dropped early*: **loses its place**.
     /// *Scope cancelled*: as [`lock`](Self::lock).
     pub async fn lock_owned(self: Arc<Self>) -> Result<OwnedMutexGuard<T>, Cancelled> {
-        Take::new(&self.permits.0, 1).await.map_err(|_| Cancelled)?;
+        PermitWait::new(&self.permits.0, 1).await.map_err(|_| Cancelled)?;
         Ok(OwnedMutexGuard { mutex: self, _value: PhantomData })
     }
 

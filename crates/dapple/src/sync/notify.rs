@@ -11,7 +11,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::line::Line;
+use super::line::WaitQueue;
 use super::wait::{Wait, Wakers};
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
@@ -40,17 +40,17 @@ use crate::task::guarded::GuardedWaker;
 #[derive(Default)]
 pub struct Notify {
     calls: AtomicUsize,
-    inside: Mutex<Inside>,
+    inside: Mutex<NotifyState>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct NotifyState {
     /// Notifications that nobody has taken.
     stored: usize,
-    line: Line,
+    line: WaitQueue,
 }
 
-impl Inside {
+impl NotifyState {
     /// Whoever left without his notification leaves it to the others.
     fn clip(&mut self) {
         self.stored = self.stored.min(self.line.len().max(1));
@@ -112,7 +112,7 @@ impl Notify {
     }
 }
 
-fn wake_first(mut inside: MutexGuard<'_, Inside>) {
+fn wake_first(mut inside: MutexGuard<'_, NotifyState>) {
     let mut wakers = Wakers::default();
     inside.line.wake_next(&mut wakers);
     drop(inside);
@@ -140,7 +140,7 @@ pub struct Notified<'a> {
 
 impl Notified<'_> {
     /// Leaves the line, with a notification or leaving it to the next.
-    fn leave(&mut self, mut inside: MutexGuard<'_, Inside>, told: bool) {
+    fn leave(&mut self, mut inside: MutexGuard<'_, NotifyState>, told: bool) {
         let Some(key) = self.key.take() else { return };
         let passes_on = inside.line.is_woken(key) && !told;
         let waker = inside.line.leave(key);

@@ -26,7 +26,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::line::Line;
+use super::line::WaitQueue;
 use super::wait::{Wait, Wakers};
 use crate::prim::{AtomicU8, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::task::guarded::GuardedWaker;
@@ -61,29 +61,29 @@ pub(crate) struct Permits {
     /// What those in line need together, for newcomers who do not look at the line.
     needs: AtomicUsize,
     /// Made when somebody first waits.
-    line: Mutex<Option<Box<Line>>>,
+    line: Mutex<Option<Box<WaitQueue>>>,
 }
 
 /// The line, locked.
-struct Locked<'a>(MutexGuard<'a, Option<Box<Line>>>);
+struct Locked<'a>(MutexGuard<'a, Option<Box<WaitQueue>>>);
 
 impl std::ops::Deref for Locked<'_> {
-    type Target = Line;
+    type Target = WaitQueue;
 
-    fn deref(&self) -> &Line {
+    fn deref(&self) -> &WaitQueue {
         self.0.as_ref().expect("made when it was locked")
     }
 }
 
 impl std::ops::DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Line {
+    fn deref_mut(&mut self) -> &mut WaitQueue {
         self.0.as_mut().expect("made when it was locked")
     }
 }
 
 /// Why permits could not be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum PermitRefusal {
     /// There are not enough.
     Busy,
     Closed,
@@ -113,13 +113,13 @@ impl Permits {
 
     /// Takes what is free now, whoever is in line.
     #[inline]
-    pub(crate) fn try_take(&self, need: usize) -> Result<(), Refused> {
+    pub(crate) fn try_take(&self, need: usize) -> Result<(), PermitRefusal> {
         self.take_if(need, |_| need)
     }
 
     /// Takes what is free now, if that leaves enough for those in line.
     #[inline]
-    fn take_leaving_enough(&self, need: usize) -> Result<(), Refused> {
+    fn take_leaving_enough(&self, need: usize) -> Result<(), PermitRefusal> {
         self.take_if(need, |word| match word & WAITERS {
             0 => need,
             _ => need.saturating_add(self.needs.load(Ordering::Relaxed)),
@@ -128,14 +128,14 @@ impl Permits {
 
     /// Takes what is free now, if so many are that `enough` says.
     #[inline]
-    fn take_if(&self, need: usize, enough: impl Fn(usize) -> usize) -> Result<(), Refused> {
+    fn take_if(&self, need: usize, enough: impl Fn(usize) -> usize) -> Result<(), PermitRefusal> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             if word & CLOSED != 0 {
-                return Err(Refused::Closed);
+                return Err(PermitRefusal::Closed);
             }
             if word / ONE < enough(word) {
-                return Err(Refused::Busy);
+                return Err(PermitRefusal::Busy);
             }
             let taken = word - need * ONE;
             // Those who are not counted look at the word after they have shown themselves. TAKEN-BY-OTHERS
@@ -180,24 +180,28 @@ impl Permits {
 
     /// Takes what is free now, if nobody is in line, and the others have none of it. TAKEN-BY-OTHERS
     #[inline]
-    pub(crate) fn take_but(&self, need: usize, others: impl FnOnce() -> usize) -> Result<(), Refused> {
+    pub(crate) fn take_but(&self, need: usize, others: impl FnOnce() -> usize) -> Result<(), PermitRefusal> {
         self.take_leaving_enough(need)?;
         self.settle(need, others())
     }
 
     /// As `take_but`, for one who has given way already: takes what is free ahead of those in line, unless one
     /// who sleeps there waits for more than that, or one who was woken came too late.
-    pub(crate) fn take_free_but(&self, need: usize, others: impl FnOnce() -> usize) -> Result<(), Refused> {
+    pub(crate) fn take_free_but(
+        &self,
+        need: usize,
+        others: impl FnOnce() -> usize,
+    ) -> Result<(), PermitRefusal> {
         let word = self.word.load(Ordering::Relaxed);
         if word / ONE < need || word & HUNGRY != 0 {
-            return Err(Refused::Busy);
+            return Err(PermitRefusal::Busy);
         }
         if word & SLEEPERS == 0 {
             self.try_take(need)?;
         } else {
             let line = self.lock_line();
             if !line.lets_through(self.free()) {
-                return Err(Refused::Busy);
+                return Err(PermitRefusal::Busy);
             }
             self.try_take(need)?;
         }
@@ -206,12 +210,12 @@ impl Permits {
 
     /// Gives back what is left of so many that were taken, if others have some of them. TAKEN-BY-OTHERS
     #[inline]
-    fn settle(&self, need: usize, others: usize) -> Result<(), Refused> {
+    fn settle(&self, need: usize, others: usize) -> Result<(), PermitRefusal> {
         if others == 0 {
             return Ok(());
         }
         self.release(need - others);
-        Err(Refused::Busy)
+        Err(PermitRefusal::Busy)
     }
 
     /// Gives permits back, or adds some. There must not be more than `MAX` then.
@@ -272,7 +276,7 @@ impl Permits {
     }
 
     /// Shows to those outside of the lock what the line has become. Says what is free. FLAGS
-    fn show(&self, line: &Line) -> usize {
+    fn show(&self, line: &WaitQueue) -> usize {
         self.needs.store(line.needs(), Ordering::Relaxed);
         let waiters = if line.is_empty() { 0 } else { WAITERS };
         let sleepers = if line.next_need().is_none() { 0 } else { SLEEPERS };
@@ -319,21 +323,21 @@ impl Permits {
     #[inline]
     pub(crate) fn poll_take(
         &self,
-        place: &mut Place,
+        place: &mut WaitTicket,
         need: usize,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Refused>> {
+    ) -> Poll<Result<(), PermitRefusal>> {
         let begun = ready!(place.wait.begin(cx));
         let result = match (begun, place.key) {
-            (Err(_), None) => Err(Refused::Cancelled),
+            (Err(_), None) => Err(PermitRefusal::Cancelled),
             // In a race that another has won: what it was woken for goes to the next in line. EXACT
             (Err(_), Some(_)) => {
                 self.give_up(place, need);
-                return Poll::Ready(Err(Refused::Cancelled));
+                return Poll::Ready(Err(PermitRefusal::Cancelled));
             }
             (Ok(()), Some(_)) => return self.poll_wait(place, need, cx, false, || 0),
             (Ok(()), None) => match self.take_leaving_enough(need) {
-                Err(Refused::Busy) => return self.poll_wait(place, need, cx, false, || 0),
+                Err(PermitRefusal::Busy) => return self.poll_wait(place, need, cx, false, || 0),
                 result => result,
             },
         };
@@ -347,12 +351,12 @@ impl Permits {
     /// come who were.
     pub(crate) fn poll_wait(
         &self,
-        place: &mut Place,
+        place: &mut WaitTicket,
         need: usize,
         cx: &mut Context<'_>,
         late: bool,
         others: impl Fn() -> usize,
-    ) -> Poll<Result<(), Refused>> {
+    ) -> Poll<Result<(), PermitRefusal>> {
         match place.key {
             Some(key) => self.poll_in_line(place, key, need, cx, late, others),
             None => self.poll_newcomer(place, need, cx, others),
@@ -362,17 +366,17 @@ impl Permits {
     #[cold]
     fn poll_newcomer(
         &self,
-        place: &mut Place,
+        place: &mut WaitTicket,
         need: usize,
         cx: &mut Context<'_>,
         others: impl Fn() -> usize,
-    ) -> Poll<Result<(), Refused>> {
+    ) -> Poll<Result<(), PermitRefusal>> {
         let waker = GuardedWaker::of(cx.waker());
         let mut line = self.lock_line();
         let mut word = self.word.load(Ordering::Acquire);
         let result = loop {
             if word & CLOSED != 0 {
-                break Some(Err(Refused::Closed));
+                break Some(Err(PermitRefusal::Closed));
             }
             let takes = (word / ONE).checked_sub(need).is_some_and(|left| left >= line.needs());
             let next = if takes { word - need * ONE } else { word | WAITERS | SLEEPERS };
@@ -409,13 +413,13 @@ impl Permits {
     #[cold]
     fn poll_in_line(
         &self,
-        place: &mut Place,
+        place: &mut WaitTicket,
         key: usize,
         need: usize,
         cx: &mut Context<'_>,
         late: bool,
         others: impl Fn() -> usize,
-    ) -> Poll<Result<(), Refused>> {
+    ) -> Poll<Result<(), PermitRefusal>> {
         let waker = GuardedWaker::of(cx.waker());
         let cancelled = place.wait.is_cancelled();
         let mut line = self.lock_line();
@@ -428,14 +432,14 @@ impl Permits {
                 others => {
                     // Whoever sleeps is told below: we have the lock.
                     self.word.fetch_add((need - others) * ONE, Ordering::AcqRel);
-                    Err(Refused::Busy)
+                    Err(PermitRefusal::Busy)
                 }
             }),
-            false if self.is_closed() => Err(Refused::Closed),
-            false => Err(Refused::Busy),
+            false if self.is_closed() => Err(PermitRefusal::Closed),
+            false => Err(PermitRefusal::Busy),
         };
-        line.is_hungry = result == Err(Refused::Busy) && (line.is_hungry || line.is_woken(key));
-        if result == Err(Refused::Busy) && !cancelled {
+        line.is_hungry = result == Err(PermitRefusal::Busy) && (line.is_hungry || line.is_woken(key));
+        if result == Err(PermitRefusal::Busy) && !cancelled {
             let old = if line.wakes_same(key, cx.waker()) { Some(waker) } else { line.sleep(key, waker) };
             // What is free may be meant for one who will not come for it: let one more see. TOLD
             let free = self.show(&line);
@@ -452,16 +456,16 @@ impl Permits {
         let old = self.leave(place, line, key, passed_on);
         drop((old, waker));
         place.wait.end();
-        Poll::Ready(
-            result.map_err(|refused| if refused == Refused::Busy { Refused::Cancelled } else { refused }),
-        )
+        Poll::Ready(result.map_err(|refused| {
+            if refused == PermitRefusal::Busy { PermitRefusal::Cancelled } else { refused }
+        }))
     }
 
     /// Takes a waiter out of the line, and wakes those whom that lets through, or whom he was woken
     /// in place of. TOLD
     fn leave(
         &self,
-        place: &mut Place,
+        place: &mut WaitTicket,
         mut line: Locked<'_>,
         key: usize,
         passed_on: usize,
@@ -477,7 +481,7 @@ impl Permits {
 
     /// Gives up waiting for so many.
     #[cold]
-    pub(crate) fn give_up(&self, place: &mut Place, need: usize) {
+    pub(crate) fn give_up(&self, place: &mut WaitTicket, need: usize) {
         if let Some(key) = place.key {
             let line = self.lock_line();
             let passed_on = if line.is_woken(key) { need } else { 0 };
@@ -489,21 +493,21 @@ impl Permits {
 
 /// Where a waiter is in line.
 #[derive(Default)]
-pub(crate) struct Place {
+pub(crate) struct WaitTicket {
     key: Option<usize>,
     wait: Wait,
 }
 
-impl From<Wait> for Place {
-    fn from(wait: Wait) -> Place {
-        Place { key: None, wait }
+impl From<Wait> for WaitTicket {
+    fn from(wait: Wait) -> WaitTicket {
+        WaitTicket { key: None, wait }
     }
 }
 
-impl Place {
+impl WaitTicket {
     /// That of a wait that has begun.
-    pub(crate) fn begun() -> Place {
-        Place { key: None, wait: Wait::begun() }
+    pub(crate) fn begun() -> WaitTicket {
+        WaitTicket { key: None, wait: Wait::begun() }
     }
 
     /// At the head of a poll, for who tries something else before permits.
@@ -519,25 +523,25 @@ impl Place {
 }
 
 /// A wait for permits.
-pub(crate) struct Take<'a> {
+pub(crate) struct PermitWait<'a> {
     permits: &'a Permits,
     need: usize,
-    place: Place,
+    place: WaitTicket,
 }
 
-impl<'a> Take<'a> {
-    pub(crate) fn new(permits: &'a Permits, need: usize) -> Take<'a> {
-        Take { permits, need, place: Place::default() }
+impl<'a> PermitWait<'a> {
+    pub(crate) fn new(permits: &'a Permits, need: usize) -> PermitWait<'a> {
+        PermitWait { permits, need, place: WaitTicket::default() }
     }
 
     /// A wait that is not to be cancelled.
-    pub(crate) fn shielded(permits: &'a Permits, need: usize) -> Take<'a> {
-        Take { permits, need, place: Place { key: None, wait: Wait::shielded() } }
+    pub(crate) fn shielded(permits: &'a Permits, need: usize) -> PermitWait<'a> {
+        PermitWait { permits, need, place: WaitTicket { key: None, wait: Wait::shielded() } }
     }
 }
 
-impl Future for Take<'_> {
-    type Output = Result<(), Refused>;
+impl Future for PermitWait<'_> {
+    type Output = Result<(), PermitRefusal>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -546,7 +550,7 @@ impl Future for Take<'_> {
     }
 }
 
-impl Drop for Take<'_> {
+impl Drop for PermitWait<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.place.key.is_some() {

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use super::mutex::TryLockError;
-use super::permits::{Permits, Take};
+use super::permits::{PermitWait, Permits};
 use super::wait::block_on;
 use crate::Cancelled;
 
@@ -75,7 +75,7 @@ impl<T: ?Sized> RwLock<T> {
     /// *Scope cancelled*: returns [`Cancelled`], and nothing has been locked; or the guard, if it could
     /// be had when the wait was polled again.
     pub async fn read(&self) -> Result<RwLockReadGuard<'_, T>, Cancelled> {
-        Take::new(&self.permits, 1).await.map_err(|_| Cancelled)?;
+        PermitWait::new(&self.permits, 1).await.map_err(|_| Cancelled)?;
         Ok(RwLockReadGuard { lock: self, _value: PhantomData })
     }
 
@@ -91,7 +91,7 @@ impl<T: ?Sized> RwLock<T> {
     /// *Scope cancelled*: returns [`Cancelled`], and nothing has been locked; or the guard, if it could
     /// be had when the wait was polled again.
     pub async fn write(&self) -> Result<RwLockWriteGuard<'_, T>, Cancelled> {
-        Take::new(&self.permits, READERS).await.map_err(|_| Cancelled)?;
+        PermitWait::new(&self.permits, READERS).await.map_err(|_| Cancelled)?;
         Ok(RwLockWriteGuard { lock: self, _value: PhantomData })
     }
 

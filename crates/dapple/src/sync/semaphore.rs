@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::permits::{MAX, Permits, Refused, Take};
+use super::permits::{MAX, PermitRefusal, PermitWait, Permits};
 use super::wait::block_on;
 
 /// Lets so many at a time do something.
@@ -81,7 +81,7 @@ impl Semaphore {
     /// *Scope cancelled*: returns an error with [`is_cancelled`](AcquireError::is_cancelled), and no
     /// permit has been taken; or all of them, if they could be had when the wait was polled again.
     pub async fn acquire_many(&self, permits: usize) -> Result<SemaphorePermit<'_>, AcquireError> {
-        Take::new(&self.permits, permits).await?;
+        PermitWait::new(&self.permits, permits).await?;
         Ok(SemaphorePermit { semaphore: self, permits })
     }
 
@@ -113,7 +113,7 @@ impl Semaphore {
         self: Arc<Self>,
         permits: usize,
     ) -> Result<OwnedSemaphorePermit, AcquireError> {
-        Take::new(&self.permits, permits).await?;
+        PermitWait::new(&self.permits, permits).await?;
         Ok(OwnedSemaphorePermit { semaphore: self, permits })
     }
 
@@ -269,24 +269,24 @@ impl Drop for OwnedSemaphorePermit {
 
 /// Why a wait for a permit got none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AcquireError(Refused);
+pub struct AcquireError(PermitRefusal);
 
 impl AcquireError {
     /// The semaphore is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.0 == Refused::Closed
+        self.0 == PermitRefusal::Closed
     }
 
     /// The wait was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0 == Refused::Cancelled
+        self.0 == PermitRefusal::Cancelled
     }
 }
 
-impl From<Refused> for AcquireError {
-    fn from(refused: Refused) -> AcquireError {
+impl From<PermitRefusal> for AcquireError {
+    fn from(refused: PermitRefusal) -> AcquireError {
         AcquireError(refused)
     }
 }
@@ -312,24 +312,24 @@ impl From<AcquireError> for std::io::Error {
 
 /// Why there is no permit now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TryAcquireError(Refused);
+pub struct TryAcquireError(PermitRefusal);
 
 impl TryAcquireError {
     /// The semaphore is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.0 == Refused::Closed
+        self.0 == PermitRefusal::Closed
     }
 
     /// Not enough permits are free.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.0 == Refused::Busy
+        self.0 == PermitRefusal::Busy
     }
 }
 
-impl From<Refused> for TryAcquireError {
-    fn from(refused: Refused) -> TryAcquireError {
+impl From<PermitRefusal> for TryAcquireError {
+    fn from(refused: PermitRefusal) -> TryAcquireError {
         TryAcquireError(refused)
     }
 }

@@ -10,9 +10,9 @@ use crate::prim::Parker;
 use crate::task::closure::assert_outside;
 use crate::task::here::here;
 
-struct Unpark(Parker);
+struct UnparkWake(Parker);
 
-impl Wake for Unpark {
+impl Wake for UnparkWake {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -43,7 +43,7 @@ pub(crate) fn block_on_again<F: Future>(
          does not block, or move the call into dapple::blocking"
     );
     let mut future = pin!(future);
-    let unpark = Arc::new(Unpark(Parker::default()));
+    let unpark = Arc::new(UnparkWake(Parker::default()));
     let waker = Waker::from(unpark.clone());
     let mut cx = Context::from_waker(&waker);
     loop {

@@ -21,7 +21,7 @@
 //!
 //! * **LEFT-ALONE**: a `timeout` whose time is up, a `race` that is decided and a task that was cancelled (by its handle, or with the scope that spawned it)
 //!   drop what they poll if that waits in nothing that could answer. Something in it could, or is not to be dropped, if
-//!   it is polled and says so (`Here::note_stays`): a wait that is put off (BUDGET), a file operation under way, a
+//!   it is polled and says so (`ThreadContext::note_stays`): a wait that is put off (BUDGET), a file operation under way, a
 //!   shield, a scope in which something of that kind was started or a task was spawned. Or if it is linked: whatever is
 //!   polled with a foreign waker is not polled in every poll of what is around it, so its link tells of it. A wait that
 //!   answers unlinks itself; a scope or region in which nothing stays does so, too. But a collection of waits that is
@@ -41,10 +41,10 @@ use super::Task;
 use super::cancel_points::{self, Begin, OBSERVES};
 use super::guarded::GuardedWaker;
 use super::header::{Extended, Header};
-use super::here::{Here, here, this_thread};
-use super::home::Home;
-use super::links::Links;
-use super::reach::{self, Reach};
+use super::here::{ThreadContext, here, this_thread};
+use super::home::RuntimeShared;
+use super::links::CancelTable;
+use super::reach::{self, CancelScope};
 use super::state::{CANCELLED, DONE};
 use super::waker::task_behind;
 use crate::prim::{AtomicU8, Ordering};
@@ -101,7 +101,7 @@ enum Reached {
     /// To be woken.
     Waker(Arc<GuardedWaker>, Then),
     /// To be cancelled as well. SPAWNED-SEE
-    Scope(Arc<Reach>),
+    Scope(Arc<CancelScope>),
     /// Not reached: how far the grace of a task is that was cancelled. LEFT-ALONE
     Grace(Arc<AtomicU8>),
 }
@@ -125,7 +125,7 @@ impl Reached {
     }
 }
 
-static LINKS: LazyLock<Links<Reached>> = LazyLock::new(Links::default);
+static LINKS: LazyLock<CancelTable<Reached>> = LazyLock::new(CancelTable::default);
 
 /// Whether the task that this thread is running was cancelled.
 #[inline]
@@ -135,7 +135,7 @@ pub(crate) fn is_current_cancelled() -> bool {
 
 /// As [`is_current_cancelled`], on the thread that this `here` is of.
 #[inline]
-pub(crate) fn is_cancelled_here(here: &Here) -> bool {
+pub(crate) fn is_cancelled_here(here: &ThreadContext) -> bool {
     match here.link.get().is_null() {
         true => is_task_cancelled(here),
         false => reach::is_cancelled(here),
@@ -159,7 +159,7 @@ pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled
 
 /// Whether a wait that begins goes on, as [`begin`] would say, if that is the common case; `false`: ask that.
 #[inline]
-pub(crate) fn begins(here: &Here) -> bool {
+pub(crate) fn begins(here: &ThreadContext) -> bool {
     if !OBSERVES {
         return !is_cancelled_here(here);
     }
@@ -172,7 +172,7 @@ pub(crate) fn begins(here: &Here) -> bool {
 
 /// Whether a scope that is about to be polled is in something that was cancelled.
 #[inline]
-pub(crate) fn is_cancelled_around(here: &Here, scope: &Arc<Reach>) -> bool {
+pub(crate) fn is_cancelled_around(here: &ThreadContext, scope: &Arc<CancelScope>) -> bool {
     match OBSERVES {
         true => may_be_cancelled(here) && cancel_points::is_cancelled_around(scope),
         false => is_cancelled_here(here),
@@ -181,7 +181,7 @@ pub(crate) fn is_cancelled_around(here: &Here, scope: &Arc<Reach>) -> bool {
 
 /// As [`is_cancelled_here`], for a wait that begins, and true wherever waits are observed. SUSPECT in `cancel_points`
 #[inline]
-pub(crate) fn may_be_cancelled(here: &Here) -> bool {
+pub(crate) fn may_be_cancelled(here: &ThreadContext) -> bool {
     match here.link.get().is_null() {
         true => is_task_cancelled(here),
         false => reach::may_be_cancelled(here),
@@ -190,7 +190,7 @@ pub(crate) fn may_be_cancelled(here: &Here) -> bool {
 
 /// Whether the task that this thread is running was cancelled itself.
 #[inline]
-pub(super) fn is_task_cancelled(here: &Here) -> bool {
+pub(super) fn is_task_cancelled(here: &ThreadContext) -> bool {
     has_been(here.current.get())
 }
 
@@ -275,7 +275,7 @@ pub(super) fn is_left_alone(task: &Task, stays: bool) -> bool {
         (Some(Then::Answers), Some(grace)) => grace.load(Ordering::Acquire) == OVER,
         (Some(Then::Answers), None) => {
             // SAFETY: a task's home outlives it.
-            let home = unsafe { &*Home::of(task.ptr()) };
+            let home = unsafe { &*RuntimeShared::of(task.ptr()) };
             // SAFETY: it is the pointer to the whole of this home.
             unsafe { (home.hooks.keep_grace)(home.whole(), Grace::begin(task.clone())) };
             false
@@ -325,7 +325,7 @@ impl Drop for Grace {
 }
 
 /// Takes the scopes out, and puts the wakers, if they are wanted, to the others.
-fn sort(linked: Vec<Reached>, wakes: bool, wakers: &mut Vec<Arc<GuardedWaker>>) -> Vec<Arc<Reach>> {
+fn sort(linked: Vec<Reached>, wakes: bool, wakers: &mut Vec<Arc<GuardedWaker>>) -> Vec<Arc<CancelScope>> {
     let mut scopes = Vec::new();
     for linked in linked {
         match linked {
@@ -365,7 +365,7 @@ struct Linked {
 /// What a wait is cancelled by; kept, so that its address is not another's.
 enum LinkedTo {
     Task(Task),
-    Reach(Arc<Reach>),
+    Reach(Arc<CancelScope>),
 }
 
 impl LinkedTo {
@@ -398,7 +398,7 @@ impl Item {
 
     /// As `link_only`, on the thread that this `here` is of.
     #[inline(always)] // a look at two words, in each wait that rests
-    pub(crate) fn link_here(&mut self, here: &Here, waker: &Waker, then: Then) {
+    pub(crate) fn link_here(&mut self, here: &ThreadContext, waker: &Waker, then: Then) {
         // Who is polled with its own waker, that of its task or of what was started in a scope, is woken
         // by a cancel anyway.
         let own = here.own.get();
@@ -414,7 +414,7 @@ impl Item {
 
     /// As `link_here`, also if a cancel wakes the waker anyway: whatever is around is to know of it. LEFT-ALONE
     #[cold]
-    pub(crate) fn link_in_any_case(&mut self, here: &Here, waker: &Waker, then: Then) {
+    pub(crate) fn link_in_any_case(&mut self, here: &ThreadContext, waker: &Waker, then: Then) {
         let is_same =
             |what: &Reached| matches!(what, Reached::Waker(old, of) if *of == then && old.will_wake(waker));
         self.link_all(here, is_same, || Reached::Waker(Arc::new(GuardedWaker::of(waker)), then));
@@ -423,7 +423,7 @@ impl Item {
     /// Links it to all that it can be cancelled by: usually one of them is enough, since who polls an inner
     /// scope hands on what happens to an outer one. But that may be who is waiting here, by foreign means.
     #[cold]
-    fn link_to(&mut self, here: &Here, waker: &Waker, then: Then) {
+    fn link_to(&mut self, here: &ThreadContext, waker: &Waker, then: Then) {
         let is_same =
             |what: &Reached| matches!(what, Reached::Waker(old, of) if *of == then && old.will_wake(waker));
         if self.link_all(here, is_same, || Reached::Waker(Arc::new(GuardedWaker::of(waker)), then))
@@ -436,14 +436,14 @@ impl Item {
     /// Sees to it that a scope is cancelled when anything around it is, in which it is polled here. The caller looks
     /// after this whether something was. SPAWNED-SEE
     #[cold]
-    pub(crate) fn link_scope(&mut self, here: &Here, scope: &Arc<Reach>) {
+    pub(crate) fn link_scope(&mut self, here: &ThreadContext, scope: &Arc<CancelScope>) {
         self.link_all(here, Reached::is_scope, || Reached::Scope(scope.clone()));
     }
 
     /// Links `new` to all around what is polled here. `false`: it is linked to all of that already, or there is nothing.
     fn link_all(
         &mut self,
-        here: &Here,
+        here: &ThreadContext,
         is_same_what: impl FnOnce(&Reached) -> bool,
         new: impl FnOnce() -> Reached,
     ) -> bool {

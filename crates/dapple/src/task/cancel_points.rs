@@ -29,13 +29,13 @@ use std::task::{Context, Poll};
 
 use super::Task;
 use super::cancel::{Cancelled, Item, Then, is_cancelled_here, is_current_cancelled, is_task_cancelled};
-use super::cell::{Payload, message};
+use super::cell::{PanicPayload, message};
 use super::guarded::GuardedWaker;
-use super::header::{Extended, Ptr, WaitNote};
-use super::here::{Here, here};
-use super::reach::{self, Link, Reach};
+use super::header::{Extended, TaskPtr, WaitNote};
+use super::here::{ThreadContext, here};
+use super::reach::{self, CancelFrame, CancelScope};
 use super::state::ABORTED;
-use super::strand::{self, Strand};
+use super::strand::{self, ChildWaker};
 use super::wait::wake;
 use crate::world;
 
@@ -98,7 +98,7 @@ pub(crate) struct Plan {
 
 /// A wait of the reference run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReferenceWait {
     /// The number of its task in the simulation.
     pub(crate) task: u64,
     /// What it waited for, if it returned `Pending` in its first poll.
@@ -110,24 +110,24 @@ pub(crate) struct Seen {
 }
 
 #[cfg(test)]
-impl Seen {
-    pub(crate) fn for_tests(waited_for: Option<&'static str>) -> Seen {
-        Seen { task: 1, waited_for, is_outer: false, is_join: false, budget: 0 }
+impl ReferenceWait {
+    pub(crate) fn for_tests(waited_for: Option<&'static str>) -> ReferenceWait {
+        ReferenceWait { task: 1, waited_for, is_outer: false, is_join: false, budget: 0 }
     }
 }
 
 /// The last wait that began in the poll that this thread is in, while it is open what came of it.
-struct Open {
+struct OpenWait {
     index: usize,
     task: Task,
-    strand: *const Strand,
+    strand: *const ChildWaker,
     /// The note that its task had before.
     note: WaitNote,
 }
 
 /// What is done after a poll.
 enum Action {
-    CancelScope(Arc<Reach>),
+    CancelScope(Arc<CancelScope>),
     CancelTask(Task),
     /// The task, and the child in it that waits, by its waker.
     Drop(Task, Option<GuardedWaker>),
@@ -146,7 +146,7 @@ struct HeldBack {
 
 /// Drops a started child, given its strand, when it is polled next. `Some(false)`: its value may be asked for. `None`:
 /// it has ended.
-pub(crate) type DropChild = unsafe fn(*const Strand) -> Option<bool>;
+pub(crate) type DropChild = unsafe fn(*const ChildWaker) -> Option<bool>;
 
 /// The cancellation points of one run: a part of its world.
 pub(crate) struct CancelPoints {
@@ -157,11 +157,11 @@ pub(crate) struct CancelPoints {
     count: Cell<usize>,
     /// Waits of the reference run that were left alone, in a shield.
     shielded: Cell<usize>,
-    seen: RefCell<Vec<Seen>>,
+    seen: RefCell<Vec<ReferenceWait>>,
     /// One for each task that is in a poll: one that works in its poll lets others be polled meanwhile.
-    open: RefCell<Vec<Open>>,
+    open: RefCell<Vec<OpenWait>>,
     /// The scopes of `finish`, by their addresses: kept, so that no address is used twice.
-    scopes: RefCell<HashMap<usize, Arc<Reach>>>,
+    scopes: RefCell<HashMap<usize, Arc<CancelScope>>>,
     /// With the task, by its number, whose poll it is done after.
     action: RefCell<Option<(usize, Action)>>,
     held_back: RefCell<Option<HeldBack>>,
@@ -174,7 +174,7 @@ pub(crate) struct CancelPoints {
     root: RefCell<Option<Task>>,
     drops_root: Cell<bool>,
     /// SUSPECT
-    suspect: Arc<Reach>,
+    suspect: Arc<CancelScope>,
 }
 
 thread_local! {
@@ -226,14 +226,14 @@ pub(super) fn note_rest(what: &'static &'static str) {
 }
 
 /// A task has panicked.
-pub(super) fn note_panic(payload: &Payload) {
+pub(super) fn note_panic(payload: &PanicPayload) {
     if OBSERVES && let Some(points) = current() {
         points.panics.borrow_mut().push(message(payload).to_owned());
     }
 }
 
 /// Whether the current task was cancelled, or a scope in it, where waits are observed. SUSPECT
-pub(super) fn is_cancelled(here: &Here) -> bool {
+pub(super) fn is_cancelled(here: &ThreadContext) -> bool {
     let suspect = current().map_or(std::ptr::null(), |points| Arc::as_ptr(&points.suspect));
     let mut is_cancelled = false;
     let to_the_end = reach::around(here, |reach| {
@@ -246,7 +246,7 @@ pub(super) fn is_cancelled(here: &Here) -> bool {
 /// Whether the scope of a `finish` that is about to be polled is in something that was cancelled.
 #[cold]
 #[inline(never)]
-pub(crate) fn is_cancelled_around(scope: &Arc<Reach>) -> bool {
+pub(crate) fn is_cancelled_around(scope: &Arc<CancelScope>) -> bool {
     if here(|here| here.is_observed.get())
         && let Some(points) = current()
     {
@@ -256,10 +256,10 @@ pub(crate) fn is_cancelled_around(scope: &Arc<Reach>) -> bool {
 }
 
 /// Polls a task of a simulation, whose waits are observed if this run has cancellation points.
-pub(super) fn around_poll<R>(task: Ptr, here: &Here, poll: impl FnOnce() -> R) -> R {
+pub(super) fn around_poll<R>(task: TaskPtr, here: &ThreadContext, poll: impl FnOnce() -> R) -> R {
     let Some(points) = current().filter(|points| points.is_counting.get()) else { return poll() };
     let before = here.is_observed.replace(true);
-    let result = Link::of(Arc::as_ptr(&points.suspect)).around(here, poll); // SUSPECT
+    let result = CancelFrame::of(Arc::as_ptr(&points.suspect)).around(here, poll); // SUSPECT
     here.is_observed.set(before);
     points.after_poll(task.addr().get());
     result
@@ -267,7 +267,7 @@ pub(super) fn around_poll<R>(task: Ptr, here: &Here, poll: impl FnOnce() -> R) -
 
 impl CancelPoints {
     pub(crate) fn new(plan: Option<Plan>, drop_child: DropChild) -> Rc<CancelPoints> {
-        let suspect = Reach::new();
+        let suspect = CancelScope::new();
         suspect.cancel();
         Rc::new(CancelPoints {
             plan,
@@ -292,13 +292,13 @@ impl CancelPoints {
 
     /// Observes the simulation that this thread runs while `f` is called.
     pub(crate) fn observe<R>(self: &Rc<Self>, f: impl FnOnce() -> R) -> R {
-        struct Leave(Option<Rc<CancelPoints>>);
-        impl Drop for Leave {
+        struct RestoreObserver(Option<Rc<CancelPoints>>);
+        impl Drop for RestoreObserver {
             fn drop(&mut self) {
                 CURRENT.set(self.0.take());
             }
         }
-        let _leave = Leave(CURRENT.replace(Some(self.clone())));
+        let _leave = RestoreObserver(CURRENT.replace(Some(self.clone())));
         f()
     }
 
@@ -338,7 +338,7 @@ impl CancelPoints {
     }
 
     /// The waits of a reference run.
-    pub(crate) fn take_seen(&self) -> Vec<Seen> {
+    pub(crate) fn take_seen(&self) -> Vec<ReferenceWait> {
         self.seen.take()
     }
 
@@ -363,7 +363,7 @@ impl CancelPoints {
         held_back.map(|held_back| wake(held_back.waker)).is_some()
     }
 
-    fn begin(&self, here: &Here, begin: Begin, cx: &mut Context<'_>) -> bool {
+    fn begin(&self, here: &ThreadContext, begin: Begin, cx: &mut Context<'_>) -> bool {
         if !self.is_counting.get() {
             return false;
         }
@@ -380,16 +380,16 @@ impl CancelPoints {
     }
 
     /// Adds a wait to the list of the reference run.
-    fn note(&self, here: &Here, begin: Begin) {
+    fn note(&self, here: &ThreadContext, begin: Begin) {
         let strand = here.strand.get();
         let Some(task) = Task::current() else { return };
         self.close(task.id(), Some((strand, here.budget.get())));
         let mut seen = self.seen.borrow_mut();
         if let Some(extended) = Extended::of(task.header()) {
             let note = extended.replace_note(not_waited());
-            self.open.borrow_mut().push(Open { index: seen.len(), task: task.clone(), strand, note });
+            self.open.borrow_mut().push(OpenWait { index: seen.len(), task: task.clone(), strand, note });
         }
-        seen.push(Seen {
+        seen.push(ReferenceWait {
             task: task.number().unwrap_or_default(),
             waited_for: None,
             is_outer: false,
@@ -399,7 +399,7 @@ impl CancelPoints {
     }
 
     /// What came of the last wait that began in a task: it waits, has ended, or has begun another one, which is `next`.
-    fn close(&self, task: usize, next: Option<(*const Strand, i32)>) {
+    fn close(&self, task: usize, next: Option<(*const ChildWaker, i32)>) {
         let mut all = self.open.borrow_mut();
         let Some(at) = all.iter().position(|open| open.task.id() == task) else { return };
         let open = all.swap_remove(at);
@@ -416,7 +416,7 @@ impl CancelPoints {
         }
     }
 
-    fn carry_out(&self, plan: Plan, here: &Here, begin: Begin, cx: &mut Context<'_>) -> bool {
+    fn carry_out(&self, plan: Plan, here: &ThreadContext, begin: Begin, cx: &mut Context<'_>) -> bool {
         self.is_done.set(true);
         if plan.keeps_place {
             *self.place.borrow_mut() = Some(Backtrace::force_capture());
@@ -451,7 +451,7 @@ impl CancelPoints {
     }
 
     /// What is cancelled: the innermost `finish`, or the task.
-    fn cancel(&self, here: &Here, plan: Plan, task: Task) -> Action {
+    fn cancel(&self, here: &ThreadContext, plan: Plan, task: Task) -> Action {
         let (mut innermost, mut outermost) = (None, None);
         let scopes = self.scopes.borrow();
         // A task that was spawned in a scope is cancelled by itself: not all that is in the scope.
@@ -470,7 +470,7 @@ impl CancelPoints {
     }
 
     /// Whether a wait that is held back stays so; `None` if it is another one.
-    fn is_held_back(&self, here: &Here, begin: Begin, cx: &mut Context<'_>) -> Option<bool> {
+    fn is_held_back(&self, here: &ThreadContext, begin: Begin, cx: &mut Context<'_>) -> Option<bool> {
         let is_this = |held_back: &HeldBack| {
             begin.is_same && (held_back.task.id(), held_back.key) == (here.current.get().addr(), begin.key)
         };

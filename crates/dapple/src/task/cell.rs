@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **STAGE**: until the owner has seen the future end, the stage holds the future; afterwards
-//!   what [`Polled`] says. Only the owner touches it before DONE, and only the one whom the output
+//!   what [`PollOutcome`] says. Only the owner touches it before DONE, and only the one whom the output
 //!   belongs to (HANDLE-OUTPUT) after it.
 //! * **CANCEL-OR-SEE**: who cancels all tasks changes the phase, fences, and walks over the memory;
 //!   who makes a task puts it there, fences, and looks at the phase again. So no task is missed.
@@ -16,16 +16,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::cancel_points;
-use super::header::{Extended, Header, Kind, Meta, Polled, Ptr, Reason, VTable, field};
-use super::here::{Here, here};
-use super::home::{Home, Phase};
+use super::header::{Extended, Header, Meta, PollOutcome, Reason, TaskKindTag, TaskPtr, VTable, field};
+use super::here::{ThreadContext, here};
+use super::home::{RuntimePhase, RuntimeShared};
 use super::join::JoinSlot;
-use super::observed::Observed;
-use super::run::{After, Passage, Plain, pass, step_with};
+use super::observed::TracedVTable;
+use super::run::{Passage, Plain, StepOutcome, pass, step_with};
 use super::slab::{LARGE, MAX_ALIGN, class_of, put_cell};
-use super::state::{CANCELLED, State};
+use super::state::{CANCELLED, StateWord};
 use super::waker::borrowed_waker;
-use super::{Place, Task};
+use super::{QueuePosition, Task};
 use crate::prim::light_fence;
 use crate::world;
 
@@ -35,17 +35,21 @@ use crate::world;
 ///
 /// `run` and `enqueue` keep RUN-ONCE; `LEFT` is called once, by the owner.
 pub(crate) unsafe trait TaskKind: Sized {
-    const KIND: Kind;
+    const KIND: TaskKindTag;
     /// See [`VTable::run`]; `step` is [`VTable::step`], known at compile time.
-    unsafe fn run(task: Ptr, here: &Here, step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr>;
+    unsafe fn run(
+        task: TaskPtr,
+        here: &ThreadContext,
+        step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
+    ) -> Option<TaskPtr>;
     /// See [`VTable::enqueue`].
-    unsafe fn enqueue(task: Ptr, place: Place);
+    unsafe fn enqueue(task: TaskPtr, place: QueuePosition);
     /// What is asked, by the owner, before the first poll; for kinds that may not begin at once.
-    const GATE: Option<unsafe fn(Ptr) -> Passage> = None;
+    const GATE: Option<unsafe fn(TaskPtr) -> Passage> = None;
     /// See [`VTable::left`].
-    const LEFT: Option<unsafe fn(Ptr)> = None;
+    const LEFT: Option<unsafe fn(TaskPtr)> = None;
     /// See [`VTable::color`].
-    unsafe fn color(task: Ptr) -> usize;
+    unsafe fn color(task: TaskPtr) -> usize;
 }
 
 /// A task in memory.
@@ -54,20 +58,20 @@ pub(crate) struct Cell<K, F: Future> {
     header: Header,
     kind: K,
     join: JoinSlot,
-    stage: Stage<F>,
+    stage: TaskStage<F>,
 }
 
 /// `repr(C)`, so that all of it lies at the same place.
 #[repr(C)]
-union Stage<F: Future> {
+union TaskStage<F: Future> {
     future: ManuallyDrop<F>,
     output: ManuallyDrop<F::Output>,
     /// Boxed twice to be one word.
-    payload: ManuallyDrop<Box<Payload>>,
+    payload: ManuallyDrop<Box<PanicPayload>>,
     reason: Reason,
 }
 
-pub(crate) type Payload = Box<dyn Any + Send>;
+pub(crate) type PanicPayload = Box<dyn Any + Send>;
 
 /// The part of a cell that comes before the join slot: what the code of a kind may see.
 #[repr(C)]
@@ -81,7 +85,7 @@ impl<K> Front<K> {
     ///
     /// `task` is of kind `K` and alive for as long as the result is used.
     #[inline]
-    pub(crate) unsafe fn of<'a>(task: Ptr) -> &'a Front<K> {
+    pub(crate) unsafe fn of<'a>(task: TaskPtr) -> &'a Front<K> {
         // SAFETY: `Cell` is `repr(C)` and starts with the same two fields.
         unsafe { task.cast::<Front<K>>().as_ref() }
     }
@@ -122,9 +126,9 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     /// The task is run only where `F` may be polled and dropped, and not after what `F` borrows is
     /// gone; its output is taken only where `F::Output` may go.
     #[inline]
-    pub(crate) unsafe fn make(home: &Home, kind: K, future: F, meta: Meta) -> Result<Task, F> {
+    pub(crate) unsafe fn make(home: &RuntimeShared, kind: K, future: F, meta: Meta) -> Result<Task, F> {
         let phase = home.phase();
-        if phase != Phase::Running && phase == Phase::Stopped {
+        if phase != RuntimePhase::Running && phase == RuntimePhase::Stopped {
             return Err(future);
         }
         let slab = here(|here| here.slab_of(home));
@@ -134,15 +138,15 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         unsafe { field::<K>(task, offset_of!(Self, kind)).write(kind) };
         // SAFETY: as above.
         unsafe { field::<JoinSlot>(task, offset_of!(Self, join)).write(JoinSlot::default()) };
-        let stage = Stage { future: ManuallyDrop::new(future) };
+        let stage = TaskStage { future: ManuallyDrop::new(future) };
         // SAFETY: as above.
-        unsafe { field::<Stage<F>>(task, offset_of!(Self, stage)).write(stage) };
+        unsafe { field::<TaskStage<F>>(task, offset_of!(Self, stage)).write(stage) };
         // SAFETY: as above; a zeroed or left-behind header is a valid one.
         let header = unsafe { task.as_ref() };
-        if phase != Phase::Running || meta.is_kept {
+        if phase != RuntimePhase::Running || meta.is_kept {
             install_unusual(home, header, Self::VTABLE, meta, phase);
         } else {
-            header.install(Self::VTABLE, State::new(false));
+            header.install(Self::VTABLE, StateWord::new(false));
         }
         light_fence();
         if home.phase() != phase {
@@ -155,7 +159,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     }
 
     #[inline]
-    unsafe fn stage<'a>(task: Ptr) -> &'a mut Stage<F> {
+    unsafe fn stage<'a>(task: TaskPtr) -> &'a mut TaskStage<F> {
         let cell = task.cast::<Self>().as_ptr();
         // SAFETY: the caller may touch the stage, and nobody else does. STAGE
         unsafe { &mut (*cell).stage }
@@ -167,14 +171,14 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         _ => None,
     };
 
-    unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
+    unsafe fn run(task: TaskPtr, here: &ThreadContext) -> Option<TaskPtr> {
         // SAFETY: `run` calls it for the task that it is given, whose owner it is then.
-        let step = |task, here: &Here| unsafe { Self::step_inline(task, here) };
+        let step = |task, here: &ThreadContext| unsafe { Self::step_inline(task, here) };
         // SAFETY: handed on from the caller.
         unsafe { K::run(task, here, step) }
     }
 
-    unsafe fn step(task: Ptr, here: &Here) -> After {
+    unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
         if let Some(gate) = K::GATE
             // SAFETY: handed on from the caller; the gate is of the task's kind.
             && let Some(after) = unsafe { pass(task, here, gate) }
@@ -186,7 +190,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     }
 
     #[inline(always)]
-    unsafe fn step_inline(task: Ptr, here: &Here) -> After {
+    unsafe fn step_inline(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
         // SAFETY: it is called for this task, whose owner we are, and whose future is there. STAGE
         let poll = |task| unsafe { Self::poll_inline(task) };
         // SAFETY: handed on from the caller.
@@ -194,7 +198,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     }
 
     #[inline(always)]
-    unsafe fn poll_inline(task: Ptr) -> Polled {
+    unsafe fn poll_inline(task: TaskPtr) -> PollOutcome {
         // SAFETY: the caller is the owner. STAGE
         let stage = unsafe { Self::stage(task) };
         let mut future_is_there = true;
@@ -203,13 +207,13 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
             // until it is dropped there.
             let future = unsafe { Pin::new_unchecked(&mut *stage.future) };
             match future.poll(&mut Context::from_waker(&borrowed_waker(task))) {
-                Poll::Pending => Polled::Pending,
+                Poll::Pending => PollOutcome::Pending,
                 Poll::Ready(output) => {
                     future_is_there = false;
                     // SAFETY: the stage holds the future; it is not touched again.
                     unsafe { ManuallyDrop::drop(&mut stage.future) };
                     stage.output = ManuallyDrop::new(output);
-                    Polled::Ready
+                    PollOutcome::Ready
                 }
             }
         }));
@@ -219,7 +223,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
 
     /// Puts the payload of a panic in place of the future.
     #[cold]
-    unsafe fn panicked(task: Ptr, payload: Payload, future_is_there: bool) -> Polled {
+    unsafe fn panicked(task: TaskPtr, payload: PanicPayload, future_is_there: bool) -> PollOutcome {
         // SAFETY: the caller is the owner. STAGE
         let stage = unsafe { Self::stage(task) };
         if future_is_there {
@@ -227,16 +231,16 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
             let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
             if dropped.is_err() {
                 // SAFETY: a task's home outlives it.
-                unsafe { &(*Home::of(task)).panics }.count_one();
+                unsafe { &(*RuntimeShared::of(task)).panics }.count_one();
             }
             discard(dropped); // a second panic has nobody to go to
         }
         cancel_points::note_panic(&payload);
         stage.payload = ManuallyDrop::new(Box::new(payload));
-        Polled::Panicked
+        PollOutcome::Panicked
     }
 
-    unsafe fn end(task: Ptr, reason: Reason) -> Polled {
+    unsafe fn end(task: TaskPtr, reason: Reason) -> PollOutcome {
         // SAFETY: the caller is the owner. STAGE
         let stage = unsafe { Self::stage(task) };
         // SAFETY: the stage holds the future; it is not touched again.
@@ -244,17 +248,17 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         match dropped {
             Ok(()) => {
                 stage.reason = reason;
-                Polled::Ended
+                PollOutcome::Ended
             }
             Err(payload) => {
                 cancel_points::note_panic(&payload);
                 stage.payload = ManuallyDrop::new(Box::new(payload));
-                Polled::Panicked
+                PollOutcome::Panicked
             }
         }
     }
 
-    unsafe fn take(task: Ptr, to: *mut ()) {
+    unsafe fn take(task: TaskPtr, to: *mut ()) {
         // SAFETY: the output belongs to the caller. STAGE
         let stage = unsafe { Self::stage(task) };
         // SAFETY: the task ended with an output, which is not touched again.
@@ -263,7 +267,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         unsafe { to.cast::<F::Output>().write(output) };
     }
 
-    unsafe fn drop_output(task: Ptr) {
+    unsafe fn drop_output(task: TaskPtr) {
         // SAFETY: the output belongs to the caller. STAGE
         let stage = unsafe { Self::stage(task) };
         // SAFETY: the task ended with an output, which is not touched again.
@@ -273,15 +277,21 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
 
 /// Makes the header of a task that is born cancelled, of which more is kept, or that is of a simulation.
 #[cold]
-fn install_unusual(home: &Home, header: &Header, vtable: &'static VTable, meta: Meta, phase: Phase) {
-    let state = State::new(phase == Phase::Cancelling);
+fn install_unusual(
+    home: &RuntimeShared,
+    header: &Header,
+    vtable: &'static VTable,
+    meta: Meta,
+    phase: RuntimePhase,
+) {
+    let state = StateWord::new(phase == RuntimePhase::Cancelling);
     if !meta.is_kept && !home.is_simulated {
         return header.install(vtable, state);
     }
     header.set_vtable(std::ptr::from_ref(vtable).cast_mut());
     let mut extended = Extended::over(header, Some(meta), std::ptr::null());
     if home.is_simulated {
-        let observed = Observed::over(&mut extended.vtable);
+        let observed = TracedVTable::over(&mut extended.vtable);
         extended.observed = Some(observed);
         let name = || extended.meta.name.clone().unwrap_or_else(|| (vtable.type_name)().into());
         world::with(|world| world.log.borrow_mut().name(observed.number, name));
@@ -290,13 +300,13 @@ fn install_unusual(home: &Home, header: &Header, vtable: &'static VTable, meta: 
 }
 
 /// The message of a panic.
-pub(crate) fn message(payload: &Payload) -> &str {
+pub(crate) fn message(payload: &PanicPayload) -> &str {
     let message = payload.downcast_ref::<&str>().copied();
     message.or_else(|| payload.downcast_ref::<String>().map(|s| &**s)).unwrap_or("(not a string)")
 }
 
 /// Drops the payload of a panic that nobody waits for, however it behaves.
-pub(crate) fn discard(result: Result<(), Payload>) {
+pub(crate) fn discard(result: Result<(), PanicPayload>) {
     if let Err(payload) = result
         && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
     {

@@ -20,14 +20,14 @@ pub(crate) struct Closure<'a> {
 /// Calls `f`, in which nothing may wait. `of` completes "inside of the closure of".
 #[inline]
 pub(crate) fn enter<R>(of: &dyn fmt::Display, f: impl FnOnce() -> R) -> R {
-    struct Out<'a>(Closure<'a>);
-    impl Drop for Out<'_> {
+    struct LeaveClosure<'a>(Closure<'a>);
+    impl Drop for LeaveClosure<'_> {
         #[inline]
         fn drop(&mut self) {
             here(|here| here.closure.set(self.0.outer));
         }
     }
-    let out = Out(Closure { of, outer: here(|here| here.closure.get()) });
+    let out = LeaveClosure(Closure { of, outer: here(|here| here.closure.get()) });
     let innermost: *const Closure<'_> = &out.0;
     here(|here| here.closure.set(innermost.cast())); // ON-THE-STACK
     f()

@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 
 use super::guarded::GuardedWaker;
-use super::header::{Extended, Header, Kind, Place, Ptr};
+use super::header::{Extended, Header, QueuePosition, TaskKindTag, TaskPtr};
 use super::here::here;
 use super::state::DONE;
 use super::waker::borrowed_waker;
@@ -13,7 +13,7 @@ use super::waker::borrowed_waker;
 ///
 /// Two are equal if they are the same task. It keeps a few bytes of the task alive, not its
 /// future.
-pub struct Task(Ptr);
+pub struct Task(TaskPtr);
 
 // SAFETY: what is reachable from here is the header, whose fields are atomic, and what its
 // vtable names; the future and its output are not.
@@ -25,12 +25,12 @@ impl Task {
     /// # Safety
     ///
     /// The caller has a counted reference to a task and gives it away.
-    pub(crate) unsafe fn from_counted(task: Ptr) -> Task {
+    pub(crate) unsafe fn from_counted(task: TaskPtr) -> Task {
         Task(task)
     }
 
     /// The task in a cell of the slab, if there is one that is not done.
-    pub(super) fn of_cell(cell: Ptr) -> Option<Task> {
+    pub(super) fn of_cell(cell: TaskPtr) -> Option<Task> {
         // SAFETY: a cell starts with a state word at all times (ZEROED), and what has references
         // and is not DONE is a task.
         unsafe { cell.as_ref() }.state.try_ref().then(|| Task(cell))
@@ -38,14 +38,14 @@ impl Task {
 
     /// The task that this thread is running.
     pub(crate) fn current() -> Option<Task> {
-        let current = Ptr::new(here(|here| here.current.get()).cast_mut())?;
+        let current = TaskPtr::new(here(|here| here.current.get()).cast_mut())?;
         // The reference of a cloned waker becomes ours.
         let waker = ManuallyDrop::new(GuardedWaker::of(&borrowed_waker(current)));
         debug_assert_eq!(waker.as_waker().data(), current.as_ptr().cast());
         Some(Task(current))
     }
 
-    pub(crate) fn ptr(&self) -> Ptr {
+    pub(crate) fn ptr(&self) -> TaskPtr {
         self.0
     }
 
@@ -107,14 +107,14 @@ impl Task {
         self.header().state.load().is_idle()
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> TaskKindTag {
         self.header().vtable().kind
     }
 
     /// Sets `flags` and wakes it, so that it sees them.
     pub(crate) fn wake_with(&self, flags: u64) {
         if self.header().state.wake_with(flags) {
-            self.enqueue(Place::Next);
+            self.enqueue(QueuePosition::Next);
         }
     }
 
@@ -122,12 +122,12 @@ impl Task {
     pub(super) fn wake_next(&self) -> bool {
         let owned = !self.header().state.load().has(DONE) && self.header().state.wake();
         if owned {
-            self.enqueue(Place::First);
+            self.enqueue(QueuePosition::First);
         }
         owned
     }
 
-    fn enqueue(&self, place: Place) {
+    fn enqueue(&self, place: QueuePosition) {
         let enqueue = self.header().vtable().enqueue;
         // SAFETY: the caller counted the first wake-up, so the right to run is ours. ONE-OWNER
         unsafe { enqueue(self.0, place) };

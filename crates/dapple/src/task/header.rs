@@ -15,23 +15,23 @@ use std::borrow::Cow;
 use std::panic::Location;
 use std::ptr::NonNull;
 
-use super::here::Here;
-use super::observed::Observed;
-use super::run::After;
-use super::state::State;
+use super::here::ThreadContext;
+use super::observed::TracedVTable;
+use super::run::StepOutcome;
+use super::state::StateWord;
 use crate::prim::{AtomicPtr, Ordering};
 
 /// The address of something that can be run. Carries no right of its own.
-pub(crate) type Ptr = NonNull<Header>;
+pub(crate) type TaskPtr = NonNull<Header>;
 
 /// Where something lies that comes `offset` bytes after a header.
-pub(crate) fn field<T>(ptr: Ptr, offset: usize) -> *mut T {
+pub(crate) fn field<T>(ptr: TaskPtr, offset: usize) -> *mut T {
     ptr.as_ptr().wrapping_byte_add(offset).cast()
 }
 
 #[repr(C)]
 pub(crate) struct Header {
-    pub(crate) state: State,
+    pub(crate) state: StateWord,
     vtable: AtomicPtr<VTable>,
     link: AtomicPtr<Header>,
 }
@@ -40,7 +40,7 @@ impl Header {
     /// Makes a header out of what the memory was left with (ZEROED). The state is written last:
     /// until then it counts no references.
     #[inline]
-    pub(crate) fn install(&self, vtable: *const VTable, state: State) {
+    pub(crate) fn install(&self, vtable: *const VTable, state: StateWord) {
         self.set_vtable(vtable.cast_mut());
         self.set_link(std::ptr::null_mut());
         self.state.reset(state);
@@ -74,7 +74,7 @@ impl Header {
 
 /// The right to run a task or a lane once. RUN-ONCE
 #[must_use = "a runnable that is not run is lost"]
-pub(crate) struct Runnable(Ptr);
+pub(crate) struct Runnable(TaskPtr);
 
 // SAFETY: a right passes between threads; what runs is `Send`, or is kept on its thread by the
 // lane of the main color.
@@ -84,16 +84,16 @@ impl Runnable {
     /// # Safety
     ///
     /// The caller has the right to run `ptr` and gives it away. RUN-ONCE
-    pub(crate) unsafe fn new(ptr: Ptr) -> Runnable {
+    pub(crate) unsafe fn new(ptr: TaskPtr) -> Runnable {
         Runnable(ptr)
     }
 
     #[inline]
-    pub(crate) fn into_ptr(self) -> Ptr {
+    pub(crate) fn into_ptr(self) -> TaskPtr {
         self.0
     }
 
-    pub(crate) fn ptr(&self) -> Ptr {
+    pub(crate) fn ptr(&self) -> TaskPtr {
         self.0
     }
 
@@ -105,7 +105,7 @@ impl Runnable {
     /// Runs it: one poll of a task, one turn of a lane. What comes back is to be put in line again,
     /// at the end.
     #[inline]
-    pub(crate) fn run(self, here: &Here) -> Option<Runnable> {
+    pub(crate) fn run(self, here: &ThreadContext) -> Option<Runnable> {
         let run = self.header().vtable().run;
         // SAFETY: `self` is the right to run it. RUN-ONCE
         unsafe { run(self.0, here) }.map(Runnable)
@@ -114,7 +114,7 @@ impl Runnable {
 
 /// Where in line a runnable goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum QueuePosition {
     /// Ahead of everything: somebody gave way to it.
     First,
     /// Ahead of the line, if nothing else is: its data is warm in this worker's cache.
@@ -127,7 +127,7 @@ pub(crate) enum Place {
 
 /// How one poll ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Polled {
+pub(crate) enum PollOutcome {
     Pending,
     /// The output is in place of the future.
     Ready,
@@ -147,7 +147,7 @@ pub(crate) enum Reason {
 
 /// Who runs it, and by what rules it is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum TaskKindTag {
     /// A task with a color of its own: the header is its lane.
     Own,
     /// A task in the line of a lane.
@@ -172,30 +172,30 @@ pub(crate) enum Kind {
 pub(crate) struct VTable {
     /// Runs it once; the caller gives up the right to. The right to run what is returned is the
     /// caller's, to be put in line again, at the end.
-    pub(crate) run: unsafe fn(Ptr, &Here) -> Option<Ptr>,
+    pub(crate) run: unsafe fn(TaskPtr, &ThreadContext) -> Option<TaskPtr>,
     /// Puts it in line; the caller gives up the right to run it.
-    pub(crate) enqueue: unsafe fn(Ptr, Place),
+    pub(crate) enqueue: unsafe fn(TaskPtr, QueuePosition),
     /// Polls the future once and sees to what follows; see [`step_with`](super::run::step_with). Of a lane: ends the turn
     /// that a running task got together with it.
-    pub(crate) step: unsafe fn(Ptr, &Here) -> After,
+    pub(crate) step: unsafe fn(TaskPtr, &ThreadContext) -> StepOutcome,
     /// Drops the future and leaves `Reason` in its place. For the owner.
-    pub(crate) end: unsafe fn(Ptr, Reason) -> Polled,
+    pub(crate) end: unsafe fn(TaskPtr, Reason) -> PollOutcome,
     /// Called by the owner once the future is gone, before DONE; for kinds that care.
-    pub(crate) left: Option<unsafe fn(Ptr)>,
+    pub(crate) left: Option<unsafe fn(TaskPtr)>,
     /// Moves the output to the second argument. For whom the output belongs to (HANDLE-OUTPUT).
-    pub(crate) take: unsafe fn(Ptr, *mut ()),
+    pub(crate) take: unsafe fn(TaskPtr, *mut ()),
     /// Drops the output. For whom the output belongs to.
-    pub(crate) drop_output: unsafe fn(Ptr),
+    pub(crate) drop_output: unsafe fn(TaskPtr),
     /// Frees the memory. For whoever gave up the last reference.
-    pub(crate) free: unsafe fn(Ptr),
+    pub(crate) free: unsafe fn(TaskPtr),
     /// The identity of its color.
-    pub(crate) color: unsafe fn(Ptr) -> usize,
+    pub(crate) color: unsafe fn(TaskPtr) -> usize,
     pub(crate) type_name: fn() -> &'static str,
     /// Where the join slot lies, in bytes from the header.
     pub(crate) join_offset: usize,
     /// Where future, output, payload and reason lie.
     pub(crate) stage_offset: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: TaskKindTag,
     /// Whether the output has a destructor.
     pub(crate) drops_output: bool,
     /// Whether this is the head of an [`Extended`].
@@ -228,12 +228,12 @@ pub(crate) struct Extended {
     /// The lane that the task was promoted to, or null.
     pub(crate) lane: *const Header,
     /// How the plain vtable frees the memory.
-    free: unsafe fn(Ptr),
+    free: unsafe fn(TaskPtr),
     /// The one that this replaced: others may still be reading it.
     replaced: *mut VTable,
     /// What the task waited for when it last had to, or null.
     waits_for: AtomicPtr<&'static str>,
-    pub(crate) observed: Option<Observed>,
+    pub(crate) observed: Option<TracedVTable>,
 }
 
 /// A note of what a task waits for, or that it has not waited.
@@ -296,7 +296,7 @@ impl Extended {
 /// # Safety
 ///
 /// As for [`VTable::free`].
-unsafe fn free_extended(task: Ptr) {
+unsafe fn free_extended(task: TaskPtr) {
     // SAFETY: the caller has the last reference, so the task is there.
     let mut vtable = unsafe { task.as_ref() }.vtable_ptr();
     // SAFETY: this function is only ever in the vtable of an `Extended`.

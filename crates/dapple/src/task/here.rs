@@ -5,10 +5,10 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-CONTEXT**: all that a thread knows of what it runs is in its [`Here`], and is exchanged as a whole: where a
+//! * **ONE-CONTEXT**: all that a thread knows of what it runs is in its [`ThreadContext`], and is exchanged as a whole: where a
 //!   nested `block_on` begins and ends ([`SetAside`]), and where a virtual thread of a simulation gives way
 //!   ([`context`]). A thread-local beside it would be shared by what runs inside of each other, or in turns. What
-//!   `Here` points to on the stack is on the stack of the thread, or virtual thread, whose context it is.
+//!   `ThreadContext` points to on the stack is on the stack of the thread, or virtual thread, whose context it is.
 
 use std::cell::Cell;
 use std::ptr::null;
@@ -16,20 +16,20 @@ use std::task::Waker;
 
 use super::closure::Closure;
 use super::header::Header;
-use super::home::Home;
+use super::home::RuntimeShared;
 use super::local::Bound;
-use super::reach::Link;
+use super::reach::CancelFrame;
 use super::slab::LocalSlab;
-use super::strand::Strand;
+use super::strand::ChildWaker;
 use super::wait::BUDGET;
 use crate::prim::Published;
 
 /// How many waits are put off in one poll of a task, at most.
 const SPINS: i32 = 1 << 16;
 
-pub(crate) struct Here {
+pub(crate) struct ThreadContext {
     /// The runtime that this thread works for or has entered; null outside.
-    pub(crate) home: Cell<*const Home>,
+    pub(crate) home: Cell<*const RuntimeShared>,
     /// The worker that this thread drives, in the scheduler's own terms; null elsewhere.
     pub(crate) worker: Cell<*const ()>,
     /// That worker's store of memory; null elsewhere.
@@ -52,11 +52,11 @@ pub(crate) struct Here {
     pub(crate) lane: Cell<*const Header>,
     /// The innermost scope or shield around what is being polled; null if there is none. ON-THE-STACK in
     /// `reach`
-    pub(crate) link: Cell<*const Link>,
+    pub(crate) link: Cell<*const CancelFrame>,
     /// The waker by which who polls that is woken when it is cancelled; null if that is the task's own.
     pub(crate) own: Cell<*const Waker>,
     /// The strand that is being polled.
-    pub(crate) strand: Cell<*const Strand>,
+    pub(crate) strand: Cell<*const ChildWaker>,
     /// References to it that were made (or, below zero, dropped) in this poll.
     pub(crate) strand_refs: Cell<i64>,
     /// It has woken itself.
@@ -91,16 +91,16 @@ pub(crate) enum InMap {
 }
 
 /// What is set aside while a strand is polled.
-pub(crate) struct OuterStrand {
-    strand: *const Strand,
+pub(crate) struct OuterChild {
+    strand: *const ChildWaker,
     own: *const Waker,
     refs: i64,
     woken: bool,
 }
 
-impl Here {
-    const fn nowhere() -> Here {
-        Here {
+impl ThreadContext {
+    const fn nowhere() -> ThreadContext {
+        ThreadContext {
             home: Cell::new(null()),
             worker: Cell::new(null()),
             slab: Cell::new(null()),
@@ -130,7 +130,7 @@ impl Here {
 
     /// This thread's store of memory for tasks of `home`, if it is one of its workers.
     #[inline]
-    pub(crate) fn slab_of<'a>(&self, home: *const Home) -> Option<&'a LocalSlab> {
+    pub(crate) fn slab_of<'a>(&self, home: *const RuntimeShared) -> Option<&'a LocalSlab> {
         let slab = if self.home.get() == home { self.slab.get() } else { null() };
         // SAFETY: it is set only while this thread drives the worker that owns it. The caller does
         // not keep it beyond that: it calls nothing that would let the thread leave its seat.
@@ -173,8 +173,8 @@ impl Here {
 
     /// A strand is going to be polled, with this waker. What is returned is for `leave_strand`.
     #[inline]
-    pub(crate) fn enter_strand(&self, strand: *const Strand, waker: *const Waker) -> OuterStrand {
-        OuterStrand {
+    pub(crate) fn enter_strand(&self, strand: *const ChildWaker, waker: *const Waker) -> OuterChild {
+        OuterChild {
             strand: self.strand.replace(strand),
             own: self.own.replace(waker),
             refs: self.strand_refs.replace(0),
@@ -184,13 +184,13 @@ impl Here {
 
     /// The poll is over: references that were made of the strand, and whether it woke itself.
     #[inline]
-    pub(crate) fn leave_strand(&self, outer: OuterStrand) -> (i64, bool) {
+    pub(crate) fn leave_strand(&self, outer: OuterChild) -> (i64, bool) {
         self.strand.set(outer.strand);
         self.own.set(outer.own);
         (self.strand_refs.replace(outer.refs), self.strand_woken.replace(outer.woken))
     }
 
-    fn swap(&self, other: &Here) {
+    fn swap(&self, other: &ThreadContext) {
         self.home.swap(&other.home);
         self.worker.swap(&other.worker);
         self.slab.swap(&other.slab);
@@ -219,20 +219,20 @@ impl Here {
 }
 
 thread_local! {
-    static HERE: Here = const { Here::nowhere() };
+    static HERE: ThreadContext = const { ThreadContext::nowhere() };
 }
 
-/// Calls `f` with this thread's `Here`.
+/// Calls `f` with this thread's `ThreadContext`.
 #[inline(always)]
-pub(crate) fn here<R>(f: impl FnOnce(&Here) -> R) -> R {
+pub(crate) fn here<R>(f: impl FnOnce(&ThreadContext) -> R) -> R {
     // Not by `HERE.with(f)`: that is a function for each `f`, which is not always inlined.
     let here = HERE.with(std::ptr::from_ref);
     // SAFETY: it is this thread's, has no destructor, and so is there until the thread has ended.
     f(unsafe { &*here })
 }
 
-/// This thread's `Here`, without a closure. It is not `Send`, so it stays on this thread.
-pub(crate) struct ThisThread(*const Here);
+/// This thread's `ThreadContext`, without a closure. It is not `Send`, so it stays on this thread.
+pub(crate) struct ThisThread(*const ThreadContext);
 
 /// See [`ThisThread`].
 #[inline(always)]
@@ -241,21 +241,21 @@ pub(crate) fn this_thread() -> ThisThread {
 }
 
 impl std::ops::Deref for ThisThread {
-    type Target = Here;
+    type Target = ThreadContext;
 
     #[inline(always)]
-    fn deref(&self) -> &Here {
+    fn deref(&self) -> &ThreadContext {
         // SAFETY: it is this thread's, has no destructor, and so is there until the thread has ended.
         unsafe { &*self.0 }
     }
 }
 
 /// Sets aside what this thread is doing until the guard is dropped: for a nested `block_on`. ONE-CONTEXT
-pub(crate) struct SetAside(Here);
+pub(crate) struct SetAside(ThreadContext);
 
 impl SetAside {
     pub(crate) fn new() -> SetAside {
-        let outer = Here::nowhere();
+        let outer = ThreadContext::nowhere();
         outer.closure.set(here(|here| here.closure.get())); // what it is in, it is in all the same
         outer.in_map.set(here(|here| here.in_map.get()));
         here(|here| here.swap(&outer));
@@ -271,6 +271,6 @@ impl Drop for SetAside {
 
 /// Room for what a virtual thread is doing, and the way to exchange it for what this thread does. ONE-CONTEXT
 pub(crate) fn context() -> Box<dyn Fn()> {
-    let own = Here::nowhere();
+    let own = ThreadContext::nowhere();
     Box::new(move || here(|here| here.swap(&own)))
 }

@@ -1,16 +1,16 @@
 //! The runtime as tasks see it: where their memory lies and who puts them in line.
 
 use super::cancel::Grace;
-use super::header::{Ptr, Runnable};
+use super::header::{Runnable, TaskPtr};
 use super::panics::{OnPanic, Panics};
 use super::slab::{Chunk, LocalSlab, Slab};
-use super::{Place, Priority, Task};
+use super::{Priority, QueuePosition, Task};
 use crate::prim::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 /// How far a runtime is on its way out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub(crate) enum Phase {
+pub(crate) enum RuntimePhase {
     Running,
     /// The same, in a simulated world.
     Simulated,
@@ -22,10 +22,10 @@ pub(crate) enum Phase {
 
 /// The part of a runtime that its tasks know of. Every task finds it through its memory.
 #[repr(C)]
-pub(crate) struct Home {
+pub(crate) struct RuntimeShared {
     pub(crate) slab: Slab,
-    /// A pointer to the whole of which this is the first part; see [`Home::settle`].
-    whole: AtomicPtr<Home>,
+    /// A pointer to the whole of which this is the first part; see [`RuntimeShared::settle`].
+    whole: AtomicPtr<RuntimeShared>,
     phase: AtomicU8,
     pub(crate) is_simulated: bool,
     /// The priorities above and below the ordinary of which something is in line, a bit for each.
@@ -60,24 +60,24 @@ impl Default for Rules {
 /// What the layers above do for tasks.
 pub(crate) struct Hooks {
     /// Puts a runnable in line.
-    pub(crate) enqueue: unsafe fn(*const Home, Runnable, Place),
+    pub(crate) enqueue: unsafe fn(*const RuntimeShared, Runnable, QueuePosition),
     /// Puts an entry of a lane in line, by its priority.
-    pub(crate) enqueue_ranked: unsafe fn(*const Home, Runnable, Priority),
+    pub(crate) enqueue_ranked: unsafe fn(*const RuntimeShared, Runnable, Priority),
     /// Puts a closure in line for the pool of blocking calls.
-    pub(crate) enqueue_blocking: unsafe fn(*const Home, Runnable),
+    pub(crate) enqueue_blocking: unsafe fn(*const RuntimeShared, Runnable),
     /// Keeps the time of a task that was cancelled: tells the grace when that is up.
-    pub(crate) keep_grace: unsafe fn(*const Home, Grace),
+    pub(crate) keep_grace: unsafe fn(*const RuntimeShared, Grace),
     /// Called once, when the workers have left: keeps the whole for the memory that is in use.
-    pub(crate) keep: unsafe fn(*const Home),
+    pub(crate) keep: unsafe fn(*const RuntimeShared),
     /// Called once, after `keep`, when the last of it is back: gives the whole up.
-    pub(crate) retire: unsafe fn(*const Home),
+    pub(crate) retire: unsafe fn(*const RuntimeShared),
 }
 
-impl Home {
-    pub(crate) fn new(hooks: &'static Hooks, rules: Rules, on_panic: OnPanic) -> Home {
+impl RuntimeShared {
+    pub(crate) fn new(hooks: &'static Hooks, rules: Rules, on_panic: OnPanic) -> RuntimeShared {
         let is_simulated = crate::world::is_simulated();
-        let phase = if is_simulated { Phase::Simulated } else { Phase::Running };
-        Home {
+        let phase = if is_simulated { RuntimePhase::Simulated } else { RuntimePhase::Running };
+        RuntimeShared {
             slab: Slab::default(),
             whole: AtomicPtr::default(),
             phase: AtomicU8::new(phase as u8),
@@ -94,28 +94,28 @@ impl Home {
 
     /// Tells the home where it lies for good, by a pointer from which the layers above can get back
     /// to the whole. Before the first task.
-    pub(crate) fn settle(whole: *const Home) {
+    pub(crate) fn settle(whole: *const RuntimeShared) {
         // SAFETY: the caller has just put it there.
         unsafe { &*whole }.whole.store(whole.cast_mut(), Ordering::Release);
     }
 
-    pub(crate) fn whole(&self) -> *const Home {
+    pub(crate) fn whole(&self) -> *const RuntimeShared {
         self.whole.load(Ordering::Acquire)
     }
 
     /// The home of a task or a lane.
     #[inline]
-    pub(crate) fn of(ptr: Ptr) -> *const Home {
+    pub(crate) fn of(ptr: TaskPtr) -> *const RuntimeShared {
         Chunk::of(ptr).home
     }
 
     #[inline]
-    pub(crate) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> RuntimePhase {
         match self.phase.load(Ordering::Relaxed) {
-            0 => Phase::Running,
-            1 => Phase::Simulated,
-            2 => Phase::Cancelling,
-            _ => Phase::Stopped,
+            0 => RuntimePhase::Running,
+            1 => RuntimePhase::Simulated,
+            2 => RuntimePhase::Cancelling,
+            _ => RuntimePhase::Stopped,
         }
     }
 
@@ -132,11 +132,11 @@ impl Home {
     }
 
     /// Moves on to `phase`, never back.
-    pub(crate) fn enter_phase(&self, phase: Phase) {
+    pub(crate) fn enter_phase(&self, phase: RuntimePhase) {
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
-    /// Counts a task, with `slab` from [`Here::slab_of`](super::here::Here::slab_of).
+    /// Counts a task, with `slab` from [`Here::slab_of`](super::here::ThreadContext::slab_of).
     #[inline]
     pub(crate) fn count_spawned(&self, slab: Option<&LocalSlab>) {
         match slab {

@@ -12,9 +12,9 @@ use std::task::{Context, Poll, Waker};
 use super::cancel::Cancelled;
 use super::cancel::Then;
 use super::cancel_points::{self, Begin, OBSERVES};
-use super::cell::{Payload, discard, message};
+use super::cell::{PanicPayload, discard, message};
 use super::guarded::GuardedWaker;
-use super::header::{Kind, Ptr, Reason, field};
+use super::header::{Reason, TaskKindTag, TaskPtr, field};
 use super::here::here;
 use super::run::{Blocking, read_reason, take_payload};
 use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
@@ -31,7 +31,7 @@ impl JoinSlot {
     /// # Safety
     ///
     /// The caller has a reference to the task, or owns it, for as long as the slot is used.
-    pub(super) unsafe fn of<'a>(task: Ptr) -> &'a JoinSlot {
+    pub(super) unsafe fn of<'a>(task: TaskPtr) -> &'a JoinSlot {
         // SAFETY: handed on from the caller.
         let offset = unsafe { task.as_ref() }.vtable().join_offset;
         // SAFETY: the slot lies there.
@@ -259,7 +259,7 @@ impl<T> JoinHandle<T> {
             if over.is_ready() {
                 self.on_cancel.unlink();
                 // A blocking call that has not begun never does; one that has goes on, and can be waited for again.
-                if let Some(call) = self.task.as_ref().filter(|task| task.kind() == Kind::Blocking) {
+                if let Some(call) = self.task.as_ref().filter(|task| task.kind() == TaskKindTag::Blocking) {
                     Blocking::withdraw(call);
                 }
             }
@@ -316,7 +316,7 @@ impl<T> fmt::Debug for JoinHandle<T> {
 pub struct JoinError(Repr);
 
 enum Repr {
-    Panic(Payload, Box<str>),
+    Panic(PanicPayload, Box<str>),
     Aborted,
     Refused,
     Gone,

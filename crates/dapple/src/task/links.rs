@@ -13,19 +13,19 @@ use crate::prim::{AtomicU64, AtomicUsize, Mutex, Ordering, fence_seq_cst, lock};
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 
 /// By the address of the task, and by a number within it.
-type Shard<W> = Mutex<BTreeMap<(usize, u64), W>>;
+type LinkShard<W> = Mutex<BTreeMap<(usize, u64), W>>;
 
 /// A cheap handle `W` to each of them.
-pub(crate) struct Links<W> {
+pub(crate) struct CancelTable<W> {
     /// How many there are, in all tasks: while there are none, nobody need look for any.
     len: AtomicUsize,
     numbers: AtomicU64,
-    shards: [Shard<W>; SHARDS],
+    shards: [LinkShard<W>; SHARDS],
 }
 
-impl<W> Default for Links<W> {
-    fn default() -> Links<W> {
-        Links {
+impl<W> Default for CancelTable<W> {
+    fn default() -> CancelTable<W> {
+        CancelTable {
             len: AtomicUsize::new(0),
             numbers: AtomicU64::new(0),
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -33,8 +33,8 @@ impl<W> Default for Links<W> {
     }
 }
 
-impl<W: Clone> Links<W> {
-    fn shard(&self, task: usize) -> &Shard<W> {
+impl<W: Clone> CancelTable<W> {
+    fn shard(&self, task: usize) -> &LinkShard<W> {
         &self.shards[(task >> 6) % SHARDS]
     }
 

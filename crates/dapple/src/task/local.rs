@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **BOUND**: the values in reach are a chain from [`Here::bound`](super::here::Here) outwards. Each link is on the
+//! * **BOUND**: the values in reach are a chain from [`Here::bound`](super::here::ThreadContext) outwards. Each link is on the
 //!   stack of the frame that bound it, which takes it off the chain before it ends, by unwinding too. The chain is a
 //!   part of what the thread is doing (ONE-CONTEXT), so what begins something else on this thread, or goes on with
 //!   something else on another stack, does not see it, and does not leave anything behind in it.

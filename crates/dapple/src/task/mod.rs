@@ -74,9 +74,9 @@ pub(crate) mod woken;
 mod yielding;
 
 #[cfg(not(loom))]
-pub(crate) use header::{Place, Runnable};
+pub(crate) use header::{QueuePosition, Runnable};
 #[cfg(not(loom))]
-pub(crate) use home::Home;
+pub(crate) use home::RuntimeShared;
 #[cfg(not(loom))]
 pub(crate) use local::drop_unspawned;
 #[cfg(not(loom))]

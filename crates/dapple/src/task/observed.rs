@@ -5,33 +5,39 @@
 //! its lane steps.
 
 use super::cancel_points;
-use super::header::{Extended, Header, Kind, Ptr, VTable};
-use super::here::Here;
-use super::run::After;
+use super::header::{Extended, Header, TaskKindTag, TaskPtr, VTable};
+use super::here::ThreadContext;
+use super::run::StepOutcome;
 use crate::world::{self, log};
 
 /// What is kept of a task of a simulation.
 #[derive(Clone, Copy)]
-pub(crate) struct Observed {
+pub(crate) struct TracedVTable {
     pub(crate) number: u64,
-    run: unsafe fn(Ptr, &Here) -> Option<Ptr>,
-    step: unsafe fn(Ptr, &Here) -> After,
+    run: unsafe fn(TaskPtr, &ThreadContext) -> Option<TaskPtr>,
+    step: unsafe fn(TaskPtr, &ThreadContext) -> StepOutcome,
 }
 
-impl Observed {
+impl TracedVTable {
     /// Has the polls of a task told that is about to be made, in a simulated world.
-    pub(crate) fn over(vtable: &mut VTable) -> Observed {
-        let observed = Observed { number: world::number(), run: vtable.run, step: vtable.step };
+    pub(crate) fn over(vtable: &mut VTable) -> TracedVTable {
+        let observed = TracedVTable { number: world::number(), run: vtable.run, step: vtable.step };
         vtable.run = run;
         vtable.step = step;
         observed
     }
 
-    fn of(task: &Header) -> Observed {
+    fn of(task: &Header) -> TracedVTable {
         Extended::of(task).and_then(|extended| extended.observed).expect("a task of a simulation")
     }
 
-    fn poll<R>(self, task: Ptr, here: &Here, color: log::Color, poll: impl FnOnce() -> R) -> R {
+    fn poll<R>(
+        self,
+        task: TaskPtr,
+        here: &ThreadContext,
+        color: log::PolledColor,
+        poll: impl FnOnce() -> R,
+    ) -> R {
         let begun = world::with(|world| world.begin_poll(self.number, color));
         let result = cancel_points::around_poll(task, here, poll);
         // Not in the simulation that it is from, if that is over and it is dropped.
@@ -43,11 +49,15 @@ impl Observed {
 /// # Safety
 ///
 /// As for `VTable::run`.
-unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
+unsafe fn run(task: TaskPtr, here: &ThreadContext) -> Option<TaskPtr> {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
-    let observed = Observed::of(header);
-    let color = if header.vtable().kind == Kind::Blocking { log::Color::None } else { log::Color::Own };
+    let observed = TracedVTable::of(header);
+    let color = if header.vtable().kind == TaskKindTag::Blocking {
+        log::PolledColor::None
+    } else {
+        log::PolledColor::Own
+    };
     // SAFETY: handed on from the caller.
     observed.poll(task, here, color, || unsafe { (observed.run)(task, here) })
 }
@@ -55,10 +65,11 @@ unsafe fn run(task: Ptr, here: &Here) -> Option<Ptr> {
 /// # Safety
 ///
 /// As for `VTable::step`.
-unsafe fn step(task: Ptr, here: &Here) -> After {
+unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
     // SAFETY: a task that is owned exists. EXISTS
-    let observed = Observed::of(unsafe { task.as_ref() });
+    let observed = TracedVTable::of(unsafe { task.as_ref() });
     // SAFETY: handed on from the caller.
-    observed
-        .poll(task, here, log::Color::Lane(here.lane.get().addr()), || unsafe { (observed.step)(task, here) })
+    observed.poll(task, here, log::PolledColor::Lane(here.lane.get().addr()), || unsafe {
+        (observed.step)(task, here)
+    })
 }

@@ -13,11 +13,11 @@ use std::ptr::null;
 use std::sync::Arc;
 
 use super::Task;
-use super::cell::{Payload, message};
+use super::cell::{PanicPayload, message};
 use super::guarded::guarded;
-use super::header::Ptr;
-use super::here::Here;
-use super::home::Home;
+use super::header::TaskPtr;
+use super::here::ThreadContext;
+use super::home::RuntimeShared;
 use super::state::JOIN_INTEREST;
 use crate::prim::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ use crate::prim::{AtomicU64, Ordering};
 /// [`RuntimeBuilder::on_panic`](crate::RuntimeBuilder::on_panic).
 pub struct PanicReport<'a> {
     task: &'a Task,
-    payload: &'a Payload,
+    payload: &'a PanicPayload,
     has_handle: bool,
 }
 
@@ -116,9 +116,9 @@ impl Drop for Panics {
 ///
 /// The caller owns the task.
 #[cold]
-pub(super) unsafe fn report(task: Ptr, here: &Here, payload: &Payload) {
+pub(super) unsafe fn report(task: TaskPtr, here: &ThreadContext, payload: &PanicPayload) {
     // SAFETY: a task's home outlives it.
-    let panics = unsafe { &(*Home::of(task)).panics };
+    let panics = unsafe { &(*RuntimeShared::of(task)).panics };
     panics.count_one();
     let Some(hook) = &panics.hook.0 else { return };
     // SAFETY: a task that is owned exists (EXISTS), and this is not dropped, so that it needs no reference.

@@ -5,22 +5,22 @@ use std::ptr::{NonNull, null_mut};
 use super::header::{Header, Runnable};
 
 /// Owns the rights to run what is in it (RUN-ONCE), and their links (LINK-OWNED).
-pub(crate) struct Queue {
+pub(crate) struct RunnableQueue {
     first: *mut Header,
     last: *mut Header,
     len: usize,
 }
 
 // SAFETY: rights to run pass between threads; see `Runnable`.
-unsafe impl Send for Queue {}
+unsafe impl Send for RunnableQueue {}
 
-impl Default for Queue {
-    fn default() -> Queue {
-        Queue { first: null_mut(), last: null_mut(), len: 0 }
+impl Default for RunnableQueue {
+    fn default() -> RunnableQueue {
+        RunnableQueue { first: null_mut(), last: null_mut(), len: 0 }
     }
 }
 
-impl Queue {
+impl RunnableQueue {
     pub(crate) fn len(&self) -> usize {
         self.len
     }

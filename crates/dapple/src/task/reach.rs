@@ -1,6 +1,6 @@
 //! How far a cancel reaches: the counted part of a scope, and the chain of scopes around what is polled.
 //!
-//! Whoever polls inside of a scope puts a [`Link`] into the chain, for as long as that takes. A wait that
+//! Whoever polls inside of a scope puts a [`CancelFrame`] into the chain, for as long as that takes. A wait that
 //! is polled looks up the chain: it is cancelled if any of the scopes around it is, up to the first
 //! [`shield`](crate::shield), or if its task is. So a cancel is seen at once, wherever it happens.
 //!
@@ -40,14 +40,14 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::guarded::GuardedWaker;
-use super::here::Here;
+use super::here::ThreadContext;
 use super::waker::{self, Behind, borrowed_waker, is_ours, task_behind};
-use super::woken::{Seen, Woken};
+use super::woken::{ReadyList, ReadyWord};
 use crate::prim::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, SpinLock, fence_seq_cst};
 
 /// What a scope shares with who can reach it from elsewhere: its cancellers, the wakers of what was
 /// started in it, and what was spawned in it.
-pub(crate) struct Reach {
+pub(crate) struct CancelScope {
     cancelled: AtomicBool,
     /// It is polled with more than one waker, or with that of something else than a task. BY-TASK
     by_waker: AtomicBool,
@@ -57,19 +57,19 @@ pub(crate) struct Reach {
     /// Wakes who polls the scope, if that goes by waker. Whoever has news takes it, or a clone if it is ours.
     waker: SpinLock<Option<GuardedWaker>>,
     /// What was started and is to be polled.
-    pub(crate) woken: Woken,
+    pub(crate) woken: ReadyList,
     /// How many tasks were spawned in it that have not ended.
     pub(crate) spawned: AtomicUsize,
 }
 
-impl Reach {
-    pub(crate) fn new() -> Arc<Reach> {
-        Arc::new(Reach {
+impl CancelScope {
+    pub(crate) fn new() -> Arc<CancelScope> {
+        Arc::new(CancelScope {
             cancelled: AtomicBool::new(false),
             by_waker: AtomicBool::new(false),
             task: AtomicPtr::new(null_mut()),
             waker: SpinLock::default(),
-            woken: Woken::new(),
+            woken: ReadyList::new(),
             spawned: AtomicUsize::new(0),
         })
     }
@@ -80,7 +80,7 @@ impl Reach {
     }
 
     /// Cancels all that is inside, and wakes it. `false`: it was cancelled already.
-    pub(crate) fn cancel(self: &Arc<Reach>) -> bool {
+    pub(crate) fn cancel(self: &Arc<CancelScope>) -> bool {
         let is_first = self.mark();
         #[cfg(not(loom))]
         super::cancel::cancel_linked(Arc::as_ptr(self).addr(), is_first);
@@ -120,7 +120,7 @@ impl Reach {
         }
     }
 
-    fn task(&self) -> Option<waker::Ptr> {
+    fn task(&self) -> Option<waker::TaskPtr> {
         NonNull::new(self.task.load(Ordering::Acquire))
     }
 
@@ -164,7 +164,7 @@ impl Reach {
 
     /// The scope has ended. Who is still linked to it (a wait that was polled in it, and lives on) is to be
     /// polled again, to be linked to what is around it then.
-    pub(crate) fn end(self: &Arc<Reach>) {
+    pub(crate) fn end(self: &Arc<CancelScope>) {
         #[cfg(not(loom))]
         super::cancel::end_linked(Arc::as_ptr(self).addr());
     }
@@ -177,7 +177,7 @@ impl Reach {
     }
 }
 
-impl Drop for Reach {
+impl Drop for CancelScope {
     fn drop(&mut self) {
         if let Some(task) = self.task() {
             drop(std::mem::ManuallyDrop::into_inner(borrowed_waker(task))); // with the reach's reference
@@ -192,8 +192,8 @@ impl Drop for Reach {
 pub(super) enum Nudge {
     None,
     /// The right to run the task that polls the scope.
-    Run(waker::Ptr),
-    Keep(Arc<Reach>),
+    Run(waker::TaskPtr),
+    Keep(Arc<CancelScope>),
 }
 
 impl Nudge {
@@ -203,7 +203,12 @@ impl Nudge {
     ///
     /// The reach, a pointer into its `Arc`, is there.
     #[inline]
-    pub(super) unsafe fn prepare(&mut self, reach: *const Reach, seen: Seen, here: &Here) {
+    pub(super) unsafe fn prepare(
+        &mut self,
+        reach: *const CancelScope,
+        seen: ReadyWord,
+        here: &ThreadContext,
+    ) {
         if !seen.is_by_task() && !seen.is_by_waker() {
             return; // who was the first has seen to it
         }
@@ -244,7 +249,7 @@ impl Nudge {
 
 /// Whether this thread is in a poll of the scope. INSIDE-LOOKS
 #[inline]
-fn is_inside(here: &Here, reach: *const Reach) -> bool {
+fn is_inside(here: &ThreadContext, reach: *const CancelScope) -> bool {
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
     while let Some(link) = unsafe { next.as_ref() } {
@@ -270,7 +275,7 @@ pub(crate) struct Deadline {
 
 /// Of the limits of time around what is polled here, up to the first shield, claims the outermost that is up. `false`:
 /// none is.
-pub(crate) fn claim_outermost(here: &Here, now: Instant) -> bool {
+pub(crate) fn claim_outermost(here: &ThreadContext, now: Instant) -> bool {
     let mut outermost: Option<&Deadline> = None;
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
@@ -286,10 +291,10 @@ pub(crate) fn claim_outermost(here: &Here, now: Instant) -> bool {
 }
 
 /// A scope, or a shield, around what is being polled.
-pub(crate) struct Link {
+pub(crate) struct CancelFrame {
     /// Null for a shield.
-    reach: *const Reach,
-    outer: Cell<*const Link>,
+    reach: *const CancelScope,
+    outer: Cell<*const CancelFrame>,
     /// The scope is a race that is decided. LOST
     is_decided: bool,
     /// The limit of time that the scope is, or null. It is there while the link is in the chain.
@@ -304,9 +309,9 @@ pub(crate) struct Link {
     on_their_way: Cell<u32>,
 }
 
-impl Link {
-    pub(crate) const fn shield() -> Link {
-        Link {
+impl CancelFrame {
+    pub(crate) const fn shield() -> CancelFrame {
+        CancelFrame {
             reach: null(),
             outer: Cell::new(null()),
             is_decided: false,
@@ -319,14 +324,18 @@ impl Link {
     }
 
     /// Makes it the link of a scope.
-    pub(crate) fn of(reach: *const Reach) -> Link {
-        Link::of_region(reach, false, null())
+    pub(crate) fn of(reach: *const CancelScope) -> CancelFrame {
+        CancelFrame::of_region(reach, false, null())
     }
 
     /// As `of`; `is_decided`: it is a race, and has been won. LOST. `deadline`: that of a limit of time, which is there
     /// for as long as the link is in the chain; or null.
-    pub(crate) fn of_region(reach: *const Reach, is_decided: bool, deadline: *const Deadline) -> Link {
-        Link {
+    pub(crate) fn of_region(
+        reach: *const CancelScope,
+        is_decided: bool,
+        deadline: *const Deadline,
+    ) -> CancelFrame {
+        CancelFrame {
             reach,
             outer: Cell::new(null()),
             is_decided,
@@ -339,8 +348,8 @@ impl Link {
     }
 
     /// The link of a task that was spawned in the scope. SPAWNED-SEE in `cancel`
-    pub(crate) fn of_spawned(reach: *const Reach) -> Link {
-        Link { is_spawned: true, ..Link::of(reach) }
+    pub(crate) fn of_spawned(reach: *const CancelScope) -> CancelFrame {
+        CancelFrame { is_spawned: true, ..CancelFrame::of(reach) }
     }
 
     /// Whether what is inside of it is in a race that another has won. LOST
@@ -357,7 +366,7 @@ impl Link {
 
     /// A child of this scope is awaited here by a foreign waker: all links between the two take note of it.
     #[cfg(not(loom))]
-    pub(crate) fn note_awaited(&self, here: &Here) {
+    pub(crate) fn note_awaited(&self, here: &ThreadContext) {
         let mut next = here.link.get();
         // SAFETY: ON-THE-STACK.
         while let Some(link) = unsafe { next.as_ref() }.filter(|link| !std::ptr::eq(*link, self)) {
@@ -379,8 +388,8 @@ impl Link {
 
     /// Calls `f` as if it were called around the link, which is in the chain.
     #[cfg(not(loom))]
-    pub(crate) fn outside<R>(&self, here: &Here, f: impl FnOnce() -> R) -> R {
-        struct Back<'a>(*const Link, &'a Here);
+    pub(crate) fn outside<R>(&self, here: &ThreadContext, f: impl FnOnce() -> R) -> R {
+        struct Back<'a>(*const CancelFrame, &'a ThreadContext);
         impl Drop for Back<'_> {
             fn drop(&mut self) {
                 self.1.link.set(self.0);
@@ -392,16 +401,16 @@ impl Link {
 
     /// Puts it into the chain while `f` is called. ON-THE-STACK
     #[inline]
-    pub(crate) fn around<R>(&self, here: &Here, f: impl FnOnce() -> R) -> R {
-        struct Out<'a>(&'a Link, &'a Here);
-        impl Drop for Out<'_> {
+    pub(crate) fn around<R>(&self, here: &ThreadContext, f: impl FnOnce() -> R) -> R {
+        struct LeaveFrame<'a>(&'a CancelFrame, &'a ThreadContext);
+        impl Drop for LeaveFrame<'_> {
             fn drop(&mut self) {
                 self.1.link.set(self.0.outer.get());
             }
         }
         let outer = here.link.replace(self);
         self.outer.set(outer);
-        let _out = Out(self, here);
+        let _out = LeaveFrame(self, here);
         // SAFETY: ON-THE-STACK.
         let outer = unsafe { outer.as_ref() };
         self.lost
@@ -410,7 +419,7 @@ impl Link {
     }
 
     /// The scope; `None` for a shield.
-    fn reach(&self) -> Option<&Reach> {
+    fn reach(&self) -> Option<&CancelScope> {
         // SAFETY: it is the link of a poll that this thread is in. ON-THE-STACK
         unsafe { self.reach.as_ref() }
     }
@@ -418,7 +427,7 @@ impl Link {
 
 /// Whether what is polled here is in a race that another has won. LOST
 #[inline]
-pub(crate) fn is_lost(here: &Here) -> bool {
+pub(crate) fn is_lost(here: &ThreadContext) -> bool {
     // SAFETY: ON-THE-STACK.
     unsafe { here.link.get().as_ref() }.is_some_and(|link| link.lost.get())
 }
@@ -426,7 +435,7 @@ pub(crate) fn is_lost(here: &Here) -> bool {
 /// Whether a value of a child is on its way, in any scope around what is polled here. ON-ITS-WAY in `scope::children`
 #[cfg(not(loom))]
 #[cold]
-pub(crate) fn has_on_their_way(here: &Here) -> bool {
+pub(crate) fn has_on_their_way(here: &ThreadContext) -> bool {
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
     while let Some(link) = unsafe { next.as_ref() } {
@@ -440,7 +449,7 @@ pub(crate) fn has_on_their_way(here: &Here) -> bool {
 
 /// The scopes around what is polled here, from the inside out, up to the first shield, by pointers into
 /// their `Arc`s; and whether that is all, so that a cancel of the task reaches it, too.
-pub(super) fn around(here: &Here, mut each: impl FnMut(*const Reach)) -> bool {
+pub(super) fn around(here: &ThreadContext, mut each: impl FnMut(*const CancelScope)) -> bool {
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
     while let Some(link) = unsafe { next.as_ref() } {
@@ -455,7 +464,7 @@ pub(super) fn around(here: &Here, mut each: impl FnMut(*const Reach)) -> bool {
 
 /// As [`around`], without the scopes that a task was spawned in.
 #[cfg(not(loom))]
-pub(super) fn around_in_task(here: &Here, mut each: impl FnMut(*const Reach)) {
+pub(super) fn around_in_task(here: &ThreadContext, mut each: impl FnMut(*const CancelScope)) {
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
     while let Some(link) = unsafe { next.as_ref() }.filter(|link| !link.reach.is_null()) {
@@ -469,7 +478,7 @@ pub(super) fn around_in_task(here: &Here, mut each: impl FnMut(*const Reach)) {
 /// Whether what is polled here is cancelled: by a scope around it, or as a task.
 #[cfg(not(loom))]
 #[inline(never)]
-pub(super) fn is_cancelled(here: &Here) -> bool {
+pub(super) fn is_cancelled(here: &ThreadContext) -> bool {
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
     while let Some(link) = unsafe { next.as_ref() } {
@@ -485,7 +494,7 @@ pub(super) fn is_cancelled(here: &Here) -> bool {
 /// As [`is_cancelled`], for a wait that begins, and true wherever waits are observed. SUSPECT in `cancel_points`
 #[cfg(not(loom))]
 #[inline(never)]
-pub(super) fn may_be_cancelled(here: &Here) -> bool {
+pub(super) fn may_be_cancelled(here: &ThreadContext) -> bool {
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
     while let Some(link) = unsafe { next.as_ref() } {
@@ -501,6 +510,6 @@ pub(super) fn may_be_cancelled(here: &Here) -> bool {
 /// A scope around what is polled here is cancelled: whether that is more than the one by which waits are observed.
 #[cfg(not(loom))]
 #[cold]
-fn is_really_cancelled(here: &Here) -> bool {
+fn is_really_cancelled(here: &ThreadContext) -> bool {
     !super::cancel_points::OBSERVES || !here.is_observed.get() || super::cancel_points::is_cancelled(here)
 }

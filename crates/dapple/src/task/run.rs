@@ -5,19 +5,19 @@ use std::ptr::null;
 
 use super::cancel;
 use super::cancel_points;
-use super::cell::{Front, Payload, TaskKind, discard};
-use super::header::{Header, Kind, Polled, Ptr, Reason, Runnable, field};
-use super::here::{Here, SetAside, here};
-use super::home::{Home, Phase};
+use super::cell::{Front, PanicPayload, TaskKind, discard};
+use super::header::{Header, PollOutcome, Reason, Runnable, TaskKindTag, TaskPtr, field};
+use super::here::{SetAside, ThreadContext, here};
+use super::home::{RuntimePhase, RuntimeShared};
 use super::join::JoinSlot;
-use super::state::{ABORTED, CANCELLED, ENDED, Finished, JOIN_INTEREST, PANICKED, Rest, Snapshot};
+use super::state::{ABORTED, CANCELLED, ENDED, Finished, JOIN_INTEREST, PANICKED, RestOutcome, Snapshot};
 use super::wait::BUDGET;
-use super::{Place, Task, panics};
+use super::{QueuePosition, Task, panics};
 use crate::prim::{AtomicU8, Ordering};
 
 /// What became of a task in one step.
 #[derive(PartialEq, Eq)]
-pub(crate) enum After {
+pub(crate) enum StepOutcome {
     /// It waits, and nobody owns it.
     Rest,
     /// It is to be put in line again; the caller still owns it.
@@ -43,15 +43,15 @@ pub(crate) struct Plain {
     /// The class of its memory.
     pub(crate) class: u8,
     /// See [`VTable::left`](super::header::VTable::left).
-    pub(crate) left: Option<unsafe fn(Ptr)>,
+    pub(crate) left: Option<unsafe fn(TaskPtr)>,
 }
 
 /// Polls a task once, or drops its future if it was aborted.
 ///
 /// # Safety
 ///
-/// The caller owns the task, and (but for `After::Again`) gives it up.
-pub(crate) unsafe fn step(task: Ptr, here: &Here) -> After {
+/// The caller owns the task, and (but for `StepOutcome::Again`) gives it up.
+pub(crate) unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
     // SAFETY: a task that is owned exists. EXISTS
     let step = unsafe { task.as_ref() }.vtable().step;
     // SAFETY: handed on from the caller.
@@ -65,11 +65,11 @@ pub(crate) unsafe fn step(task: Ptr, here: &Here) -> After {
 /// As for [`step`].
 #[inline(always)]
 pub(super) unsafe fn step_with(
-    task: Ptr,
-    here: &Here,
-    poll: impl FnOnce(Ptr) -> Polled,
+    task: TaskPtr,
+    here: &ThreadContext,
+    poll: impl FnOnce(TaskPtr) -> PollOutcome,
     plain: Option<Plain>,
-) -> After {
+) -> StepOutcome {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     let before = header.state.before_poll();
@@ -83,11 +83,11 @@ pub(super) unsafe fn step_with(
         return unsafe { abort(task, here) };
     }
     let polled = poll(task);
-    if polled == Polled::Pending {
+    if polled == PollOutcome::Pending {
         if here.woken.get() {
             here.current.set(null());
             header.state.settle(here.unsettled.get());
-            return After::Again;
+            return StepOutcome::Again;
         }
         if before.has(CANCELLED) {
             // SAFETY: handed on from the caller, who has polled the task.
@@ -97,16 +97,16 @@ pub(super) unsafe fn step_with(
     }
     match plain {
         // SAFETY: handed on from the caller; the future is gone.
-        Some(plain) if polled == Polled::Ready && unsafe { finish_plain(task, here, plain) } => {}
+        Some(plain) if polled == PollOutcome::Ready && unsafe { finish_plain(task, here, plain) } => {}
         // SAFETY: as above, and nothing has been done about it yet.
         _ => unsafe { finish(task, here, polled) },
     }
-    After::Done
+    StepOutcome::Done
 }
 
 /// Whether a task that was aborted or cancelled was aborted. If not, it is going to be polled.
 #[cold]
-fn is_aborted(here: &Here, before: Snapshot) -> bool {
+fn is_aborted(here: &ThreadContext, before: Snapshot) -> bool {
     here.stays.set(0); // for `is_left_alone`
     before.has(ABORTED)
 }
@@ -118,21 +118,21 @@ fn is_aborted(here: &Here, before: Snapshot) -> bool {
 /// As for [`step`].
 #[cold]
 #[inline(never)]
-unsafe fn abort(task: Ptr, here: &Here) -> After {
+unsafe fn abort(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
     // SAFETY: the caller owns the task. STAGE
     let polled = unsafe { end(task) };
     // SAFETY: handed on from the caller; the future is gone.
     unsafe { finish(task, here, polled) };
-    After::Done
+    StepOutcome::Done
 }
 
 /// A task that was polled and has not woken itself comes to rest, unless it was woken by others.
 #[inline(always)]
-fn rest(header: &Header, here: &Here, before: Snapshot) -> After {
+fn rest(header: &Header, here: &ThreadContext, before: Snapshot) -> StepOutcome {
     here.current.set(null());
     match header.state.rest(before, here.unsettled.get()) {
-        Rest::Idle => After::Rest,
-        Rest::Again => After::Again,
+        RestOutcome::Idle => StepOutcome::Rest,
+        RestOutcome::Again => StepOutcome::Again,
     }
 }
 
@@ -141,10 +141,10 @@ fn rest(header: &Header, here: &Here, before: Snapshot) -> After {
 ///
 /// # Safety
 ///
-/// As for `is_left_alone`; and the caller gives the task up, but for `After::Again`.
+/// As for `is_left_alone`; and the caller gives the task up, but for `StepOutcome::Again`.
 #[cold]
 #[inline(never)]
-unsafe fn rest_cancelled(task: Ptr, here: &Here, before: Snapshot) -> After {
+unsafe fn rest_cancelled(task: TaskPtr, here: &ThreadContext, before: Snapshot) -> StepOutcome {
     // SAFETY: handed on from the caller.
     if unsafe { is_left_alone(task, here, before) } {
         // SAFETY: as above.
@@ -160,12 +160,12 @@ unsafe fn rest_cancelled(task: Ptr, here: &Here, before: Snapshot) -> After {
 ///
 /// The caller owns the task, and has just polled it, and it has not woken itself.
 #[cold]
-unsafe fn is_left_alone(task: Ptr, here: &Here, before: Snapshot) -> bool {
+unsafe fn is_left_alone(task: TaskPtr, here: &ThreadContext, before: Snapshot) -> bool {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     // SAFETY: a task's home outlives it.
-    let home = unsafe { &*Home::of(task) };
-    if !matches!(home.phase(), Phase::Running | Phase::Simulated) {
+    let home = unsafe { &*RuntimeShared::of(task) };
+    if !matches!(home.phase(), RuntimePhase::Running | RuntimePhase::Simulated) {
         return false; // a runtime that ends has cancelled all its tasks, and gives them time
     }
     header.state.add_ref();
@@ -179,7 +179,11 @@ unsafe fn is_left_alone(task: Ptr, here: &Here, before: Snapshot) -> bool {
 /// # Safety
 ///
 /// As for [`step`]; but with `None` the task is still the caller's.
-pub(super) unsafe fn pass(task: Ptr, here: &Here, gate: unsafe fn(Ptr) -> Passage) -> Option<After> {
+pub(super) unsafe fn pass(
+    task: TaskPtr,
+    here: &ThreadContext,
+    gate: unsafe fn(TaskPtr) -> Passage,
+) -> Option<StepOutcome> {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     let before = header.state.before_poll();
@@ -190,12 +194,12 @@ pub(super) unsafe fn pass(task: Ptr, here: &Here, gate: unsafe fn(Ptr) -> Passag
     match unsafe { gate(task) } {
         Passage::Begin => None,
         Passage::Hold => Some(match header.state.rest(before, 0) {
-            Rest::Idle => After::Rest,
-            Rest::Again => After::Again,
+            RestOutcome::Idle => StepOutcome::Rest,
+            RestOutcome::Again => StepOutcome::Again,
         }),
         Passage::Refuse => {
             // SAFETY: a task's home outlives it.
-            unsafe { &*Home::of(task) }.count_refused();
+            unsafe { &*RuntimeShared::of(task) }.count_refused();
             here.current.set(task.as_ptr());
             here.woken.set(false);
             here.unsettled.set(0);
@@ -203,7 +207,7 @@ pub(super) unsafe fn pass(task: Ptr, here: &Here, gate: unsafe fn(Ptr) -> Passag
             let polled = unsafe { (header.vtable().end)(task, Reason::Refused) };
             // SAFETY: as above, and we give it up; the future is gone.
             unsafe { finish(task, here, polled) };
-            Some(After::Done)
+            Some(StepOutcome::Done)
         }
     }
 }
@@ -215,8 +219,8 @@ pub(super) unsafe fn pass(task: Ptr, here: &Here, gate: unsafe fn(Ptr) -> Passag
 ///
 /// As for [`finish`]; `plain` is true of the task.
 #[inline(always)]
-unsafe fn finish_plain(task: Ptr, here: &Here, plain: Plain) -> bool {
-    let home = Home::of(task);
+unsafe fn finish_plain(task: TaskPtr, here: &ThreadContext, plain: Plain) -> bool {
+    let home = RuntimeShared::of(task);
     let Some(slab) = here.slab_of(home) else { return false };
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
@@ -244,7 +248,7 @@ unsafe fn finish_plain(task: Ptr, here: &Here, plain: Plain) -> bool {
 /// # Safety
 ///
 /// The caller has just declared it done, and was told [`Finished::WakeJoiner`].
-unsafe fn wake_joiner(task: Ptr) {
+unsafe fn wake_joiner(task: TaskPtr) {
     // SAFETY: the scheduler's references are there until `drop_existence`. EXISTS
     let header = unsafe { task.as_ref() };
     // SAFETY: as above.
@@ -264,10 +268,10 @@ unsafe fn wake_joiner(task: Ptr) {
 ///
 /// As for [`VTable::end`](super::header::VTable::end).
 #[cold]
-unsafe fn end(task: Ptr) -> Polled {
+unsafe fn end(task: TaskPtr) -> PollOutcome {
     // SAFETY: a task's home outlives it.
-    let home = unsafe { &*Home::of(task) };
-    let reason = if home.phase() == Phase::Stopped { Reason::Gone } else { Reason::Aborted };
+    let home = unsafe { &*RuntimeShared::of(task) };
+    let reason = if home.phase() == RuntimePhase::Stopped { Reason::Gone } else { Reason::Aborted };
     // SAFETY: the caller owns the task, so it exists.
     let end = unsafe { task.as_ref() }.vtable().end;
     // SAFETY: handed on from the caller.
@@ -279,25 +283,25 @@ unsafe fn end(task: Ptr) -> Polled {
 /// # Safety
 ///
 /// The caller owns the task and gives it up; the stage holds what `polled` says.
-unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
+unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
-    let home = Home::of(task);
-    if polled == Polled::Panicked {
+    let home = RuntimeShared::of(task);
+    if polled == PollOutcome::Panicked {
         // SAFETY: the stage holds a payload, which is the owner's until the task is done. STAGE
-        let payload = unsafe { &*field::<Box<Payload>>(task, header.vtable().stage_offset) };
+        let payload = unsafe { &*field::<Box<PanicPayload>>(task, header.vtable().stage_offset) };
         // SAFETY: handed on from the caller.
         unsafe { panics::report(task, here, payload) };
     }
     // SAFETY: a task's home outlives it.
     unsafe { &*home }.count_finished(here.slab_of(home));
     let how = match polled {
-        Polled::Panicked => PANICKED,
-        Polled::Ended => ENDED,
+        PollOutcome::Panicked => PANICKED,
+        PollOutcome::Ended => ENDED,
         _ => 0,
     };
     let drops_output = header.vtable().drops_output;
-    let has_result = (polled == Polled::Ready && drops_output) || polled == Polled::Panicked;
+    let has_result = (polled == PollOutcome::Ready && drops_output) || polled == PollOutcome::Panicked;
     let (mut unwanted, mut has_left) = (!has_result, false);
     loop {
         if !unwanted && !header.state.load().has(JOIN_INTEREST) {
@@ -329,11 +333,11 @@ unsafe fn finish(task: Ptr, here: &Here, polled: Polled) {
 /// # Safety
 ///
 /// The caller owns the task; what was left is the caller's, and is as `polled` says.
-unsafe fn drop_result(task: Ptr, here: &Here, polled: Polled) {
+unsafe fn drop_result(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
     // SAFETY: the caller has a reference, or owns the task.
     let vtable = unsafe { task.as_ref() }.vtable();
     match polled {
-        Polled::Ready => {
+        PollOutcome::Ready => {
             // SAFETY: handed on from the caller.
             let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { (vtable.drop_output)(task) }));
             if let Err(payload) = &dropped {
@@ -343,11 +347,11 @@ unsafe fn drop_result(task: Ptr, here: &Here, polled: Polled) {
             }
             discard(dropped);
         }
-        Polled::Panicked => {
+        PollOutcome::Panicked => {
             // SAFETY: handed on from the caller.
             discard(Err(unsafe { take_payload(task) }));
         }
-        Polled::Ended | Polled::Pending => {}
+        PollOutcome::Ended | PollOutcome::Pending => {}
     }
 }
 
@@ -356,11 +360,11 @@ unsafe fn drop_result(task: Ptr, here: &Here, polled: Polled) {
 /// # Safety
 ///
 /// The task panicked, and what it left is the caller's, who does not take it again.
-pub(super) unsafe fn take_payload(task: Ptr) -> Payload {
+pub(super) unsafe fn take_payload(task: TaskPtr) -> PanicPayload {
     // SAFETY: the caller has a reference, or owns the task.
     let offset = unsafe { task.as_ref() }.vtable().stage_offset;
     // SAFETY: the stage lies there, and holds a payload.
-    *unsafe { field::<Box<Payload>>(task, offset).read() }
+    *unsafe { field::<Box<PanicPayload>>(task, offset).read() }
 }
 
 /// Why a task has no output.
@@ -368,7 +372,7 @@ pub(super) unsafe fn take_payload(task: Ptr) -> Payload {
 /// # Safety
 ///
 /// The task ended without one, and the caller has a reference.
-pub(super) unsafe fn read_reason(task: Ptr) -> Reason {
+pub(super) unsafe fn read_reason(task: TaskPtr) -> Reason {
     // SAFETY: the caller has a reference.
     let offset = unsafe { task.as_ref() }.vtable().stage_offset;
     // SAFETY: the stage lies there, and holds a reason.
@@ -376,14 +380,18 @@ pub(super) unsafe fn read_reason(task: Ptr) -> Reason {
 }
 
 /// The kind of an ordinary task: its color is its own, and its header is its lane.
-pub(crate) struct Own;
+pub(crate) struct OwnColor;
 
 // SAFETY: the right to run goes to `step`, or into a run queue, and nowhere else.
-unsafe impl TaskKind for Own {
-    const KIND: Kind = Kind::Own;
+unsafe impl TaskKind for OwnColor {
+    const KIND: TaskKindTag = TaskKindTag::Own;
 
     #[inline(always)]
-    unsafe fn run(task: Ptr, here: &Here, step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
+    unsafe fn run(
+        task: TaskPtr,
+        here: &ThreadContext,
+        step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
+    ) -> Option<TaskPtr> {
         here.color.set(task.addr().get());
         let after = step(task, here); // the caller gives us the right to run. ONE-OWNER
         here.color.set(0);
@@ -391,12 +399,12 @@ unsafe impl TaskKind for Own {
             // SAFETY: as above, and the task has got a lane meanwhile, whose turn we have.
             return unsafe { leave_new_lane(task, after, here) };
         }
-        (after == After::Again).then_some(task)
+        (after == StepOutcome::Again).then_some(task)
     }
 
     #[inline]
-    unsafe fn enqueue(task: Ptr, place: Place) {
-        let home = Home::of(task);
+    unsafe fn enqueue(task: TaskPtr, place: QueuePosition) {
+        let home = RuntimeShared::of(task);
         // SAFETY: a task's home outlives it.
         let enqueue = unsafe { &*home }.hooks.enqueue;
         // SAFETY: the caller has the right to run, and gives it away.
@@ -405,7 +413,7 @@ unsafe impl TaskKind for Own {
         unsafe { enqueue(home, runnable, place) };
     }
 
-    unsafe fn color(task: Ptr) -> usize {
+    unsafe fn color(task: TaskPtr) -> usize {
         task.addr().get()
     }
 }
@@ -415,18 +423,18 @@ unsafe impl TaskKind for Own {
 ///
 /// # Safety
 ///
-/// The thread has the lane's turn; for `After::Again` the caller owns the task.
+/// The thread has the lane's turn; for `StepOutcome::Again` the caller owns the task.
 #[cold]
-unsafe fn leave_new_lane(task: Ptr, after: After, here: &Here) -> Option<Ptr> {
-    if after == After::Again {
+unsafe fn leave_new_lane(task: TaskPtr, after: StepOutcome, here: &ThreadContext) -> Option<TaskPtr> {
+    if after == StepOutcome::Again {
         // SAFETY: an owned task exists.
         let enqueue = unsafe { task.as_ref() }.vtable().enqueue;
         // SAFETY: we own the task. It goes into its lane's line, since we have that lane's turn.
-        unsafe { enqueue(task, Place::Back) };
+        unsafe { enqueue(task, QueuePosition::Back) };
     }
-    let lane = Ptr::new(here.lane.get().cast_mut()).expect("the lane of this turn");
+    let lane = TaskPtr::new(here.lane.get().cast_mut()).expect("the lane of this turn");
     // SAFETY: this thread has the turn, and gives it away.
-    (unsafe { step(lane, here) } == After::Again).then_some(lane)
+    (unsafe { step(lane, here) } == StepOutcome::Again).then_some(lane)
 }
 
 /// The kind of a closure for the pool of blocking calls.
@@ -442,7 +450,7 @@ const WITHDRAWN: u8 = 2;
 impl Blocking {
     /// Sees to it that a call does not begin, unless it has.
     pub(crate) fn withdraw(task: &Task) {
-        debug_assert!(task.kind() == Kind::Blocking);
+        debug_assert!(task.kind() == TaskKindTag::Blocking);
         // SAFETY: we have a reference, and the task is of this kind.
         let word = &unsafe { Front::<Blocking>::of(task.ptr()) }.kind.0;
         let _ = word.compare_exchange(IN_LINE, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
@@ -451,9 +459,13 @@ impl Blocking {
 
 // SAFETY: the right to run goes to `step`, or into the pool's queue, and nowhere else.
 unsafe impl TaskKind for Blocking {
-    const KIND: Kind = Kind::Blocking;
+    const KIND: TaskKindTag = TaskKindTag::Blocking;
 
-    unsafe fn run(task: Ptr, here: &Here, step: impl FnOnce(Ptr, &Here) -> After) -> Option<Ptr> {
+    unsafe fn run(
+        task: TaskPtr,
+        here: &ThreadContext,
+        step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
+    ) -> Option<TaskPtr> {
         // SAFETY: a task that is owned exists, and it is of this kind.
         let front = unsafe { Front::<Blocking>::of(task) };
         if front.kind.0.swap(BEGUN, Ordering::AcqRel) == WITHDRAWN {
@@ -461,12 +473,12 @@ unsafe impl TaskKind for Blocking {
             unsafe { task.as_ref() }.state.mark(ABORTED);
         }
         let after = step(task, here); // the caller gives us the right to run. ONE-OWNER
-        debug_assert!(after == After::Done, "a closure does not wait");
+        debug_assert!(after == StepOutcome::Done, "a closure does not wait");
         None
     }
 
-    unsafe fn enqueue(task: Ptr, _place: Place) {
-        let home = Home::of(task);
+    unsafe fn enqueue(task: TaskPtr, _place: QueuePosition) {
+        let home = RuntimeShared::of(task);
         // SAFETY: a task's home outlives it.
         let enqueue = unsafe { &*home }.hooks.enqueue_blocking;
         // SAFETY: the caller has the right to run, and gives it away.
@@ -475,23 +487,23 @@ unsafe impl TaskKind for Blocking {
         unsafe { enqueue(home, runnable) };
     }
 
-    unsafe fn color(_task: Ptr) -> usize {
+    unsafe fn color(_task: TaskPtr) -> usize {
         0
     }
 }
 
 /// A future that calls a closure at its first poll.
-pub(crate) struct Call<F>(Option<F>);
+pub(crate) struct ClosureFuture<F>(Option<F>);
 
-impl<F> Call<F> {
-    pub(crate) fn new(f: F) -> Call<F> {
-        Call(Some(f))
+impl<F> ClosureFuture<F> {
+    pub(crate) fn new(f: F) -> ClosureFuture<F> {
+        ClosureFuture(Some(f))
     }
 }
 
-impl<F> Unpin for Call<F> {}
+impl<F> Unpin for ClosureFuture<F> {}
 
-impl<F: FnOnce() -> T, T> Future for Call<F> {
+impl<F: FnOnce() -> T, T> Future for ClosureFuture<F> {
     type Output = T;
 
     fn poll(mut self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<T> {
@@ -501,7 +513,7 @@ impl<F: FnOnce() -> T, T> Future for Call<F> {
 }
 
 /// Puts a new task in line.
-pub(crate) fn start(task: &Task, place: Place) {
+pub(crate) fn start(task: &Task, place: QueuePosition) {
     let ptr = task.ptr();
     let enqueue = task.header().vtable().enqueue;
     // SAFETY: a new task is owned by its maker, who calls this once. ONE-OWNER

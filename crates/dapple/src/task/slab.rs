@@ -22,9 +22,9 @@ use std::cell::UnsafeCell;
 use std::ptr::{NonNull, null_mut};
 
 use super::Task;
-use super::header::{Header, Ptr};
+use super::header::{Header, TaskPtr};
 use super::here::here;
-use super::home::{Home, OwnCount};
+use super::home::{OwnCount, RuntimeShared};
 use super::memory::Memory;
 use crate::prim::{Mutex, lock};
 
@@ -84,7 +84,7 @@ pub(crate) const fn class_of(layout: Layout) -> u8 {
 /// The head of a chunk.
 #[repr(C)]
 pub(crate) struct Chunk {
-    pub(crate) home: *const Home,
+    pub(crate) home: *const RuntimeShared,
     class: u8,
     /// Its place among the chunks.
     index: usize,
@@ -97,7 +97,7 @@ pub(crate) struct Chunk {
 impl Chunk {
     /// The chunk of a cell.
     #[inline]
-    pub(crate) fn of<'a>(cell: Ptr) -> &'a Chunk {
+    pub(crate) fn of<'a>(cell: TaskPtr) -> &'a Chunk {
         let chunk = cell.as_ptr().map_addr(|address| address & !(CHUNK - 1)).cast::<Chunk>();
         // SAFETY: cells lie in the first CHUNK bytes of a chunk that is aligned to CHUNK, and
         // their pointers are derived from the chunk's. LIVE-UNTIL-EMPTY
@@ -126,12 +126,12 @@ impl Chunk {
         unsafe { chunk.as_mut() }.memory.take()
     }
 
-    fn cell(chunk: NonNull<Chunk>, offset: usize) -> Ptr {
+    fn cell(chunk: NonNull<Chunk>, offset: usize) -> TaskPtr {
         // SAFETY: callers stay within the chunk's layout.
         unsafe { chunk.byte_add(offset) }.cast::<Header>()
     }
 
-    fn cells(chunk: NonNull<Chunk>) -> impl Iterator<Item = Ptr> {
+    fn cells(chunk: NonNull<Chunk>) -> impl Iterator<Item = TaskPtr> {
         // SAFETY: chunks in the list are alive, and their head does not change.
         let head = unsafe { chunk.as_ref() };
         let size = if head.class == LARGE { CHUNK } else { SIZES[head.class as usize] as usize };
@@ -154,7 +154,7 @@ impl Magazine {
     const EMPTY: Magazine = Magazine { head: null_mut(), len: 0 };
 
     #[inline]
-    fn pop(&mut self) -> Option<Ptr> {
+    fn pop(&mut self) -> Option<TaskPtr> {
         let cell = NonNull::new(self.head)?;
         // SAFETY: the list holds free cells of living chunks.
         self.head = unsafe { cell.as_ref() }.link();
@@ -163,7 +163,7 @@ impl Magazine {
     }
 
     #[inline]
-    fn push(&mut self, cell: Ptr) {
+    fn push(&mut self, cell: TaskPtr) {
         // SAFETY: the caller gives us a free cell.
         unsafe { cell.as_ref() }.set_link(self.head);
         self.head = cell.as_ptr();
@@ -201,12 +201,12 @@ impl Cache {
     }
 
     #[inline]
-    fn take(&mut self) -> Option<Ptr> {
+    fn take(&mut self) -> Option<TaskPtr> {
         self.loaded.pop().or_else(|| self.take_otherwise())
     }
 
     #[inline(never)]
-    fn take_otherwise(&mut self) -> Option<Ptr> {
+    fn take_otherwise(&mut self) -> Option<TaskPtr> {
         if self.spare.len > 0 {
             std::mem::swap(&mut self.loaded, &mut self.spare);
             return self.loaded.pop();
@@ -226,7 +226,7 @@ impl Cache {
     }
 
     /// Puts a cell back; a full magazine comes out if there are two.
-    fn put(&mut self, cell: Ptr) -> Option<Magazine> {
+    fn put(&mut self, cell: TaskPtr) -> Option<Magazine> {
         self.loaded.push(cell);
         if self.loaded.len < self.full { None } else { self.unload() }
     }
@@ -265,7 +265,7 @@ impl Default for LocalSlab {
 /// The store of a runtime.
 #[derive(Default)]
 pub(crate) struct Slab {
-    shared: Mutex<Shared>,
+    shared: Mutex<SlabShared>,
 }
 
 /// Full magazines by class.
@@ -278,7 +278,7 @@ impl Default for Full {
 }
 
 #[derive(Default)]
-struct Shared {
+struct SlabShared {
     /// Where chunks come from, and how much of the last of it has been used.
     regions: Vec<Memory>,
     used: usize,
@@ -296,9 +296,9 @@ struct Shared {
 }
 
 // SAFETY: chunks and free cells belong to the slab, wherever it is.
-unsafe impl Send for Shared {}
+unsafe impl Send for SlabShared {}
 
-impl Shared {
+impl SlabShared {
     /// Adds a chunk to the list.
     ///
     /// # Safety
@@ -317,7 +317,7 @@ impl Shared {
     }
 
     /// A chunk of cells that share it.
-    fn add_shared(&mut self, home: *const Home, class: u8) -> NonNull<Chunk> {
+    fn add_shared(&mut self, home: *const RuntimeShared, class: u8) -> NonNull<Chunk> {
         if self.regions.last().is_none_or(|region| self.used == region.size()) {
             let size = self.regions.last().map_or(REGION, |region| (2 * region.size()).min(LARGEST_REGION));
             self.regions.push(Memory::map(size, CHUNK));
@@ -332,7 +332,7 @@ impl Shared {
     }
 
     /// A chunk for one cell that is too large to share one.
-    fn add_large(&mut self, home: *const Home, layout: Layout) -> Ptr {
+    fn add_large(&mut self, home: *const RuntimeShared, layout: Layout) -> TaskPtr {
         let first = FIRST.next_multiple_of(layout.align());
         let memory = Memory::map(first + layout.size(), CHUNK);
         let start = memory.start();
@@ -360,7 +360,7 @@ impl Shared {
     }
 
     /// Fills an empty cache.
-    fn refill(&mut self, home: *const Home, class: u8, cache: &mut Cache) {
+    fn refill(&mut self, home: *const RuntimeShared, class: u8, cache: &mut Cache) {
         if let Some(full) = self.full.0[class as usize].pop() {
             cache.loaded = full;
         } else if let Some(i) = self.left_behind.iter().position(|(c, _)| *c == class) {
@@ -383,11 +383,11 @@ impl LocalSlab {
     }
 }
 
-impl Home {
+impl RuntimeShared {
     /// A cell for `layout`, whose class the caller knows, and with `slab` from
-    /// [`Here::slab_of`](super::here::Here::slab_of); `None` once the runtime is gone.
+    /// [`Here::slab_of`](super::here::ThreadContext::slab_of); `None` once the runtime is gone.
     #[inline]
-    pub(crate) fn take_cell(&self, slab: Option<&LocalSlab>, class: u8, layout: Layout) -> Option<Ptr> {
+    pub(crate) fn take_cell(&self, slab: Option<&LocalSlab>, class: u8, layout: Layout) -> Option<TaskPtr> {
         match slab {
             Some(slab) if class != LARGE => {
                 let cache = slab.cache(class);
@@ -398,7 +398,7 @@ impl Home {
     }
 
     #[cold]
-    fn take_after_refill(&self, class: u8, cache: &mut Cache) -> Option<Ptr> {
+    fn take_after_refill(&self, class: u8, cache: &mut Cache) -> Option<TaskPtr> {
         let mut shared = lock(&self.slab.shared);
         if shared.closed {
             return None;
@@ -408,7 +408,7 @@ impl Home {
     }
 
     #[cold]
-    fn take_shared(&self, class: u8, layout: Layout) -> Option<Ptr> {
+    fn take_shared(&self, class: u8, layout: Layout) -> Option<TaskPtr> {
         let mut shared = lock(&self.slab.shared);
         if shared.closed {
             return None;
@@ -433,7 +433,7 @@ impl Home {
 /// The caller gave up the last reference to what was in it (in particular, no walker can get one)
 /// and does not use it again.
 #[inline]
-pub(crate) unsafe fn put_cell(cell: Ptr) {
+pub(crate) unsafe fn put_cell(cell: TaskPtr) {
     let Chunk { home, class, .. } = *Chunk::of(cell);
     match here(|here| here.slab_of(home)) {
         // SAFETY: handed on from the caller.
@@ -450,7 +450,7 @@ impl LocalSlab {
     ///
     /// As for [`put_cell`]; the class is the cell's, and not LARGE.
     #[inline]
-    pub(super) unsafe fn put(&self, home: *const Home, class: u8, cell: Ptr) {
+    pub(super) unsafe fn put(&self, home: *const RuntimeShared, class: u8, cell: TaskPtr) {
         let cache = self.cache(class);
         cache.loaded.push(cell);
         if cache.loaded.len >= cache.full
@@ -473,7 +473,7 @@ impl Slab {
 ///
 /// As for [`put_cell`].
 #[cold]
-unsafe fn put_shared(home: *const Home, class: u8, cell: Ptr) {
+unsafe fn put_shared(home: *const RuntimeShared, class: u8, cell: TaskPtr) {
     // SAFETY: the home outlives its cells. LIVE-UNTIL-EMPTY
     let slab = unsafe { &(*home).slab };
     let mut shared = lock(&slab.shared);

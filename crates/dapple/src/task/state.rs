@@ -18,7 +18,7 @@
 //! # Invariants
 //!
 //! * **ONE-OWNER**: the right to run a task passes by the step from zero wake-ups to one, and goes
-//!   back by [`State::rest`] alone. At most one thread has it.
+//!   back by [`StateWord::rest`] alone. At most one thread has it.
 //! * **NO-LOST-WAKE**: a wake-up changes the word, so a `rest` that has not seen it fails.
 //! * **NO-WRAP**: half-way to its limit the count of wake-ups is set back to one, and STORM takes
 //!   the place of the change: by the owner before a poll, and by whoever wakes, clones or settles. Only a
@@ -74,7 +74,7 @@ const STORM: u64 = 1 << 63;
 pub(crate) const MAX_UNSETTLED: i64 = 1 << 19;
 
 /// The state word; see the head of this file.
-pub(crate) struct State(AtomicU64);
+pub(crate) struct StateWord(AtomicU64);
 
 /// One reading of the state word.
 #[derive(Clone, Copy)]
@@ -92,7 +92,7 @@ impl Snapshot {
 
 /// What became of a task after a poll that returned `Pending`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub(crate) enum RestOutcome {
     /// Nobody owns it any more.
     Idle,
     /// It was woken meanwhile: the caller still owns it and must enqueue it.
@@ -106,28 +106,28 @@ pub(crate) enum Finished {
     Last,
     /// Nothing: others still refer to it.
     Shared,
-    /// Take the waker from the join slot, wake it, then call [`State::drop_existence`].
+    /// Take the waker from the join slot, wake it, then call [`StateWord::drop_existence`].
     WakeJoiner,
     /// Drop the output, then try again: the handle has gone.
     Unwanted,
 }
 
-impl State {
+impl StateWord {
     /// The word of a new task, owned by its maker: existing, with a handle, woken once.
-    pub(crate) fn new(cancelled: bool) -> State {
+    pub(crate) fn new(cancelled: bool) -> StateWord {
         let cancelled = if cancelled { CANCELLED } else { 0 };
-        State(AtomicU64::new((EXISTS + REF + WAKE) | JOIN_INTEREST | cancelled))
+        StateWord(AtomicU64::new((EXISTS + REF + WAKE) | JOIN_INTEREST | cancelled))
     }
 
     /// The word of something counted that is not a task, with one reference: walkers pass it by.
-    pub(crate) fn new_counted() -> State {
-        State(AtomicU64::new(REF | DONE | COUNTED))
+    pub(crate) fn new_counted() -> StateWord {
+        StateWord(AtomicU64::new(REF | DONE | COUNTED))
     }
 
     /// Makes a cell of memory that counted no references into a task. Release: walkers that come
     /// to see the new word see the task.
     #[inline]
-    pub(crate) fn reset(&self, new: State) {
+    pub(crate) fn reset(&self, new: StateWord) {
         self.0.store(new.0.into_inner(), Ordering::Release);
     }
 
@@ -197,16 +197,16 @@ impl State {
     /// The owner gives the task up after a poll, unless it was woken since `before`; settles
     /// `unsettled` references either way.
     #[inline]
-    pub(crate) fn rest(&self, before: Snapshot, unsettled: i64) -> Rest {
+    pub(crate) fn rest(&self, before: Snapshot, unsettled: i64) -> RestOutcome {
         let mut seen = before.0;
         loop {
             let idle = check((seen & !WAKES).wrapping_add(refs(unsettled)));
             // Release: the next owner sees what this poll did. ONE-OWNER
             match self.0.compare_exchange(seen, idle, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Rest::Idle,
+                Ok(_) => return RestOutcome::Idle,
                 Err(now) if now & WAKES != before.0 & WAKES || now & STORM != 0 => {
                     self.settle(unsettled);
-                    return Rest::Again; // NO-LOST-WAKE
+                    return RestOutcome::Again; // NO-LOST-WAKE
                 }
                 Err(now) => seen = now,
             }

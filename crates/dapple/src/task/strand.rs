@@ -26,38 +26,38 @@ use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 use super::guarded::GuardedWaker;
 #[cfg(loom)]
 use super::here::dealloc;
-use super::here::{Here, here};
-use super::reach::{Nudge, Reach};
+use super::here::{ThreadContext, here};
+use super::reach::{CancelScope, Nudge};
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 const BIAS: u64 = 1 << 40;
 
 /// See the head of this file. The scope's own part, the future included, comes behind it in memory.
 #[repr(C)]
-pub(crate) struct Strand {
+pub(crate) struct ChildWaker {
     refs: AtomicU64,
     queued: AtomicBool,
-    link: AtomicPtr<Strand>,
+    link: AtomicPtr<ChildWaker>,
     /// REACH-LIVES
-    reach: *const Reach,
-    kept: UnsafeCell<Option<Arc<Reach>>>,
+    reach: *const CancelScope,
+    kept: UnsafeCell<Option<Arc<CancelScope>>>,
     /// Of the memory that it lies in.
     layout: Layout,
 }
 
-pub(crate) type Ptr = NonNull<Strand>;
+pub(crate) type ChildPtr = NonNull<ChildWaker>;
 
 /// How a poll of a strand went, as far as its waker is concerned.
-pub(crate) struct After {
+pub(crate) struct ChildPolled {
     /// It has woken itself.
     pub(crate) woken: bool,
 }
 
-impl Strand {
+impl ChildWaker {
     /// One that is not in line, has no references, and lies in memory of this layout.
     #[inline]
-    pub(crate) fn new(reach: &Arc<Reach>, layout: Layout) -> Strand {
-        Strand {
+    pub(crate) fn new(reach: &Arc<CancelScope>, layout: Layout) -> ChildWaker {
+        ChildWaker {
             refs: AtomicU64::new(BIAS),
             queued: AtomicBool::new(false),
             link: AtomicPtr::new(null_mut()),
@@ -69,12 +69,12 @@ impl Strand {
 
     /// The next in line. For who has it in its line.
     #[inline]
-    pub(crate) fn link(&self) -> *mut Strand {
+    pub(crate) fn link(&self) -> *mut ChildWaker {
         self.link.load(Ordering::Relaxed)
     }
 
     #[inline]
-    pub(crate) fn set_link(&self, next: *mut Strand) {
+    pub(crate) fn set_link(&self, next: *mut ChildWaker) {
         self.link.store(next, Ordering::Relaxed);
     }
 
@@ -109,11 +109,11 @@ impl Strand {
     /// The strand belongs to its scope, which is being polled on this thread.
     #[inline]
     pub(crate) unsafe fn poll<R>(
-        strand: Ptr,
-        here: &Here,
+        strand: ChildPtr,
+        here: &ThreadContext,
         in_line: bool,
         poll: impl FnOnce(&mut Context<'_>) -> R,
-    ) -> (R, After) {
+    ) -> (R, ChildPolled) {
         // Not dropped: the strand lives through this poll without a reference. BIASED
         // SAFETY: as above.
         let waker = ManuallyDrop::new(unsafe { waker(strand.as_ptr().cast()) });
@@ -125,7 +125,7 @@ impl Strand {
             // SAFETY: it lives. BIASED
             unsafe { strand.as_ref() }.refs.fetch_add(change.cast_unsigned(), Ordering::AcqRel);
         }
-        (result, After { woken })
+        (result, ChildPolled { woken })
     }
 
     /// The scope is done with it: there is neither a future nor an output. `true`: nobody else knows of
@@ -135,17 +135,17 @@ impl Strand {
     ///
     /// It belongs to the scope of this reach, which is the caller's business, and does not from now on.
     #[inline]
-    pub(crate) unsafe fn leave(strand: Ptr, reach: &Arc<Reach>) -> bool {
+    pub(crate) unsafe fn leave(strand: ChildPtr, reach: &Arc<CancelScope>) -> bool {
         // SAFETY: it lives. BIASED
         if unsafe { strand.as_ref() }.refs.load(Ordering::Acquire) == BIAS {
             return true;
         }
         // SAFETY: handed on from the caller.
-        unsafe { Strand::leave_to_others(strand, reach) }
+        unsafe { ChildWaker::leave_to_others(strand, reach) }
     }
 
     #[cold]
-    unsafe fn leave_to_others(strand: Ptr, reach: &Arc<Reach>) -> bool {
+    unsafe fn leave_to_others(strand: ChildPtr, reach: &Arc<CancelScope>) -> bool {
         // SAFETY: it lives. BIASED
         let this = unsafe { strand.as_ref() };
         this.queued.store(true, Ordering::Relaxed); // nobody need put it in line any more
@@ -164,7 +164,7 @@ impl Strand {
     /// # Safety
     ///
     /// The caller has it.
-    pub(crate) unsafe fn drop_ref(strand: Ptr) {
+    pub(crate) unsafe fn drop_ref(strand: ChildPtr) {
         // SAFETY: handed on from the caller.
         if unsafe { strand.as_ref() }.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: it was the last, and the strand has left its scope. BIASED
@@ -178,7 +178,7 @@ impl Strand {
 /// # Safety
 ///
 /// There is no reference to it any more.
-unsafe fn free(strand: Ptr) {
+unsafe fn free(strand: ChildPtr) {
     // SAFETY: it is the caller's.
     let layout = unsafe { strand.as_ref() }.layout;
     // SAFETY: as above; behind it there is nothing any more that has a destructor.
@@ -189,19 +189,19 @@ unsafe fn free(strand: Ptr) {
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop_waker);
 
-fn ptr(data: *const ()) -> Ptr {
-    Ptr::new(data.cast_mut().cast()).expect("a waker of ours has a strand")
+fn ptr(data: *const ()) -> ChildPtr {
+    ChildPtr::new(data.cast_mut().cast()).expect("a waker of ours has a strand")
 }
 
 #[inline]
-fn strand<'a>(data: *const ()) -> &'a Strand {
+fn strand<'a>(data: *const ()) -> &'a ChildWaker {
     // SAFETY: the data of our wakers is a strand that is alive while they are.
-    unsafe { &*data.cast::<Strand>() }
+    unsafe { &*data.cast::<ChildWaker>() }
 }
 
 #[inline]
-fn is_own(here: &Here, data: *const ()) -> bool {
-    here.strand.get() == data.cast::<Strand>()
+fn is_own(here: &ThreadContext, data: *const ()) -> bool {
+    here.strand.get() == data.cast::<ChildWaker>()
 }
 
 #[inline]
@@ -235,7 +235,7 @@ fn wake(data: *const ()) {
             here.strand_refs.set(here.strand_refs.get() - 1);
         } else if strand(data).queued.swap(true, Ordering::AcqRel) {
             // SAFETY: the waker has a reference, which it gives up.
-            unsafe { Strand::drop_ref(ptr(data)) };
+            unsafe { ChildWaker::drop_ref(ptr(data)) };
         } else {
             push(here, ptr(data)); // with the waker's reference. IN-LINE-ONCE
         }
@@ -249,13 +249,13 @@ fn drop_waker(data: *const ()) {
             here.strand_refs.set(here.strand_refs.get() - 1);
         } else {
             // SAFETY: the waker has a reference, which it gives up.
-            unsafe { Strand::drop_ref(ptr(data)) };
+            unsafe { ChildWaker::drop_ref(ptr(data)) };
         }
     });
 }
 
 /// Puts a strand in line, with a reference, and sees to it that its scope is polled.
-fn push(here: &Here, strand: Ptr) {
+fn push(here: &ThreadContext, strand: ChildPtr) {
     // SAFETY: the reference keeps it alive, until it is in line.
     let reach = unsafe { strand.as_ref() }.reach;
     // SAFETY: the strand is not in line yet, so it lives, and with it the reach. REACH-LIVES
@@ -265,7 +265,7 @@ fn push(here: &Here, strand: Ptr) {
     loop {
         if seen.is_closed() {
             // SAFETY: it is not in line, so the reference is still ours.
-            unsafe { Strand::drop_ref(strand) };
+            unsafe { ChildWaker::drop_ref(strand) };
             break;
         }
         // SAFETY: as above.
@@ -292,7 +292,7 @@ pub(super) unsafe fn waker(data: *const ()) -> Waker {
 
 /// The waker of the strand that is polled here, if one is.
 #[cfg(not(loom))]
-pub(super) fn current_waker(here: &Here) -> Option<GuardedWaker> {
+pub(super) fn current_waker(here: &ThreadContext) -> Option<GuardedWaker> {
     let strand = NonNull::new(here.strand.get().cast_mut())?;
     // SAFETY: it is being polled, so it lives; the waker is not dropped, so that it needs no reference. BIASED
     let waker = ManuallyDrop::new(unsafe { waker(strand.as_ptr().cast()) });

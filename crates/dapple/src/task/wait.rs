@@ -27,7 +27,7 @@ use std::task::{Context, Poll};
 use super::cancel::{self, Cancelled, Item, Then};
 use super::cancel_points::{self, Begin, OBSERVES};
 use super::guarded::GuardedWaker;
-use super::here::{Here, here};
+use super::here::{ThreadContext, here};
 use super::reach;
 
 /// Whether waits can be cancelled; see the head of this file.
@@ -47,7 +47,7 @@ pub(crate) fn budget() -> i32 {
 
 /// How far a wait is.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-enum Stage {
+enum WaitStage {
     /// It was not polled, or has ended: the next poll begins a new wait.
     #[default]
     New,
@@ -60,7 +60,7 @@ enum Stage {
 /// What every wait keeps: whether it has begun, and how it learns that its task was cancelled.
 #[derive(Default)]
 pub(crate) struct Wait {
-    stage: Stage,
+    stage: WaitStage,
     /// Not to be cancelled.
     shielded: bool,
     /// A simulation has held it back, so that it has not begun.
@@ -78,12 +78,12 @@ impl Wait {
     /// Whether it was tried before.
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
-        self.stage == Stage::Begun
+        self.stage == WaitStage::Begun
     }
 
     /// One that has begun, by [`begin_at_once`].
     pub(crate) fn begun() -> Wait {
-        Wait { stage: if CANCELS { Stage::Begun } else { Stage::New }, ..Wait::default() }
+        Wait { stage: if CANCELS { WaitStage::Begun } else { WaitStage::New }, ..Wait::default() }
     }
 
     /// At the head of every poll: whether the operation may be tried now. EXACT, BUDGET
@@ -92,16 +92,16 @@ impl Wait {
     /// in line: all else is in cold functions.
     #[inline(always)]
     pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
-        if here(Here::is_spent) && self.is_put_off(cx) {
+        if here(ThreadContext::is_spent) && self.is_put_off(cx) {
             return Poll::Pending;
         }
-        if CANCELS && self.stage != Stage::Begun {
+        if CANCELS && self.stage != WaitStage::Begun {
             if !self.shielded
                 && let Some(over) = cancel::begin(self.as_begin(), cx)
             {
                 return self.begin_in_vain(over);
             }
-            self.stage = Stage::Begun;
+            self.stage = WaitStage::Begun;
         } else if self.is_lost() {
             return self.lose();
         }
@@ -127,10 +127,10 @@ impl Wait {
     #[cold]
     #[inline(never)]
     fn is_put_off(&mut self, cx: &mut Context<'_>) -> bool {
-        let is_new = self.stage == Stage::New;
+        let is_new = self.stage == WaitStage::New;
         if is_new {
-            self.stage = Stage::PutOff;
-            here(Here::note_put_off);
+            self.stage = WaitStage::PutOff;
+            here(ThreadContext::note_put_off);
             if CANCELS && !self.shielded {
                 // What is around it may be polled again before it is, and must not drop it. LEFT-ALONE in `cancel`
                 self.on_cancel.link_only(cx.waker(), Then::Answers);
@@ -218,7 +218,7 @@ impl Wait {
     #[cold]
     pub(crate) fn stays(&self) {
         if CANCELS && cancel::is_current_cancelled() {
-            here(Here::note_stays);
+            here(ThreadContext::note_stays);
         }
     }
 
@@ -232,7 +232,7 @@ impl Wait {
     /// As `end`, if what was waited for inside has been counted itself.
     #[inline]
     pub(crate) fn end_around(&mut self) {
-        self.stage = Stage::New;
+        self.stage = WaitStage::New;
         if CANCELS {
             self.on_cancel.unlink();
         }
@@ -267,7 +267,7 @@ pub(crate) fn begin_at_once<T>(
     of: &mut T,
     put_off: impl FnOnce(&mut T, Wait),
 ) -> Poll<Result<(), Cancelled>> {
-    if here(Here::is_spent) {
+    if here(ThreadContext::is_spent) {
         let mut wait = Wait::default();
         if wait.is_put_off(cx) {
             put_off(of, wait);

@@ -8,11 +8,11 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::cell::TaskKind;
 use super::guarded::GuardedWaker;
-pub(super) use super::header::Ptr;
-use super::header::{Header, Kind, Place};
-use super::here::{Here, here};
-use super::home::Home;
-use super::run::Own;
+pub(super) use super::header::TaskPtr;
+use super::header::{Header, QueuePosition, TaskKindTag};
+use super::here::{ThreadContext, here};
+use super::home::RuntimeShared;
+use super::run::OwnColor;
 use super::state::MAX_UNSETTLED;
 use super::strand;
 
@@ -20,7 +20,7 @@ static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, dr
 
 /// The waker of a task, for the length of a poll: it has no reference of its own.
 #[inline]
-pub(crate) fn borrowed_waker(task: Ptr) -> ManuallyDrop<Waker> {
+pub(crate) fn borrowed_waker(task: TaskPtr) -> ManuallyDrop<Waker> {
     // SAFETY: the functions keep the contract of `RawWaker`: each call is one atomic step on the
     // task's word (or on the owner's own count), and the task lives while there are references.
     ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(task.as_ptr().cast(), &VTABLE)) })
@@ -31,9 +31,9 @@ pub(super) type Behind = Header;
 
 /// The task behind a waker of ours, which keeps its reference.
 #[inline]
-pub(crate) fn task_behind(waker: &Waker) -> Option<Ptr> {
+pub(crate) fn task_behind(waker: &Waker) -> Option<TaskPtr> {
     std::ptr::eq(waker.vtable(), &raw const VTABLE)
-        .then(|| Ptr::new(waker.data().cast_mut().cast()))
+        .then(|| TaskPtr::new(waker.data().cast_mut().cast()))
         .flatten()
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn is_ours(waker: &Waker) -> bool {
 /// # Safety
 ///
 /// Somebody has a reference to it for as long as this takes.
-pub(super) unsafe fn wake_task(task: Ptr) {
+pub(super) unsafe fn wake_task(task: TaskPtr) {
     wake_by_ref(task.as_ptr().cast());
 }
 
@@ -60,7 +60,7 @@ pub(super) unsafe fn wake_task(task: Ptr) {
 ///
 /// As for [`wake_task`].
 #[inline]
-pub(super) unsafe fn claim(task: Ptr, here: &Here) -> bool {
+pub(super) unsafe fn claim(task: TaskPtr, here: &ThreadContext) -> bool {
     let data = task.as_ptr().cast::<()>();
     may_enqueue(here, task) && !is_current(here, data) && header(data).state.wake()
 }
@@ -71,7 +71,7 @@ pub(super) unsafe fn claim(task: Ptr, here: &Here) -> bool {
 ///
 /// The caller has the right to run it, by [`claim`], and gives it away.
 #[inline]
-pub(super) unsafe fn run(task: Ptr) {
+pub(super) unsafe fn run(task: TaskPtr) {
     enqueue(task.as_ptr().cast());
 }
 
@@ -79,8 +79,8 @@ pub(super) unsafe fn run(task: Ptr) {
 /// task keeps alive. On a worker of it the reference may go first; elsewhere the task could be done, and the
 /// runtime gone, before we return.
 #[inline]
-fn may_enqueue(here: &Here, task: Ptr) -> bool {
-    !here.worker.get().is_null() && here.home.get() == Home::of(task)
+fn may_enqueue(here: &ThreadContext, task: TaskPtr) -> bool {
+    !here.worker.get().is_null() && here.home.get() == RuntimeShared::of(task)
 }
 
 const IS_TASK: usize = 1;
@@ -137,7 +137,7 @@ pub(crate) fn wakes_same(packed: *mut (), waker: &Waker) -> bool {
 }
 
 #[inline]
-fn is_current(here: &Here, data: *const ()) -> bool {
+fn is_current(here: &ThreadContext, data: *const ()) -> bool {
     here.current.get() == data.cast::<Header>()
 }
 
@@ -148,8 +148,8 @@ fn header<'a>(data: *const ()) -> &'a Header {
 }
 
 #[inline]
-fn ptr(data: *const ()) -> Ptr {
-    Ptr::new(data.cast_mut().cast()).expect("a waker of ours has a task")
+fn ptr(data: *const ()) -> TaskPtr {
+    TaskPtr::new(data.cast_mut().cast()).expect("a waker of ours has a task")
 }
 
 #[inline]
@@ -212,7 +212,7 @@ fn drop(data: *const ()) {
 }
 
 #[inline]
-fn drop_current(here: &Here, data: *const ()) {
+fn drop_current(here: &ThreadContext, data: *const ()) {
     let unsettled = here.unsettled.get() - 1;
     here.unsettled.set(unsettled);
     if unsettled <= -MAX_UNSETTLED {
@@ -225,9 +225,9 @@ fn drop_current(here: &Here, data: *const ()) {
 fn enqueue(data: *const ()) {
     let vtable = header(data).vtable();
     // A call that is known saves one that is looked up, for the kind that is most common.
-    let enqueue = if vtable.kind == Kind::Own { Own::enqueue } else { vtable.enqueue };
+    let enqueue = if vtable.kind == TaskKindTag::Own { OwnColor::enqueue } else { vtable.enqueue };
     // SAFETY: the wake-up that we counted was the first, so the right to run is ours. ONE-OWNER
-    unsafe { enqueue(ptr(data), Place::Next) };
+    unsafe { enqueue(ptr(data), QueuePosition::Next) };
 }
 
 #[cold]

@@ -19,55 +19,55 @@
 
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
-use super::strand::{Ptr, Strand};
+use super::strand::{ChildPtr, ChildWaker};
 use crate::prim::{AtomicPtr, Ordering};
 
 /// See the head of this file.
-pub(crate) struct Woken(AtomicPtr<Strand>);
+pub(crate) struct ReadyList(AtomicPtr<ChildWaker>);
 
 /// One reading of the word.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen(*mut Strand);
+pub(super) struct ReadyWord(*mut ChildWaker);
 
-impl Seen {
+impl ReadyWord {
     /// Nothing is in line, and the first wakes the task that polls the scope.
-    const BY_TASK: Seen = Seen(null_mut());
+    const BY_TASK: ReadyWord = ReadyWord(null_mut());
     /// Nothing is in line, and the first wakes who polls the scope by the waker that it has left.
-    const BY_WAKER: Seen = Seen(without_provenance_mut(1));
-    const CLOSED: Seen = Seen(without_provenance_mut(2));
+    const BY_WAKER: ReadyWord = ReadyWord(without_provenance_mut(1));
+    const CLOSED: ReadyWord = ReadyWord(without_provenance_mut(2));
 
     pub(super) fn is_by_task(self) -> bool {
-        self == Seen::BY_TASK
+        self == ReadyWord::BY_TASK
     }
 
     pub(super) fn is_by_waker(self) -> bool {
-        self == Seen::BY_WAKER
+        self == ReadyWord::BY_WAKER
     }
 
     pub(super) fn is_closed(self) -> bool {
-        self == Seen::CLOSED
+        self == ReadyWord::CLOSED
     }
 
     #[inline]
-    fn list(self) -> *mut Strand {
+    fn list(self) -> *mut ChildWaker {
         if self.0.addr() <= 2 { null_mut() } else { self.0 }
     }
 }
 
 /// Strands linked from the first to the last, whose link is null.
-pub(crate) struct List {
-    pub(crate) first: Ptr,
-    pub(crate) last: Ptr,
+pub(crate) struct ReadyBatch {
+    pub(crate) first: ChildPtr,
+    pub(crate) last: ChildPtr,
 }
 
-impl Woken {
-    pub(super) fn new() -> Woken {
-        Woken(AtomicPtr::new(Seen::BY_TASK.0))
+impl ReadyList {
+    pub(super) fn new() -> ReadyList {
+        ReadyList(AtomicPtr::new(ReadyWord::BY_TASK.0))
     }
 
     #[inline]
-    pub(super) fn look(&self) -> Seen {
-        Seen(self.0.load(Ordering::Relaxed))
+    pub(super) fn look(&self) -> ReadyWord {
+        ReadyWord(self.0.load(Ordering::Relaxed))
     }
 
     /// Puts a strand in line, if the word still is as it was `seen`; otherwise says how it is.
@@ -76,47 +76,47 @@ impl Woken {
     ///
     /// It is alive until it has been pulled, its link is the caller's, and `seen` is not closed.
     #[inline]
-    pub(super) unsafe fn push(&self, seen: Seen, strand: Ptr) -> Result<(), Seen> {
+    pub(super) unsafe fn push(&self, seen: ReadyWord, strand: ChildPtr) -> Result<(), ReadyWord> {
         // SAFETY: handed on from the caller.
         unsafe { strand.as_ref() }.set_link(seen.list());
         let pushed =
             self.0.compare_exchange_weak(seen.0, strand.as_ptr(), Ordering::AcqRel, Ordering::Relaxed);
-        pushed.map(drop).map_err(Seen) // FIRST, SEEN
+        pushed.map(drop).map_err(ReadyWord) // FIRST, SEEN
     }
 
     /// Whether nothing is in line. For who polls the scope.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        Seen(self.0.load(Ordering::Acquire)).list().is_null()
+        ReadyWord(self.0.load(Ordering::Acquire)).list().is_null()
     }
 
     /// Takes all there is, as a list of oldest first. For who polls the scope.
     #[inline]
-    pub(crate) fn pull(&self, by_waker: bool) -> Option<List> {
+    pub(crate) fn pull(&self, by_waker: bool) -> Option<ReadyBatch> {
         if self.is_empty() {
             return None;
         }
-        let idle = if by_waker { Seen::BY_WAKER } else { Seen::BY_TASK };
-        in_order(Seen(self.0.swap(idle.0, Ordering::AcqRel)).list()) // SEEN
+        let idle = if by_waker { ReadyWord::BY_WAKER } else { ReadyWord::BY_TASK };
+        in_order(ReadyWord(self.0.swap(idle.0, Ordering::AcqRel)).list()) // SEEN
     }
 
     /// Who is the first from now on wakes who polls the scope by its waker. For who polls the scope, who
     /// says so when it pulls, too.
     pub(super) fn go_by_waker(&self) {
-        let (from, to) = (Seen::BY_TASK.0, Seen::BY_WAKER.0);
+        let (from, to) = (ReadyWord::BY_TASK.0, ReadyWord::BY_WAKER.0);
         // If there is something in line, it is pulled before long.
         let _ = self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Lets nobody in any more; takes what is there. For who ends the scope.
-    pub(crate) fn close(&self) -> Option<List> {
-        in_order(Seen(self.0.swap(Seen::CLOSED.0, Ordering::AcqRel)).list())
+    pub(crate) fn close(&self) -> Option<ReadyBatch> {
+        in_order(ReadyWord(self.0.swap(ReadyWord::CLOSED.0, Ordering::AcqRel)).list())
     }
 }
 
 /// Turns a list round. IN-ORDER
 #[inline]
-fn in_order(newest: *mut Strand) -> Option<List> {
+fn in_order(newest: *mut ChildWaker) -> Option<ReadyBatch> {
     let last = NonNull::new(newest)?;
     let (mut first, mut rest) = (null_mut(), newest);
     while let Some(strand) = NonNull::new(rest) {
@@ -126,5 +126,5 @@ fn in_order(newest: *mut Strand) -> Option<List> {
         this.set_link(first);
         first = strand.as_ptr();
     }
-    Some(List { first: NonNull::new(first)?, last })
+    Some(ReadyBatch { first: NonNull::new(first)?, last })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Instant;
 use crate::Cancelled;
-use crate::driver::timers::{Entered, Fired, Key, Timers};
+use crate::driver::timers::{Fired, Key, TimerInsert, Timers};
 use crate::sched::Sched;
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::Wait;
@@ -115,14 +115,14 @@ impl Sleep {
         let entered = Sched::current(|sched| {
             let driver = sched.driver_here();
             match driver.timers.insert(self.deadline.time().not_before(), GuardedWaker::of(cx.waker())) {
-                Entered::Due => return Ok(true),
-                Entered::At { key, is_first } => {
+                TimerInsert::Due => return Ok(true),
+                TimerInsert::At { key, is_first } => {
                     self.timer = Some((driver.timers, key));
                     if is_first && !Sched::is_at_post() {
                         driver.ring();
                     }
                 }
-                Entered::Gone => return Err(Cancelled),
+                TimerInsert::Gone => return Err(Cancelled),
             }
             Ok(false)
         });

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-pub(crate) struct Dice {
+pub(crate) struct Rng {
     state: Cell<u64>,
     is_steady: bool,
     /// What a poll takes, about, in nanoseconds.
@@ -24,10 +24,10 @@ pub(crate) struct Dice {
     step: (u64, u64),
 }
 
-impl Dice {
-    pub(super) fn new(seed: u64, is_steady: bool) -> Dice {
+impl Rng {
+    pub(super) fn new(seed: u64, is_steady: bool) -> Rng {
         let state = Cell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d);
-        let mut dice = Dice { state, is_steady, poll: 0, hiccup: 0, wake: 0, pause: 0, step: (1, 1) };
+        let mut dice = Rng { state, is_steady, poll: 0, hiccup: 0, wake: 0, pause: 0, step: (1, 1) };
         dice.poll = 20 << dice.below(4);
         dice.hiccup = 8 << dice.below(5);
         dice.wake = 1 << (8 + dice.below(8));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn below_its_bound_and_all_of_it() {
-        let dice = Dice::new(1, false);
+        let dice = Rng::new(1, false);
         let mut seen = [0; 10];
         for _ in 0..10_000 {
             seen[dice.below(10) as usize] += 1;
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn seeds_in_a_row_have_nothing_in_common() {
         let first: std::collections::BTreeSet<u64> =
-            (0..1000).map(|seed| Dice::new(seed, false).below(1 << 40)).collect();
+            (0..1000).map(|seed| Rng::new(seed, false).below(1 << 40)).collect();
         assert_eq!(first.len(), 1000);
         let small = first.iter().filter(|&&x| x < 1 << 39).count();
         assert!((400..600).contains(&small), "{small}");

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// The color of a task that is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Color {
+pub(crate) enum PolledColor {
     /// Its own.
     Own,
     /// That of the lane at this address.
@@ -16,7 +16,7 @@ pub(crate) enum Color {
 
 /// A color, by a name that is the same in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ColorName {
+pub(crate) enum StableColor {
     Own,
     Number(u64),
     Main,
@@ -24,27 +24,27 @@ pub(crate) enum ColorName {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Poll {
+pub(crate) struct PollRecord {
     /// In nanoseconds from the beginning.
     pub(crate) begun: u64,
     pub(crate) ended: u64,
     pub(crate) thread: u32,
     pub(crate) task: u64,
-    pub(crate) color: ColorName,
+    pub(crate) color: StableColor,
 }
 
 /// See the head of the file. Empty unless it is kept.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Log {
+pub(crate) struct PollLog {
     pub(crate) is_kept: bool,
-    pub(crate) polls: Vec<Poll>,
+    pub(crate) polls: Vec<PollRecord>,
     /// The names of tasks, by number.
     pub(crate) names: HashMap<u64, Cow<'static, str>>,
     /// The numbers of colors, by the addresses of their lanes; 0 is the main color's.
     colors: HashMap<usize, u64>,
 }
 
-impl Log {
+impl PollLog {
     /// A task was made.
     pub(crate) fn name(&mut self, task: u64, name: impl FnOnce() -> Cow<'static, str>) {
         if self.is_kept {
@@ -59,19 +59,19 @@ impl Log {
         }
     }
 
-    pub(super) fn begin(&mut self, now: u64, thread: usize, task: u64, color: Color) -> usize {
+    pub(super) fn begin(&mut self, now: u64, thread: usize, task: u64, color: PolledColor) -> usize {
         if !self.is_kept {
             return 0;
         }
         let color = match color {
-            Color::Own => ColorName::Own,
-            Color::None => ColorName::None,
-            Color::Lane(lane) => match self.colors.get(&lane) {
-                Some(0) => ColorName::Main,
-                number => ColorName::Number(number.copied().unwrap_or(0)),
+            PolledColor::Own => StableColor::Own,
+            PolledColor::None => StableColor::None,
+            PolledColor::Lane(lane) => match self.colors.get(&lane) {
+                Some(0) => StableColor::Main,
+                number => StableColor::Number(number.copied().unwrap_or(0)),
             },
         };
-        self.polls.push(Poll { begun: now, ended: now, thread: thread as u32, task, color });
+        self.polls.push(PollRecord { begun: now, ended: now, thread: thread as u32, task, color });
         self.polls.len() - 1
     }
 

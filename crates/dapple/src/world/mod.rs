@@ -30,8 +30,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dice::Dice;
-use log::Log;
+use dice::Rng;
+use log::PollLog;
 use threads::{Rung, Threads};
 
 /// How many workers there are in a simulation, if nobody says.
@@ -53,7 +53,7 @@ thread_local! {
 /// A simulated world.
 pub(crate) struct World {
     now: Cell<u64>,
-    pub(crate) dice: Dice,
+    pub(crate) dice: Rng,
     threads: RefCell<Threads>,
     rung: Arc<Rung>,
     /// The last number that a task or a color was given.
@@ -66,12 +66,12 @@ pub(crate) struct World {
     /// When the last of them ended.
     last_poll: Cell<u64>,
     /// Why it must end, once that is so.
-    ended: RefCell<Option<End>>,
+    ended: RefCell<Option<EarlyEnd>>,
     /// Called when it must end.
     on_end: RefCell<Option<Box<dyn Fn()>>>,
     /// Called when nothing can run: `true` if it has changed that.
     on_stuck: RefCell<Option<Box<dyn Fn() -> bool>>>,
-    pub(crate) log: RefCell<Log>,
+    pub(crate) log: RefCell<PollLog>,
     /// It calls what it was given, and no step lets others go on.
     is_at_work: Cell<bool>,
     /// What layers above keep in it, by type.
@@ -80,7 +80,7 @@ pub(crate) struct World {
 
 /// Why a simulation must end before its future does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum EarlyEnd {
     /// Nothing can run, and no time will change that.
     Stuck,
     /// It has gone on for longer than it may.
@@ -156,7 +156,7 @@ pub(crate) fn sleep(duration: Duration) {
 /// A thread that waits, or will: what it takes to make it go on.
 pub(crate) enum Sleeper {
     Real(std::thread::Thread),
-    Virtual { rung: Arc<Rung>, thread: threads::Name },
+    Virtual { rung: Arc<Rung>, thread: threads::ThreadId },
 }
 
 impl Sleeper {
@@ -196,7 +196,7 @@ impl World {
     /// A world whose first virtual thread is the one that enters it. `context` makes a place for what
     /// a thread knows of itself, and the way to exchange it for what is in use.
     pub(crate) fn new(seed: u64, is_steady: bool, context: fn() -> threads::Context) -> World {
-        let dice = Dice::new(seed, is_steady);
+        let dice = Rng::new(seed, is_steady);
         World {
             now: Cell::new(BEGIN),
             threads: RefCell::new(Threads::new(context)),
@@ -241,8 +241,8 @@ impl World {
 
     /// Makes this the world of this thread while `f` is called. Afterwards its virtual threads are gone.
     pub(crate) fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
-        struct Leave<'a>(&'a World);
-        impl Drop for Leave<'_> {
+        struct LeaveWorld<'a>(&'a World);
+        impl Drop for LeaveWorld<'_> {
             fn drop(&mut self) {
                 self.0.leave_threads();
                 *self.0.on_end.borrow_mut() = None;
@@ -252,7 +252,7 @@ impl World {
         }
         assert!(!is_simulated(), "a simulation inside of a simulation: run them one after the other");
         WORLD.set(self); // ONE-WORLD
-        let _leave = Leave(self);
+        let _leave = LeaveWorld(self);
         f()
     }
 
@@ -272,11 +272,11 @@ impl World {
     }
 
     /// Why it must end, if it must.
-    pub(crate) fn ended(&self) -> Option<End> {
+    pub(crate) fn ended(&self) -> Option<EarlyEnd> {
         *self.ended.borrow()
     }
 
-    fn end(&self, why: End) {
+    fn end(&self, why: EarlyEnd) {
         if self.ended.borrow().is_some() {
             return;
         }
@@ -336,7 +336,7 @@ impl World {
     }
 
     /// A poll begins, of the task with this number. What is returned is for [`World::end_poll`].
-    pub(crate) fn begin_poll(&self, task: u64, color: log::Color) -> usize {
+    pub(crate) fn begin_poll(&self, task: u64, color: log::PolledColor) -> usize {
         self.log.borrow_mut().begin(self.now.get() - BEGIN, self.thread().index(), task, color)
     }
 
@@ -347,7 +347,7 @@ impl World {
         self.idle_events.set(0);
         self.last_poll.set(self.now.get());
         if self.polls.get() == self.most_polls.get() {
-            self.end(End::Endless);
+            self.end(EarlyEnd::Endless);
         }
         let cost = self.dice.poll() * self.slowness();
         self.wait(Some(self.now.get() + cost), false);

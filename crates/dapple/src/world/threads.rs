@@ -21,7 +21,7 @@ use std::ptr::null;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use super::{BEGIN, End, World};
+use super::{BEGIN, EarlyEnd, World};
 use crate::prim::plain::{AtomicBool, Mutex, Ordering, lock};
 
 /// The thread that entered the world.
@@ -39,12 +39,12 @@ pub(crate) type Context = Box<dyn Fn()>;
 
 /// Which thread. A place is used again, the name is not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Name {
+pub(crate) struct ThreadId {
     index: usize,
     id: u64,
 }
 
-impl Name {
+impl ThreadId {
     pub(crate) fn index(self) -> usize {
         self.index
     }
@@ -54,11 +54,11 @@ impl Name {
 #[derive(Default)]
 pub(crate) struct Rung {
     is_any: AtomicBool,
-    threads: Mutex<Vec<Name>>,
+    threads: Mutex<Vec<ThreadId>>,
 }
 
 impl Rung {
-    pub(super) fn ring(&self, thread: Name) {
+    pub(super) fn ring(&self, thread: ThreadId) {
         lock(&self.threads).push(thread);
         self.is_any.store(true, Ordering::Release);
     }
@@ -140,9 +140,9 @@ impl Threads {
 
 impl World {
     /// The thread that runs.
-    pub(super) fn thread(&self) -> Name {
+    pub(super) fn thread(&self) -> ThreadId {
         let threads = self.threads.borrow();
-        Name { index: threads.current, id: threads.list[threads.current].id }
+        ThreadId { index: threads.current, id: threads.list[threads.current].id }
     }
 
     pub(super) fn slowness(&self) -> u64 {
@@ -237,7 +237,7 @@ impl World {
             let is_stuck = next.is_none() || self.idle_events.get() > MOST_IDLE;
             if is_stuck && self.ended().is_none() {
                 if next.is_some() || !self.is_helped() {
-                    self.end(End::Stuck);
+                    self.end(EarlyEnd::Stuck);
                 }
                 continue;
             }

@@ -27,14 +27,14 @@ use std::task::Waker;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use crate::prim::{AtomicBool, AtomicUsize, Ordering, SpinGuard, SpinLock};
-use crate::sync::line::Line;
+use crate::sync::line::WaitQueue;
 use crate::sync::permits::Permits;
 use crate::sync::wait::wake;
 use crate::task::guarded::GuardedWaker;
 use crate::task::waker::is_ours;
 
 pub(super) struct Chan<T> {
-    pub(super) queue: Apart<SpinLock<Queue<T>>>,
+    pub(super) queue: Apart<SpinLock<MessageQueue<T>>>,
     /// How many messages the receiver has given out; it alone writes this. ROOM
     pub(super) given: Apart<AtomicUsize>,
     /// SENDERS-TOLD
@@ -59,7 +59,7 @@ impl<T> Deref for Apart<T> {
     }
 }
 
-pub(super) struct Queue<T> {
+pub(super) struct MessageQueue<T> {
     pub(super) messages: VecDeque<T>,
     /// The receiver waits. RECEIVER-TOLD
     pub(super) waker: Option<GuardedWaker>,
@@ -67,18 +67,18 @@ pub(super) struct Queue<T> {
     pub(super) free: usize,
     pub(super) credited: usize,
     /// Senders that wait for room.
-    pub(super) line: Line,
+    pub(super) line: WaitQueue,
     pub(super) closed: bool,
     receiver_gone: bool,
 }
 
 pub(super) fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
-    let queue = Queue {
+    let queue = MessageQueue {
         messages: VecDeque::new(),
         waker: None,
         free: capacity,
         credited: 0,
-        line: Line::default(),
+        line: WaitQueue::default(),
         closed: false,
         receiver_gone: false,
     };
@@ -94,7 +94,7 @@ pub(super) fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 /// What the receiver finds.
-pub(super) enum Found<T> {
+pub(super) enum QueuePop<T> {
     /// A message, whose room has been given back.
     One(T),
     /// Messages, which are the receiver's own now.
@@ -133,13 +133,13 @@ impl<T> Chan<T> {
     /// Takes what there is: one message, or all that are in line in exchange for an empty queue of the
     /// receiver's.
     #[inline]
-    pub(super) fn pull(&self, local: &mut VecDeque<T>) -> Found<T> {
+    pub(super) fn pull(&self, local: &mut VecDeque<T>) -> QueuePop<T> {
         self.pull_from(self.queue.lock(), local)
     }
 
     /// As `pull`. If there is nothing, leaves a clone of `waker`.
     #[inline]
-    pub(super) fn pull_or_wait(&self, local: &mut VecDeque<T>, waker: &Waker) -> Found<T> {
+    pub(super) fn pull_or_wait(&self, local: &mut VecDeque<T>, waker: &Waker) -> QueuePop<T> {
         let mut queue = self.queue.lock();
         if !queue.messages.is_empty() {
             return self.pull_from(queue, local);
@@ -161,7 +161,7 @@ impl<T> Chan<T> {
     }
 
     #[inline]
-    fn pull_from(&self, mut queue: SpinGuard<'_, Queue<T>>, local: &mut VecDeque<T>) -> Found<T> {
+    fn pull_from(&self, mut queue: SpinGuard<'_, MessageQueue<T>>, local: &mut VecDeque<T>) -> QueuePop<T> {
         debug_assert!(local.is_empty());
         match queue.messages.len() {
             0 => {}
@@ -171,18 +171,18 @@ impl<T> Chan<T> {
                 if self.sleepers.load(Ordering::Relaxed) {
                     self.wake_senders(queue, 1); // SENDERS-TOLD, by the lock
                 }
-                return Found::One(message);
+                return QueuePop::One(message);
             }
             _ => {
                 std::mem::swap(&mut queue.messages, local);
-                return Found::Several;
+                return QueuePop::Several;
             }
         }
         // The last sender sends, then goes; and it goes, then looks for the waker.
         if self.sender_count() == 0 || queue.closed && self.reclaim(&mut queue) == self.capacity {
-            return Found::End; // ROOM
+            return QueuePop::End; // ROOM
         }
-        Found::Nothing
+        QueuePop::Nothing
     }
 
     pub(super) fn len(&self) -> usize {

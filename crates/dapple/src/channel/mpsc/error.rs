@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::sync::permits::Refused;
+use crate::sync::permits::PermitRefusal;
 
 /// A message was not sent; here it is.
 pub struct SendError<T> {
@@ -94,34 +94,34 @@ impl<T> Error for TrySendError<T> {}
 
 /// Why there is no room reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReserveError(pub(super) Refused);
+pub struct ReserveError(pub(super) PermitRefusal);
 
 impl ReserveError {
     /// The receiver is gone, or was closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.0 == Refused::Closed
+        self.0 == PermitRefusal::Closed
     }
 
     /// The wait was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0 == Refused::Cancelled
+        self.0 == PermitRefusal::Cancelled
     }
 
     /// There is no room now.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.0 == Refused::Busy
+        self.0 == PermitRefusal::Busy
     }
 }
 
 impl fmt::Display for ReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Refused::Busy => "the channel is full",
-            Refused::Closed => CLOSED,
-            Refused::Cancelled => CANCELLED,
+            PermitRefusal::Busy => "the channel is full",
+            PermitRefusal::Closed => CLOSED,
+            PermitRefusal::Cancelled => CANCELLED,
         })
     }
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 
 use super::super::error::{RecvError, TryRecvError};
-use super::chan::{Chan, Found};
+use super::chan::{Chan, QueuePop};
 use crate::Cancelled;
 use crate::sync::wait::{Wait, block_on};
 
@@ -56,7 +56,7 @@ impl<T> Receiver<T> {
     /// });
     /// ```
     pub async fn recv(&mut self) -> Result<T, RecvError> {
-        let mut recv = Waiting { receiver: self, wait: Wait::default(), waits: false };
+        let mut recv = RecvWait { receiver: self, wait: Wait::default(), waits: false };
         std::future::poll_fn(move |cx| {
             let found = ready!(recv.poll(cx))?;
             Poll::Ready(Ok(found.unwrap_or_else(|| recv.receiver.take_first())))
@@ -77,7 +77,7 @@ impl<T> Receiver<T> {
     /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and the
     /// messages stay; or messages, if there were some when the wait was polled again.
     pub async fn recv_many(&mut self, into: &mut Vec<T>, limit: usize) -> Result<usize, RecvError> {
-        let mut recv = Waiting { receiver: self, wait: Wait::default(), waits: false };
+        let mut recv = RecvWait { receiver: self, wait: Wait::default(), waits: false };
         std::future::poll_fn(move |cx| {
             if limit == 0 {
                 ready!(recv.wait.begin(cx))?;
@@ -113,10 +113,10 @@ impl<T> Receiver<T> {
     /// If none has, and if no more will come.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         match self.look() {
-            Found::One(message) => Ok(message),
-            Found::Several => Ok(self.take_first()),
-            Found::Nothing => Err(TryRecvError { closed: false }),
-            Found::End => Err(TryRecvError { closed: true }),
+            QueuePop::One(message) => Ok(message),
+            QueuePop::Several => Ok(self.take_first()),
+            QueuePop::Nothing => Err(TryRecvError { closed: false }),
+            QueuePop::End => Err(TryRecvError { closed: true }),
         }
     }
 
@@ -145,8 +145,8 @@ impl<T> Receiver<T> {
     }
 
     #[inline]
-    fn look(&mut self) -> Found<T> {
-        if self.local.is_empty() { self.chan.pull(&mut self.local) } else { Found::Several }
+    fn look(&mut self) -> QueuePop<T> {
+        if self.local.is_empty() { self.chan.pull(&mut self.local) } else { QueuePop::Several }
     }
 
     #[inline]
@@ -160,18 +160,18 @@ impl<T> Receiver<T> {
         let (mut taken, mut given) = (0, 0);
         while taken < limit {
             match self.look() {
-                Found::One(message) => {
+                QueuePop::One(message) => {
                     into.push(message);
                     taken += 1;
                 }
-                Found::Several => {
+                QueuePop::Several => {
                     let some = self.local.len().min(limit - taken);
                     into.reserve(some);
                     into.extend(self.local.drain(..some));
                     taken += some;
                     given += some;
                 }
-                Found::Nothing | Found::End => break,
+                QueuePop::Nothing | QueuePop::End => break,
             }
         }
         if given > 0 {
@@ -198,8 +198,8 @@ impl<T> Receiver<T> {
             return Poll::Ready(Err(cancelled.into()));
         }
         // Who has waited was woken, most likely, and does not need to wait.
-        let mut found = if has_begun || !self.local.is_empty() { self.look() } else { Found::Nothing };
-        if let Found::Nothing = found {
+        let mut found = if has_begun || !self.local.is_empty() { self.look() } else { QueuePop::Nothing };
+        if let QueuePop::Nothing = found {
             if has_begun && wait.is_cancelled() {
                 drop(self.chan.withdraw());
                 *waits = false;
@@ -207,7 +207,7 @@ impl<T> Receiver<T> {
                 return Poll::Ready(Err(Cancelled.into()));
             }
             found = self.chan.pull_or_wait(&mut self.local, cx.waker());
-            if let Found::Nothing = found {
+            if let QueuePop::Nothing = found {
                 *waits = true;
                 wait.rest(cx, &"a message");
                 return Poll::Pending;
@@ -216,8 +216,8 @@ impl<T> Receiver<T> {
         *waits = false;
         wait.end();
         Poll::Ready(match found {
-            Found::One(message) => Ok(Some(message)),
-            Found::Several => Ok(None),
+            QueuePop::One(message) => Ok(Some(message)),
+            QueuePop::Several => Ok(None),
             _ => Err(RecvError { cancelled: false }),
         })
     }
@@ -230,20 +230,20 @@ impl From<Cancelled> for RecvError {
 }
 
 /// A wait for messages.
-struct Waiting<'a, T> {
+struct RecvWait<'a, T> {
     receiver: &'a mut Receiver<T>,
     wait: Wait,
     waits: bool,
 }
 
-impl<T> Waiting<'_, T> {
+impl<T> RecvWait<'_, T> {
     #[inline]
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<T>, RecvError>> {
         self.receiver.poll_found(&mut self.wait, &mut self.waits, cx)
     }
 }
 
-impl<T> Drop for Waiting<'_, T> {
+impl<T> Drop for RecvWait<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.waits {

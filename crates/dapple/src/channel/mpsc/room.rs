@@ -6,36 +6,36 @@
 
 use std::task::{Context, Poll, ready};
 
-use super::chan::{Chan, Queue};
+use super::chan::{Chan, MessageQueue};
 use crate::prim::{Ordering, SpinGuard};
-use crate::sync::permits::Refused;
+use crate::sync::permits::PermitRefusal;
 use crate::sync::wait::{Wait, Wakers, wake};
 use crate::task::guarded::GuardedWaker;
 
 /// A wait for room, with the message that is to be put there; or without, to reserve it.
-pub(super) struct Sending<'a, T> {
+pub(super) struct SendWait<'a, T> {
     chan: &'a Chan<T>,
     pub(super) message: Option<T>,
     key: Option<usize>,
     wait: Wait,
 }
 
-impl<'a, T> Sending<'a, T> {
-    pub(super) fn new(chan: &'a Chan<T>, message: Option<T>) -> Sending<'a, T> {
-        Sending { chan, message, key: None, wait: Wait::default() }
+impl<'a, T> SendWait<'a, T> {
+    pub(super) fn new(chan: &'a Chan<T>, message: Option<T>) -> SendWait<'a, T> {
+        SendWait { chan, message, key: None, wait: Wait::default() }
     }
 
     #[inline]
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refused>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PermitRefusal>> {
         if ready!(self.wait.begin(cx)).is_err() {
             self.leave_line();
-            return Poll::Ready(Err(Refused::Cancelled));
+            return Poll::Ready(Err(PermitRefusal::Cancelled));
         }
         if self.key.is_none() {
             let mut queue = self.chan.queue.lock();
             let leave = queue.line.needs();
             let taken = self.chan.take(&mut queue, leave);
-            if taken != Err(Refused::Busy) {
+            if taken != Err(PermitRefusal::Busy) {
                 self.put(queue, taken);
                 return Poll::Ready(taken);
             }
@@ -45,7 +45,7 @@ impl<'a, T> Sending<'a, T> {
 
     /// Ends the wait: with the message in the queue, if there is room for it.
     #[inline]
-    fn put(&mut self, mut queue: SpinGuard<'_, Queue<T>>, taken: Result<(), Refused>) {
+    fn put(&mut self, mut queue: SpinGuard<'_, MessageQueue<T>>, taken: Result<(), PermitRefusal>) {
         let mut waker = None;
         if taken.is_ok()
             && let Some(message) = self.message.take()
@@ -61,7 +61,7 @@ impl<'a, T> Sending<'a, T> {
     }
 
     #[cold]
-    fn poll_in_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refused>> {
+    fn poll_in_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PermitRefusal>> {
         let (chan, mut waker) = (self.chan, Some(GuardedWaker::of(cx.waker())));
         let cancelled = self.key.is_some() && self.wait.is_cancelled();
         let mut queue = chan.queue.lock();
@@ -72,9 +72,9 @@ impl<'a, T> Sending<'a, T> {
                 chan.take(&mut queue, leave)
             }
             Some(key) if queue.closed || queue.line.may_take(key, free) => chan.take(&mut queue, 0),
-            Some(_) => Err(Refused::Busy),
+            Some(_) => Err(PermitRefusal::Busy),
         };
-        if taken == Err(Refused::Busy) && !cancelled {
+        if taken == Err(PermitRefusal::Busy) && !cancelled {
             let old = match self.key {
                 Some(key) => waker.take().and_then(|waker| queue.line.sleep(key, waker)),
                 None => {
@@ -96,7 +96,7 @@ impl<'a, T> Sending<'a, T> {
         self.put(queue, taken);
         drop((old, waker));
         Poll::Ready(taken.map_err(|refused| match refused {
-            Refused::Busy => Refused::Cancelled,
+            PermitRefusal::Busy => PermitRefusal::Cancelled,
             refused => refused,
         }))
     }
@@ -113,7 +113,11 @@ impl<'a, T> Sending<'a, T> {
     }
 
     /// Leaves the line, and wakes those whom this one was woken in place of.
-    fn leave(&mut self, queue: &mut SpinGuard<'_, Queue<T>>, took: bool) -> (Option<GuardedWaker>, Wakers) {
+    fn leave(
+        &mut self,
+        queue: &mut SpinGuard<'_, MessageQueue<T>>,
+        took: bool,
+    ) -> (Option<GuardedWaker>, Wakers) {
         let mut wakers = Wakers::default();
         let Some(key) = self.key.take() else { return (None, wakers) };
         let passes_on = usize::from(queue.line.is_woken(key) && !took);
@@ -125,14 +129,14 @@ impl<'a, T> Sending<'a, T> {
     }
 }
 
-impl<T> Drop for Sending<'_, T> {
+impl<T> Drop for SendWait<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.leave_line();
     }
 }
 
-impl<T> Queue<T> {
+impl<T> MessageQueue<T> {
     /// Counts the next in line as woken, as far as there is room that is meant for nobody, or as
     /// `fresh` goes. What is left of that, if no more wakers fit.
     fn next_senders(&mut self, fresh: usize, wakers: &mut Wakers) -> usize {
@@ -146,7 +150,7 @@ impl<T> Queue<T> {
 
 impl<T> Chan<T> {
     /// Adds what the receiver has given out to what is free, and says how much that is. ROOM
-    pub(super) fn reclaim(&self, queue: &mut Queue<T>) -> usize {
+    pub(super) fn reclaim(&self, queue: &mut MessageQueue<T>) -> usize {
         let given = self.given.load(Ordering::SeqCst); // SENDERS-TOLD
         queue.free += given.wrapping_sub(queue.credited);
         queue.credited = given;
@@ -155,19 +159,19 @@ impl<T> Chan<T> {
 
     /// Takes room for one message, if more than `leave` is free.
     #[inline]
-    fn take(&self, queue: &mut Queue<T>, leave: usize) -> Result<(), Refused> {
+    fn take(&self, queue: &mut MessageQueue<T>, leave: usize) -> Result<(), PermitRefusal> {
         if queue.closed {
-            return Err(Refused::Closed);
+            return Err(PermitRefusal::Closed);
         }
         if queue.free <= leave && self.reclaim(queue) <= leave {
-            return Err(Refused::Busy);
+            return Err(PermitRefusal::Busy);
         }
         queue.free -= 1;
         Ok(())
     }
 
     /// Takes room for one message now, whoever is in line; with `message` puts it there.
-    pub(super) fn try_take(&self, message: &mut Option<T>) -> Result<(), Refused> {
+    pub(super) fn try_take(&self, message: &mut Option<T>) -> Result<(), PermitRefusal> {
         let mut queue = self.queue.lock();
         self.take(&mut queue, 0)?;
         let Some(message) = message.take() else { return Ok(()) };
@@ -179,7 +183,7 @@ impl<T> Chan<T> {
     }
 
     /// Tells the receiver whether somebody sleeps, and says what is free after that. SENDERS-TOLD
-    fn show(&self, queue: &mut Queue<T>) -> usize {
+    fn show(&self, queue: &mut MessageQueue<T>) -> usize {
         let sleepers = queue.line.next_need().is_some();
         if self.sleepers.load(Ordering::Relaxed) != sleepers {
             self.sleepers.store(sleepers, Ordering::SeqCst); // only we change it
@@ -188,7 +192,7 @@ impl<T> Chan<T> {
     }
 
     /// Wakes the next in line, at least `fresh` of them if there is as much room.
-    pub(super) fn wake_senders<'a>(&'a self, mut queue: SpinGuard<'a, Queue<T>>, mut fresh: usize) {
+    pub(super) fn wake_senders<'a>(&'a self, mut queue: SpinGuard<'a, MessageQueue<T>>, mut fresh: usize) {
         let mut wakers = Wakers::default();
         loop {
             fresh = queue.next_senders(fresh, &mut wakers);

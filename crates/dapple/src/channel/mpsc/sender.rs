@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::chan::Chan;
 use super::error::{ReserveError, SendError, TrySendError};
 use super::permit::{OwnedPermit, Permit};
-use super::room::Sending;
+use super::room::SendWait;
 use crate::Cancelled;
-use crate::sync::permits::{Refused, Take};
+use crate::sync::permits::{PermitRefusal, PermitWait};
 use crate::sync::wait::block_on;
 
 /// The right to send messages; clones send to the same receiver.
@@ -50,11 +50,11 @@ impl<T> Sender<T> {
     /// });
     /// ```
     pub async fn send(&self, message: T) -> Result<(), SendError<T>> {
-        let mut sending = Sending::new(&self.chan, Some(message));
+        let mut sending = SendWait::new(&self.chan, Some(message));
         let sent = poll_fn(|cx| sending.poll(cx)).await;
         sent.map_err(|refused| SendError {
             message: sending.message.take().expect("a message that was not sent"),
-            cancelled: refused == Refused::Cancelled,
+            cancelled: refused == PermitRefusal::Cancelled,
         })
     }
 
@@ -67,7 +67,7 @@ impl<T> Sender<T> {
         let mut message = Some(message);
         self.chan.try_take(&mut message).map_err(|refused| TrySendError {
             message: message.take().expect("a message that was not sent"),
-            closed: refused == Refused::Closed,
+            closed: refused == PermitRefusal::Closed,
         })
     }
 
@@ -98,7 +98,7 @@ impl<T> Sender<T> {
     /// *Scope cancelled*: returns a [`ReserveError`], and nothing has been reserved; or the permit, if
     /// there was room when the wait was polled again.
     pub async fn reserve(&self) -> Result<Permit<'_, T>, ReserveError> {
-        let mut sending = Sending::new(&self.chan, None);
+        let mut sending = SendWait::new(&self.chan, None);
         poll_fn(|cx| sending.poll(cx)).await.map_err(ReserveError)?;
         drop(sending);
         Ok(Permit::new(self))
@@ -115,7 +115,7 @@ impl<T> Sender<T> {
     /// *Dropped early*: **loses its place**; the sender is dropped.
     /// *Scope cancelled*: as [`reserve`](Self::reserve).
     pub async fn reserve_owned(self) -> Result<OwnedPermit<T>, ReserveError> {
-        let mut sending = Sending::new(&self.chan, None);
+        let mut sending = SendWait::new(&self.chan, None);
         poll_fn(|cx| sending.poll(cx)).await.map_err(ReserveError)?;
         drop(sending);
         Ok(OwnedPermit::new(self))
@@ -143,8 +143,8 @@ impl<T> Sender<T> {
     /// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if the receiver was gone when the wait was
     /// polled again.
     pub async fn closed(&self) -> Result<(), Cancelled> {
-        match Take::new(&self.chan.closing, 1).await {
-            Err(Refused::Cancelled) => Err(Cancelled),
+        match PermitWait::new(&self.chan.closing, 1).await {
+            Err(PermitRefusal::Cancelled) => Err(Cancelled),
             _ => Ok(()),
         }
     }

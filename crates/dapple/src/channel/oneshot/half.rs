@@ -22,7 +22,7 @@ use super::super::error::{RecvError, TryRecvError};
 use super::word::{RawWaker, Said, Word};
 use crate::Cancelled;
 use crate::prim::fence_seq_cst;
-use crate::sync::permits::{Permits, Refused, Take};
+use crate::sync::permits::{PermitRefusal, PermitWait, Permits};
 use crate::sync::wait::{Wait, block_on, wake};
 use crate::task::guarded::GuardedWaker;
 use crate::task::waker::{pack, unpack, wakes_same};
@@ -155,8 +155,8 @@ impl<T> Sender<T> {
         if self.is_closed() {
             closing.close();
         }
-        match Take::new(closing, 1).await {
-            Err(Refused::Cancelled) => Err(Cancelled),
+        match PermitWait::new(closing, 1).await {
+            Err(PermitRefusal::Cancelled) => Err(Cancelled),
             _ => Ok(()),
         }
     }

@@ -34,7 +34,7 @@ impl Choice {
     pub(crate) fn new(wanted: Files) -> io::Result<Choice> {
         let choice = Choice { wanted, ..Choice::default() };
         if wanted == Files::Ring && !world::is_simulated() {
-            super::Ring::new(choice.failures.clone()).map_err(|error| {
+            super::Uring::new(choice.failures.clone()).map_err(|error| {
                 io::Error::new(error.kind(), format!("files by io_uring, which cannot be had: {error}"))
             })?;
         }

@@ -15,8 +15,8 @@ use io_uring::{opcode, types};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::node::{Flight, Outcome};
-use super::{GIVE_UP, Landed, Ring, push_entry};
+use super::node::{OpRef, OpResult};
+use super::{GIVE_UP, Landed, Uring, push_entry};
 use crate::prim::{Ordering, lock};
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::wake;
@@ -27,17 +27,17 @@ const PATIENCE: Duration = Duration::from_millis(400);
 const STEP: Duration = Duration::from_millis(20);
 
 /// Takes nothing more, and waits for what the kernel is at, but not for long.
-pub(crate) fn close_all(mut rings: Vec<Arc<Ring>>) {
+pub(crate) fn close_all(mut rings: Vec<Arc<Uring>>) {
     rings.iter().for_each(|ring| ring.turn_all_away());
     wait_while(&rings, |ring| ring.going_on.load(Ordering::Relaxed) > 0);
     rings.retain(|ring| ring.is_in_use());
     rings.iter().for_each(|ring| ring.give_all_up());
-    wait_while(&rings, Ring::is_in_use);
+    wait_while(&rings, Uring::is_in_use);
     rings.into_iter().filter(|ring| ring.is_in_use()).for_each(leave_behind);
 }
 
 /// Leaves a ring to a thread that waits for what the kernel is at.
-fn leave_behind(ring: Arc<Ring>) {
+fn leave_behind(ring: Arc<Uring>) {
     let waits = ring.clone();
     let waits = std::thread::Builder::new().name("dapple-files".to_owned()).spawn(move || {
         while waits.is_in_use() {
@@ -51,7 +51,7 @@ fn leave_behind(ring: Arc<Ring>) {
     }
 }
 
-fn wait_while(rings: &[Arc<Ring>], goes_on: impl Fn(&Ring) -> bool) {
+fn wait_while(rings: &[Arc<Uring>], goes_on: impl Fn(&Uring) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         for ring in rings {
@@ -69,9 +69,9 @@ fn wait_while(rings: &[Arc<Ring>], goes_on: impl Fn(&Ring) -> bool) {
     }
 }
 
-impl Ring {
+impl Uring {
     /// Nobody will do it, unless it was promised and does not wait for another program: then it is done here.
-    pub(super) fn turn_away(&self, flight: &Flight) {
+    pub(super) fn turn_away(&self, flight: &OpRef) {
         if flight.take_off()
             && let Some(waker) = flight.land(flight.at_the_end(), Some(&self.failures))
         {
@@ -84,7 +84,7 @@ impl Ring {
         let mut desk = lock(&self.desk);
         desk.closed = true;
         let (go_on, others): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut desk.line).into_iter().partition(Flight::goes_on);
+            std::mem::take(&mut desk.line).into_iter().partition(OpRef::goes_on);
         desk.line = go_on;
         drop(desk);
         self.in_line.fetch_sub(others.len(), Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl Ring {
         for flight in line {
             // It was promised: whoever still has the file sends it to another runtime.
             if flight.take_off() {
-                self.land_for_good(&flight, Outcome::Failed(Errno::CANCELED));
+                self.land_for_good(&flight, OpResult::Failed(Errno::CANCELED));
             }
         }
     }

@@ -53,7 +53,7 @@ use crate::task::cell::discard;
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::wake;
 use failures::Failures;
-use node::{Flight, Outcome};
+use node::{OpRef, OpResult};
 
 /// How many the kernel takes at a time.
 const SUBMISSIONS: u32 = 256;
@@ -67,9 +67,9 @@ const KERNEL_THREADS: u32 = 512;
 /// Marks the number of a request to give an operation up: nodes are aligned to more than this.
 const GIVE_UP: u64 = 1;
 
-pub(crate) struct Ring {
+pub(crate) struct Uring {
     uring: IoUring,
-    desk: Mutex<Desk>,
+    desk: Mutex<Submissions>,
     /// ONE-READER
     reader: Mutex<()>,
     /// How many are in line.
@@ -89,10 +89,10 @@ pub(crate) struct Ring {
 
 /// Where operations are handed in. AT-THE-DESK
 #[derive(Default)]
-struct Desk {
-    line: VecDeque<Flight>,
+struct Submissions {
+    line: VecDeque<OpRef>,
     /// Those to be given up.
-    give_up: VecDeque<Flight>,
+    give_up: VecDeque<OpRef>,
     /// Nothing more is taken.
     closed: bool,
     /// Nothing goes back into line, either.
@@ -103,15 +103,15 @@ struct Desk {
 #[derive(Default)]
 pub(crate) struct Landed {
     /// References that are given up: the last one drops what a task has left behind, which is foreign code.
-    flights: Vec<Flight>,
+    flights: Vec<OpRef>,
     /// Those that go on, with how they came back. GOES-ON
-    going_on: Vec<(Flight, Outcome)>,
+    going_on: Vec<(OpRef, OpResult)>,
 }
 
 impl Landed {
     /// Deals with them, whatever their destructors do: those that go on and are not at their end are handed to the
     /// kernel again, the others are landed and given up. It may take system calls, and calls foreign code.
-    pub(crate) fn settle(&mut self, ring: &Ring) {
+    pub(crate) fn settle(&mut self, ring: &Uring) {
         let mut goes_back = false;
         for (flight, outcome) in self.going_on.drain(..) {
             goes_back |= ring.go_on(flight, outcome, &mut self.flights);
@@ -140,9 +140,9 @@ impl Drop for Landed {
     }
 }
 
-impl Ring {
+impl Uring {
     /// Makes one, and tries it out: it may be forbidden in more than one way.
-    pub(crate) fn new(failures: Arc<Failures>) -> io::Result<Ring> {
+    pub(crate) fn new(failures: Arc<Failures>) -> io::Result<Uring> {
         let make = |is_modern: bool| {
             let mut builder = IoUring::builder();
             builder.dontfork().setup_clamp().setup_cqsize(2 * MOST_IN_FLIGHT as u32);
@@ -163,7 +163,7 @@ impl Ring {
         // Or a few files that block for ever would hold up all others. It is a limit, and not in all kernels.
         let _ = uring.submitter().register_iowq_max_workers(&mut [KERNEL_THREADS, KERNEL_THREADS]);
         try_out(&mut uring)?;
-        Ok(Ring {
+        Ok(Uring {
             uring,
             desk: Mutex::default(),
             reader: Mutex::default(),
@@ -190,7 +190,7 @@ impl Ring {
     }
 
     /// Puts an operation in line. SUBMITTED-BEFORE-SLEEP
-    fn push(&self, flight: Flight, is_own: impl FnOnce() -> bool) {
+    fn push(&self, flight: OpRef, is_own: impl FnOnce() -> bool) {
         let mut desk = lock(&self.desk);
         if desk.closed {
             drop(desk);
@@ -207,7 +207,7 @@ impl Ring {
     }
 
     /// Asks the kernel to give an operation up.
-    fn cancel(&self, flight: Flight) {
+    fn cancel(&self, flight: OpRef) {
         let mut desk = lock(&self.desk);
         desk.give_up.push_back(flight);
         self.in_line.fetch_add(1, Ordering::Relaxed);
@@ -222,7 +222,7 @@ impl Ring {
         self.refused.load(Ordering::Relaxed)
     }
 
-    fn hand_over(&self, desk: &mut MutexGuard<'_, Desk>) {
+    fn hand_over(&self, desk: &mut MutexGuard<'_, Submissions>) {
         loop {
             // SAFETY: AT-THE-DESK.
             let mut queue = unsafe { self.uring.submission_shared() };
@@ -247,7 +247,7 @@ impl Ring {
     }
 
     /// Moves what is in line to the submission queue. ROOM
-    fn fill(&self, desk: &mut Desk, queue: &mut squeue::SubmissionQueue<'_>) {
+    fn fill(&self, desk: &mut Submissions, queue: &mut squeue::SubmissionQueue<'_>) {
         let mut moved = 0;
         let mut in_room = self.in_room.load(Ordering::Relaxed);
         let is_nodrop = self.is_nodrop();
@@ -263,7 +263,7 @@ impl Ring {
             push_entry(queue, &entry);
         }
         let has_room =
-            |flight: &Flight, in_room| in_room < MOST_IN_FLIGHT || is_nodrop && !flight.is_bounded();
+            |flight: &OpRef, in_room| in_room < MOST_IN_FLIGHT || is_nodrop && !flight.is_bounded();
         while !queue.is_full()
             && let Some(flight) = desk.line.pop_front_if(|flight| has_room(flight, in_room))
         {
@@ -287,7 +287,7 @@ impl Ring {
     }
 
     /// Whether an operation counts against the room. ROOM
-    fn counts(&self, flight: &Flight) -> bool {
+    fn counts(&self, flight: &OpRef) -> bool {
         flight.is_bounded() || !self.is_nodrop()
     }
 
@@ -315,7 +315,7 @@ impl Ring {
                 continue; // all, at the end
             }
             // SAFETY: the kernel gives each number back once; a mark is ours.
-            let flight = unsafe { Flight::from_number(number & !GIVE_UP) };
+            let flight = unsafe { OpRef::from_number(number & !GIVE_UP) };
             if number & GIVE_UP == 0 {
                 self.land(flight, &completion, wakers, landed);
             } else {
@@ -337,7 +337,7 @@ impl Ring {
 
     fn land(
         &self,
-        flight: Flight,
+        flight: OpRef,
         completion: &cqueue::Entry,
         wakers: &mut Vec<GuardedWaker>,
         landed: &mut Landed,
@@ -345,7 +345,7 @@ impl Ring {
         if self.counts(&flight) {
             self.in_room.fetch_sub(1, Ordering::Relaxed);
         }
-        let outcome = Outcome::of(completion.result());
+        let outcome = OpResult::of(completion.result());
         if flight.goes_on() {
             // It may take a system call, and a failure may have to be told: not under these locks.
             landed.going_on.push((flight, outcome));
@@ -356,7 +356,7 @@ impl Ring {
     }
 
     /// One that goes on came back. `true` if it is in line again, and the line must be handed over. GOES-ON
-    fn go_on(&self, flight: Flight, outcome: Outcome, flights: &mut Vec<Flight>) -> bool {
+    fn go_on(&self, flight: OpRef, outcome: OpResult, flights: &mut Vec<OpRef>) -> bool {
         let mut outcome = outcome;
         if flight.goes_back(outcome) {
             let mut desk = lock(&self.desk);
@@ -367,7 +367,7 @@ impl Ring {
             }
             // Whoever still has the file sends the rest of it to another runtime.
             flight.take_off();
-            outcome = Outcome::Failed(Errno::CANCELED);
+            outcome = OpResult::Failed(Errno::CANCELED);
         }
         self.land_for_good(&flight, outcome);
         flights.push(flight);
@@ -375,7 +375,7 @@ impl Ring {
     }
 
     /// One that goes on is at its end.
-    fn land_for_good(&self, flight: &Flight, outcome: Outcome) {
+    fn land_for_good(&self, flight: &OpRef, outcome: OpResult) {
         if let Some(waker) = flight.land(outcome, Some(&self.failures)) {
             wake(waker);
         }
@@ -391,7 +391,7 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
+impl Drop for Uring {
     fn drop(&mut self) {
         // Nothing is under way any more, but somebody may have asked for what was done already to be given up.
         let mut landed = Landed::default();
@@ -414,7 +414,7 @@ fn try_out(uring: &mut IoUring) -> io::Result<()> {
     uring.completion().next().map(drop).ok_or_else(|| io::Error::other("io_uring does nothing"))
 }
 
-impl AsFd for Ring {
+impl AsFd for Uring {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: it is open for as long as the ring is there.
         unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) }

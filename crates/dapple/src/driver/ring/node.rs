@@ -10,7 +10,7 @@
 //! An operation that goes on (a promised write) and came back before its end, interrupted or after a part of it, is
 //! not landed: it goes from FLYING back to QUEUED, without the future.
 //!
-//! A node is counted. The future has one reference ([`Op`]), and who will land it has another ([`Flight`]): a
+//! A node is counted. The future has one reference ([`Op`]), and who will land it has another ([`OpRef`]): a
 //! queue, the kernel (as the number that it gives back with a completion), or a closure of the pool.
 //!
 //! # Invariants
@@ -36,7 +36,7 @@ use std::task::Waker;
 use io_uring::squeue::Entry;
 use rustix::io::Errno;
 
-use super::Ring;
+use super::Uring;
 use super::failures::Failures;
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
@@ -99,7 +99,7 @@ const ERESTARTSYS: i32 = 512;
 const ERESTART_RESTARTBLOCK: i32 = 516;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum OpPhase {
     /// It has not been asked for.
     WithFuture,
     /// It waits to be taken off, and can be withdrawn.
@@ -114,23 +114,23 @@ enum Phase {
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum OpResult {
     Did(u32),
     Failed(Errno),
     /// Nobody will do it: the runtime has ended, or has no thread to give. It has had no effect.
     Gone,
 }
 
-impl Outcome {
+impl OpResult {
     /// What a completion says.
-    pub(super) fn of(result: i32) -> Outcome {
+    pub(super) fn of(result: i32) -> OpResult {
         match u32::try_from(result) {
-            Ok(result) => Outcome::Did(result),
+            Ok(result) => OpResult::Did(result),
             // What the kernel says to itself when a call was interrupted, and here to us.
             Err(_) if (ERESTARTSYS..=ERESTART_RESTARTBLOCK).contains(&-result) => {
-                Outcome::Failed(Errno::INTR)
+                OpResult::Failed(Errno::INTR)
             }
-            Err(_) => Outcome::Failed(Errno::from_raw_os_error(-result)),
+            Err(_) => OpResult::Failed(Errno::from_raw_os_error(-result)),
         }
     }
 
@@ -138,17 +138,17 @@ impl Outcome {
     /// goes on is empty.
     fn failure(self) -> Option<std::io::Error> {
         match self {
-            Outcome::Did(0) => Some(std::io::ErrorKind::WriteZero.into()),
-            Outcome::Did(_) => None,
-            Outcome::Failed(errno) => Some(errno.into()),
-            Outcome::Gone => Some(std::io::Error::other("the runtime has ended")),
+            OpResult::Did(0) => Some(std::io::ErrorKind::WriteZero.into()),
+            OpResult::Did(_) => None,
+            OpResult::Failed(errno) => Some(errno.into()),
+            OpResult::Gone => Some(std::io::Error::other("the runtime has ended")),
         }
     }
 }
 
-struct Inside {
-    phase: Phase,
-    outcome: Outcome,
+struct OpState {
+    phase: OpPhase,
+    outcome: OpResult,
     waker: Option<GuardedWaker>,
     /// The future was dropped. TOLD-OR-COUNTED
     left: bool,
@@ -159,8 +159,8 @@ struct Inside {
 /// What is the same for all requests. `repr(C)`, and the first part of every node, so that a pointer to the
 /// one is a pointer to the other.
 #[repr(C)]
-pub(super) struct Header {
-    inside: Mutex<Inside>,
+pub(super) struct OpHeader {
+    inside: Mutex<OpState>,
     /// If the future is dropped, the operation goes on to its end.
     goes_on: bool,
     /// It counts against the room of a ring. ROOM in `ring`
@@ -169,61 +169,61 @@ pub(super) struct Header {
 }
 
 struct Vtable {
-    advance: unsafe fn(NonNull<Header>, u32) -> bool,
-    at_the_end: unsafe fn(NonNull<Header>) -> Outcome,
-    lost: unsafe fn(NonNull<Header>, &Failures, &std::io::Error),
-    entry: unsafe fn(NonNull<Header>) -> Entry,
-    done: unsafe fn(NonNull<Header>, u32),
-    release: unsafe fn(NonNull<Header>),
+    advance: unsafe fn(NonNull<OpHeader>, u32) -> bool,
+    at_the_end: unsafe fn(NonNull<OpHeader>) -> OpResult,
+    lost: unsafe fn(NonNull<OpHeader>, &Failures, &std::io::Error),
+    entry: unsafe fn(NonNull<OpHeader>) -> Entry,
+    done: unsafe fn(NonNull<OpHeader>, u32),
+    release: unsafe fn(NonNull<OpHeader>),
 }
 
 #[repr(C)]
-struct Node<R> {
-    header: Header,
+struct OpNode<R> {
+    header: OpHeader,
     /// `None` once the future has taken it. WITH-THE-KERNEL
     request: UnsafeCell<Option<R>>,
 }
 
 // SAFETY: the request is `Send`, and touched by one at a time. WITH-THE-KERNEL
-unsafe impl<R: Send> Send for Node<R> {}
+unsafe impl<R: Send> Send for OpNode<R> {}
 // SAFETY: as above.
-unsafe impl<R: Send> Sync for Node<R> {}
+unsafe impl<R: Send> Sync for OpNode<R> {}
 
-impl<R: Request> Node<R> {
+impl<R: Request> OpNode<R> {
     const VTABLE: Vtable = Vtable {
         advance: |header, result| {
             // SAFETY: a flight's header is the first part of its node, which it has a reference to.
-            let node = unsafe { header.cast::<Node<R>>().as_ref() };
+            let node = unsafe { header.cast::<OpNode<R>>().as_ref() };
             // SAFETY: it has come back to the caller, and is not landed yet. WITH-THE-KERNEL
             let request = unsafe { &mut *node.request.get() };
             request.as_mut().is_some_and(|request| request.advance(result))
         },
         at_the_end: |header| {
             // SAFETY: as above.
-            let node = unsafe { header.cast::<Node<R>>().as_ref() };
+            let node = unsafe { header.cast::<OpNode<R>>().as_ref() };
             // SAFETY: it was just taken off by the caller. WITH-THE-KERNEL
             match unsafe { &mut *node.request.get() } {
                 Some(request) if request.at_the_end() => perform(request, true),
-                _ => Outcome::Gone,
+                _ => OpResult::Gone,
             }
         },
         lost: |header, failures, error| {
             // SAFETY: as above.
-            let node = unsafe { header.cast::<Node<R>>().as_ref() };
+            let node = unsafe { header.cast::<OpNode<R>>().as_ref() };
             // SAFETY: it is done, and its future is gone or is who calls. WITH-THE-KERNEL
             let request = unsafe { &*node.request.get() };
             failures.note(request.as_ref().and_then(Request::path), error);
         },
         entry: |header| {
             // SAFETY: a flight's header is the first part of its node, which it has a reference to.
-            let node = unsafe { header.cast::<Node<R>>().as_ref() };
+            let node = unsafe { header.cast::<OpNode<R>>().as_ref() };
             // SAFETY: it was just taken off by the caller. WITH-THE-KERNEL
             let request = unsafe { &mut *node.request.get() };
             request.as_mut().expect("a request that nobody has taken").entry()
         },
         done: |header, result| {
             // SAFETY: as above.
-            let node = unsafe { header.cast::<Node<R>>().as_ref() };
+            let node = unsafe { header.cast::<OpNode<R>>().as_ref() };
             // SAFETY: who calls is about to land it. WITH-THE-KERNEL
             if let Some(request) = unsafe { &mut *node.request.get() } {
                 request.done(result);
@@ -231,24 +231,24 @@ impl<R: Request> Node<R> {
         },
         release: |header| {
             // SAFETY: it gives back the reference that the flight was made of.
-            drop(unsafe { Arc::from_raw(header.cast::<Node<R>>().as_ptr()) });
+            drop(unsafe { Arc::from_raw(header.cast::<OpNode<R>>().as_ptr()) });
         },
     };
 }
 
 /// The reference of who will land it.
-pub(crate) struct Flight(NonNull<Header>);
+pub(crate) struct OpRef(NonNull<OpHeader>);
 
 // SAFETY: nodes are `Send` and `Sync`, and counted.
-unsafe impl Send for Flight {}
+unsafe impl Send for OpRef {}
 
-impl Flight {
-    fn of<R: Request>(node: &Arc<Node<R>>) -> Flight {
+impl OpRef {
+    fn of<R: Request>(node: &Arc<OpNode<R>>) -> OpRef {
         let node = Arc::into_raw(node.clone()).cast_mut();
-        Flight(NonNull::new(node.cast()).expect("a reference is not null"))
+        OpRef(NonNull::new(node.cast()).expect("a reference is not null"))
     }
 
-    fn header(&self) -> &Header {
+    fn header(&self) -> &OpHeader {
         // SAFETY: it counts as a reference. OUTLIVES
         unsafe { self.0.as_ref() }
     }
@@ -265,40 +265,40 @@ impl Flight {
 
     /// Of one that goes on: takes note of how it came back. `true` if it is in line again: it was interrupted, which
     /// the kernel also does to all that a thread has submitted when that thread ends; or only a part was done.
-    pub(super) fn goes_back(&self, outcome: Outcome) -> bool {
+    pub(super) fn goes_back(&self, outcome: OpResult) -> bool {
         let is_part = match outcome {
             // SAFETY: the vtable is that of its node, which came back to the caller.
-            Outcome::Did(result) => unsafe { (self.header().vtable.advance)(self.0, result) },
-            Outcome::Failed(_) | Outcome::Gone => false,
+            OpResult::Did(result) => unsafe { (self.header().vtable.advance)(self.0, result) },
+            OpResult::Failed(_) | OpResult::Gone => false,
         };
-        if !is_part && !matches!(outcome, Outcome::Failed(Errno::INTR | Errno::CANCELED)) {
+        if !is_part && !matches!(outcome, OpResult::Failed(Errno::INTR | Errno::CANCELED)) {
             return false;
         }
         let mut inside = lock(&self.header().inside);
-        debug_assert_eq!(inside.phase, Phase::Flying, "LANDS-ONCE");
+        debug_assert_eq!(inside.phase, OpPhase::Flying, "LANDS-ONCE");
         inside.interruptions = if is_part { 0 } else { inside.interruptions + 1 };
         let goes_back = inside.interruptions < MOST_INTERRUPTIONS;
         if goes_back {
-            inside.phase = Phase::Queued;
+            inside.phase = OpPhase::Queued;
         }
         goes_back
     }
 
     /// What becomes of it if the ring takes nothing more: a promised write to a regular file is done here and now.
-    pub(super) fn at_the_end(&self) -> Outcome {
+    pub(super) fn at_the_end(&self) -> OpResult {
         match self.goes_on() {
             // SAFETY: the vtable is that of its node, which was taken off by the caller.
             true => unsafe { (self.header().vtable.at_the_end)(self.0) },
-            false => Outcome::Gone,
+            false => OpResult::Gone,
         }
     }
 
     /// Takes it off, unless it was withdrawn. LANDS-ONCE: it must be landed then.
     pub(super) fn take_off(&self) -> bool {
         let mut inside = lock(&self.header().inside);
-        let is_queued = inside.phase == Phase::Queued;
+        let is_queued = inside.phase == OpPhase::Queued;
         if is_queued {
-            inside.phase = Phase::Flying;
+            inside.phase = OpPhase::Flying;
         }
         is_queued
     }
@@ -311,14 +311,14 @@ impl Flight {
 
     /// It is done. What is returned is to be woken. With no lock held if it goes on: a failure may have to be told.
     #[must_use]
-    pub(super) fn land(&self, outcome: Outcome, failures: Option<&Failures>) -> Option<GuardedWaker> {
-        if let Outcome::Did(result) = outcome {
+    pub(super) fn land(&self, outcome: OpResult, failures: Option<&Failures>) -> Option<GuardedWaker> {
+        if let OpResult::Did(result) = outcome {
             // SAFETY: the vtable is that of its node, which was taken off by the caller.
             unsafe { (self.header().vtable.done)(self.0, result) };
         }
         let mut inside = lock(&self.header().inside);
-        debug_assert_eq!(inside.phase, Phase::Flying, "LANDS-ONCE");
-        inside.phase = Phase::Done;
+        debug_assert_eq!(inside.phase, OpPhase::Flying, "LANDS-ONCE");
+        inside.phase = OpPhase::Done;
         inside.outcome = outcome;
         let (waker, left) = (inside.waker.take(), inside.left);
         drop(inside);
@@ -329,7 +329,7 @@ impl Flight {
     }
 
     /// Nobody will hear how one that goes on has ended: if it has failed, that is counted.
-    fn count(&self, outcome: Outcome, failures: Option<&Failures>) {
+    fn count(&self, outcome: OpResult, failures: Option<&Failures>) {
         if let (Some(error), Some(failures)) = (outcome.failure(), failures) {
             // SAFETY: the vtable is that of its node, which is done; its future is gone, or is who calls.
             unsafe { (self.header().vtable.lost)(self.0, failures, &error) };
@@ -351,13 +351,13 @@ impl Flight {
     /// # Safety
     ///
     /// The number is from `into_number`, and comes back for the first time.
-    pub(super) unsafe fn from_number(number: u64) -> Flight {
+    pub(super) unsafe fn from_number(number: u64) -> OpRef {
         let header = std::ptr::with_exposed_provenance_mut(number as usize);
-        Flight(NonNull::new(header).expect("a number that the kernel was given"))
+        OpRef(NonNull::new(header).expect("a number that the kernel was given"))
     }
 }
 
-impl Drop for Flight {
+impl Drop for OpRef {
     fn drop(&mut self) {
         // SAFETY: the vtable is that of its node, and the reference is ours.
         unsafe { (self.header().vtable.release)(self.0) };
@@ -366,9 +366,9 @@ impl Drop for Flight {
 
 /// The future's side of an operation.
 pub(crate) struct Op<R: Request> {
-    node: Arc<Node<R>>,
+    node: Arc<OpNode<R>>,
     /// Where it flies, or last did.
-    place: Place,
+    place: OpRoute,
     /// The kernel has been asked to give it up.
     asked: bool,
     /// The request was taken back.
@@ -376,31 +376,31 @@ pub(crate) struct Op<R: Request> {
 }
 
 /// Where an operation flies.
-enum Place {
+enum OpRoute {
     Nowhere,
-    Ring(Arc<Ring>),
+    Ring(Arc<Uring>),
     /// What is counted, of one that goes on.
     Pool(Option<Arc<Failures>>),
 }
 
-impl Place {
+impl OpRoute {
     fn failures(&self) -> Option<&Arc<Failures>> {
         match self {
-            Place::Nowhere => None,
-            Place::Ring(ring) => Some(&ring.failures),
-            Place::Pool(failures) => failures.as_ref(),
+            OpRoute::Nowhere => None,
+            OpRoute::Ring(ring) => Some(&ring.failures),
+            OpRoute::Pool(failures) => failures.as_ref(),
         }
     }
 }
 
 /// Does a request here and now, by calls that may block; all of it if it goes on.
-fn perform<R: Request>(request: &mut R, goes_on: bool) -> Outcome {
+fn perform<R: Request>(request: &mut R, goes_on: bool) -> OpResult {
     loop {
         match request.perform() {
             Ok(result) if goes_on && request.advance(result) => {}
-            Ok(result) => return Outcome::Did(result),
+            Ok(result) => return OpResult::Did(result),
             Err(Errno::INTR) if goes_on => {}
-            Err(errno) => return Outcome::Failed(errno),
+            Err(errno) => return OpResult::Failed(errno),
         }
     }
 }
@@ -417,47 +417,48 @@ impl<R: Request> Op<R> {
     }
 
     fn with(request: R, goes_on: bool) -> Op<R> {
-        let inside = Inside {
-            phase: Phase::WithFuture,
-            outcome: Outcome::Gone,
+        let inside = OpState {
+            phase: OpPhase::WithFuture,
+            outcome: OpResult::Gone,
             waker: None,
             left: false,
             interruptions: 0,
         };
         let is_bounded = request.is_bounded();
-        let header = Header { inside: Mutex::new(inside), goes_on, is_bounded, vtable: &Node::<R>::VTABLE };
-        let node = Arc::new(Node { header, request: UnsafeCell::new(Some(request)) });
-        Op { node, place: Place::Nowhere, asked: false, taken: false }
+        let header =
+            OpHeader { inside: Mutex::new(inside), goes_on, is_bounded, vtable: &OpNode::<R>::VTABLE };
+        let node = Arc::new(OpNode { header, request: UnsafeCell::new(Some(request)) });
+        Op { node, place: OpRoute::Nowhere, asked: false, taken: false }
     }
 
     /// The reference for who will do it.
-    fn enlist(&mut self) -> Flight {
+    fn enlist(&mut self) -> OpRef {
         let mut inside = lock(&self.node.header.inside);
-        debug_assert!(matches!(inside.phase, Phase::WithFuture | Phase::Done), "asked for twice");
-        inside.phase = Phase::Queued;
+        debug_assert!(matches!(inside.phase, OpPhase::WithFuture | OpPhase::Done), "asked for twice");
+        inside.phase = OpPhase::Queued;
         drop(inside);
         self.asked = false;
-        Flight::of(&self.node)
+        OpRef::of(&self.node)
     }
 
     /// As for a thread of the pool, with the flight in the hands of a test.
     #[cfg(test)]
-    pub(super) fn enlist_at(&mut self, failures: &Arc<Failures>) -> Flight {
-        self.place = Place::Pool(Some(failures.clone()));
+    pub(super) fn enlist_at(&mut self, failures: &Arc<Failures>) -> OpRef {
+        self.place = OpRoute::Pool(Some(failures.clone()));
         self.enlist()
     }
 
     /// Asks a ring for it. `is_own`: this thread drives the worker that turns to that ring before it sleeps.
-    pub(crate) fn send_to_ring(&mut self, ring: &Arc<Ring>, is_own: impl FnOnce() -> bool) {
+    pub(crate) fn send_to_ring(&mut self, ring: &Arc<Uring>, is_own: impl FnOnce() -> bool) {
         let flight = self.enlist();
-        self.place = Place::Ring(ring.clone());
+        self.place = OpRoute::Ring(ring.clone());
         ring.push(flight, is_own);
     }
 
     /// What a thread of the pool is to call.
     pub(crate) fn for_pool(&mut self, failures: &Arc<Failures>) -> impl FnOnce() + Send + use<R> {
         let failures = self.node.header.goes_on.then(|| failures.clone());
-        self.place = Place::Pool(failures.clone());
+        self.place = OpRoute::Pool(failures.clone());
         let mut departure = Departure { node: self.node.clone(), flight: Some(self.enlist()), failures };
         move || departure.depart(false)
     }
@@ -468,12 +469,12 @@ impl<R: Request> Op<R> {
     }
 
     /// The outcome, or else `waker` is woken when it is there.
-    pub(crate) fn outcome(&self, waker: &Waker) -> Option<Outcome> {
-        let is_known = |inside: &Inside| inside.waker.as_ref().is_some_and(|old| old.will_wake(waker));
+    pub(crate) fn outcome(&self, waker: &Waker) -> Option<OpResult> {
+        let is_known = |inside: &OpState| inside.waker.as_ref().is_some_and(|old| old.will_wake(waker));
         let is_known = is_known(&lock(&self.node.header.inside));
         let waker = (!is_known).then(|| GuardedWaker::of(waker)); // foreign code, not under the lock
         let mut inside = lock(&self.node.header.inside);
-        if inside.phase == Phase::Done {
+        if inside.phase == OpPhase::Done {
             return Some(inside.outcome);
         }
         let old = waker.and_then(|waker| inside.waker.replace(waker));
@@ -485,24 +486,24 @@ impl<R: Request> Op<R> {
     /// Whether it was taken back before it began. Then it has no effect.
     pub(crate) fn withdraw(&self) -> bool {
         let mut inside = lock(&self.node.header.inside);
-        if inside.phase == Phase::Queued {
-            inside.phase = Phase::Withdrawn;
+        if inside.phase == OpPhase::Queued {
+            inside.phase = OpPhase::Withdrawn;
         }
-        inside.phase == Phase::Withdrawn
+        inside.phase == OpPhase::Withdrawn
     }
 
     /// Asks the kernel to give it up, once. Its own completion says whether it did.
     pub(crate) fn cancel(&mut self) {
-        if let Place::Ring(ring) = &self.place
+        if let OpRoute::Ring(ring) = &self.place
             && !std::mem::replace(&mut self.asked, true)
         {
-            ring.cancel(Flight::of(&self.node));
+            ring.cancel(OpRef::of(&self.node));
         }
     }
 
     fn is_with_future(&self) -> bool {
         let phase = lock(&self.node.header.inside).phase;
-        matches!(phase, Phase::WithFuture | Phase::Withdrawn | Phase::Done)
+        matches!(phase, OpPhase::WithFuture | OpPhase::Withdrawn | OpPhase::Done)
     }
 
     /// The request, which is with the future.
@@ -532,13 +533,13 @@ impl<R: Request> Drop for Op<R> {
         let mut inside = lock(&self.node.header.inside);
         let waker = inside.waker.take();
         inside.left = true;
-        let untold = (inside.phase == Phase::Done && !self.taken).then_some(inside.outcome);
+        let untold = (inside.phase == OpPhase::Done && !self.taken).then_some(inside.outcome);
         drop(inside);
         drop(waker);
         if self.node.header.goes_on {
             if let Some(outcome) = untold {
                 let failures = self.place.failures().map(|failures| &**failures);
-                Flight::of(&self.node).count(outcome, failures); // TOLD-OR-COUNTED
+                OpRef::of(&self.node).count(outcome, failures); // TOLD-OR-COUNTED
             }
         } else if !self.is_with_future() && !self.withdraw() {
             self.cancel();
@@ -548,8 +549,8 @@ impl<R: Request> Drop for Op<R> {
 
 /// A flight in a closure of the pool, which may be dropped without having been called.
 struct Departure<R: Request> {
-    node: Arc<Node<R>>,
-    flight: Option<Flight>,
+    node: Arc<OpNode<R>>,
+    flight: Option<OpRef>,
     failures: Option<Arc<Failures>>,
 }
 
@@ -565,7 +566,7 @@ impl<R: Request> Departure<R> {
         let mut departed =
             Departed { node: self.node.clone(), flight: Some(flight), failures: self.failures.take() };
         if is_over && !goes_on {
-            departed.land(Outcome::Gone);
+            departed.land(OpResult::Gone);
         } else if is_over && !departed.request().at_the_end() {
             // If there is no thread to be had, `departed` is dropped, and it has failed. Nobody waits for the thread.
             let thread = std::thread::Builder::new().name("dapple-files".to_owned());
@@ -584,8 +585,8 @@ impl<R: Request> Drop for Departure<R> {
 
 /// A flight that a thread of the pool has taken off. LANDS-ONCE
 struct Departed<R: Request> {
-    node: Arc<Node<R>>,
-    flight: Option<Flight>,
+    node: Arc<OpNode<R>>,
+    flight: Option<OpRef>,
     failures: Option<Arc<Failures>>,
 }
 
@@ -603,11 +604,11 @@ impl<R: Request> Departed<R> {
         self.land(outcome);
     }
 
-    fn land(mut self, outcome: Outcome) {
+    fn land(mut self, outcome: OpResult) {
         self.land_as(outcome);
     }
 
-    fn land_as(&mut self, outcome: Outcome) {
+    fn land_as(&mut self, outcome: OpResult) {
         if let Some(flight) = self.flight.take()
             && let Some(waker) = flight.land(outcome, self.failures.as_deref())
         {
@@ -619,6 +620,6 @@ impl<R: Request> Departed<R> {
 impl<R: Request> Drop for Departed<R> {
     fn drop(&mut self) {
         // It panicked, which is a bug of ours; or there was no thread for it.
-        self.land_as(Outcome::Failed(Errno::IO));
+        self.land_as(OpResult::Failed(Errno::IO));
     }
 }

@@ -10,21 +10,21 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::failures::Failures;
-use super::node::{Op, Outcome, Request};
-use super::{Landed, MOST_IN_FLIGHT, Ring};
+use super::node::{Op, OpResult, Request};
+use super::{Landed, MOST_IN_FLIGHT, Uring};
 use crate::prim::Ordering;
 
 /// A ring, if there is one to be had. Under Miri there is none.
-fn ring() -> Option<Arc<Ring>> {
+fn ring() -> Option<Arc<Uring>> {
     if cfg!(miri) {
         return None;
     }
-    let ring = Ring::new(Arc::default());
+    let ring = Uring::new(Arc::default());
     ring.map_err(|error| eprintln!("not run: no io_uring: {error}")).ok().map(Arc::new)
 }
 
 /// Hands over what is in line, and takes in what is done.
-fn look(ring: &Ring) {
+fn look(ring: &Uring) {
     ring.submit();
     let mut landed = Landed::default();
     ring.take_in(&mut Vec::new(), &mut landed);
@@ -57,7 +57,7 @@ unsafe impl Request for Probe {
     }
 }
 
-fn send(ring: &Arc<Ring>, silent: Option<&Arc<OwnedFd>>, is_bounded: bool) -> Op<Probe> {
+fn send(ring: &Arc<Uring>, silent: Option<&Arc<OwnedFd>>, is_bounded: bool) -> Op<Probe> {
     let mut op = Op::new(Probe { silent: silent.cloned(), is_bounded });
     op.send_to_ring(ring, || true);
     op
@@ -138,17 +138,17 @@ unsafe impl Request for Parts {
     }
 }
 
-const INTERRUPTED: Outcome = Outcome::Failed(Errno::INTR);
-const GIVEN_UP: Outcome = Outcome::Failed(Errno::CANCELED);
-const NO_ROOM: Outcome = Outcome::Failed(Errno::NOSPC);
+const INTERRUPTED: OpResult = OpResult::Failed(Errno::INTR);
+const GIVEN_UP: OpResult = OpResult::Failed(Errno::CANCELED);
+const NO_ROOM: OpResult = OpResult::Failed(Errno::NOSPC);
 
 /// GOES-ON and TOLD-OR-COUNTED, at each step: how the kernel gives it back, and when the file is dropped. After the last
 /// step it is at its end, and not before.
 #[test]
 fn what_goes_on_goes_back_until_its_end() {
-    use Outcome::Did;
+    use OpResult::Did;
     // The steps of a write of 10 bytes, and whether it fails in the end.
-    let ways: &[(&[Outcome], bool)] = &[
+    let ways: &[(&[OpResult], bool)] = &[
         (&[Did(10)], false),
         (&[GIVEN_UP, Did(10)], false),
         (&[INTERRUPTED, GIVEN_UP, Did(10)], false),

@@ -14,14 +14,14 @@ use socket2::{SockAddr, Socket};
 use super::socket::{TcpSocket, new_socket};
 use super::stream::TcpStream;
 use crate::is_cancelled;
-use crate::net::lookup::{Target, resolve};
+use crate::net::lookup::{LookupTarget, resolve};
 use crate::net::source::{Direction, Source};
 use crate::net::stream::Stream;
 use crate::time::sleep;
 use crate::world;
 
 /// Tries all addresses in turn.
-pub(super) async fn connect_to_any(target: Target, each: Duration) -> io::Result<TcpStream> {
+pub(super) async fn connect_to_any(target: LookupTarget, each: Duration) -> io::Result<TcpStream> {
     let addrs = resolve(target).await?;
     let mut tried = Vec::new();
     for &addr in addrs.as_slice() {

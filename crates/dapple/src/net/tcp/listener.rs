@@ -10,7 +10,7 @@ use futures_core::Stream;
 
 use super::socket::TcpSocket;
 use super::stream::TcpStream;
-use crate::net::accept::{Accept, Connection, Listening};
+use crate::net::accept::{Accept, AcceptedFd, ListeningSocket};
 use crate::net::error::failed;
 use crate::net::lookup::{ToAddrs, resolve};
 use crate::net::traits::impl_socket;
@@ -40,7 +40,7 @@ const BACKLOG: u32 = 1024;
 /// })
 /// # }
 /// ```
-pub struct TcpListener(Listening<std::net::TcpListener>);
+pub struct TcpListener(ListeningSocket<std::net::TcpListener>);
 
 impl TcpListener {
     /// Listens at an address: the first of those given that can be had. Port 0 is any that is free.
@@ -87,7 +87,7 @@ impl TcpListener {
     }
 
     pub(super) fn from_nonblocking(listener: std::net::TcpListener) -> TcpListener {
-        TcpListener(Listening::new(listener))
+        TcpListener(ListeningSocket::new(listener))
     }
 
     /// While there is no room by `limit` ([`Limit::has_room`](crate::sched::Limit::has_room)), nothing is accepted:
@@ -209,7 +209,7 @@ impl TcpListener {
     }
 }
 
-fn accepted((fd, from): Connection) -> io::Result<(TcpStream, SocketAddr)> {
+fn accepted((fd, from): AcceptedFd) -> io::Result<(TcpStream, SocketAddr)> {
     let stream = TcpStream::from_nonblocking(std::net::TcpStream::from(fd));
     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
     // A listener that was made of something else than a TCP socket.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use super::stream::TcpStream;
 use crate::net::halves::halves;
-use crate::net::stream::Way;
+use crate::net::stream::StreamHalf;
 use crate::net::traits::{impl_read, impl_write};
 
 halves!(TcpStream, SocketAddr);

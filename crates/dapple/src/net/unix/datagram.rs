@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::attempt::Pauses;
-use crate::net::datagram::Shared;
+use crate::net::datagram::DatagramSocket;
 use crate::net::error::failed;
 use crate::net::source::Direction;
 use crate::net::traits::impl_socket;
@@ -52,7 +52,7 @@ use crate::world;
 /// # }
 /// ```
 pub struct UnixDatagram {
-    shared: Shared<std_net::UnixDatagram>,
+    shared: DatagramSocket<std_net::UnixDatagram>,
     /// Whether reading was shut down. A socket that does not block never says so itself.
     at_end: AtomicBool,
 }
@@ -126,7 +126,7 @@ impl UnixDatagram {
     pub fn from_std(socket: std_net::UnixDatagram) -> io::Result<UnixDatagram> {
         world::outside("UnixDatagram::from_std")?;
         socket.set_nonblocking(true)?;
-        Ok(UnixDatagram { shared: Shared::new(socket), at_end: AtomicBool::new(false) })
+        Ok(UnixDatagram { shared: DatagramSocket::new(socket), at_end: AtomicBool::new(false) })
     }
 
     /// Gives the socket back. It stays in non-blocking mode.

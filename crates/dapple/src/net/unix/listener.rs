@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 
 use super::stream::UnixStream;
-use crate::net::accept::{Accept, Connection, Listening};
+use crate::net::accept::{Accept, AcceptedFd, ListeningSocket};
 use crate::net::error::failed;
 use crate::net::traits::impl_socket;
 use crate::world;
@@ -54,7 +54,7 @@ use crate::world;
 /// # std::fs::remove_dir_all(&folder)
 /// # }
 /// ```
-pub struct UnixListener(Listening<std_net::UnixListener>);
+pub struct UnixListener(ListeningSocket<std_net::UnixListener>);
 
 impl UnixListener {
     /// Listens at a path.
@@ -102,7 +102,7 @@ impl UnixListener {
     pub fn from_std(listener: std_net::UnixListener) -> io::Result<UnixListener> {
         world::outside("UnixListener::from_std")?;
         listener.set_nonblocking(true)?;
-        Ok(UnixListener(Listening::new(listener)))
+        Ok(UnixListener(ListeningSocket::new(listener)))
     }
 
     /// While there is no room by `limit` ([`Limit::has_room`](crate::sched::Limit::has_room)), nothing is accepted:
@@ -184,7 +184,7 @@ impl UnixListener {
     }
 }
 
-fn accepted((fd, from): Connection) -> io::Result<(UnixStream, SocketAddr)> {
+fn accepted((fd, from): AcceptedFd) -> io::Result<(UnixStream, SocketAddr)> {
     let stream = std_net::UnixStream::from(fd);
     // Most have no name. A name may fill all the room there is for one, which `rustix` does not expect.
     let is_named = from.is_some_and(|from| from.addr_len() as usize > size_of::<libc::sa_family_t>());

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use super::stream::UnixStream;
 use crate::net::halves::halves;
-use crate::net::stream::Way;
+use crate::net::stream::StreamHalf;
 use crate::net::traits::{impl_read, impl_write};
 
 halves!(UnixStream, SocketAddr);

@@ -12,7 +12,7 @@ use super::cred::UCred;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::net::error::failed;
 use crate::net::source::{Direction, Source};
-use crate::net::stream::{Bytes, Shares, Stream};
+use crate::net::stream::{ByteStream, Shares, Stream};
 use crate::net::traits::{impl_read, impl_socket, impl_write};
 use crate::world;
 
@@ -387,7 +387,7 @@ impl UnixStream {
 impl_read!(UnixStream);
 impl_write!(UnixStream);
 
-impl Bytes for std_net::UnixStream {
+impl ByteStream for std_net::UnixStream {
     /// A read stops behind bytes that came with file descriptors.
     const SHORT_READ_IS_ALL: bool = false;
 }

@@ -16,26 +16,26 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::store::{Found, Store, Turn};
-use super::ticket::{Circle, Waiting};
+use super::store::{ComputeLookup, ComputeTurn, MapStore};
+use super::ticket::{Circle, ComputeWait};
 use crate::Cancelled;
 use crate::task::wait::Wait;
 use crate::world::pause;
 
 /// What both futures have in common.
 struct Fill<'a, K, V, S, F, Fut> {
-    store: &'a Store<K, V, S>,
+    store: &'a MapStore<K, V, S>,
     place: &'static Location<'static>,
     wait: Wait,
-    stage: Stage<'a, K, V, S, F, Fut>,
+    stage: FillStage<'a, K, V, S, F, Fut>,
 }
 
-enum Stage<'a, K, V, S, F, Fut> {
+enum FillStage<'a, K, V, S, F, Fut> {
     Looks {
         key: K,
         compute: F,
         /// Somebody else computes. Boxed, as what follows: most find a value at once.
-        waiting: Option<Box<Waiting>>,
+        waiting: Option<Box<ComputeWait>>,
     },
     Computes(Computation<'a, K, V, S, Fut>),
     Done,
@@ -44,21 +44,21 @@ enum Stage<'a, K, V, S, F, Fut> {
 /// In the order in which they are dropped.
 struct Computation<'a, K, V, S, Fut> {
     future: Pin<Box<Fut>>,
-    turn: Turn<'a, K, V, S>,
+    turn: ComputeTurn<'a, K, V, S>,
 }
 
 impl<'a, K, V, S, F, Fut> Fill<'a, K, V, S, F, Fut> {
     #[inline]
-    fn new(store: &'a Store<K, V, S>, key: K, compute: F, place: &'static Location<'static>) -> Self {
-        Fill { store, place, wait: Wait::default(), stage: Stage::Looks { key, compute, waiting: None } }
+    fn new(store: &'a MapStore<K, V, S>, key: K, compute: F, place: &'static Location<'static>) -> Self {
+        Fill { store, place, wait: Wait::default(), stage: FillStage::Looks { key, compute, waiting: None } }
     }
 
     fn stage(&self) -> &'static str {
         match &self.stage {
-            Stage::Looks { waiting: Some(_), .. } => "waits",
-            Stage::Looks { .. } => "has not begun",
-            Stage::Computes(_) => "computes",
-            Stage::Done => "is done",
+            FillStage::Looks { waiting: Some(_), .. } => "waits",
+            FillStage::Looks { .. } => "has not begun",
+            FillStage::Computes(_) => "computes",
+            FillStage::Done => "is done",
         }
     }
 }
@@ -78,7 +78,7 @@ where
         cx: &mut Context<'_>,
         settle: impl FnOnce(Fut::Output) -> Result<V, E>,
     ) -> Poll<Result<V, E>> {
-        if let Stage::Looks { key, waiting, .. } = &mut self.stage {
+        if let FillStage::Looks { key, waiting, .. } = &mut self.stage {
             if ready!(self.wait.begin(cx)).is_err() {
                 *waiting = None;
                 return Poll::Ready(Err(Cancelled.into()));
@@ -104,7 +104,7 @@ where
     ) -> Poll<Result<V, E>> {
         loop {
             pause();
-            let Stage::Looks { key, waiting, .. } = &mut self.stage else { unreachable!("it looks") };
+            let FillStage::Looks { key, waiting, .. } = &mut self.stage else { unreachable!("it looks") };
             if let Some(other) = waiting {
                 let waited = ready!(other.poll(cx));
                 *waiting = None;
@@ -118,24 +118,24 @@ where
                     return Poll::Ready(Err(Cancelled.into()));
                 }
             }
-            let Stage::Looks { key, compute, .. } = replace(&mut self.stage, Stage::Done) else {
+            let FillStage::Looks { key, compute, .. } = replace(&mut self.stage, FillStage::Done) else {
                 unreachable!("it looks");
             };
             match self.store.look_or_begin(hash, key, self.place) {
-                Found::Nothing(turn) => {
+                ComputeLookup::Nothing(turn) => {
                     let future = turn.ticket.clone().polled(|| Box::pin(compute()));
-                    self.stage = Stage::Computes(Computation { future, turn });
+                    self.stage = FillStage::Computes(Computation { future, turn });
                     return self.poll_computation(cx, settle);
                 }
-                Found::Computed(key, ticket, word) => match Waiting::new(ticket, word) {
+                ComputeLookup::Computed(key, ticket, word) => match ComputeWait::new(ticket, word) {
                     Ok(waiting) => {
-                        self.stage = Stage::Looks { key, compute, waiting: Some(Box::new(waiting)) };
+                        self.stage = FillStage::Looks { key, compute, waiting: Some(Box::new(waiting)) };
                     }
                     Err(circle) => self.refuse(&circle),
                 },
-                Found::Value(key) => {
+                ComputeLookup::Value(key) => {
                     let value = self.store.read(hash, &key, |entry| entry.value.clone());
-                    self.stage = Stage::Looks { key, compute, waiting: None };
+                    self.stage = FillStage::Looks { key, compute, waiting: None };
                     if let Some(value) = value {
                         self.wait.end();
                         return Poll::Ready(Ok(value));
@@ -150,13 +150,13 @@ where
         cx: &mut Context<'_>,
         settle: impl FnOnce(Fut::Output) -> Result<V, E>,
     ) -> Poll<Result<V, E>> {
-        let Stage::Computes(mut computation) = replace(&mut self.stage, Stage::Done) else {
+        let FillStage::Computes(mut computation) = replace(&mut self.stage, FillStage::Done) else {
             panic!("{}: polled again after it was done", self.store.label);
         };
         // A panic drops the computation, and with it the turn.
         let polled = computation.turn.ticket.clone().polled(|| computation.future.as_mut().poll(cx));
         let Poll::Ready(output) = polled else {
-            self.stage = Stage::Computes(computation);
+            self.stage = FillStage::Computes(computation);
             return Poll::Pending;
         };
         let Computation { future, turn } = computation;
@@ -205,7 +205,7 @@ macro_rules! impl_future {
         impl<'a, K, V, S, F, Fut> $future<'a, K, V, S, F, Fut> {
             #[inline]
             pub(super) fn new(
-                store: &'a Store<K, V, S>,
+                store: &'a MapStore<K, V, S>,
                 key: K,
                 compute: F,
                 place: &'static Location<'static>,

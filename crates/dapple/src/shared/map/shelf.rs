@@ -1,6 +1,6 @@
 //! One part of a map: what lies on it is read by many at a time, or changed by one who is alone.
 //!
-//! The [`Gate`] of `Shared` says who may be in. Nobody waits in line for a shelf: who finds it in use looks
+//! The [`AccessLock`] of `Shared` says who may be in. Nobody waits in line for a shelf: who finds it in use looks
 //! again, since whoever is in it runs. To read one writes to a cache line of this thread alone.
 //!
 //! # Invariants
@@ -22,7 +22,7 @@ use std::fmt::Display;
 use std::thread::{panicking, yield_now};
 use std::time::Duration;
 
-use super::super::gate::{Gate, Hold};
+use super::super::gate::{AccessLock, Hold};
 use super::super::slots::{REGISTRY, own_row};
 use crate::task::closure;
 use crate::task::here::{InMap, here};
@@ -43,49 +43,49 @@ pub(super) fn is_inside() -> bool {
 
 /// See the head of this file.
 #[repr(align(128))] // who changes one disturbs nobody who reads another; processors fetch lines in pairs
-pub(super) struct Shelf<T> {
-    gate: Gate,
+pub(super) struct MapShard<T> {
+    gate: AccessLock,
     inside: UnsafeCell<T>,
 }
 
 // SAFETY: what is inside is reached by one at a time, possibly on another thread, and by many, which `T: Sync`
 // allows. BY-THE-GATE
-unsafe impl<T: Send + Sync> Sync for Shelf<T> {}
+unsafe impl<T: Send + Sync> Sync for MapShard<T> {}
 
 /// That this thread is in a shelf, until it is dropped.
-struct Entered<'a> {
-    gate: &'a Gate,
+struct ShardGuard<'a> {
+    gate: &'a AccessLock,
     hold: Hold<'a>,
     outer: InMap,
 }
 
-impl<'a> Entered<'a> {
+impl<'a> ShardGuard<'a> {
     #[inline]
-    fn new(gate: &'a Gate, hold: Hold<'a>, inside: InMap) -> Entered<'a> {
-        Entered { gate, hold, outer: here(|here| here.in_map.replace(inside)) }
+    fn new(gate: &'a AccessLock, hold: Hold<'a>, inside: InMap) -> ShardGuard<'a> {
+        ShardGuard { gate, hold, outer: here(|here| here.in_map.replace(inside)) }
     }
 
     /// Leaves, in place: who drops it does so in a call, for the sake of panics.
     #[inline(always)]
     fn leave(self) {
-        let Entered { gate, hold, outer } = self;
+        let ShardGuard { gate, hold, outer } = self;
         std::mem::forget(self);
         here(|here| here.in_map.set(outer));
         gate.leave(hold);
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for ShardGuard<'_> {
     #[cold]
     fn drop(&mut self) {
-        let Entered { gate, hold, outer } = *self;
-        Entered { gate, hold, outer }.leave();
+        let ShardGuard { gate, hold, outer } = *self;
+        ShardGuard { gate, hold, outer }.leave();
     }
 }
 
-impl<T> Shelf<T> {
-    pub(super) fn new(inside: T) -> Shelf<T> {
-        Shelf { gate: Gate::new(), inside: UnsafeCell::new(inside) }
+impl<T> MapShard<T> {
+    pub(super) fn new(inside: T) -> MapShard<T> {
+        MapShard { gate: AccessLock::new(), inside: UnsafeCell::new(inside) }
     }
 
     /// Calls `f` with what is inside. `map` is whose it is, for a panic. The default is for IN-A-PANIC.
@@ -120,7 +120,7 @@ impl<T> Shelf<T> {
 
     #[inline]
     fn read_by<R>(&self, hold: Hold<'_>, f: impl FnOnce(&T) -> R) -> R {
-        let entered = Entered::new(&self.gate, hold, InMap::Reads);
+        let entered = ShardGuard::new(&self.gate, hold, InMap::Reads);
         // SAFETY: we are in, to read, and `f` cannot keep what it gets. BY-THE-GATE
         let result = f(unsafe { &*self.inside.get() });
         entered.leave();
@@ -166,7 +166,7 @@ impl<T> Shelf<T> {
 
     #[inline]
     fn write_by<R>(&self, hold: Hold<'_>, f: impl FnOnce(&mut T) -> R) -> R {
-        let entered = Entered::new(&self.gate, hold, InMap::Writes);
+        let entered = ShardGuard::new(&self.gate, hold, InMap::Writes);
         // SAFETY: we are in, alone, and `f` cannot keep what it gets. BY-THE-GATE
         let result = f(unsafe { &mut *self.inside.get() });
         entered.leave();

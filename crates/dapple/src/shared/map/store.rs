@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **ONE-COMPUTES**: of each key there is at most one computation that is not over. It begins while its shelf
-//!   is held and there is neither a value nor another; it ends when its [`Turn`] is dropped or has finished.
+//!   is held and there is neither a value nor another; it ends when its [`ComputeTurn`] is dropped or has finished.
 //! * **VALUE-FIRST**: what was computed is on the shelf before the computation is over.
 //! * **DROPPED-OUTSIDE**: no key, value or waker is dropped while a shelf is held; of foreign code there is
 //!   called `eq` alone, and nothing has been changed yet when it is; and `clone` where a shelf is only read.
@@ -18,27 +18,27 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Slot;
 
-use super::shelf::{Shelf, is_inside};
-use super::ticket::Ticket;
+use super::shelf::{MapShard, is_inside};
+use super::ticket::PendingComputation;
 
 /// A power of two. Those who read share no cache line that they write to, however many shelves there are: this
 /// is for those who change something.
 const SHELVES: usize = 32;
 
-pub(super) struct Store<K, V, S> {
+pub(super) struct MapStore<K, V, S> {
     pub(super) hasher: S,
-    pub(super) label: Label,
-    shelves: [Shelf<Table<K, V>>; SHELVES],
+    pub(super) label: MapLabel,
+    shelves: [MapShard<ShardTable<K, V>>; SHELVES],
 }
 
 /// What lies on a shelf.
-pub(super) struct Table<K, V> {
-    pub(super) values: HashTable<Entry<K, V>>,
+pub(super) struct ShardTable<K, V> {
+    pub(super) values: HashTable<MapEntry<K, V>>,
     /// ONE-COMPUTES
     computing: HashTable<Computing<K>>,
 }
 
-pub(super) struct Entry<K, V> {
+pub(super) struct MapEntry<K, V> {
     /// Kept, so that the table can grow without calling foreign code.
     hash: u64,
     pub(super) key: K,
@@ -48,28 +48,28 @@ pub(super) struct Entry<K, V> {
 struct Computing<K> {
     hash: u64,
     key: K,
-    ticket: Arc<Ticket>,
+    ticket: Arc<PendingComputation>,
 }
 
 impl<K> Computing<K> {
     /// Takes the key.
-    fn new(hash: u64, key: &mut Option<K>, ticket: &Arc<Ticket>) -> Computing<K> {
+    fn new(hash: u64, key: &mut Option<K>, ticket: &Arc<PendingComputation>) -> Computing<K> {
         Computing { hash, key: key.take().expect("not taken yet"), ticket: ticket.clone() }
     }
 
-    fn is(&self, ticket: &Arc<Ticket>) -> bool {
+    fn is(&self, ticket: &Arc<PendingComputation>) -> bool {
         Arc::ptr_eq(&self.ticket, ticket)
     }
 }
 
 /// What a map is called in errors.
-pub(super) struct Label {
+pub(super) struct MapLabel {
     pub(super) name: Option<Cow<'static, str>>,
     pub(super) type_name: &'static str,
     pub(super) made: &'static Location<'static>,
 }
 
-impl fmt::Display for Label {
+impl fmt::Display for MapLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
             Some(name) => write!(f, "SharedMap {name:?}"),
@@ -79,30 +79,30 @@ impl fmt::Display for Label {
 }
 
 /// What somebody finds who would compute.
-pub(super) enum Found<'a, K, V, S> {
+pub(super) enum ComputeLookup<'a, K, V, S> {
     /// There is a value.
     Value(K),
     /// Somebody computes it. With the word of the ticket.
-    Computed(K, Arc<Ticket>, usize),
+    Computed(K, Arc<PendingComputation>, usize),
     /// Nobody does, so that it is his.
-    Nothing(Turn<'a, K, V, S>),
+    Nothing(ComputeTurn<'a, K, V, S>),
 }
 
-impl<K, V, S> Store<K, V, S> {
-    pub(super) fn new(label: Label, capacity: usize, hasher: S) -> Store<K, V, S> {
+impl<K, V, S> MapStore<K, V, S> {
+    pub(super) fn new(label: MapLabel, capacity: usize, hasher: S) -> MapStore<K, V, S> {
         // They are not filled evenly.
         let each = if capacity == 0 { 0 } else { capacity / SHELVES + capacity.isqrt() / 4 + 1 };
-        let table = || Table { values: HashTable::with_capacity(each), computing: HashTable::new() };
-        let shelves = std::array::from_fn(|_| Shelf::new(table()));
-        Store { hasher, label, shelves }
+        let table = || ShardTable { values: HashTable::with_capacity(each), computing: HashTable::new() };
+        let shelves = std::array::from_fn(|_| MapShard::new(table()));
+        MapStore { hasher, label, shelves }
     }
 
-    pub(super) fn shelves(&self) -> impl Iterator<Item = &Shelf<Table<K, V>>> {
+    pub(super) fn shelves(&self) -> impl Iterator<Item = &MapShard<ShardTable<K, V>>> {
         self.shelves.iter()
     }
 
     #[inline]
-    fn shelf(&self, hash: u64) -> &Shelf<Table<K, V>> {
+    fn shelf(&self, hash: u64) -> &MapShard<ShardTable<K, V>> {
         // Mixed, for hashers that leave bits unused; and the table inside uses other ones.
         &self.shelves[(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as usize % SHELVES]
     }
@@ -118,7 +118,7 @@ impl<K, V, S> Store<K, V, S> {
     /// Calls `f` with the entry of a key, if there is one, while its shelf is read.
     #[inline]
     #[track_caller]
-    pub(super) fn read<Q, R>(&self, hash: u64, key: &Q, f: impl FnOnce(&Entry<K, V>) -> R) -> Option<R>
+    pub(super) fn read<Q, R>(&self, hash: u64, key: &Q, f: impl FnOnce(&MapEntry<K, V>) -> R) -> Option<R>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
@@ -146,7 +146,7 @@ impl<K, V, S> Store<K, V, S> {
                 }
                 Slot::Vacant(slot) => {
                     if let (Some(key), Some(value)) = (key.take(), value.take()) {
-                        slot.insert(Entry { hash, key, value });
+                        slot.insert(MapEntry { hash, key, value });
                     }
                     None
                 }
@@ -170,7 +170,7 @@ impl<K, V, S> Store<K, V, S> {
         let hash = self.hash(key);
         self.shelf(hash).change(&self.label, |table| {
             let slot = table.values.find_entry(hash, |entry| entry.key.borrow() == key).ok()?;
-            let (Entry { key, value, .. }, _) = slot.remove();
+            let (MapEntry { key, value, .. }, _) = slot.remove();
             Some((key, value))
         })
     }
@@ -182,11 +182,11 @@ impl<K, V, S> Store<K, V, S> {
         hash: u64,
         key: K,
         place: &'static Location<'static>,
-    ) -> Found<'_, K, V, S>
+    ) -> ComputeLookup<'_, K, V, S>
     where
         K: Eq,
     {
-        let ticket = Ticket::new(place);
+        let ticket = PendingComputation::new(place);
         let mut key = Some(key); // DROPPED-OUTSIDE, whatever panics
         let mut left_behind = None;
         let other = self.shelf(hash).write(&self.label, |table| {
@@ -200,7 +200,7 @@ impl<K, V, S> Store<K, V, S> {
                     let word = ticket.word();
                     return Some(Some((ticket, word)));
                 }
-                // By one who could not take it out: see `Turn::drop`.
+                // By one who could not take it out: see `ComputeTurn::drop`.
                 Slot::Occupied(slot) => {
                     left_behind = Some(replace(slot.into_mut(), Computing::new(hash, &mut key, &ticket)))
                 }
@@ -209,29 +209,29 @@ impl<K, V, S> Store<K, V, S> {
             None
         });
         match (key, other) {
-            (Some(key), Some(None)) => Found::Value(key),
-            (Some(key), Some(Some((ticket, word)))) => Found::Computed(key, ticket, word),
-            _ => Found::Nothing(Turn { store: self, hash, ticket, is_listed: true }),
+            (Some(key), Some(None)) => ComputeLookup::Value(key),
+            (Some(key), Some(Some((ticket, word)))) => ComputeLookup::Computed(key, ticket, word),
+            _ => ComputeLookup::Nothing(ComputeTurn { store: self, hash, ticket, is_listed: true }),
         }
     }
 }
 
 /// The right to compute a key's value. ONE-COMPUTES
-pub(super) struct Turn<'a, K, V, S> {
-    store: &'a Store<K, V, S>,
+pub(super) struct ComputeTurn<'a, K, V, S> {
+    store: &'a MapStore<K, V, S>,
     pub(super) hash: u64,
-    pub(super) ticket: Arc<Ticket>,
+    pub(super) ticket: Arc<PendingComputation>,
     /// Whether it is on its shelf.
     is_listed: bool,
 }
 
-impl<K, V, S> Turn<'_, K, V, S> {
+impl<K, V, S> ComputeTurn<'_, K, V, S> {
     /// Puts what was computed on the shelf, unless there is a value already: then gives it back, with the key.
     pub(super) fn finish(mut self, value: V) -> Result<(), (K, V)>
     where
         K: Eq,
     {
-        let Turn { store, hash, ref ticket, .. } = self;
+        let ComputeTurn { store, hash, ref ticket, .. } = self;
         let mut value = Some(value); // DROPPED-OUTSIDE, whatever panics
         let left = store.shelf(hash).write(&store.label, |table| {
             let Ok(own) = table.computing.find_entry(hash, |computing| computing.is(ticket)) else {
@@ -242,7 +242,7 @@ impl<K, V, S> Turn<'_, K, V, S> {
             let (Computing { key, .. }, _) = own.remove(); // not the last reference to the ticket
             match value.take_if(|_| !is_there) {
                 Some(value) => {
-                    table.values.insert_unique(hash, Entry { hash, key, value }, |entry| entry.hash);
+                    table.values.insert_unique(hash, MapEntry { hash, key, value }, |entry| entry.hash);
                     None
                 }
                 None => Some(key),
@@ -253,11 +253,11 @@ impl<K, V, S> Turn<'_, K, V, S> {
     }
 }
 
-impl<K, V, S> Drop for Turn<'_, K, V, S> {
+impl<K, V, S> Drop for ComputeTurn<'_, K, V, S> {
     fn drop(&mut self) {
         // Dropped by somebody who is in a shelf himself, it leaves its place behind, to whoever comes next.
         if self.is_listed && !is_inside() {
-            let Turn { store, hash, ref ticket, .. } = *self;
+            let ComputeTurn { store, hash, ref ticket, .. } = *self;
             let own = store.shelf(hash).write(&store.label, |table| {
                 let own = table.computing.find_entry(hash, |computing| computing.is(ticket));
                 own.ok().map(|own| own.remove().0)

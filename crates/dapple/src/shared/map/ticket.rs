@@ -18,37 +18,37 @@ use std::task::{Context, Poll};
 
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
-use crate::sync::crowd::{Crowd, Place};
+use crate::sync::crowd::{ListTicket, WaitList};
 use crate::task::here::here;
 
 /// In the word: nobody computes any more. Above it is counted how often a value was put there by others.
 const OVER: usize = 1;
 const PUT: usize = 2;
 
-pub(super) struct Ticket {
+pub(super) struct PendingComputation {
     /// LOOK-AGAIN
     word: AtomicUsize,
-    crowd: Crowd,
+    crowd: WaitList,
     /// Where the computation was asked for.
     place: &'static Location<'static>,
     /// What this computation waits for. GRAPH
-    waits_for: Mutex<Vec<Arc<Ticket>>>,
+    waits_for: Mutex<Vec<Arc<PendingComputation>>>,
 }
 
 static GRAPH: Mutex<()> = Mutex::new(());
 
 /// A computation that this thread is in the midst of polling. ON-THE-STACK
-struct Polled {
-    ticket: *const Arc<Ticket>,
-    outer: *const Polled,
+struct ComputationFrame {
+    ticket: *const Arc<PendingComputation>,
+    outer: *const ComputationFrame,
 }
 
 /// The computations that this thread is in the midst of polling, the innermost first.
-fn polled_here() -> Vec<Arc<Ticket>> {
+fn polled_here() -> Vec<Arc<PendingComputation>> {
     let mut tickets = Vec::new();
-    let mut next = here(|here| here.computation.get()).cast::<Polled>();
+    let mut next = here(|here| here.computation.get()).cast::<ComputationFrame>();
     // SAFETY: the links of this thread are there. ON-THE-STACK
-    while let Some(Polled { ticket, outer }) = unsafe { next.as_ref() } {
+    while let Some(ComputationFrame { ticket, outer }) = unsafe { next.as_ref() } {
         // SAFETY: the frame that the link is in borrows the ticket.
         tickets.push(unsafe { &**ticket }.clone());
         next = *outer;
@@ -56,11 +56,11 @@ fn polled_here() -> Vec<Arc<Ticket>> {
     tickets
 }
 
-impl Ticket {
-    pub(super) fn new(place: &'static Location<'static>) -> Arc<Ticket> {
-        Arc::new(Ticket {
+impl PendingComputation {
+    pub(super) fn new(place: &'static Location<'static>) -> Arc<PendingComputation> {
+        Arc::new(PendingComputation {
             word: AtomicUsize::new(0),
-            crowd: Crowd::default(),
+            crowd: WaitList::default(),
             place,
             waits_for: Mutex::default(),
         })
@@ -89,46 +89,46 @@ impl Ticket {
 
     /// Calls `f`, which polls this computation.
     pub(super) fn polled<R>(self: &Arc<Self>, f: impl FnOnce() -> R) -> R {
-        struct Out(*const ());
-        impl Drop for Out {
+        struct LeaveComputation(*const ());
+        impl Drop for LeaveComputation {
             fn drop(&mut self) {
                 here(|here| here.computation.set(self.0));
             }
         }
         let outer = here(|here| here.computation.get());
-        let polled = Polled { ticket: self, outer: outer.cast() };
-        let _out = Out(outer);
+        let polled = ComputationFrame { ticket: self, outer: outer.cast() };
+        let _out = LeaveComputation(outer);
         here(|here| here.computation.set((&raw const polled).cast())); // ON-THE-STACK
         f()
     }
 }
 
 /// One who waits for a computation.
-pub(super) struct Waiting {
-    ticket: Arc<Ticket>,
+pub(super) struct ComputeWait {
+    ticket: Arc<PendingComputation>,
     seen: usize,
-    place: Place,
-    _within: Option<Within>,
+    place: ListTicket,
+    _within: Option<NestedWait>,
 }
 
-impl Waiting {
+impl ComputeWait {
     /// Begins to wait for more than was `seen`.
     ///
     /// # Errors
     ///
     /// If the computation would wait for itself.
-    pub(super) fn new(ticket: Arc<Ticket>, seen: usize) -> Result<Waiting, Circle> {
-        let within = Within::new(&ticket)?;
-        Ok(Waiting { ticket, seen, place: Place::default(), _within: within })
+    pub(super) fn new(ticket: Arc<PendingComputation>, seen: usize) -> Result<ComputeWait, Circle> {
+        let within = NestedWait::new(&ticket)?;
+        Ok(ComputeWait { ticket, seen, place: ListTicket::default(), _within: within })
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
-        let Waiting { ticket, seen, place, .. } = self;
+        let ComputeWait { ticket, seen, place, .. } = self;
         ticket.crowd.poll_until(place, cx, || (ticket.word() != *seen).then_some(()))
     }
 }
 
-impl Drop for Waiting {
+impl Drop for ComputeWait {
     fn drop(&mut self) {
         self.ticket.crowd.leave(&mut self.place);
     }
@@ -143,13 +143,13 @@ pub(super) struct Circle {
 }
 
 /// A wait that is part of other computations. GRAPH
-struct Within {
-    computations: Vec<Arc<Ticket>>,
-    waits_for: Arc<Ticket>,
+struct NestedWait {
+    computations: Vec<Arc<PendingComputation>>,
+    waits_for: Arc<PendingComputation>,
 }
 
-impl Within {
-    fn new(ticket: &Arc<Ticket>) -> Result<Option<Within>, Circle> {
+impl NestedWait {
+    fn new(ticket: &Arc<PendingComputation>) -> Result<Option<NestedWait>, Circle> {
         let computations = polled_here();
         if computations.is_empty() {
             return Ok(None);
@@ -166,11 +166,11 @@ impl Within {
             lock(&computation.waits_for).push(ticket.clone());
         }
         drop(graph);
-        Ok(Some(Within { computations, waits_for: ticket.clone() }))
+        Ok(Some(NestedWait { computations, waits_for: ticket.clone() }))
     }
 }
 
-impl Drop for Within {
+impl Drop for NestedWait {
     fn drop(&mut self) {
         let graph = lock(&GRAPH);
         for computation in &self.computations {
@@ -184,7 +184,7 @@ impl Drop for Within {
 }
 
 /// A computation, and all that it waits for in the end, for one who has the lock of `GRAPH`.
-fn reached_from(ticket: &Arc<Ticket>) -> Vec<Arc<Ticket>> {
+fn reached_from(ticket: &Arc<PendingComputation>) -> Vec<Arc<PendingComputation>> {
     let mut reached = vec![ticket.clone()];
     let mut next = 0;
     while let Some(ticket) = reached.get(next).cloned() {

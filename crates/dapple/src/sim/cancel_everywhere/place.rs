@@ -10,7 +10,7 @@ const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 
 /// The first frame outside of dapple, core and std, and the last one of dapple's before it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct WaitSite {
     function: String,
     /// File, line and column, if there is debug information.
     at: Option<String>,
@@ -24,13 +24,13 @@ struct Frame<'a> {
     at: Option<&'a str>,
 }
 
-impl Place {
+impl WaitSite {
     /// By a backtrace, or, if no frame of it is the program's (a callback that waits for its time), by the place where
     /// the task was spawned.
-    pub(super) fn of(backtrace: &Backtrace, spawned_at: Option<&Location<'_>>) -> Place {
+    pub(super) fn of(backtrace: &Backtrace, spawned_at: Option<&Location<'_>>) -> WaitSite {
         let folder = std::env::current_dir().unwrap_or_default();
-        let place = Place::parse(&backtrace.to_string(), &folder);
-        place.unwrap_or_else(|kind| Place {
+        let place = WaitSite::parse(&backtrace.to_string(), &folder);
+        place.unwrap_or_else(|kind| WaitSite {
             function: "a task of dapple's that was spawned there".to_owned(),
             at: spawned_at.map(Location::to_string),
             kind,
@@ -38,7 +38,7 @@ impl Place {
     }
 
     /// Reads a backtrace that names files relative to `folder`. An error: only the kind is known.
-    fn parse(text: &str, folder: &Path) -> Result<Place, Option<String>> {
+    fn parse(text: &str, folder: &Path) -> Result<WaitSite, Option<String>> {
         let mut kind = None;
         let mut lines = text.lines().map(str::trim).peekable();
         while let Some(line) = lines.next() {
@@ -55,7 +55,7 @@ impl Place {
                 kind = Some(module);
             } else if !frame.is_of_the_language() {
                 let function = function.replace("::{{closure}}", "");
-                return Ok(Place { function, at: frame.at.map(str::to_owned), kind });
+                return Ok(WaitSite { function, at: frame.at.map(str::to_owned), kind });
             }
         }
         Err(kind)
@@ -94,7 +94,7 @@ impl Frame<'_> {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for WaitSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.at {
             Some(at) => write!(f, "{at}, in {}", self.function),
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_first_frame_of_the_program_is_the_place() {
-        let place = Place::parse(TEXT, Path::new(env!("CARGO_MANIFEST_DIR"))).expect("a frame");
+        let place = WaitSite::parse(TEXT, Path::new(env!("CARGO_MANIFEST_DIR"))).expect("a frame");
         assert_eq!(place.to_string(), "./tests/pool.rs:17:30, in pool::take_jobs");
         assert_eq!(place.kind(), Some("dapple::channel::mpsc::receiver"));
     }
@@ -135,7 +135,7 @@ mod tests {
         let text: String = lines.map(|line| format!("{line}\n")).collect();
         let text =
             text + "   6: corosensei::coroutine::run\n             at /registry/corosensei/src/lib.rs:1:1\n";
-        let kind = Place::parse(&text, Path::new(env!("CARGO_MANIFEST_DIR"))).expect_err("no frame");
+        let kind = WaitSite::parse(&text, Path::new(env!("CARGO_MANIFEST_DIR"))).expect_err("no frame");
         assert_eq!(kind.as_deref(), Some("dapple::channel::mpsc::receiver"));
     }
 
@@ -147,7 +147,7 @@ mod tests {
    2: <dapple::channel::mpsc::receiver::Recv<T> as core::future::future::Future>::poll
    3: pool::take_jobs::{{closure}}
 ";
-        let place = Place::parse(text, Path::new("/")).expect("a frame");
+        let place = WaitSite::parse(text, Path::new("/")).expect("a frame");
         assert_eq!(place.to_string(), "pool::take_jobs (build with debug information to see the line)");
         assert_eq!(place.kind(), Some("dapple::channel::mpsc::receiver::Recv"));
     }

@@ -19,7 +19,7 @@ pub(super) struct Program<F> {
 }
 
 /// How a program ended.
-pub(super) enum Ended<T> {
+pub(super) enum ProgramEnd<T> {
     Returned(T),
     Dropped,
 }
@@ -27,7 +27,7 @@ pub(super) enum Ended<T> {
 /// One run.
 pub(super) struct Run<T> {
     /// `None` if the program did not end.
-    pub(super) ended: Option<Ended<T>>,
+    pub(super) ended: Option<ProgramEnd<T>>,
     pub(super) failure: Option<Failure>,
     /// How many polls the program had.
     pub(super) polls: u64,
@@ -44,7 +44,7 @@ impl<F> Program<F> {
 }
 
 impl<F: Future> Future for Program<F> {
-    type Output = Ended<F::Output>;
+    type Output = ProgramEnd<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if !std::mem::replace(&mut self.has_begun, true) {
@@ -53,12 +53,12 @@ impl<F: Future> Future for Program<F> {
         }
         if self.points.drops_program() {
             self.work = None;
-            return Poll::Ready(Ended::Dropped);
+            return Poll::Ready(ProgramEnd::Dropped);
         }
         let work = self.work.as_mut().expect("a program is polled until it has ended");
         let output = ready!(work.as_mut().poll(cx));
         self.work = None;
-        Poll::Ready(Ended::Returned(output))
+        Poll::Ready(ProgramEnd::Returned(output))
     }
 }
 

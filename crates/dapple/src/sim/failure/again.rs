@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// What can be known of how a process was started.
-struct Started {
+struct ProcessStart {
     /// Its arguments, the program's name first.
     arguments: Vec<String>,
     executable: PathBuf,
@@ -29,7 +29,7 @@ struct Started {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind<'a> {
+enum RunKind<'a> {
     /// Tests, of the crate with this name, which can be of an example.
     Tests { name: &'a str, of_example: bool },
     /// Examples of the documentation.
@@ -57,22 +57,22 @@ fn is_place(name: &str) -> bool {
 
 /// Whether what this process prints is seen: tests keep it from that, unless they are told not to.
 pub(in crate::sim) fn shows_all() -> bool {
-    let started = Started::this();
+    let started = ProcessStart::this();
     let is_told = || std::env::var_os("RUST_TEST_NOCAPTURE").is_some_and(|value| value != "0");
     let is_asked = || started.has(&["--nocapture", "--no-capture"]);
-    matches!(started.kind(), Kind::Program { .. }) || is_asked() || is_told()
+    matches!(started.kind(), RunKind::Program { .. }) || is_asked() || is_told()
 }
 
 /// The command that runs this again; with `test` alone, if there are tests.
 pub(super) fn command(test: Option<&str>) -> String {
-    Started::this().command(test)
+    ProcessStart::this().command(test)
 }
 
-impl Started {
-    fn this() -> Started {
+impl ProcessStart {
+    fn this() -> ProcessStart {
         let text = |text: OsString| text.to_string_lossy().into_owned();
         let var = |name| std::env::var_os(name);
-        Started {
+        ProcessStart {
             arguments: std::env::args_os().map(text).collect(),
             executable: std::env::current_exe().unwrap_or_default(),
             package: var("CARGO_PKG_NAME").map(text),
@@ -81,18 +81,18 @@ impl Started {
         }
     }
 
-    fn kind(&self) -> Kind<'_> {
+    fn kind(&self) -> RunKind<'_> {
         let is_doc = |part: &std::ffi::OsStr| part.to_string_lossy().starts_with("rustdoctest");
         if self.executable.iter().any(is_doc) {
-            return Kind::Documentation;
+            return RunKind::Documentation;
         }
         let name = self.executable.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
         let is_example = folder_name(self.executable.parent()) == "examples";
         match name.rsplit_once('-') {
             Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-                Kind::Tests { name, of_example: is_example }
+                RunKind::Tests { name, of_example: is_example }
             }
-            _ => Kind::Program { name, is_example },
+            _ => RunKind::Program { name, is_example },
         }
     }
 
@@ -101,17 +101,17 @@ impl Started {
     }
 
     fn command(&self, test: Option<&str>) -> String {
-        let mut line = Line::default();
+        let mut line = RerunCommand::default();
         let Some(package) = &self.package else {
             line.push(self.arguments.first().map_or("", String::as_str));
             match self.kind() {
-                Kind::Tests { .. } => self.push_test(test, &mut line),
+                RunKind::Tests { .. } => self.push_test(test, &mut line),
                 _ => line.extend(self.arguments.iter().skip(1)),
             }
             return line.0;
         };
         match self.kind() {
-            Kind::Tests { name, of_example } => {
+            RunKind::Tests { name, of_example } => {
                 line.extend(["cargo", "test"]);
                 self.push_profile(&mut line);
                 line.extend(["-p", package]);
@@ -119,7 +119,7 @@ impl Started {
                 line.push("--");
                 self.push_test(test, &mut line);
             }
-            Kind::Documentation => {
+            RunKind::Documentation => {
                 line.extend(["cargo", "test"]);
                 self.push_profile(&mut line);
                 line.extend(["-p", package, "--doc"]);
@@ -127,7 +127,7 @@ impl Started {
                 let item = test.and_then(|test| test.split(" (line ").next());
                 line.extend(item.into_iter().flat_map(|item| ["--", item]));
             }
-            Kind::Program { name, is_example } => {
+            RunKind::Program { name, is_example } => {
                 line.extend(["cargo", "run"]);
                 self.push_profile(&mut line);
                 line.extend(["-p", package, if is_example { "--example" } else { "--bin" }, name]);
@@ -138,7 +138,7 @@ impl Started {
         line.0
     }
 
-    fn push_test(&self, test: Option<&str>, line: &mut Line) {
+    fn push_test(&self, test: Option<&str>, line: &mut RerunCommand) {
         let Some(test) = test else {
             line.extend((!self.has(&["--nocapture", "--no-capture"])).then_some("--nocapture"));
             return line.extend(self.arguments.iter().skip(1));
@@ -149,7 +149,7 @@ impl Started {
     }
 
     /// Cargo builds into a folder that has the name of the profile, but for `dev` and what inherits it.
-    fn push_profile(&self, line: &mut Line) {
+    fn push_profile(&self, line: &mut RerunCommand) {
         let folder = self.executable.parent();
         let is_inner = |name: &str| name == "deps" || name == "examples";
         let folder = if is_inner(folder_name(folder)) { folder.and_then(Path::parent) } else { folder };
@@ -157,7 +157,7 @@ impl Started {
             "debug" => {}
             "release" => line.push("--release"),
             // Examples of the documentation are built elsewhere, always with the profile for tests.
-            _ if self.kind() != Kind::Documentation && self.has_marks_of_a_build(folder) => {
+            _ if self.kind() != RunKind::Documentation && self.has_marks_of_a_build(folder) => {
                 line.extend(["--profile", folder_name(folder)]);
             }
             _ => line.extend(self.is_release.then_some("--release")),
@@ -205,9 +205,9 @@ fn folder_name(folder: Option<&Path>) -> &str {
 
 /// A line for a shell.
 #[derive(Default)]
-struct Line(String);
+struct RerunCommand(String);
 
-impl Line {
+impl RerunCommand {
     fn push(&mut self, word: &str) {
         if !self.0.is_empty() {
             self.0.push(' ');
@@ -233,11 +233,11 @@ mod tests {
 
     const TESTS: &str = "target/debug/deps/again-0123456789abcdef";
 
-    fn started(executable: &str, arguments: &[&str], package: Option<&str>) -> Started {
+    fn started(executable: &str, arguments: &[&str], package: Option<&str>) -> ProcessStart {
         let arguments = [executable].iter().chain(arguments).map(|text| (*text).to_owned()).collect();
         let folder = std::env::temp_dir().join("dapple-there-is-no-such-package");
         let package = package.map(str::to_owned);
-        Started { arguments, executable: executable.into(), package, folder, is_release: false }
+        ProcessStart { arguments, executable: executable.into(), package, folder, is_release: false }
     }
 
     #[test]

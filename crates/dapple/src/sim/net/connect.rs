@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::Socket;
-use super::listener::Listening;
+use super::connection::SimSocket;
+use super::listener::SimListener;
 use super::network::{Dialed, Network, system_error};
 use super::stream::TcpStream;
 use crate::is_cancelled;
-use crate::net::lookup::{Addrs, Target, resolve};
+use crate::net::lookup::{Addrs, LookupTarget, resolve};
 use crate::net::tcp::unreached;
 use crate::time::sleep;
 use crate::world;
@@ -19,16 +19,18 @@ use crate::world;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Finds the addresses. In a cancelled task it does nothing.
-pub(super) async fn find(target: Target) -> io::Result<Addrs> {
+pub(super) async fn find(target: LookupTarget) -> io::Result<Addrs> {
     let target = match target {
-        Target::Name(host, port) if host == "localhost" => Target::One((Ipv4Addr::LOCALHOST, port).into()),
+        LookupTarget::Name(host, port) if host == "localhost" => {
+            LookupTarget::One((Ipv4Addr::LOCALHOST, port).into())
+        }
         target => target,
     };
     resolve(target).await
 }
 
 /// Tries all addresses in turn.
-pub(super) async fn connect_to_any(target: Target, each: Duration) -> io::Result<TcpStream> {
+pub(super) async fn connect_to_any(target: LookupTarget, each: Duration) -> io::Result<TcpStream> {
     let network = Network::here("sim::net::TcpStream::connect")?;
     let addrs = find(target).await?;
     let mut tried = Vec::new();
@@ -49,7 +51,7 @@ async fn connect(network: &Arc<Network>, to: SocketAddr, limit: Duration) -> io:
             Dialed::Connected(_, _, at) | Dialed::Refused(at) => from_now(*at),
             Dialed::Full => again,
         };
-        let attempt = Attempt(Some(dialed));
+        let attempt = ConnectAttempt(Some(dialed));
         let is_late = takes > left;
         sleep(takes.min(left)).await?;
         if is_late {
@@ -68,9 +70,9 @@ fn from_now(at: u64) -> Duration {
 }
 
 /// A connection that is being made. If that is given up, there is nothing to accept.
-struct Attempt(Option<Dialed>);
+struct ConnectAttempt(Option<Dialed>);
 
-impl Attempt {
+impl ConnectAttempt {
     /// `None`: it is to be tried again.
     fn finish(mut self) -> Option<io::Result<TcpStream>> {
         match self.0.take()? {
@@ -81,7 +83,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for ConnectAttempt {
     fn drop(&mut self) {
         if let Some(Dialed::Connected(socket, listening, at)) = self.0.take() {
             withdraw(&socket, &listening, at);
@@ -90,7 +92,7 @@ impl Drop for Attempt {
 }
 
 /// After the answer there is a connection, and it is closed as any other.
-fn withdraw(socket: &Socket, listening: &Listening, answered: u64) {
+fn withdraw(socket: &SimSocket, listening: &SimListener, answered: u64) {
     if world::clock().is_some_and(|now| now < answered) {
         listening.forget(socket.local_addr());
     }

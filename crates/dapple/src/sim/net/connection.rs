@@ -13,29 +13,29 @@ use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 
-use super::lobby::{Lobby, Tried};
+use super::lobby::{Arrivals, Tried};
 use super::network::{Network, system_error};
-use super::options::Options;
-use super::weather::{self, Way};
+use super::options::SocketOptions;
+use super::weather::{self, LinkDirection};
 use crate::prim::{Mutex, MutexGuard, lock};
 
 /// How many bytes a direction holds.
 const CAPACITY: usize = 64 << 10;
 
-struct Connection {
+struct SimConnection {
     network: Arc<Network>,
     /// Who connected, and who listened.
     addrs: [SocketAddr; 2],
-    readers: [Arc<Lobby>; 2],
-    writers: [Arc<Lobby>; 2],
+    readers: [Arc<Arrivals>; 2],
+    writers: [Arc<Arrivals>; 2],
     sides: Mutex<[Side; 2]>,
 }
 
 /// What there is at one side.
 struct Side {
-    incoming: Incoming,
+    incoming: InFlight,
     /// The way of what it sends.
-    way: Way,
+    way: LinkDirection,
     /// Nobody has it any more.
     is_gone: bool,
     /// It has said that it sends no more.
@@ -50,7 +50,7 @@ struct Side {
 
 /// What is on its way to a side, or has arrived and was not read.
 #[derive(Default)]
-struct Incoming {
+struct InFlight {
     bytes: VecDeque<u8>,
     /// How many of them have arrived.
     arrived: usize,
@@ -64,7 +64,7 @@ struct Incoming {
     reset: Option<u64>,
 }
 
-impl Incoming {
+impl InFlight {
     /// Takes note of what has arrived.
     fn settle(&mut self, now: u64) {
         while let Some(&(_, n)) = self.on_the_way.front().filter(|(at, _)| *at <= now) {
@@ -89,9 +89,9 @@ fn has_come(at: Option<u64>, now: u64) -> bool {
 }
 
 impl Side {
-    fn new(way: Way) -> Side {
+    fn new(way: LinkDirection) -> Side {
         Side {
-            incoming: Incoming::default(),
+            incoming: InFlight::default(),
             way,
             is_gone: false,
             has_ended: false,
@@ -131,16 +131,16 @@ fn near_and_far(sides: &mut [Side; 2], near: usize) -> (&mut Side, &mut Side) {
 }
 
 /// When what is sent now arrives. IN-ORDER
-fn arrival(way: &Way, far: &mut Incoming, now: u64) -> u64 {
+fn arrival(way: &LinkDirection, far: &mut InFlight, now: u64) -> u64 {
     far.last = far.last.max(now + way.latency());
     far.last
 }
 
 /// The right to one side of a connection. Dropping it closes it.
-pub(super) struct Socket {
-    connection: Arc<Connection>,
+pub(super) struct SimSocket {
+    connection: Arc<SimConnection>,
     near: usize,
-    pub(super) options: Mutex<Options>,
+    pub(super) options: Mutex<SocketOptions>,
 }
 
 /// Makes a connection: the side of who connected, and of who listened. The ways are those of what they
@@ -148,24 +148,24 @@ pub(super) struct Socket {
 pub(super) fn connect(
     network: &Arc<Network>,
     addrs: [SocketAddr; 2],
-    ways: [Way; 2],
+    ways: [LinkDirection; 2],
     from: [u64; 2],
-) -> [Socket; 2] {
+) -> [SimSocket; 2] {
     let mut sides = ways.map(Side::new);
     for (side, from) in sides.iter_mut().zip(from) {
         side.incoming.last = from;
     }
-    let connection = Arc::new(Connection {
+    let connection = Arc::new(SimConnection {
         network: network.clone(),
         addrs,
         readers: Default::default(),
         writers: Default::default(),
         sides: Mutex::new(sides),
     });
-    [0, 1].map(|near| Socket { connection: connection.clone(), near, options: Mutex::default() })
+    [0, 1].map(|near| SimSocket { connection: connection.clone(), near, options: Mutex::default() })
 }
 
-impl Socket {
+impl SimSocket {
     pub(super) fn local_addr(&self) -> SocketAddr {
         self.connection.addrs[self.near]
     }
@@ -179,12 +179,12 @@ impl Socket {
     }
 
     /// Where those wait who read.
-    pub(super) fn readers(&self) -> &Arc<Lobby> {
+    pub(super) fn readers(&self) -> &Arc<Arrivals> {
         &self.connection.readers[self.near]
     }
 
     /// Where those wait who write.
-    pub(super) fn writers(&self) -> &Arc<Lobby> {
+    pub(super) fn writers(&self) -> &Arc<Arrivals> {
         &self.connection.writers[self.near]
     }
 
@@ -333,10 +333,10 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for SimSocket {
     fn drop(&mut self) {
         let resets = lock(&self.options).linger.is_some_and(|linger| linger.is_zero());
-        let Connection { network, addrs, sides, readers, writers } = &*self.connection;
+        let SimConnection { network, addrs, sides, readers, writers } = &*self.connection;
         // Outside of the simulation no time passes: everything arrives as soon as it can.
         let now = network.enter().unwrap_or(0);
         let mut sides = lock(sides);

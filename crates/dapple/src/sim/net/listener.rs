@@ -11,8 +11,8 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 
 use super::connect::find;
-use super::connection::Socket;
-use super::lobby::{Lobby, Tried, Turn};
+use super::connection::SimSocket;
+use super::lobby::{ArrivalWait, Arrivals, Tried};
 use super::network::Network;
 use super::options::check_ttl;
 use super::stream::TcpStream;
@@ -24,17 +24,17 @@ use crate::prim::{AtomicU32, Mutex, Ordering, lock};
 const BACKLOG: usize = 1024;
 
 /// An address at which somebody listens.
-pub(super) struct Listening {
+pub(super) struct SimListener {
     network: Arc<Network>,
     addr: SocketAddr,
     /// Connections to be accepted, from so on, in this order.
-    queue: Mutex<Vec<(u64, Socket)>>,
-    acceptors: Arc<Lobby>,
+    queue: Mutex<Vec<(u64, SimSocket)>>,
+    acceptors: Arc<Arrivals>,
 }
 
-impl Listening {
-    pub(super) fn new(network: Arc<Network>, addr: SocketAddr) -> Listening {
-        Listening { network, addr, queue: Mutex::default(), acceptors: Arc::default() }
+impl SimListener {
+    pub(super) fn new(network: Arc<Network>, addr: SocketAddr) -> SimListener {
+        SimListener { network, addr, queue: Mutex::default(), acceptors: Arc::default() }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -42,7 +42,7 @@ impl Listening {
     }
 
     /// A connection arrives at a moment.
-    pub(super) fn put(&self, socket: Socket, at: u64) {
+    pub(super) fn put(&self, socket: SimSocket, at: u64) {
         let mut queue = lock(&self.queue);
         let index = queue.partition_point(|(other, _)| *other <= at);
         queue.insert(index, (at, socket));
@@ -59,7 +59,7 @@ impl Listening {
         drop(forgotten);
     }
 
-    fn accept(&self) -> io::Result<Tried<Socket>> {
+    fn accept(&self) -> io::Result<Tried<SimSocket>> {
         let now = self.network.enter()?;
         let mut queue = lock(&self.queue);
         Ok(match queue.first() {
@@ -68,7 +68,7 @@ impl Listening {
         })
     }
 
-    fn poll_accept(&self, turn: &mut Turn, cx: &mut Context<'_>) -> Poll<io::Result<Socket>> {
+    fn poll_accept(&self, turn: &mut ArrivalWait, cx: &mut Context<'_>) -> Poll<io::Result<SimSocket>> {
         turn.poll(cx, &self.acceptors, &"a connection to accept", || self.accept())
     }
 }
@@ -97,10 +97,10 @@ impl Listening {
 /// # }
 /// ```
 pub struct TcpListener {
-    listening: Arc<Listening>,
+    listening: Arc<SimListener>,
     ttl: AtomicU32,
     /// Of the one who has it to himself.
-    turn: Turn,
+    turn: ArrivalWait,
 }
 
 impl TcpListener {
@@ -121,7 +121,11 @@ impl TcpListener {
         for &addr in addrs.as_slice() {
             match network.listen(addr) {
                 Ok(listening) => {
-                    return Ok(TcpListener { listening, ttl: AtomicU32::new(64), turn: Turn::default() });
+                    return Ok(TcpListener {
+                        listening,
+                        ttl: AtomicU32::new(64),
+                        turn: ArrivalWait::default(),
+                    });
                 }
                 Err(why) => last = Some(failed(format!("cannot listen at {addr}"), why)),
             }
@@ -140,7 +144,7 @@ impl TcpListener {
     /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: returns an error, or a
     /// connection if there was one then.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let mut turn = Turn::default();
+        let mut turn = ArrivalWait::default();
         let socket = poll_fn(|cx| self.listening.poll_accept(&mut turn, cx)).await?;
         Ok(self.accepted(socket))
     }
@@ -156,7 +160,7 @@ impl TcpListener {
         Poll::Ready(Ok(self.accepted(socket)))
     }
 
-    fn accepted(&self, socket: Socket) -> (TcpStream, SocketAddr) {
+    fn accepted(&self, socket: SimSocket) -> (TcpStream, SocketAddr) {
         lock(&socket.options).ttl = self.ttl.load(Ordering::Relaxed);
         let from = socket.peer_addr();
         (TcpStream::new(socket), from)
@@ -170,7 +174,7 @@ impl TcpListener {
     /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: gives an error, or a
     /// connection if there was one then.
     pub fn incoming(&self) -> Incoming<'_> {
-        Incoming { listener: self, turn: Turn::default() }
+        Incoming { listener: self, turn: ArrivalWait::default() }
     }
 
     /// As [`incoming`](Self::incoming), with the listener inside.
@@ -235,7 +239,7 @@ impl fmt::Debug for TcpListener {
 #[must_use = "streams do nothing unless polled"]
 pub struct Incoming<'a> {
     listener: &'a TcpListener,
-    turn: Turn,
+    turn: ArrivalWait,
 }
 
 impl Stream for Incoming<'_> {

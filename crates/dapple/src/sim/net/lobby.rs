@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::Cancelled;
 use crate::driver::clock::Time;
-use crate::driver::timers::{Entered, Key, Timers};
+use crate::driver::timers::{Key, TimerInsert, Timers};
 use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
 use crate::task::guarded::GuardedWaker;
@@ -26,74 +26,74 @@ use crate::task::wait::Wait;
 use crate::world;
 
 #[derive(Default)]
-pub(super) struct Lobby {
-    waiting: Mutex<Waiting>,
+pub(super) struct Arrivals {
+    waiting: Mutex<ArrivalWaiters>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct ArrivalWaiters {
     list: Vec<Waiter>,
     last_number: u64,
 }
 
 struct Waiter {
     number: u64,
-    call: Arc<Call>,
-    alarm: Option<Alarm>,
+    call: Arc<ArrivalWaker>,
+    alarm: Option<ArrivalTimer>,
 }
 
 /// Somebody's waker. Counted, so that no foreign code runs under a lock.
-struct Call(GuardedWaker);
+struct ArrivalWaker(GuardedWaker);
 
-impl Call {
-    fn waker(call: Arc<Call>) -> GuardedWaker {
+impl ArrivalWaker {
+    fn waker(call: Arc<ArrivalWaker>) -> GuardedWaker {
         GuardedWaker::from(Waker::from(call))
     }
 }
 
-impl Wake for Call {
-    fn wake(self: Arc<Call>) {
+impl Wake for ArrivalWaker {
+    fn wake(self: Arc<ArrivalWaker>) {
         self.0.wake_by_ref();
     }
 }
 
 /// A timer, until it is dropped.
-struct Alarm {
+struct ArrivalTimer {
     at: u64,
     timers: &'static Timers,
     key: Key,
 }
 
-impl Alarm {
+impl ArrivalTimer {
     /// `None` if there is nothing to wait for: the moment has come, or there is nobody to tell it.
-    fn set(at: u64, call: &Arc<Call>) -> Option<Alarm> {
+    fn set(at: u64, call: &Arc<ArrivalWaker>) -> Option<ArrivalTimer> {
         if world::clock().is_none_or(|now| at <= now) {
             return None;
         }
         let tick = Time::FIRST.later(Duration::from_nanos(at)).not_before();
         let set = Sched::current(|sched| {
             let driver = sched.driver_here();
-            match driver.timers.insert(tick, Call::waker(call.clone())) {
-                Entered::At { key, is_first } => {
+            match driver.timers.insert(tick, ArrivalWaker::waker(call.clone())) {
+                TimerInsert::At { key, is_first } => {
                     if is_first && !Sched::is_at_post() {
                         driver.ring();
                     }
-                    Some(Alarm { at, timers: driver.timers, key })
+                    Some(ArrivalTimer { at, timers: driver.timers, key })
                 }
-                Entered::Due | Entered::Gone => None,
+                TimerInsert::Due | TimerInsert::Gone => None,
             }
         });
         set.flatten()
     }
 }
 
-impl Drop for Alarm {
+impl Drop for ArrivalTimer {
     fn drop(&mut self) {
         self.timers.remove(self.key);
     }
 }
 
-impl Lobby {
+impl Arrivals {
     /// Something will be there at this moment.
     pub(super) fn expect(&self, at: u64) {
         let mut now = Vec::new();
@@ -103,7 +103,7 @@ impl Lobby {
                 continue; // FIRST-ALARM
             }
             // The one before goes with it; the waiter's own count keeps its waker alive.
-            waiter.alarm = Alarm::set(at, &waiter.call);
+            waiter.alarm = ArrivalTimer::set(at, &waiter.call);
             if waiter.alarm.is_none() {
                 now.push(waiter.call.clone());
             }
@@ -118,8 +118,8 @@ impl Lobby {
     }
 
     fn join(&self, number: Option<u64>, waker: &Waker, until: Option<u64>) -> u64 {
-        let call = Arc::new(Call(GuardedWaker::of(waker)));
-        let alarm = until.and_then(|until| Alarm::set(until, &call));
+        let call = Arc::new(ArrivalWaker(GuardedWaker::of(waker)));
+        let alarm = until.and_then(|until| ArrivalTimer::set(until, &call));
         let is_over = until.is_some() && alarm.is_none();
         let mut waiting = lock(&self.waiting);
         let number = number.unwrap_or(waiting.last_number + 1);
@@ -158,17 +158,17 @@ pub(super) enum Tried<T> {
 
 /// One who tries something until it can be done; one thing after the other.
 #[derive(Default)]
-pub(super) struct Turn {
+pub(super) struct ArrivalWait {
     wait: Wait,
-    place: Option<(Arc<Lobby>, u64)>,
+    place: Option<(Arc<Arrivals>, u64)>,
 }
 
-impl Turn {
+impl ArrivalWait {
     /// Tries, and waits until it can be done.
     pub(super) fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
-        lobby: &Arc<Lobby>,
+        lobby: &Arc<Arrivals>,
         what: &'static &'static str,
         attempt: impl FnOnce() -> io::Result<Tried<T>>,
     ) -> Poll<io::Result<T>> {
@@ -203,13 +203,13 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ArrivalWait {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl std::fmt::Debug for Turn {
+impl std::fmt::Debug for ArrivalWait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Turn").field("waits", &self.place.is_some()).finish_non_exhaustive()
     }

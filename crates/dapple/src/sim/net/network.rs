@@ -5,9 +5,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use super::connection::{self, Socket};
-use super::listener::Listening;
-use super::weather::Way;
+use super::connection::{self, SimSocket};
+use super::listener::SimListener;
+use super::weather::LinkDirection;
 use crate::prim::{Mutex, lock};
 use crate::world;
 
@@ -17,12 +17,12 @@ const LAST_PORT: u16 = 60999;
 
 #[derive(Default)]
 pub(super) struct Network {
-    state: Mutex<State>,
+    state: Mutex<NetworkState>,
 }
 
 #[derive(Default)]
-struct State {
-    listeners: BTreeMap<SocketAddr, Arc<Listening>>,
+struct NetworkState {
+    listeners: BTreeMap<SocketAddr, Arc<SimListener>>,
     /// The addresses of those who connected.
     clients: BTreeSet<SocketAddr>,
     /// Counts the ports that were given out.
@@ -32,7 +32,7 @@ struct State {
 /// How it went to call somebody.
 pub(super) enum Dialed {
     /// It is done at a moment.
-    Connected(Socket, Arc<Listening>, u64),
+    Connected(SimSocket, Arc<SimListener>, u64),
     /// Nobody listens there, which is known at a moment.
     Refused(u64),
     /// Too many wait to be accepted.
@@ -41,7 +41,7 @@ pub(super) enum Dialed {
 
 /// What the world keeps.
 #[derive(Default)]
-struct Part(Arc<Network>);
+struct NetworkPart(Arc<Network>);
 
 /// An error as the system would have it, with its number.
 pub(super) fn system_error(number: i32) -> io::Error {
@@ -51,7 +51,7 @@ pub(super) fn system_error(number: i32) -> io::Error {
 impl Network {
     /// The network of this simulation.
     pub(super) fn here(what: &str) -> io::Result<Arc<Network>> {
-        world::with(|world| world.part::<Part>().0.clone()).ok_or_else(|| {
+        world::with(|world| world.part::<NetworkPart>().0.clone()).ok_or_else(|| {
             let advice =
                 "there is no simulation here: use it inside of dapple::sim::Sim::run, or dapple::net";
             io::Error::new(io::ErrorKind::Unsupported, format!("{what}: {advice}"))
@@ -69,7 +69,7 @@ impl Network {
     }
 
     /// Listens at an address. Port 0 is the next that is free.
-    pub(super) fn listen(self: &Arc<Network>, addr: SocketAddr) -> io::Result<Arc<Listening>> {
+    pub(super) fn listen(self: &Arc<Network>, addr: SocketAddr) -> io::Result<Arc<SimListener>> {
         let mut state = lock(&self.state);
         let addr = match addr.port() {
             0 => state.free_port(addr.ip())?,
@@ -78,7 +78,7 @@ impl Network {
         if state.is_listened_at(addr) {
             return Err(system_error(libc::EADDRINUSE));
         }
-        let listening = Arc::new(Listening::new(self.clone(), addr));
+        let listening = Arc::new(SimListener::new(self.clone(), addr));
         state.listeners.insert(addr, listening.clone());
         Ok(listening)
     }
@@ -94,7 +94,7 @@ impl Network {
         let now = self.enter()?;
         let to = SocketAddr::new(reached_by(to.ip()), to.port());
         let mut state = lock(&self.state);
-        let ways = [Way::new(), Way::new()];
+        let ways = [LinkDirection::new(), LinkDirection::new()];
         let answered = now + ways[0].latency() + ways[1].latency();
         let Some(listening) = state.listener_for(to) else { return Ok(Dialed::Refused(answered)) };
         if listening.is_full() {
@@ -116,7 +116,7 @@ impl Network {
     }
 }
 
-impl State {
+impl NetworkState {
     /// The next port that is free.
     fn free_port(&mut self, ip: IpAddr) -> io::Result<SocketAddr> {
         for _ in FIRST_PORT..=LAST_PORT {
@@ -134,7 +134,7 @@ impl State {
         others.any(|other| other == &addr || covers(other.ip(), addr.ip()) || covers(addr.ip(), other.ip()))
     }
 
-    fn listener_for(&self, to: SocketAddr) -> Option<Arc<Listening>> {
+    fn listener_for(&self, to: SocketAddr) -> Option<Arc<SimListener>> {
         let all = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
         let all = all.into_iter().filter(|all| covers(*all, to.ip()));
         let mut ips = std::iter::once(to.ip()).chain(all);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::network::system_error;
 
-pub(super) struct Options {
+pub(super) struct SocketOptions {
     pub(super) nodelay: bool,
     pub(super) quickack: bool,
     pub(super) keepalive: Option<Duration>,
@@ -14,9 +14,9 @@ pub(super) struct Options {
     pub(super) ttl: u32,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { nodelay: false, quickack: true, keepalive: None, linger: None, ttl: 64 }
+impl Default for SocketOptions {
+    fn default() -> SocketOptions {
+        SocketOptions { nodelay: false, quickack: true, keepalive: None, linger: None, ttl: 64 }
     }
 }
 

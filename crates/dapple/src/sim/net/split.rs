@@ -8,21 +8,24 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::lobby::Turn;
+use super::lobby::ArrivalWait;
 use super::stream::TcpStream;
 use crate::net::halves::halves;
 use crate::net::traits::{impl_read, impl_write};
 
+// The name that `halves!` uses.
+use self::SimHalf as StreamHalf;
+
 /// One direction of a stream, shared or borrowed, and who has it to himself.
 #[derive(Debug)]
-struct Way<S> {
+struct SimHalf<S> {
     source: S,
-    turn: Turn,
+    turn: ArrivalWait,
 }
 
-impl<S: Deref<Target = TcpStream>> Way<S> {
-    fn new(source: S) -> Way<S> {
-        Way { source, turn: Turn::default() }
+impl<S: Deref<Target = TcpStream>> SimHalf<S> {
+    fn new(source: S) -> SimHalf<S> {
+        SimHalf { source, turn: ArrivalWait::default() }
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::connect::connect_to_any;
-use super::connection::Socket;
-use super::lobby::{Tried, Turn};
+use super::connection::SimSocket;
+use super::lobby::{ArrivalWait, Tried};
 use super::network::system_error;
 use super::options::{check_keepalive, check_ttl};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
@@ -68,16 +68,16 @@ const CLOSED: &&str = &"a connection to be closed by both sides, or reset";
 /// # }
 /// ```
 pub struct TcpStream {
-    pub(super) socket: Socket,
-    reading: Turn,
-    writing: Turn,
-    closing: Turn,
+    pub(super) socket: SimSocket,
+    reading: ArrivalWait,
+    writing: ArrivalWait,
+    closing: ArrivalWait,
 }
 
-impl Socket {
+impl SimSocket {
     pub(super) fn poll_read(
         &self,
-        turn: &mut Turn,
+        turn: &mut ArrivalWait,
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
@@ -86,7 +86,7 @@ impl Socket {
 
     pub(super) fn poll_write(
         &self,
-        turn: &mut Turn,
+        turn: &mut ArrivalWait,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
@@ -103,8 +103,13 @@ fn at_once<T>(tried: io::Result<Tried<T>>) -> io::Result<T> {
 }
 
 impl TcpStream {
-    pub(super) fn new(socket: Socket) -> TcpStream {
-        TcpStream { socket, reading: Turn::default(), writing: Turn::default(), closing: Turn::default() }
+    pub(super) fn new(socket: SimSocket) -> TcpStream {
+        TcpStream {
+            socket,
+            reading: ArrivalWait::default(),
+            writing: ArrivalWait::default(),
+            closing: ArrivalWait::default(),
+        }
     }
 
     /// Connects to an address, which takes a round trip.
@@ -163,7 +168,7 @@ impl TcpStream {
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if there were
     /// some then.
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let (mut turn, mut buffers) = (Turn::default(), [IoSliceMut::new(buffer)]);
+        let (mut turn, mut buffers) = (ArrivalWait::default(), [IoSliceMut::new(buffer)]);
         let socket = &self.socket;
         poll_fn(|cx| turn.poll(cx, socket.readers(), BYTES, || socket.read(&mut buffers, true))).await
     }
@@ -178,7 +183,7 @@ impl TcpStream {
     ///
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
     pub async fn readable(&self) -> io::Result<()> {
-        let (mut turn, socket) = (Turn::default(), &self.socket);
+        let (mut turn, socket) = (ArrivalWait::default(), &self.socket);
         poll_fn(|cx| turn.poll(cx, socket.readers(), BYTES, || socket.readable())).await
     }
 
@@ -192,7 +197,7 @@ impl TcpStream {
     ///
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
     pub async fn writable(&self) -> io::Result<()> {
-        let (mut turn, socket) = (Turn::default(), &self.socket);
+        let (mut turn, socket) = (ArrivalWait::default(), &self.socket);
         poll_fn(|cx| turn.poll(cx, socket.writers(), ROOM, || socket.writable())).await
     }
 
@@ -209,7 +214,7 @@ impl TcpStream {
     ///
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was closed then.
     pub async fn closed(&self) -> io::Result<()> {
-        let (mut turn, socket) = (Turn::default(), &self.socket);
+        let (mut turn, socket) = (ArrivalWait::default(), &self.socket);
         poll_fn(|cx| turn.poll(cx, socket.writers(), CLOSED, || socket.closed())).await
     }
 

@@ -12,18 +12,18 @@ const LEAST: u64 = 20_000;
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct LinkDirection {
     /// What is usual, in nanoseconds.
     latency: u64,
 }
 
-impl Way {
-    pub(super) fn new() -> Way {
+impl LinkDirection {
+    pub(super) fn new() -> LinkDirection {
         let usual = |world: &world::World| match world.dice.is_steady() {
             true => STEADY,
             false => LEAST << world.dice.below(6),
         };
-        Way { latency: world::with(usual).unwrap_or(0) }
+        LinkDirection { latency: world::with(usual).unwrap_or(0) }
     }
 
     /// How long it takes this time: between half and one and a half times the usual, that is between 10
