@@ -51,7 +51,7 @@ struct ShardPool {
 
 static SHELF: Mutex<ShardPool> = Mutex::new(ShardPool { all: Vec::new(), free: Vec::new() });
 
-fn shelf() -> MutexGuard<'static, ShardPool> {
+fn shard_pool() -> MutexGuard<'static, ShardPool> {
     SHELF.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -60,13 +60,13 @@ struct OwnedShard(&'static CounterShard);
 
 impl Drop for OwnedShard {
     fn drop(&mut self) {
-        shelf().free.push(self.0);
+        shard_pool().free.push(self.0);
     }
 }
 
 thread_local! {
     static OWN: OwnedShard = {
-        let mut shelf = shelf();
+        let mut shelf = shard_pool();
         let shard = shelf.free.pop().unwrap_or_else(|| {
             let shard: &'static CounterShard = Box::leak(Box::new(CounterShard::new()));
             shelf.all.push(shard);
@@ -133,7 +133,7 @@ impl Requests {
     }
 
     pub(crate) fn sums(&self) -> Sums {
-        let shelf = shelf();
+        let shelf = shard_pool();
         let sum = |of: &dyn Fn(&'static CounterShard) -> &'static AtomicU64| -> u64 {
             shelf.all.iter().map(|shard| of(shard).load(Relaxed)).sum()
         };
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(buckets.last(), Some(&(f64::INFINITY, 3996)));
         assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), 12_012);
         assert!((sums.seconds - 12.0 * 999.0 * 1000.0 / 2.0 * 0.0015).abs() < 1e-6);
-        assert!(shelf().all.len() <= 12);
+        assert!(shard_pool().all.len() <= 12);
         assert_eq!(sums.median(), Some(Duration::from_secs(1)));
     }
 }

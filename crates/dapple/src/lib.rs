@@ -72,10 +72,10 @@ pub mod channel;
 mod driver;
 #[cfg(loom)]
 mod driver {
-    pub(crate) mod bell;
     pub(crate) mod clock;
     pub(crate) mod readiness;
     pub(crate) mod timers;
+    pub(crate) mod wakeup;
     mod wheel;
 }
 #[cfg(not(loom))]

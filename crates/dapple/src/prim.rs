@@ -314,7 +314,7 @@ pub(crate) struct SharedParker {
 impl SharedParker {
     /// As [`Parker::park`].
     pub(crate) fn park(&self, limit: Option<std::time::Duration>) -> bool {
-        let sleeper = std::sync::Arc::new(Sleeper::here());
+        let sleeper = std::sync::Arc::new(Sleeper::current());
         *lock(&self.sleeper) = Some(sleeper.clone());
         let mut given = self.token.swap(false, Ordering::SeqCst);
         while !given {
@@ -346,7 +346,7 @@ pub(crate) use Parker as SharedParker;
 impl Parker {
     /// Waits for the token and takes it; `false` if `limit` passed (or something else woke us) first.
     pub(crate) fn park(&self, limit: Option<std::time::Duration>) -> bool {
-        let sleeper = self.sleeper.get_or_init(Sleeper::here);
+        let sleeper = self.sleeper.get_or_init(Sleeper::current);
         debug_assert!(sleeper.is_here());
         fence_seq_cst(); // we see the token, or `unpark` sees the thread
         // A user's own `unpark` wakes us too, and a user's own `park` may eat ours: so the token.

@@ -30,8 +30,8 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use super::body::Body;
-use super::flights::SingleFlight;
 use super::root::{Stamp, View};
+use super::single_flight::SingleFlight;
 use super::stats::FileEvent;
 use super::store::{PageStore, Problem, is_young};
 use super::{answer, clock, path};

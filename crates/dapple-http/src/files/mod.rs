@@ -15,7 +15,6 @@ mod buffers;
 mod clock;
 mod conditional;
 mod encoding;
-mod flights;
 mod kind;
 mod listing;
 mod pace;
@@ -25,6 +24,7 @@ mod range;
 mod root;
 mod service;
 mod settings;
+mod single_flight;
 mod stats;
 mod store;
 

@@ -25,12 +25,12 @@ use super::body::{StampedFile, is_changed};
 use super::buffers;
 use super::clock;
 use super::encoding::Coding;
-use super::flights::SingleFlight;
 use super::kind::{content_type, is_text};
 use super::listing::Listings;
 use super::page::{FileContent, Form, Page, SeenFile, Traits};
 use super::root::{PathEntry, Root, Stamp, is_missing};
 use super::settings::{FileFailure, FileSettings};
+use super::single_flight::SingleFlight;
 use super::stats::{FileCounters, FileEvent, FileStats};
 
 /// How often a file is read again that is changed while it is read.

@@ -30,8 +30,8 @@ use dapple::{Color, Shield};
 use http::{Request, Response};
 use hyper::body::Incoming;
 
-use super::answer::ResponseBody;
 use super::reply::ServerReply;
+use super::response_body::ResponseBody;
 use super::service::{Handler, Within};
 use crate::connection::shared::{Connection, RequestHandle};
 use crate::error::{BoxError, Error};

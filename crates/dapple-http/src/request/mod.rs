@@ -1,10 +1,10 @@
 //! One request: the service that handles it, its body, and the response.
 
-pub(crate) mod answer;
 pub(crate) mod body;
 pub(crate) mod handling;
 pub(crate) mod observer;
 pub(crate) mod reply;
+pub(crate) mod response_body;
 pub(crate) mod rest;
 pub(crate) mod service;
 pub(crate) mod upgrade;

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::prim::{Condvar, Mutex, lock};
 use crate::task::Runnable;
-use crate::task::here::{SetAside, here};
+use crate::task::context::{SetAside, with_context};
+use crate::task::poll::refuse;
 use crate::task::queue::RunnableQueue;
-use crate::task::run::refuse;
 use crate::task::state::ABORTED;
 
 /// How a pool behaves.
@@ -133,14 +133,14 @@ impl Pool {
 /// Ends a call that will not begin: the runtime is going. This thread may be in the middle of
 /// something else.
 fn end(call: Runnable) {
-    let home = here(|here| here.home.get());
+    let home = with_context(|here| here.home.get());
     let _aside = SetAside::new();
-    here(|here| here.home.set(home));
+    with_context(|here| here.home.set(home));
     call.header().state.mark(ABORTED);
     run(call);
 }
 
 fn run(call: Runnable) {
-    let again = here(|here| call.run(here)); // panics are caught at the task
+    let again = with_context(|here| call.run(here)); // panics are caught at the task
     debug_assert!(again.is_none(), "a closure does not wait");
 }

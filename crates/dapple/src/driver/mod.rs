@@ -27,15 +27,15 @@
 //! * **NO-STALE-EVENT**: a token is used once. An event for a file descriptor that has left the
 //!   table (it may outlive that, in a duplicate) finds nobody.
 
-pub(crate) mod bell;
 pub(crate) mod clock;
 #[expect(unsafe_code, reason = "makes a system call that rustix does not")]
 mod epoll_wait;
+mod fd_table;
 pub(crate) mod readiness;
-#[expect(unsafe_code, reason = "hands memory to the kernel, and gets it back")]
-pub(crate) mod ring;
-mod table;
 pub(crate) mod timers;
+#[expect(unsafe_code, reason = "hands memory to the kernel, and gets it back")]
+pub(crate) mod uring;
+pub(crate) mod wakeup;
 mod wheel;
 
 use std::collections::VecDeque;
@@ -47,18 +47,18 @@ use std::time::Duration;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use bell::Wakeup;
 use clock::Time;
 use epoll_wait::EVENTS;
+use fd_table::FdTable;
 use readiness::{Direction, Readiness};
-use ring::failures::Failures;
-use ring::{Landed, Uring};
-use table::FdTable;
 use timers::Timers;
+use uring::failures::Failures;
+use uring::{Landed, Uring};
+use wakeup::Wakeup;
 
 use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, lock};
+use crate::task::context::with_context;
 use crate::task::guarded::GuardedWaker;
-use crate::task::here::here;
 use crate::task::wait::wake;
 use crate::world;
 
@@ -152,12 +152,12 @@ impl Driver {
         };
         let is_done = is_done || !batch.is_over(); // FOREIGN-LAST
         world::pause();
-        let may_sleep = self.bell.lie_down() && !is_done && is_holder(); // HOLDER-SLEEPS in `sched::holder`
+        let may_sleep = self.bell.prepare_sleep() && !is_done && is_holder(); // HOLDER-SLEEPS in `sched::holder`
         // Where there is nothing else that could have happened, the kernel is not asked.
         if may_sleep || !is_done || self.sources.load(Ordering::Relaxed) > 0 {
             self.wait_here(&mut batch.events, if may_sleep { limit } else { Some(Duration::ZERO) });
         }
-        self.bell.get_up();
+        self.bell.finish_sleep();
         if !is_holder() {
             self.bell.ring(); // PASSED-ON
         }
@@ -243,7 +243,7 @@ impl Driver {
     }
 
     /// Hands to the kernel what is in line; whether something is done already, and how long the worker may
-    /// sleep. SUBMITTED-BEFORE-SLEEP in `ring`
+    /// sleep. SUBMITTED-BEFORE-SLEEP in `uring`
     fn before_sleep(&self, ring: &Uring, limit: Option<Duration>) -> (bool, Option<Duration>) {
         let limit = match ring.submit() {
             true => Some(limit.map_or(AFTER_REFUSAL, |limit| limit.min(AFTER_REFUSAL))),
@@ -271,7 +271,7 @@ impl Driver {
     pub(crate) fn close_all<'a>(drivers: impl Iterator<Item = &'a Driver>) {
         let rings: Vec<_> = drivers.filter_map(Driver::close).collect();
         if !rings.is_empty() {
-            ring::close::close_all(rings);
+            uring::close::close_all(rings);
         }
     }
 
@@ -375,7 +375,7 @@ impl Claim<'_> {
         let mut landed = before_foreign.is_some().then(|| std::mem::take(landed));
         let Claim { driver, batch } = self;
         drop(batch);
-        let moment = |nanos| here(|here| here.moment.set(nanos));
+        let moment = |nanos| with_context(|here| here.moment.set(nanos));
         moment(now.nanos());
         wakers.drain(..).for_each(wake);
         moment(0);

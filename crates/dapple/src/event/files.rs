@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll};
 
-use super::calls::Occasion;
+use super::callback_tasks::Occasion;
 use super::{Often, Registration, submit::Site};
 use crate::net::source::{Direction, Source};
 use crate::sched::Sched;
@@ -89,7 +89,7 @@ pub(super) fn go_on(happened: &io::Result<()>) -> bool {
 /// ```
 #[track_caller]
 pub fn readable<C: Often>(fd: &impl AsFd, callback: C) -> io::Result<Registration> {
-    ready(fd, Direction::Read, callback, Site::here("event::readable"))
+    ready(fd, Direction::Read, callback, Site::of_caller("event::readable"))
 }
 
 /// Calls a callback whenever a file descriptor can be written to without blocking: libasync's `fdcb(fd, WRITE, cb)`.
@@ -107,7 +107,7 @@ pub fn readable<C: Often>(fd: &impl AsFd, callback: C) -> io::Result<Registratio
 /// As for [`readable`].
 #[track_caller]
 pub fn writable<C: Often>(fd: &impl AsFd, callback: C) -> io::Result<Registration> {
-    ready(fd, Direction::Write, callback, Site::here("event::writable"))
+    ready(fd, Direction::Write, callback, Site::of_caller("event::writable"))
 }
 
 fn ready<C: Often>(

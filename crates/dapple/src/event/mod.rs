@@ -174,7 +174,7 @@
 //! ```
 
 mod callback;
-mod calls;
+mod callback_tasks;
 mod files;
 mod registration;
 mod signals;
@@ -182,7 +182,7 @@ mod submit;
 mod times;
 
 pub use self::callback::{Anywhere, Callback, OnThisThread};
-pub use self::calls::Verdict;
+pub use self::callback_tasks::Verdict;
 pub use self::files::{readable, writable};
 pub use self::registration::{Registration, Withdraw};
 pub use self::signals::signal;
@@ -224,5 +224,5 @@ use submit::Site;
 #[inline]
 #[track_caller]
 pub fn now<C: Once>(callback: C) -> JoinHandle<C::Output> {
-    callback.now(Site::here("event::now"))
+    callback.now(Site::of_caller("event::now"))
 }

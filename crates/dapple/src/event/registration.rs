@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::calls::Withdrawn;
+use super::callback_tasks::Withdrawn;
 use crate::task::{JoinError, JoinHandle};
 
 /// A callback that waits for something to happen. Dropping this withdraws it.

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use super::calls::Occasion;
+use super::callback_tasks::Occasion;
 use super::files::go_on;
 use super::{Often, Registration, submit::Site};
 use crate::signal::{self, Signal, SignalKind};
@@ -52,7 +52,7 @@ impl Occasion for Signal {
 /// ```
 #[track_caller]
 pub fn signal<C: Often>(kind: SignalKind, callback: C) -> io::Result<Registration> {
-    let site = Site::here("event::signal");
+    let site = Site::of_caller("event::signal");
     world::outside("event::signal")?;
     Ok(callback.often(signal::signal(kind)?, site))
 }

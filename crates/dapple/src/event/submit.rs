@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use super::callback::{Anywhere, Callback, OnThisThread};
-use super::calls::{CallNow, CallOften, CallOnce, DropCall, Occasion, Verdict};
+use super::callback_tasks::{CallNow, CallOften, CallOnce, DropCall, Occasion, Verdict};
 use super::registration::Registration;
 use crate::sched::Priority;
 use crate::task::JoinHandle;
+use crate::task::context::with_context;
 use crate::task::drop_unspawned;
 use crate::task::header::Meta;
-use crate::task::here::here;
 use crate::{Color, lane, runtime};
 
 /// A callback that can be called once: a [`Callback`] whose closure is an `FnOnce()`, and `Send` unless it is
@@ -51,8 +51,8 @@ pub struct Site {
 impl Site {
     #[inline]
     #[track_caller]
-    pub(super) fn here(what: &'static str) -> Site {
-        Site { what, meta: Meta::here() }
+    pub(super) fn of_caller(what: &'static str) -> Site {
+        Site { what, meta: Meta::of_caller() }
     }
 }
 
@@ -177,7 +177,7 @@ impl How {
         U::Output: 'static,
     {
         assert!(
-            here(|here| !here.main.get().is_null() && here.color.get() == here.main.get().addr()),
+            with_context(|here| !here.main.get().is_null() && here.color.get() == here.main.get().addr()),
             "{} called outside of a main color with a `Callback::local`: call it in the future of dapple::run or \
              block_on, or in what runs in their color; elsewhere use `Callback::new`",
             site.what

@@ -22,12 +22,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use super::at_once;
+use super::cached;
 use super::file::{File, Opened};
 use super::operation::{Operation, check_place, end_of, send};
 use super::request::{CURSOR, ReadAt, WriteAt};
-use crate::driver::ring::failures::Failures;
-use crate::driver::ring::node::Op;
+use crate::driver::uring::failures::Failures;
+use crate::driver::uring::node::Op;
 use crate::net::traits::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
@@ -313,7 +313,7 @@ impl Cursor {
                 check_place()?;
                 // SAFETY: what is initialised is also possibly not, and only bytes are written to it.
                 let room = unsafe { &mut *(std::ptr::from_mut(buffer) as *mut [MaybeUninit<u8>]) };
-                if let Some(result) = at_once::read(opened, room, CURSOR) {
+                if let Some(result) = cached::read(opened, room, CURSOR) {
                     got_at_once();
                     return Poll::Ready(result.map_err(|error| opened.failed("read", error)));
                 }

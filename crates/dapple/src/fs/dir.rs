@@ -16,8 +16,8 @@ use futures_core::Stream;
 use rustix::fs::Mode;
 
 use super::error::{c_path, failed};
-use super::names::{ask, call, symlink_metadata};
 use super::operation::on_pool;
+use super::paths::{ask, call, symlink_metadata};
 use super::request::{MakeDir, NameChange, Unlink};
 use crate::prim::{Mutex, lock};
 use crate::task::wait::{Wait, got_at_once};

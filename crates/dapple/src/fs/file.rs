@@ -14,8 +14,8 @@ use futures_io::AsyncSeek;
 use io_uring::types;
 use rustix::fs::{FileType, OFlags};
 
-use super::at_once;
 use super::buffer::{Buffer, BufferMut};
+use super::cached;
 use super::cursor::Cursor;
 use super::error::failed;
 use super::operation::{Operation, Request, begin, on_pool};
@@ -611,7 +611,7 @@ fn read_at_once(file: &Opened, buffer: &mut impl BufferMut, at: u64) -> Option<i
     let (start, len) = buffer.room();
     // SAFETY: it is memory that the buffer lets anybody write to, and it is not used meanwhile.
     let room = unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), len) };
-    let result = at_once::read_full(file, room, at)?;
+    let result = cached::read_full(file, room, at)?;
     if let Ok(n) = result {
         // SAFETY: so many bytes have been written to its room.
         unsafe { buffer.filled(n) };

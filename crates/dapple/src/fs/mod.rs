@@ -44,20 +44,20 @@
 //! There are no files: every operation is an error.
 
 mod aligned;
-mod at_once;
 mod buffer;
+mod cached;
 mod copy;
 mod cursor;
 mod dir;
 mod error;
 mod file;
-mod in_place;
-mod names;
 mod operation;
 mod options;
+mod paths;
 mod request;
 mod send_file;
-mod whole;
+mod short_calls;
+mod whole_files;
 
 pub use aligned::AlignedBuf;
 pub use buffer::{Buffer, BufferMut, Slice};
@@ -67,12 +67,12 @@ pub use dir::{
 };
 pub use error::Failed;
 pub use file::File;
-pub use names::{
+pub use options::OpenOptions;
+pub use paths::{
     canonicalize, hard_link, metadata, read_link, remove_file, rename, set_permissions, symlink,
     symlink_metadata, try_exists,
 };
-pub use options::OpenOptions;
 pub use send_file::{Socket, send_file};
-pub use whole::{read, read_to_string, write};
+pub use whole_files::{read, read_to_string, write};
 
-pub use crate::driver::ring::choice::Files;
+pub use crate::driver::uring::backend::Files;

@@ -13,10 +13,10 @@ use std::task::{Context, Poll, ready};
 use rustix::io::Errno;
 
 use super::error::nowhere;
-use crate::driver::ring::Uring;
-use crate::driver::ring::choice::Files;
-pub(super) use crate::driver::ring::node::Request;
-use crate::driver::ring::node::{Op, OpResult};
+use crate::driver::uring::Uring;
+use crate::driver::uring::backend::Files;
+pub(super) use crate::driver::uring::node::Request;
+use crate::driver::uring::node::{Op, OpResult};
 use crate::runtime::Core;
 use crate::sched::Sched;
 use crate::task::wait::Wait;

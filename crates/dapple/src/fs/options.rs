@@ -10,7 +10,7 @@ use super::error::{c_path, failed};
 use super::file::{File, Opened};
 use super::operation::{Operation, begin};
 use super::request::OpenFile;
-use super::{at_once, in_place};
+use super::{cached, short_calls};
 
 /// How a file is opened: as [`std::fs::OpenOptions`], and what that has on Unix.
 ///
@@ -124,11 +124,11 @@ impl OpenOptions {
         let flags = self.flags().map_err(explain)?;
         let c_path = c_path(path).map_err(explain)?;
         begin().await?;
-        let (fd, len) = match at_once::open(&c_path, flags) {
+        let (fd, len) = match cached::open(&c_path, flags) {
             Some(opened) => opened.map(|(fd, len)| (fd, Some(len))).map_err(explain)?,
             None => {
                 let mode = Mode::from_raw_mode(self.mode);
-                if let Some(made) = in_place::create(&c_path, flags, mode) {
+                if let Some(made) = short_calls::create(&c_path, flags, mode) {
                     let made = made.map_err(|errno| explain(errno.into()))?;
                     return Ok((
                         File::of(Arc::new(Opened::new(made.into(), path, flags).regular())),

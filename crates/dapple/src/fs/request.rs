@@ -30,7 +30,7 @@ const MOST_BYTES: usize = 0x7fff_f000;
 /// The most buffers that it takes at once.
 const MOST_BUFFERS: usize = 1024;
 
-fn here() -> types::Fd {
+fn current_dir() -> types::Fd {
     types::Fd(libc::AT_FDCWD)
 }
 
@@ -56,7 +56,7 @@ unsafe impl Request for OpenFile {
     const CODE: Option<u8> = Some(opcode::OpenAt::CODE);
 
     fn entry(&mut self) -> Entry {
-        let open = opcode::OpenAt::new(here(), self.path.as_ptr());
+        let open = opcode::OpenAt::new(current_dir(), self.path.as_ptr());
         // The kernel would try to open it without waiting first, and what waits for another (a FIFO) would then
         // be told something else than `open` says.
         let entry = open.flags(self.flags.bits() as i32).mode(self.mode.bits()).build();
@@ -387,19 +387,19 @@ impl NameChange {
         match self {
             NameChange::Unlink { path, is_dir } => {
                 let flags = if *is_dir { libc::AT_REMOVEDIR } else { 0 };
-                opcode::UnlinkAt::new(here(), path.as_ptr()).flags(flags).build()
+                opcode::UnlinkAt::new(current_dir(), path.as_ptr()).flags(flags).build()
             }
             NameChange::Rename { from, to } => {
-                opcode::RenameAt::new(here(), from.as_ptr(), here(), to.as_ptr()).build()
+                opcode::RenameAt::new(current_dir(), from.as_ptr(), current_dir(), to.as_ptr()).build()
             }
             NameChange::MakeDir { path, mode } => {
-                opcode::MkDirAt::new(here(), path.as_ptr()).mode(mode.bits()).build()
+                opcode::MkDirAt::new(current_dir(), path.as_ptr()).mode(mode.bits()).build()
             }
             NameChange::Link { original, link } => {
-                opcode::LinkAt::new(here(), original.as_ptr(), here(), link.as_ptr()).build()
+                opcode::LinkAt::new(current_dir(), original.as_ptr(), current_dir(), link.as_ptr()).build()
             }
             NameChange::Symlink { original, link } => {
-                opcode::SymlinkAt::new(here(), original.as_ptr(), link.as_ptr()).build()
+                opcode::SymlinkAt::new(current_dir(), original.as_ptr(), link.as_ptr()).build()
             }
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::at_once;
+use super::cached;
 use super::file::{File, Opened};
 use super::operation::{begin, on_pool};
 use crate::io::Partial;
@@ -130,7 +130,7 @@ fn send_some(socket: BorrowedFd<'_>, file: &Opened, at: u64, len: u64) -> io::Re
 fn is_in_memory(file: &Opened, at: u64, len: u64) -> bool {
     /// `cachestat`, which has the same number everywhere.
     const CACHESTAT: libc::c_long = 451;
-    let Some(size) = at_once::regular_len(file.as_fd()) else { return false };
+    let Some(size) = cached::regular_len(file.as_fd()) else { return false };
     let len = len.min(size.saturating_sub(at));
     if len == 0 {
         return true; // nothing to be read

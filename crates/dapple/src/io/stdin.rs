@@ -25,8 +25,8 @@ use rustix::io::Errno;
 use crate::net::source::{Direction, Source};
 use crate::net::traits::impl_read;
 use crate::prim::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::task::context::with_context;
 use crate::task::guarded::GuardedWaker;
-use crate::task::here::here;
 use crate::task::wait::{Wait, wake};
 use crate::{Cancelled, blocking, world};
 
@@ -235,7 +235,7 @@ fn start(source: Arc<Source<OwnedFd>>) -> io::Result<()> {
     drop(shared);
     let was_refused = Arc::new(AtomicBool::new(false));
     let reading = ReadDuty { source: Some(source), was_refused: was_refused.clone() };
-    if here(|here| here.home.get().is_null()) {
+    if with_context(|here| here.home.get().is_null()) {
         reading.read(); // no pool here
         return Ok(());
     }

@@ -22,8 +22,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::blocking;
 use crate::net::traits::impl_write;
 use crate::prim::{Mutex, lock};
-use crate::sync::crowd::{ListTicket, WaitList};
-use crate::task::here::here;
+use crate::sync::wait_list::{ListTicket, WaitList};
+use crate::task::context::with_context;
 use crate::world;
 
 /// A write waits while there is more than this in the queue.
@@ -90,7 +90,7 @@ impl Outlet {
     /// Sees to it that the queue is written out.
     fn start(&'static self) {
         let call = WriteDuty(Some(self));
-        if here(|here| here.home.get().is_null()) {
+        if with_context(|here| here.home.get().is_null()) {
             return call.make(); // no pool here
         }
         blocking(move || call.make()).detach();

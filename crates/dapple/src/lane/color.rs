@@ -5,17 +5,17 @@ use std::hash::Hash;
 use std::mem::ManuallyDrop;
 
 use super::keyed;
+use super::lane::{Lane, NewLane};
 use super::laned::{Laned, promote};
 use super::limited::Limited;
-use super::line::{Lane, NewLane};
 use super::main::MainTask;
 use super::ranked::Ranked;
 use crate::limit::Limit;
 use crate::prim::Ordering;
 use crate::task::cell::{Cell, TaskKind};
+use crate::task::context::with_context;
 use crate::task::header::{Header, Meta, TaskPtr};
-use crate::task::here::here;
-use crate::task::run::{ClosureFuture, start};
+use crate::task::poll::{ClosureFuture, start};
 use crate::task::{JoinHandle, Priority, QueuePosition, RuntimeShared, Task, drop_unspawned};
 
 /// A label that says what may not run at the same time.
@@ -126,7 +126,7 @@ impl Color {
     }
 
     fn try_main() -> Option<Color> {
-        here(|here| {
+        with_context(|here| {
             let main = here.main.get();
             if main.is_null() || here.color.get() != main.addr() {
                 return None;
@@ -146,14 +146,14 @@ impl Color {
     #[must_use]
     #[track_caller]
     pub fn current() -> Color {
-        let lane = here(|here| TaskPtr::new(here.lane.get().cast_mut()));
+        let lane = with_context(|here| TaskPtr::new(here.lane.get().cast_mut()));
         if let Some(lane) = lane {
             // SAFETY: this thread has the lane's turn. LANE-LIVES
             unsafe { lane.as_ref() }.state.add_ref();
             return Color(lane);
         }
         match Task::current() {
-            Some(task) if here(|here| here.color.get()) != 0 => Color::promote(task),
+            Some(task) if with_context(|here| here.color.get()) != 0 => Color::promote(task),
             _ => panic!("Color::current() called where no color is running: outside of a task"),
         }
     }
@@ -194,7 +194,7 @@ impl Color {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.spawn_with(future, Meta::here())
+        self.spawn_with(future, Meta::of_caller())
     }
 
     /// Calls a closure in this color, behind all that was submitted before.
@@ -209,7 +209,7 @@ impl Color {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.spawn_with(ClosureFuture::new(f), Meta::here())
+        self.spawn_with(ClosureFuture::new(f), Meta::of_caller())
     }
 
     pub(crate) fn spawn_with<F>(&self, future: F, meta: Meta) -> JoinHandle<F::Output>
@@ -349,7 +349,7 @@ impl Color {
         future: F,
         meta: Meta,
     ) -> JoinHandle<F::Output> {
-        here(|here| self.lane().add_task(here));
+        with_context(|here| self.lane().add_task(here));
         // SAFETY: handed on from the caller; the reference was just added.
         unsafe { self.spawn_counted(kind, future, meta) }
     }
@@ -364,12 +364,12 @@ impl Color {
         meta: Meta,
     ) -> JoinHandle<F::Output> {
         // SAFETY: handed on from the caller.
-        let task = match unsafe { Cell::make(self.lane().home(), kind, future, meta) } {
+        let task = match unsafe { Cell::make(self.lane().runtime_shared(), kind, future, meta) } {
             Ok(task) => task,
             Err(future) => {
                 drop_unspawned(future);
                 // SAFETY: the reference was for the task that did not come to be.
-                here(|here| unsafe { Lane::drop_task(self.0, here) });
+                with_context(|here| unsafe { Lane::drop_task(self.0, here) });
                 return JoinHandle::gone();
             }
         };
@@ -401,13 +401,15 @@ impl super::main::MainLane {
     /// The caller runs this lane on this thread until the future is gone.
     pub(crate) unsafe fn spawn_root<F: Future>(&self, future: F) -> JoinHandle<F::Output> {
         // SAFETY: it is run and dropped on this thread, before the caller returns.
-        unsafe { self.color().spawn_anything(future, Meta { name: Some("main".into()), ..Meta::here() }) }
+        unsafe {
+            self.color().spawn_anything(future, Meta { name: Some("main".into()), ..Meta::of_caller() })
+        }
     }
 }
 
 #[track_caller]
 fn in_runtime(what: &str, make: impl FnOnce(&RuntimeShared) -> Option<Color>) -> Color {
-    let home = here(|here| here.home.get());
+    let home = with_context(|here| here.home.get());
     // SAFETY: it is set only while this thread works for a runtime or has entered it.
     match unsafe { home.as_ref() } {
         None => panic!("{what} needs a runtime: call it inside dapple::run, block_on or a task"),

@@ -36,7 +36,7 @@ use crate::prim::{AtomicPtr, Ordering};
 
 /// What can be put into an inbox: it has room for a link, which belongs to whoever has the node. Aligned to 8.
 pub(crate) trait InboxNode {
-    fn link(&self) -> *mut Self;
+    fn next_link(&self) -> *mut Self;
     fn set_link(&self, next: *mut Self);
 }
 
@@ -173,7 +173,7 @@ impl<N: InboxNode> Inbox<N> {
         while let Some(node) = NonNull::new(rest) {
             // SAFETY: what is in the inbox is alive, and its link ours since we took it out.
             let node_ref = unsafe { node.as_ref() };
-            rest = node_ref.link();
+            rest = node_ref.next_link();
             node_ref.set_link(oldest); // IN-ORDER
             oldest = node.as_ptr();
         }

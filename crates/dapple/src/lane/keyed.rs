@@ -13,7 +13,7 @@ use std::collections::hash_map::{Entry, RandomState};
 use std::hash::{BuildHasher, Hash};
 use std::sync::LazyLock;
 
-use super::line::{Lane, NewLane};
+use super::lane::{Lane, NewLane};
 use crate::prim::{Mutex, lock};
 use crate::task::RuntimeShared;
 use crate::task::header::TaskPtr;

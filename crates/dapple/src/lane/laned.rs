@@ -1,10 +1,10 @@
 //! Tasks that share a lane: those spawned into a color, and those promoted to a lane of their own.
 
-use super::line::Lane;
+use super::lane::Lane;
 use crate::task::cell::{Front, TaskKind};
+use crate::task::context::{ThreadContext, with_context};
 use crate::task::header::{Extended, Header, TaskKindTag, TaskPtr};
-use crate::task::here::{ThreadContext, here};
-use crate::task::run::StepOutcome;
+use crate::task::poll::StepOutcome;
 use crate::task::{QueuePosition, Task};
 
 /// The kind of a task in a lane.
@@ -20,7 +20,7 @@ unsafe fn left(task: TaskPtr) {
     // SAFETY: the caller owns the task, so it exists, and it is of this kind.
     let lane = unsafe { Front::<Laned>::of(task) }.kind.lane;
     // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-    here(|here| unsafe { Lane::drop_task(lane, here) });
+    with_context(|here| unsafe { Lane::drop_task(lane, here) });
 }
 
 // SAFETY: the right to run goes into the lane's line and nowhere else.
@@ -72,7 +72,7 @@ unsafe fn enqueue_promoted(task: TaskPtr, place: QueuePosition) {
 unsafe fn left_promoted(task: TaskPtr) {
     let lane = promoted_lane(task);
     // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-    here(|here| unsafe { Lane::drop_task(lane, here) });
+    with_context(|here| unsafe { Lane::drop_task(lane, here) });
 }
 
 /// Makes the running task, whose color is its own, a task of `lane`, whose turn this thread has.
@@ -86,5 +86,5 @@ pub(super) fn promote(task: &Task, lane: TaskPtr) {
     extended.vtable.color = |task| promoted_lane(task).addr().get();
     extended.vtable.kind = TaskKindTag::Laned;
     task.header().set_vtable(Box::into_raw(extended).cast());
-    here(|here| here.lane.set(lane.as_ptr().cast_const().cast::<Header>()));
+    with_context(|here| here.lane.set(lane.as_ptr().cast_const().cast::<Header>()));
 }

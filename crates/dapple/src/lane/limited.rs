@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::inbox::NodeList;
-use super::line::Lane;
+use super::lane::Lane;
 use crate::prim::{AtomicU64, Mutex, Ordering, lock};
 use crate::task::cell::{Front, TaskKind};
+use crate::task::context::{ThreadContext, with_context};
 use crate::task::header::{Header, TaskKindTag, TaskPtr};
-use crate::task::here::{ThreadContext, here};
-use crate::task::home::RuntimePhase;
-use crate::task::run::{Passage, StepOutcome};
+use crate::task::poll::{Passage, StepOutcome};
+use crate::task::runtime_shared::RuntimePhase;
 use crate::task::waker::borrowed_waker;
 use crate::task::{Priority, QueuePosition, RuntimeShared};
 
@@ -128,7 +128,7 @@ impl Lane {
         while let Some(task) = next {
             // SAFETY: what is in line is owned by the lane, so it exists.
             let header = unsafe { task.as_ref() };
-            next = TaskPtr::new(header.link());
+            next = TaskPtr::new(header.next_link());
             header.set_link(null_mut());
             // SAFETY: as above.
             if unsafe { is_refused(task) } {
@@ -156,7 +156,7 @@ impl Lane {
             Some(last) => {
                 // SAFETY: as above.
                 let last = unsafe { last.as_ref() };
-                let before = last.link();
+                let before = last.next_link();
                 last.set_link(task.as_ptr());
                 before
             }
@@ -179,7 +179,7 @@ impl Lane {
 
 /// Since when what runs here has waited, in nanoseconds; `None` if nobody has looked.
 pub(crate) fn waited_since() -> Option<u64> {
-    here(|here| {
+    with_context(|here| {
         if here.since.get() > 0 {
             return Some(here.since.get());
         }
@@ -208,7 +208,7 @@ impl Limited {
         let limits = lane.limits.get().expect("a lane with a limit");
         let gate = limits.gate();
         // What a turn spawns into its own color is what that turn was waited for.
-        let is_my_turn = here(|here| lane.is_my_turn(here));
+        let is_my_turn = with_context(|here| lane.is_my_turn(here));
         let since = if is_my_turn { limits.since.get() } else { gate.now() };
         let stage = if gate.arrive(since) { AdmissionStage::InLine } else { AdmissionStage::Refused };
         let (stage, ticket, gate) = (Cell::new(stage), Cell::new(0), Cell::new(Some(gate)));
@@ -285,7 +285,7 @@ unsafe fn left(task: TaskPtr) {
     let kind = &unsafe { Front::<Limited>::of(task) }.kind;
     kind.leave();
     // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-    here(|here| unsafe { Lane::drop_task(kind.lane, here) });
+    with_context(|here| unsafe { Lane::drop_task(kind.lane, here) });
 }
 
 // SAFETY: the right to run goes into the lane's line and nowhere else.

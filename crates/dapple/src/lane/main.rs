@@ -22,12 +22,12 @@ use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use super::line::{Lane, NewLane};
+use super::lane::{Lane, NewLane};
 use crate::prim::{AtomicBool, Ordering, Unpark};
 use crate::task::cell::{Front, TaskKind};
+use crate::task::context::{SetAside, ThreadContext, with_context};
 use crate::task::header::{TaskKindTag, TaskPtr};
-use crate::task::here::{SetAside, ThreadContext, here};
-use crate::task::run::{OwnColor, StepOutcome};
+use crate::task::poll::{OwnColor, StepOutcome};
 use crate::task::state::ABORTED;
 use crate::task::{QueuePosition, RuntimeShared, Task};
 
@@ -57,7 +57,7 @@ impl MainThread {
         let main = main.clone();
         main.ready.store(true, Ordering::Release); // HANDOVER
         // On its own thread nobody sleeps, and it looks before it does.
-        if here(|here| here.main.get() != lane.as_ptr()) {
+        if with_context(|here| here.main.get() != lane.as_ptr()) {
             main.sleeper.unpark();
         }
     }
@@ -72,7 +72,7 @@ impl MainThread {
         let is_in_no_color = |here: &ThreadContext| {
             here.worker.get().is_null() && here.color.get() == 0 && here.lane.get().is_null()
         };
-        let entry = match place == QueuePosition::New && here(is_in_no_color) {
+        let entry = match place == QueuePosition::New && with_context(is_in_no_color) {
             // SAFETY: handed on from the caller. AT-ONCE
             true => unsafe { run_aside(lane) },
             false => Some(lane),
@@ -97,7 +97,7 @@ impl MainThread {
 /// As for [`Lane::run`].
 unsafe fn run_aside(lane: TaskPtr) -> Option<TaskPtr> {
     let _aside = SetAside::new();
-    here(|here| {
+    with_context(|here| {
         here.home.set(RuntimeShared::of(lane));
         // SAFETY: handed on from the caller.
         unsafe { Lane::run(lane, here) }
@@ -184,7 +184,7 @@ unsafe fn left(task: TaskPtr) {
     let local = &unsafe { Front::<MainTask>::of(task) }.kind;
     Locals::remove(local);
     // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-    here(|here| unsafe { Lane::drop_task(local.lane, here) });
+    with_context(|here| unsafe { Lane::drop_task(local.lane, here) });
 }
 
 // SAFETY: the right to run goes into the lane's line and nowhere else.
@@ -228,7 +228,7 @@ impl MainLane {
         let thread = Arc::new(MainThread { ready, sleeper, closing, has_left });
         let new = NewLane { key: None, main: Some(thread.clone()), of: None };
         let lane = super::Color::from_counted(Lane::make(home, new)?);
-        let outer = here(|here| here.main.replace(lane.lane().ptr().as_ptr()));
+        let outer = with_context(|here| here.main.replace(lane.lane().ptr().as_ptr()));
         Some(MainLane { lane, thread, outer })
     }
 
@@ -249,7 +249,7 @@ impl MainLane {
         }
         let lane = self.lane.lane().ptr();
         // SAFETY: `ready` hands the turn over, and we took it. HANDOVER, HOME-THREAD
-        let again = here(|here| unsafe { Lane::run(lane, here) });
+        let again = with_context(|here| unsafe { Lane::run(lane, here) });
         if again.is_some() {
             // SAFETY: the turn is still ours.
             unsafe { MainThread::enqueue(lane, QueuePosition::Back) };
@@ -307,7 +307,7 @@ impl super::Color {
     /// The main color of the innermost `run` or `block_on` on this thread, whatever color is running on it.
     #[inline]
     pub(crate) fn main_of_thread() -> Option<std::mem::ManuallyDrop<super::Color>> {
-        let main = here(|here| here.main.get());
+        let main = with_context(|here| here.main.get());
         // Not counted, and not dropped: this thread keeps it open while it is in that `run` or `block_on`.
         TaskPtr::new(main.cast_mut())
             .map(|lane| std::mem::ManuallyDrop::new(super::Color::from_counted(lane)))
@@ -317,6 +317,6 @@ impl super::Color {
 impl Drop for MainLane {
     fn drop(&mut self) {
         self.close();
-        here(|here| here.main.set(self.outer));
+        with_context(|here| here.main.set(self.outer));
     }
 }

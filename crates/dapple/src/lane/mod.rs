@@ -11,18 +11,19 @@
 //! ```
 
 #[cfg(not(loom))]
-mod cell;
-#[cfg(not(loom))]
 mod color;
+#[cfg(not(loom))]
+mod color_cell;
 pub(crate) mod inbox;
 #[cfg(not(loom))]
 mod keyed;
 #[cfg(not(loom))]
+#[expect(clippy::module_inception, reason = "the file is about one lane")]
+mod lane;
+#[cfg(not(loom))]
 mod laned;
 #[cfg(not(loom))]
 pub(crate) mod limited;
-#[cfg(not(loom))]
-mod line;
 #[cfg(not(loom))]
 pub(crate) mod main;
 
@@ -34,6 +35,6 @@ pub(crate) use color::ColorName;
 #[cfg(not(loom))]
 pub(crate) use color::spawn_local;
 #[cfg(not(loom))]
-pub(crate) use line::Lane;
+pub(crate) use lane::Lane;
 #[cfg(not(loom))]
-pub use {cell::ColorCell, color::Color};
+pub use {color::Color, color_cell::ColorCell};

@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 
+use super::lane::Lane;
 use super::limited::Limited;
-use super::line::Lane;
 use crate::task::cell::{Front, TaskKind};
+use crate::task::context::{ThreadContext, with_context};
 use crate::task::header::{Header, TaskKindTag, TaskPtr};
-use crate::task::here::{ThreadContext, here};
-use crate::task::run::StepOutcome;
+use crate::task::poll::StepOutcome;
 use crate::task::{Priority, QueuePosition};
 
 /// The kind of a task in a lane that has a priority of its own.
@@ -24,7 +24,7 @@ unsafe fn left(task: TaskPtr) {
     // SAFETY: the caller owns the task, so it exists, and it is of this kind.
     let lane = unsafe { Front::<Ranked>::of(task) }.kind.lane;
     // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-    here(|here| unsafe { Lane::drop_task(lane, here) });
+    with_context(|here| unsafe { Lane::drop_task(lane, here) });
 }
 
 // SAFETY: the right to run goes into the lane's line and nowhere else.
@@ -104,7 +104,7 @@ impl PriorityCounts {
             let count = self.count_of(task);
             count.set(count.get() + 1);
             // SAFETY: what is in line is owned by the lane, so it exists.
-            next = TaskPtr::new(unsafe { task.as_ref() }.link());
+            next = TaskPtr::new(unsafe { task.as_ref() }.next_link());
         }
     }
 

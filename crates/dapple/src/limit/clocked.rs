@@ -11,9 +11,9 @@ use std::cell::Cell;
 use crate::driver::clock::Time;
 use crate::task::QueuePosition;
 use crate::task::cell::{Front, TaskKind};
+use crate::task::context::{ThreadContext, with_context};
 use crate::task::header::{TaskKindTag, TaskPtr};
-use crate::task::here::{ThreadContext, here};
-use crate::task::run::{OwnColor, StepOutcome};
+use crate::task::poll::{OwnColor, StepOutcome};
 
 /// The kind of a task that has a color of its own and knows since when it has been in line.
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl Clocked {
     ///
     /// The caller owns the task, which is of this kind, and puts it in line next.
     unsafe fn stamp(task: TaskPtr, place: QueuePosition) {
-        let ready = here(|here| match (here.since.get(), here.moment.get()) {
+        let ready = with_context(|here| match (here.since.get(), here.moment.get()) {
             // What a turn spawns is what that turn was waited for.
             (since @ 1.., _) if place == QueuePosition::New => since,
             (_, 0) => Time::now().nanos(),

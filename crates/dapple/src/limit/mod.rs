@@ -40,7 +40,7 @@ use crate::lane::limited::{Admission, AdmissionStage};
 use crate::prim::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
 use crate::sync::Notify;
 use crate::task::guarded::GuardedWaker;
-use crate::task::run::Passage;
+use crate::task::poll::Passage;
 use crate::task::wait;
 use delay::Delay;
 

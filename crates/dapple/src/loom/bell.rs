@@ -7,7 +7,7 @@ use std::sync::Arc;
 use loom::model;
 use loom::thread::spawn;
 
-use crate::driver::bell::Wakeup;
+use crate::driver::wakeup::Wakeup;
 use crate::prim::{AtomicUsize, Ordering};
 
 /// A bell, and what is rung for: whether each of those who ring has pushed something. They rely on
@@ -35,10 +35,10 @@ impl House {
     /// Sleeps until so much has been pushed. `Driver::sleep`
     fn sleep_until_seen(&self, pushes: usize) {
         while self.seen() < pushes {
-            if self.bell.lie_down() {
+            if self.bell.prepare_sleep() {
                 self.bell.listen(None);
             }
-            self.bell.get_up();
+            self.bell.finish_sleep();
         }
     }
 }
@@ -66,8 +66,8 @@ fn a_sleeper_whom_something_else_woke_misses_no_ring() {
             let house = house.clone();
             move || house.push(0)
         });
-        house.bell.lie_down();
-        house.bell.get_up(); // an event came, or its time
+        house.bell.prepare_sleep();
+        house.bell.finish_sleep(); // an event came, or its time
         house.sleep_until_seen(1);
         other.join().unwrap();
     });

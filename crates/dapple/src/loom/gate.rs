@@ -7,8 +7,8 @@ use loom::model;
 use loom::thread::spawn;
 
 use super::{Plain, block_on};
-use crate::shared::gate::{AccessLock, AccessWait, Hold};
-use crate::shared::slots::Registry;
+use crate::shared::access_lock::{AccessLock, AccessWait, Hold};
+use crate::shared::reader_slots::Registry;
 
 /// A state: what is in it is changed by who writes alone.
 struct State {

@@ -9,11 +9,11 @@ use loom::model;
 use loom::thread::spawn;
 
 use super::sleeper;
-use crate::driver::bell::Wakeup;
 use crate::driver::clock::{TickCount, between};
 use crate::driver::timers::{TimerInsert, Timers};
+use crate::driver::wakeup::Wakeup;
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
-use crate::sched::holder::SlotOwner;
+use crate::sched::slot_owner::SlotOwner;
 
 /// When a timer is due.
 const SOON: TickCount = 5;
@@ -56,10 +56,10 @@ impl Post {
         if self.timers.plan(0).is_some_and(|until| until <= between(0, SOON)) {
             return true;
         }
-        if self.bell.lie_down() && self.holder.get() == who {
+        if self.bell.prepare_sleep() && self.holder.get() == who {
             self.bell.listen(None);
         }
-        self.bell.get_up();
+        self.bell.finish_sleep();
         if self.holder.get() != who {
             self.bell.ring(); // PASSED-ON
         }

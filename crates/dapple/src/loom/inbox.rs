@@ -28,7 +28,7 @@ impl Item {
 }
 
 impl InboxNode for Item {
-    fn link(&self) -> *mut Item {
+    fn next_link(&self) -> *mut Item {
         self.link.read()
     }
 
@@ -43,7 +43,7 @@ pub(super) fn walk(list: &NodeList<Item>, mut each: impl FnMut(&Item)) {
     while let Some(node) = next {
         // SAFETY: nodes outlive the models that push them.
         let item = unsafe { node.as_ref() };
-        next = NonNull::new(item.link());
+        next = NonNull::new(item.next_link());
         assert_eq!(next.is_none(), node == list.last);
         each(item);
     }

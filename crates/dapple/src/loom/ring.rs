@@ -7,7 +7,7 @@ use loom::model;
 use loom::thread::{JoinHandle, spawn};
 
 use super::Plain;
-use crate::sched::ring::{CAPACITY, RunQueue};
+use crate::sched::run_queue::{CAPACITY, RunQueue};
 
 /// Written before it is pushed, and counted up by whoever takes it.
 type Item = Plain<usize>;

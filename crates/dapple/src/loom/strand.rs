@@ -12,10 +12,10 @@ use loom::thread::{JoinHandle, spawn};
 
 use super::{Plain, sleeper};
 use crate::prim::{Ordering, Parker};
-use crate::task::here::{Watched, dealloc, here};
-use crate::task::reach::{CancelFrame, CancelScope};
+use crate::task::cancel_scope::{CancelFrame, CancelScope};
+use crate::task::child_waker::{ChildPtr, ChildWaker};
+use crate::task::context::{Watched, dealloc, with_context};
 use crate::task::state::Snapshot;
-use crate::task::strand::{ChildPtr, ChildWaker};
 use crate::task::waker::Behind;
 
 /// A waker, and the strand behind it, whose memory is watched.
@@ -101,7 +101,7 @@ impl Scope {
         unsafe { Watched::touch(self.strand) };
         let link = CancelFrame::of(Arc::as_ptr(&self.reach));
         let strand = self.strand;
-        let (done, after) = here(|here| {
+        let (done, after) = with_context(|here| {
             // SAFETY: it belongs to the scope, which is polled here.
             link.around(here, || unsafe { ChildWaker::poll(strand, here, in_line, |cx| poll(cx, strand)) })
         });
@@ -128,7 +128,7 @@ impl Scope {
         let list = self.reach.woken.pull(self.reach.is_by_waker())?;
         assert_eq!((list.first, list.last), (self.strand, self.strand));
         // SAFETY: what is in line is in memory.
-        assert_eq!(NonNull::new(unsafe { list.first.as_ref() }.link()), None);
+        assert_eq!(NonNull::new(unsafe { list.first.as_ref() }.next_link()), None);
         Some(list.first)
     }
 
@@ -336,7 +336,7 @@ fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
                 spawn(move || remote.waker().wake())
             };
             // SAFETY: it belongs to the scope, which is polled here.
-            here(|here| unsafe { ChildWaker::poll(strand, here, false, begin) }).0
+            with_context(|here| unsafe { ChildWaker::poll(strand, here, false, begin) }).0
         });
         let mut seen = Vec::new();
         while seen.len() < 2 {
@@ -348,7 +348,7 @@ fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
             while let Some(strand) = next {
                 // SAFETY: what is in line is in memory.
                 let this = unsafe { strand.as_ref() };
-                next = NonNull::new(this.link());
+                next = NonNull::new(this.next_link());
                 this.leave_line();
                 // SAFETY: the line's reference is ours.
                 unsafe { ChildWaker::drop_ref(strand) };
@@ -550,7 +550,7 @@ fn a_wake_up_from_a_spawned_task_is_not_lost() {
                 // `Spawned::poll`
                 task = Some(spawn(move || {
                     let link = CancelFrame::of_spawned(Arc::as_ptr(&reach));
-                    here(|here| link.around(here, || remote.waker().wake()));
+                    with_context(|here| link.around(here, || remote.waker().wake()));
                 }));
                 false
             });

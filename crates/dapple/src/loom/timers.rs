@@ -6,9 +6,9 @@ use std::task::Waker;
 use loom::model;
 use loom::thread::spawn;
 
-use crate::driver::bell::Wakeup;
 use crate::driver::clock::{TickCount, between};
 use crate::driver::timers::{TimerInsert, Timers};
+use crate::driver::wakeup::Wakeup;
 use crate::task::guarded::GuardedWaker;
 
 struct Driver {
@@ -36,10 +36,10 @@ impl Driver {
     /// Sleeps, without waking up by itself, until it plans to do so by the tick. `Driver::sleep`
     fn sleep_until_planned(&self, tick: TickCount) {
         while self.timers.plan(0).is_none_or(|until| until > between(0, tick)) {
-            if self.bell.lie_down() {
+            if self.bell.prepare_sleep() {
                 self.bell.listen(None);
             }
-            self.bell.get_up();
+            self.bell.finish_sleep();
         }
     }
 }

@@ -7,9 +7,9 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use loom::cell::UnsafeCell;
 
-use super::here::ThreadContext;
+use super::child_waker;
+use super::context::ThreadContext;
 use super::state::{Finished, RestOutcome, Snapshot, StateWord};
-use super::strand;
 use crate::prim::Parker;
 
 /// A task. What a model calls its memory is `there`: whoever uses it reads that, and who frees it writes it. The
@@ -133,7 +133,7 @@ pub(crate) fn task_behind(waker: &Waker) -> Option<TaskPtr> {
 }
 
 pub(crate) fn is_ours(waker: &Waker) -> bool {
-    task_behind(waker).is_some() || strand::is_behind(waker)
+    task_behind(waker).is_some() || child_waker::is_behind(waker)
 }
 
 pub(super) unsafe fn wake_task(task: TaskPtr) {

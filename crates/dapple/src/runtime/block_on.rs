@@ -10,7 +10,7 @@ use crate::lane::main::MainLane;
 use crate::prim::Parker;
 use crate::task::JoinError;
 use crate::task::closure::assert_outside;
-use crate::task::here::{SetAside, here};
+use crate::task::context::{SetAside, with_context};
 
 /// How long tasks have to end by themselves when `run` is over.
 const GRACE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); // Miri is slow
@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); //
 #[track_caller]
 pub(crate) fn assert_not_on_worker(what: &str) {
     assert_outside(&what);
-    let on_worker = here(|here| !here.worker.get().is_null());
+    let on_worker = with_context(|here| !here.worker.get().is_null());
     assert!(
         !on_worker,
         "{what} called on a worker: it would hold up the tasks there. Await the future, or move \
@@ -31,9 +31,10 @@ pub(crate) fn assert_not_on_worker(what: &str) {
 pub(super) fn block_on<F: Future>(core: &Arc<Core>, future: F) -> F::Output {
     assert_not_on_worker("block_on");
     let _outer = SetAside::new();
-    here(|here| here.home.set(core.sched.home.whole()));
+    with_context(|here| here.home.set(core.sched.home.whole()));
     let parker = Arc::new(Parker::default());
-    let main = MainLane::open(core.home(), parker.clone()).expect("block_on: the runtime has ended");
+    let main =
+        MainLane::open(core.runtime_shared(), parker.clone()).expect("block_on: the runtime has ended");
     let color = main.color().clone();
     let _listed = core.mains.list(&color, false);
     // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
@@ -96,7 +97,7 @@ pub(crate) fn run_on<F: Future>(
     let _end = super::Runtime::of(core.clone());
     let seat = core.sched.take_seat(0);
     core.start_workers(1..workers).unwrap_or_else(|error| panic!("dapple::run: {error}"));
-    let main = MainLane::open(core.home(), core.sched.driver(0).clone()).expect("a new runtime");
+    let main = MainLane::open(core.runtime_shared(), core.sched.driver(0).clone()).expect("a new runtime");
     let color = main.color().clone();
     let _listed = core.mains.list(&color, true);
     // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Runtime;
 use super::core::Core;
 use crate::blocking::PoolLimits;
-use crate::driver::ring::choice::Files;
+use crate::driver::uring::backend::Files;
 use crate::sched::{Chosen, Policy, Priority, SchedSettings};
 use crate::task::panics::{OnPanic, PanicReport};
 use crate::world;

@@ -13,15 +13,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::builder::RuntimeBuilder;
-use super::mains::MainColors;
+use super::main_colors::MainColors;
 use crate::blocking::{Pool, PoolLimits};
 use crate::driver::clock::Time;
-use crate::driver::ring::choice::Choice;
+use crate::driver::uring::backend::Choice;
 use crate::prim::{AtomicBool, Mutex, lock};
 use crate::sched::Sched;
 use crate::task::RuntimeShared;
-use crate::task::here::here;
-use crate::task::home::Hooks;
+use crate::task::context::with_context;
+use crate::task::runtime_shared::Hooks;
 use crate::world;
 
 #[repr(C)]
@@ -118,7 +118,7 @@ impl Core {
     /// Starts the thread of a spare, which is in its place at a post already.
     fn start_spare(self: &Arc<Core>, spare: usize) -> io::Result<()> {
         let core = self.clone();
-        self.start_thread(&self.threads, &format!("spare-{spare}"), move || core.sched.stand_in(spare))
+        self.start_thread(&self.threads, &format!("spare-{spare}"), move || core.sched.run_spare(spare))
     }
 
     /// Another reference to it.
@@ -133,9 +133,9 @@ impl Core {
     fn start_pool_thread(&self) -> io::Result<()> {
         let core = self.counted();
         self.start_thread(&self.pool_threads, "blocking", move || {
-            here(|here| here.home.set(core.sched.home.whole()));
+            with_context(|here| here.home.set(core.sched.home.whole()));
             core.pool.work();
-            here(|here| here.home.set(std::ptr::null()));
+            with_context(|here| here.home.set(std::ptr::null()));
         })
     }
 
@@ -190,7 +190,7 @@ impl Core {
     /// Calls `f` with the core of the runtime that this thread is in, if it is in one.
     #[inline]
     pub(crate) fn current<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
-        let home = here(|here| here.home.get());
+        let home = with_context(|here| here.home.get());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
         let whole = unsafe { home.as_ref() }?.whole();
         // SAFETY: WHOLE.
@@ -203,7 +203,7 @@ impl Core {
         unsafe { &*home.whole().cast::<Core>() }
     }
 
-    pub(crate) fn home(&self) -> &RuntimeShared {
+    pub(crate) fn runtime_shared(&self) -> &RuntimeShared {
         &self.sched.home
     }
 }

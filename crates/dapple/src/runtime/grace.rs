@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use super::spawn::spawn_own;
-use crate::sched::alarm::WakeTimer;
+use crate::sched::wake_timer::WakeTimer;
 use crate::task::RuntimeShared;
 use crate::task::cancel::{GRACE, Grace, is_current_cancelled};
 use crate::task::header::Meta;
@@ -27,5 +27,5 @@ pub(super) fn keep(home: &RuntimeShared, grace: Grace) {
         Poll::Pending
     });
     let name = Some("the grace of a cancelled task".into());
-    spawn_own(home, keeps, Meta { name, is_kept: true, ..Meta::here() }).detach();
+    spawn_own(home, keeps, Meta { name, is_kept: true, ..Meta::of_caller() }).detach();
 }

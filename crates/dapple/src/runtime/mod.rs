@@ -13,7 +13,7 @@ mod builder;
 mod core;
 mod dump;
 mod grace;
-mod mains;
+mod main_colors;
 mod shutdown;
 mod spawn;
 
@@ -28,14 +28,14 @@ pub(crate) use self::block_on::{assert_not_on_worker, run_on, run_with};
 pub use self::builder::RuntimeBuilder;
 pub(crate) use self::builder::STALL_AFTER;
 pub use self::dump::{Dump, TaskInfo, TaskState};
-pub(crate) use self::mains::{has_stopped, in_main_color};
+pub(crate) use self::main_colors::{has_stopped, in_main_color};
 pub use self::shutdown::Shutdown;
 pub use self::spawn::{Builder, DropClosure, NoDropClosure, blocking, spawn, spawn_local};
 
 pub(crate) use self::core::Core;
-use crate::driver::ring::choice::Files;
+use crate::driver::uring::backend::Files;
 use crate::task::header::Meta;
-use crate::task::run::ClosureFuture;
+use crate::task::poll::ClosureFuture;
 use crate::{Color, JoinHandle, Metrics};
 
 /// A runtime: its workers, its pool for blocking calls, and all tasks spawned on it.
@@ -176,7 +176,7 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        spawn::spawn_own(self.core.home(), future, Meta::here())
+        spawn::spawn_own(self.core.runtime_shared(), future, Meta::of_caller())
     }
 
     /// Calls `f` on a thread where it may block; see [`blocking`](crate::blocking()).
@@ -190,7 +190,7 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn::spawn_blocking(self.core.home(), ClosureFuture::new(f), Meta::here())
+        spawn::spawn_blocking(self.core.runtime_shared(), ClosureFuture::new(f), Meta::of_caller())
     }
 
     /// Runs `future` on this thread, in a main color of its own, until it is done.
@@ -214,7 +214,7 @@ impl Handle {
     /// If the runtime has ended.
     #[must_use]
     pub fn color(&self) -> Color {
-        Color::new_in(self.core.home()).expect("the runtime has ended")
+        Color::new_in(self.core.runtime_shared()).expect("the runtime has ended")
     }
 
     /// The color of a key in this runtime; see [`Color::keyed`].
@@ -224,7 +224,7 @@ impl Handle {
     /// If the runtime has ended.
     #[must_use]
     pub fn keyed_color(&self, key: &(impl Hash + ?Sized)) -> Color {
-        Color::keyed_in(self.core.home(), key).expect("the runtime has ended")
+        Color::keyed_in(self.core.runtime_shared(), key).expect("the runtime has ended")
     }
 
     /// What the scheduler has done so far.
@@ -246,7 +246,7 @@ impl Handle {
     /// Every task, by name and color.
     #[must_use]
     pub fn dump(&self) -> Dump {
-        Dump::of(self.core.home())
+        Dump::of(self.core.runtime_shared())
     }
 }
 

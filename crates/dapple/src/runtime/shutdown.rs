@@ -13,8 +13,8 @@ use super::dump::{Dump, TaskInfo};
 use crate::driver::clock::Time;
 use crate::prim::{Ordering, heavy_fence};
 use crate::task::Task;
-use crate::task::here::here;
-use crate::task::home::RuntimePhase;
+use crate::task::context::with_context;
+use crate::task::runtime_shared::RuntimePhase;
 use crate::world;
 
 /// How long to wait for threads to end, beyond what the caller allowed.
@@ -55,28 +55,29 @@ impl fmt::Display for Shutdown {
 impl Core {
     /// Cancels all tasks, and whatever is spawned from now on.
     pub(super) fn cancel_all(&self) {
-        self.home().enter_phase(RuntimePhase::Cancelling);
+        self.runtime_shared().enter_phase(RuntimePhase::Cancelling);
         heavy_fence(); // CANCEL-OR-SEE in `task::cell`
-        self.home().each_task(|task: Task| task.cancel());
+        self.runtime_shared().each_task(|task: Task| task.cancel());
     }
 
     pub(super) fn shut_down(&self, timeout: Duration) -> Shutdown {
         // A deadline too far away to be told is none.
         let deadline = Time::now().checked_add(timeout);
         let is_over = || deadline.is_some_and(|deadline| Time::now() >= deadline);
-        let refused_before = self.home().refused();
+        let refused_before = self.runtime_shared().refused();
         self.cancel_all();
         // Who is waiting in a task of this runtime, or in a `block_on`, must not wait for itself; and
         // a worker that waits would keep its tasks from ending.
-        let inside = here(|here| std::ptr::eq(here.home.get(), self.home()));
+        let inside = with_context(|here| std::ptr::eq(here.home.get(), self.runtime_shared()));
         let mut pause = Duration::from_micros(50);
         while !self.sched.is_here() && self.sched.alive() > u64::from(inside) && !is_over() {
             world::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(5));
         }
-        let still_running = if self.sched.alive() > 0 { Dump::of(self.home()).tasks } else { Vec::new() };
+        let still_running =
+            if self.sched.alive() > 0 { Dump::of(self.runtime_shared()).tasks } else { Vec::new() };
         self.end();
-        Shutdown { still_running, refused: self.home().refused() - refused_before }
+        Shutdown { still_running, refused: self.runtime_shared().refused() - refused_before }
     }
 
     /// Stops the workers and the pool, once. Waits for their threads, unless this is a worker, and not

@@ -6,10 +6,10 @@ use crate::limit::clocked::Clocked;
 use crate::sched::Limit;
 use crate::sched::Sched;
 use crate::task::cell::{Cell, TaskKind};
+use crate::task::context::with_context;
 use crate::task::header::{Meta, QueuePosition, Runnable};
-use crate::task::here::here;
 use crate::task::or_else::OrElse;
-use crate::task::run::{Blocking, ClosureFuture, OwnColor, start};
+use crate::task::poll::{Blocking, ClosureFuture, OwnColor, start};
 use crate::task::{JoinHandle, Priority, RuntimeShared, drop_unspawned};
 use crate::{Color, lane};
 
@@ -68,7 +68,7 @@ where
 #[inline]
 #[track_caller]
 fn home_here<'a>(what: &str) -> &'a RuntimeShared {
-    let home = here(|here| here.home.get());
+    let home = with_context(|here| here.home.get());
     // SAFETY: it is set only while this thread works for a runtime or has entered it, and the
     // caller does not keep it.
     match unsafe { home.as_ref() } {
@@ -110,7 +110,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    spawn_own(home_here("dapple::spawn"), future, Meta::here())
+    spawn_own(home_here("dapple::spawn"), future, Meta::of_caller())
 }
 
 /// Spawns a task in the main color: it runs on this thread, and need not be `Send`.
@@ -138,7 +138,7 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    lane::spawn_local(future, Meta::here())
+    lane::spawn_local(future, Meta::of_caller())
 }
 
 /// Calls `f` on a thread of its own, where it may block for as long as it likes.
@@ -179,7 +179,7 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    spawn_blocking(home_here("dapple::blocking"), ClosureFuture::new(f), Meta::here())
+    spawn_blocking(home_here("dapple::blocking"), ClosureFuture::new(f), Meta::of_caller())
 }
 
 /// Spawns tasks with a name, in a color, of a priority, or with a drop closure; the place of the spawn is kept
@@ -332,7 +332,7 @@ impl<D> Builder<D> {
 
     #[track_caller]
     fn meta(&mut self) -> Meta {
-        let (name, meta) = (self.name.take(), Meta::here());
+        let (name, meta) = (self.name.take(), Meta::of_caller());
         // Of clocked tasks there are many: one for each connection of a server.
         Meta { is_kept: meta.is_kept || name.is_some() || !self.is_clocked, name, ..meta }
     }

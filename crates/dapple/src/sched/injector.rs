@@ -88,7 +88,7 @@ impl Injector {
         while let Some(node) = next {
             // SAFETY: the inbox owned the right to run it, and gave it to us.
             let runnable = unsafe { Runnable::new(node) };
-            next = std::ptr::NonNull::new(runnable.header().link());
+            next = std::ptr::NonNull::new(runnable.header().next_link());
             queue.push(runnable);
         }
         queue

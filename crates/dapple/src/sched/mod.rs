@@ -20,14 +20,9 @@
 //! * **LAST-OUT**: the last driver to leave closes the scheduler: from then on whatever becomes
 //!   runnable is ended on the spot, one after the other, by whoever brings it.
 
-#[cfg(not(loom))]
-pub(crate) mod alarm;
-pub(crate) mod holder;
 pub(crate) mod idle;
 #[cfg(not(loom))]
 mod injector;
-#[cfg(not(loom))]
-mod managed;
 #[cfg(not(loom))]
 mod metrics;
 #[cfg(not(loom))]
@@ -35,14 +30,19 @@ mod monitor;
 #[cfg(not(loom))]
 mod policy;
 #[cfg(not(loom))]
-mod post;
+mod policy_queues;
 #[cfg(not(loom))]
 mod ranks;
-pub(crate) mod ring;
+pub(crate) mod run_queue;
+pub(crate) mod slot_owner;
 #[cfg(not(loom))]
-mod stalls;
+mod stall_reports;
+#[cfg(not(loom))]
+pub(crate) mod wake_timer;
 #[cfg(not(loom))]
 mod worker;
+#[cfg(not(loom))]
+mod worker_slot;
 
 #[cfg(not(loom))]
 pub use crate::limit::{AdmitError, Admitted, Limit, LimitCounts, Refuse, Refused};

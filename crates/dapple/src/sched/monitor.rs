@@ -19,9 +19,9 @@ use std::io;
 use std::time::Duration;
 
 use super::Sched;
-use super::post::Relief;
-use super::stalls::Stalls;
+use super::stall_reports::Stalls;
 use super::worker::Worker;
+use super::worker_slot::Relief;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, Ordering, Parker, fence_seq_cst};
 use crate::task::header::Header;
@@ -169,7 +169,7 @@ impl Sched {
         // nobody waits for longer than was said.
         if stuck_for + self.monitor.period() >= limit && worker.holds_post(self) && self.needs_relief(worker)
         {
-            match self.relieve(worker, start) {
+            match self.hand_off(worker, start) {
                 Relief::Sent => self.monitor.stalls.note_relief(),
                 Relief::Late => {}
                 Relief::Nobody if std::mem::replace(&mut watch.is_unrelieved, true) => {}

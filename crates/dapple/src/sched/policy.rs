@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::Priority;
-use super::managed::PolicyWorker;
+use super::policy_queues::PolicyWorker;
 
 /// Decides where what has become runnable goes, and which of those in line goes first.
 ///

@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use super::idle::Idle;
 use super::injector::Injector;
-use super::managed::Managed;
 use super::monitor::Monitor;
 use super::policy::Chosen;
-use super::post::{Spares, WorkerSlot};
+use super::policy_queues::Managed;
 use super::ranks::Ranks;
 use super::worker::{WORTH_WAKING, Worker};
+use super::worker_slot::{Spares, WorkerSlot};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::lane::main::MainLane;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
+use crate::task::context::{SetAside, ThreadContext, with_context};
 use crate::task::header::{QueuePosition, Runnable, TaskKindTag};
-use crate::task::here::{SetAside, ThreadContext, here};
-use crate::task::home::{Hooks, Rules, RuntimePhase, RuntimeShared};
 use crate::task::panics::OnPanic;
+use crate::task::runtime_shared::{Hooks, Rules, RuntimePhase, RuntimeShared};
 use crate::task::state::ABORTED;
 use crate::world;
 
@@ -115,7 +115,7 @@ impl Sched {
     /// Calls `f` with the scheduler of the runtime that this thread is in, if it is in one.
     #[inline]
     pub(crate) fn current<R>(f: impl FnOnce(&Sched) -> R) -> Option<R> {
-        let home = here(|here| here.home.get());
+        let home = with_context(|here| here.home.get());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
         unsafe { home.as_ref() }.map(|home| f(Sched::of(home)))
     }
@@ -125,7 +125,7 @@ impl Sched {
     #[inline]
     pub(crate) fn enqueue(&self, runnable: Runnable, place: QueuePosition) {
         let worker =
-            here(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
+            with_context(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         match unsafe { worker.as_ref() } {
             Some(worker) => worker.enqueue(self, runnable, place),
@@ -142,7 +142,7 @@ impl Sched {
     #[inline]
     pub(super) fn with_worker_here<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
         let worker =
-            here(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
+            with_context(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         unsafe { worker.as_ref() }.map(f)
     }
@@ -211,7 +211,7 @@ impl Sched {
 
     /// What runs on this thread found a state in use, or others in line for it.
     pub(crate) fn contended() {
-        let worker = here(|here| here.worker.get().cast::<Worker>());
+        let worker = with_context(|here| here.worker.get().cast::<Worker>());
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         if let Some(worker) = unsafe { worker.as_ref() } {
             worker.contended();
@@ -243,7 +243,7 @@ impl Sched {
     pub(crate) fn take_seat(&self, worker: usize) -> WorkerGuard<'_> {
         let aside = SetAside::new();
         let worker = self.worker(worker);
-        here(|here| {
+        with_context(|here| {
             here.home.set(self.home.whole());
             here.worker.set(std::ptr::from_ref(worker).cast());
             here.slab.set(&raw const worker.slab);
@@ -303,7 +303,7 @@ impl Sched {
         };
         while is_some_left() && !self.draining.swap(true, Ordering::SeqCst) {
             let _aside = SetAside::new();
-            here(|here| here.home.set(self.home.whole()));
+            with_context(|here| here.home.set(self.home.whole()));
             let next = || {
                 let managed = || self.managed.as_ref().and_then(Managed::take_one);
                 self.injector.pop_one().or_else(|| self.ranks.pop_any(self)).or_else(managed)
@@ -313,7 +313,7 @@ impl Sched {
                     runnable.header().state.mark(ABORTED);
                 }
                 // A lane sees for itself that all is over.
-                self.injector.push(here(|here| runnable.run(here)));
+                self.injector.push(with_context(|here| runnable.run(here)));
             }
             self.draining.store(false, Ordering::SeqCst);
         }
@@ -331,7 +331,7 @@ impl Sched {
 
     /// Whether this thread drives one of its workers.
     pub(crate) fn is_here(&self) -> bool {
-        here(|here| !here.worker.get().is_null() && self.is_home(here))
+        with_context(|here| !here.worker.get().is_null() && self.is_home(here))
     }
 }
 
@@ -346,7 +346,7 @@ impl WorkerGuard<'_> {
     /// Runs what there is to run until `until` says to stop; sleeps when there is nothing, for
     /// `limit` at a time. Without a limit, whoever makes `until` true must unpark the worker.
     pub(crate) fn drive(&self, main: Option<&MainLane>, limit: Option<Duration>, until: impl Fn() -> bool) {
-        here(|here| self.drive_here(here, main, limit, until));
+        with_context(|here| self.drive_here(here, main, limit, until));
     }
 
     fn drive_here(

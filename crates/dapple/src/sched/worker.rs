@@ -27,15 +27,15 @@ use std::time::Duration;
 
 use super::Sched;
 use super::ranks::Ranks;
-use super::ring::{CAPACITY, RunQueue};
-use super::stalls::CurrentTaskView;
+use super::run_queue::{CAPACITY, RunQueue};
+use super::stall_reports::CurrentTaskView;
 use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
+use crate::task::context::ThreadContext;
 use crate::task::header::{Header, QueuePosition, Runnable};
-use crate::task::here::ThreadContext;
-use crate::task::home::OwnCount;
+use crate::task::runtime_shared::OwnCount;
 use crate::task::slab::LocalSlab;
 use crate::world;
 
@@ -558,7 +558,10 @@ impl Worker {
             return None;
         }
         let found = self.pick_shared(sched).or_else(|| self.steal(sched, self.own.greed.get()));
-        found.or_else(|| self.linger(sched)).or_else(|| self.steal(sched, 1)).or_else(|| self.relieve(sched))
+        found
+            .or_else(|| self.linger(sched))
+            .or_else(|| self.steal(sched, 1))
+            .or_else(|| self.take_from_stalled(sched))
     }
 
     /// The other workers, beginning with any of them.
@@ -586,7 +589,7 @@ impl Worker {
     }
 
     /// Takes what waits in the slot of a worker that seems stuck.
-    fn relieve(&self, sched: &Sched) -> Option<Runnable> {
+    fn take_from_stalled(&self, sched: &Sched) -> Option<Runnable> {
         let mut others = sched.all_workers().filter(|other| other.number != self.number);
         let runnable = others.find(|other| other.seems_stuck())?.take_next()?;
         self.counts.steals.add_one();
@@ -718,7 +721,7 @@ impl Worker {
         self.stays_together.store(false, Ordering::Relaxed);
         self.until_look.store(0, Ordering::Relaxed);
         if let Some(events) = self.driver(sched).claim() {
-            if sched.can_relieve() {
+            if sched.can_hand_off() {
                 events.hand_out_ours(Time::now());
             } else {
                 events.hand_out(Time::now(), || {}); // no other thread can

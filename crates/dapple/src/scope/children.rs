@@ -32,11 +32,11 @@ use super::started::StartedPanicked;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Ordering};
 use crate::task::Task;
 use crate::task::cancel::{Item, is_cancelled_here};
+use crate::task::cancel_scope::{CancelFrame, CancelScope, is_lost};
 use crate::task::cell::discard;
+use crate::task::child_waker::{self, ChildWaker};
+use crate::task::context::{ThreadContext, with_context};
 use crate::task::guarded::GuardedWaker;
-use crate::task::here::{ThreadContext, here};
-use crate::task::reach::{CancelFrame, CancelScope, is_lost};
-use crate::task::strand::{self, ChildWaker};
 use crate::task::wait::wake;
 
 pub(super) type ChildPanic = Box<dyn Any + Send>;
@@ -347,7 +347,7 @@ impl Children {
     #[inline]
     #[track_caller]
     pub(super) unsafe fn start<F: Future>(&self, future: F) -> StartOutcome<F::Output> {
-        here(|here| {
+        with_context(|here| {
             self.assert_inside(here, "Scope::start called");
             let (memory, layout) = self.memory(Layout::new::<Whole<F>>());
             let whole = memory.cast::<Whole<F>>();
@@ -547,7 +547,7 @@ impl Children {
     }
 
     /// Puts strands in line that are linked to each other, and have a reference each.
-    fn line_up(&self, first: strand::ChildPtr, last: strand::ChildPtr) {
+    fn line_up(&self, first: child_waker::ChildPtr, last: child_waker::ChildPtr) {
         // SAFETY: what is in line is in memory, and its link is the line's. IN-LINE-ONCE
         unsafe { last.as_ref() }.set_link(null_mut());
         match NonNull::new(self.ready_last.replace(last.as_ptr())) {
@@ -559,7 +559,7 @@ impl Children {
 
     /// The next that is to be polled; it has a reference.
     #[inline]
-    fn next_ready(&self) -> Option<strand::ChildPtr> {
+    fn next_ready(&self) -> Option<child_waker::ChildPtr> {
         let strand = match NonNull::new(self.ready_first.get()) {
             Some(first) => first,
             None => {
@@ -569,7 +569,7 @@ impl Children {
             }
         };
         // SAFETY: what is in line is in memory. IN-LINE-ONCE
-        let next = unsafe { strand.as_ref() }.link();
+        let next = unsafe { strand.as_ref() }.next_link();
         self.ready_first.set(next);
         if next.is_null() {
             self.ready_last.set(null_mut());
@@ -838,7 +838,7 @@ impl Children {
         child: NonNull<ChildHeader>,
         waker: &Waker,
     ) -> Poll<Option<T>> {
-        here(|here| {
+        with_context(|here| {
             self.assert_inside(here, "what was started was awaited");
             // SAFETY: the caller's reference keeps it in memory.
             let this = unsafe { child.as_ref() };
@@ -908,7 +908,7 @@ impl Children {
         let this = unsafe { child.as_ref() };
         this.is_wanted.store(false, Ordering::Release);
         // On another thread it is left to the scope. INSIDE
-        if here(|here| self.is_inside(here)) {
+        if with_context(|here| self.is_inside(here)) {
             self.forget_joiner(this);
             if matches!(this.stage.get(), ChildStage::Output | ChildStage::Panicked) {
                 self.drop_output(child);

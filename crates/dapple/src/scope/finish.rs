@@ -20,10 +20,10 @@ use super::children::{ChildPanic, Children};
 use super::{Started, spawned};
 use crate::JoinHandle;
 use crate::task::cancel::{Item, Then, is_cancelled_around, is_current_cancelled};
+use crate::task::cancel_scope::CancelScope;
+use crate::task::context::{ThreadContext, with_context};
 #[cfg(feature = "tracing")]
 use crate::task::guarded::guarded;
-use crate::task::here::{ThreadContext, here};
-use crate::task::reach::CancelScope;
 
 /// How many polls of the body and of what was started there may be in one poll of the scope. FAIR in `children`
 const TURN: usize = 256;
@@ -128,7 +128,7 @@ macro_rules! impl_scope {
             #[must_use]
             pub fn is_cancelled(&self) -> bool {
                 self.children.reach.is_cancelled()
-                    || here(|here| self.children.is_inside(here)) && is_current_cancelled()
+                    || with_context(|here| self.children.is_inside(here)) && is_current_cancelled()
             }
 
             /// What cancels the scope from anywhere, at any time.
@@ -228,7 +228,7 @@ where
         body: BodyState::New(body),
         scope,
         outer: Item::default(),
-        place: ScopeLocation::here(),
+        place: ScopeLocation::of_caller(),
         late: Late::default(),
         _pinned: PhantomPinned,
     }
@@ -243,7 +243,7 @@ struct ScopeLocation {
 
 impl ScopeLocation {
     #[track_caller]
-    fn here() -> ScopeLocation {
+    fn of_caller() -> ScopeLocation {
         ScopeLocation {
             #[cfg(feature = "tracing")]
             location: std::panic::Location::caller(),
@@ -265,7 +265,7 @@ const TOO_LONG: std::time::Duration = std::time::Duration::from_secs(1);
 #[derive(Default)]
 struct Late {
     #[cfg(feature = "tracing")]
-    alarm: crate::sched::alarm::WakeTimer,
+    alarm: crate::sched::wake_timer::WakeTimer,
     #[cfg(feature = "tracing")]
     is_told: bool,
 }
@@ -321,7 +321,7 @@ where
         body: BodyState::New(body),
         scope,
         outer: Item::default(),
-        place: ScopeLocation::here(),
+        place: ScopeLocation::of_caller(),
         late: Late::default(),
         _pinned: PhantomPinned,
     }
@@ -399,7 +399,7 @@ fn poll_scope<F, Fut: Future>(
     cx: &mut Context<'_>,
 ) -> Poll<Fut::Output> {
     assert!(!children.is_over(), "a scope that has ended was polled again");
-    here(|here| {
+    with_context(|here| {
         children.link_around(here);
         if !children.reach.is_cancelled() && is_cancelled_around(here, &children.reach) {
             children.reach.cancel();

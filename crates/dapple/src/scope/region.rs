@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use super::shield::{Shield, shield};
 use crate::task::cancel::{GRACE, Item, Then, is_current_cancelled, linked_to};
-use crate::task::here::here;
-use crate::task::reach::{self, CancelFrame, CancelScope, Deadline};
+use crate::task::cancel_scope::{self, CancelFrame, CancelScope, Deadline};
+use crate::task::context::with_context;
 use crate::time::{Sleep, sleep};
 
 /// How often what is in a region may be polled after it was cancelled, if it wakes itself again and again without
@@ -21,7 +21,7 @@ pub(super) struct Region {
     reach: Arc<CancelScope>,
     /// How it learns of a cancel from outside.
     outer: Item,
-    /// A race that is decided. LOST in `reach`
+    /// A race that is decided. LOST in `cancel_scope`
     is_lost: bool,
     /// Something in it has said that it is not to be dropped, since the last `begin_pass`. LEFT-ALONE in `cancel`
     stays: bool,
@@ -64,7 +64,7 @@ impl Region {
         self.reach.cancel();
     }
 
-    /// Cancels what is in it, whose result is not wanted any more. LOST in `reach`
+    /// Cancels what is in it, whose result is not wanted any more. LOST in `cancel_scope`
     pub(super) fn lose(&mut self) {
         self.is_lost = true;
         self.cancel();
@@ -83,7 +83,7 @@ impl Region {
         deadline: Option<&Deadline>,
         poll: impl FnOnce(&mut Context<'_>) -> R,
     ) -> std::thread::Result<R> {
-        here(|here| {
+        with_context(|here| {
             if !self.reach.is_cancelled() && is_current_cancelled() {
                 self.reach.cancel();
             }
@@ -108,7 +108,7 @@ impl Region {
             (self.is_quiet, self.patience, self.grace) = (false, PATIENCE, None);
             return RegionVerdict::Waits;
         }
-        if here(|here| here.is_awake()) && self.patience > 0 {
+        if with_context(|here| here.is_awake()) && self.patience > 0 {
             (self.is_quiet, self.patience) = (false, self.patience - 1);
             return RegionVerdict::Waits;
         }
@@ -116,7 +116,8 @@ impl Region {
             return RegionVerdict::Again;
         }
         // The value of a child could still be taken, unless it would be dropped. ON-ITS-WAY in `children`
-        let is_on_its_way = || self.awaits_child && !self.is_lost && here(reach::has_on_their_way);
+        let is_on_its_way =
+            || self.awaits_child && !self.is_lost && with_context(cancel_scope::has_on_their_way);
         if linked.is_none() && !is_on_its_way() {
             return RegionVerdict::Drop;
         }

@@ -6,8 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
 use crate::task::cancel::{Item, Then, is_cancelled_here};
-use crate::task::here::here;
-use crate::task::reach::CancelFrame;
+use crate::task::cancel_scope::CancelFrame;
+use crate::task::context::with_context;
 use crate::task::wait::Wait;
 
 /// Runs a future that is not cancelled from outside: for what must be done to its end, such as to undo
@@ -57,7 +57,7 @@ impl<F: Future> Future for Shield<F> {
         let Shield { future, outer } = unsafe { self.get_unchecked_mut() };
         // SAFETY: it is pinned as what it lies in is.
         let future = unsafe { Pin::new_unchecked(future) };
-        here(|here| {
+        with_context(|here| {
             let polled = CancelFrame::shield().around(here, || future.poll(cx));
             match polled {
                 Poll::Pending => {

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use super::children::Children;
 use crate::JoinHandle;
 use crate::prim::Ordering;
-use crate::task::here::here;
-use crate::task::reach::{CancelFrame, CancelScope};
+use crate::task::cancel_scope::{CancelFrame, CancelScope};
+use crate::task::context::with_context;
 
 /// Spawns a task in the scope of these children.
 #[track_caller]
@@ -20,7 +20,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    here(|here| {
+    with_context(|here| {
         children.assert_inside(here, "Scope::spawn called");
         children.begin_to_spawn(here);
     });
@@ -49,7 +49,7 @@ impl<F: Future> Future for Spawned<F> {
         let link = CancelFrame::of_spawned(Arc::as_ptr(&self.scope.0));
         // SAFETY: it is pinned as what it lies in is.
         let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
-        here(|here| link.around(here, || future.poll(cx)))
+        with_context(|here| link.around(here, || future.poll(cx)))
     }
 }
 

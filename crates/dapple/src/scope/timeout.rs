@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::region::{Region, RegionVerdict};
-use crate::task::here::{ThreadContext, here};
-use crate::task::reach::{Deadline, claim_outermost};
+use crate::task::cancel_scope::{Deadline, claim_outermost};
+use crate::task::context::{ThreadContext, with_context};
 use crate::time::{Instant, Sleep, sleep};
 
 /// Runs a future for no longer than that: then it is cancelled, exactly, and waited for; or dropped, if it does not know
@@ -142,7 +142,7 @@ impl<F: Future> Future for Timeout<F> {
 #[inline]
 fn is_time_up(sleep: &mut Sleep, cx: &mut Context<'_>) -> bool {
     // If it is cancelled itself, so is the future: what that returns counts, not the time.
-    Pin::new(sleep).poll(cx) == Poll::Ready(Ok(())) && !here(is_any_up_around)
+    Pin::new(sleep).poll(cx) == Poll::Ready(Ok(())) && !with_context(is_any_up_around)
 }
 
 #[cold]

@@ -4,9 +4,9 @@ use std::fmt;
 use std::panic::Location;
 use std::task::{Context, Poll, ready};
 
-use super::gate::{AccessLock, AccessWait, Hold};
-use super::slots::{REGISTRY, own_row};
-use super::state::{SharedCell, StateLabel};
+use super::access_lock::{AccessLock, AccessWait, Hold};
+use super::reader_slots::{REGISTRY, own_row};
+use super::shared::{SharedCell, StateLabel};
 use crate::Cancelled;
 use crate::task::wait::{begin_at_once, got_at_once};
 use crate::world::is_simulated;

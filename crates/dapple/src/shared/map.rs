@@ -19,16 +19,16 @@
 //! | `eq` | while the shelf is read, or changed | may read if it is read; otherwise a panic that says so | nothing has happened |
 //! | `clone` of a value | while the shelf is read; what was computed, before it is put there | may read any map, a change is a panic | nothing has happened; what was computed is lost, and the next computes |
 //! | closures of `read`, `for_each` | while a shelf is read | as `clone` | nothing has happened |
-//! | closure of `retain` | while a shelf is changed | a panic that names both; not in a panic hook, see IN-A-PANIC in `shelf` | those that were to go so far are gone |
+//! | closure of `retain` | while a shelf is changed | a panic that names both; not in a panic hook, see IN-A-PANIC in `shard` | those that were to go so far are gone |
 //! | `drop` of keys and values | outside of everything | works | it has happened all the same |
 //! | wakers | outside of everything | works | they are all woken all the same |
 //! | the computation | outside of everything | works; asking for what it is to compute is a panic that names both | the caller gets the panic, another computes |
 
+mod computation;
 mod fill;
 mod hasher;
-mod shelf;
+mod shard;
 mod store;
-mod ticket;
 
 use std::any::type_name;
 use std::borrow::{Borrow, Cow};

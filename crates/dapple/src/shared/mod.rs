@@ -18,26 +18,27 @@
 
 #[cfg(not(loom))]
 mod access;
-pub(crate) mod alarm;
+pub(crate) mod access_lock;
 #[cfg(not(loom))]
-mod all;
-pub(crate) mod gate;
+mod futures;
 #[cfg(not(loom))]
 mod map;
-pub(crate) mod slots;
+pub(crate) mod reader_slots;
+pub(crate) mod retry_timer;
 #[cfg(not(loom))]
-mod state;
+#[expect(clippy::module_inception, reason = "the file is about `Shared` itself")]
+mod shared;
 #[cfg(not(loom))]
 mod together;
 #[cfg(not(loom))]
-mod wait;
+mod together_all;
 
 #[cfg(not(loom))]
 pub use {
     access::{Access, Reading, Writing},
-    all::{TogetherAll, together_all},
+    futures::{Read, Write},
     map::{GetOrInsert, GetOrTryInsert, KeyHasher, MapHasher, SharedMap},
-    state::{Busy, Shared},
+    shared::{Busy, Shared},
     together::{Accesses, Together, together},
-    wait::{Read, Write},
+    together_all::{TogetherAll, together_all},
 };

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::access::{Access, AccessGuard, Wish};
-use super::gate::AccessWait;
+use super::access_lock::AccessWait;
 use crate::Cancelled;
 use crate::task::closure;
 use crate::task::wait::{begin_at_once, got_at_once};

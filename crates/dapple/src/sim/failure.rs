@@ -1,6 +1,6 @@
 //! A run that failed: by which seed, why, and how to run it again.
 
-mod again;
+mod rerun;
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
-pub(super) use again::shows_all;
+pub(super) use rerun::shows_all;
 
 use super::{Sim, Trace};
 
@@ -57,7 +57,7 @@ pub(super) struct Returned(pub(super) String);
 
 impl Failure {
     pub(super) fn of(sim: &Sim, why: String, trace: Trace) -> Failure {
-        let test = again::test_of_this_thread().map(Cow::Owned);
+        let test = rerun::test_of_this_thread().map(Cow::Owned);
         Failure { seed: sim.seed, why, payload: None, trace, is_traced: sim.is_traced, test, variable: None }
     }
 
@@ -119,7 +119,7 @@ impl Failure {
     #[must_use]
     pub fn run_again(&self) -> String {
         let variable = self.variable.as_ref().map(|variable| format!("{variable} ")).unwrap_or_default();
-        format!("DAPPLE_SEED={} {variable}{}", self.seed, again::command(self.test.as_deref()))
+        format!("DAPPLE_SEED={} {variable}{}", self.seed, rerun::command(self.test.as_deref()))
     }
 
     /// Prints it, and goes on as the future did: with its panic.

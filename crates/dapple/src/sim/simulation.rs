@@ -12,8 +12,8 @@ use crate::RuntimeBuilder;
 use crate::runtime::{Core, STALL_AFTER, assert_not_on_worker, run_on};
 use crate::sched::{Chosen, Policy};
 use crate::task::cancel_points::CancelPoints;
+use crate::task::context::context;
 use crate::task::header::TaskKindTag;
-use crate::task::here::context;
 use crate::task::panics::{OnPanic, PanicReport};
 use crate::world::{EarlyEnd, World};
 
@@ -285,7 +285,7 @@ impl Sim {
 /// All tasks, with what they do, a line for each.
 fn describe(core: &Arc<Core>) -> String {
     let mut text = String::new();
-    core.home().each_task(|task| {
+    core.runtime_shared().each_task(|task| {
         let number = task.number().unwrap_or_default();
         let what = match task.kind() {
             TaskKindTag::Blocking => "is a blocking call".to_owned(),

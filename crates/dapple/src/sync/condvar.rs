@@ -11,10 +11,10 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::line::WaitQueue;
 use super::mutex::MutexGuard;
 use super::permits::PermitWait;
 use super::wait::{Wait, Wakers, got_at_once};
+use super::wait_queue::WaitQueue;
 use crate::Cancelled;
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;

@@ -21,9 +21,6 @@
 #[cfg(not(loom))]
 mod condvar;
 #[cfg(not(loom))]
-pub(crate) mod crowd;
-pub(crate) mod line;
-#[cfg(not(loom))]
 mod mutex;
 #[cfg(not(loom))]
 mod notify;
@@ -35,6 +32,9 @@ mod semaphore;
 #[cfg(not(loom))]
 mod threads;
 pub(crate) mod wait;
+#[cfg(not(loom))]
+pub(crate) mod wait_list;
+pub(crate) mod wait_queue;
 
 #[cfg(not(loom))]
 pub use {

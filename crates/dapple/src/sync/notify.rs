@@ -11,8 +11,8 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::line::WaitQueue;
 use super::wait::{Wait, Wakers};
+use super::wait_queue::WaitQueue;
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::task::guarded::GuardedWaker;

@@ -26,8 +26,8 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::line::WaitQueue;
 use super::wait::{Wait, Wakers};
+use super::wait_queue::WaitQueue;
 use crate::prim::{AtomicU8, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::task::guarded::GuardedWaker;
 

@@ -39,12 +39,12 @@ use std::time::Duration;
 
 use super::Task;
 use super::cancel_points::{self, Begin, OBSERVES};
+use super::cancel_scope::{self, CancelScope};
+use super::cancel_table::CancelTable;
+use super::context::{ThreadContext, this_thread, with_context};
 use super::guarded::GuardedWaker;
 use super::header::{Extended, Header};
-use super::here::{ThreadContext, here, this_thread};
-use super::home::RuntimeShared;
-use super::links::CancelTable;
-use super::reach::{self, CancelScope};
+use super::runtime_shared::RuntimeShared;
 use super::state::{CANCELLED, DONE};
 use super::waker::task_behind;
 use crate::prim::{AtomicU8, Ordering};
@@ -130,15 +130,15 @@ static LINKS: LazyLock<CancelTable<Reached>> = LazyLock::new(CancelTable::defaul
 /// Whether the task that this thread is running was cancelled.
 #[inline]
 pub(crate) fn is_current_cancelled() -> bool {
-    here(is_cancelled_here)
+    with_context(is_cancelled_here)
 }
 
-/// As [`is_current_cancelled`], on the thread that this `here` is of.
+/// As [`is_current_cancelled`], on the thread that this `with_context` is of.
 #[inline]
 pub(crate) fn is_cancelled_here(here: &ThreadContext) -> bool {
     match here.link.get().is_null() {
         true => is_task_cancelled(here),
-        false => reach::is_cancelled(here),
+        false => cancel_scope::is_cancelled(here),
     }
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn is_cancelled_here(here: &ThreadContext) -> bool {
 #[inline]
 pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled>> {
     match OBSERVES {
-        true => match here(may_be_cancelled) {
+        true => match with_context(may_be_cancelled) {
             true => cancel_points::begin(begin, cx),
             false => {
                 cancel_points::note_shielded();
@@ -184,7 +184,7 @@ pub(crate) fn is_cancelled_around(here: &ThreadContext, scope: &Arc<CancelScope>
 pub(crate) fn may_be_cancelled(here: &ThreadContext) -> bool {
     match here.link.get().is_null() {
         true => is_task_cancelled(here),
-        false => reach::may_be_cancelled(here),
+        false => cancel_scope::may_be_cancelled(here),
     }
 }
 
@@ -381,7 +381,7 @@ impl Item {
     /// Sees to it that `waker` is woken when the current task is cancelled. To be called by a wait
     /// that returns `Pending`, after it has looked at the flag. `what` completes "waits for".
     #[inline]
-    pub(crate) fn link(&mut self, waker: &Waker, then: Then, what: &'static &'static str) {
+    pub(crate) fn wake_on_cancel(&mut self, waker: &Waker, then: Then, what: &'static &'static str) {
         let here = this_thread(); // a closure would be a call
         // SAFETY: the current task is being polled, so it exists. EXISTS
         if let Some(extended) = unsafe { here.current.get().as_ref() }.and_then(Extended::of) {
@@ -393,10 +393,10 @@ impl Item {
     /// As `link`, without a word about what is waited for.
     #[inline]
     pub(crate) fn link_only(&mut self, waker: &Waker, then: Then) {
-        here(|here| self.link_here(here, waker, then));
+        with_context(|here| self.link_here(here, waker, then));
     }
 
-    /// As `link_only`, on the thread that this `here` is of.
+    /// As `link_only`, on the thread that this `with_context` is of.
     #[inline(always)] // a look at two words, in each wait that rests
     pub(crate) fn link_here(&mut self, here: &ThreadContext, waker: &Waker, then: Then) {
         // Who is polled with its own waker, that of its task or of what was started in a scope, is woken
@@ -452,7 +452,7 @@ impl Item {
         let mut is_same =
             |address: usize| same.as_mut().and_then(Iterator::next).is_some_and(|to| to.address() == address);
         let mut are_same = true;
-        let to_the_end = reach::around(here, |reach| are_same &= is_same(reach.addr()));
+        let to_the_end = cancel_scope::around(here, |reach| are_same &= is_same(reach.addr()));
         if to_the_end && !here.current.get().is_null() {
             are_same &= is_same(here.current.get().addr());
         }
@@ -460,7 +460,7 @@ impl Item {
             return false;
         }
         let mut to = Vec::new();
-        let to_the_end = reach::around(here, |reach| {
+        let to_the_end = cancel_scope::around(here, |reach| {
             // SAFETY: it is a pointer into the `Arc` that the scope has, which is being polled.
             unsafe { Arc::increment_strong_count(reach) };
             // SAFETY: the reference was just counted.

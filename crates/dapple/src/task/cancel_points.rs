@@ -29,13 +29,13 @@ use std::task::{Context, Poll};
 
 use super::Task;
 use super::cancel::{Cancelled, Item, Then, is_cancelled_here, is_current_cancelled, is_task_cancelled};
+use super::cancel_scope::{self, CancelFrame, CancelScope};
 use super::cell::{PanicPayload, message};
+use super::child_waker::{self, ChildWaker};
+use super::context::{ThreadContext, with_context};
 use super::guarded::GuardedWaker;
 use super::header::{Extended, TaskPtr, WaitNote};
-use super::here::{ThreadContext, here};
-use super::reach::{self, CancelFrame, CancelScope};
 use super::state::ABORTED;
-use super::strand::{self, ChildWaker};
 use super::wait::wake;
 use crate::world;
 
@@ -191,7 +191,7 @@ fn current() -> Option<Rc<CancelPoints>> {
 #[cold]
 #[inline(never)]
 pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled>> {
-    here(|here| {
+    with_context(|here| {
         if here.is_observed.get() && current().is_some_and(|points| points.begin(here, begin, cx)) {
             return Some(Poll::Pending);
         }
@@ -202,7 +202,7 @@ pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled
 /// A wait begins that cannot be cancelled: where waits are observed, it is in a shield. SUSPECT
 #[cold]
 pub(super) fn note_shielded() {
-    if !here(|here| here.is_observed.get()) {
+    if !with_context(|here| here.is_observed.get()) {
         return;
     }
     if let Some(points) = current().filter(|points| points.is_counting.get()) {
@@ -216,7 +216,7 @@ pub(super) fn note_shielded() {
 
 /// A wait rests without having noted what it waits for: `what`, unless a wait inside of it has.
 pub(super) fn note_rest(what: &'static &'static str) {
-    if here(|here| here.is_observed.get())
+    if with_context(|here| here.is_observed.get())
         && let Some(task) = Task::current()
         && let Some(extended) = Extended::of(task.header())
     {
@@ -236,8 +236,8 @@ pub(super) fn note_panic(payload: &PanicPayload) {
 pub(super) fn is_cancelled(here: &ThreadContext) -> bool {
     let suspect = current().map_or(std::ptr::null(), |points| Arc::as_ptr(&points.suspect));
     let mut is_cancelled = false;
-    let to_the_end = reach::around(here, |reach| {
-        // SAFETY: the scope is polled on this thread, so it is there. ON-THE-STACK in `reach`
+    let to_the_end = cancel_scope::around(here, |reach| {
+        // SAFETY: the scope is polled on this thread, so it is there. ON-THE-STACK in `cancel_scope`
         is_cancelled |= !std::ptr::eq(reach, suspect) && unsafe { &*reach }.is_cancelled();
     });
     is_cancelled || to_the_end && is_task_cancelled(here)
@@ -247,7 +247,7 @@ pub(super) fn is_cancelled(here: &ThreadContext) -> bool {
 #[cold]
 #[inline(never)]
 pub(crate) fn is_cancelled_around(scope: &Arc<CancelScope>) -> bool {
-    if here(|here| here.is_observed.get())
+    if with_context(|here| here.is_observed.get())
         && let Some(points) = current()
     {
         points.scopes.borrow_mut().entry(Arc::as_ptr(scope).addr()).or_insert_with(|| scope.clone());
@@ -426,7 +426,7 @@ impl CancelPoints {
         match plan.mode {
             Mode::CancelBefore => self.cancel(here, plan, task).carry_out(self),
             Mode::CancelAfter => self.do_after(task.id(), self.cancel(here, plan, task)),
-            Mode::Drop => self.do_after(task.id(), Action::Drop(task, strand::current_waker(here))),
+            Mode::Drop => self.do_after(task.id(), Action::Drop(task, child_waker::current_waker(here))),
             Mode::Late => {
                 let mut on_cancel = Item::default();
                 on_cancel.link_here(here, cx.waker(), Then::Answers);
@@ -455,7 +455,7 @@ impl CancelPoints {
         let (mut innermost, mut outermost) = (None, None);
         let scopes = self.scopes.borrow();
         // A task that was spawned in a scope is cancelled by itself: not all that is in the scope.
-        reach::around_in_task(here, |reach| {
+        cancel_scope::around_in_task(here, |reach| {
             if let Some(scope) = scopes.get(&reach.addr()) {
                 innermost = innermost.take().or_else(|| Some(scope.clone()));
                 outermost = Some(scope.clone());

@@ -16,14 +16,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::cancel_points;
+use super::context::{ThreadContext, with_context};
 use super::header::{Extended, Header, Meta, PollOutcome, Reason, TaskKindTag, TaskPtr, VTable, field};
-use super::here::{ThreadContext, here};
-use super::home::{RuntimePhase, RuntimeShared};
 use super::join::JoinSlot;
-use super::observed::TracedVTable;
-use super::run::{Passage, Plain, StepOutcome, pass, step_with};
+use super::poll::{Passage, Plain, StepOutcome, pass, step_with};
+use super::runtime_shared::{RuntimePhase, RuntimeShared};
 use super::slab::{LARGE, MAX_ALIGN, class_of, put_cell};
 use super::state::{CANCELLED, StateWord};
+use super::traced::TracedVTable;
 use super::waker::borrowed_waker;
 use super::{QueuePosition, Task};
 use crate::prim::light_fence;
@@ -131,7 +131,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         if phase != RuntimePhase::Running && phase == RuntimePhase::Stopped {
             return Err(future);
         }
-        let slab = here(|here| here.slab_of(home));
+        let slab = with_context(|here| here.slab_of(home));
         let Some(task) = home.take_cell(slab, Self::CLASS, Self::LAYOUT) else { return Err(future) };
         // SAFETY: the memory is ours, and of the layout of a cell. The state is written below, as
         // the last: until then it counts no references, and walkers pass it by (ZEROED).

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use super::here::here;
+use super::context::with_context;
 
 /// A closure that a thread is in.
 pub(crate) struct Closure<'a> {
@@ -24,12 +24,12 @@ pub(crate) fn enter<R>(of: &dyn fmt::Display, f: impl FnOnce() -> R) -> R {
     impl Drop for LeaveClosure<'_> {
         #[inline]
         fn drop(&mut self) {
-            here(|here| here.closure.set(self.0.outer));
+            with_context(|here| here.closure.set(self.0.outer));
         }
     }
-    let out = LeaveClosure(Closure { of, outer: here(|here| here.closure.get()) });
+    let out = LeaveClosure(Closure { of, outer: with_context(|here| here.closure.get()) });
     let innermost: *const Closure<'_> = &out.0;
-    here(|here| here.closure.set(innermost.cast())); // ON-THE-STACK
+    with_context(|here| here.closure.set(innermost.cast())); // ON-THE-STACK
     f()
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn enter<R>(of: &dyn fmt::Display, f: impl FnOnce() -> R) -> R {
 #[inline]
 #[track_caller]
 pub(crate) fn assert_outside(what: &dyn fmt::Display) {
-    let innermost = here(|here| here.closure.get());
+    let innermost = with_context(|here| here.closure.get());
     if !innermost.is_null() {
         // SAFETY: it is on this thread's stack. ON-THE-STACK
         refuse(unsafe { &*innermost }, what);

@@ -15,10 +15,10 @@ use std::borrow::Cow;
 use std::panic::Location;
 use std::ptr::NonNull;
 
-use super::here::ThreadContext;
-use super::observed::TracedVTable;
-use super::run::StepOutcome;
+use super::context::ThreadContext;
+use super::poll::StepOutcome;
 use super::state::StateWord;
+use super::traced::TracedVTable;
 use crate::prim::{AtomicPtr, Ordering};
 
 /// The address of something that can be run. Carries no right of its own.
@@ -62,7 +62,7 @@ impl Header {
     }
 
     #[inline]
-    pub(crate) fn link(&self) -> *mut Header {
+    pub(crate) fn next_link(&self) -> *mut Header {
         self.link.load(Ordering::Relaxed)
     }
 
@@ -175,7 +175,7 @@ pub(crate) struct VTable {
     pub(crate) run: unsafe fn(TaskPtr, &ThreadContext) -> Option<TaskPtr>,
     /// Puts it in line; the caller gives up the right to run it.
     pub(crate) enqueue: unsafe fn(TaskPtr, QueuePosition),
-    /// Polls the future once and sees to what follows; see [`step_with`](super::run::step_with). Of a lane: ends the turn
+    /// Polls the future once and sees to what follows; see [`step_with`](super::poll::step_with). Of a lane: ends the turn
     /// that a running task got together with it.
     pub(crate) step: unsafe fn(TaskPtr, &ThreadContext) -> StepOutcome,
     /// Drops the future and leaves `Reason` in its place. For the owner.
@@ -214,7 +214,7 @@ impl Meta {
     /// Of a task that is spawned here: not kept but with the feature `trace`, and in a simulation.
     #[inline]
     #[track_caller]
-    pub(crate) fn here() -> Meta {
+    pub(crate) fn of_caller() -> Meta {
         Meta { name: None, spawned_at: Some(Location::caller()), is_kept: cfg!(feature = "trace") }
     }
 }

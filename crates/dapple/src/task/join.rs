@@ -13,13 +13,13 @@ use super::cancel::Cancelled;
 use super::cancel::Then;
 use super::cancel_points::{self, Begin, OBSERVES};
 use super::cell::{PanicPayload, discard, message};
+use super::context::with_context;
 use super::guarded::GuardedWaker;
 use super::header::{Reason, TaskKindTag, TaskPtr, field};
-use super::here::here;
-use super::run::{Blocking, read_reason, take_payload};
+use super::poll::{Blocking, read_reason, take_payload};
 use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
 use super::waker::{pack, unpack, wakes_same};
-use super::{Task, cancel, reach};
+use super::{Task, cancel, cancel_scope};
 use crate::prim::{AtomicPtr, Ordering};
 
 /// Where the waker of the one who waits for a task lies, in one word. Whose it is, SLOT in `state`
@@ -253,7 +253,7 @@ impl<T> JoinHandle<T> {
         };
         // A task that ended while it was waited for has ended; a wait that begins late has not begun. A race that is
         // decided would drop the result, which stays. EXACT in `wait`
-        let is_lost = here(reach::is_lost);
+        let is_lost = with_context(cancel_scope::is_lost);
         let is_ended = || !is_lost && self.is_waiting() && self.is_finished();
         over.filter(|over| over.is_pending() || !is_ended()).inspect(|over| {
             if over.is_ready() {
@@ -272,17 +272,17 @@ impl<T> Future for JoinHandle<T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if here(if OBSERVES { cancel::may_be_cancelled } else { cancel::is_cancelled_here })
+        if with_context(if OBSERVES { cancel::may_be_cancelled } else { cancel::is_cancelled_here })
             && let Some(polled) = self.poll_cancelled(cx)
         {
             return polled.map(|Cancelled| Err(JoinError(Repr::Cancelled)));
         }
-        if OBSERVES && !self.is_waiting() && !here(cancel::may_be_cancelled) {
+        if OBSERVES && !self.is_waiting() && !with_context(cancel::may_be_cancelled) {
             cancel_points::note_shielded();
         }
         match self.poll_done(cx.waker()) {
             Poll::Pending => {
-                self.on_cancel.link(cx.waker(), Then::Answers, &"a task to end");
+                self.on_cancel.wake_on_cancel(cx.waker(), Then::Answers, &"a task to end");
                 Poll::Pending
             }
             ready => {

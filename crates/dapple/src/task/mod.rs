@@ -28,65 +28,65 @@
 pub(crate) mod cancel;
 #[cfg(not(loom))]
 pub(crate) mod cancel_points;
+pub(crate) mod cancel_scope;
+pub(crate) mod cancel_table;
 #[cfg(not(loom))]
 pub(crate) mod cell;
+pub(crate) mod child_waker;
 #[cfg(not(loom))]
 pub(crate) mod closure;
+#[cfg_attr(loom, path = "../loom/context.rs")]
+pub(crate) mod context;
 pub(crate) mod guarded;
 #[cfg(not(loom))]
-mod handle;
-#[cfg(not(loom))]
 pub(crate) mod header;
-#[cfg_attr(loom, path = "../loom/here.rs")]
-pub(crate) mod here;
-#[cfg(not(loom))]
-pub(crate) mod home;
 #[cfg(not(loom))]
 pub(crate) mod join;
-pub(crate) mod links;
 #[cfg(not(loom))]
 mod local;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]
-pub(crate) mod observed;
-#[cfg(not(loom))]
 pub(crate) mod or_else;
 #[cfg(not(loom))]
 pub(crate) mod panics;
 #[cfg(not(loom))]
+pub(crate) mod poll;
+#[cfg(not(loom))]
 pub(crate) mod priority;
 #[cfg(not(loom))]
 pub(crate) mod queue;
-pub(crate) mod reach;
+pub(crate) mod ready_list;
 #[cfg(not(loom))]
-pub(crate) mod run;
+pub(crate) mod runtime_shared;
 #[cfg(not(loom))]
 pub(crate) mod slab;
 pub(crate) mod state;
-pub(crate) mod strand;
+#[cfg(not(loom))]
+mod task_ref;
+#[cfg(not(loom))]
+pub(crate) mod traced;
 #[cfg(not(loom))]
 pub(crate) mod wait;
 #[cfg_attr(loom, path = "../loom/waker.rs")]
 pub(crate) mod waker;
-pub(crate) mod woken;
 #[cfg(not(loom))]
 mod yielding;
 
 #[cfg(not(loom))]
 pub(crate) use header::{QueuePosition, Runnable};
 #[cfg(not(loom))]
-pub(crate) use home::RuntimeShared;
-#[cfg(not(loom))]
 pub(crate) use local::drop_unspawned;
 #[cfg(not(loom))]
 pub(crate) use priority::Priority;
+#[cfg(not(loom))]
+pub(crate) use runtime_shared::RuntimeShared;
 
 #[cfg(not(loom))]
 pub use {
     crate::runtime::{Builder, DropClosure, NoDropClosure}, // of tasks: names of a layer above
-    handle::{Task, current, try_current},
     join::{JoinError, JoinHandle},
     local::{Local, Scoped},
+    task_ref::{Task, current, try_current},
     yielding::{Target, YieldNow, YieldTo, yield_now, yield_to},
 };

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use super::Task;
 use super::cell::{PanicPayload, message};
+use super::context::ThreadContext;
 use super::guarded::guarded;
 use super::header::TaskPtr;
-use super::here::ThreadContext;
-use super::home::RuntimeShared;
+use super::runtime_shared::RuntimeShared;
 use super::state::JOIN_INTEREST;
 use crate::prim::{AtomicU64, Ordering};
 

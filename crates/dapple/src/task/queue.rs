@@ -41,7 +41,7 @@ impl RunnableQueue {
         let node = NonNull::new(self.first)?;
         // SAFETY: the queue owns the right to run it, and gives it away here.
         let runnable = unsafe { Runnable::new(node) };
-        self.first = runnable.header().link();
+        self.first = runnable.header().next_link();
         if self.first.is_null() {
             self.last = null_mut();
         }

@@ -22,10 +22,10 @@ use std::cell::UnsafeCell;
 use std::ptr::{NonNull, null_mut};
 
 use super::Task;
+use super::context::with_context;
 use super::header::{Header, TaskPtr};
-use super::here::here;
-use super::home::{OwnCount, RuntimeShared};
 use super::memory::Memory;
+use super::runtime_shared::{OwnCount, RuntimeShared};
 use crate::prim::{Mutex, lock};
 
 /// Size and alignment of a chunk.
@@ -157,7 +157,7 @@ impl Magazine {
     fn pop(&mut self) -> Option<TaskPtr> {
         let cell = NonNull::new(self.head)?;
         // SAFETY: the list holds free cells of living chunks.
-        self.head = unsafe { cell.as_ref() }.link();
+        self.head = unsafe { cell.as_ref() }.next_link();
         self.len -= 1;
         Some(cell)
     }
@@ -385,7 +385,7 @@ impl LocalSlab {
 
 impl RuntimeShared {
     /// A cell for `layout`, whose class the caller knows, and with `slab` from
-    /// [`Here::slab_of`](super::here::ThreadContext::slab_of); `None` once the runtime is gone.
+    /// [`Here::slab_of`](super::context::ThreadContext::slab_of); `None` once the runtime is gone.
     #[inline]
     pub(crate) fn take_cell(&self, slab: Option<&LocalSlab>, class: u8, layout: Layout) -> Option<TaskPtr> {
         match slab {
@@ -435,7 +435,7 @@ impl RuntimeShared {
 #[inline]
 pub(crate) unsafe fn put_cell(cell: TaskPtr) {
     let Chunk { home, class, .. } = *Chunk::of(cell);
-    match here(|here| here.slab_of(home)) {
+    match with_context(|here| here.slab_of(home)) {
         // SAFETY: handed on from the caller.
         Some(slab) if class != LARGE => unsafe { slab.put(home, class, cell) },
         // SAFETY: handed on from the caller.

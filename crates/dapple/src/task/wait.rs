@@ -26,9 +26,9 @@ use std::task::{Context, Poll};
 
 use super::cancel::{self, Cancelled, Item, Then};
 use super::cancel_points::{self, Begin, OBSERVES};
+use super::cancel_scope;
+use super::context::{ThreadContext, with_context};
 use super::guarded::GuardedWaker;
-use super::here::{ThreadContext, here};
-use super::reach;
 
 /// Whether waits can be cancelled; see the head of this file.
 const CANCELS: bool = !cfg!(dapple_no_cancel);
@@ -42,7 +42,7 @@ pub(crate) const PORTION: usize = 16 << 10;
 /// How many more results the current task may get in this poll.
 #[inline]
 pub(crate) fn budget() -> i32 {
-    here(|here| here.budget.get())
+    with_context(|here| here.budget.get())
 }
 
 /// How far a wait is.
@@ -92,7 +92,7 @@ impl Wait {
     /// in line: all else is in cold functions.
     #[inline(always)]
     pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
-        if here(ThreadContext::is_spent) && self.is_put_off(cx) {
+        if with_context(ThreadContext::is_spent) && self.is_put_off(cx) {
             return Poll::Pending;
         }
         if CANCELS && self.stage != WaitStage::Begun {
@@ -113,7 +113,7 @@ impl Wait {
     /// For waits that are polled again without [`begin`](Self::begin).
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
-        CANCELS && self.has_begun() && !self.shielded && here(reach::is_lost)
+        CANCELS && self.has_begun() && !self.shielded && with_context(cancel_scope::is_lost)
     }
 
     #[cold]
@@ -130,7 +130,7 @@ impl Wait {
         let is_new = self.stage == WaitStage::New;
         if is_new {
             self.stage = WaitStage::PutOff;
-            here(ThreadContext::note_put_off);
+            with_context(ThreadContext::note_put_off);
             if CANCELS && !self.shielded {
                 // What is around it may be polled again before it is, and must not drop it. LEFT-ALONE in `cancel`
                 self.on_cancel.link_only(cx.waker(), Then::Answers);
@@ -193,7 +193,7 @@ impl Wait {
     #[inline]
     pub(crate) fn rest(&mut self, cx: &mut Context<'_>, what: &'static &'static str) {
         if CANCELS && !self.shielded {
-            self.on_cancel.link(cx.waker(), Then::Answers, what);
+            self.on_cancel.wake_on_cancel(cx.waker(), Then::Answers, what);
         } else if CANCELS {
             self.rest_shielded(cx);
         }
@@ -203,7 +203,7 @@ impl Wait {
     #[inline]
     pub(crate) fn rest_to_its_end(&mut self, cx: &mut Context<'_>, what: &'static &'static str) {
         if CANCELS {
-            self.on_cancel.link(cx.waker(), Then::Stays, what);
+            self.on_cancel.wake_on_cancel(cx.waker(), Then::Stays, what);
         }
     }
 
@@ -218,14 +218,14 @@ impl Wait {
     #[cold]
     pub(crate) fn stays(&self) {
         if CANCELS && cancel::is_current_cancelled() {
-            here(ThreadContext::note_stays);
+            with_context(ThreadContext::note_stays);
         }
     }
 
     /// At the end of a poll that returns a result. The next poll begins a new wait.
     #[inline]
     pub(crate) fn end(&mut self) {
-        here(|here| here.budget.set(here.budget.get().wrapping_sub(1))); // BUDGET
+        with_context(|here| here.budget.set(here.budget.get().wrapping_sub(1))); // BUDGET
         self.end_around();
     }
 
@@ -255,7 +255,7 @@ impl std::fmt::Debug for Wait {
 /// cancelled. `false`: [`begin_at_once`] says whether it may.
 #[inline]
 pub(crate) fn begins_at_once() -> bool {
-    here(|here| here.budget.get() > 0 && (!CANCELS || cancel::begins(here)))
+    with_context(|here| here.budget.get() > 0 && (!CANCELS || cancel::begins(here)))
 }
 
 /// Whether an operation on `of` may be tried in this poll, as `Wait::begin` would say. An operation that can be done
@@ -267,7 +267,7 @@ pub(crate) fn begin_at_once<T>(
     of: &mut T,
     put_off: impl FnOnce(&mut T, Wait),
 ) -> Poll<Result<(), Cancelled>> {
-    if here(ThreadContext::is_spent) {
+    if with_context(ThreadContext::is_spent) {
         let mut wait = Wait::default();
         if wait.is_put_off(cx) {
             put_off(of, wait);
@@ -282,13 +282,13 @@ pub(crate) fn begin_at_once<T>(
 
 /// Whether what is polled here is in a race that another has won, so that nothing must be taken any more. EXACT
 pub(crate) fn is_lost() -> bool {
-    CANCELS && here(reach::is_lost)
+    CANCELS && with_context(cancel_scope::is_lost)
 }
 
 /// It could be had at once. BUDGET
 #[inline]
 pub(crate) fn got_at_once() {
-    here(|here| here.budget.set(here.budget.get().wrapping_sub(1)));
+    with_context(|here| here.budget.set(here.budget.get().wrapping_sub(1)));
 }
 
 /// A result that is counted by itself had so many bytes. BUDGET
@@ -303,7 +303,7 @@ pub(crate) fn note_bytes(count: usize) {
 fn note_portions(count: usize) {
     let count = count.min(BUDGET as usize) as i32;
     // Not below zero by this: there it is counted how often waits were put off.
-    here(|here| here.budget.set((here.budget.get() - count).max(here.budget.get().min(0))));
+    with_context(|here| here.budget.set((here.budget.get() - count).max(here.budget.get().min(0))));
 }
 
 /// Wakes a waiter, whatever its waker does. GUARDED-WAKER

@@ -7,14 +7,14 @@ use std::mem::ManuallyDrop;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::cell::TaskKind;
+use super::child_waker;
+use super::context::{ThreadContext, with_context};
 use super::guarded::GuardedWaker;
 pub(super) use super::header::TaskPtr;
 use super::header::{Header, QueuePosition, TaskKindTag};
-use super::here::{ThreadContext, here};
-use super::home::RuntimeShared;
-use super::run::OwnColor;
+use super::poll::OwnColor;
+use super::runtime_shared::RuntimeShared;
 use super::state::MAX_UNSETTLED;
-use super::strand;
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
 
@@ -41,7 +41,7 @@ pub(crate) fn task_behind(waker: &Waker) -> Option<TaskPtr> {
 /// is polled with it be polled once more, even now.
 #[inline]
 pub(crate) fn is_ours(waker: &Waker) -> bool {
-    task_behind(waker).is_some() || strand::is_behind(waker)
+    task_behind(waker).is_some() || child_waker::is_behind(waker)
 }
 
 /// Wakes a task, as a waker would.
@@ -92,7 +92,7 @@ const TAGS: usize = IS_TASK | IS_STRAND;
 fn tagged(waker: &Waker) -> Option<*mut ()> {
     let tag = if task_behind(waker).is_some() {
         IS_TASK
-    } else if strand::is_behind(waker) {
+    } else if child_waker::is_behind(waker) {
         IS_STRAND
     } else {
         return None;
@@ -126,7 +126,7 @@ pub(crate) unsafe fn unpack(packed: *mut ()) -> GuardedWaker {
         // With the reference that `pack` left.
         IS_TASK => ManuallyDrop::into_inner(borrowed_waker(ptr(data))).into(),
         // SAFETY: as above.
-        _ => unsafe { strand::waker(data) }.into(),
+        _ => unsafe { child_waker::waker(data) }.into(),
     }
 }
 
@@ -154,7 +154,7 @@ fn ptr(data: *const ()) -> TaskPtr {
 
 #[inline]
 fn clone(data: *const ()) -> RawWaker {
-    here(|here| {
+    with_context(|here| {
         if is_current(here, data) {
             let unsettled = here.unsettled.get() + 1;
             here.unsettled.set(unsettled);
@@ -171,7 +171,7 @@ fn clone(data: *const ()) -> RawWaker {
 
 #[inline]
 fn wake_by_ref(data: *const ()) {
-    here(|here| {
+    with_context(|here| {
         if is_current(here, data) {
             here.woken.set(true);
         } else if header(data).state.wake() {
@@ -182,7 +182,7 @@ fn wake_by_ref(data: *const ()) {
 
 #[inline]
 fn wake(data: *const ()) {
-    here(|here| {
+    with_context(|here| {
         if is_current(here, data) {
             here.woken.set(true);
             return drop_current(here, data);
@@ -202,7 +202,7 @@ fn wake(data: *const ()) {
 
 #[inline]
 fn drop(data: *const ()) {
-    here(|here| {
+    with_context(|here| {
         if is_current(here, data) {
             drop_current(here, data);
         } else if header(data).state.drop_ref() {

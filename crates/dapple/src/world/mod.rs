@@ -19,8 +19,8 @@
 //! * **ONE-RUNS**: of the virtual threads of a world one runs at a time, and it gives way only where it
 //!   waits, works ([`World::work`]), or [`pause`]s. So what it does in between is atomic to the others.
 
-pub(crate) mod dice;
 pub(crate) mod log;
+pub(crate) mod rng;
 mod threads;
 
 use std::any::Any;
@@ -30,8 +30,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dice::Rng;
 use log::PollLog;
+use rng::Rng;
 use threads::{Rung, Threads};
 
 /// How many workers there are in a simulation, if nobody says.
@@ -161,7 +161,7 @@ pub(crate) enum Sleeper {
 
 impl Sleeper {
     /// This thread.
-    pub(crate) fn here() -> Sleeper {
+    pub(crate) fn current() -> Sleeper {
         let virtual_ = with(|world| Sleeper::Virtual { rung: world.rung.clone(), thread: world.thread() });
         virtual_.unwrap_or_else(|| Sleeper::Real(std::thread::current()))
     }

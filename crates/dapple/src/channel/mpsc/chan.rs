@@ -27,9 +27,9 @@ use std::task::Waker;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use crate::prim::{AtomicBool, AtomicUsize, Ordering, SpinGuard, SpinLock};
-use crate::sync::line::WaitQueue;
 use crate::sync::permits::Permits;
 use crate::sync::wait::wake;
+use crate::sync::wait_queue::WaitQueue;
 use crate::task::guarded::GuardedWaker;
 use crate::task::waker::is_ours;
 

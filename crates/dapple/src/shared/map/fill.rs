@@ -16,8 +16,8 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use super::computation::{Circle, ComputeWait};
 use super::store::{ComputeLookup, ComputeTurn, MapStore};
-use super::ticket::{Circle, ComputeWait};
 use crate::Cancelled;
 use crate::task::wait::Wait;
 use crate::world::pause;

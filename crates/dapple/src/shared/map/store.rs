@@ -18,8 +18,8 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Slot;
 
-use super::shelf::{MapShard, is_inside};
-use super::ticket::PendingComputation;
+use super::computation::PendingComputation;
+use super::shard::{MapShard, is_inside};
 
 /// A power of two. Those who read share no cache line that they write to, however many shelves there are: this
 /// is for those who change something.
@@ -102,7 +102,7 @@ impl<K, V, S> MapStore<K, V, S> {
     }
 
     #[inline]
-    fn shelf(&self, hash: u64) -> &MapShard<ShardTable<K, V>> {
+    fn shard(&self, hash: u64) -> &MapShard<ShardTable<K, V>> {
         // Mixed, for hashers that leave bits unused; and the table inside uses other ones.
         &self.shelves[(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as usize % SHELVES]
     }
@@ -123,7 +123,7 @@ impl<K, V, S> MapStore<K, V, S> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        self.shelf(hash)
+        self.shard(hash)
             .read(&self.label, |table| table.values.find(hash, |entry| entry.key.borrow() == key).map(f))
     }
 
@@ -136,7 +136,7 @@ impl<K, V, S> MapStore<K, V, S> {
     {
         let hash = self.hash(&key);
         let (mut key, mut value) = (Some(key), Some(value)); // DROPPED-OUTSIDE, whatever panics
-        let (old, ticket) = self.shelf(hash).change(&self.label, |table| {
+        let (old, ticket) = self.shard(hash).change(&self.label, |table| {
             let own = key.as_ref().expect("not taken yet");
             let ticket = table.computing.find(hash, |computing| computing.key == *own);
             let ticket = ticket.map(|computing| computing.ticket.clone());
@@ -168,7 +168,7 @@ impl<K, V, S> MapStore<K, V, S> {
         S: BuildHasher,
     {
         let hash = self.hash(key);
-        self.shelf(hash).change(&self.label, |table| {
+        self.shard(hash).change(&self.label, |table| {
             let slot = table.values.find_entry(hash, |entry| entry.key.borrow() == key).ok()?;
             let (MapEntry { key, value, .. }, _) = slot.remove();
             Some((key, value))
@@ -189,7 +189,7 @@ impl<K, V, S> MapStore<K, V, S> {
         let ticket = PendingComputation::new(place);
         let mut key = Some(key); // DROPPED-OUTSIDE, whatever panics
         let mut left_behind = None;
-        let other = self.shelf(hash).write(&self.label, |table| {
+        let other = self.shard(hash).write(&self.label, |table| {
             let own = key.as_ref().expect("not taken yet");
             if table.values.find(hash, |entry| entry.key == *own).is_some() {
                 return Some(None);
@@ -233,7 +233,7 @@ impl<K, V, S> ComputeTurn<'_, K, V, S> {
     {
         let ComputeTurn { store, hash, ref ticket, .. } = self;
         let mut value = Some(value); // DROPPED-OUTSIDE, whatever panics
-        let left = store.shelf(hash).write(&store.label, |table| {
+        let left = store.shard(hash).write(&store.label, |table| {
             let Ok(own) = table.computing.find_entry(hash, |computing| computing.is(ticket)) else {
                 unreachable!("it is listed until it is over");
             };
@@ -258,7 +258,7 @@ impl<K, V, S> Drop for ComputeTurn<'_, K, V, S> {
         // Dropped by somebody who is in a shelf himself, it leaves its place behind, to whoever comes next.
         if self.is_listed && !is_inside() {
             let ComputeTurn { store, hash, ref ticket, .. } = *self;
-            let own = store.shelf(hash).write(&store.label, |table| {
+            let own = store.shard(hash).write(&store.label, |table| {
                 let own = table.computing.find_entry(hash, |computing| computing.is(ticket));
                 own.ok().map(|own| own.remove().0)
             });

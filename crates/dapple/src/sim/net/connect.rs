@@ -31,7 +31,7 @@ pub(super) async fn find(target: LookupTarget) -> io::Result<Addrs> {
 
 /// Tries all addresses in turn.
 pub(super) async fn connect_to_any(target: LookupTarget, each: Duration) -> io::Result<TcpStream> {
-    let network = Network::here("sim::net::TcpStream::connect")?;
+    let network = Network::current("sim::net::TcpStream::connect")?;
     let addrs = find(target).await?;
     let mut tried = Vec::new();
     for &addr in addrs.as_slice() {

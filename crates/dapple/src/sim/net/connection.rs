@@ -13,10 +13,10 @@ use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 
-use super::lobby::{Arrivals, Tried};
+use super::arrivals::{Arrivals, Tried};
+use super::link_conditions::{self, LinkDirection};
 use super::network::{Network, system_error};
 use super::options::SocketOptions;
-use super::weather::{self, LinkDirection};
 use crate::prim::{Mutex, MutexGuard, lock};
 
 /// How many bytes a direction holds.
@@ -213,7 +213,7 @@ impl SimSocket {
                 false => Tried::NotYet(side.incoming.next()),
             });
         }
-        let n = weather::some_of(wanted.min(side.incoming.arrived));
+        let n = link_conditions::some_of(wanted.min(side.incoming.arrived));
         if is_peek {
             copy(&side.incoming.bytes, buffers, n);
             return Ok(Tried::Done(n));
@@ -245,7 +245,7 @@ impl SimSocket {
         if room == 0 {
             return Ok(Tried::NotYet(near.refused_at()));
         }
-        let n = weather::some_of(wanted.min(room));
+        let n = link_conditions::some_of(wanted.min(room));
         let at = arrival(&near.way, &mut far.incoming, now);
         if far.is_gone {
             // They go on their way, and it comes back that nobody took them.

@@ -10,9 +10,9 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 
+use super::arrivals::{ArrivalWait, Arrivals, Tried};
 use super::connect::find;
 use super::connection::SimSocket;
-use super::lobby::{ArrivalWait, Arrivals, Tried};
 use super::network::Network;
 use super::options::check_ttl;
 use super::stream::TcpStream;
@@ -115,7 +115,7 @@ impl TcpListener {
     ///
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the listener.
     pub async fn bind(addrs: impl ToAddrs) -> io::Result<TcpListener> {
-        let network = Network::here("sim::net::TcpListener::bind")?;
+        let network = Network::current("sim::net::TcpListener::bind")?;
         let addrs = find(addrs.target()).await?;
         let mut last = None;
         for &addr in addrs.as_slice() {

@@ -55,15 +55,15 @@
 //! What has no place here is missing: `from_std` and `into_std`, `read_with` and `write_with`, the file
 //! descriptor, and `TcpSocket`. There are no faults yet, such as partitions.
 
+mod arrivals;
 mod connect;
 mod connection;
+mod link_conditions;
 mod listener;
-mod lobby;
 mod network;
 mod options;
 mod split;
 mod stream;
-mod weather;
 
 pub use listener::TcpListener;
 pub use stream::TcpStream;

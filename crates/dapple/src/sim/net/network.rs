@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use super::connection::{self, SimSocket};
+use super::link_conditions::LinkDirection;
 use super::listener::SimListener;
-use super::weather::LinkDirection;
 use crate::prim::{Mutex, lock};
 use crate::world;
 
@@ -50,7 +50,7 @@ pub(super) fn system_error(number: i32) -> io::Error {
 
 impl Network {
     /// The network of this simulation.
-    pub(super) fn here(what: &str) -> io::Result<Arc<Network>> {
+    pub(super) fn current(what: &str) -> io::Result<Arc<Network>> {
         world::with(|world| world.part::<NetworkPart>().0.clone()).ok_or_else(|| {
             let advice =
                 "there is no simulation here: use it inside of dapple::sim::Sim::run, or dapple::net";
@@ -60,7 +60,7 @@ impl Network {
 
     /// What time it is; an error outside of its simulation.
     pub(super) fn enter(&self) -> io::Result<u64> {
-        let here = Network::here("a connection of dapple::sim::net")?;
+        let here = Network::current("a connection of dapple::sim::net")?;
         if !std::ptr::eq(&raw const *here, self) {
             let message = "a connection of dapple::sim::net: it belongs to another simulation";
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));

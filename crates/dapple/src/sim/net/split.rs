@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::lobby::ArrivalWait;
+use super::arrivals::ArrivalWait;
 use super::stream::TcpStream;
 use crate::net::halves::halves;
 use crate::net::traits::{impl_read, impl_write};

@@ -7,9 +7,9 @@ use std::net::{Shutdown, SocketAddr};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::arrivals::{ArrivalWait, Tried};
 use super::connect::connect_to_any;
 use super::connection::SimSocket;
-use super::lobby::{ArrivalWait, Tried};
 use super::network::system_error;
 use super::options::{check_keepalive, check_ttl};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};

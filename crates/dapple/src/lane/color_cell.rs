@@ -14,7 +14,7 @@ use std::fmt;
 use super::Color;
 use super::color::ColorName;
 use crate::task::Task;
-use crate::task::here::here;
+use crate::task::context::with_context;
 
 /// A value that only its own color can use, without a lock and without waiting.
 ///
@@ -61,7 +61,7 @@ impl<T> ColorCell<T> {
     #[must_use]
     #[track_caller]
     pub fn new(value: T) -> ColorCell<T> {
-        let has_own_color = here(|here| here.lane.get().is_null() && here.color.get() != 0);
+        let has_own_color = with_context(|here| here.lane.get().is_null() && here.color.get() != 0);
         if has_own_color && let Some(task) = Task::current() {
             return ColorCell::made(task.id(), ColorOwner::Task(task), value);
         }
@@ -86,7 +86,7 @@ impl<T> ColorCell<T> {
     /// same cell. A panic in `f` goes on to the caller and leaves the cell usable.
     #[track_caller]
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        if here(|here| here.color.get()) != self.id {
+        if with_context(|here| here.color.get()) != self.id {
             self.wrong_color();
         }
         if self.borrowed.replace(true) {

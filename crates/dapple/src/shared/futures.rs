@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::access::{Access, Reading, Shown, Writing};
-use super::gate::AccessWait;
+use super::access_lock::AccessWait;
 use crate::Cancelled;
 use crate::task::closure;
 use crate::task::wait::{begins_at_once, got_at_once};

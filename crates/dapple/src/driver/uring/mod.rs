@@ -31,7 +31,7 @@
 //! * **SAME-ADDRESS**: a request to give an operation up has a reference to its node until it is done itself.
 //!   So the number by which the kernel looks for the operation is not another's.
 
-pub(crate) mod choice;
+pub(crate) mod backend;
 pub(crate) mod close;
 pub(crate) mod failures;
 pub(crate) mod node;

@@ -1,7 +1,7 @@
 //! Stalls: how many there were, what each worker is stuck in, and what is said about it.
 //!
 //! A worker that is stuck cannot tell what in, and it may never come back. So others look: at the pointer to the
-//! task that its thread is running, which that thread writes anyway (`here`). The task may end, and its memory be
+//! task that its thread is running, which that thread writes anyway (`with_context`). The task may end, and its memory be
 //! another's, while they do: they ask the slab for a reference to whatever is there, as a walk over all tasks does.
 //!
 //! # Invariants
@@ -16,10 +16,10 @@ use super::worker::Worker;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicU64, Mutex, Ordering, Published, lock};
 use crate::task::Task;
+use crate::task::context::with_context;
 #[cfg(feature = "tracing")]
 use crate::task::guarded::guarded;
 use crate::task::header::Header;
-use crate::task::here::here;
 use crate::world;
 
 /// Of so many kinds of tasks that were stuck it is said. What gives each task a name of its own is not told of for
@@ -147,7 +147,7 @@ impl CurrentTaskView {
     pub(super) fn open(&self) {
         // Virtual threads share what is a thread's own.
         if !world::is_simulated() {
-            *lock(&self.current) = Some(RunningPtr(here(|here| &raw const here.current)));
+            *lock(&self.current) = Some(RunningPtr(with_context(|here| &raw const here.current)));
         }
     }
 

@@ -68,7 +68,7 @@ impl Registry {
 
     /// A row for a thread; OWN-ROW until it is given back.
     pub(crate) fn take(&self) -> &'static ReaderSlots {
-        if let Some(row) = self.rows().find(|row| !row.taken.swap(true, Ordering::Acquire)) {
+        if let Some(row) = self.all_reader_slots().find(|row| !row.taken.swap(true, Ordering::Acquire)) {
             return row;
         }
         let row: &'static mut ReaderSlots = Box::leak(Box::new(ReaderSlots {
@@ -91,19 +91,21 @@ impl Registry {
         }
     }
 
-    fn rows(&self) -> impl Iterator<Item = &'static ReaderSlots> {
-        fn row(pointer: *mut ReaderSlots) -> Option<&'static ReaderSlots> {
+    fn all_reader_slots(&self) -> impl Iterator<Item = &'static ReaderSlots> {
+        fn reader_slots(pointer: *mut ReaderSlots) -> Option<&'static ReaderSlots> {
             // SAFETY: what is in the list is there for ever. ROWS-STAY
             unsafe { pointer.as_ref() }
         }
-        std::iter::successors(row(self.0.load(Ordering::SeqCst)), |last| {
-            row(last.next.load(Ordering::Relaxed)) // what is behind a row never changes
+        std::iter::successors(reader_slots(self.0.load(Ordering::SeqCst)), |last| {
+            reader_slots(last.next.load(Ordering::Relaxed)) // what is behind a row never changes
         })
     }
 
     /// All slots in which a gate is named, after a step that keeps others from entering it.
     pub(crate) fn named(&self, gate: usize) -> impl Iterator<Item = &'static ReaderSlot> {
-        self.rows().flat_map(|row| &row.slots).filter(move |slot| slot.0.load(Ordering::SeqCst) == gate)
+        self.all_reader_slots()
+            .flat_map(|row| &row.slots)
+            .filter(move |slot| slot.0.load(Ordering::SeqCst) == gate)
     }
 }
 

@@ -39,10 +39,10 @@ use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 use std::task::Waker;
 
+use super::context::ThreadContext;
 use super::guarded::GuardedWaker;
-use super::here::ThreadContext;
+use super::ready_list::{ReadyList, ReadyWord};
 use super::waker::{self, Behind, borrowed_waker, is_ours, task_behind};
-use super::woken::{ReadyList, ReadyWord};
 use crate::prim::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, SpinLock, fence_seq_cst};
 
 /// What a scope shares with who can reach it from elsewhere: its cancellers, the wakers of what was
@@ -419,7 +419,7 @@ impl CancelFrame {
     }
 
     /// The scope; `None` for a shield.
-    fn reach(&self) -> Option<&CancelScope> {
+    fn cancel_scope(&self) -> Option<&CancelScope> {
         // SAFETY: it is the link of a poll that this thread is in. ON-THE-STACK
         unsafe { self.reach.as_ref() }
     }
@@ -482,7 +482,7 @@ pub(super) fn is_cancelled(here: &ThreadContext) -> bool {
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
     while let Some(link) = unsafe { next.as_ref() } {
-        match link.reach() {
+        match link.cancel_scope() {
             None => return false,
             Some(reach) if reach.is_cancelled() => return is_really_cancelled(here),
             Some(_) => next = link.outer.get(),
@@ -498,7 +498,7 @@ pub(super) fn may_be_cancelled(here: &ThreadContext) -> bool {
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
     while let Some(link) = unsafe { next.as_ref() } {
-        match link.reach() {
+        match link.cancel_scope() {
             None => return false,
             Some(reach) if reach.is_cancelled() => return true,
             Some(_) => next = link.outer.get(),

@@ -14,13 +14,13 @@ use std::cell::Cell;
 use std::ptr::null;
 use std::task::Waker;
 
+use super::cancel_scope::CancelFrame;
+use super::child_waker::ChildWaker;
 use super::closure::Closure;
 use super::header::Header;
-use super::home::RuntimeShared;
 use super::local::Bound;
-use super::reach::CancelFrame;
+use super::runtime_shared::RuntimeShared;
 use super::slab::LocalSlab;
-use super::strand::ChildWaker;
 use super::wait::BUDGET;
 use crate::prim::Published;
 
@@ -171,9 +171,9 @@ impl ThreadContext {
         self.woken.get() || self.strand_woken.get()
     }
 
-    /// A strand is going to be polled, with this waker. What is returned is for `leave_strand`.
+    /// A strand is going to be polled, with this waker. What is returned is for `leave_child`.
     #[inline]
-    pub(crate) fn enter_strand(&self, strand: *const ChildWaker, waker: *const Waker) -> OuterChild {
+    pub(crate) fn enter_child(&self, strand: *const ChildWaker, waker: *const Waker) -> OuterChild {
         OuterChild {
             strand: self.strand.replace(strand),
             own: self.own.replace(waker),
@@ -184,7 +184,7 @@ impl ThreadContext {
 
     /// The poll is over: references that were made of the strand, and whether it woke itself.
     #[inline]
-    pub(crate) fn leave_strand(&self, outer: OuterChild) -> (i64, bool) {
+    pub(crate) fn leave_child(&self, outer: OuterChild) -> (i64, bool) {
         self.strand.set(outer.strand);
         self.own.set(outer.own);
         (self.strand_refs.replace(outer.refs), self.strand_woken.replace(outer.woken))
@@ -224,7 +224,7 @@ thread_local! {
 
 /// Calls `f` with this thread's `ThreadContext`.
 #[inline(always)]
-pub(crate) fn here<R>(f: impl FnOnce(&ThreadContext) -> R) -> R {
+pub(crate) fn with_context<R>(f: impl FnOnce(&ThreadContext) -> R) -> R {
     // Not by `HERE.with(f)`: that is a function for each `f`, which is not always inlined.
     let here = HERE.with(std::ptr::from_ref);
     // SAFETY: it is this thread's, has no destructor, and so is there until the thread has ended.
@@ -256,21 +256,21 @@ pub(crate) struct SetAside(ThreadContext);
 impl SetAside {
     pub(crate) fn new() -> SetAside {
         let outer = ThreadContext::nowhere();
-        outer.closure.set(here(|here| here.closure.get())); // what it is in, it is in all the same
-        outer.in_map.set(here(|here| here.in_map.get()));
-        here(|here| here.swap(&outer));
+        outer.closure.set(with_context(|here| here.closure.get())); // what it is in, it is in all the same
+        outer.in_map.set(with_context(|here| here.in_map.get()));
+        with_context(|here| here.swap(&outer));
         SetAside(outer)
     }
 }
 
 impl Drop for SetAside {
     fn drop(&mut self) {
-        here(|here| here.swap(&self.0));
+        with_context(|here| here.swap(&self.0));
     }
 }
 
 /// Room for what a virtual thread is doing, and the way to exchange it for what this thread does. ONE-CONTEXT
 pub(crate) fn context() -> Box<dyn Fn()> {
     let own = ThreadContext::nowhere();
-    Box::new(move || here(|here| here.swap(&own)))
+    Box::new(move || with_context(|here| here.swap(&own)))
 }

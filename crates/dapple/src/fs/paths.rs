@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::error::{c_path, failed};
 use super::operation::{Operation, begin, on_pool};
 use super::request::{Link, NameChange, NameRequest, Rename, Symlink, Unlink};
-use super::{at_once, in_place};
+use super::{cached, short_calls};
 
 /// Asks for something, and explains what goes wrong.
 pub(super) async fn ask(
@@ -19,7 +19,7 @@ pub(super) async fn ask(
     let result = async {
         let request = request?;
         begin().await?;
-        match in_place::name(request.name()) {
+        match short_calls::name(request.name()) {
             Some(done) => Ok(done?),
             None => Operation::new(request).await.0.map(drop),
         }
@@ -174,7 +174,7 @@ async fn metadata_of(path: &Path, follow: bool) -> io::Result<Metadata> {
     let operation = "get the metadata of";
     begin().await?;
     let at_once = match c_path(path) {
-        Ok(path) => at_once::metadata(&path, follow),
+        Ok(path) => cached::metadata(&path, follow),
         Err(error) => Some(Err(error)),
     };
     match at_once {

@@ -22,12 +22,12 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
+use super::cancel_scope::{CancelScope, Nudge};
+#[cfg(loom)]
+use super::context::dealloc;
+use super::context::{ThreadContext, with_context};
 #[cfg(not(loom))]
 use super::guarded::GuardedWaker;
-#[cfg(loom)]
-use super::here::dealloc;
-use super::here::{ThreadContext, here};
-use super::reach::{CancelScope, Nudge};
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 const BIAS: u64 = 1 << 40;
@@ -69,7 +69,7 @@ impl ChildWaker {
 
     /// The next in line. For who has it in its line.
     #[inline]
-    pub(crate) fn link(&self) -> *mut ChildWaker {
+    pub(crate) fn next_link(&self) -> *mut ChildWaker {
         self.link.load(Ordering::Relaxed)
     }
 
@@ -117,9 +117,9 @@ impl ChildWaker {
         // Not dropped: the strand lives through this poll without a reference. BIASED
         // SAFETY: as above.
         let waker = ManuallyDrop::new(unsafe { waker(strand.as_ptr().cast()) });
-        let around = here.enter_strand(strand.as_ptr(), &raw const *waker);
+        let around = here.enter_child(strand.as_ptr(), &raw const *waker);
         let result = poll(&mut Context::from_waker(&waker)); // does not unwind
-        let (refs, woken) = here.leave_strand(around);
+        let (refs, woken) = here.leave_child(around);
         let change = refs - i64::from(in_line);
         if change != 0 {
             // SAFETY: it lives. BIASED
@@ -194,7 +194,7 @@ fn ptr(data: *const ()) -> ChildPtr {
 }
 
 #[inline]
-fn strand<'a>(data: *const ()) -> &'a ChildWaker {
+fn child_waker<'a>(data: *const ()) -> &'a ChildWaker {
     // SAFETY: the data of our wakers is a strand that is alive while they are.
     unsafe { &*data.cast::<ChildWaker>() }
 }
@@ -206,11 +206,11 @@ fn is_own(here: &ThreadContext, data: *const ()) -> bool {
 
 #[inline]
 fn clone(data: *const ()) -> RawWaker {
-    here(|here| {
+    with_context(|here| {
         if is_own(here, data) {
             here.strand_refs.set(here.strand_refs.get() + 1);
         } else {
-            strand(data).refs.fetch_add(1, Ordering::Relaxed);
+            child_waker(data).refs.fetch_add(1, Ordering::Relaxed);
         }
     });
     RawWaker::new(data, &VTABLE)
@@ -218,10 +218,10 @@ fn clone(data: *const ()) -> RawWaker {
 
 #[inline]
 fn wake_by_ref(data: *const ()) {
-    here(|here| {
+    with_context(|here| {
         if is_own(here, data) {
             here.strand_woken.set(true);
-        } else if strand(data).enter_line() {
+        } else if child_waker(data).enter_line() {
             push(here, ptr(data));
         }
     });
@@ -229,11 +229,11 @@ fn wake_by_ref(data: *const ()) {
 
 #[inline]
 fn wake(data: *const ()) {
-    here(|here| {
+    with_context(|here| {
         if is_own(here, data) {
             here.strand_woken.set(true);
             here.strand_refs.set(here.strand_refs.get() - 1);
-        } else if strand(data).queued.swap(true, Ordering::AcqRel) {
+        } else if child_waker(data).queued.swap(true, Ordering::AcqRel) {
             // SAFETY: the waker has a reference, which it gives up.
             unsafe { ChildWaker::drop_ref(ptr(data)) };
         } else {
@@ -244,7 +244,7 @@ fn wake(data: *const ()) {
 
 #[inline]
 fn drop_waker(data: *const ()) {
-    here(|here| {
+    with_context(|here| {
         if is_own(here, data) {
             here.strand_refs.set(here.strand_refs.get() - 1);
         } else {

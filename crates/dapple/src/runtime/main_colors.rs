@@ -4,8 +4,8 @@ use super::core::Core;
 use crate::Color;
 use crate::prim::{Mutex, lock};
 use crate::task::RuntimeShared;
-use crate::task::here::here;
-use crate::task::home::RuntimePhase;
+use crate::task::context::with_context;
+use crate::task::runtime_shared::RuntimePhase;
 
 /// The main colors of a runtime that are open.
 #[derive(Default)]
@@ -75,7 +75,7 @@ pub(crate) fn in_main_color<R>(what: &str, f: impl FnOnce(Option<&Color>) -> R) 
 #[cold]
 #[track_caller]
 fn main_elsewhere(what: &str) -> Option<Color> {
-    let home = here(|here| here.home.get());
+    let home = with_context(|here| here.home.get());
     // SAFETY: it is set only while this thread works for a runtime or has entered it.
     let Some(home) = (unsafe { home.as_ref() }) else {
         panic!(
@@ -97,7 +97,7 @@ fn main_elsewhere(what: &str) -> Option<Color> {
 
 /// Whether the runtime that this thread is in has stopped.
 pub(crate) fn has_stopped() -> bool {
-    let home = here(|here| here.home.get());
+    let home = with_context(|here| here.home.get());
     // SAFETY: it is set only while this thread works for a runtime or has entered it.
     unsafe { home.as_ref() }.is_none_or(|home: &RuntimeShared| home.phase() == RuntimePhase::Stopped)
 }

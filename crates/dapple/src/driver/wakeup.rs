@@ -66,12 +66,12 @@ impl Wakeup {
     }
 
     /// Before the thread sleeps. `false`: it has been rung for, and must not.
-    pub(crate) fn lie_down(&self) -> bool {
+    pub(crate) fn prepare_sleep(&self) -> bool {
         self.state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok() // RUNG-OR-SEEN
     }
 
     /// After it slept, or was told not to. What was rung for until now must be looked at after this.
-    pub(crate) fn get_up(&self) {
+    pub(crate) fn finish_sleep(&self) {
         self.state.swap(AWAKE, Ordering::SeqCst);
     }
 

@@ -136,7 +136,7 @@ impl RuntimeShared {
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
-    /// Counts a task, with `slab` from [`Here::slab_of`](super::here::ThreadContext::slab_of).
+    /// Counts a task, with `slab` from [`Here::slab_of`](super::context::ThreadContext::slab_of).
     #[inline]
     pub(crate) fn count_spawned(&self, slab: Option<&LocalSlab>) {
         match slab {

@@ -1,7 +1,7 @@
 //! Who may be in a state: many who read, or one who writes.
 //!
 //! A gate is so many permits ([`Permits`]): who writes takes all of them, and who reads takes one, or none
-//! at all: he names the gate in a slot of his thread ([`slots`](super::slots)), which no other processor
+//! at all: he names the gate in a slot of his thread ([`slots`](super::reader_slots)), which no other processor
 //! looks at until somebody wants to write.
 //!
 //! ```text
@@ -30,12 +30,12 @@
 
 use std::task::{Context, Poll, ready};
 
-use super::alarm::{AGAIN, WakeTimer, hurry};
-use super::slots::{ReaderSlot, ReaderSlots, Registry};
+use super::reader_slots::{ReaderSlot, ReaderSlots, Registry};
+use super::retry_timer::{AGAIN, WakeTimer, hurry};
 use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
 use crate::sync::permits::{MARK, ONE, PermitRefusal, Permits, WAITERS, WaitTicket};
 use crate::sync::wait::Wait;
-use crate::task::here::here;
+use crate::task::context::with_context;
 use crate::world::look_out;
 
 /// How many can be counted as reading at a time.
@@ -310,7 +310,7 @@ impl AccessLock {
     /// Whether the task that would write has let those in line go ahead in this poll, or has been in line.
     #[inline]
     pub(crate) fn has_given_way(&self) -> bool {
-        here(|here| here.gave_way.get()) == self.name()
+        with_context(|here| here.gave_way.get()) == self.name()
     }
 
     /// For the rest of this poll, his task need not give way here again.
@@ -318,7 +318,9 @@ impl AccessLock {
     fn has_written(&self, waiting: &AccessWait) {
         if waiting.gave_way {
             // Elsewhere nobody unsets it.
-            here(|here| here.gave_way.set(if here.current.get().is_null() { 0 } else { self.name() }));
+            with_context(|here| {
+                here.gave_way.set(if here.current.get().is_null() { 0 } else { self.name() })
+            });
         }
     }
 

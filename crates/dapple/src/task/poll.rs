@@ -6,10 +6,10 @@ use std::ptr::null;
 use super::cancel;
 use super::cancel_points;
 use super::cell::{Front, PanicPayload, TaskKind, discard};
+use super::context::{SetAside, ThreadContext, with_context};
 use super::header::{Header, PollOutcome, Reason, Runnable, TaskKindTag, TaskPtr, field};
-use super::here::{SetAside, ThreadContext, here};
-use super::home::{RuntimePhase, RuntimeShared};
 use super::join::JoinSlot;
+use super::runtime_shared::{RuntimePhase, RuntimeShared};
 use super::state::{ABORTED, CANCELLED, ENDED, Finished, JOIN_INTEREST, PANICKED, RestOutcome, Snapshot};
 use super::wait::BUDGET;
 use super::{QueuePosition, Task, panics};
@@ -526,7 +526,7 @@ pub(crate) fn refuse(runnable: Runnable) {
     // SAFETY: a task that is owned exists.
     let end = unsafe { task.as_ref() }.vtable().end;
     let _aside = SetAside::new();
-    here(|here| {
+    with_context(|here| {
         here.current.set(task.as_ptr());
         // SAFETY: the right to run is ours. STAGE
         let polled = unsafe { end(task, Reason::Refused) };

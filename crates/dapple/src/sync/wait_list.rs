@@ -8,8 +8,8 @@
 
 use std::task::{Context, Poll, ready};
 
-use super::line::WaitQueue;
 use super::wait::{Wait, Wakers};
+use super::wait_queue::WaitQueue;
 use crate::Cancelled;
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;

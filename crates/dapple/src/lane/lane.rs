@@ -39,10 +39,10 @@ use super::main::{Locals, MainThread};
 use super::ranked::PriorityCounts;
 use crate::prim::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::task::cell::TaskKind;
+use crate::task::context::{ThreadContext, with_context};
 use crate::task::header::{Header, TaskKindTag, TaskPtr, VTable, field};
-use crate::task::here::{ThreadContext, here};
-use crate::task::home::RuntimePhase;
-use crate::task::run::{OwnColor, StepOutcome, step};
+use crate::task::poll::{OwnColor, StepOutcome, step};
+use crate::task::runtime_shared::RuntimePhase;
 use crate::task::slab::{class_of, put_cell};
 use crate::task::state::{ABORTED, StateWord};
 use crate::task::{Priority, QueuePosition, Runnable, RuntimeShared, Task};
@@ -105,8 +105,8 @@ impl Deref for Lane {
 }
 
 impl InboxNode for Header {
-    fn link(&self) -> *mut Header {
-        Header::link(self)
+    fn next_link(&self) -> *mut Header {
+        Header::next_link(self)
     }
 
     fn set_link(&self, next: *mut Header) {
@@ -152,7 +152,7 @@ pub(super) struct NewLane {
 impl Lane {
     /// A lane with one reference, the caller's; `None` once the runtime is gone.
     pub(super) fn make(home: &RuntimeShared, new: NewLane) -> Option<TaskPtr> {
-        let slab = here(|here| here.slab_of(home));
+        let slab = with_context(|here| here.slab_of(home));
         let ptr = home.take_cell(slab, CLASS, LAYOUT)?;
         let body = LaneFields {
             ptr,
@@ -204,7 +204,7 @@ impl Lane {
         unsafe { ptr.cast::<Lane>().as_ref() }
     }
 
-    pub(crate) fn home(&self) -> &RuntimeShared {
+    pub(crate) fn runtime_shared(&self) -> &RuntimeShared {
         // SAFETY: the runtime's core outlives its lanes. LIVE-UNTIL-EMPTY
         unsafe { &*RuntimeShared::of(self.ptr()) }
     }
@@ -251,7 +251,7 @@ impl Lane {
     pub(super) unsafe fn push(ptr: TaskPtr, task: TaskPtr, place: QueuePosition, priority: Option<Priority>) {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
-        if here(|here| lane.is_my_turn(here)) {
+        if with_context(|here| lane.is_my_turn(here)) {
             lane.append(task);
             return;
         }
@@ -355,7 +355,7 @@ impl Lane {
             0 => plain,
             before => before,
         };
-        let raises = before < priority as u8 + 1 && self.home().rules.raises;
+        let raises = before < priority as u8 + 1 && self.runtime_shared().rules.raises;
         if raises {
             self.enqueue_at(priority);
         }
@@ -364,7 +364,7 @@ impl Lane {
 
     /// Hands an entry to the scheduler, by its priority. ENTRY-LIVES
     fn enqueue_at(&self, priority: Priority) {
-        let home = self.home();
+        let home = self.runtime_shared();
         // SAFETY: the caller has an entry, which is the right to run a lane once.
         let entry = unsafe { Runnable::new(self.ptr) };
         // SAFETY: `home` is the lane's.
@@ -443,7 +443,7 @@ impl Lane {
         }
         let task = TaskPtr::new(self.first.get())?;
         // SAFETY: what is in line is owned by the lane, so it exists.
-        let next = unsafe { task.as_ref() }.link();
+        let next = unsafe { task.as_ref() }.next_link();
         self.first.set(next);
         if next.is_null() {
             self.last.set(null_mut());
@@ -473,7 +473,7 @@ impl Lane {
         if lane.is_watched() {
             lane.note_turn();
         }
-        let home = lane.home();
+        let home = lane.runtime_shared();
         let stopped = home.phase() == RuntimePhase::Stopped;
         here.lane.set(ptr.as_ptr());
         here.color.set(lane.id);
@@ -641,7 +641,7 @@ impl Lane {
         // SAFETY: nobody else can reach the lane.
         let lane = unsafe { Lane::of(ptr) };
         if let Some(key) = lane.key {
-            keyed::forget(lane.home(), key, ptr);
+            keyed::forget(lane.runtime_shared(), key, ptr);
         }
         // SAFETY: nobody else can reach the lane, and the body is not used again.
         unsafe { field::<UnsafeCell<LaneFields>>(ptr, offset_of!(Lane, body)).drop_in_place() };

@@ -21,11 +21,11 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use super::Sched;
-use super::holder::SlotOwner;
+use super::slot_owner::SlotOwner;
 use super::worker::Worker;
 use crate::driver::Driver;
 use crate::prim::{AtomicBool, AtomicUsize, Ordering, Parker, fence_seq_cst};
-use crate::task::home::RuntimePhase;
+use crate::task::runtime_shared::RuntimePhase;
 
 /// What a worker is there for.
 pub(super) struct WorkerSlot {
@@ -45,7 +45,7 @@ impl WorkerSlot {
     }
 
     #[inline]
-    pub(super) fn holder(&self) -> usize {
+    pub(super) fn owner(&self) -> usize {
         self.holder.get()
     }
 }
@@ -128,7 +128,7 @@ impl Sched {
     }
 
     /// Gives the post of a worker that is stuck to a spare. `start` starts its thread. For the monitor.
-    pub(super) fn relieve(&self, stuck: &Worker, start: &impl Fn(usize) -> io::Result<()>) -> Relief {
+    pub(super) fn hand_off(&self, stuck: &Worker, start: &impl Fn(usize) -> io::Result<()>) -> Relief {
         let Some((index, spare)) = self.free_spare() else { return Relief::Nobody };
         let worker = spare.worker.get_or_init(|| Box::new(self.make_spare(index)));
         self.spares.made.fetch_max(index + 1, Ordering::Release);
@@ -152,7 +152,7 @@ impl Sched {
     }
 
     /// Whether a spare could be sent now.
-    pub(super) fn can_relieve(&self) -> bool {
+    pub(super) fn can_hand_off(&self) -> bool {
         self.free_spare().is_some()
     }
 
@@ -167,7 +167,7 @@ impl Sched {
     }
 
     /// What the thread of a spare does until the workers are told to leave. ONE-THREAD
-    pub(crate) fn stand_in(&self, spare: usize) {
+    pub(crate) fn run_spare(&self, spare: usize) {
         let seat = self.take_seat(self.workers.len() + spare);
         let Spare { worker, is_out, parker, .. } = &self.spares.list[spare];
         let worker = worker.get().expect("a spare is made before its thread");
@@ -215,7 +215,7 @@ impl Worker {
     /// Whether it is the one that sleeps in the driver of its post.
     #[inline]
     pub(super) fn holds_post(&self, sched: &Sched) -> bool {
-        sched.posts[self.post()].holder() == self.number()
+        sched.posts[self.post()].owner() == self.number()
     }
 
     /// Gives up what it has, to those that go on. For a spare that has lost its post.

@@ -18,8 +18,8 @@ use std::task::{Context, Poll};
 
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
-use crate::sync::crowd::{ListTicket, WaitList};
-use crate::task::here::here;
+use crate::sync::wait_list::{ListTicket, WaitList};
+use crate::task::context::with_context;
 
 /// In the word: nobody computes any more. Above it is counted how often a value was put there by others.
 const OVER: usize = 1;
@@ -46,7 +46,7 @@ struct ComputationFrame {
 /// The computations that this thread is in the midst of polling, the innermost first.
 fn polled_here() -> Vec<Arc<PendingComputation>> {
     let mut tickets = Vec::new();
-    let mut next = here(|here| here.computation.get()).cast::<ComputationFrame>();
+    let mut next = with_context(|here| here.computation.get()).cast::<ComputationFrame>();
     // SAFETY: the links of this thread are there. ON-THE-STACK
     while let Some(ComputationFrame { ticket, outer }) = unsafe { next.as_ref() } {
         // SAFETY: the frame that the link is in borrows the ticket.
@@ -92,13 +92,13 @@ impl PendingComputation {
         struct LeaveComputation(*const ());
         impl Drop for LeaveComputation {
             fn drop(&mut self) {
-                here(|here| here.computation.set(self.0));
+                with_context(|here| here.computation.set(self.0));
             }
         }
-        let outer = here(|here| here.computation.get());
+        let outer = with_context(|here| here.computation.get());
         let polled = ComputationFrame { ticket: self, outer: outer.cast() };
         let _out = LeaveComputation(outer);
-        here(|here| here.computation.set((&raw const polled).cast())); // ON-THE-STACK
+        with_context(|here| here.computation.set((&raw const polled).cast())); // ON-THE-STACK
         f()
     }
 }

@@ -12,10 +12,10 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::access::{Access, AccessGuard, Reading, Wish, Writing};
-use super::alarm::AGAIN;
-use super::gate::AccessLock;
-use super::slots::{REGISTRY, own_row};
-use super::wait::{Read, Write};
+use super::access_lock::AccessLock;
+use super::futures::{Read, Write};
+use super::reader_slots::{REGISTRY, own_row};
+use super::retry_timer::AGAIN;
 use crate::Cancelled;
 use crate::sync::wait::block_on_again;
 use crate::task::closure;

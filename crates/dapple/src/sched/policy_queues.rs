@@ -18,7 +18,7 @@ use super::worker::Worker;
 use crate::lane::Lane;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 use crate::task::header::TaskKindTag;
-use crate::task::home::Rules;
+use crate::task::runtime_shared::Rules;
 use crate::task::{Priority, Runnable};
 
 pub(super) struct Managed {
@@ -131,7 +131,7 @@ impl Managed {
         // One alone is for this worker, which is about to look.
         let is_own = here == Some(worker);
         if !(is_own && queued == 1)
-            && let Some(worker) = sched.idle.whom_to_wake_for(sched.posts[worker].holder())
+            && let Some(worker) = sched.idle.whom_to_wake_for(sched.posts[worker].owner())
         {
             sched.unpark(worker);
         }

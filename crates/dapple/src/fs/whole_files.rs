@@ -10,11 +10,11 @@ use std::sync::Arc;
 use super::buffer::BufferMut;
 use super::error::failed;
 use super::file::{File, Opened};
-use super::names::call;
 use super::operation::{Operation, begin, has_ring};
 use super::options::OpenOptions;
+use super::paths::call;
 use super::request::{CURSOR, ReadAt, WriteAt};
-use super::{at_once, in_place};
+use super::{cached, short_calls};
 use crate::io::Partial;
 
 /// How much is read at a time if it is not known how much there is.
@@ -64,7 +64,7 @@ fn cause_of(error: io::Error) -> io::Error {
 async fn read_path(path: &Path) -> io::Result<Vec<u8>> {
     let (file, len) = OpenOptions::new().read(true).open_with_len(path).await?;
     let file = file.opened;
-    let len = len.or_else(|| at_once::regular_len(file.as_fd())).unwrap_or(0);
+    let len = len.or_else(|| cached::regular_len(file.as_fd())).unwrap_or(0);
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     let mut tail = Tail(Vec::new());
     // One more than there is, so that the end can be seen with the last of it. A file without a length is empty, or is
@@ -78,7 +78,7 @@ async fn read_path(path: &Path) -> io::Result<Vec<u8>> {
         let tail_len = tail.0.len() as u64;
         let room = tail.0.spare_capacity_mut();
         let at = if file.is_regular() { tail_len } else { CURSOR };
-        let n = match at_once::read(&file, room, at) {
+        let n = match cached::read(&file, room, at) {
             Some(result) => {
                 let n = result?;
                 // SAFETY: so many have been written to the room.
@@ -154,7 +154,7 @@ async fn write_all(file: &Arc<Opened>, buffer: Vec<u8>) -> (io::Result<()>, usiz
         if let Err(error) = begin().await {
             return (Err(error), request.done);
         }
-        match in_place::write(file, &request.buffer[request.done..], request.at) {
+        match short_calls::write(file, &request.buffer[request.done..], request.at) {
             Some(Ok(0)) => return (Err(io::ErrorKind::WriteZero.into()), request.done),
             Some(Ok(n)) => {
                 request.done += n;

@@ -1,6 +1,6 @@
 //! In place of `task::here`, in models: what a thread of a model is doing, as far as strands ask.
 //!
-//! `enter_strand` and `leave_strand` do what those of `task::here` do.
+//! `enter_child` and `leave_child` do what those of `task::here` do.
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -10,8 +10,8 @@ use std::task::Waker;
 
 use loom::cell::UnsafeCell;
 
-use super::reach::{CancelFrame, CancelScope};
-use super::strand::{ChildPtr, ChildWaker};
+use super::cancel_scope::{CancelFrame, CancelScope};
+use super::child_waker::{ChildPtr, ChildWaker};
 
 pub(crate) struct ThreadContext {
     pub(crate) link: Cell<*const CancelFrame>,
@@ -36,7 +36,7 @@ loom::thread_local! {
     };
 }
 
-pub(crate) fn here<R>(f: impl FnOnce(&ThreadContext) -> R) -> R {
+pub(crate) fn with_context<R>(f: impl FnOnce(&ThreadContext) -> R) -> R {
     HERE.with(f)
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct OuterChild {
 }
 
 impl ThreadContext {
-    pub(crate) fn enter_strand(&self, strand: *const ChildWaker, waker: *const Waker) -> OuterChild {
+    pub(crate) fn enter_child(&self, strand: *const ChildWaker, waker: *const Waker) -> OuterChild {
         OuterChild {
             strand: self.strand.replace(strand),
             own: self.own.replace(waker),
@@ -57,7 +57,7 @@ impl ThreadContext {
         }
     }
 
-    pub(crate) fn leave_strand(&self, outer: OuterChild) -> (i64, bool) {
+    pub(crate) fn leave_child(&self, outer: OuterChild) -> (i64, bool) {
         self.strand.set(outer.strand);
         self.own.set(outer.own);
         (self.strand_refs.replace(outer.refs), self.strand_woken.replace(outer.woken))

@@ -5,9 +5,9 @@
 //! its lane steps.
 
 use super::cancel_points;
+use super::context::ThreadContext;
 use super::header::{Extended, Header, TaskKindTag, TaskPtr, VTable};
-use super::here::ThreadContext;
-use super::run::StepOutcome;
+use super::poll::StepOutcome;
 use crate::world::{self, log};
 
 /// What is kept of a task of a simulation.

@@ -4,7 +4,7 @@
 //! A model has no clock: there, nobody looks again.
 
 #[cfg(not(loom))]
-pub(crate) use crate::sched::alarm::WakeTimer;
+pub(crate) use crate::sched::wake_timer::WakeTimer;
 #[cfg(loom)]
 pub(crate) use out_of_time::{WakeTimer, hurry};
 

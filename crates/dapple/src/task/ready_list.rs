@@ -19,7 +19,7 @@
 
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
-use super::strand::{ChildPtr, ChildWaker};
+use super::child_waker::{ChildPtr, ChildWaker};
 use crate::prim::{AtomicPtr, Ordering};
 
 /// See the head of this file.
@@ -122,7 +122,7 @@ fn in_order(newest: *mut ChildWaker) -> Option<ReadyBatch> {
     while let Some(strand) = NonNull::new(rest) {
         // SAFETY: what is in line is alive, and its link ours since we took it out.
         let this = unsafe { strand.as_ref() };
-        rest = this.link();
+        rest = this.next_link();
         this.set_link(first);
         first = strand.as_ptr();
     }
