@@ -99,7 +99,7 @@ mod loom;
 pub mod net;
 mod prim;
 #[expect(unsafe_code, reason = "hands on the promise of who calls pre_exec")]
-#[cfg(not(loom))]
+#[cfg(all(feature = "process", not(loom)))]
 pub mod process;
 #[expect(unsafe_code, reason = "goes from a task's home back to the runtime around it")]
 #[cfg(not(loom))]
@@ -112,7 +112,7 @@ mod scope;
 #[expect(unsafe_code, reason = "closures reach the state that their gate lets them to")]
 mod shared;
 #[expect(unsafe_code, reason = "puts an action into a signal handler")]
-#[cfg(not(loom))]
+#[cfg(all(feature = "process", not(loom)))]
 pub mod signal;
 #[cfg(not(loom))]
 pub mod sim;

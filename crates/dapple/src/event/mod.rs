@@ -177,6 +177,7 @@ mod callback;
 mod callback_tasks;
 mod files;
 mod registration;
+#[cfg(feature = "process")]
 mod signals;
 mod submit;
 mod times;
@@ -185,6 +186,7 @@ pub use self::callback::{Anywhere, Callback, OnThisThread};
 pub use self::callback_tasks::Verdict;
 pub use self::files::{readable, writable};
 pub use self::registration::{Registration, Withdraw};
+#[cfg(feature = "process")]
 pub use self::signals::signal;
 pub use self::submit::{Often, Once};
 pub use self::times::{after, at, every};

@@ -11,8 +11,11 @@ mod shared_common;
 mod shared_map_common;
 
 mod event;
+mod sched;
 mod scope;
+mod scope_ends;
 mod shared;
 mod shared_map;
 mod tasks;
+mod timers;
 mod wakers;

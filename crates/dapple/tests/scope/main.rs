@@ -11,9 +11,14 @@ mod scope_common;
 
 mod basics;
 mod exact;
+mod exact_channels;
 mod exact_io;
+mod exact_outside;
+mod exact_tasks;
 mod fair_property;
 mod faults;
+mod faults_dropped;
+mod faults_late;
 mod foreign;
 mod race_exact;
 mod spawn_cancel;

@@ -15,6 +15,7 @@ mod fair;
 mod faults;
 mod forgotten;
 mod map;
+mod map_changes;
 mod map_misuse;
 mod map_stress;
 mod misuse;
