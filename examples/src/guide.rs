@@ -1,0 +1,18 @@
+//! The guide's code blocks, and the README's, as doctests: `cargo test -p examples --doc` compiles and runs them.
+//!
+//! One module per page. Edition 2024 merges the blocks into few programs, so a page costs little.
+
+macro_rules! pages {
+    ($($page:ident $path:literal)*) => {
+        $(
+            #[doc = include_str!(concat!("../../", $path))]
+            mod $page {}
+        )*
+    };
+}
+
+pages! {
+    first_service "docs/guide/src/01-first-service.md"
+    colors "docs/guide/src/02-colors.md"
+    state "docs/guide/src/03-state.md"
+}
