@@ -15,4 +15,7 @@ pages! {
     first_service "docs/guide/src/01-first-service.md"
     colors "docs/guide/src/02-colors.md"
     state "docs/guide/src/03-state.md"
+    cancellation "docs/guide/src/04-cancellation.md"
+    blocking "docs/guide/src/05-blocking-and-overload.md"
+    testing "docs/guide/src/06-testing.md"
 }
