@@ -18,4 +18,6 @@ pages! {
     cancellation "docs/guide/src/04-cancellation.md"
     blocking "docs/guide/src/05-blocking-and-overload.md"
     testing "docs/guide/src/06-testing.md"
+    files "docs/guide/src/07-files-processes-signals.md"
+    http "docs/guide/src/08-http.md"
 }
