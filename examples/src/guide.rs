@@ -20,4 +20,5 @@ pages! {
     testing "docs/guide/src/06-testing.md"
     files "docs/guide/src/07-files-processes-signals.md"
     http "docs/guide/src/08-http.md"
+    tokio "docs/guide/src/10-coming-from-tokio.md"
 }
