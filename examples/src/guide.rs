@@ -21,4 +21,6 @@ pages! {
     files "docs/guide/src/07-files-processes-signals.md"
     http "docs/guide/src/08-http.md"
     tokio "docs/guide/src/10-coming-from-tokio.md"
+    elsewhere "docs/guide/src/11-coming-from-elsewhere.md"
+    inside "docs/guide/src/12-how-it-works.md"
 }
