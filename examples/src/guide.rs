@@ -12,6 +12,7 @@ macro_rules! pages {
 }
 
 pages! {
+    readme "README.md"
     first_service "docs/guide/src/01-first-service.md"
     colors "docs/guide/src/02-colors.md"
     state "docs/guide/src/03-state.md"
