@@ -19,7 +19,10 @@ fn the_committed_picture_is_up_to_date() {
     assert!(is_ok, "{drawn}");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/colors.svg");
     let committed = std::fs::read_to_string(path).expect("docs/colors.svg is there");
-    assert!(committed.trim_end() == drawn.trim_end(), "run: cargo run -p examples --bin color_picture > docs/colors.svg");
+    assert!(
+        committed.trim_end() == drawn.trim_end(),
+        "run: cargo run -p examples --bin color_picture > docs/colors.svg"
+    );
 }
 
 #[test]
