@@ -17,11 +17,11 @@ fn number(element: &str, attribute: &str) -> f64 {
 fn the_committed_picture_is_up_to_date() {
     let (is_ok, drawn) = output(COLOR_PICTURE, &[]);
     assert!(is_ok, "{drawn}");
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/colors.svg");
-    let committed = std::fs::read_to_string(path).expect("docs/colors.svg is there");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/src/colors.svg");
+    let committed = std::fs::read_to_string(path).expect("docs/guide/src/colors.svg is there");
     assert!(
         committed.trim_end() == drawn.trim_end(),
-        "run: cargo run -p examples --bin color_picture > docs/colors.svg"
+        "run: cargo run -p examples --bin color_picture > docs/guide/src/colors.svg"
     );
 }
 

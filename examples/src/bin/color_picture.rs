@@ -1,9 +1,9 @@
-//! Draws colors over workers in time: docs/colors.svg, from a simulated run.
+//! Draws colors over workers in time: docs/guide/src/colors.svg, from a simulated run.
 //!
 //! You learn how to run a program in virtual time and read its trace: which worker ran which task, when, in which color.
 //!
-//! Run it: `cargo run -p examples --bin color_picture > docs/colors.svg`. A simulation is the same on every machine, so
-//! the picture changes only if the program or the scheduler does; `cargo test -p examples` compares it.
+//! Run it: `cargo run -p examples --bin color_picture > docs/guide/src/colors.svg`. A simulation is the same on every machine,
+//! so the picture changes only if the program or the scheduler does; `cargo test -p examples` compares it.
 
 use std::fmt::Write;
 
