@@ -43,19 +43,19 @@ fn run() -> Trace {
 }
 
 /// One poll, as it is drawn.
-struct Block {
+struct DrawnPoll {
     begun: f64,
     took: f64,
     worker: usize,
     color: usize,
 }
 
-fn blocks(trace: &Trace) -> Vec<Block> {
+fn blocks(trace: &Trace) -> Vec<DrawnPoll> {
     let block = |poll: sim::Poll<'_>| {
         let color = NAMES.iter().position(|name| *name == poll.task)?;
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
         let (begun, took) = (millis(poll.begun), millis(poll.took));
-        (took > 0.1).then_some(Block { begun, took, worker: poll.worker?, color })
+        (took > 0.1).then_some(DrawnPoll { begun, took, worker: poll.worker?, color })
     };
     trace.polls().filter_map(block).collect()
 }
@@ -65,7 +65,7 @@ const WIDTH: f64 = 640.0;
 const ROW: f64 = 30.0;
 const GAP: f64 = 34.0;
 
-fn draw(blocks: &[Block]) -> String {
+fn draw(blocks: &[DrawnPoll]) -> String {
     let end = blocks.iter().map(|block| block.begun + block.took).fold(0.0, f64::max).ceil();
     let x = |time: f64| LEFT + WIDTH * time / end;
     let by_color = 34.0 + ROW * WORKERS as f64 + GAP;
