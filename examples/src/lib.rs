@@ -1,3 +1,5 @@
-//! What an example and its tests share.
+//! What the examples share with their tests; and the guide's code blocks, as doctests.
 
+#[cfg(doctest)]
+mod guide;
 pub mod oracle;

@@ -23,35 +23,76 @@
 //! });
 //! ```
 //!
-//! # Where things are
+//! New here? The guide (`docs/guide` in the repository) begins with a service in ten minutes, and has a table for
+//! engineers who come from tokio.
 //!
-//! | to | use |
-//! |---|---|
-//! | start a program | [`run`], [`main`](macro@main), [`test`](macro@test), or a [`Runtime`] |
-//! | run something in parallel | [`spawn`] |
-//! | run something one after the other | [`Color`] |
-//! | keep state without a lock | [`ColorCell`] |
-//! | share state among colors | [`Shared`], [`together`](together()), [`SharedMap`] |
-//! | stay on one thread (`!Send`) | [`spawn_local`] |
-//! | call what blocks | [`blocking`](blocking()) |
-//! | wait, cancel, abort | [`JoinHandle`] |
-//! | send messages | [`channel::oneshot`], [`channel::mpsc`], [`channel::watch`] |
-//! | lock, signal, limit | [`sync::Mutex`], [`sync::RwLock`], [`sync::Condvar`], [`sync::Notify`], [`sync::Semaphore`] |
-//! | wait for a time | [`time::sleep`], [`time::interval`] |
-//! | set a timeout; take the first of several (`select!`) | [`time::timeout`](time::timeout()), [`race`] |
-//! | run children that borrow, and wait for all; cancel them | [`finish`], [`Scope`], [`shield`], [`or_cancelled`] |
-//! | pass a value along with a request (task-local) | [`task::Local`] |
-//! | hear of panics | [`RuntimeBuilder::on_panic`], [`Metrics::panics`] |
-//! | talk to others | [`net::TcpListener`], [`net::TcpStream`], [`net::UdpSocket`], [`net::UnixStream`], [`net::pipe()`], [`net::lookup()`] |
-//! | wait for any file descriptor | [`net::AsyncFd`] |
-//! | read and write | [`io::AsyncReadExt`], [`io::AsyncWriteExt`], [`io::BufReader`], [`io::copy`](io::copy()) |
-//! | use files | [`fs::File`], [`fs::read`], [`fs::write`], [`fs::read_dir`] |
-//! | use the terminal | [`io::stdin`](io::stdin()), [`io::stdout`](io::stdout()), [`io::stderr`](io::stderr()) |
-//! | start programs, hear signals | [`process::Command`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) |
-//! | refuse what cannot be served in time | [`sched::Limit`] |
-//! | write callbacks | [`event`] |
-//! | test in virtual time; cancel at each wait | [`sim::Sim`], [`sim::cancel_everywhere`](sim::cancel_everywhere()) |
-//! | see what is going on | [`Runtime::metrics`], [`Runtime::dump`] |
+//! # Index
+//!
+//! **Programs and tasks**
+//!
+//! | to | use | |
+//! |---|---|---|
+//! | start a program or a test | [`run`], [`main`](macro@main), [`test`](macro@test) | |
+//! | configure a runtime, or have several | [`Runtime`], [`RuntimeBuilder`], [`Handle`] | `block_on` works from any thread |
+//! | run something in parallel | [`spawn`] | a small task takes 40 bytes |
+//! | wait for a task, cancel it, abort it, let it go | [`JoinHandle`], [`JoinError`] | |
+//! | name a task, give it a color, a priority or a limit | [`task::Builder`] | |
+//! | stay on one thread (`!Send` futures) | [`spawn_local`] | in the main color |
+//! | call code that blocks | [`blocking`](blocking()) | a pool of threads that grows and shrinks |
+//! | let other tasks run | [`task::yield_now`], [`task::yield_to`] | a task that is always ready gives way by itself, after 128 results |
+//! | pass a value along with a request (task-local) | [`task::Local`] | |
+//! | shut down with a time limit, and see which tasks were left | [`Runtime::shutdown`], [`Shutdown`] | |
+//!
+//! **State**
+//!
+//! | to | use | |
+//! |---|---|---|
+//! | run things one after the other, in order | [`Color`] | the same key gives the same color: [`Color::keyed`] |
+//! | keep state without a lock, for one color | [`ColorCell`] | |
+//! | share state among colors | [`Shared`] | many read, or one writes; the closure comes to the state |
+//! | change several states at once, without deadlock | [`together`](together()), [`together_all`] | |
+//! | share a table; compute each missing entry once | [`SharedMap`] | |
+//! | lock across an await; wait for a condition; count permits; notify | [`sync::Mutex`], [`sync::RwLock`], [`sync::Condvar`], [`sync::Semaphore`], [`sync::Notify`] | a forgotten waiter holds up no other |
+//! | send messages | [`channel::oneshot`], [`channel::mpsc`], [`channel::watch`] | a cancelled or dropped wait loses no message |
+//!
+//! **Structured concurrency, cancellation, time**
+//!
+//! | to | use | |
+//! |---|---|---|
+//! | run children that borrow, and wait for all of them | [`finish`], [`finish_local`], [`Scope`] | |
+//! | cancel everything in a scope, also from elsewhere | [`Scope::cancel`], [`Canceller`] | each wait returns [`Cancelled`] without effect, or its result |
+//! | take the first of several (`select!`) | [`race`] | losers are cancelled and waited for |
+//! | set a timeout | [`time::timeout`](time::timeout()) | a late result is in the error |
+//! | finish something in spite of a cancel | [`shield`] | |
+//! | drop a foreign future on cancel | [`or_cancelled`] | |
+//! | await a callback | [`suspend`] | |
+//! | sleep; tick | [`time::sleep`], [`time::sleep_until`], [`time::interval`] | never early |
+//!
+//! **Input and output**
+//!
+//! | to | use | |
+//! |---|---|---|
+//! | use TCP, UDP, Unix sockets, pipes | [`net::TcpListener`], [`net::TcpStream`], [`net::UdpSocket`], [`net::UnixListener`], [`net::UnixStream`], [`net::UnixDatagram`], [`net::pipe()`] | with futures-io's traits; hyper's and tokio's by the features `hyper` and `tokio-io` |
+//! | look up a host name | [`net::lookup()`] | |
+//! | wait for any file descriptor | [`net::AsyncFd`] | |
+//! | read and write: by lines, by lengths, copying | [`io::AsyncReadExt`], [`io::AsyncWriteExt`], [`io::BufReader`], [`io::copy`](io::copy()), [`io::copy_bidirectional`] | errors say how far it got |
+//! | use files | [`fs`] | the functions of `std::fs`, on io_uring or the pool |
+//! | use the terminal | [`io::stdin`](io::stdin()), [`io::stdout`](io::stdout()), [`io::stderr`](io::stderr()) | |
+//! | start programs; hear signals | [`process::Command`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) | |
+//! | write callbacks instead of tasks | [`event`] | beside tasks, in colors |
+//! | serve HTTP | the crate `dapple-http` | axum, tower and hyper services, files, TLS |
+//!
+//! **Overload, priorities, insight, tests**
+//!
+//! | to | use | |
+//! |---|---|---|
+//! | refuse work that cannot be served in time | [`sched::Limit`] | by waiting time, by number; before it has begun |
+//! | keep going when a task blocks or computes | nothing; tune by [`RuntimeBuilder::stall_after`] | a stuck worker is replaced until it comes back |
+//! | run urgent work first | [`sched::Priority`], [`Color::set_priority`] | each level keeps a share |
+//! | bring your own scheduling policy | [`sched::Policy`] | |
+//! | see tasks, counters and panics | [`Runtime::dump`], [`Runtime::metrics`], [`RuntimeBuilder::on_panic`] | |
+//! | test in virtual time, by seed | [`sim::Sim`], `#[dapple::test(sim)]` | deadlocks are named, failures replayed bit for bit |
+//! | test that a program survives a cancel at each of its waits | [`sim::cancel_everywhere`](sim::cancel_everywhere()) | |
 //!
 //! # Supported
 //!

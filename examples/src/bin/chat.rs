@@ -1,14 +1,17 @@
-//! A chat server: each room is a color, and nothing has a lock.
+//! A chat server with rooms, in which nothing has a lock.
+//!
+//! You learn how to give each room a color, how to drop a reader that is too slow, and how to say goodbye to all clients
+//! without losing a line.
 //!
 //! Run it: `cargo run --release -p examples --bin chat`
 //!
-//! In a second terminal, and in a third: `nc 127.0.0.1 7777`. Type a name, then what you have to say,
-//! or `/join ROOM`, `/who`, `/quit`. Ctrl-C in the first terminal says goodbye to all and ends.
+//! In a second terminal, and in a third: `nc 127.0.0.1 7777`. Type a name, then a message, or `/join ROOM`, `/who`,
+//! `/quit`. Ctrl-C in the first terminal says goodbye to all clients and ends.
 //!
-//! * **Colors**: a room is a plain map in a color: used by one after the other, rooms in parallel.
-//! * **A slow reader holds up nobody**: if its queue is full, it is dropped, and all are told.
-//! * **Exact cancellation**: Ctrl-C cancels the clients' tasks. A wait that was cancelled has taken
-//!   nothing, so what is in the queues is still written before the goodbye.
+//! * **Colors**: a room is a plain map in a color. Its members use it one after the other; rooms run in parallel.
+//! * **A slow reader holds up no one**: if its queue is full, it is dropped, and the room hears of it.
+//! * **Exact cancellation**: Ctrl-C cancels the clients' tasks. A cancelled wait has taken nothing, so the lines in the
+//!   queues are still written before the goodbye.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};

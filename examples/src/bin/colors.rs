@@ -1,10 +1,13 @@
-//! What colors do, seen live: six colors share two workers or more, and no lock guards their state.
+//! Six colors at work, live: they share two workers or more, and no lock guards their state.
 //!
-//! Run it: `cargo run --release -p examples --bin colors`
+//! You learn how colors share the workers, and that no update is lost.
 //!
-//! Each line is a tenth of a second. A column is a color; its letter is the thread that ran it when
-//! the line was drawn, and the bar is how much it got done. In the end every count must be right:
-//! a lost update would show that two runnables of one color had overlapped.
+//! Run it: `cargo run --release -p examples --bin colors`. It ends by itself after three seconds; no second terminal is
+//! needed.
+//!
+//! Each line is a tenth of a second. A column is a color: its letter is the thread that ran it when the line was drawn,
+//! the bar is how much it got done. In the end every count must be right: a lost update would show that two runnables of
+//! one color had overlapped.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;

@@ -1,17 +1,17 @@
-//! Earliest deadline first: a scheduling policy that a program brings along, for a service whose requests have
-//! deadlines.
+//! Earliest deadline first: a scheduling policy of the program's own, for requests with deadlines.
 //!
-//! Run it: `cargo run --release -p examples --bin deadlines`. It prints how many requests are answered in time, by
-//! the policy that every runtime has and by this one, at the same load: simulated, at more and more load, and
-//! then in a rush, simulated and for real. `-- --simulated` leaves out the latter, whose figures depend on what else
-//! the machine does.
+//! You learn how to write a `sched::Policy`, and how to try it at any load in virtual time.
 //!
-//! * **A policy is twenty lines**: where what has become runnable goes, and what it weighs. What it knows of a
-//!   request is a number that the program gave its color, [`Color::set_tag`].
+//! Run it: `cargo run --release -p examples --bin deadlines`. No second terminal is needed. It prints how many requests
+//! are answered in time by the default policy and by this one, at the same load: simulated, at rising load, and then in a
+//! rush, simulated and real. `-- --simulated` leaves out the real rush, whose figures depend on the load of the machine.
+//!
+//! * **A policy is twenty lines**: where a runnable lane goes, and its weight. Its knowledge of a request is a number that
+//!   the program gave the color, [`Color::set_tag`].
 //! * **Order within a color stays**: a policy chooses among colors.
-//! * **Long work gives way**: a report is computed in pieces, with [`yield_now`] in between, where what is more
-//!   urgent goes first. Nothing else takes a worker from what it runs.
-//! * **The same program** in virtual time, where it can be tried at any load in no time, and on real threads.
+//! * **Long work gives way**: a report is computed in pieces, with [`yield_now`] in between, where more urgent work goes
+//!   first. Nothing else takes a worker from its runnable.
+//! * **The same program** runs in virtual time and on real threads.
 
 use std::process::ExitCode;
 use std::sync::Arc;

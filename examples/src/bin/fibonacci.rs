@@ -1,5 +1,7 @@
-//! The stateful service of Node.Scala's Figure 2: Fibonacci numbers, with a cache that all requests share, and a
-//! function that blocks.
+//! A stateful service: Fibonacci numbers, with a cache that all requests share, and handlers that block.
+//!
+//! You learn how to write handlers whose arguments are shared state, and that a handler may block or compute. It is the
+//! service of Node.Scala's Figure 2.
 //!
 //! Run it: `cargo run --release -p examples --bin fibonacci`, and in a second terminal:
 //!
@@ -9,11 +11,11 @@
 //! curl 'http://127.0.0.1:8080/stats'
 //! ```
 //!
-//! * **State arguments**: `lookup`, `held`, `sleepy` and `stats` are plain functions. What they touch is in their
-//!   types, and all of it is theirs while they run: those that read run in parallel, one that writes is alone.
-//! * **Blocking is allowed**: `fibo` recurses for as long as it takes, and `sleepy` even sleeps, right in a handler.
-//!   The runtime notices, and the others go on. The figure's first callback is `lookup`, its second, the one by
-//!   `nextTick`, is what follows in `fibonacci`: only there the cache is written, and only for that long.
+//! * **State arguments**: `lookup`, `held`, `sleepy` and `stats` are plain functions. Their types name the state that they
+//!   touch, and they have all of it while they run: handlers that read run in parallel, one that writes is alone.
+//! * **Blocking is allowed**: `fibo` recurses for as long as it takes, and `sleepy` even sleeps, right in a handler. The
+//!   runtime notices, and the other requests go on. The figure's first callback is `lookup`; its second, by `nextTick`,
+//!   is the rest of `fibonacci`: only there the cache is written, and only for that long.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,21 +1,22 @@
-//! Names looked up at several servers: all of them, the first that answers, the first within a time.
+//! Names looked up at several servers: all of them, the first that answers, the first within a time limit.
 //!
-//! Run it: `cargo run --release -p examples --bin lookup`
+//! You learn `finish`, `start` and `cancel`, and how a cancelled request leaves its connection usable. These are the
+//! programs of Figures 2 to 4 of the AC paper (Harris and others, 2011), nearly line by line.
 //!
-//! It starts four servers of its own: a quick one, a slow one, one that is wrong, and one that never answers.
-//! Or be a server yourself: `nc -lk 5353` in a second terminal, here `-- first bread,milk 127.0.0.1:5353`. A
-//! question comes as `1 bread`, and `1 10.1.2.3` is the answer to it; answer to `1` twice, or late.
+//! Run it: `cargo run --release -p examples --bin lookup`. It starts four servers of its own: a quick one, a slow one, one
+//! that is wrong, and one that never answers.
 //!
-//! These are the programs of Figures 2 to 4 of the AC paper (Harris and others, 2011), nearly line by line:
+//! Or be a server yourself: `nc -lk 5353` in a second terminal, and here `-- first bread,milk 127.0.0.1:5353`. A question
+//! comes as `1 bread`, and `1 10.1.2.3` is its answer; answer to `1` twice, or late.
 //!
 //! * `do { ... } finish` is `finish_local(async |queries| { ... }).await`
 //! * `async S` is `queries.start(async { S })`: it runs at once; where it first waits, the loop goes on
 //! * `cancel queries` is `queries.cancel()`: each wait inside returns that it was cancelled, or its result
 //!
-//! * **No locks**: what is started never runs in parallel with the rest, so it shares plain `Cell`s.
+//! * **No locks**: children never run in parallel with the rest, so they share plain `Cell`s.
 //! * **Borrowed, not moved**: each query has its own server by `&mut`, for as long as the `finish` takes.
-//! * **Exact cancellation**: a query that was cancelled has asked, or has not, and what came of an answer is
-//!   kept: so its connection stays of use, and the late answer is not taken for one to the next question.
+//! * **Exact cancellation**: a cancelled query has asked, or has not, and the part of an answer that has come is kept. So
+//!   its connection stays usable, and the late answer is not taken for one to the next question.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};

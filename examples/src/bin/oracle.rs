@@ -1,15 +1,16 @@
-//! Asks the rules of a paper whether Dapple keeps to them: 100,000 random programs, every outcome of each.
+//! Compares Dapple with the rules of a paper: 100,000 random programs, every outcome of each.
 //!
-//! Run it: `cargo run --release -p examples --bin oracle`. In "AC: Composable Asynchronous IO for Native
-//! Languages" (2011) Harris and others gave `async`, `do..finish` and `cancel` a meaning by rules, on a page.
-//! `examples::oracle` has these rules as a program that finds all that a small program may do. Here is what
-//! is made of it:
+//! You learn how to check a concurrent library against an executable specification.
 //!
-//! * **Random programs** with pools in pools, loops, cancels and operations that can be cancelled or not; one,
-//!   two or three side by side, which send each other messages.
-//! * **Each is run** in many ways: in simulations by different seeds, on one real worker, on four. Whatever
-//!   comes out, variables, messages that are left, and whether it is stuck, must be among what the rules allow.
-//! * **A violation** is made as small as it gets, and printed with what would have been allowed.
+//! Run it: `cargo run --release -p examples --bin oracle`. No second terminal is needed. In "AC: Composable Asynchronous IO
+//! for Native Languages" (2011) Harris and others gave `async`, `do..finish` and `cancel` a meaning by rules, on a page.
+//! `examples::oracle` has these rules as a program that finds every outcome of a small program.
+//!
+//! * **Random programs** with pools in pools, loops, cancels and operations that can be cancelled or not; one, two or three
+//!   side by side, which send each other messages.
+//! * **Each is run** in many ways: in simulations by different seeds, on one real worker, on four. The outcome (variables,
+//!   messages that are left, and whether it is stuck) must be among those that the rules allow.
+//! * **A violation** is made as small as it gets, and printed with the outcomes that would have been allowed.
 
 use std::process::ExitCode;
 use std::time::Instant;

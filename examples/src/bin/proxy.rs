@@ -1,17 +1,20 @@
-//! A TCP proxy: one address in front of several servers.
+//! A TCP proxy: one address in front of several servers, with fail-over.
+//!
+//! You learn how to bound connections with a `Semaphore`, how to shut down in two steps, and how a cancelled copy counts its
+//! bytes.
 //!
 //! Run it: `cargo run --release -p examples --bin proxy -- 127.0.0.1:8080 localhost:8001 localhost:8002`
 //!
 //! In a second terminal start a server, `python3 -m http.server 8001`, and in a third talk to it:
-//! `curl http://127.0.0.1:8080/`. Each connection goes to the next server, and if that cannot be
-//! reached, to the one after it. Ctrl-C stops listening, gives the connections that are left some time
-//! to end (a second one does not), and prints what was carried.
+//! `curl http://127.0.0.1:8080/`. Each connection goes to the next server, and if that cannot be reached, to the one after
+//! it. Ctrl-C stops listening, gives open connections some time to end (a second Ctrl-C does not), and prints how much was
+//! carried.
 //!
-//! * **Limits**: a `Semaphore` has a permit per connection. Without one nothing is accepted: who comes
-//!   then waits in the system's line. When all permits are back, all connections have ended.
+//! * **Limits**: a `Semaphore` has a permit per connection. Without one nothing is accepted: new clients wait in the
+//!   kernel's queue. When all permits are back, all connections have ended.
 //! * **Colors**: the totals are plain numbers in a color of their own.
-//! * **Exact cancellation**: a copy that is cancelled says how many bytes it has carried each way, and
-//!   hands back those it had read and not written. So the totals are right to the byte.
+//! * **Exact cancellation**: a cancelled copy says how many bytes it has carried each way, and hands back those that it had
+//!   read and not written. So the totals are right to the byte.
 
 use std::io;
 use std::process::ExitCode;

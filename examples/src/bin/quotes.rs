@@ -1,18 +1,20 @@
 //! A stock-quote server, which sends a message a second to each of its clients, and the clients.
 //!
+//! You learn how to serve thousands of clients from one task, or from a task each, and how to use `race` and `shield`.
+//!
 //! Run it: `cargo run --release -p examples --bin quotes serve`
 //!
-//! In a second terminal, by hand: `nc 127.0.0.1 7778`. Or many: `... --bin quotes watch 4000`. Both say once a
-//! second how many messages there were, and what one took of the processor's time. Ctrl-C at the server closes
-//! the market: each client gets a last line. It is the server of section 5.3 of the AC paper (Figure 12), where
-//! the system's limits were reached at 18,000 clients; here it is the number of files that one may have open.
+//! In a second terminal, by hand: `nc 127.0.0.1 7778`. Or many: `... --bin quotes watch 4000`. Both print once a second how
+//! many messages there were, and the CPU time of one. Ctrl-C at the server closes the market: each client gets a last
+//! line. It is the server of section 5.3 of the AC paper (Figure 12), where the system's limits were reached at 18,000
+//! clients; here the limit is the number of open files.
 //!
-//! * **One task**: the scope starts a child for each client, in the server's own task, on one core as in the
-//!   paper. With `--tasks` it spawns a task for each, in parallel: it waits for them, and cancels them, too.
-//! * **Exact cancellation**: Ctrl-C cancels the scope. A client's wait for the next second returns at once; a
-//!   line that is halfway out is written to its end, shielded, and then the last one: who counts, as `watch`
-//!   does, has all that was sent.
-//! * **`race`** in `watch`: whoever ends first, the clients or Ctrl-C, ends the others.
+//! * **One task**: the scope starts a child for each client, in the server's own task, on one core as in the paper. With
+//!   `--tasks` it spawns a task for each, in parallel, and waits for them and cancels them, too.
+//! * **Exact cancellation**: Ctrl-C cancels the scope. A client's wait for the next second returns at once; a line that is
+//!   halfway out is written to its end, shielded, and then the last one. A client that counts, as `watch` does, has all
+//!   lines that were sent.
+//! * **`race`** in `watch`: the first to end, the clients or Ctrl-C, ends the others.
 
 use std::error::Error;
 use std::fs;

@@ -1,15 +1,16 @@
 //! Which ports of this machine are open, with a progress bar.
 //!
+//! You learn how to run 65,535 tasks with a bound on their number at work, and how Ctrl-C keeps the results so far.
+//!
 //! Run it: `cargo run --release -p examples --bin scan`, or with `-- --ports 1-1024 localhost`
 //!
-//! In a second terminal open a port first: `while true; do date | nc -l 9999; done`. The scan prints it
-//! with what its server says, if it says something soon. Ctrl-C ends the scan with what was found so far.
-//! Only loopback addresses are scanned: those of others are not yours to scan.
+//! In a second terminal open a port first: `while true; do date | nc -l 9999; done`. The scan prints the port and the first
+//! words of its server, if they come soon. Ctrl-C ends the scan with the ports found so far. Only loopback addresses are
+//! scanned: other machines are not yours to scan.
 //!
-//! * **Tasks are cheap**: each port has a task of its own, 65,535 of them at once. A `Semaphore` says how
-//!   many may be connecting.
-//! * **Exact cancellation**: Ctrl-C cancels all tasks. Those that wait for a permit or a connection end
-//!   without one. One that is connected, and waits for what the server says, still reports its port.
+//! * **Tasks are cheap**: each port has a task of its own. A `Semaphore` bounds how many are connecting.
+//! * **Exact cancellation**: Ctrl-C cancels all tasks. Those that wait for a permit or a connection end without one. One
+//!   that is connected, and waits for the server's words, still reports its port.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,14 +1,16 @@
 //! Keeps programs running: starts them again when they fail.
 //!
+//! You learn how to start processes, read their pipes, handle signals, and hand children over from a cancelled task.
+//!
 //! Run it: `cargo run --release -p examples --bin supervise -- -- sleep 1000 -- sh -c 'sleep 3; exit 1'`
 //!
-//! In a second terminal: `pkill -HUP supervise` prints how they are doing, `pkill sleep` makes one fail,
-//! and `pkill supervise` (or Ctrl-C in the first) ends all: each gets SIGTERM, some time to end, and
-//! then SIGKILL, and so do the programs that it has started.
+//! In a second terminal: `pkill -HUP supervise` prints the status of the programs, `pkill sleep` makes one fail, and `pkill
+//! supervise` (or Ctrl-C in the first) ends all: each gets SIGTERM, some time to end, and then SIGKILL, and so do the
+//! programs that it has started.
 //!
 //! * **Colors**: each service runs in the color of its name. Its status is plain data there.
-//! * **Exact cancellation**: to stop, the services' tasks are cancelled. Whatever they wait for ends at
-//!   once and takes nothing, and the children that run are handed over, to be stopped in peace.
+//! * **Exact cancellation**: to stop, the services' tasks are cancelled. Their waits end at once and take nothing, and the
+//!   running children are handed over, to be stopped in peace.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,4 +1,6 @@
-//! A list of things to do, as an axum program: JSON, path and query arguments, shared state, a WebSocket.
+//! A todo list as an axum program: JSON, path and query arguments, shared state, a WebSocket.
+//!
+//! You learn how to move an axum program from tokio to Dapple: two lines.
 //!
 //! Run it: `cargo run --release -p examples --bin todo`, and in a second terminal:
 //!
@@ -9,7 +11,7 @@
 //! curl -X DELETE http://127.0.0.1:3000/todos/1
 //! ```
 //!
-//! and a WebSocket at `/echo`. Two lines make it run on Dapple rather than on tokio. They were:
+//! There is a WebSocket at `/echo`. On tokio the two lines were:
 //!
 //! ```text
 //! use axum::{extract::ws::{WebSocket, WebSocketUpgrade}, serve};

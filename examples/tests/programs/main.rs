@@ -4,10 +4,12 @@
 mod common;
 
 mod chat;
+mod color_picture;
 mod commit;
 mod deadlines;
 mod experiments;
 mod fibonacci;
+mod guide;
 mod lookup;
 mod oracle;
 mod proxy;

@@ -1,8 +1,8 @@
-//! The two-phase commit by callbacks, ripped by hand.
+//! The two-phase commit by callbacks, taken apart by hand.
 //!
-//! Each callback runs in the color of a node or of the initiator, does one step, and says who is to be called
-//! next. What `seq` and `asynchronous` have on their stack (whose vote is still to come, what was decided, who
-//! waits for the end) is kept in a structure here, and so is the timer. `suspend` leads back to an await.
+//! Each callback runs in the color of a node or of the initiator, does one step, and submits the next callback. The
+//! state that `seq` and `asynchronous` have on their stack (missing votes, the decision, the waiter for the end) is kept
+//! in a structure here, and so is the timer. `suspend` leads back to an await.
 
 use std::sync::Arc;
 

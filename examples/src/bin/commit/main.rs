@@ -1,18 +1,21 @@
 //! Two-phase commit between nodes of different colors, in three shapes: Seq, Event and Async.
 //!
-//! Run it: `cargo run --release -p examples --bin commit`, or simulated, on 16 virtual workers: `-- --sim 1`
+//! You learn how `start` makes a sequential protocol overlap its waits, without the callbacks that this takes elsewhere.
 //!
-//! An initiator asks all nodes to prepare; if all vote yes, it tells them to commit, otherwise to abort. That
-//! is how Barrelfish keeps capabilities consistent across cores (section 5.2 of the AC paper, Figure 10). What
-//! an operation takes is shown for 2 to 16 nodes; with fewer processors than nodes, look at it simulated:
+//! Run it: `cargo run --release -p examples --bin commit`, or simulated, on 16 virtual workers: `-- --sim 1`. No second
+//! terminal is needed.
 //!
-//! * **Seq** is the protocol as one would tell it, and slow: one node after the other.
-//! * **Event** is fast, and ripped by hand: five callbacks, and a structure for what they have to remember.
-//!   Compare `event.rs` with the functions `seq` and `asynchronous` here.
-//! * **Async** is Seq, with `start` in front of what may overlap: as fast as Event, as short as Seq.
+//! An initiator asks all nodes to prepare; if all vote yes, it has them commit, otherwise abort. Barrelfish keeps
+//! capabilities consistent across cores in this way (section 5.2 of the AC paper, Figure 10). The program prints the time of
+//! an operation for 2 to 16 nodes; with fewer processors than nodes, look at it simulated:
 //!
-//! Then faults: a node that votes no aborts all; so does one that a message does not reach, when the time is
-//! up. In the end all nodes must hold the same, and nobody may be left prepared.
+//! * **Seq** is the protocol in its plainest form, and slow: one node after the other.
+//! * **Event** is fast, and taken apart by hand: five callbacks, and a structure for the state between them. Compare
+//!   `event.rs` with the functions `seq` and `asynchronous` here.
+//! * **Async** is Seq, with `start` in front of the steps that may overlap: as fast as Event, as short as Seq.
+//!
+//! Then faults: a node that votes no aborts all; so does one that a message does not reach, when the time is up. In the end
+//! all nodes must hold the same, and none may be left prepared.
 
 mod event;
 

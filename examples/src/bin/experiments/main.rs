@@ -1,15 +1,17 @@
-//! What libasync-mp's thesis drew and measured, as experiments in virtual time, on up to 64 workers.
+//! The figures of libasync-mp's thesis, as experiments in virtual time, on up to 64 workers.
 //!
-//! Run it: `cargo run --release -p examples --bin experiments`. It takes about a minute and writes
-//! docs/experiments/: a text with the figures, and drawings. `-- --quick --out FOLDER` does less of it.
+//! You learn how priorities and policies change the speed-up of a service, and how to plan for machines that you do not have.
+//!
+//! Run it: `cargo run --release -p examples --bin experiments`. No second terminal is needed. It takes about a minute and
+//! writes docs/experiments/: a text with the figures, and drawings. `-- --quick --out FOLDER` does less of it.
 //!
 //! * **figure_3_4**: four callbacks on two workers, and why it matters which goes first.
 //! * **sfs**: a file server that does 35% of its work in one color (Figure 5-5).
 //! * **web**: a web server with two caches, each of one color (Figure 5-1), and with [`dapple::Shared`] instead.
 //!
 //! All of it is the program itself, with colors, callbacks and state as a server would use them, in a
-//! [`dapple::sim::Sim`], in which [`dapple::sim::work`] stands for what the processor is busy with. So the figures
-//! are the same on every machine, and those of the schedulers are what they would be without any cost of their own.
+//! [`dapple::sim::Sim`], in which [`dapple::sim::work`] stands for computation. So the figures are the same on every machine,
+//! and show the schedules without any cost of the scheduler itself.
 
 mod choice;
 mod figure_3_4;

@@ -1,4 +1,4 @@
-//! What comes out: a text, from a template with the figures in it, drawings, and lines on the standard output.
+//! The report: a text, from a template with the figures in it, drawings, and lines on the standard output.
 
 use std::path::Path;
 use std::{fs, io};

@@ -1,8 +1,7 @@
 //! The same programs on two real workers and on two virtual ones.
 //!
-//! On a quiet machine the times agree within a few percent. What is left is what a steady simulation does not
-//! count: that `sim::work` asks for the time of the processor now and then, polls, and how long it takes to
-//! wake a thread.
+//! On a quiet machine the times agree within a few percent. A steady simulation does not count the rest: the system
+//! calls by which `sim::work` asks for its CPU time, polls, and the time to wake a thread.
 
 use std::pin::Pin;
 

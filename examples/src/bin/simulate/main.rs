@@ -1,19 +1,19 @@
-//! What virtual time is good for: to plan for machines one does not have, to look at a run, and to run it
-//! again.
+//! Virtual time: plan for machines that you do not have, look at a run, and run it again.
 //!
-//! Run it: `cargo run --release -p examples --bin simulate`, or with one of
+//! You learn how to run a service in `dapple::sim`, how to read a trace, and how far virtual and real time agree.
 //!
-//! * `-- trace SEED`: who ran what, when, on which virtual worker. The same seed gives the same text, to the
-//!   byte; another one gives another run. `-- trace SEED long` is a program with a bit of everything.
-//! * `-- million`: 64 virtual workers and a million callbacks, and what they take of real time.
+//! Run it: `cargo run --release -p examples --bin simulate`, or with one of the words below. No second terminal is needed.
+//!
+//! * `-- trace SEED`: which virtual worker ran which task, and when. The same seed gives the same text, to the byte;
+//!   another one gives another run. `-- trace SEED long` is a program with a bit of everything.
+//! * `-- million`: 64 virtual workers and a million callbacks, and their real time.
 //! * `-- compare`: the same programs on two real workers and on two virtual ones.
 //!
 //! Without a word after `--` a small service is run on 1, 2, 4, ... 64 virtual workers:
 //!
-//! * **The same code**: nothing in `plan::serve` knows that it is simulated. Lanes, queues, timers and
-//!   channels are those of a real runtime; only threads and the clock are not.
-//! * **`sim::work`** stands for what the processor would be busy with. Outside of a simulation (`compare`) it
-//!   is.
+//! * **The same code**: nothing in `plan::serve` knows that it is simulated. Lanes, queues, timers and channels are those of
+//!   a real runtime; only threads and the clock are not.
+//! * **`sim::work`** stands for computation. Outside of a simulation (`compare`) it really computes.
 
 mod compare;
 mod million;

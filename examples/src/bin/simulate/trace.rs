@@ -1,4 +1,4 @@
-//! Who ran what, when, on which virtual worker: the same text for the same seed.
+//! Traces: which virtual worker ran which task, and when. The same seed gives the same text.
 
 use std::sync::Arc;
 

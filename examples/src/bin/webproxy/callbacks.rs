@@ -1,4 +1,4 @@
-//! The proxy in callbacks: figures 2-1 and 3-2 of the thesis on libasync-mp, and what they leave out.
+//! The proxy in callbacks: figures 2-1 and 3-2 of the thesis on libasync-mp, with the parts that they leave out.
 //!
 //! ```text
 //! main color       accept_cb -> request_cb ...                        connect_cb -> write_cb ... -> relay_cb ...

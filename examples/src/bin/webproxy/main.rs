@@ -1,15 +1,17 @@
 //! A web proxy, in callbacks and in tasks: the example of the thesis on libasync-mp (figures 2-1 and 3-2).
 //!
+//! You learn how callbacks (`dapple::event`) and tasks compare: the same program in both styles.
+//!
 //! Run it: `cargo run --release -p examples --bin webproxy -- 127.0.0.1:8080`
 //!
 //! In a second terminal start a server, `python3 -m http.server 8001`, and in a third ask for it through the proxy:
-//! `curl --proxy http://127.0.0.1:8080 http://localhost:8001/`. Ctrl-C ends it. `--style tasks` is the same in the
-//! other style; the clients cannot tell.
+//! `curl --proxy http://127.0.0.1:8080 http://localhost:8001/`. Ctrl-C ends it. `--style tasks` is the same in the other
+//! style; the clients cannot tell.
 //!
-//! * [`callbacks`]: what happens next is said to whoever makes it happen: `readable`, `writable`, `now`. The state of a
-//!   connection goes from callback to callback.
+//! * [`callbacks`]: each step registers the next one: `readable`, `writable`, `now`. The state of a connection goes from
+//!   callback to callback.
 //! * [`tasks`]: one function that waits. The state is in its variables.
-//! * [`request`]: what both share, which waits for nothing.
+//! * [`request`]: the part that both share, which waits for nothing.
 
 mod callbacks;
 mod request;

@@ -1,4 +1,4 @@
-//! A request to the proxy: is it complete, where does it go, and what is sent there. What both styles share.
+//! A request to the proxy: whether it is complete, its destination, and the bytes to send there. Both styles share it.
 
 use std::fmt::Write as _;
 
