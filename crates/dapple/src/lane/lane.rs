@@ -32,7 +32,6 @@ use std::ops::Deref;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, OnceLock};
 
-use super::inbox::{Inbox, InboxNode, NodeList, Pushed};
 use super::keyed;
 use super::limited::LaneLimit;
 use super::main::{Locals, MainThread};
@@ -41,6 +40,7 @@ use crate::prim::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::task::cell::TaskKind;
 use crate::task::context::{ThreadContext, with_context};
 use crate::task::header::{Header, TaskKindTag, TaskPtr, VTable, field};
+use crate::task::inbox::{Inbox, InboxNode, NodeList, Pushed};
 use crate::task::poll::{OwnColor, StepOutcome, step};
 use crate::task::runtime_shared::RuntimePhase;
 use crate::task::slab::{class_of, put_cell};

@@ -1,7 +1,6 @@
 //! Colors and their lanes: what has the same color runs one after the other, in order.
 //!
 //! ```text
-//! inbox   the word of a lane: pushes from anywhere, and who has its turn
 //! line    a lane: inbox, the line behind it, one turn
 //! laned   tasks in a lane; how a running task gets one; ranked: those with a priority of their own; limited: those
 //!         that may be refused
@@ -14,7 +13,6 @@
 mod color;
 #[cfg(not(loom))]
 mod color_cell;
-pub(crate) mod inbox;
 #[cfg(not(loom))]
 mod keyed;
 #[cfg(not(loom))]

@@ -16,6 +16,7 @@
 //! cell    header, join slot and future, as they lie in memory
 //! slab    their memory: cells in chunks, free lists per worker; memory: from the system
 //! run     one step: poll, then rest, again, or the end; queue: runnables in line
+//! inbox   the word of a queue that anybody pushes to, and who has its turn: of a lane, and of the shared line
 //! waker   wake-ups; guarded: how wakers are stored; join: the handle; wait: what all waits share; cancel, links: how they learn of it
 //! strand  what was started in a scope, as its waker sees it; reach: how a scope is woken; woken: its line
 //! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
@@ -40,6 +41,7 @@ pub(crate) mod context;
 pub(crate) mod guarded;
 #[cfg(not(loom))]
 pub(crate) mod header;
+pub(crate) mod inbox;
 #[cfg(not(loom))]
 pub(crate) mod join;
 #[cfg(not(loom))]
