@@ -16,7 +16,7 @@ use crate::task::cell::{Cell, TaskKind};
 use crate::task::context::with_context;
 use crate::task::header::{Header, Meta, TaskPtr};
 use crate::task::poll::{ClosureFuture, start};
-use crate::task::{JoinHandle, Priority, QueuePosition, RuntimeShared, Task, drop_unspawned};
+use crate::task::{ColorName, JoinHandle, Priority, QueuePosition, RuntimeShared, Task, drop_unspawned};
 
 /// A label that says what may not run at the same time.
 ///
@@ -450,18 +450,6 @@ impl Hash for Color {
 impl fmt::Debug for Color {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", ColorName(self.0.addr().get()))
-    }
-}
-
-/// How a color is called in messages, by [`Task::color_id`].
-pub(crate) struct ColorName(pub(crate) usize);
-
-impl fmt::Display for ColorName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => f.write_str("no color"),
-            id => write!(f, "color #{id:x}"),
-        }
     }
 }
 

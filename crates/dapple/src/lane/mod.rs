@@ -29,8 +29,6 @@ pub(crate) mod main;
 mod ranked;
 
 #[cfg(not(loom))]
-pub(crate) use color::ColorName;
-#[cfg(not(loom))]
 pub(crate) use color::spawn_local;
 #[cfg(not(loom))]
 pub(crate) use lane::Lane;

@@ -83,6 +83,8 @@ pub(crate) use local::drop_unspawned;
 pub(crate) use priority::Priority;
 #[cfg(not(loom))]
 pub(crate) use runtime_shared::RuntimeShared;
+#[cfg(not(loom))]
+pub(crate) use task_ref::ColorName;
 
 #[cfg(not(loom))]
 pub use {
