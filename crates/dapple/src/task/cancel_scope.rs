@@ -261,21 +261,17 @@ fn is_inside(here: &ThreadContext, reach: *const CancelScope) -> bool {
     false
 }
 
-#[cfg(not(loom))]
-use crate::time::Instant;
-#[cfg(loom)]
-type Instant = u64;
-
 /// A limit of time around what is being polled.
 pub(crate) struct Deadline {
-    pub(crate) at: Instant,
+    /// In nanoseconds of the runtime's clock.
+    pub(crate) at: u64,
     /// A limit inside of it was up, and has found this one up.
     pub(crate) is_claimed: Cell<bool>,
 }
 
 /// Of the limits of time around what is polled here, up to the first shield, claims the outermost that is up. `false`:
-/// none is.
-pub(crate) fn claim_outermost(here: &ThreadContext, now: Instant) -> bool {
+/// none is. `now` is in nanoseconds of the runtime's clock.
+pub(crate) fn claim_outermost(here: &ThreadContext, now: u64) -> bool {
     let mut outermost: Option<&Deadline> = None;
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
