@@ -22,8 +22,6 @@
 //!   flag. Without such a bound, the count comes first: `drained` sees it, or it sees the flag, and is taken back.
 
 mod admit;
-#[expect(unsafe_code, reason = "a kind of task, whose owners write and read its stamp")]
-pub(crate) mod clocked;
 mod delay;
 
 use std::cell::Cell;

@@ -11,6 +11,7 @@
 //! ranks     what is more or less urgent than the ordinary
 //! policy    what a program can change about the order; managed: the queues of one that does
 //! worker    what to run next
+//! clocked   tasks that know since when they have been in line
 //! post      who stands in for a worker that is stuck; monitor: notices that it is; stalls: counts and tells
 //! ```
 //!
@@ -20,6 +21,8 @@
 //! * **LAST-OUT**: the last driver to leave closes the scheduler: from then on whatever becomes
 //!   runnable is ended on the spot, one after the other, by whoever brings it.
 
+#[cfg(not(loom))]
+pub(crate) mod clocked;
 pub(crate) mod idle;
 #[cfg(not(loom))]
 mod injector;
