@@ -79,7 +79,7 @@ impl LaneLimit {
 
 impl Lane {
     /// Gives the lane a limit, for what is spawned from now on. A main color has none.
-    pub(super) fn set_limit(&self, gate: Arc<dyn Admission>) {
+    pub(crate) fn set_limit(&self, gate: Arc<dyn Admission>) {
         if self.main.is_some() {
             return;
         }

@@ -3,6 +3,7 @@
 //! ```text
 //! mod    what users hold, and the counts behind it: who may begin, who is refused, who is held back
 //! delay  when there is too much: the least time that anything waited, over an interval
+//! color  the limit of a color
 //! admit  for code that would rather wait, or ask by itself
 //! ```
 //!
@@ -22,6 +23,7 @@
 //!   flag. Without such a bound, the count comes first: `drained` sees it, or it sees the flag, and is taken back.
 
 mod admit;
+mod color;
 mod delay;
 
 use std::cell::Cell;
