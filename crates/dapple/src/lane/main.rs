@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use super::lane::{Lane, NewLane};
 use crate::prim::{AtomicBool, Ordering, Unpark};
+use crate::sched::MainTurn;
 use crate::task::cell::{Front, TaskKind};
 use crate::task::context::{SetAside, ThreadContext, with_context};
 use crate::task::header::{TaskKindTag, TaskPtr};
@@ -300,6 +301,17 @@ impl MainLane {
             unsafe { OwnColor::enqueue(lane.ptr(), QueuePosition::Back) };
         }
         true
+    }
+}
+
+impl MainTurn for MainLane {
+    #[inline]
+    fn is_ready(&self) -> bool {
+        MainLane::is_ready(self)
+    }
+
+    fn take_turn(&self) {
+        MainLane::take_turn(self);
     }
 }
 

@@ -54,7 +54,7 @@ pub use crate::task::priority::Priority;
 #[cfg(not(loom))]
 pub(crate) use policy::Chosen;
 #[cfg(not(loom))]
-pub(crate) use scheduler::{Sched, SchedSettings};
+pub(crate) use scheduler::{MainTurn, Sched, SchedSettings};
 #[cfg(not(loom))]
 pub use {
     metrics::{Metrics, WorkerMetrics},

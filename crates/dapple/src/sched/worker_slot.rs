@@ -173,7 +173,7 @@ impl Sched {
         let worker = worker.get().expect("a spare is made before its thread");
         while !seat.is_stopped() {
             if is_out.load(Ordering::Acquire) {
-                seat.drive(None, None, || seat.is_stopped() || !worker.holds_post(self));
+                seat.drive_alone(|| seat.is_stopped() || !worker.holds_post(self));
                 if !seat.is_stopped() {
                     worker.leave(self);
                     is_out.store(false, Ordering::Release);
