@@ -114,6 +114,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         join_offset: offset_of!(Self, join),
         stage_offset: offset_of!(Self, stage),
         kind: K::KIND,
+        lane: None,
         drops_output: std::mem::needs_drop::<F::Output>(),
         is_extended: false,
     };
