@@ -28,7 +28,7 @@ use super::operation::{Operation, check_place, end_of, send};
 use super::request::{CURSOR, ReadAt, WriteAt};
 use crate::driver::uring::failures::Failures;
 use crate::driver::uring::node::Op;
-use crate::net::traits::{impl_read, impl_write};
+use crate::io::foreign::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::{Wait, got_at_once, is_lost, wake};

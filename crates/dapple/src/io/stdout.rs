@@ -20,7 +20,7 @@ use std::task::{Context, Poll, ready};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::blocking;
-use crate::net::traits::impl_write;
+use crate::io::foreign::impl_write;
 use crate::prim::{Mutex, lock};
 use crate::sync::wait_list::{ListTicket, WaitList};
 use crate::task::context::with_context;

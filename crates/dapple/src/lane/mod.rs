@@ -31,6 +31,4 @@ mod ranked;
 #[cfg(not(loom))]
 pub(crate) use color::spawn_local;
 #[cfg(not(loom))]
-pub(crate) use lane::Lane;
-#[cfg(not(loom))]
 pub use {color::Color, color_cell::ColorCell};

@@ -28,10 +28,10 @@ pub(crate) mod error;
 pub(crate) mod halves;
 pub(crate) mod lookup;
 pub mod pipe;
+mod socket_traits;
 pub(crate) mod source;
 pub(crate) mod stream;
 pub mod tcp;
-pub(crate) mod traits;
 mod udp;
 pub mod unix;
 

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 
 use super::source::{Direction, PollStrategy, Source};
 use super::stream::{ByteStream, poll_nothing};
-use super::traits::{impl_read, impl_write};
+use crate::io::foreign::{impl_read, impl_write};
 use crate::task::wait::Wait;
 use crate::world;
 

@@ -13,7 +13,7 @@ use super::stream::TcpStream;
 use crate::net::accept::{Accept, AcceptedFd, ListeningSocket};
 use crate::net::error::failed;
 use crate::net::lookup::{ToAddrs, resolve};
-use crate::net::traits::impl_socket;
+use crate::net::socket_traits::impl_socket;
 use crate::world;
 
 /// How many connections may wait to be accepted, unless it is said.

@@ -12,7 +12,7 @@ use futures_core::Stream;
 use super::stream::UnixStream;
 use crate::net::accept::{Accept, AcceptedFd, ListeningSocket};
 use crate::net::error::failed;
-use crate::net::traits::impl_socket;
+use crate::net::socket_traits::impl_socket;
 use crate::world;
 
 /// A Unix socket that listens for connections.
