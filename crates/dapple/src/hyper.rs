@@ -47,8 +47,8 @@ use hyper::rt::ReadBufCursor;
 use rustix::net::RecvFlags;
 
 use crate::net::TcpStream;
-use crate::net::source::Direction;
-use crate::net::stream::Stream;
+use crate::source::Direction;
+use crate::source::stream::Stream;
 use crate::time;
 
 /// Spawns hyper's tasks, each with a color of its own, on the runtime of the task that uses it.

@@ -23,8 +23,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::io::foreign::impl_read;
-use crate::net::source::{Direction, Source};
 use crate::prim::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::source::{Direction, Source};
 use crate::task::context::with_context;
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::{Wait, wake};

@@ -29,8 +29,6 @@ pub(crate) mod halves;
 pub(crate) mod lookup;
 pub mod pipe;
 mod socket_traits;
-pub(crate) mod source;
-pub(crate) mod stream;
 pub mod tcp;
 mod udp;
 pub mod unix;

@@ -23,7 +23,7 @@ use rustix::process::getpid;
 use signal_hook_registry::{FORBIDDEN, SigId};
 
 use super::SignalKind;
-use crate::net::source::{Direction, Source};
+use crate::source::{Direction, Source};
 use crate::task::wait::Wait;
 use crate::world;
 

@@ -12,12 +12,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::mutex::MutexGuard;
-use super::permits::PermitWait;
-use super::wait::{Wait, Wakers, got_at_once};
-use super::wait_queue::WaitQueue;
 use crate::Cancelled;
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
+use crate::waitlist::permits::PermitWait;
+use crate::waitlist::wait::{Wait, Wakers, got_at_once};
+use crate::waitlist::wait_queue::WaitQueue;
 
 /// Waits, with a [`Mutex`](super::Mutex) unlocked, until somebody says that its value has changed.
 ///

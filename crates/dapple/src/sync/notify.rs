@@ -11,11 +11,11 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::wait::{Wait, Wakers};
-use super::wait_queue::WaitQueue;
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::task::guarded::GuardedWaker;
+use crate::waitlist::wait::{Wait, Wakers};
+use crate::waitlist::wait_queue::WaitQueue;
 
 /// Tells one who waits, or all of them, that something has happened.
 ///

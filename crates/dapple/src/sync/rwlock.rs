@@ -12,9 +12,9 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use super::mutex::TryLockError;
-use super::permits::{PermitWait, Permits};
-use super::wait::block_on;
 use crate::Cancelled;
+use crate::waitlist::permits::{PermitWait, Permits};
+use crate::waitlist::wait::block_on;
 
 /// How many can read at a time.
 const READERS: usize = u32::MAX as usize;

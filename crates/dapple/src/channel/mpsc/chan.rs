@@ -27,11 +27,11 @@ use std::task::Waker;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use crate::prim::{AtomicBool, AtomicUsize, Ordering, SpinGuard, SpinLock};
-use crate::sync::permits::Permits;
-use crate::sync::wait::wake;
-use crate::sync::wait_queue::WaitQueue;
 use crate::task::guarded::GuardedWaker;
 use crate::task::waker::is_ours;
+use crate::waitlist::permits::Permits;
+use crate::waitlist::wait::wake;
+use crate::waitlist::wait_queue::WaitQueue;
 
 pub(super) struct Chan<T> {
     pub(super) queue: Apart<SpinLock<MessageQueue<T>>>,

@@ -1,6 +1,6 @@
 //! Waiting for room: how senders take it, stand in line for it, and are woken.
 //!
-//! The rules are those of [`permits`](crate::sync::permits): room is handed to nobody; who comes
+//! The rules are those of [`permits`](crate::waitlist::permits): room is handed to nobody; who comes
 //! takes it if enough is left for those in line, and otherwise gives way once; who was woken and
 //! leaves without taking wakes the next. ROOM and SENDERS-TOLD are those of [`chan`](super::chan).
 
@@ -8,9 +8,9 @@ use std::task::{Context, Poll, ready};
 
 use super::chan::{Chan, MessageQueue};
 use crate::prim::{Ordering, SpinGuard};
-use crate::sync::permits::PermitRefusal;
-use crate::sync::wait::{Wait, Wakers, wake};
 use crate::task::guarded::GuardedWaker;
+use crate::waitlist::permits::PermitRefusal;
+use crate::waitlist::wait::{Wait, Wakers, wake};
 
 /// A wait for room, with the message that is to be put there; or without, to reserve it.
 pub(super) struct SendWait<'a, T> {

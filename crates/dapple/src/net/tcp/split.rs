@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use super::stream::TcpStream;
 use crate::io::foreign::{impl_read, impl_write};
 use crate::net::halves::halves;
-use crate::net::stream::StreamHalf;
+use crate::source::stream::StreamHalf;
 
 halves!(TcpStream, SocketAddr);
 

@@ -13,8 +13,8 @@ use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::io::foreign::{impl_read, impl_write};
 use crate::net::lookup::ToAddrs;
 use crate::net::socket_traits::impl_socket;
-use crate::net::source::{Direction, Source};
-use crate::net::stream::{Shares, Stream, begin};
+use crate::source::stream::{Shares, Stream, begin};
+use crate::source::{Direction, Source};
 use crate::world;
 
 /// How long each address is tried, unless it is said.

@@ -12,8 +12,8 @@ use super::attempt::Pauses;
 use crate::net::datagram::DatagramSocket;
 use crate::net::error::failed;
 use crate::net::socket_traits::impl_socket;
-use crate::net::source::Direction;
 use crate::prim::{AtomicBool, Ordering};
+use crate::source::Direction;
 use crate::world;
 
 /// A Unix socket for datagrams.

@@ -11,6 +11,6 @@ use std::task::{Context, Poll};
 use super::stream::UnixStream;
 use crate::io::foreign::{impl_read, impl_write};
 use crate::net::halves::halves;
-use crate::net::stream::StreamHalf;
+use crate::source::stream::StreamHalf;
 
 halves!(UnixStream, SocketAddr);

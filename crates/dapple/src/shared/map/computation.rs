@@ -18,8 +18,8 @@ use std::task::{Context, Poll};
 
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
-use crate::sync::wait_list::{ListTicket, WaitList};
 use crate::task::context::with_context;
+use crate::waitlist::wait_list::{ListTicket, WaitList};
 
 /// In the word: nobody computes any more. Above it is counted how often a value was put there by others.
 const OVER: usize = 1;

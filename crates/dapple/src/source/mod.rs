@@ -13,6 +13,8 @@
 //!   whatever the driver has reported. So an event that came before the cancel is not missed because the driver has not
 //!   been asked for it yet. (A loser of a `race` never gets that far: `Wait::begin` ends it.)
 
+pub(crate) mod stream;
+
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;

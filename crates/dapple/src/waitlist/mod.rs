@@ -1,0 +1,18 @@
+//! Lists of waiters: what [`sync`](crate::sync), [`channel`](crate::channel), [`Shared`](crate::Shared) and others that wait
+//! are built from.
+//!
+//! ```text
+//! wait        how a wait begins, rests and ends; wakers on their way out of a lock
+//! threads     a thread that waits
+//! wait_queue  waiters in order, and which of them have been woken
+//! wait_list   waiters for a condition
+//! permits     a number and a queue of waiters: semaphore, mutex, read-write lock
+//! ```
+
+pub(crate) mod permits;
+#[cfg(not(loom))]
+mod threads;
+pub(crate) mod wait;
+#[cfg(not(loom))]
+pub(crate) mod wait_list;
+pub(crate) mod wait_queue;
