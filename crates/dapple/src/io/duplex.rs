@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **JOIN-OR-SEE**: who waits has left his waker under the lock under which he looked; who changes what
+//! * **JOIN-OR-SEE**: see `stdin`: who waits has left his waker under the lock under which he looked; who changes what
 //!   is to be seen takes it under the same lock, and wakes him afterwards.
 
 use std::collections::VecDeque;

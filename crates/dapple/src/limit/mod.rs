@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! * **COUNTED**: `waiting` are those in line that are to begin. One that is to be refused in the place of a newcomer
+//! * **WAITERS-COUNTED**: `waiting` are those in line that are to begin. One that is to be refused in the place of a newcomer
 //!   is in `owed` instead, whoever that will be: the next that comes to its turn.
 //! * **RESERVED**: of the free places, so many are for tasks that were held back and have been woken. Each of those
 //!   comes, since the scheduler runs it: it begins, or is refused, or leaves; and gives its reservation up with that.
@@ -300,13 +300,13 @@ impl Inner {
         Passage::Refuse
     }
 
-    /// One that waited does so no more. COUNTED
+    /// One that waited does so no more. WAITERS-COUNTED
     fn stops_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.tell_watcher();
     }
 
-    /// Takes upon itself to refuse somebody in the place of a newcomer, if that is owed. COUNTED
+    /// Takes upon itself to refuse somebody in the place of a newcomer, if that is owed. WAITERS-COUNTED
     fn takes_owed(&self) -> bool {
         let less = |owed: usize| owed.checked_sub(1);
         self.owed.load(Ordering::Relaxed) > 0
@@ -427,14 +427,14 @@ impl Admission for Inner {
         if is_newest {
             self.refuse();
         } else {
-            self.owed.fetch_add(1, Ordering::Relaxed); // COUNTED
+            self.owed.fetch_add(1, Ordering::Relaxed); // WAITERS-COUNTED
         }
         !is_newest
     }
 
     fn begin(&self, since: u64, ticket: &Cell<u64>, waker: &Waker) -> Passage {
         if ticket.get() != 0 && lock(&self.room).is_doomed(ticket.get()) {
-            return self.refuse(); // a newcomer waits in its place. COUNTED
+            return self.refuse(); // a newcomer waits in its place. WAITERS-COUNTED
         }
         let is_late = self.delay.as_ref().is_some_and(|delay| {
             let now = Time::now().nanos();

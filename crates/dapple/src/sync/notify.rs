@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **FREE-UNTIL-POLLED**: a notification is handed to nobody; it is counted until somebody takes
+//! * **FREE-UNTIL-POLLED**: see `permits`: a notification is handed to nobody; it is counted until somebody takes
 //!   it in his own poll. There are never more than those who wait, and one.
 //! * **CALLED**: `calls` counts `notify_waiters`. It changes under the lock; a wait that was made
 //!   before a call is over.

@@ -51,7 +51,7 @@ pub(crate) struct ThreadContext {
     /// The lane whose turn this thread has; null for a task with a color of its own.
     pub(crate) lane: Cell<*const Header>,
     /// The innermost scope or shield around what is being polled; null if there is none. ON-THE-STACK in
-    /// `reach`
+    /// `cancel_scope`
     pub(crate) link: Cell<*const CancelFrame>,
     /// The waker by which who polls that is woken when it is cancelled; null if that is the task's own.
     pub(crate) own: Cell<*const Waker>,
@@ -75,8 +75,8 @@ pub(crate) struct ThreadContext {
     pub(crate) is_observed: Cell<bool>,
     /// Whether this thread is in a part of a map. NO-CYCLE in `shared::map::shelf`
     pub(crate) in_map: Cell<InMap>,
-    /// The innermost computation of a map that is being polled; null if there is none. ON-THE-STACK in
-    /// `shared::map::ticket`
+    /// The innermost computation of a map that is being polled; null if there is none.
+    /// COMPUTATIONS-ON-STACK in `shared::map::computation`
     pub(crate) computation: Cell<*const ()>,
     /// The innermost value of a task-local around what is being polled; null if there is none. BOUND in `local`
     pub(super) bound: Cell<*const Bound>,

@@ -2,7 +2,7 @@
 //!
 //! The rules are those of [`permits`](crate::waitlist::permits): room is handed to nobody; who comes
 //! takes it if enough is left for those in line, and otherwise gives way once; who was woken and
-//! leaves without taking wakes the next. ROOM and SENDERS-TOLD are those of [`chan`](super::chan).
+//! leaves without taking wakes the next. CAPACITY and SENDERS-TOLD are those of [`chan`](super::chan).
 
 use std::task::{Context, Poll, ready};
 
@@ -149,7 +149,7 @@ impl<T> MessageQueue<T> {
 }
 
 impl<T> Chan<T> {
-    /// Adds what the receiver has given out to what is free, and says how much that is. ROOM
+    /// Adds what the receiver has given out to what is free, and says how much that is. CAPACITY
     pub(super) fn reclaim(&self, queue: &mut MessageQueue<T>) -> usize {
         let given = self.given.load(Ordering::SeqCst); // SENDERS-TOLD
         queue.free += given.wrapping_sub(queue.credited);
@@ -206,7 +206,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// The receiver has given out so many messages. ROOM
+    /// The receiver has given out so many messages. CAPACITY
     #[inline]
     pub(super) fn give(&self, messages: usize) {
         self.given.fetch_add(messages, Ordering::SeqCst); // SENDERS-TOLD

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **STAGE**: a child has a future until that is done, then its output until somebody takes it, or nobody
+//! * **CHILD-STAGE**: a child has a future until that is done, then its output until somebody takes it, or nobody
 //!   wants it, and then nothing. It is in the list until there is nothing.
 
 use std::alloc::dealloc;
@@ -88,7 +88,7 @@ impl<F: Future> Whole<F> {
 
     unsafe fn stage<'a>(child: NonNull<ChildHeader>) -> &'a mut Union<F> {
         let stage = child.as_ptr().wrapping_byte_add(offset_of!(Self, stage)).cast::<UnsafeCell<Union<F>>>();
-        // SAFETY: the child is one of `F`, and the caller may touch its stage. STAGE
+        // SAFETY: the child is one of `F`, and the caller may touch its stage. CHILD-STAGE
         unsafe { &mut *UnsafeCell::raw_get(stage) }
     }
 
@@ -115,7 +115,7 @@ impl<F: Future> Whole<F> {
         let stage = unsafe { Self::stage(child) };
         let mut future_is_there = true;
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: there is a future (STAGE), which is pinned: it stays where it is until it is dropped.
+            // SAFETY: there is a future (CHILD-STAGE), which is pinned: it stays where it is until it is dropped.
             let future = unsafe { Pin::new_unchecked(&mut *stage.future) };
             let polled = future.poll(cx);
             if polled.is_ready() {
@@ -135,21 +135,21 @@ impl<F: Future> Whole<F> {
     unsafe fn drop_future(child: NonNull<ChildHeader>) {
         // SAFETY: handed on from the caller.
         let stage = unsafe { Self::stage(child) };
-        // SAFETY: there is a future (STAGE), which is not touched again.
+        // SAFETY: there is a future (CHILD-STAGE), which is not touched again.
         unsafe { ManuallyDrop::drop(&mut stage.future) };
     }
 
     unsafe fn drop_output(child: NonNull<ChildHeader>) {
         // SAFETY: handed on from the caller.
         let stage = unsafe { Self::stage(child) };
-        // SAFETY: there is an output (STAGE), which is not touched again.
+        // SAFETY: there is an output (CHILD-STAGE), which is not touched again.
         unsafe { ManuallyDrop::drop(&mut stage.output) };
     }
 
     unsafe fn take_output(child: NonNull<ChildHeader>, to: *mut ()) {
         // SAFETY: handed on from the caller.
         let stage = unsafe { Self::stage(child) };
-        // SAFETY: there is an output (STAGE), which is not touched again.
+        // SAFETY: there is an output (CHILD-STAGE), which is not touched again.
         let output = unsafe { ManuallyDrop::take(&mut stage.output) };
         // SAFETY: the caller says that there is room for it.
         unsafe { to.cast::<F::Output>().write(output) };
@@ -172,7 +172,7 @@ pub(crate) unsafe fn drop_started(strand: *const ChildWaker) -> Option<bool> {
     unsafe fn poll(child: NonNull<ChildHeader>, _: &mut Context<'_>) -> Result<bool, ChildPanic> {
         // SAFETY: the scope polls it, so it is in memory.
         let drop_future = unsafe { child.as_ref() }.vtable.get().drop_future;
-        // SAFETY: it has a future (STAGE), which is not touched again.
+        // SAFETY: it has a future (CHILD-STAGE), which is not touched again.
         let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { drop_future(child) }));
         Err(dropped.err().unwrap_or_else(|| Box::new(Dropped)))
     }
