@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::sched::Limit;
+use crate::limit::Limit;
 use crate::sched::Sched;
 use crate::sched::clocked::Clocked;
 use crate::task::cell::{Cell, TaskKind};

@@ -47,6 +47,7 @@ mod worker;
 #[cfg(not(loom))]
 mod worker_slot;
 
+// Facade: limits, for users of the crate.
 #[cfg(not(loom))]
 pub use crate::limit::{AdmitError, Admitted, Limit, LimitCounts, Refuse, Refused};
 #[cfg(not(loom))]

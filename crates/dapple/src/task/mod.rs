@@ -88,9 +88,12 @@ pub(crate) use task_ref::ColorName;
 
 #[cfg(not(loom))]
 pub use {
-    crate::runtime::{Builder, DropClosure, NoDropClosure}, // of tasks: names of a layer above
     join::{JoinError, JoinHandle},
     local::{Local, Scoped},
     task_ref::{Task, current, try_current},
     yielding::{Target, YieldNow, YieldTo, yield_now, yield_to},
 };
+
+// Facade: how tasks are spawned, for users of the crate.
+#[cfg(not(loom))]
+pub use crate::runtime::{Builder, DropClosure, NoDropClosure};
