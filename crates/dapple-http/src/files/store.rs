@@ -5,9 +5,9 @@
 //!
 //! # Invariants
 //!
-//! * **WEIGHED-WHOLE**: all forms of a page are in memory, and weighed in `pages` by their bytes, or all are open files,
-//!   and weighed in `open` by their number. A form in memory that only a descriptor was counted for would be memory
-//!   without a bound.
+//! * **WEIGHED-WHOLE**: all forms of a page are in memory, and weighed in `pages` by their bytes, or all are open
+//!   files, and weighed in `open` by their number. A form in memory that only a descriptor was counted for would be
+//!   memory without a bound.
 
 use std::io;
 use std::os::fd::OwnedFd;

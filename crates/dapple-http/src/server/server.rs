@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * **CONNECTIONS-COUNTED**: a connection counts from when it is accepted until its `ConnectionPermit` is dropped, which is when its
-//!   stream is closed, also if it has become something else than HTTP.
-//! * **SHUTDOWN-SEEN**: the stage is set before the connections are woken, and a connection enters its waker before it looks
-//!   at the stage: it is woken, or sees it.
+//! * **CONNECTIONS-COUNTED**: a connection counts from when it is accepted until its `ConnectionPermit` is dropped,
+//!   which is when its stream is closed, also if it has become something else than HTTP.
+//! * **SHUTDOWN-SEEN**: the stage is set before the connections are woken, and a connection enters its waker before it
+//!   looks at the stage: it is woken, or sees it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -16,11 +16,11 @@
 //! * **PULL-FIRST**: what the turn itself puts in line goes behind what is in the inbox.
 //! * **LANE-LIVES**: every task that is not done holds a reference to its lane, and so does every
 //!   [`Color`](super::Color). What turns add (tasks spawned) or drop (tasks that ended) is counted in `unsettled`, and
-//!   settled when the lane becomes idle; also when it is put back, once it is [much](MOST_UNSETTLED), or a color that is
-//!   never idle would count up for ever. From the push that makes a lane runnable until it is idle again, there are
-//!   more tasks that are not done than are unsettled: at first one and none; both grow and shrink together in turns, and
-//!   `put_back` leaves one that is owed. So the word counts one or more without the references of others, and a lane
-//!   outlives its turns.
+//!   settled when the lane becomes idle; also when it is put back, once it is [much](MOST_UNSETTLED), or a color that
+//!   is never idle would count up for ever. From the push that makes a lane runnable until it is idle again, there are
+//!   more tasks that are not done than are unsettled: at first one and none; both grow and shrink together in turns,
+//!   and `put_back` leaves one that is owed. So the word counts one or more without the references of others, and a
+//!   lane outlives its turns.
 //! * **ENTRY-LIVES**: there are as many entries of a lane as it has references for them, and one more while it
 //!   is in line, when LANE-LIVES keeps it alive. An entry that finds nothing to claim gives up one such reference,
 //!   whichever of them it was. So a lane outlives its entries.

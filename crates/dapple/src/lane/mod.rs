@@ -1,12 +1,12 @@
 //! Colors and their lanes: what has the same color runs one after the other, in order.
 //!
 //! ```text
-//! line    a lane: inbox, the line behind it, one turn
+//! lane    a lane: its inbox (`task::inbox`), the line behind it, one turn
 //! laned   tasks in a lane; how a running task gets one; ranked: those with a priority of their own; limited: those
 //!         that may be refused
 //! main    the main color: a lane that only one thread runs
 //! keyed   the table of keyed colors
-//! color   what users hold; cell: state that belongs to a color
+//! color   what users hold; color_cell: state that belongs to a color
 //! ```
 
 #[cfg(not(loom))]

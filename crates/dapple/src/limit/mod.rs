@@ -11,16 +11,17 @@
 //!
 //! # Invariants
 //!
-//! * **WAITERS-COUNTED**: `waiting` are those in line that are to begin. One that is to be refused in the place of a newcomer
-//!   is in `owed` instead, whoever that will be: the next that comes to its turn.
+//! * **WAITERS-COUNTED**: `waiting` are those in line that are to begin. One that is to be refused in the place of a
+//!   newcomer is in `owed` instead, whoever that will be: the next that comes to its turn.
 //! * **RESERVED**: of the free places, so many are for tasks that were held back and have been woken. Each of those
 //!   comes, since the scheduler runs it: it begins, or is refused, or leaves; and gives its reservation up with that.
 //! * **COUNT-THEN-LOOK**: who changes a count looks for watchers afterwards, and who watches looks at the counts
 //!   afterwards, all in one order. So nobody waits for a change that he has missed.
-//! * **CLOSED-OR-COUNTED**: what is about to begin, or to be held back, is first counted where `close` and `drained` look
-//!   for it, and then looks whether the limit is closed. With a bound on how many run, both are done under the lock of
-//!   `room`, which `close` takes after it has set its flag: what is held back was there for `close` to wake, or sees the
-//!   flag. Without such a bound, the count comes first: `drained` sees it, or it sees the flag, and is taken back.
+//! * **CLOSED-OR-COUNTED**: what is about to begin, or to be held back, is first counted where `close` and `drained`
+//!   look for it, and then looks whether the limit is closed. With a bound on how many run, both are done under the
+//!   lock of `room`, which `close` takes after it has set its flag: what is held back was there for `close` to wake, or
+//!   sees the flag. Without such a bound, the count comes first: `drained` sees it, or it sees the flag, and is taken
+//!   back.
 
 mod admit;
 mod color;

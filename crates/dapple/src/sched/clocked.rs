@@ -3,8 +3,8 @@
 //!
 //! # Invariants
 //!
-//! * **READY-STAMPED**: `ready` is written by who puts the task in line, before, and read by who runs it. Both own the task
-//!   then (ONE-OWNER), so they never meet.
+//! * **READY-STAMPED**: `ready` is written by who puts the task in line, before, and read by who runs it. Both own the
+//!   task then (ONE-OWNER), so they never meet.
 
 use std::cell::Cell;
 

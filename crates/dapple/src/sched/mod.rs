@@ -5,14 +5,16 @@
 //! Workers, their queues, who sleeps, and what happens when they leave.
 //!
 //! ```text
-//! ring      a worker's run queue; thieves take half of it
+//! run_queue a worker's run queue; thieves take half of it
 //! injector  the shared line: from outside, and what does not fit into the rings
 //! idle      who sleeps, and whom to wake
 //! ranks     what is more or less urgent than the ordinary
-//! policy    what a program can change about the order; managed: the queues of one that does
+//! policy    what a program can change about the order; policy_queues: the queues of one that does
 //! worker    what to run next
+//! scheduler what workers share; wake_timer: how timers are entered
 //! clocked   tasks that know since when they have been in line
-//! post      who stands in for a worker that is stuck; monitor: notices that it is; stalls: counts and tells
+//! worker_slot  which spare takes the place of a worker that is stuck; slot_owner: of the two, which has the slot;
+//!              monitor: notices that it is stuck; stall_reports: counts and tells
 //! ```
 //!
 //! # Invariants

@@ -7,11 +7,11 @@
 //!   the scope exclusively. `inside` says which thread that is. So cells do.
 //! * **NO-BORROW**: nothing in here is borrowed while foreign code runs (a poll, a destructor, a waker):
 //!   that may start more, cancel, or drop what it likes.
-//! * **ON-ITS-WAY**: a child that is done has woken its joiner, but a foreign waker may be passed on late. Until the value
-//!   is taken, or not wanted any more, it counts as on its way, in the link of the scope. A cancelled scope with such a
-//!   value is linked as a wait is that would answer; and a region in which a child of a scope around it was awaited by
-//!   a foreign waker looks at these counts. Both are given a grace so (LEFT-ALONE in `cancel`), and the value is not
-//!   dropped with the future that waits for it.
+//! * **ON-ITS-WAY**: a child that is done has woken its joiner, but a foreign waker may be passed on late. Until the
+//!   value is taken, or not wanted any more, it counts as on its way, in the link of the scope. A cancelled scope with
+//!   such a value is linked as a wait is that would answer; and a region in which a child of a scope around it was
+//!   awaited by a foreign waker looks at these counts. Both are given a grace so (LEFT-ALONE in `cancel`), and the
+//!   value is not dropped with the future that waits for it.
 
 mod child;
 mod ready;

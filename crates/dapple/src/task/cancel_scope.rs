@@ -27,12 +27,13 @@
 //!   its, the task exists, whatever becomes of the scope; and it is polled after the strand came in line. Who
 //!   does not get the right, since the task is running or in line, keeps the reach instead and wakes the task
 //!   once more after that: it may have looked too early.
-//! * **INSIDE-LOOKS**: who polls a scope looks at the line of the woken after everything that was polled. So
-//!   what is put in line on the same thread, from inside of that poll, needs nobody to be woken. The link of a task that
-//!   was *spawned* in the scope does not count: such a task is polled by itself, and no poll of the scope comes after.
-//! * **LOSER-TAKES-NOTHING**: a race that is decided drops whatever its losers return. So a wait in one of them must not take anything
-//!   any more: the link of such a race is *lost*, and so is every link inside of it up to a shield. A wait asks the
-//!   innermost link alone. This cannot change during a poll inside of the link: a race is decided between two polls.
+//! * **INSIDE-LOOKS**: who polls a scope looks at the line of the woken after everything that was polled. So what is
+//!   put in line on the same thread, from inside of that poll, needs nobody to be woken. The link of a task that was
+//!   *spawned* in the scope does not count: such a task is polled by itself, and no poll of the scope comes after.
+//! * **LOSER-TAKES-NOTHING**: a race that is decided drops whatever its losers return. So a wait in one of them must
+//!   not take anything any more: the link of such a race is *lost*, and so is every link inside of it up to a shield. A
+//!   wait asks the innermost link alone. This cannot change during a poll inside of the link: a race is decided between
+//!   two polls.
 
 use std::cell::Cell;
 use std::ptr::{NonNull, null, null_mut};
@@ -324,7 +325,8 @@ impl CancelFrame {
         CancelFrame::of_region(reach, false, null())
     }
 
-    /// As `of`; `is_decided`: it is a race, and has been won. LOSER-TAKES-NOTHING. `deadline`: that of a limit of time, which is there
+    /// As `of`; `is_decided`: it is a race, and has been won. LOSER-TAKES-NOTHING.
+    /// `deadline`: that of a limit of time, which is there
     /// for as long as the link is in the chain; or null.
     pub(crate) fn of_region(
         reach: *const CancelScope,

@@ -5,8 +5,8 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-CONTEXT**: all that a thread knows of what it runs is in its [`ThreadContext`], and is exchanged as a whole: where a
-//!   nested `block_on` begins and ends ([`SetAside`]), and where a virtual thread of a simulation gives way
+//! * **ONE-CONTEXT**: all that a thread knows of what it runs is in its [`ThreadContext`], and is exchanged as a whole:
+//!   where a nested `block_on` begins and ends ([`SetAside`]), and where a virtual thread of a simulation gives way
 //!   ([`context`]). A thread-local beside it would be shared by what runs inside of each other, or in turns. What
 //!   `ThreadContext` points to on the stack is on the stack of the thread, or virtual thread, whose context it is.
 

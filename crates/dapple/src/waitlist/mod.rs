@@ -1,5 +1,4 @@
-//! Lists of waiters: what [`sync`](crate::sync), [`channel`](crate::channel), [`Shared`](crate::Shared) and others that wait
-//! are built from.
+//! Lists of waiters, of which locks, channels, [`Shared`](crate::Shared) and others are built.
 //!
 //! ```text
 //! wait        how a wait begins, rests and ends; wakers on their way out of a lock

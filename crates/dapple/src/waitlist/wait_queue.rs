@@ -33,7 +33,8 @@ pub(crate) struct WaitQueue {
     /// The first who has not been woken. WOKEN
     next: Option<usize>,
     len: usize,
-    /// What all need together, and what those that have been woken need. LATE-WAITER. Each may need `usize::MAX`, so the sums are
+    /// What all need together, and what those that have been woken need. LATE-WAITER.
+    /// Each may need `usize::MAX`, so the sums are
     /// wider: they must be exact, to be subtracted from.
     needs: u128,
     claims: u128,

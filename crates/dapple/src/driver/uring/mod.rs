@@ -16,11 +16,11 @@
 //!
 //! * **AT-THE-DESK**: the submission queue is touched under the lock of `desk`.
 //! * **ONE-READER**: the completion queue is touched under the lock of `reader`.
-//! * **COMPLETION-ROOM**: of operations that end by themselves (on regular files, block devices and names) no more are given to
-//!   the kernel than the completion queue has room for. An operation on anything else (a pipe, a terminal) may wait for
-//!   ever, so it takes no place from others: it is given to the kernel at once. If the completion queue overflows then,
-//!   the kernel keeps the rest (`IORING_FEAT_NODROP`), and `take_in` asks for it; a kernel that would lose the rest
-//!   gets no more than there is room for, whatever it is.
+//! * **COMPLETION-ROOM**: of operations that end by themselves (on regular files, block devices and names) no more are
+//!   given to the kernel than the completion queue has room for. An operation on anything else (a pipe, a terminal) may
+//!   wait for ever, so it takes no place from others: it is given to the kernel at once. If the completion queue
+//!   overflows then, the kernel keeps the rest (`IORING_FEAT_NODROP`), and `take_in` asks for it; a kernel that would
+//!   lose the rest gets no more than there is room for, whatever it is.
 //! * **GOES-ON**: an operation that goes on whoever waits (a promised write) and comes back before its end goes into
 //!   line again, by the thread that takes it in, and that thread hands the line to the kernel. So it does not matter
 //!   which thread submitted it, nor whether that thread still exists: the kernel gives up what a thread has submitted
