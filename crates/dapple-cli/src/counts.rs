@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-WRITES**: a [`CounterShard`] is written to by one thread at a time, the one that has taken it from the shelf, so
-//!   that to count is a load and a store, and no line of memory goes to and fro between workers.
+//! * **OWN-SHARD**: a [`CounterShard`] is written to by one thread at a time, the one that has taken it from the shelf,
+//!   so that to count is a load and a store, and no line of memory goes to and fro between workers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ impl CounterShard {
     }
 }
 
-/// ONE-WRITES.
+/// OWN-SHARD.
 fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(count), Relaxed);
 }

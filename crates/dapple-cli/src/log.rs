@@ -4,7 +4,7 @@
 //!
 //! * **BOUNDED**: what waits to be written is at most [`MOST`] bytes. What comes beyond that is lost, and counted: a
 //!   reader that is too slow costs lines, not requests.
-//! * **WRITTEN-AT-LAST**: [`AccessLog::close`] returns when all that was taken is written, or cannot be.
+//! * **LOG-WRITTEN**: [`AccessLog::close`] returns when all that was taken is written, or cannot be.
 //! * **NO-SECRETS**: the user and password of an address (`http://user:secret@host/`) are in no line.
 
 use std::fmt::Write as _;
@@ -235,7 +235,7 @@ impl AccessLog {
         state.is_closed = true;
         self.changed.notify_all();
         let is_busy = |state: &mut LogState| state.is_writing || !state.waiting.is_empty();
-        // WRITTEN-AT-LAST
+        // LOG-WRITTEN
         drop(self.changed.wait_timeout_while(state, patience, is_busy));
     }
 }

@@ -47,12 +47,9 @@ use hyper::rt::ReadBufCursor;
 use rustix::net::RecvFlags;
 
 use crate::net::TcpStream;
-use crate::net::source::Direction;
-use crate::net::stream::Stream;
+use crate::source::Direction;
+use crate::source::stream::Stream;
 use crate::time;
-
-/// How much of a buffer is initialised to read into it.
-const MOST: usize = 64 * 1024;
 
 /// Spawns hyper's tasks, each with a color of its own, on the runtime of the task that uses it.
 ///
@@ -166,20 +163,6 @@ fn poll_read<T: AsFd>(
         Ok(count)
     }))?;
     // SAFETY: so many bytes of it were filled.
-    unsafe { cursor.advance(n) };
-    Poll::Ready(Ok(()))
-}
-
-/// Reads into a buffer of hyper's what can only be read into an initialised one.
-pub(crate) fn poll_fill(
-    mut cursor: ReadBufCursor<'_>,
-    read: impl FnOnce(&mut [u8]) -> Poll<io::Result<usize>>,
-) -> Poll<io::Result<()>> {
-    // hyper may offer far more than comes at a time.
-    let room = cursor.remaining().min(MOST);
-    let n = ready!(read(cursor.initialize_unfilled_to(room)))?;
-    assert!(n <= room, "read more than there was room for");
-    // SAFETY: so many bytes of the buffer and more were initialised above.
     unsafe { cursor.advance(n) };
     Poll::Ready(Ok(()))
 }

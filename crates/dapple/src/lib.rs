@@ -157,12 +157,16 @@ mod shared;
 pub mod signal;
 #[cfg(not(loom))]
 pub mod sim;
+#[cfg(not(loom))]
+mod source;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "guards give out what their locks own"))]
 pub mod sync;
 #[expect(unsafe_code, reason = "owns the task protocol and the memory of tasks")]
 pub mod task;
 #[cfg(not(loom))]
 pub mod time;
+#[cfg_attr(not(loom), expect(unsafe_code, reason = "a hint to the processor"))]
+mod waitlist;
 #[expect(unsafe_code, reason = "a thread finds its world, and a virtual thread its own stack")]
 #[cfg(not(loom))]
 mod world;

@@ -1,8 +1,8 @@
 //! The primitives that every protocol is built from: atomics, fences, locks and parking.
 //!
-//! This is the only file that names `std::sync::atomic`. Under `--cfg loom` the same names mean
-//! loom's versions, so that the protocols above can be checked in every interleaving. Under
-//! `--cfg dapple_steps` atomics and locks give way to the simulation before each step (`steps`).
+//! This is the only file that names `std::sync::atomic`, but for `world::plain`, of which the simulation is made. Under
+//! `--cfg loom` the same names mean loom's versions, so that the protocols above can be checked in every interleaving.
+//! Under `--cfg dapple_steps` atomics and locks give way to the simulation before each step (`steps`).
 //!
 //! # Asymmetric fences
 //!
@@ -34,17 +34,6 @@ use crate::world::Sleeper;
 #[cfg(dapple_steps)]
 mod steps;
 
-/// What the simulation itself is made of, at any time. Its steps are none of those that it explores.
-#[cfg(not(loom))]
-pub(crate) mod plain {
-    pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
-    pub(crate) use std::sync::{Mutex, MutexGuard};
-
-    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
 /// As below. A virtual thread that finds the lock taken lets others go on: the holder may be one of them.
 #[cfg(dapple_steps)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -56,7 +45,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
             Err(std::sync::TryLockError::WouldBlock) => crate::world::let_others(),
         }
     }
-    plain::lock(mutex)
+    crate::world::plain::lock(mutex)
 }
 
 /// Locks, whether or not a panic has poisoned the lock: our critical sections do not run user code.

@@ -161,7 +161,7 @@ impl Page {
 
     /// Whether its bytes are in memory, and not read in pieces while they are sent.
     pub(super) fn is_in_memory(&self) -> bool {
-        self.forms[0].is_in_memory() // ALL-OR-NOTHING
+        self.forms[0].is_in_memory() // WEIGHED-WHOLE
     }
 
     /// How many forms it has.

@@ -5,9 +5,9 @@
 //!
 //! # Invariants
 //!
-//! * **ALL-OR-NOTHING**: all forms of a page are in memory, and weighed in `pages` by their bytes, or all are open files,
-//!   and weighed in `open` by their number. A form in memory that only a descriptor was counted for would be memory
-//!   without a bound.
+//! * **WEIGHED-WHOLE**: all forms of a page are in memory, and weighed in `pages` by their bytes, or all are open
+//!   files, and weighed in `open` by their number. A form in memory that only a descriptor was counted for would be
+//!   memory without a bound.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -307,7 +307,7 @@ impl PageStore {
         (file, stamp): (OwnedFd, Stamp),
         now: Duration,
     ) -> io::Result<PageLookup> {
-        // ALL-OR-NOTHING: other forms are smaller.
+        // WEIGHED-WHOLE: other forms are smaller.
         let is_large = stamp.size > self.settings.largest_cached;
         let original = self.content(file, stamp, is_large).await?;
         let is_utf8 = match &original {

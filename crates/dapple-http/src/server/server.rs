@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * **COUNTED**: a connection counts from when it is accepted until its `ConnectionPermit` is dropped, which is when its
-//!   stream is closed, also if it has become something else than HTTP.
-//! * **TOLD**: the stage is set before the connections are woken, and a connection enters its waker before it looks
-//!   at the stage: it is woken, or sees it.
+//! * **CONNECTIONS-COUNTED**: a connection counts from when it is accepted until its `ConnectionPermit` is dropped,
+//!   which is when its stream is closed, also if it has become something else than HTTP.
+//! * **SHUTDOWN-SEEN**: the stage is set before the connections are woken, and a connection enters its waker before it
+//!   looks at the stage: it is woken, or sees it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -100,7 +100,7 @@ impl Server {
         }
     }
 
-    /// Goes on to a stage, and tells all connections. TOLD
+    /// Goes on to a stage, and tells all connections. SHUTDOWN-SEEN
     pub(crate) fn go_to(&self, stage: ShutdownStage) {
         self.stage.fetch_max(stage as u8, SeqCst);
         let wakers: Vec<_> =
@@ -146,7 +146,7 @@ impl Server {
         Some(ConnectionPermit { server: self.clone(), address })
     }
 
-    /// Lists a connection among those that are told of the way out. TOLD
+    /// Lists a connection among those that are told of the way out. SHUTDOWN-SEEN
     pub(crate) fn enter(self: &Arc<Server>, connection: &Arc<Connection>, waker: &Waker) -> ShutdownListener {
         let waker = CountedWaker::of(waker); // foreign code, not under the lock
         let key = self
@@ -156,7 +156,7 @@ impl Server {
         ShutdownListener { server: self.clone(), key, connection: Some(connection.clone()) }
     }
 
-    /// Lists a stream that is not HTTP any more. TOLD
+    /// Lists a stream that is not HTTP any more. SHUTDOWN-SEEN
     pub(crate) fn enter_stream(self: &Arc<Server>, waker: &Waker) -> ShutdownListener {
         let waker = CountedWaker::of(waker); // as above
         let key = self.lock().entries.insert(OpenConnection { connection: None, waker });
@@ -170,7 +170,7 @@ impl Server {
     }
 }
 
-/// The place of an open connection. COUNTED
+/// The place of an open connection. CONNECTIONS-COUNTED
 pub(crate) struct ConnectionPermit {
     server: Arc<Server>,
     address: Option<IpAddr>,

@@ -29,8 +29,8 @@ use futures_core::Stream;
 pub use super::error::RecvError;
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Ordering};
-use crate::sync::wait::{Wait, got_at_once};
-use crate::sync::wait_list::{ListTicket, WaitList};
+use crate::waitlist::wait::{Wait, got_at_once};
+use crate::waitlist::wait_list::{ListTicket, WaitList};
 use crate::world;
 
 /// The sender is gone. VERSION

@@ -22,8 +22,8 @@
 //!   the batch until all others are woken. A thread takes one of them at a time and wakes it without the claim, so a
 //!   foreign waker that blocks holds up no other waker: the next holder of the post takes the rest. The monitor takes
 //!   none, unless there is no spare that could. No thread sleeps in the driver while the batch has any.
-//! * **PASSED-ON**: a thread that got up from its sleep here and does not hold the post any more rings. The ring that
-//!   it heard may have been for the new holder.
+//! * **PASSED-ON**: see `sched::slot_owner`: a thread that got up from its sleep here and does not hold the post any
+//!   more rings. The ring that it heard may have been for the new holder.
 //! * **NO-STALE-EVENT**: a token is used once. An event for a file descriptor that has left the
 //!   table (it may outlive that, in a duplicate) finds nobody.
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use crate::prim::{AtomicBool, Ordering};
+use crate::runtime::{DropClosure, NoDropClosure};
 use crate::task::or_else::CallOnDrop;
-use crate::task::{DropClosure, NoDropClosure};
 
 /// What a callback waits for.
 pub trait Occasion: Send + Unpin + 'static {

@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use super::callback_tasks::Occasion;
 use super::{Often, Registration, submit::Site};
-use crate::net::source::{Direction, Source};
 use crate::sched::Sched;
+use crate::source::{Direction, Source};
 use crate::task::wait::Wait;
 use crate::{is_cancelled, world};
 

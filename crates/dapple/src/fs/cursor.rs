@@ -14,7 +14,7 @@
 //! * **PROMISED**: a write whose length was returned is not cancelled, only the wait for it is. The ring or the pool
 //!   does all of it, also if the file is dropped (GOES-ON in `driver::ring`). If it fails, the error is kept in `error`
 //!   until the caller is told; if the file is dropped before, the failure is counted.
-//! * **AHEAD**: the kernel's cursor is ahead of ours by what is in `left`.
+//! * **KERNEL-AHEAD**: the kernel's cursor is ahead of ours by what is in `left`.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, SeekFrom};
 use std::mem::MaybeUninit;
@@ -28,7 +28,7 @@ use super::operation::{Operation, check_place, end_of, send};
 use super::request::{CURSOR, ReadAt, WriteAt};
 use crate::driver::uring::failures::Failures;
 use crate::driver::uring::node::Op;
-use crate::net::traits::{impl_read, impl_write};
+use crate::io::foreign::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::{Wait, got_at_once, is_lost, wake};
@@ -41,7 +41,7 @@ const MOST: usize = 2 << 20;
 pub(super) struct Cursor {
     /// ONE-AT-A-TIME
     activity: Activity,
-    /// What was read and not given out: `left.0[left.1..]`. AHEAD
+    /// What was read and not given out: `left.0[left.1..]`. KERNEL-AHEAD
     left: (Vec<u8>, usize),
     /// PROMISED
     error: Option<Untold>,
@@ -276,7 +276,7 @@ impl Cursor {
         None
     }
 
-    /// Moves the kernel's cursor back to ours. AHEAD
+    /// Moves the kernel's cursor back to ours. KERNEL-AHEAD
     pub(super) fn rewind(&mut self, opened: &Opened) {
         let ahead = self.left.0.len() - self.left.1;
         // What has no cursor keeps it, for the next read.

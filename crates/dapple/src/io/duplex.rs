@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **JOIN-OR-SEE**: who waits has left his waker under the lock under which he looked; who changes what
+//! * **JOIN-OR-SEE**: see `stdin`: who waits has left his waker under the lock under which he looked; who changes what
 //!   is to be seen takes it under the same lock, and wakes him afterwards.
 
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
-use crate::net::traits::{impl_read, impl_write};
+use crate::io::foreign::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::{Wait, wake};

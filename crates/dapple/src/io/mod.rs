@@ -45,6 +45,8 @@ mod buf_writer;
 mod copy;
 mod duplex;
 mod error;
+#[cfg_attr(feature = "hyper", expect(unsafe_code, reason = "says how far a buffer of hyper's was filled"))]
+pub(crate) mod foreign;
 mod frames;
 mod int;
 mod lines;

@@ -22,9 +22,9 @@ use std::task::{Context, Poll, ready};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::net::source::{Direction, Source};
-use crate::net::traits::impl_read;
+use crate::io::foreign::impl_read;
 use crate::prim::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::source::{Direction, Source};
 use crate::task::context::with_context;
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::{Wait, wake};

@@ -20,10 +20,10 @@ use std::task::{Context, Poll, ready};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::blocking;
-use crate::net::traits::impl_write;
+use crate::io::foreign::impl_write;
 use crate::prim::{Mutex, lock};
-use crate::sync::wait_list::{ListTicket, WaitList};
 use crate::task::context::with_context;
+use crate::waitlist::wait_list::{ListTicket, WaitList};
 use crate::world;
 
 /// A write waits while there is more than this in the queue.

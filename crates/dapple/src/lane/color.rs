@@ -10,13 +10,12 @@ use super::laned::{Laned, promote};
 use super::limited::Limited;
 use super::main::MainTask;
 use super::ranked::Ranked;
-use crate::limit::Limit;
 use crate::prim::Ordering;
 use crate::task::cell::{Cell, TaskKind};
 use crate::task::context::with_context;
 use crate::task::header::{Header, Meta, TaskPtr};
 use crate::task::poll::{ClosureFuture, start};
-use crate::task::{JoinHandle, Priority, QueuePosition, RuntimeShared, Task, drop_unspawned};
+use crate::task::{ColorName, JoinHandle, Priority, QueuePosition, RuntimeShared, Task, drop_unspawned};
 
 /// A label that says what may not run at the same time.
 ///
@@ -283,30 +282,6 @@ impl Color {
         self.lane().priority()
     }
 
-    /// Bounds what waits in this color, together with whatever else the limit is given to: see [`Limit`]. It goes for
-    /// what is spawned, called or submitted here from now on; an earlier limit goes on for what came before. Tasks
-    /// with a color of their own have one by [`Builder::limit`](crate::task::Builder::limit). The main color has none.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use dapple::{Color, sched::Limit};
-    ///
-    /// dapple::run(async {
-    ///     let color = Color::new();
-    ///     color.set_limit(Limit::new().depth(10));
-    ///     let calls: Vec<_> = (0..50).map(|i| color.call(move || i)).collect();
-    ///     let mut refused = 0;
-    ///     for call in calls {
-    ///         refused += usize::from(call.await.is_err_and(|error| error.is_refused()));
-    ///     }
-    ///     assert!(refused <= 40); // fewer, if a worker was quick enough
-    /// });
-    /// ```
-    pub fn set_limit(&self, limit: Limit) {
-        self.lane().set_limit(limit.into_gate());
-    }
-
     #[inline]
     fn has_limit(&self) -> bool {
         self.lane().is_special.load(Ordering::Acquire) && self.lane().limits.get().is_some()
@@ -450,18 +425,6 @@ impl Hash for Color {
 impl fmt::Debug for Color {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", ColorName(self.0.addr().get()))
-    }
-}
-
-/// How a color is called in messages, by [`Task::color_id`].
-pub(crate) struct ColorName(pub(crate) usize);
-
-impl fmt::Display for ColorName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => f.write_str("no color"),
-            id => write!(f, "color #{id:x}"),
-        }
     }
 }
 

@@ -12,9 +12,8 @@ use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 
 use super::Color;
-use super::color::ColorName;
-use crate::task::Task;
 use crate::task::context::with_context;
+use crate::task::{ColorName, Task};
 
 /// A value that only its own color can use, without a lock and without waiting.
 ///

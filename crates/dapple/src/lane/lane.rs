@@ -16,11 +16,11 @@
 //! * **PULL-FIRST**: what the turn itself puts in line goes behind what is in the inbox.
 //! * **LANE-LIVES**: every task that is not done holds a reference to its lane, and so does every
 //!   [`Color`](super::Color). What turns add (tasks spawned) or drop (tasks that ended) is counted in `unsettled`, and
-//!   settled when the lane becomes idle; also when it is put back, once it is [much](MOST_UNSETTLED), or a color that is
-//!   never idle would count up for ever. From the push that makes a lane runnable until it is idle again, there are
-//!   more tasks that are not done than are unsettled: at first one and none; both grow and shrink together in turns, and
-//!   `put_back` leaves one that is owed. So the word counts one or more without the references of others, and a lane
-//!   outlives its turns.
+//!   settled when the lane becomes idle; also when it is put back, once it is [much](MOST_UNSETTLED), or a color that
+//!   is never idle would count up for ever. From the push that makes a lane runnable until it is idle again, there are
+//!   more tasks that are not done than are unsettled: at first one and none; both grow and shrink together in turns,
+//!   and `put_back` leaves one that is owed. So the word counts one or more without the references of others, and a
+//!   lane outlives its turns.
 //! * **ENTRY-LIVES**: there are as many entries of a lane as it has references for them, and one more while it
 //!   is in line, when LANE-LIVES keeps it alive. An entry that finds nothing to claim gives up one such reference,
 //!   whichever of them it was. So a lane outlives its entries.
@@ -32,7 +32,6 @@ use std::ops::Deref;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, OnceLock};
 
-use super::inbox::{Inbox, InboxNode, NodeList, Pushed};
 use super::keyed;
 use super::limited::LaneLimit;
 use super::main::{Locals, MainThread};
@@ -40,7 +39,8 @@ use super::ranked::PriorityCounts;
 use crate::prim::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::task::cell::TaskKind;
 use crate::task::context::{ThreadContext, with_context};
-use crate::task::header::{Header, TaskKindTag, TaskPtr, VTable, field};
+use crate::task::header::{Header, LaneAccess, LaneFacts, TaskKindTag, TaskPtr, VTable, field};
+use crate::task::inbox::{Inbox, InboxNode, NodeList, Pushed};
 use crate::task::poll::{OwnColor, StepOutcome, step};
 use crate::task::runtime_shared::RuntimePhase;
 use crate::task::slab::{class_of, put_cell};
@@ -88,7 +88,7 @@ pub(crate) struct LaneFields {
     /// How many are in line and in the inbox.
     len: AtomicU32,
     /// The worker that last had its turn, as a policy sees it, and one.
-    pub(crate) ran_on: AtomicU32,
+    ran_on: AtomicU32,
     /// What the program tells its policy.
     pub(crate) tag: AtomicU64,
     /// What it knows once it has had a limit.
@@ -135,6 +135,7 @@ static LANE: VTable = VTable {
     join_offset: 0,
     stage_offset: 0,
     kind: TaskKindTag::Lane,
+    lane: Some(&LaneAccess { facts: Lane::facts, note_ran: Lane::note_ran }),
     drops_output: false,
     is_extended: false,
 };
@@ -371,17 +372,34 @@ impl Lane {
         unsafe { (home.hooks.enqueue_ranked)(home.whole(), entry, priority) };
     }
 
+    /// # Safety
+    ///
+    /// As [`LaneAccess`] says.
+    unsafe fn facts(lane: TaskPtr) -> LaneFacts {
+        // SAFETY: it is a lane, which lives as long as its entry. ENTRY-LIVES
+        let lane = unsafe { Lane::of(lane) };
+        LaneFacts {
+            priority: lane.queued_for(),
+            len: lane.len.load(Ordering::Relaxed) as usize,
+            tag: lane.tag.load(Ordering::Relaxed),
+            ran_on: lane.ran_on.load(Ordering::Relaxed).checked_sub(1).map(|worker| worker as usize),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As [`LaneAccess`] says.
+    unsafe fn note_ran(lane: TaskPtr, worker: usize) {
+        // SAFETY: it is a lane, which lives as long as its entry. ENTRY-LIVES
+        unsafe { Lane::of(lane) }.ran_on.store(worker as u32 + 1, Ordering::Relaxed);
+    }
+
     /// The priority that it is queued for, as far as that is known.
-    pub(crate) fn queued_for(&self) -> Priority {
+    fn queued_for(&self) -> Priority {
         match self.queued_at.load(Ordering::Relaxed) {
             0 => self.priority(),
             queued => Priority::from_u8(queued - 1),
         }
-    }
-
-    /// How many are in line, if that is counted.
-    pub(crate) fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed) as usize
     }
 
     fn count(&self, change: i32) {

@@ -15,12 +15,12 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::inbox::NodeList;
 use super::lane::Lane;
 use crate::prim::{AtomicU64, Mutex, Ordering, lock};
 use crate::task::cell::{Front, TaskKind};
 use crate::task::context::{ThreadContext, with_context};
 use crate::task::header::{Header, TaskKindTag, TaskPtr};
+use crate::task::inbox::NodeList;
 use crate::task::poll::{Passage, StepOutcome};
 use crate::task::runtime_shared::RuntimePhase;
 use crate::task::waker::borrowed_waker;
@@ -79,7 +79,7 @@ impl LaneLimit {
 
 impl Lane {
     /// Gives the lane a limit, for what is spawned from now on. A main color has none.
-    pub(super) fn set_limit(&self, gate: Arc<dyn Admission>) {
+    pub(crate) fn set_limit(&self, gate: Arc<dyn Admission>) {
         if self.main.is_some() {
             return;
         }

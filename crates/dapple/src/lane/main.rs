@@ -6,15 +6,15 @@
 //!   the thread, and only that thread takes its turn. So a future that is not `Send` is polled and dropped where it was
 //!   made.
 //! * **LEFT-TO-OTHERS**: the thread leaves once no task of the color has a future (LISTED) and nothing is in line, in a
-//!   last turn of its own: it notes that it has left, and gives the turn back. A push after that sees the note (it acquires
-//!   what the turn released), and hands the lane to the spawning thread or to the workers (AT-ONCE); what was pushed
-//!   during the turn is handed to the workers. Only tasks that are `Send` are spawned from elsewhere, so any thread may
-//!   drop their futures: it ends them, unpolled, one after the other, in the color's turn.
-//! * **AT-ONCE**: a thread that spawns into such a color, is no worker, and is in no color itself (it runs no task, or a
-//!   blocking call) takes the color's turn itself, if no other thread has it or is about to. So the task has ended when
-//!   `spawn` returns. The turn is taken by its only entry (ONE-TURN), under no lock, for as many tasks as any turn; the
-//!   rest goes to the workers. A drop closure runs in that turn, that is, in a color: so whatever it spawns is put in
-//!   line there, or left to the workers, and such turns are never inside of each other.
+//!   last turn of its own: it notes that it has left, and gives the turn back. A push after that sees the note (it
+//!   acquires what the turn released), and hands the lane to the spawning thread or to the workers (AT-ONCE); what was
+//!   pushed during the turn is handed to the workers. Only tasks that are `Send` are spawned from elsewhere, so any
+//!   thread may drop their futures: it ends them, unpolled, one after the other, in the color's turn.
+//! * **AT-ONCE**: a thread that spawns into such a color, is no worker, and is in no color itself (it runs no task, or
+//!   a blocking call) takes the color's turn itself, if no other thread has it or is about to. So the task has ended
+//!   when `spawn` returns. The turn is taken by its only entry (ONE-TURN), under no lock, for as many tasks as any
+//!   turn; the rest goes to the workers. A drop closure runs in that turn, that is, in a color: so whatever it spawns
+//!   is put in line there, or left to the workers, and such turns are never inside of each other.
 //! * **LISTED**: a task of a main color is in the list of its lane from before its first step
 //!   until its future is gone. So all can be found and ended before the thread goes on.
 
@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use super::lane::{Lane, NewLane};
 use crate::prim::{AtomicBool, Ordering, Unpark};
+use crate::sched::MainTurn;
 use crate::task::cell::{Front, TaskKind};
 use crate::task::context::{SetAside, ThreadContext, with_context};
 use crate::task::header::{TaskKindTag, TaskPtr};
@@ -300,6 +301,17 @@ impl MainLane {
             unsafe { OwnColor::enqueue(lane.ptr(), QueuePosition::Back) };
         }
         true
+    }
+}
+
+impl MainTurn for MainLane {
+    #[inline]
+    fn is_ready(&self) -> bool {
+        MainLane::is_ready(self)
+    }
+
+    fn take_turn(&self) {
+        MainLane::take_turn(self);
     }
 }
 

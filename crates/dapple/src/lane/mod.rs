@@ -1,20 +1,18 @@
 //! Colors and their lanes: what has the same color runs one after the other, in order.
 //!
 //! ```text
-//! inbox   the word of a lane: pushes from anywhere, and who has its turn
-//! line    a lane: inbox, the line behind it, one turn
+//! lane    a lane: its inbox (`task::inbox`), the line behind it, one turn
 //! laned   tasks in a lane; how a running task gets one; ranked: those with a priority of their own; limited: those
 //!         that may be refused
 //! main    the main color: a lane that only one thread runs
 //! keyed   the table of keyed colors
-//! color   what users hold; cell: state that belongs to a color
+//! color   what users hold; color_cell: state that belongs to a color
 //! ```
 
 #[cfg(not(loom))]
 mod color;
 #[cfg(not(loom))]
 mod color_cell;
-pub(crate) mod inbox;
 #[cfg(not(loom))]
 mod keyed;
 #[cfg(not(loom))]
@@ -31,10 +29,6 @@ pub(crate) mod main;
 mod ranked;
 
 #[cfg(not(loom))]
-pub(crate) use color::ColorName;
-#[cfg(not(loom))]
 pub(crate) use color::spawn_local;
-#[cfg(not(loom))]
-pub(crate) use lane::Lane;
 #[cfg(not(loom))]
 pub use {color::Color, color_cell::ColorCell};

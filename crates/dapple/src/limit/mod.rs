@@ -3,6 +3,7 @@
 //! ```text
 //! mod    what users hold, and the counts behind it: who may begin, who is refused, who is held back
 //! delay  when there is too much: the least time that anything waited, over an interval
+//! color  the limit of a color
 //! admit  for code that would rather wait, or ask by itself
 //! ```
 //!
@@ -10,20 +11,20 @@
 //!
 //! # Invariants
 //!
-//! * **COUNTED**: `waiting` are those in line that are to begin. One that is to be refused in the place of a newcomer
-//!   is in `owed` instead, whoever that will be: the next that comes to its turn.
+//! * **WAITERS-COUNTED**: `waiting` are those in line that are to begin. One that is to be refused in the place of a
+//!   newcomer is in `owed` instead, whoever that will be: the next that comes to its turn.
 //! * **RESERVED**: of the free places, so many are for tasks that were held back and have been woken. Each of those
 //!   comes, since the scheduler runs it: it begins, or is refused, or leaves; and gives its reservation up with that.
 //! * **COUNT-THEN-LOOK**: who changes a count looks for watchers afterwards, and who watches looks at the counts
 //!   afterwards, all in one order. So nobody waits for a change that he has missed.
-//! * **CLOSED-OR-COUNTED**: what is about to begin, or to be held back, is first counted where `close` and `drained` look
-//!   for it, and then looks whether the limit is closed. With a bound on how many run, both are done under the lock of
-//!   `room`, which `close` takes after it has set its flag: what is held back was there for `close` to wake, or sees the
-//!   flag. Without such a bound, the count comes first: `drained` sees it, or it sees the flag, and is taken back.
+//! * **CLOSED-OR-COUNTED**: what is about to begin, or to be held back, is first counted where `close` and `drained`
+//!   look for it, and then looks whether the limit is closed. With a bound on how many run, both are done under the
+//!   lock of `room`, which `close` takes after it has set its flag: what is held back was there for `close` to wake, or
+//!   sees the flag. Without such a bound, the count comes first: `drained` sees it, or it sees the flag, and is taken
+//!   back.
 
 mod admit;
-#[expect(unsafe_code, reason = "a kind of task, whose owners write and read its stamp")]
-pub(crate) mod clocked;
+mod color;
 mod delay;
 
 use std::cell::Cell;
@@ -300,13 +301,13 @@ impl Inner {
         Passage::Refuse
     }
 
-    /// One that waited does so no more. COUNTED
+    /// One that waited does so no more. WAITERS-COUNTED
     fn stops_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.tell_watcher();
     }
 
-    /// Takes upon itself to refuse somebody in the place of a newcomer, if that is owed. COUNTED
+    /// Takes upon itself to refuse somebody in the place of a newcomer, if that is owed. WAITERS-COUNTED
     fn takes_owed(&self) -> bool {
         let less = |owed: usize| owed.checked_sub(1);
         self.owed.load(Ordering::Relaxed) > 0
@@ -427,14 +428,14 @@ impl Admission for Inner {
         if is_newest {
             self.refuse();
         } else {
-            self.owed.fetch_add(1, Ordering::Relaxed); // COUNTED
+            self.owed.fetch_add(1, Ordering::Relaxed); // WAITERS-COUNTED
         }
         !is_newest
     }
 
     fn begin(&self, since: u64, ticket: &Cell<u64>, waker: &Waker) -> Passage {
         if ticket.get() != 0 && lock(&self.room).is_doomed(ticket.get()) {
-            return self.refuse(); // a newcomer waits in its place. COUNTED
+            return self.refuse(); // a newcomer waits in its place. WAITERS-COUNTED
         }
         let is_late = self.delay.as_ref().is_some_and(|delay| {
             let now = Time::now().nanos();

@@ -7,8 +7,8 @@ use loom::model;
 use loom::thread::spawn;
 
 use super::Plain;
-use crate::lane::inbox::{Inbox, InboxNode, NodeList, Pushed};
 use crate::prim::{AtomicBool, Ordering, Parker};
+use crate::task::inbox::{Inbox, InboxNode, NodeList, Pushed};
 
 /// Something to put into an inbox.
 pub(super) struct Item {

@@ -9,7 +9,7 @@ use loom::model;
 use loom::thread::spawn;
 
 use super::{Plain, block_on};
-use crate::sync::permits::{PermitRefusal, PermitWait, Permits};
+use crate::waitlist::permits::{PermitRefusal, PermitWait, Permits};
 
 fn permits(free: usize) -> Arc<Permits> {
     Arc::new(Permits::new(free))

@@ -8,8 +8,8 @@ use loom::thread::spawn;
 
 use super::Plain;
 use super::inbox::{Item, walk};
-use crate::lane::inbox::{Inbox, NodeList, Pushed};
 use crate::prim::{AtomicPtr, Ordering};
+use crate::task::inbox::{Inbox, NodeList, Pushed};
 use crate::task::state::{RestOutcome, StateWord};
 
 /// A vtable, as far as it matters here: into which lane's line the task goes.

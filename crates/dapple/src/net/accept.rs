@@ -15,10 +15,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
-use super::source::{Direction, Source, SourceWait};
 use crate::Cancelled;
+use crate::limit::Limit;
 use crate::prim::{AtomicU32, Ordering};
-use crate::sched::{Limit, Sched};
+use crate::sched::Sched;
+use crate::source::{Direction, Source, SourceWait};
 use crate::task::wait::Wait;
 use crate::time::{Sleep, sleep};
 

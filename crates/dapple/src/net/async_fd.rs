@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use super::source::{Direction, Source};
+use crate::source::{Direction, Source};
 use crate::world;
 
 /// Waits for a file descriptor: a socket that another library made, a device, an inotify, a timerfd.

@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll};
 
-use super::source::{Direction, Source, SourceWait};
 use crate::prim::{Mutex, lock};
+use crate::source::{Direction, Source, SourceWait};
 use crate::task::wait::Wait;
 
 #[derive(Debug)]

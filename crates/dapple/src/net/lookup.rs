@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
 
 use super::error::failed;
-use super::stream::begin;
 use crate::sched::Sched;
+use crate::source::stream::begin;
 use crate::world;
 use crate::{Cancelled, JoinHandle};
 

@@ -28,10 +28,8 @@ pub(crate) mod error;
 pub(crate) mod halves;
 pub(crate) mod lookup;
 pub mod pipe;
-pub(crate) mod source;
-pub(crate) mod stream;
+mod socket_traits;
 pub mod tcp;
-pub(crate) mod traits;
 mod udp;
 pub mod unix;
 

@@ -10,9 +10,9 @@ use std::task::{Context, Poll};
 
 use rustix::fs::OFlags;
 
-use super::source::{Direction, PollStrategy, Source};
-use super::stream::{ByteStream, poll_nothing};
-use super::traits::{impl_read, impl_write};
+use crate::io::foreign::{impl_read, impl_write};
+use crate::source::stream::{ByteStream, poll_nothing};
+use crate::source::{Direction, PollStrategy, Source};
 use crate::task::wait::Wait;
 use crate::world;
 

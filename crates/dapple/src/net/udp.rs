@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use super::datagram::DatagramSocket;
 use super::error::failed;
 use super::lookup::{ToAddrs, resolve};
-use super::source::Direction;
-use crate::net::traits::impl_socket;
+use crate::net::socket_traits::impl_socket;
+use crate::source::Direction;
 use crate::world;
 
 /// A UDP socket.

@@ -13,10 +13,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{ChildStderr, ChildStdin, ChildStdout, reaper};
 use crate::io::{AsyncReadExt, Partial};
-use crate::net::source::{Direction, Source};
-use crate::net::stream::begin;
 use crate::prim::{Mutex, lock};
 use crate::signal::SignalKind;
+use crate::source::stream::begin;
+use crate::source::{Direction, Source};
 
 /// A child process, and the pipes to it.
 ///

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{self, ExitStatus, Output, Stdio};
 
 use super::Child;
-use crate::net::stream::begin;
+use crate::source::stream::begin;
 use crate::world;
 
 /// What to start, and how: as [`std::process::Command`], with waits that do not block.

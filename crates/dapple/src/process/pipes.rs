@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{self, Stdio};
 use std::task::{Context, Poll};
 
-use crate::net::source::Source;
-use crate::net::stream::StreamHalf;
-use crate::net::traits::{impl_read, impl_write};
+use crate::io::foreign::{impl_read, impl_write};
+use crate::source::Source;
+use crate::source::stream::StreamHalf;
 
 /// Our end is in non-blocking mode; the child's end is a file of its own, and is not.
 fn open(pipe: impl Into<OwnedFd>) -> io::Result<StreamHalf<Source<File>>> {

@@ -102,13 +102,13 @@ pub(crate) fn run_on<F: Future>(
     let _listed = core.mains.list(&color, true);
     // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
     let mut root = unsafe { main.spawn_root(future) };
-    seat.drive(Some(&main), None, || root.is_finished() || give_up());
+    seat.drive(&main, None, || root.is_finished() || give_up());
     let result = root.is_finished().then(|| root.take_finished());
     core.cancel_all();
     let deadline = Time::now().later(GRACE);
     let poll = Some(Duration::from_millis(2));
     let is_over = || core.sched.alive() == 0 || Time::now() >= deadline || give_up();
-    seat.drive(Some(&main), poll, is_over);
+    seat.drive(&main, poll, is_over);
     drop(main);
     core.sched.stop();
     drop(seat);

@@ -102,7 +102,7 @@ impl Core {
             let core = self.clone();
             self.start_thread(&self.threads, &index.to_string(), move || {
                 let seat = core.sched.take_seat(index);
-                seat.drive(None, None, || seat.is_stopped());
+                seat.drive_alone(|| seat.is_stopped());
             })?;
             *started += 1;
         }

@@ -81,7 +81,7 @@ impl fmt::Display for TaskInfo {
             TaskState::Runnable => "runnable",
             TaskState::Blocking => "blocking",
         };
-        write!(f, "{state:8} {} in {}", self.name, crate::lane::ColorName(self.color))?;
+        write!(f, "{state:8} {} in {}", self.name, crate::task::ColorName(self.color))?;
         self.waits_for.map_or(Ok(()), |what| write!(f, ", for {what}"))?;
         self.stuck_for.map_or(Ok(()), |time| write!(f, ", stuck in a poll for {time:.1?}"))?;
         self.spawned_at.map_or(Ok(()), |place| write!(f, ", spawned at {place}"))

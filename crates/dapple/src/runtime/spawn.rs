@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::limit::clocked::Clocked;
-use crate::sched::Limit;
+use crate::limit::Limit;
 use crate::sched::Sched;
+use crate::sched::clocked::Clocked;
 use crate::task::cell::{Cell, TaskKind};
 use crate::task::context::with_context;
 use crate::task::header::{Meta, QueuePosition, Runnable};

@@ -4,10 +4,10 @@
 //! is not held up by the workers that take them. Whoever takes from the inbox takes all of it, and
 //! puts what it cannot keep into the line proper, which is behind a lock.
 
-use crate::lane::inbox::Inbox;
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
 use crate::task::Runnable;
 use crate::task::header::Header;
+use crate::task::inbox::Inbox;
 use crate::task::queue::RunnableQueue;
 
 pub(crate) struct Injector {

@@ -5,13 +5,16 @@
 //! Workers, their queues, who sleeps, and what happens when they leave.
 //!
 //! ```text
-//! ring      a worker's run queue; thieves take half of it
+//! run_queue a worker's run queue; thieves take half of it
 //! injector  the shared line: from outside, and what does not fit into the rings
 //! idle      who sleeps, and whom to wake
 //! ranks     what is more or less urgent than the ordinary
-//! policy    what a program can change about the order; managed: the queues of one that does
+//! policy    what a program can change about the order; policy_queues: the queues of one that does
 //! worker    what to run next
-//! post      who stands in for a worker that is stuck; monitor: notices that it is; stalls: counts and tells
+//! scheduler what workers share; wake_timer: how timers are entered
+//! clocked   tasks that know since when they have been in line
+//! worker_slot  which spare takes the place of a worker that is stuck; slot_owner: of the two, which has the slot;
+//!              monitor: notices that it is stuck; stall_reports: counts and tells
 //! ```
 //!
 //! # Invariants
@@ -20,6 +23,8 @@
 //! * **LAST-OUT**: the last driver to leave closes the scheduler: from then on whatever becomes
 //!   runnable is ended on the spot, one after the other, by whoever brings it.
 
+#[cfg(not(loom))]
+pub(crate) mod clocked;
 pub(crate) mod idle;
 #[cfg(not(loom))]
 mod injector;
@@ -44,6 +49,7 @@ mod worker;
 #[cfg(not(loom))]
 mod worker_slot;
 
+// Facade: limits, for users of the crate.
 #[cfg(not(loom))]
 pub use crate::limit::{AdmitError, Admitted, Limit, LimitCounts, Refuse, Refused};
 #[cfg(not(loom))]
@@ -51,7 +57,7 @@ pub use crate::task::priority::Priority;
 #[cfg(not(loom))]
 pub(crate) use policy::Chosen;
 #[cfg(not(loom))]
-pub(crate) use scheduler::{Sched, SchedSettings};
+pub(crate) use scheduler::{MainTurn, Sched, SchedSettings};
 #[cfg(not(loom))]
 pub use {
     metrics::{Metrics, WorkerMetrics},

@@ -15,9 +15,8 @@ use std::sync::Arc;
 use super::Sched;
 use super::policy::{Chosen, LaneView, MOST_WEIGHED, Policy, WorkerView, Workers};
 use super::worker::Worker;
-use crate::lane::Lane;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
-use crate::task::header::TaskKindTag;
+use crate::task::header::LaneFacts;
 use crate::task::runtime_shared::Rules;
 use crate::task::{Priority, Runnable};
 
@@ -151,8 +150,9 @@ impl Managed {
         seat.is_busy.store(picked.is_some(), Ordering::Relaxed);
         let lane = picked?;
         seat.last.store(lane.ptr().addr().get(), Ordering::Relaxed);
-        if let Some(lane) = lane_of(&lane) {
-            lane.ran_on.store(worker as u32 + 1, Ordering::Relaxed);
+        if let Some(access) = lane.header().vtable().lane {
+            // SAFETY: it is a lane, which lives as long as its entry. ENTRY-LIVES
+            unsafe { (access.note_ran)(lane.ptr(), worker) };
         }
         Some(lane)
     }
@@ -206,23 +206,22 @@ impl Managed {
     }
 }
 
-/// The lane behind an entry, if it is not a task with a color of its own.
-fn lane_of(entry: &Runnable) -> Option<&Lane> {
-    let is_lane = entry.header().vtable().kind == TaskKindTag::Lane;
+/// The facts of the lane behind an entry, if it is not a task with a color of its own.
+fn lane_facts(entry: &Runnable) -> Option<LaneFacts> {
+    let access = entry.header().vtable().lane?;
     // SAFETY: it is a lane, which lives as long as its entry. ENTRY-LIVES
-    is_lane.then(|| unsafe { Lane::of(entry.ptr()) })
+    Some(unsafe { (access.facts)(entry.ptr()) })
 }
 
 /// What a policy sees of what is in line; `from` is who put it there.
 fn view(entry: &Runnable, from: usize) -> LaneView<'static> {
-    let lane = lane_of(entry);
-    let ran_on = lane.and_then(|lane| lane.ran_on.load(Ordering::Relaxed).checked_sub(1));
+    let facts = lane_facts(entry);
     LaneView {
         color: entry.ptr().addr().get(),
-        priority: lane.map_or(Priority::Normal, Lane::queued_for),
-        len: lane.map_or(1, |lane| lane.len().max(1)),
-        home: ran_on.map_or(from, |worker| worker as usize),
-        tag: lane.map_or(0, |lane| lane.tag.load(Ordering::Relaxed)),
+        priority: facts.as_ref().map_or(Priority::Normal, |facts| facts.priority),
+        len: facts.as_ref().map_or(1, |facts| facts.len.max(1)),
+        home: facts.as_ref().and_then(|facts| facts.ran_on).unwrap_or(from),
+        tag: facts.as_ref().map_or(0, |facts| facts.tag),
         _at: std::marker::PhantomData,
     }
 }

@@ -15,7 +15,6 @@ use super::worker::{WORTH_WAKING, Worker};
 use super::worker_slot::{Spares, WorkerSlot};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
-use crate::lane::main::MainLane;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
 use crate::task::context::{SetAside, ThreadContext, with_context};
@@ -335,6 +334,27 @@ impl Sched {
     }
 }
 
+/// The color that the thread of a worker runs beside the worker: the main color of `run`.
+pub(crate) trait MainTurn {
+    /// Whether there is a turn to be taken.
+    fn is_ready(&self) -> bool;
+
+    /// Takes a turn, if there is one to be taken.
+    fn take_turn(&self);
+}
+
+/// Of a thread that runs its worker alone.
+struct NoMainTurn;
+
+impl MainTurn for NoMainTurn {
+    #[inline]
+    fn is_ready(&self) -> bool {
+        false
+    }
+
+    fn take_turn(&self) {}
+}
+
 /// The right to drive a worker. ONE-DRIVER
 pub(crate) struct WorkerGuard<'a> {
     sched: &'a Sched,
@@ -345,38 +365,42 @@ pub(crate) struct WorkerGuard<'a> {
 impl WorkerGuard<'_> {
     /// Runs what there is to run until `until` says to stop; sleeps when there is nothing, for
     /// `limit` at a time. Without a limit, whoever makes `until` true must unpark the worker.
-    pub(crate) fn drive(&self, main: Option<&MainLane>, limit: Option<Duration>, until: impl Fn() -> bool) {
+    pub(crate) fn drive(&self, main: &impl MainTurn, limit: Option<Duration>, until: impl Fn() -> bool) {
         with_context(|here| self.drive_here(here, main, limit, until));
+    }
+
+    /// The same, on a thread without a main color, and without a limit.
+    pub(crate) fn drive_alone(&self, until: impl Fn() -> bool) {
+        self.drive(&NoMainTurn, None, until);
     }
 
     fn drive_here(
         &self,
         here: &ThreadContext,
-        main: Option<&MainLane>,
+        main: &impl MainTurn,
         limit: Option<Duration>,
         until: impl Fn() -> bool,
     ) {
         // A panic here is a bug of ours, and would leave tasks owned for ever.
         let abort = AbortOnUnwind("a worker panicked outside of any task");
         let (sched, worker) = (self.sched, self.worker);
-        let main_is_ready = || main.is_some_and(MainLane::is_ready);
         let mut until_main = 0;
         while !until() {
-            if until_main == 0 && main_is_ready() {
+            if until_main == 0 && main.is_ready() {
                 until_main = worker.picks_in_a_while(MAIN_EVERY);
                 worker.found(sched);
                 worker.counts.main_turns.add_one();
-                main.map(MainLane::take_turn);
+                main.take_turn();
                 worker.look_soon();
             }
             let Some(runnable) = worker.pick(sched) else {
                 until_main = 0;
-                if main_is_ready() {
+                if main.is_ready() {
                     continue;
                 }
                 match worker.search(sched) {
                     Some(runnable) => worker.run(sched, here, runnable),
-                    None => worker.sleep(sched, limit, || main_is_ready() || until()),
+                    None => worker.sleep(sched, limit, || main.is_ready() || until()),
                 }
                 continue;
             };

@@ -95,7 +95,7 @@ impl Stalls {
         guarded(|| {
             tracing::warn!(
                 task = name,
-                color = %crate::lane::ColorName(task.color_id()),
+                color = %crate::task::ColorName(task.color_id()),
                 spawned_at = place.map(tracing::field::display),
                 ?stuck_for,
                 "a task does not return from its poll and holds up its worker, and all of its color: put what blocks \

@@ -1,4 +1,4 @@
-//! A moment at which who waits for something else is to be polled, too.
+//! Timers: how one is entered, and a moment at which the waiter for something else is to be polled, too.
 
 use std::task::Context;
 use std::time::Duration;
@@ -7,6 +7,35 @@ use super::Sched;
 use crate::driver::clock::Time;
 use crate::driver::timers::{Fired, Key, TimerInsert, Timers};
 use crate::task::guarded::GuardedWaker;
+
+/// What became of a timer that was to be entered.
+pub(crate) enum EnteredTimer {
+    /// Its time has come.
+    Due,
+    /// It will fire.
+    At(&'static Timers, Key),
+    /// The runtime has ended.
+    Gone,
+}
+
+impl Sched {
+    /// Enters a timer with the driver of this thread's worker, or with any, and wakes the worker that sleeps there if the
+    /// timer is the first to fire.
+    #[inline]
+    pub(crate) fn enter_timer(&self, due: Time, waker: GuardedWaker) -> EnteredTimer {
+        let driver = self.driver_here();
+        match driver.timers.insert(due.not_before(), waker) {
+            TimerInsert::Due => EnteredTimer::Due,
+            TimerInsert::At { key, is_first } => {
+                if is_first && !Sched::is_at_post() {
+                    driver.ring();
+                }
+                EnteredTimer::At(driver.timers, key)
+            }
+            TimerInsert::Gone => EnteredTimer::Gone,
+        }
+    }
+}
 
 /// Wakes who waits after a while, if nobody does before. Where there is no runtime, nobody wakes him.
 #[derive(Default)]
@@ -32,13 +61,8 @@ impl WakeTimer {
         let due = Time::now().later(after);
         self.due = Some(due);
         Sched::current(|sched| {
-            let driver = sched.driver_here();
-            let entered = driver.timers.insert(due.not_before(), GuardedWaker::of(cx.waker()));
-            if let TimerInsert::At { key, is_first } = entered {
-                self.timer = Some((driver.timers, key));
-                if is_first && !Sched::is_at_post() {
-                    driver.ring();
-                }
+            if let EnteredTimer::At(timers, key) = sched.enter_timer(due, GuardedWaker::of(cx.waker())) {
+                self.timer = Some((timers, key));
             }
         });
     }

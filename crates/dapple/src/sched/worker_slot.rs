@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-HOLDER**, **HOLDER-SLEEPS**, **PASSED-ON**: see `holder`.
+//! * **ONE-HOLDER**, **HOLDER-SLEEPS**, **PASSED-ON**: see `slot_owner`.
 //! * **ONE-THREAD**: a spare has one thread, from when it is first sent to a post until the runtime stops. Its post
 //!   changes only while it rests, by the monitor.
 //! * **OUT-AND-HOLDER**: a spare is sent out after it was made the holder. If it were the other way round, its thread,
@@ -173,7 +173,7 @@ impl Sched {
         let worker = worker.get().expect("a spare is made before its thread");
         while !seat.is_stopped() {
             if is_out.load(Ordering::Acquire) {
-                seat.drive(None, None, || seat.is_stopped() || !worker.holds_post(self));
+                seat.drive_alone(|| seat.is_stopped() || !worker.holds_post(self));
                 if !seat.is_stopped() {
                     worker.leave(self);
                     is_out.store(false, Ordering::Release);

@@ -1,4 +1,5 @@
-//! What was started in a scope: its memory, its polls, and how it ends.
+//! What was started in a scope: its memory, its polls, and how it ends. `child` is one of them in memory, `ready` says
+//! which is polled next.
 //!
 //! # Invariants
 //!
@@ -6,27 +7,27 @@
 //!   the scope exclusively. `inside` says which thread that is. So cells do.
 //! * **NO-BORROW**: nothing in here is borrowed while foreign code runs (a poll, a destructor, a waker):
 //!   that may start more, cancel, or drop what it likes.
-//! * **STAGE**: a child has a future until that is done, then its output until somebody takes it, or nobody
-//!   wants it, and then nothing. It is in the list until there is nothing.
-//! * **FAIR**: children that gave way and children that were woken take turns, each in the order in which they did or
-//!   were; one poll of the scope goes on until none is left or `finish::TURN` is used up. The body has at most every
-//!   other one of these polls. So a child with `k` before it is polled within `1 + k / 64` polls of the scope,
-//!   whatever its siblings and the body do. The budget of the task has no say in this (BUDGET in `task::wait`).
-//! * **ON-ITS-WAY**: a child that is done has woken its joiner, but a foreign waker may be passed on late. Until the value
-//!   is taken, or not wanted any more, it counts as on its way, in the link of the scope. A cancelled scope with such a
-//!   value is linked as a wait is that would answer; and a region in which a child of a scope around it was awaited by
-//!   a foreign waker looks at these counts. Both are given a grace so (LEFT-ALONE in `cancel`), and the value is not
-//!   dropped with the future that waits for it.
+//! * **ON-ITS-WAY**: a child that is done has woken its joiner, but a foreign waker may be passed on late. Until the
+//!   value is taken, or not wanted any more, it counts as on its way, in the link of the scope. A cancelled scope with
+//!   such a value is linked as a wait is that would answer; and a region in which a child of a scope around it was
+//!   awaited by a foreign waker looks at these counts. Both are given a grace so (LEFT-ALONE in `cancel`), and the
+//!   value is not dropped with the future that waits for it.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::any::Any;
+mod child;
+mod ready;
+
+use std::alloc::{Layout, alloc, handle_alloc_error};
 use std::cell::{Cell, UnsafeCell};
-use std::mem::{ManuallyDrop, offset_of};
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 use std::task::{Context, Poll, RawWakerVTable, Waker};
+
+pub(crate) use child::drop_started;
+pub(super) use child::{ChildHeader, ChildPanic};
+use child::{ChildStage, Dropped, Joiner, Union, Whole, free_memory};
+use ready::ChildQueue;
 
 use super::started::StartedPanicked;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Ordering};
@@ -34,12 +35,10 @@ use crate::task::Task;
 use crate::task::cancel::{Item, is_cancelled_here};
 use crate::task::cancel_scope::{CancelFrame, CancelScope, is_lost};
 use crate::task::cell::discard;
-use crate::task::child_waker::{self, ChildWaker};
+use crate::task::child_waker::ChildWaker;
 use crate::task::context::{ThreadContext, with_context};
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::wake;
-
-pub(super) type ChildPanic = Box<dyn Any + Send>;
 
 /// What a scope consists of, whether or not what is started in it is `Send`.
 pub(super) struct Children {
@@ -82,182 +81,6 @@ pub(super) struct Children {
     has_spawned: Cell<bool>,
     /// How it is cancelled with what is around it, once something was spawned in it. SPAWNED-SEE in `cancel`
     around: Cell<Item>,
-}
-
-/// Children in a line of the scope's own. They are in the list, with a future, while they are in it.
-struct ChildQueue {
-    first: Cell<*mut ChildHeader>,
-    last: Cell<*mut ChildHeader>,
-}
-
-impl Default for ChildQueue {
-    fn default() -> ChildQueue {
-        ChildQueue { first: Cell::new(null_mut()), last: Cell::new(null_mut()) }
-    }
-}
-
-impl ChildQueue {
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.first.get().is_null()
-    }
-
-    fn append(&self, first: *mut ChildHeader, last: *mut ChildHeader) {
-        match NonNull::new(self.last.replace(last)) {
-            // SAFETY: what is in line is in memory.
-            Some(before) => unsafe { before.as_ref() }.behind.set(first),
-            None => self.first.set(first),
-        }
-    }
-
-    /// Takes the first out.
-    #[inline]
-    fn next(&self) -> Option<NonNull<ChildHeader>> {
-        let child = NonNull::new(self.first.get())?;
-        // SAFETY: what is in line is in memory.
-        let this = unsafe { child.as_ref() };
-        this.is_put_off.set(false);
-        self.first.set(this.behind.replace(null_mut()));
-        if self.is_empty() {
-            self.last.set(null_mut());
-        }
-        Some(child)
-    }
-}
-
-/// The part of a child that does not depend on its future. Behind it comes the stage.
-#[repr(C)]
-pub(super) struct ChildHeader {
-    strand: ChildWaker,
-    vtable: Cell<&'static ChildVTable>,
-    next: Cell<*mut ChildHeader>,
-    previous: Cell<*mut ChildHeader>,
-    /// The next in the same [`ChildQueue`], if it is in one.
-    behind: Cell<*mut ChildHeader>,
-    is_put_off: Cell<bool>,
-    /// It counts among those that are staying.
-    stays: Cell<bool>,
-    stage: Cell<ChildStage>,
-    /// There is somebody who may ask for its output.
-    is_wanted: AtomicBool,
-    /// Whom to wake when it is done.
-    joiner: Cell<Option<Joiner>>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ChildStage {
-    Future,
-    Output,
-    /// It panicked, and was wanted.
-    Panicked,
-    Nothing,
-}
-
-enum Joiner {
-    /// The scope's body, or what was polled with the waker of that.
-    Body,
-    Waker(GuardedWaker),
-    /// It was woken, and has not taken the value. ON-ITS-WAY
-    Woken,
-}
-
-struct ChildVTable {
-    /// `true`: it is done, and its output is in place of the future. An error: it panicked, and both are
-    /// gone.
-    poll: unsafe fn(NonNull<ChildHeader>, &mut Context<'_>) -> Result<bool, ChildPanic>,
-    drop_future: unsafe fn(NonNull<ChildHeader>),
-    drop_output: unsafe fn(NonNull<ChildHeader>),
-    take_output: unsafe fn(NonNull<ChildHeader>, *mut ()),
-}
-
-/// A child in memory.
-#[repr(C)]
-struct Whole<F: Future> {
-    child: ChildHeader,
-    stage: UnsafeCell<Union<F>>,
-}
-
-union Union<F: Future> {
-    future: ManuallyDrop<F>,
-    output: ManuallyDrop<F::Output>,
-}
-
-impl<F: Future> Whole<F> {
-    const VTABLE: &'static ChildVTable = &ChildVTable {
-        poll: Self::poll,
-        drop_future: Self::drop_future,
-        drop_output: Self::drop_output,
-        take_output: Self::take_output,
-    };
-
-    unsafe fn stage<'a>(child: NonNull<ChildHeader>) -> &'a mut Union<F> {
-        let stage = child.as_ptr().wrapping_byte_add(offset_of!(Self, stage)).cast::<UnsafeCell<Union<F>>>();
-        // SAFETY: the child is one of `F`, and the caller may touch its stage. STAGE
-        unsafe { &mut *UnsafeCell::raw_get(stage) }
-    }
-
-    unsafe fn poll(child: NonNull<ChildHeader>, cx: &mut Context<'_>) -> Result<bool, ChildPanic> {
-        // SAFETY: handed on from the caller.
-        let polled = unsafe { Self::poll_inline(child, cx) };
-        polled.map(|polled| match polled {
-            Poll::Pending => false,
-            Poll::Ready(output) => {
-                // SAFETY: there is nothing in the stage any more.
-                unsafe { Self::stage(child) }.output = ManuallyDrop::new(output);
-                true
-            }
-        })
-    }
-
-    /// If it is done, or panicked, the future is gone.
-    #[inline(always)]
-    unsafe fn poll_inline(
-        child: NonNull<ChildHeader>,
-        cx: &mut Context<'_>,
-    ) -> Result<Poll<F::Output>, ChildPanic> {
-        // SAFETY: handed on from the caller.
-        let stage = unsafe { Self::stage(child) };
-        let mut future_is_there = true;
-        let polled = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: there is a future (STAGE), which is pinned: it stays where it is until it is dropped.
-            let future = unsafe { Pin::new_unchecked(&mut *stage.future) };
-            let polled = future.poll(cx);
-            if polled.is_ready() {
-                future_is_there = false;
-                // SAFETY: it is not touched again.
-                unsafe { ManuallyDrop::drop(&mut stage.future) };
-            }
-            polled
-        }));
-        if polled.is_err() && future_is_there {
-            // SAFETY: as above.
-            discard(catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) })));
-        }
-        polled
-    }
-
-    unsafe fn drop_future(child: NonNull<ChildHeader>) {
-        // SAFETY: handed on from the caller.
-        let stage = unsafe { Self::stage(child) };
-        // SAFETY: there is a future (STAGE), which is not touched again.
-        unsafe { ManuallyDrop::drop(&mut stage.future) };
-    }
-
-    unsafe fn drop_output(child: NonNull<ChildHeader>) {
-        // SAFETY: handed on from the caller.
-        let stage = unsafe { Self::stage(child) };
-        // SAFETY: there is an output (STAGE), which is not touched again.
-        unsafe { ManuallyDrop::drop(&mut stage.output) };
-    }
-
-    unsafe fn take_output(child: NonNull<ChildHeader>, to: *mut ()) {
-        // SAFETY: handed on from the caller.
-        let stage = unsafe { Self::stage(child) };
-        // SAFETY: there is an output (STAGE), which is not touched again.
-        let output = unsafe { ManuallyDrop::take(&mut stage.output) };
-        // SAFETY: the caller says that there is room for it.
-        unsafe { to.cast::<F::Output>().write(output) };
-    }
 }
 
 /// What became of what was started.
@@ -408,29 +231,6 @@ impl Children {
         child
     }
 
-    /// A child has woken itself: gives way, to its siblings and to other tasks, and is polled when the scope is
-    /// polled the next time.
-    fn put_off(&self, child: NonNull<ChildHeader>) {
-        // SAFETY: it is in memory.
-        if !unsafe { child.as_ref() }.is_put_off.replace(true) {
-            self.later.append(child.as_ptr(), child.as_ptr());
-        }
-    }
-
-    /// The scope is polled, and with it those that were put off the last time.
-    #[inline]
-    pub(super) fn begin_poll(&self) {
-        if !self.later.is_empty() {
-            self.due.append(self.later.first.replace(null_mut()), self.later.last.replace(null_mut()));
-        }
-    }
-
-    /// Whether the scope must be polled again, for those that were put off.
-    #[inline]
-    pub(super) fn has_put_off(&self) -> bool {
-        !self.later.is_empty() || !self.due.is_empty()
-    }
-
     /// Memory for a child, with its own layout: that of one that is gone, if it is large enough.
     #[inline]
     fn memory(&self, layout: Layout) -> (NonNull<u8>, Layout) {
@@ -536,62 +336,6 @@ impl Children {
             None => self.last.set(previous),
         }
         self.leave(child);
-    }
-
-    /// Puts a child in line that is to be told of a cancel.
-    fn put_in_line(&self, child: NonNull<ChildHeader>) {
-        // SAFETY: it is in memory.
-        if unsafe { child.as_ref() }.strand.enter_line() {
-            self.line_up(child.cast(), child.cast());
-        }
-    }
-
-    /// Puts strands in line that are linked to each other, and have a reference each.
-    fn line_up(&self, first: child_waker::ChildPtr, last: child_waker::ChildPtr) {
-        // SAFETY: what is in line is in memory, and its link is the line's. IN-LINE-ONCE
-        unsafe { last.as_ref() }.set_link(null_mut());
-        match NonNull::new(self.ready_last.replace(last.as_ptr())) {
-            // SAFETY: as above.
-            Some(before) => unsafe { before.as_ref() }.set_link(first.as_ptr()),
-            None => self.ready_first.set(first.as_ptr()),
-        }
-    }
-
-    /// The next that is to be polled; it has a reference.
-    #[inline]
-    fn next_ready(&self) -> Option<child_waker::ChildPtr> {
-        let strand = match NonNull::new(self.ready_first.get()) {
-            Some(first) => first,
-            None => {
-                let list = self.reach.woken.pull(self.reach.is_by_waker())?;
-                self.ready_last.set(list.last.as_ptr());
-                list.first
-            }
-        };
-        // SAFETY: what is in line is in memory. IN-LINE-ONCE
-        let next = unsafe { strand.as_ref() }.next_link();
-        self.ready_first.set(next);
-        if next.is_null() {
-            self.ready_last.set(null_mut());
-        }
-        Some(strand)
-    }
-
-    /// Whether a child is to be polled.
-    #[inline]
-    pub(super) fn has_ready(&self) -> bool {
-        !self.ready_first.get().is_null() || !self.due.is_empty() || !self.reach.woken.is_empty()
-    }
-
-    /// The next child that is to be polled, if any, and whether it is one that was woken. FAIR
-    #[inline]
-    fn next(&self) -> Option<(NonNull<ChildHeader>, bool)> {
-        let is_for_due = !self.due.is_empty() && self.is_for_due.replace(!self.is_for_due.get());
-        let woken = if is_for_due { None } else { self.next_ready() };
-        match woken {
-            Some(strand) => Some((strand.cast(), true)),
-            None => self.due.next().map(|child| (child, false)),
-        }
     }
 
     /// Polls the next child that is to be polled, if any.
@@ -919,39 +663,6 @@ impl Children {
     }
 }
 
-/// The payload of a child that was dropped by [`drop_started`]: no panic.
-struct Dropped;
-
-/// Drops a started child when it is polled next, for a simulation. `Some(false)`: its value may be asked for, so that
-/// it cannot be dropped. `None`: it has ended.
-///
-/// # Safety
-///
-/// The strand is that of a child, in memory, whose scope is not being polled by another thread.
-pub(crate) unsafe fn drop_started(strand: *const ChildWaker) -> Option<bool> {
-    /// # Safety
-    ///
-    /// As for [`ChildVTable::poll`].
-    unsafe fn poll(child: NonNull<ChildHeader>, _: &mut Context<'_>) -> Result<bool, ChildPanic> {
-        // SAFETY: the scope polls it, so it is in memory.
-        let drop_future = unsafe { child.as_ref() }.vtable.get().drop_future;
-        // SAFETY: it has a future (STAGE), which is not touched again.
-        let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { drop_future(child) }));
-        Err(dropped.err().unwrap_or_else(|| Box::new(Dropped)))
-    }
-    // SAFETY: handed on from the caller: the strand is the first field of the child.
-    let child = unsafe { &*strand.cast::<ChildHeader>() };
-    if child.stage.get() != ChildStage::Future {
-        return None;
-    }
-    if child.is_wanted.load(Ordering::Acquire) {
-        return Some(false);
-    }
-    // Leaked: a child has a vtable for ever, and this is for tests.
-    child.vtable.set(Box::leak(Box::new(ChildVTable { poll, ..*child.vtable.get() })));
-    Some(true)
-}
-
 #[cold]
 #[inline(never)]
 #[track_caller]
@@ -960,12 +671,4 @@ fn refuse_outside(what: &str) -> ! {
         "{what} outside of its scope: what is started in a scope runs where that does. Do so in the scope's own body, \
          or in what was started in it"
     );
-}
-
-/// Frees the memory of a child that is nobody else's.
-fn free_memory(child: NonNull<ChildHeader>) {
-    // SAFETY: what is spare still has its layout, and nothing in it that has a destructor.
-    let layout = unsafe { child.as_ref() }.strand.layout();
-    // SAFETY: it was allocated with this layout.
-    unsafe { dealloc(child.as_ptr().cast(), layout) };
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! finish    the future of a scope: its body, and what was started in it
-//! children  what was started: its memory, its polls, its end
+//! children  what was started: its memory (`child`), which is polled next (`ready`), its end
 //! spawned   tasks that were spawned in a scope
 //! started   the wait for what was started
 //! shield    shield, or_cancelled
@@ -10,8 +10,8 @@
 //! suspend   from a callback to an await
 //! ```
 //!
-//! How a wait learns that it is cancelled is in `task/reach.rs` and `task/cancel.rs`; how what was started
-//! is woken, in `task/strand.rs`.
+//! How a wait learns that it is cancelled is in `task/cancel_scope.rs` and `task/cancel.rs`; how what was started
+//! is woken, in `task/child_waker.rs`.
 
 mod children;
 mod finish;

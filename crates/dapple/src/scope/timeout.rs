@@ -79,7 +79,7 @@ use crate::time::{Instant, Sleep, sleep};
 /// ```
 pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     let sleep = sleep(duration);
-    let deadline = Deadline { at: sleep.deadline(), is_claimed: Cell::new(false) };
+    let deadline = Deadline { at: sleep.deadline().nanos(), is_claimed: Cell::new(false) };
     Timeout { future: Some(future), sleep, deadline, is_up: false, region: Region::new() }
 }
 
@@ -147,7 +147,7 @@ fn is_time_up(sleep: &mut Sleep, cx: &mut Context<'_>) -> bool {
 
 #[cold]
 fn is_any_up_around(here: &ThreadContext) -> bool {
-    claim_outermost(here, Instant::now())
+    claim_outermost(here, Instant::now().nanos())
 }
 
 impl<F> fmt::Debug for Timeout<F> {

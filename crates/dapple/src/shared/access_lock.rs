@@ -33,9 +33,9 @@ use std::task::{Context, Poll, ready};
 use super::reader_slots::{ReaderSlot, ReaderSlots, Registry};
 use super::retry_timer::{AGAIN, WakeTimer, hurry};
 use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
-use crate::sync::permits::{MARK, ONE, PermitRefusal, Permits, WAITERS, WaitTicket};
-use crate::sync::wait::Wait;
 use crate::task::context::with_context;
+use crate::waitlist::permits::{MARK, ONE, PermitRefusal, Permits, WAITERS, WaitTicket};
+use crate::waitlist::wait::Wait;
 use crate::world::look_out;
 
 /// How many can be counted as reading at a time.

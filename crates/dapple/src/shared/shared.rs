@@ -17,8 +17,8 @@ use super::futures::{Read, Write};
 use super::reader_slots::{REGISTRY, own_row};
 use super::retry_timer::AGAIN;
 use crate::Cancelled;
-use crate::sync::wait::block_on_again;
 use crate::task::closure;
+use crate::waitlist::wait::block_on_again;
 use crate::world;
 
 /// A value that any task or thread can read, together with others, or write, alone.

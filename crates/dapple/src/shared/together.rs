@@ -4,7 +4,7 @@
 //!
 //! * **ALL-OR-NOTHING**: whoever waits is in no state. In one poll all states are entered; or those that were
 //!   are left, and the busy one is queued at. So no cycle of waiting can form.
-//! * **IN-ORDER**: states are entered in one order, that of their addresses. Who is in some looks for the next for a
+//! * **BY-ADDRESS**: states are entered in one order, that of their addresses. Who is in some looks for the next for a
 //!   while, first in line there, before he leaves all; but never for one that comes before those he is in. So
 //!   of those who want the same states one gets on, and others who use them one by one cannot keep him from it.
 
@@ -257,7 +257,7 @@ impl TogetherEntry {
                 self.give_up(wishes.iter().copied());
                 self.at = Some(wish.address());
             }
-            // Those behind it are left at once: who has them must not look for one before them. IN-ORDER
+            // Those behind it are left at once: who has them must not look for one before them. BY-ADDRESS
             leave(wishes, &mut entered[index + 1..]);
             match self.poll_at(wish, index > 0, cx) {
                 Poll::Ready(Ok(it)) => entered[index] = Some(it),

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **COUNTED**: each listener has an eventfd of its own, and the handler adds one to it. The kernel
+//! * **SIGNALS-COUNTED**: each listener has an eventfd of its own, and the handler adds one to it. The kernel
 //!   adds: no signal is lost, however many come before the listener looks.
 //! * **IN-HANDLER**: what runs in the signal handler is `getpid`, and one `write` to a file descriptor
 //!   that the handler's own reference keeps open: no allocation, no lock, no destructor.
@@ -23,7 +23,7 @@ use rustix::process::getpid;
 use signal_hook_registry::{FORBIDDEN, SigId};
 
 use super::SignalKind;
-use crate::net::source::{Direction, Source};
+use crate::source::{Direction, Source};
 use crate::task::wait::Wait;
 use crate::world;
 
@@ -79,7 +79,7 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
     let add_one = move || {
         if getpid() == own {
             // OWN-PROCESS. It fails only if 2^64 signals were not looked at.
-            let _ = rustix::io::write(&*for_handler, &1_u64.to_ne_bytes()); // COUNTED
+            let _ = rustix::io::write(&*for_handler, &1_u64.to_ne_bytes()); // SIGNALS-COUNTED
         }
     };
     // SAFETY: both calls may be made in a signal handler, and do nothing else. IN-HANDLER

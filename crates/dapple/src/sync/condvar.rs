@@ -4,7 +4,7 @@
 //!
 //! * **IN-LINE-FIRST**: a wait is in line before it unlocks the mutex, so no notification of one who
 //!   has locked it since is missed.
-//! * **PASSED-ON**: a notification that went to a wait which did not return, because it was dropped,
+//! * **NOTIFICATION-PASSED-ON**: a notification that went to a wait which did not return, because it was dropped,
 //!   goes to the next in line.
 
 use std::fmt;
@@ -12,12 +12,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::mutex::MutexGuard;
-use super::permits::PermitWait;
-use super::wait::{Wait, Wakers, got_at_once};
-use super::wait_queue::WaitQueue;
 use crate::Cancelled;
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
+use crate::waitlist::permits::PermitWait;
+use crate::waitlist::wait::{Wait, Wakers, got_at_once};
+use crate::waitlist::wait_queue::WaitQueue;
 
 /// Waits, with a [`Mutex`](super::Mutex) unlocked, until somebody says that its value has changed.
 ///
@@ -153,7 +153,7 @@ impl fmt::Debug for Condvar {
     }
 }
 
-/// A notification that has to reach somebody. PASSED-ON
+/// A notification that has to reach somebody. NOTIFICATION-PASSED-ON
 struct PassOn<'a> {
     condvar: &'a Condvar,
     armed: bool,

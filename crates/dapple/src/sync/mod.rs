@@ -8,15 +8,6 @@
 //! * Nobody owns what he has not been polled for: what is released is free until somebody takes it,
 //!   so a future that is never polled again, or leaked, holds up nobody who comes after it.
 //! * Those who wait are served in order. Who comes while others wait gives way to them once.
-//!
-//! # Inside
-//!
-//! ```text
-//! wait     how a wait begins, rests and ends; wakers on their way out of a lock; threads: that wait
-//! line     who waits, in order, and who has been woken
-//! crowd    those who wait until something is so
-//! permits  a number and a line: semaphore, mutex, read-write lock
-//! ```
 
 #[cfg(not(loom))]
 mod condvar;
@@ -24,17 +15,10 @@ mod condvar;
 mod mutex;
 #[cfg(not(loom))]
 mod notify;
-pub(crate) mod permits;
 #[cfg(not(loom))]
 mod rwlock;
 #[cfg(not(loom))]
 mod semaphore;
-#[cfg(not(loom))]
-mod threads;
-pub(crate) mod wait;
-#[cfg(not(loom))]
-pub(crate) mod wait_list;
-pub(crate) mod wait_queue;
 
 #[cfg(not(loom))]
 pub use {

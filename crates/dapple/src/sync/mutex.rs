@@ -12,9 +12,9 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::permits::{PermitWait, Permits};
-use super::wait::block_on;
 use crate::Cancelled;
+use crate::waitlist::permits::{PermitWait, Permits};
+use crate::waitlist::wait::block_on;
 
 /// Lets one at a time use a value, also across an await.
 ///

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **FREE-UNTIL-POLLED**: a notification is handed to nobody; it is counted until somebody takes
+//! * **FREE-UNTIL-POLLED**: see `permits`: a notification is handed to nobody; it is counted until somebody takes
 //!   it in his own poll. There are never more than those who wait, and one.
 //! * **CALLED**: `calls` counts `notify_waiters`. It changes under the lock; a wait that was made
 //!   before a call is over.
@@ -11,11 +11,11 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::wait::{Wait, Wakers};
-use super::wait_queue::WaitQueue;
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::task::guarded::GuardedWaker;
+use crate::waitlist::wait::{Wait, Wakers};
+use crate::waitlist::wait_queue::WaitQueue;
 
 /// Tells one who waits, or all of them, that something has happened.
 ///

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-WRITER**: the lock has `READERS` permits; a reader takes one, a writer all of them. A
+//! * **ALL-PERMITS**: the lock has `READERS` permits; a reader takes one, a writer all of them. A
 //!   guard is made by the one who took them and gives them back when it is dropped, so a writer's
 //!   guard is alone; taking acquires what giving back released.
 
@@ -12,9 +12,9 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use super::mutex::TryLockError;
-use super::permits::{PermitWait, Permits};
-use super::wait::block_on;
 use crate::Cancelled;
+use crate::waitlist::permits::{PermitWait, Permits};
+use crate::waitlist::wait::block_on;
 
 /// How many can read at a time.
 const READERS: usize = u32::MAX as usize;
@@ -45,7 +45,7 @@ pub struct RwLock<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `&RwLock` gives the value to one at a time to write, and to many to read. ONE-WRITER
+// SAFETY: `&RwLock` gives the value to one at a time to write, and to many to read. ALL-PERMITS
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
 impl<T> RwLock<T> {
@@ -175,7 +175,7 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: while a reader has a permit there is no writer. ONE-WRITER
+        // SAFETY: while a reader has a permit there is no writer. ALL-PERMITS
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -215,14 +215,14 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: this is the only guard, and it is borrowed. ONE-WRITER
+        // SAFETY: this is the only guard, and it is borrowed. ALL-PERMITS
         unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this is the only guard, and it is mutably borrowed. ONE-WRITER
+        // SAFETY: this is the only guard, and it is mutably borrowed. ALL-PERMITS
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::permits::{MAX, PermitRefusal, PermitWait, Permits};
-use super::wait::block_on;
+use crate::waitlist::permits::{MAX, PermitRefusal, PermitWait, Permits};
+use crate::waitlist::wait::block_on;
 
 /// Lets so many at a time do something.
 ///

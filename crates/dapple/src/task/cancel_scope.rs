@@ -27,12 +27,13 @@
 //!   its, the task exists, whatever becomes of the scope; and it is polled after the strand came in line. Who
 //!   does not get the right, since the task is running or in line, keeps the reach instead and wakes the task
 //!   once more after that: it may have looked too early.
-//! * **INSIDE-LOOKS**: who polls a scope looks at the line of the woken after everything that was polled. So
-//!   what is put in line on the same thread, from inside of that poll, needs nobody to be woken. The link of a task that
-//!   was *spawned* in the scope does not count: such a task is polled by itself, and no poll of the scope comes after.
-//! * **LOST**: a race that is decided drops whatever its losers return. So a wait in one of them must not take anything
-//!   any more: the link of such a race is *lost*, and so is every link inside of it up to a shield. A wait asks the
-//!   innermost link alone. This cannot change during a poll inside of the link: a race is decided between two polls.
+//! * **INSIDE-LOOKS**: who polls a scope looks at the line of the woken after everything that was polled. So what is
+//!   put in line on the same thread, from inside of that poll, needs nobody to be woken. The link of a task that was
+//!   *spawned* in the scope does not count: such a task is polled by itself, and no poll of the scope comes after.
+//! * **LOSER-TAKES-NOTHING**: a race that is decided drops whatever its losers return. So a wait in one of them must
+//!   not take anything any more: the link of such a race is *lost*, and so is every link inside of it up to a shield. A
+//!   wait asks the innermost link alone. This cannot change during a poll inside of the link: a race is decided between
+//!   two polls.
 
 use std::cell::Cell;
 use std::ptr::{NonNull, null, null_mut};
@@ -261,21 +262,17 @@ fn is_inside(here: &ThreadContext, reach: *const CancelScope) -> bool {
     false
 }
 
-#[cfg(not(loom))]
-use crate::time::Instant;
-#[cfg(loom)]
-type Instant = u64;
-
 /// A limit of time around what is being polled.
 pub(crate) struct Deadline {
-    pub(crate) at: Instant,
+    /// In nanoseconds of the runtime's clock.
+    pub(crate) at: u64,
     /// A limit inside of it was up, and has found this one up.
     pub(crate) is_claimed: Cell<bool>,
 }
 
 /// Of the limits of time around what is polled here, up to the first shield, claims the outermost that is up. `false`:
-/// none is.
-pub(crate) fn claim_outermost(here: &ThreadContext, now: Instant) -> bool {
+/// none is. `now` is in nanoseconds of the runtime's clock.
+pub(crate) fn claim_outermost(here: &ThreadContext, now: u64) -> bool {
     let mut outermost: Option<&Deadline> = None;
     let mut next = here.link.get();
     // SAFETY: ON-THE-STACK.
@@ -295,11 +292,11 @@ pub(crate) struct CancelFrame {
     /// Null for a shield.
     reach: *const CancelScope,
     outer: Cell<*const CancelFrame>,
-    /// The scope is a race that is decided. LOST
+    /// The scope is a race that is decided. LOSER-TAKES-NOTHING
     is_decided: bool,
     /// The limit of time that the scope is, or null. It is there while the link is in the chain.
     deadline: *const Deadline,
-    /// That, or the link around this one is lost. LOST
+    /// That, or the link around this one is lost. LOSER-TAKES-NOTHING
     lost: Cell<bool>,
     /// It is around a task that was spawned in the scope. INSIDE-LOOKS
     is_spawned: bool,
@@ -328,7 +325,8 @@ impl CancelFrame {
         CancelFrame::of_region(reach, false, null())
     }
 
-    /// As `of`; `is_decided`: it is a race, and has been won. LOST. `deadline`: that of a limit of time, which is there
+    /// As `of`; `is_decided`: it is a race, and has been won. LOSER-TAKES-NOTHING.
+    /// `deadline`: that of a limit of time, which is there
     /// for as long as the link is in the chain; or null.
     pub(crate) fn of_region(
         reach: *const CancelScope,
@@ -352,7 +350,7 @@ impl CancelFrame {
         CancelFrame { is_spawned: true, ..CancelFrame::of(reach) }
     }
 
-    /// Whether what is inside of it is in a race that another has won. LOST
+    /// Whether what is inside of it is in a race that another has won. LOSER-TAKES-NOTHING
     #[cfg(not(loom))]
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.get()
@@ -425,7 +423,7 @@ impl CancelFrame {
     }
 }
 
-/// Whether what is polled here is in a race that another has won. LOST
+/// Whether what is polled here is in a race that another has won. LOSER-TAKES-NOTHING
 #[inline]
 pub(crate) fn is_lost(here: &ThreadContext) -> bool {
     // SAFETY: ON-THE-STACK.

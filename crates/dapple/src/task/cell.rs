@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **STAGE**: until the owner has seen the future end, the stage holds the future; afterwards
+//! * **TASK-STAGE**: until the owner has seen the future end, the stage holds the future; afterwards
 //!   what [`PollOutcome`] says. Only the owner touches it before DONE, and only the one whom the output
 //!   belongs to (HANDLE-OUTPUT) after it.
 //! * **CANCEL-OR-SEE**: who cancels all tasks changes the phase, fences, and walks over the memory;
@@ -114,6 +114,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         join_offset: offset_of!(Self, join),
         stage_offset: offset_of!(Self, stage),
         kind: K::KIND,
+        lane: None,
         drops_output: std::mem::needs_drop::<F::Output>(),
         is_extended: false,
     };
@@ -161,7 +162,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     #[inline]
     unsafe fn stage<'a>(task: TaskPtr) -> &'a mut TaskStage<F> {
         let cell = task.cast::<Self>().as_ptr();
-        // SAFETY: the caller may touch the stage, and nobody else does. STAGE
+        // SAFETY: the caller may touch the stage, and nobody else does. TASK-STAGE
         unsafe { &mut (*cell).stage }
     }
 
@@ -191,7 +192,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
 
     #[inline(always)]
     unsafe fn step_inline(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
-        // SAFETY: it is called for this task, whose owner we are, and whose future is there. STAGE
+        // SAFETY: it is called for this task, whose owner we are, and whose future is there. TASK-STAGE
         let poll = |task| unsafe { Self::poll_inline(task) };
         // SAFETY: handed on from the caller.
         unsafe { step_with(task, here, poll, Self::PLAIN) }
@@ -199,11 +200,11 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
 
     #[inline(always)]
     unsafe fn poll_inline(task: TaskPtr) -> PollOutcome {
-        // SAFETY: the caller is the owner. STAGE
+        // SAFETY: the caller is the owner. TASK-STAGE
         let stage = unsafe { Self::stage(task) };
         let mut future_is_there = true;
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: the stage holds the future (STAGE), which is pinned: it stays in its cell
+            // SAFETY: the stage holds the future (TASK-STAGE), which is pinned: it stays in its cell
             // until it is dropped there.
             let future = unsafe { Pin::new_unchecked(&mut *stage.future) };
             match future.poll(&mut Context::from_waker(&borrowed_waker(task))) {
@@ -224,7 +225,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     /// Puts the payload of a panic in place of the future.
     #[cold]
     unsafe fn panicked(task: TaskPtr, payload: PanicPayload, future_is_there: bool) -> PollOutcome {
-        // SAFETY: the caller is the owner. STAGE
+        // SAFETY: the caller is the owner. TASK-STAGE
         let stage = unsafe { Self::stage(task) };
         if future_is_there {
             // SAFETY: the stage still holds the future; it is not touched again.
@@ -241,7 +242,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     }
 
     unsafe fn end(task: TaskPtr, reason: Reason) -> PollOutcome {
-        // SAFETY: the caller is the owner. STAGE
+        // SAFETY: the caller is the owner. TASK-STAGE
         let stage = unsafe { Self::stage(task) };
         // SAFETY: the stage holds the future; it is not touched again.
         let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
@@ -259,7 +260,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     }
 
     unsafe fn take(task: TaskPtr, to: *mut ()) {
-        // SAFETY: the output belongs to the caller. STAGE
+        // SAFETY: the output belongs to the caller. TASK-STAGE
         let stage = unsafe { Self::stage(task) };
         // SAFETY: the task ended with an output, which is not touched again.
         let output = unsafe { ManuallyDrop::take(&mut stage.output) };
@@ -268,7 +269,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     }
 
     unsafe fn drop_output(task: TaskPtr) {
-        // SAFETY: the output belongs to the caller. STAGE
+        // SAFETY: the output belongs to the caller. TASK-STAGE
         let stage = unsafe { Self::stage(task) };
         // SAFETY: the task ended with an output, which is not touched again.
         unsafe { ManuallyDrop::drop(&mut stage.output) };

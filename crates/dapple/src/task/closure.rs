@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //!
-//! * **ON-THE-STACK**: the closures from the thread's innermost on outwards are those that it is in. So all of
+//! * **CLOSURES-ON-STACK**: the closures from the thread's innermost on outwards are those that it is in. So all of
 //!   them are there while they are looked at.
 
 use std::fmt;
@@ -29,7 +29,7 @@ pub(crate) fn enter<R>(of: &dyn fmt::Display, f: impl FnOnce() -> R) -> R {
     }
     let out = LeaveClosure(Closure { of, outer: with_context(|here| here.closure.get()) });
     let innermost: *const Closure<'_> = &out.0;
-    with_context(|here| here.closure.set(innermost.cast())); // ON-THE-STACK
+    with_context(|here| here.closure.set(innermost.cast())); // CLOSURES-ON-STACK
     f()
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn enter<R>(of: &dyn fmt::Display, f: impl FnOnce() -> R) -> R {
 pub(crate) fn assert_outside(what: &dyn fmt::Display) {
     let innermost = with_context(|here| here.closure.get());
     if !innermost.is_null() {
-        // SAFETY: it is on this thread's stack. ON-THE-STACK
+        // SAFETY: it is on this thread's stack. CLOSURES-ON-STACK
         refuse(unsafe { &*innermost }, what);
     }
 }

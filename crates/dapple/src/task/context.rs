@@ -5,8 +5,8 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-CONTEXT**: all that a thread knows of what it runs is in its [`ThreadContext`], and is exchanged as a whole: where a
-//!   nested `block_on` begins and ends ([`SetAside`]), and where a virtual thread of a simulation gives way
+//! * **ONE-CONTEXT**: all that a thread knows of what it runs is in its [`ThreadContext`], and is exchanged as a whole:
+//!   where a nested `block_on` begins and ends ([`SetAside`]), and where a virtual thread of a simulation gives way
 //!   ([`context`]). A thread-local beside it would be shared by what runs inside of each other, or in turns. What
 //!   `ThreadContext` points to on the stack is on the stack of the thread, or virtual thread, whose context it is.
 
@@ -51,7 +51,7 @@ pub(crate) struct ThreadContext {
     /// The lane whose turn this thread has; null for a task with a color of its own.
     pub(crate) lane: Cell<*const Header>,
     /// The innermost scope or shield around what is being polled; null if there is none. ON-THE-STACK in
-    /// `reach`
+    /// `cancel_scope`
     pub(crate) link: Cell<*const CancelFrame>,
     /// The waker by which who polls that is woken when it is cancelled; null if that is the task's own.
     pub(crate) own: Cell<*const Waker>,
@@ -75,8 +75,8 @@ pub(crate) struct ThreadContext {
     pub(crate) is_observed: Cell<bool>,
     /// Whether this thread is in a part of a map. NO-CYCLE in `shared::map::shelf`
     pub(crate) in_map: Cell<InMap>,
-    /// The innermost computation of a map that is being polled; null if there is none. ON-THE-STACK in
-    /// `shared::map::ticket`
+    /// The innermost computation of a map that is being polled; null if there is none.
+    /// COMPUTATIONS-ON-STACK in `shared::map::computation`
     pub(crate) computation: Cell<*const ()>,
     /// The innermost value of a task-local around what is being polled; null if there is none. BOUND in `local`
     pub(super) bound: Cell<*const Bound>,

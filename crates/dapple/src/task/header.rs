@@ -17,6 +17,7 @@ use std::ptr::NonNull;
 
 use super::context::ThreadContext;
 use super::poll::StepOutcome;
+use super::priority::Priority;
 use super::state::StateWord;
 use super::traced::TracedVTable;
 use crate::prim::{AtomicPtr, Ordering};
@@ -196,10 +197,32 @@ pub(crate) struct VTable {
     /// Where future, output, payload and reason lie.
     pub(crate) stage_offset: usize,
     pub(crate) kind: TaskKindTag,
+    /// Of a lane: for policies.
+    pub(crate) lane: Option<&'static LaneAccess>,
     /// Whether the output has a destructor.
     pub(crate) drops_output: bool,
     /// Whether this is the head of an [`Extended`].
     pub(crate) is_extended: bool,
+}
+
+/// How the scheduler asks a lane for its facts, and tells it where it ran. Only a runtime with a policy does.
+///
+/// Both take a pointer to a lane that lives: the caller has an entry of it (ENTRY-LIVES in `lane`).
+pub(crate) struct LaneAccess {
+    pub(crate) facts: unsafe fn(TaskPtr) -> LaneFacts,
+    /// A worker, by its number, is about to take the turn.
+    pub(crate) note_ran: unsafe fn(TaskPtr, usize),
+}
+
+/// The facts of a lane that a policy goes by.
+pub(crate) struct LaneFacts {
+    pub(crate) priority: Priority,
+    /// How many are in line.
+    pub(crate) len: usize,
+    /// What the program tells its policy.
+    pub(crate) tag: u64,
+    /// The worker that last had its turn.
+    pub(crate) ran_on: Option<usize>,
 }
 
 /// What is known of a task when it is made, and later on only if it is kept.

@@ -15,13 +15,15 @@
 //! header  the 24 bytes in front of everything that runs, and the table of what differs
 //! cell    header, join slot and future, as they lie in memory
 //! slab    their memory: cells in chunks, free lists per worker; memory: from the system
-//! run     one step: poll, then rest, again, or the end; queue: runnables in line
-//! waker   wake-ups; guarded: how wakers are stored; join: the handle; wait: what all waits share; cancel, links: how they learn of it
-//! strand  what was started in a scope, as its waker sees it; reach: how a scope is woken; woken: its line
-//! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
+//! poll    one step: poll, then rest, again, or the end; queue: runnables in line
+//! inbox   the word of a queue that anybody pushes to, and who has its turn: of a lane, and of the shared line
+//! waker   wake-ups; guarded: how wakers are stored; join: the handle; wait: what all waits share
+//! cancel        how waits learn of a cancel; cancel_table: which of them wait where
+//! cancel_scope  how a scope is woken and cancelled; child_waker: the waker of its children; ready_list: those to be polled
+//! local   task-locals; context: what this thread is doing; runtime_shared: the runtime as tasks see it
 //! closure   what must not wait: the closures of states; or_else: what is called for who never began; priority: how urgent
 //! panics    what is counted and reported of those that panicked
-//! observed  tasks of a simulation; cancel_points: its waits, one of which is cancelled, dropped or held back
+//! traced    tasks of a simulation; cancel_points: its waits, one of which is cancelled, dropped or held back
 //! ```
 
 #[cfg(not(loom))]
@@ -40,6 +42,7 @@ pub(crate) mod context;
 pub(crate) mod guarded;
 #[cfg(not(loom))]
 pub(crate) mod header;
+pub(crate) mod inbox;
 #[cfg(not(loom))]
 pub(crate) mod join;
 #[cfg(not(loom))]
@@ -81,12 +84,17 @@ pub(crate) use local::drop_unspawned;
 pub(crate) use priority::Priority;
 #[cfg(not(loom))]
 pub(crate) use runtime_shared::RuntimeShared;
+#[cfg(not(loom))]
+pub(crate) use task_ref::ColorName;
 
 #[cfg(not(loom))]
 pub use {
-    crate::runtime::{Builder, DropClosure, NoDropClosure}, // of tasks: names of a layer above
     join::{JoinError, JoinHandle},
     local::{Local, Scoped},
     task_ref::{Task, current, try_current},
     yielding::{Target, YieldNow, YieldTo, yield_now, yield_to},
 };
+
+// Facade: how tasks are spawned, for users of the crate.
+#[cfg(not(loom))]
+pub use crate::runtime::{Builder, DropClosure, NoDropClosure};

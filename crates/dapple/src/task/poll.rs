@@ -119,7 +119,7 @@ fn is_aborted(here: &ThreadContext, before: Snapshot) -> bool {
 #[cold]
 #[inline(never)]
 unsafe fn abort(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
-    // SAFETY: the caller owns the task. STAGE
+    // SAFETY: the caller owns the task. TASK-STAGE
     let polled = unsafe { end(task) };
     // SAFETY: handed on from the caller; the future is gone.
     unsafe { finish(task, here, polled) };
@@ -203,7 +203,7 @@ pub(super) unsafe fn pass(
             here.current.set(task.as_ptr());
             here.woken.set(false);
             here.unsettled.set(0);
-            // SAFETY: the right to run is ours. STAGE
+            // SAFETY: the right to run is ours. TASK-STAGE
             let polled = unsafe { (header.vtable().end)(task, Reason::Refused) };
             // SAFETY: as above, and we give it up; the future is gone.
             unsafe { finish(task, here, polled) };
@@ -288,7 +288,7 @@ unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
     let header = unsafe { task.as_ref() };
     let home = RuntimeShared::of(task);
     if polled == PollOutcome::Panicked {
-        // SAFETY: the stage holds a payload, which is the owner's until the task is done. STAGE
+        // SAFETY: the stage holds a payload, which is the owner's until the task is done. TASK-STAGE
         let payload = unsafe { &*field::<Box<PanicPayload>>(task, header.vtable().stage_offset) };
         // SAFETY: handed on from the caller.
         unsafe { panics::report(task, here, payload) };
@@ -528,7 +528,7 @@ pub(crate) fn refuse(runnable: Runnable) {
     let _aside = SetAside::new();
     with_context(|here| {
         here.current.set(task.as_ptr());
-        // SAFETY: the right to run is ours. STAGE
+        // SAFETY: the right to run is ours. TASK-STAGE
         let polled = unsafe { end(task, Reason::Refused) };
         // SAFETY: as above, and we give it up; the future is gone.
         unsafe { finish(task, here, polled) };

@@ -15,7 +15,7 @@
 //!
 //! * **FIRST**: one step leads from "nothing in line" to a list, and one pusher takes it.
 //! * **SEEN**: a push is a release and a pull an acquire, so that what is polled sees all that its waker did.
-//! * **IN-ORDER**: a pull takes all there is and turns it round.
+//! * **READY-IN-ORDER**: a pull takes all there is and turns it round.
 
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
@@ -114,7 +114,7 @@ impl ReadyList {
     }
 }
 
-/// Turns a list round. IN-ORDER
+/// Turns a list round. READY-IN-ORDER
 #[inline]
 fn in_order(newest: *mut ChildWaker) -> Option<ReadyBatch> {
     let last = NonNull::new(newest)?;

@@ -186,3 +186,15 @@ pub fn current() -> Task {
 pub fn try_current() -> Option<Task> {
     Task::current()
 }
+
+/// How a color is called in messages, by [`Task::color_id`].
+pub(crate) struct ColorName(pub(crate) usize);
+
+impl fmt::Display for ColorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("no color"),
+            id => write!(f, "color #{id:x}"),
+        }
+    }
+}

@@ -79,6 +79,12 @@ impl Instant {
         Instant(self.0.later(duration))
     }
 
+    /// In nanoseconds of the runtime's clock.
+    #[inline]
+    pub(crate) fn nanos(self) -> u64 {
+        self.0.nanos()
+    }
+
     #[inline]
     pub(super) fn time(self) -> Time {
         self.0

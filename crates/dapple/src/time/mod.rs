@@ -16,4 +16,5 @@ pub use instant::Instant;
 pub use interval::{Interval, MissedTicks, Tick, interval, interval_at};
 pub use sleep::{Sleep, sleep, sleep_until};
 
+// Facade: limits of time, for users of the crate.
 pub use crate::scope::{Elapsed, Timeout, timeout};

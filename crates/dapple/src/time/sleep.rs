@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::Instant;
 use crate::Cancelled;
-use crate::driver::timers::{Fired, Key, TimerInsert, Timers};
+use crate::driver::timers::{Fired, Key, Timers};
 use crate::sched::Sched;
+use crate::sched::wake_timer::EnteredTimer;
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::Wait;
 
@@ -113,18 +114,14 @@ impl Sleep {
             return Ok(true);
         }
         let entered = Sched::current(|sched| {
-            let driver = sched.driver_here();
-            match driver.timers.insert(self.deadline.time().not_before(), GuardedWaker::of(cx.waker())) {
-                TimerInsert::Due => return Ok(true),
-                TimerInsert::At { key, is_first } => {
-                    self.timer = Some((driver.timers, key));
-                    if is_first && !Sched::is_at_post() {
-                        driver.ring();
-                    }
+            match sched.enter_timer(self.deadline.time(), GuardedWaker::of(cx.waker())) {
+                EnteredTimer::Due => Ok(true),
+                EnteredTimer::At(timers, key) => {
+                    self.timer = Some((timers, key));
+                    Ok(false)
                 }
-                TimerInsert::Gone => return Err(Cancelled),
+                EnteredTimer::Gone => Err(Cancelled),
             }
-            Ok(false)
         });
         entered.expect(
             "a sleep was awaited where there is no runtime: await it inside of dapple::run, a task, or \

@@ -9,8 +9,9 @@
 //!
 //! ```text
 //! threads  virtual threads, as coroutines, and the queue of events
-//! dice     random numbers from a seed, and how rough a world is
+//! rng      random numbers from a seed, and how rough a world is
 //! log      what happened, for `sim::Trace`
+//! plain    atomics and locks that are no steps of a simulation
 //! ```
 //!
 //! # Invariants
@@ -20,6 +21,7 @@
 //!   waits, works ([`World::work`]), or [`pause`]s. So what it does in between is atomic to the others.
 
 pub(crate) mod log;
+pub(crate) mod plain;
 pub(crate) mod rng;
 mod threads;
 

@@ -21,8 +21,8 @@ use std::ptr::null;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
+use super::plain::{AtomicBool, Mutex, Ordering, lock};
 use super::{BEGIN, EarlyEnd, World};
-use crate::prim::plain::{AtomicBool, Mutex, Ordering, lock};
 
 /// The thread that entered the world.
 const FIRST: usize = 0;

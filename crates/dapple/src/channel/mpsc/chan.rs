@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! * **ROOM**: `free`, the permits that senders hold, the messages that the receiver has not given
+//! * **CAPACITY**: `free`, the permits that senders hold, the messages that the receiver has not given
 //!   out, and those that it has given out but nobody has `credited`, make up the capacity.
 //! * **RECEIVER-TOLD**: the receiver puts its waker into the queue under the lock under which it has
 //!   seen that there is nothing. Who changes what it waits for does so first, then takes the waker out.
@@ -27,15 +27,15 @@ use std::task::Waker;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use crate::prim::{AtomicBool, AtomicUsize, Ordering, SpinGuard, SpinLock};
-use crate::sync::permits::Permits;
-use crate::sync::wait::wake;
-use crate::sync::wait_queue::WaitQueue;
 use crate::task::guarded::GuardedWaker;
 use crate::task::waker::is_ours;
+use crate::waitlist::permits::Permits;
+use crate::waitlist::wait::wake;
+use crate::waitlist::wait_queue::WaitQueue;
 
 pub(super) struct Chan<T> {
     pub(super) queue: Apart<SpinLock<MessageQueue<T>>>,
-    /// How many messages the receiver has given out; it alone writes this. ROOM
+    /// How many messages the receiver has given out; it alone writes this. CAPACITY
     pub(super) given: Apart<AtomicUsize>,
     /// SENDERS-TOLD
     pub(super) sleepers: AtomicBool,
@@ -63,7 +63,7 @@ pub(super) struct MessageQueue<T> {
     pub(super) messages: VecDeque<T>,
     /// The receiver waits. RECEIVER-TOLD
     pub(super) waker: Option<GuardedWaker>,
-    /// ROOM
+    /// CAPACITY
     pub(super) free: usize,
     pub(super) credited: usize,
     /// Senders that wait for room.
@@ -167,7 +167,7 @@ impl<T> Chan<T> {
             0 => {}
             1 => {
                 let message = queue.messages.pop_front().expect("a message");
-                queue.free += 1; // ROOM
+                queue.free += 1; // CAPACITY
                 if self.sleepers.load(Ordering::Relaxed) {
                     self.wake_senders(queue, 1); // SENDERS-TOLD, by the lock
                 }
@@ -180,7 +180,7 @@ impl<T> Chan<T> {
         }
         // The last sender sends, then goes; and it goes, then looks for the waker.
         if self.sender_count() == 0 || queue.closed && self.reclaim(&mut queue) == self.capacity {
-            return QueuePop::End; // ROOM
+            return QueuePop::End; // CAPACITY
         }
         QueuePop::Nothing
     }

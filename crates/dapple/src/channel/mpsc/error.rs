@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::sync::permits::PermitRefusal;
+use crate::waitlist::permits::PermitRefusal;
 
 /// A message was not sent; here it is.
 pub struct SendError<T> {

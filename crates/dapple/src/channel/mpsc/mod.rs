@@ -25,7 +25,7 @@ mod receiver;
 mod room;
 mod sender;
 
-use crate::sync::permits::MAX;
+use crate::waitlist::permits::MAX;
 
 pub use super::error::{RecvError, TryRecvError};
 pub use error::{ReserveError, SendError, TrySendError};

@@ -11,7 +11,7 @@ use futures_core::Stream;
 use super::super::error::{RecvError, TryRecvError};
 use super::chan::{Chan, QueuePop};
 use crate::Cancelled;
-use crate::sync::wait::{Wait, block_on};
+use crate::waitlist::wait::{Wait, block_on};
 
 /// The right to receive messages, also as a `Stream` of `Result<T, Cancelled>`.
 ///

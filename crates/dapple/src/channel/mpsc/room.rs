@@ -1,16 +1,16 @@
 //! Waiting for room: how senders take it, stand in line for it, and are woken.
 //!
-//! The rules are those of [`permits`](crate::sync::permits): room is handed to nobody; who comes
+//! The rules are those of [`permits`](crate::waitlist::permits): room is handed to nobody; who comes
 //! takes it if enough is left for those in line, and otherwise gives way once; who was woken and
-//! leaves without taking wakes the next. ROOM and SENDERS-TOLD are those of [`chan`](super::chan).
+//! leaves without taking wakes the next. CAPACITY and SENDERS-TOLD are those of [`chan`](super::chan).
 
 use std::task::{Context, Poll, ready};
 
 use super::chan::{Chan, MessageQueue};
 use crate::prim::{Ordering, SpinGuard};
-use crate::sync::permits::PermitRefusal;
-use crate::sync::wait::{Wait, Wakers, wake};
 use crate::task::guarded::GuardedWaker;
+use crate::waitlist::permits::PermitRefusal;
+use crate::waitlist::wait::{Wait, Wakers, wake};
 
 /// A wait for room, with the message that is to be put there; or without, to reserve it.
 pub(super) struct SendWait<'a, T> {
@@ -149,7 +149,7 @@ impl<T> MessageQueue<T> {
 }
 
 impl<T> Chan<T> {
-    /// Adds what the receiver has given out to what is free, and says how much that is. ROOM
+    /// Adds what the receiver has given out to what is free, and says how much that is. CAPACITY
     pub(super) fn reclaim(&self, queue: &mut MessageQueue<T>) -> usize {
         let given = self.given.load(Ordering::SeqCst); // SENDERS-TOLD
         queue.free += given.wrapping_sub(queue.credited);
@@ -206,7 +206,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// The receiver has given out so many messages. ROOM
+    /// The receiver has given out so many messages. CAPACITY
     #[inline]
     pub(super) fn give(&self, messages: usize) {
         self.given.fetch_add(messages, Ordering::SeqCst); // SENDERS-TOLD

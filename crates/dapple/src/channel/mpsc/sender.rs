@@ -9,8 +9,8 @@ use super::error::{ReserveError, SendError, TrySendError};
 use super::permit::{OwnedPermit, Permit};
 use super::room::SendWait;
 use crate::Cancelled;
-use crate::sync::permits::{PermitRefusal, PermitWait};
-use crate::sync::wait::block_on;
+use crate::waitlist::permits::{PermitRefusal, PermitWait};
+use crate::waitlist::wait::block_on;
 
 /// The right to send messages; clones send to the same receiver.
 pub struct Sender<T> {

@@ -22,10 +22,10 @@ use super::super::error::{RecvError, TryRecvError};
 use super::word::{RawWaker, Said, Word};
 use crate::Cancelled;
 use crate::prim::fence_seq_cst;
-use crate::sync::permits::{PermitRefusal, PermitWait, Permits};
-use crate::sync::wait::{Wait, block_on, wake};
 use crate::task::guarded::GuardedWaker;
 use crate::task::waker::{pack, unpack, wakes_same};
+use crate::waitlist::permits::{PermitRefusal, PermitWait, Permits};
+use crate::waitlist::wait::{Wait, block_on, wake};
 
 struct Between<T> {
     word: Word,

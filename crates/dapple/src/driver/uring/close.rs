@@ -5,7 +5,7 @@
 //! submitted: the closing thread takes them in and submits them again (GOES-ON in `ring`). All rings are closed at
 //! once, so that the time is the same for all, and does not add up. The rest is given up, and waited for. If the kernel
 //! takes longer than that, a thread waits for it in our place: nothing that the kernel may write to is freed before it
-//! is done (OUTLIVES in `node`).
+//! is done (LANDED-THEN-FREED in `node`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -16,11 +16,11 @@
 //!
 //! * **AT-THE-DESK**: the submission queue is touched under the lock of `desk`.
 //! * **ONE-READER**: the completion queue is touched under the lock of `reader`.
-//! * **ROOM**: of operations that end by themselves (on regular files, block devices and names) no more are given to
-//!   the kernel than the completion queue has room for. An operation on anything else (a pipe, a terminal) may wait for
-//!   ever, so it takes no place from others: it is given to the kernel at once. If the completion queue overflows then,
-//!   the kernel keeps the rest (`IORING_FEAT_NODROP`), and `take_in` asks for it; a kernel that would lose the rest
-//!   gets no more than there is room for, whatever it is.
+//! * **COMPLETION-ROOM**: of operations that end by themselves (on regular files, block devices and names) no more are
+//!   given to the kernel than the completion queue has room for. An operation on anything else (a pipe, a terminal) may
+//!   wait for ever, so it takes no place from others: it is given to the kernel at once. If the completion queue
+//!   overflows then, the kernel keeps the rest (`IORING_FEAT_NODROP`), and `take_in` asks for it; a kernel that would
+//!   lose the rest gets no more than there is room for, whatever it is.
 //! * **GOES-ON**: an operation that goes on whoever waits (a promised write) and comes back before its end goes into
 //!   line again, by the thread that takes it in, and that thread hands the line to the kernel. So it does not matter
 //!   which thread submitted it, nor whether that thread still exists: the kernel gives up what a thread has submitted
@@ -57,7 +57,7 @@ use node::{OpRef, OpResult};
 
 /// How many the kernel takes at a time.
 const SUBMISSIONS: u32 = 256;
-/// How many the kernel is at that count. ROOM
+/// How many the kernel is at that count. COMPLETION-ROOM
 const MOST_IN_FLIGHT: usize = 1024;
 /// How long the line may get before it is handed over at once.
 const LONG: usize = 64;
@@ -76,7 +76,7 @@ pub(crate) struct Uring {
     in_line: AtomicUsize,
     /// How many completions are to come.
     in_flight: AtomicUsize,
-    /// How many of them count. ROOM
+    /// How many of them count. COMPLETION-ROOM
     in_room: AtomicUsize,
     /// Operations that go on whoever waits: in line, with the kernel, or between the two. GOES-ON
     going_on: AtomicUsize,
@@ -246,7 +246,7 @@ impl Uring {
         }
     }
 
-    /// Moves what is in line to the submission queue. ROOM
+    /// Moves what is in line to the submission queue. COMPLETION-ROOM
     fn fill(&self, desk: &mut Submissions, queue: &mut squeue::SubmissionQueue<'_>) {
         let mut moved = 0;
         let mut in_room = self.in_room.load(Ordering::Relaxed);
@@ -286,7 +286,7 @@ impl Uring {
         self.uring.params().is_feature_nodrop()
     }
 
-    /// Whether an operation counts against the room. ROOM
+    /// Whether an operation counts against the room. COMPLETION-ROOM
     fn counts(&self, flight: &OpRef) -> bool {
         flight.is_bounded() || !self.is_nodrop()
     }
@@ -325,7 +325,7 @@ impl Uring {
         may_overflow && self.ask_for_kept()
     }
 
-    /// Asks the kernel for completions that it has kept; whether there were any. ROOM
+    /// Asks the kernel for completions that it has kept; whether there were any. COMPLETION-ROOM
     #[cold]
     fn ask_for_kept(&self) -> bool {
         let _desk = lock(&self.desk);
@@ -401,7 +401,7 @@ impl Drop for Uring {
 }
 
 fn push_entry(queue: &mut squeue::SubmissionQueue<'_>, entry: &squeue::Entry) {
-    // SAFETY: what it points to outlives the operation: a request's own promise, and OUTLIVES in `node`.
+    // SAFETY: what it points to outlives the operation: a request's own promise, and LANDED-THEN-FREED in `node`.
     let pushed = unsafe { queue.push(entry) };
     pushed.expect("it was not full");
 }

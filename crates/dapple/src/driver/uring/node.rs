@@ -18,7 +18,7 @@
 //! * **WITH-THE-KERNEL**: the request is touched by the future alone while the phase is WITH FUTURE, WITHDRAWN
 //!   or DONE, and by nobody but the one who took it off while it is FLYING. Each change of phase is made under
 //!   the lock, so the next owner sees all that the last one did.
-//! * **OUTLIVES**: the memory of a request is given back with the last reference, and who lands a node gives
+//! * **LANDED-THEN-FREED**: the memory of a request is given back with the last reference, and who lands a node gives
 //!   his up after that. So what the kernel may write to exists, in one place, until its completion, whatever
 //!   is dropped or leaked.
 //! * **LANDS-ONCE**: a flight that was taken off is landed or goes back into line, exactly once; `Departed` sees to it
@@ -75,7 +75,7 @@ pub(crate) unsafe trait Request: Send + 'static {
     fn done(&mut self, _result: u32) {}
 
     /// Whether it ends within a bounded time, whatever other programs do: then it waits in line until the ring has
-    /// room (ROOM in `ring`). One that may wait for ever takes no place from others.
+    /// room (COMPLETION-ROOM in `uring`). One that may wait for ever takes no place from others.
     fn is_bounded(&self) -> bool {
         true
     }
@@ -163,7 +163,7 @@ pub(super) struct OpHeader {
     inside: Mutex<OpState>,
     /// If the future is dropped, the operation goes on to its end.
     goes_on: bool,
-    /// It counts against the room of a ring. ROOM in `ring`
+    /// It counts against the room of a ring. COMPLETION-ROOM in `uring`
     is_bounded: bool,
     vtable: &'static Vtable,
 }
@@ -249,7 +249,7 @@ impl OpRef {
     }
 
     fn header(&self) -> &OpHeader {
-        // SAFETY: it counts as a reference. OUTLIVES
+        // SAFETY: it counts as a reference. LANDED-THEN-FREED
         unsafe { self.0.as_ref() }
     }
 

@@ -67,7 +67,7 @@ fn is_done<R: Request>(op: &Op<R>) -> bool {
     op.outcome(Waker::noop()).is_some()
 }
 
-/// ROOM, with an operation that waits for ever in every place that the ring would have.
+/// COMPLETION-ROOM, with an operation that waits for ever in every place that the ring would have.
 #[test]
 fn what_waits_for_ever_takes_no_place() {
     let Some(ring) = ring() else { return };
@@ -85,7 +85,7 @@ fn what_waits_for_ever_takes_no_place() {
     assert!(!ring.is_in_use(), "{} left", ring.in_flight.load(Ordering::Relaxed));
 }
 
-/// ROOM: those that count wait in line, first come first served.
+/// COMPLETION-ROOM: those that count wait in line, first come first served.
 #[test]
 fn what_ends_by_itself_waits_for_room_in_order() {
     let Some(ring) = ring() else { return };

@@ -15,8 +15,8 @@ use super::socket::{TcpSocket, new_socket};
 use super::stream::TcpStream;
 use crate::is_cancelled;
 use crate::net::lookup::{LookupTarget, resolve};
-use crate::net::source::{Direction, Source};
-use crate::net::stream::Stream;
+use crate::source::stream::Stream;
+use crate::source::{Direction, Source};
 use crate::time::sleep;
 use crate::world;
 

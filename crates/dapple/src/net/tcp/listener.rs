@@ -13,7 +13,7 @@ use super::stream::TcpStream;
 use crate::net::accept::{Accept, AcceptedFd, ListeningSocket};
 use crate::net::error::failed;
 use crate::net::lookup::{ToAddrs, resolve};
-use crate::net::traits::impl_socket;
+use crate::net::socket_traits::impl_socket;
 use crate::world;
 
 /// How many connections may wait to be accepted, unless it is said.
@@ -92,7 +92,7 @@ impl TcpListener {
 
     /// While there is no room by `limit` ([`Limit::has_room`](crate::sched::Limit::has_room)), nothing is accepted:
     /// connections wait in the kernel's queue, which holds as many as [`listen`](crate::net::TcpSocket::listen) said. Accepting goes on by itself.
-    pub fn set_limit(&mut self, limit: crate::sched::Limit) {
+    pub fn set_limit(&mut self, limit: crate::limit::Limit) {
         self.0.set_limit(limit);
     }
 

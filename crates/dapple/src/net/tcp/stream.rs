@@ -10,10 +10,11 @@ use socket2::{SockRef, TcpKeepalive};
 use super::connect::connect_to_any;
 use super::socket::{keepalive, set_keepalive};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::io::foreign::{impl_read, impl_write};
 use crate::net::lookup::ToAddrs;
-use crate::net::source::{Direction, Source};
-use crate::net::stream::{Shares, Stream, begin};
-use crate::net::traits::{impl_read, impl_socket, impl_write};
+use crate::net::socket_traits::impl_socket;
+use crate::source::stream::{Shares, Stream, begin};
+use crate::source::{Direction, Source};
 use crate::world;
 
 /// How long each address is tried, unless it is said.

@@ -11,9 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::attempt::Pauses;
 use crate::net::datagram::DatagramSocket;
 use crate::net::error::failed;
-use crate::net::source::Direction;
-use crate::net::traits::impl_socket;
+use crate::net::socket_traits::impl_socket;
 use crate::prim::{AtomicBool, Ordering};
+use crate::source::Direction;
 use crate::world;
 
 /// A Unix socket for datagrams.

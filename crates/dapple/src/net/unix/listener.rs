@@ -12,7 +12,7 @@ use futures_core::Stream;
 use super::stream::UnixStream;
 use crate::net::accept::{Accept, AcceptedFd, ListeningSocket};
 use crate::net::error::failed;
-use crate::net::traits::impl_socket;
+use crate::net::socket_traits::impl_socket;
 use crate::world;
 
 /// A Unix socket that listens for connections.
@@ -107,7 +107,7 @@ impl UnixListener {
 
     /// While there is no room by `limit` ([`Limit::has_room`](crate::sched::Limit::has_room)), nothing is accepted:
     /// connections wait in the kernel's queue. Accepting goes on by itself.
-    pub fn set_limit(&mut self, limit: crate::sched::Limit) {
+    pub fn set_limit(&mut self, limit: crate::limit::Limit) {
         self.0.set_limit(limit);
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::stream::UnixStream;
+use crate::io::foreign::{impl_read, impl_write};
 use crate::net::halves::halves;
-use crate::net::stream::StreamHalf;
-use crate::net::traits::{impl_read, impl_write};
+use crate::source::stream::StreamHalf;
 
 halves!(UnixStream, SocketAddr);

@@ -10,10 +10,11 @@ use std::task::{Context, Poll};
 use super::attempt;
 use super::cred::UCred;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::io::foreign::{impl_read, impl_write};
 use crate::net::error::failed;
-use crate::net::source::{Direction, Source};
-use crate::net::stream::{ByteStream, Shares, Stream};
-use crate::net::traits::{impl_read, impl_socket, impl_write};
+use crate::net::socket_traits::impl_socket;
+use crate::source::stream::{ByteStream, Shares, Stream};
+use crate::source::{Direction, Source};
 use crate::world;
 
 /// A Unix stream: a connection between processes of one machine, or within one.

@@ -8,7 +8,7 @@
 //!   has changed. All are told, and not one of them, so that one who is never polled again holds up nobody.
 //! * **GRAPH**: a wait inside of a computation is noted in each computation around it, under the lock of
 //!   `GRAPH`, before it begins: a wait that would close a circle never begins.
-//! * **ON-THE-STACK**: the computations that a thread is in the midst of polling are a chain from its
+//! * **COMPUTATIONS-ON-STACK**: the computations that a thread is in the midst of polling are a chain from its
 //!   `Here::computation` outwards. Each link is on the stack of the frame that polls the computation, which takes it
 //!   off before it ends, by unwinding too.
 
@@ -18,8 +18,8 @@ use std::task::{Context, Poll};
 
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
-use crate::sync::wait_list::{ListTicket, WaitList};
 use crate::task::context::with_context;
+use crate::waitlist::wait_list::{ListTicket, WaitList};
 
 /// In the word: nobody computes any more. Above it is counted how often a value was put there by others.
 const OVER: usize = 1;
@@ -37,7 +37,7 @@ pub(super) struct PendingComputation {
 
 static GRAPH: Mutex<()> = Mutex::new(());
 
-/// A computation that this thread is in the midst of polling. ON-THE-STACK
+/// A computation that this thread is in the midst of polling. COMPUTATIONS-ON-STACK
 struct ComputationFrame {
     ticket: *const Arc<PendingComputation>,
     outer: *const ComputationFrame,
@@ -47,7 +47,7 @@ struct ComputationFrame {
 fn polled_here() -> Vec<Arc<PendingComputation>> {
     let mut tickets = Vec::new();
     let mut next = with_context(|here| here.computation.get()).cast::<ComputationFrame>();
-    // SAFETY: the links of this thread are there. ON-THE-STACK
+    // SAFETY: the links of this thread are there. COMPUTATIONS-ON-STACK
     while let Some(ComputationFrame { ticket, outer }) = unsafe { next.as_ref() } {
         // SAFETY: the frame that the link is in borrows the ticket.
         tickets.push(unsafe { &**ticket }.clone());
@@ -98,7 +98,7 @@ impl PendingComputation {
         let outer = with_context(|here| here.computation.get());
         let polled = ComputationFrame { ticket: self, outer: outer.cast() };
         let _out = LeaveComputation(outer);
-        with_context(|here| here.computation.set((&raw const polled).cast())); // ON-THE-STACK
+        with_context(|here| here.computation.set((&raw const polled).cast())); // COMPUTATIONS-ON-STACK
         f()
     }
 }

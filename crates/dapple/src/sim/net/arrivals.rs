@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use crate::Cancelled;
 use crate::driver::clock::Time;
-use crate::driver::timers::{Key, TimerInsert, Timers};
+use crate::driver::timers::{Key, Timers};
 use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
+use crate::sched::wake_timer::EnteredTimer;
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::Wait;
 use crate::world;
@@ -70,18 +71,10 @@ impl ArrivalTimer {
         if world::clock().is_none_or(|now| at <= now) {
             return None;
         }
-        let tick = Time::FIRST.later(Duration::from_nanos(at)).not_before();
-        let set = Sched::current(|sched| {
-            let driver = sched.driver_here();
-            match driver.timers.insert(tick, ArrivalWaker::waker(call.clone())) {
-                TimerInsert::At { key, is_first } => {
-                    if is_first && !Sched::is_at_post() {
-                        driver.ring();
-                    }
-                    Some(ArrivalTimer { at, timers: driver.timers, key })
-                }
-                TimerInsert::Due | TimerInsert::Gone => None,
-            }
+        let due = Time::FIRST.later(Duration::from_nanos(at));
+        let set = Sched::current(|sched| match sched.enter_timer(due, ArrivalWaker::waker(call.clone())) {
+            EnteredTimer::At(timers, key) => Some(ArrivalTimer { at, timers, key }),
+            EnteredTimer::Due | EnteredTimer::Gone => None,
         });
         set.flatten()
     }

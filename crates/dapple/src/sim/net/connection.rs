@@ -5,8 +5,8 @@
 //!
 //! # Invariants
 //!
-//! * **IN-ORDER**: nothing arrives before what was sent earlier in the same direction, the end included.
-//! * **TAKEN-ONCE**: bytes leave the queue in the call that returns their number, and enter it likewise.
+//! * **ARRIVES-IN-ORDER**: nothing arrives before what was sent earlier in the same direction, the end included.
+//! * **BYTES-TAKEN-ONCE**: bytes leave the queue in the call that returns their number, and enter it likewise.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read};
@@ -54,9 +54,9 @@ struct InFlight {
     bytes: VecDeque<u8>,
     /// How many of them have arrived.
     arrived: usize,
-    /// When the others will, and how many at a time. IN-ORDER
+    /// When the others will, and how many at a time. ARRIVES-IN-ORDER
     on_the_way: VecDeque<(u64, usize)>,
-    /// When the last of what was sent arrives. IN-ORDER
+    /// When the last of what was sent arrives. ARRIVES-IN-ORDER
     last: u64,
     /// When the end arrives.
     end: Option<u64>,
@@ -130,7 +130,7 @@ fn near_and_far(sides: &mut [Side; 2], near: usize) -> (&mut Side, &mut Side) {
     if near == 0 { (first, second) } else { (second, first) }
 }
 
-/// When what is sent now arrives. IN-ORDER
+/// When what is sent now arrives. ARRIVES-IN-ORDER
 fn arrival(way: &LinkDirection, far: &mut InFlight, now: u64) -> u64 {
     far.last = far.last.max(now + way.latency());
     far.last
@@ -221,7 +221,7 @@ impl SimSocket {
         let mut left = n;
         for buffer in buffers {
             let part = left.min(buffer.len());
-            side.incoming.bytes.read_exact(&mut buffer[..part])?; // TAKEN-ONCE
+            side.incoming.bytes.read_exact(&mut buffer[..part])?; // BYTES-TAKEN-ONCE
             left -= part;
         }
         side.incoming.arrived -= n;
@@ -255,7 +255,7 @@ impl SimSocket {
         let mut left = n;
         for slice in slices {
             let part = left.min(slice.len());
-            far.incoming.bytes.extend(&slice[..part]); // TAKEN-ONCE
+            far.incoming.bytes.extend(&slice[..part]); // BYTES-TAKEN-ONCE
             left -= part;
         }
         far.incoming.on_the_way.push_back((at, n));

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 
 use super::arrivals::ArrivalWait;
 use super::stream::TcpStream;
+use crate::io::foreign::{impl_read, impl_write};
 use crate::net::halves::halves;
-use crate::net::traits::{impl_read, impl_write};
 
 // The name that `halves!` uses.
 use self::SimHalf as StreamHalf;

@@ -13,8 +13,8 @@ use super::connection::SimSocket;
 use super::network::system_error;
 use super::options::{check_keepalive, check_ttl};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::io::foreign::{impl_read, impl_write};
 use crate::net::ToAddrs;
-use crate::net::traits::{impl_read, impl_write};
 use crate::prim::lock;
 
 /// How long each address is tried, unless it is said.

@@ -10,7 +10,7 @@
 //!   then. The line lies behind a lock of the one whose line it is.
 //! * **WOKEN**: a waiter that has been woken, and not been polled since, has no waker in its slot.
 //!   `next` is the first who has not been woken; some behind it may have been.
-//! * **LOST**: one who was woken and did not come for so long that nobody counts on him any more is in line,
+//! * **LATE-WAITER**: one who was woken and did not come for so long that nobody counts on him any more is in line,
 //!   but in none of the sums, until he is polled after all.
 
 use std::task::Waker;
@@ -33,7 +33,8 @@ pub(crate) struct WaitQueue {
     /// The first who has not been woken. WOKEN
     next: Option<usize>,
     len: usize,
-    /// What all need together, and what those that have been woken need. LOST. Each may need `usize::MAX`, so the sums are
+    /// What all need together, and what those that have been woken need. LATE-WAITER.
+    /// Each may need `usize::MAX`, so the sums are
     /// wider: they must be exact, to be subtracted from.
     needs: u128,
     claims: u128,
@@ -205,7 +206,7 @@ impl WaitQueue {
         waker
     }
 
-    /// Counts no more on those who were woken, other than this one. LOST
+    /// Counts no more on those who were woken, other than this one. LATE-WAITER
     pub(crate) fn lose_woken(&mut self, but: usize) {
         self.is_hungry = false;
         let mut next = self.first;

@@ -16,7 +16,7 @@
 //!   word of the free permits:
 //!   a waiter that goes to sleep has looked at them after (or as) it was set, and one who releases
 //!   sees it or is seen. While all in line have been woken, nobody else needs the lock.
-//! * **TOLD**: if something is free and somebody sleeps who could take it, somebody has been woken
+//! * **WAITER-WOKEN**: if something is free and somebody sleeps who could take it, somebody has been woken
 //!   for it, or is about to be by the one who released it. Whoever was woken and leaves without
 //!   taking, or takes and leaves some, wakes the next.
 //! * **TAKEN-BY-OTHERS**: who takes permits may find that others have some of them, who did not take them
@@ -290,7 +290,7 @@ impl Permits {
         self.word.fetch_and(flags | !SHOWN, Ordering::AcqRel) / ONE
     }
 
-    /// Wakes the next in line, as far as `permits` go. TOLD
+    /// Wakes the next in line, as far as `permits` go. WAITER-WOKEN
     #[cold]
     fn wake<'a>(&'a self, mut line: Locked<'a>, permits: usize) {
         let mut wakers = Wakers::default();
@@ -441,7 +441,7 @@ impl Permits {
         line.is_hungry = result == Err(PermitRefusal::Busy) && (line.is_hungry || line.is_woken(key));
         if result == Err(PermitRefusal::Busy) && !cancelled {
             let old = if line.wakes_same(key, cx.waker()) { Some(waker) } else { line.sleep(key, waker) };
-            // What is free may be meant for one who will not come for it: let one more see. TOLD
+            // What is free may be meant for one who will not come for it: let one more see. WAITER-WOKEN
             let free = self.show(&line);
             if line.claims() <= free && line.next_need().is_some_and(|need| need <= free) {
                 self.wake(line, 1);
@@ -462,7 +462,7 @@ impl Permits {
     }
 
     /// Takes a waiter out of the line, and wakes those whom that lets through, or whom he was woken
-    /// in place of. TOLD
+    /// in place of. WAITER-WOKEN
     fn leave(
         &self,
         place: &mut WaitTicket,

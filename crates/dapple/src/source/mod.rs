@@ -9,9 +9,11 @@
 //!
 //! * **TRY-AGAIN**: an operation is tried after the readiness was read and before it is cleared, and
 //!   again whenever the kernel has spoken since. So no edge is lost.
-//! * **LAST-TRY**: a wait that was begun and then cancelled tries its operation once more, after it has seen the cancel,
-//!   whatever the driver has reported. So an event that came before the cancel is not missed because the driver has not
-//!   been asked for it yet. (A loser of a `race` never gets that far: `Wait::begin` ends it.)
+//! * **LAST-TRY**: a wait that was begun and then cancelled tries its operation once more, after it has seen the
+//!   cancel, whatever the driver has reported. So an event that came before the cancel is not missed because the driver
+//!   has not been asked for it yet. (A loser of a `race` never gets that far: `Wait::begin` ends it.)
+
+pub(crate) mod stream;
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};

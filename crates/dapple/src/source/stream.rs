@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::source::{Direction, Source};
+use super::{Direction, Source};
 use crate::task::wait::Wait;
 
 /// One direction of a stream: the file descriptor, owned, shared or borrowed, and the wait.
@@ -145,7 +145,7 @@ pub(crate) async fn begin() -> io::Result<()> {
 
 /// An operation on no bytes: the kernel would make it wait for a byte, or for room for one.
 #[cold]
-pub(super) fn poll_nothing(wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+pub(crate) fn poll_nothing(wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     ready!(wait.begin(cx))?;
     wait.end();
     Poll::Ready(Ok(0))

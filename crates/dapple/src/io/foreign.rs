@@ -9,13 +9,11 @@
 //! ```
 //!
 //! They take `&mut self`, so that the type must be `Unpin`.
-//!
-//! `impl_socket!` gives a type what all have that own a file descriptor.
 
 /// Gives a type the traits of what can be read.
 macro_rules! impl_read {
     ($type:ty) => {
-        crate::net::traits::impl_read!($type, but hyper);
+        crate::io::foreign::impl_read!($type, but hyper);
 
         #[cfg(feature = "hyper")]
         impl ::hyper::rt::Read for $type {
@@ -26,7 +24,7 @@ macro_rules! impl_read {
                 cursor: ::hyper::rt::ReadBufCursor<'_>,
             ) -> std::task::Poll<std::io::Result<()>> {
                 let this = self.get_mut();
-                crate::hyper::poll_fill(cursor, |buffer| <$type>::poll_read(this, cx, buffer))
+                crate::io::foreign::poll_fill(cursor, |buffer| <$type>::poll_read(this, cx, buffer))
             }
         }
     };
@@ -109,12 +107,12 @@ macro_rules! impl_write {
 
         #[cfg(feature = "tokio-io")]
         impl ::tokio::io::AsyncWrite for $type {
-            crate::net::traits::shutting_writer!($type);
+            crate::io::foreign::shutting_writer!($type);
         }
 
         #[cfg(feature = "hyper")]
         impl ::hyper::rt::Write for $type {
-            crate::net::traits::shutting_writer!($type);
+            crate::io::foreign::shutting_writer!($type);
         }
     };
 }
@@ -163,46 +161,25 @@ macro_rules! shutting_writer {
     };
 }
 
-/// Gives a socket the traits of what owns a file descriptor; `$field` is where it lies, and `$source` how
-/// it is taken out of there.
-macro_rules! impl_socket {
-    ($type:ident of $std:ty, $field:tt $(. $source:ident)?) => {
-        impl TryFrom<$std> for $type {
-            type Error = std::io::Error;
-
-            /// As `from_std`.
-            fn try_from(socket: $std) -> std::io::Result<$type> {
-                $type::from_std(socket)
-            }
-        }
-
-        impl From<$type> for std::os::fd::OwnedFd {
-            /// It stays in non-blocking mode.
-            fn from(socket: $type) -> std::os::fd::OwnedFd {
-                socket.$field$(.$source)?.into_inner().into()
-            }
-        }
-
-        impl std::os::fd::AsFd for $type {
-            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-                self.$field.get().as_fd()
-            }
-        }
-
-        impl std::os::fd::AsRawFd for $type {
-            fn as_raw_fd(&self) -> std::os::fd::RawFd {
-                self.$field.get().as_raw_fd()
-            }
-        }
-
-        impl std::fmt::Debug for $type {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.$field.get().fmt(f)
-            }
-        }
-    };
-}
-
 #[cfg(any(feature = "hyper", feature = "tokio-io"))]
 pub(crate) use shutting_writer;
-pub(crate) use {impl_read, impl_socket, impl_write};
+pub(crate) use {impl_read, impl_write};
+
+/// How much of a buffer of hyper's is initialised to read into it.
+#[cfg(feature = "hyper")]
+const MOST_FILLED: usize = 64 * 1024;
+
+/// Reads into a buffer of hyper's what can only be read into an initialised one.
+#[cfg(feature = "hyper")]
+pub(crate) fn poll_fill(
+    mut cursor: hyper::rt::ReadBufCursor<'_>,
+    read: impl FnOnce(&mut [u8]) -> std::task::Poll<std::io::Result<usize>>,
+) -> std::task::Poll<std::io::Result<()>> {
+    // hyper may offer far more than comes at a time.
+    let room = cursor.remaining().min(MOST_FILLED);
+    let n = std::task::ready!(read(cursor.initialize_unfilled_to(room)))?;
+    assert!(n <= room, "read more than there was room for");
+    // SAFETY: so many bytes of the buffer and more were initialised above.
+    unsafe { cursor.advance(n) };
+    std::task::Poll::Ready(Ok(()))
+}

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **TOLD**: who changes what is waited for does so first and then calls [`WaitList::tell`], which
+//! * **ALL-WOKEN**: who changes what is waited for does so first and then calls [`WaitList::tell`], which
 //!   takes the lock; who waits looks under the lock, and joins the line under the same lock if it is
 //!   not so. So a change is seen, or whoever waits is told.
 
@@ -27,7 +27,7 @@ pub(crate) struct ListTicket {
 }
 
 impl WaitList {
-    /// Wakes all who wait now. TOLD
+    /// Wakes all who wait now. ALL-WOKEN
     pub(crate) fn tell(&self) {
         let mut wakers = Wakers::default();
         let mut line = lock(&self.line);

@@ -1,10 +1,10 @@
-//! Tasks that know since when they have been in line: what [`Limit::admit_now`](super::Limit::admit_now) goes by where
+//! Tasks that know since when they have been in line: what `Limit::admit_now` goes by where
 //! there is no color with a limit.
 //!
 //! # Invariants
 //!
-//! * **STAMPED**: `ready` is written by who puts the task in line, before, and read by who runs it. Both own the task
-//!   then (ONE-OWNER), so they never meet.
+//! * **READY-STAMPED**: `ready` is written by who puts the task in line, before, and read by who runs it. Both own the
+//!   task then (ONE-OWNER), so they never meet.
 
 use std::cell::Cell;
 
@@ -18,7 +18,7 @@ use crate::task::poll::{OwnColor, StepOutcome};
 /// The kind of a task that has a color of its own and knows since when it has been in line.
 #[derive(Default)]
 pub(crate) struct Clocked {
-    /// In nanoseconds. STAMPED
+    /// In nanoseconds. READY-STAMPED
     ready: Cell<u64>,
 }
 
@@ -34,7 +34,7 @@ impl Clocked {
             (_, moment) => moment,
         });
         // SAFETY: handed on from the caller.
-        unsafe { Front::<Clocked>::of(task) }.kind.ready.set(ready); // STAMPED
+        unsafe { Front::<Clocked>::of(task) }.kind.ready.set(ready); // READY-STAMPED
     }
 }
 
@@ -48,7 +48,7 @@ unsafe impl TaskKind for Clocked {
         here: &ThreadContext,
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
-        // SAFETY: the caller gives us the right to run. STAMPED
+        // SAFETY: the caller gives us the right to run. READY-STAMPED
         here.since.set(unsafe { Front::<Clocked>::of(task) }.kind.ready.get());
         // SAFETY: handed on from the caller.
         let again = unsafe { OwnColor::run(task, here, step) };

@@ -1,0 +1,146 @@
+//! What a worker runs next, of its own and from the shared line, and when it looks around.
+
+use std::ops::ControlFlow;
+
+use super::{LOOK_AFTER, LOOK_EVERY, SHARED_FIRST, Worker};
+use crate::driver::clock::Time;
+use crate::prim::Ordering;
+use crate::sched::Sched;
+use crate::sched::run_queue::CAPACITY;
+use crate::task::header::Runnable;
+
+/// How many picks may pass before the shared line gets one ahead of the worker's own, and how long, in
+/// nanoseconds.
+const SHARED_EVERY: u64 = 64;
+const SHARED_AFTER: u64 = 1_000_000;
+/// Up to this length one at a time is enough.
+const SHARED_SHORT: usize = 64;
+/// How often in a row the slot is served ahead of the ring.
+const STREAK: u32 = 24;
+
+impl Worker {
+    /// Takes note of how long a runnable takes here, and turns to what goes on outside. What is
+    /// returned is from the shared line.
+    #[cold]
+    pub(super) fn look_around(&self, sched: &Sched) -> Option<Runnable> {
+        self.mind_post(sched);
+        let (now, runs) = (Time::now(), self.counts.runs.get());
+        self.look_at_pace(sched, now, runs);
+        let mut more = false;
+        let is_time = now.nanos_since(self.own.asked.get()) >= self.events_after;
+        if is_time || self.driver(sched).timers.may_be_due(now.tick()) {
+            self.own.asked.set(now);
+            more = self.take_in(sched, now);
+        }
+        if sched.idle.could_wake() {
+            self.announce(sched);
+        }
+        let looks = LOOK_AFTER
+            .min(self.events_after)
+            .checked_div(self.pace.load(Ordering::Relaxed))
+            .unwrap_or(u64::MAX);
+        let looks = if more { LOOK_EVERY } else { looks.clamp(1, LOOK_EVERY.into()) as u32 };
+        self.until_look.store(looks, Ordering::Relaxed);
+        let line = sched.injector.line_len();
+        if line >= SHARED_SHORT && runs >= self.own.older_until.get() && sched.managed.is_none() {
+            return self.trade(sched, line, runs);
+        }
+        let (since, runs_then) = self.own.shared.get();
+        if runs - runs_then < SHARED_EVERY && now.nanos_since(since) < SHARED_AFTER {
+            return None;
+        }
+        self.own.shared.set((now, runs));
+        sched.injector.pop_one()
+    }
+
+    /// Gives what is in the ring for a share of what has waited for longer, in a shared line of this length: the less
+    /// often the shorter it is. So in the end all wait for about as long, however many there are. Returns the first.
+    #[cold]
+    fn trade(&self, sched: &Sched, line: usize, runs: u64) -> Option<Runnable> {
+        // What is left of the last share is older than all others, and stays ahead: in the back of the line it would wait
+        // for as long once more, and perhaps again after that.
+        let older_end = self.own.older_end.get();
+        let is_older = || self.ring.begins_before(older_end);
+        let older: Vec<_> = std::iter::from_fn(|| is_older().then(|| self.ring.pop()).flatten()).collect();
+        let mut newer = Vec::with_capacity(CAPACITY);
+        // SAFETY: what a ring gives out is the right to run.
+        newer.extend(std::iter::from_fn(|| self.ring.pop()).map(|node| unsafe { Runnable::new(node) }));
+        let share = (CAPACITY / 2).saturating_sub(older.len());
+        let mut taken = 0;
+        let mut put = |node| {
+            let pushed = self.ring.push(node);
+            debug_assert!(pushed.is_ok(), "the ring was emptied");
+            taken += 1;
+        };
+        older.into_iter().for_each(&mut put);
+        sched.injector.push(newer);
+        let first = sched.injector.pop(
+            |len| (len / sched.workers.len()).min(share),
+            share,
+            |runnable| put(runnable.into_ptr()),
+        );
+        self.own.older_end.set(self.ring.end());
+        let every = (SHARED_FIRST / line).max(1) as u64;
+        self.own.older_until.set(runs + taken * every);
+        first
+    }
+
+    /// Puts what has happened outside in line, behind what is there. Says whether there may be more.
+    fn take_in(&self, sched: &Sched, now: Time) -> bool {
+        let was_busy = !self.ring.is_empty_for_owner() && self.next.load(Ordering::Relaxed).is_null();
+        let Some(claim) = self.driver(sched).claim() else { return false };
+        let more = claim.hand_out(now, || self.found(sched)); // SEARCHES in `idle`
+        if was_busy
+            && sched.managed.is_none()
+            && let Some(first) = self.take_next()
+        {
+            self.enqueue_back(sched, first, false);
+        }
+        more
+    }
+
+    /// Looks around at the next pick: the main color has had a turn, which takes as long as it takes, or there is
+    /// something to look at. For anybody; the owner may overlook it, and then looks a little later.
+    pub(in crate::sched) fn look_soon(&self) {
+        self.until_look.store(0, Ordering::Relaxed);
+    }
+
+    /// What to run next, without looking at other workers.
+    #[inline]
+    pub(in crate::sched) fn pick(&self, sched: &Sched) -> Option<Runnable> {
+        match self.until_look.load(Ordering::Relaxed) {
+            0 => {
+                if let ControlFlow::Break(picked) = self.look(sched) {
+                    return picked;
+                }
+            }
+            left => self.until_look.store(left - 1, Ordering::Relaxed),
+        }
+        let streak = self.own.streak.get();
+        if streak < STREAK
+            && let Some(runnable) = self.take_next()
+        {
+            self.own.streak.set(streak + 1);
+            return Some(runnable);
+        }
+        self.own.streak.set(0);
+        if let Some(node) = self.ring.pop() {
+            // SAFETY: what a ring gives out is the right to run.
+            return Some(unsafe { Runnable::new(node) });
+        }
+        self.take_next().or_else(|| self.pick_shared(sched)).or_else(|| sched.ranks.pop_any(sched))
+    }
+
+    /// A fair share of the shared line: one to run now, the rest into the ring, which is empty.
+    pub(super) fn pick_shared(&self, sched: &Sched) -> Option<Runnable> {
+        let share = |len: usize| (len / sched.workers.len()).min(CAPACITY / 2);
+        let first = sched.injector.pop(share, CAPACITY / 2, |runnable| {
+            let pushed = self.ring.push(runnable.into_ptr());
+            debug_assert!(pushed.is_ok(), "the ring was empty");
+        });
+        if first.is_some() {
+            self.own.older_end.set(self.ring.end());
+        }
+        first
+    }
+}
