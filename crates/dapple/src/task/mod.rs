@@ -1,6 +1,6 @@
 //! Tasks: a future with a header in front, that is polled, woken, joined, cancelled and freed.
 //!
-//! [`spawn`](crate::spawn) makes one; [`Builder`] makes one with a name or a color. Inside a task,
+//! [`spawn`](crate::spawn()) makes one; [`Builder`] makes one with a name or a color. Inside a task,
 //! [`yield_now`] and [`yield_to`] give way to others, [`current`] says who one is, and a [`Local`]
 //! is a value that all it calls can reach.
 //!
@@ -20,6 +20,7 @@
 //! strand  what was started in a scope, as its waker sees it; reach: how a scope is woken; woken: its line
 //! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
 //! closure   what must not wait: the closures of states; or_else: what is called for who never began; priority: how urgent
+//! runtime_here  the runtime of this thread, for what needs one
 //! panics    what is counted and reported of those that panicked
 //! observed  tasks of a simulation; cancel_points: its waits, one of which is cancelled, dropped or held back
 //! ```
@@ -58,6 +59,8 @@ pub(crate) mod priority;
 pub(crate) mod queue;
 pub(crate) mod ready_list;
 #[cfg(not(loom))]
+pub(crate) mod runtime_here;
+#[cfg(not(loom))]
 pub(crate) mod runtime_shared;
 #[cfg(not(loom))]
 pub(crate) mod slab;
@@ -84,7 +87,7 @@ pub(crate) use runtime_shared::RuntimeShared;
 
 #[cfg(not(loom))]
 pub use {
-    crate::runtime::{Builder, DropClosure, NoDropClosure}, // of tasks: names of a layer above
+    crate::spawn::{Builder, DropClosure, NoDropClosure}, // of tasks: names of a layer above
     join::{JoinError, JoinHandle},
     local::{Local, Scoped},
     task_ref::{Task, current, try_current},

@@ -1,0 +1,30 @@
+//! The runtime that this thread is in, for what needs one: the words for what finds none are here alone.
+
+use super::context::with_context;
+use super::runtime_shared::RuntimeShared;
+
+/// Advice for the second argument of [`require`].
+pub(crate) const HANDLE: &str = ", or use a Handle";
+
+/// The runtime that this thread works for or has entered. The caller does not keep it.
+///
+/// # Panics
+///
+/// If there is none, with `what` needs it and, behind the usual advice, `or` what else there is to do.
+#[inline]
+#[track_caller]
+pub(crate) fn require<'a>(what: &str, or: &str) -> &'a RuntimeShared {
+    let home = with_context(|here| here.home.get());
+    // SAFETY: it is set only while this thread works for a runtime or has entered it, and the
+    // caller does not keep it.
+    match unsafe { home.as_ref() } {
+        Some(home) => home,
+        None => missing(what, or),
+    }
+}
+
+#[cold]
+#[track_caller]
+fn missing(what: &str, or: &str) -> ! {
+    panic!("{what} needs a runtime: call it inside dapple::run, block_on or a task{or}");
+}
