@@ -1,7 +1,10 @@
 //! The runtime that this thread is in, for what needs one: the words for what finds none are here alone.
 
+use std::io;
+
 use super::context::with_context;
 use super::runtime_shared::RuntimeShared;
+use crate::world;
 
 /// Advice for the second argument of [`require`].
 pub(crate) const HANDLE: &str = ", or use a Handle";
@@ -27,4 +30,21 @@ pub(crate) fn require<'a>(what: &str, or: &str) -> &'a RuntimeShared {
 #[track_caller]
 fn missing(what: &str, or: &str) -> ! {
     panic!("{what} needs a runtime: call it inside dapple::run, block_on or a task{or}");
+}
+
+/// The message of what was awaited where there is no runtime `to` do so, as "wait in".
+#[cold]
+pub(crate) fn no_runtime(to: &str) -> String {
+    let places = if world::is_simulated() {
+        "Sim::run, or a task"
+    } else {
+        "dapple::run, a task, or Runtime::block_on"
+    };
+    format!("no runtime here to {to}: await it inside of {places}")
+}
+
+/// The same as an error.
+#[cold]
+pub(crate) fn no_runtime_error(to: &str) -> io::Error {
+    io::Error::other(no_runtime(to))
 }

@@ -10,6 +10,7 @@ use crate::Cancelled;
 use crate::driver::timers::{Fired, Key, TimerInsert, Timers};
 use crate::sched::Sched;
 use crate::task::guarded::GuardedWaker;
+use crate::task::runtime_here::no_runtime;
 use crate::task::wait::Wait;
 
 /// Waits for so long, from now (not from the first poll) on.
@@ -126,10 +127,7 @@ impl Sleep {
             }
             Ok(false)
         });
-        entered.expect(
-            "a sleep was awaited where there is no runtime: await it inside of dapple::run, a task, or \
-             Runtime::block_on",
-        )
+        entered.unwrap_or_else(|| panic!("{}", no_runtime("sleep in")))
     }
 }
 
