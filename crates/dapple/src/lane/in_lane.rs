@@ -1,7 +1,7 @@
 //! Tasks in the line of a lane: those spawned into a color, and those promoted to a lane of their own.
 //!
 //! All that are spawned into a color are of one kind, [`InLane`], with more or less in it ([`LaneExtra`]): nothing, a
-//! priority of its own, what a limit asks for (`limited`), its place in the list of a main color (`main`).
+//! priority of its own, its admission by a limit (`limited`), its place in the list of a main color (`main`).
 
 use std::mem::ManuallyDrop;
 
@@ -20,7 +20,7 @@ pub(crate) struct InLane<X: LaneExtra> {
     pub(super) extra: X,
 }
 
-/// What a task in a lane has besides its lane.
+/// The part of a task in a lane that is not the same for all.
 pub(crate) trait LaneExtra: Sized {
     const KIND: TaskKindTag;
     /// See [`TaskKind::GATE`].

@@ -33,7 +33,6 @@ pub(crate) fn assert_not_on_worker(what: &str) {
 /// # Safety
 ///
 /// The caller runs this lane on this thread until the future is gone.
-#[track_caller]
 unsafe fn spawn_root<F: Future>(main: &MainLane, future: F) -> JoinHandle<F::Output> {
     let meta = Meta { name: Some("main".into()), ..Meta::of_caller() };
     // SAFETY: it is run and dropped on this thread, before the caller returns.

@@ -173,13 +173,12 @@ impl<D> Builder<D> {
         F::Output: Send + 'static,
     {
         let meta = self.meta();
-        let home = || -> &RuntimeShared { require("task::Builder::spawn", HANDLE) };
         if let Some(limit) = self.limit.take() {
             assert!(
                 self.color.is_none(),
                 "a task in a color has that color's limit: say `color.set_limit(limit)`"
             );
-            let Some(color) = Color::new_in(home()) else { return gone(future) };
+            let Some(color) = Color::new_in(runtime()) else { return gone(future) };
             color.set_limit(limit);
             self.color = Some(color);
         }
@@ -187,11 +186,11 @@ impl<D> Builder<D> {
             (Some(color), None) => submit(InColor::new(color), future, meta),
             (Some(color), Some(priority)) => submit(InColor::at(color, priority), future, meta),
             (None, None | Some(Priority::Normal)) if self.is_clocked => {
-                submit(FreshClocked(home()), future, meta)
+                submit(FreshClocked(runtime()), future, meta)
             }
-            (None, None | Some(Priority::Normal)) => submit(FreshColor(home()), future, meta),
+            (None, None | Some(Priority::Normal)) => submit(FreshColor(runtime()), future, meta),
             (None, Some(priority)) => {
-                let Some(color) = Color::new_in(home()) else { return gone(future) };
+                let Some(color) = Color::new_in(runtime()) else { return gone(future) };
                 color.set_priority(priority);
                 submit(InColor::new(color), future, meta)
             }
@@ -221,6 +220,13 @@ impl<D> Builder<D> {
         let meta = self.meta();
         submit(OnPool(require("task::Builder::blocking", HANDLE)), call, meta)
     }
+}
+
+/// The runtime that a task is spawned on.
+#[inline]
+#[track_caller]
+fn runtime<'a>() -> &'a RuntimeShared {
+    require("task::Builder::spawn", HANDLE)
 }
 
 impl Builder {

@@ -1,7 +1,7 @@
 //! The one way for a new task to its queue: a [`Placement`] says where it goes, and so of which kind it is.
 //!
-//! Two functions are safe: [`submit`] for what may run on any thread, [`submit_local`] for what stays on this one. Both end in
-//! [`put`], which makes the task and puts it in line; nothing else does. A placement is a type, not a value: a future that is
+//! Two functions are safe: [`submit`] for a future that may run on any thread, [`submit_local`] for one that stays on this
+//! thread. Both end in [`put`], which makes the task and puts it in line; nothing else does. A placement is a type, not a value: a future that is
 //! only ever spawned in one way is compiled as a task of one kind (docs/design/tasks.md).
 
 use crate::Color;
@@ -17,7 +17,8 @@ use crate::task::{JoinHandle, Priority, RuntimeShared, drop_unspawned};
 
 /// Where a new task goes.
 pub(crate) trait Placement {
-    /// Makes the task and puts it in line. If the runtime is gone, the future is dropped, and the handle says so.
+    /// Makes the task and puts it in line. If the runtime is gone, the future is dropped, and the handle is
+    /// that of a task that is gone.
     ///
     /// # Safety
     ///
@@ -25,7 +26,7 @@ pub(crate) trait Placement {
     unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output>;
 }
 
-/// Spawns what may run on any thread.
+/// Spawns a future that may run on any thread.
 #[inline]
 pub(crate) fn submit<F>(placement: impl Placement, future: F, meta: Meta) -> JoinHandle<F::Output>
 where
@@ -36,7 +37,7 @@ where
     unsafe { placement.put_task(future, meta) }
 }
 
-/// Spawns what stays on this thread: in the main color that is running here.
+/// Spawns a future that stays on this thread: in the main color that is running here.
 #[track_caller]
 pub(crate) fn submit_local<F: Future + 'static>(future: F, meta: Meta) -> JoinHandle<F::Output> {
     let Some(color) = Color::try_main() else {

@@ -20,7 +20,7 @@
 //! strand  what was started in a scope, as its waker sees it; reach: how a scope is woken; woken: its line
 //! local   task-locals; here: what this thread is doing; home: the runtime as tasks see it
 //! closure   what must not wait: the closures of states; or_else: what is called for who never began; priority: how urgent
-//! runtime_here  the runtime of this thread, for what needs one
+//! runtime_here  the runtime of this thread, for code that needs one
 //! panics    what is counted and reported of those that panicked
 //! observed  tasks of a simulation; cancel_points: its waits, one of which is cancelled, dropped or held back
 //! ```

@@ -1,4 +1,4 @@
-//! The runtime that this thread is in, for what needs one: the words for what finds none are here alone.
+//! The runtime that this thread is in, for code that needs one. How a missing one is reported is worded here alone.
 
 use std::io;
 
@@ -32,7 +32,7 @@ fn missing(what: &str, or: &str) -> ! {
     panic!("{what} needs a runtime: call it inside dapple::run, block_on or a task{or}");
 }
 
-/// The message of what was awaited where there is no runtime `to` do so, as "wait in".
+/// The message of a future that is awaited where there is no runtime; `to` is the need for one, such as "wait in".
 #[cold]
 pub(crate) fn no_runtime(to: &str) -> String {
     let places = if world::is_simulated() {
