@@ -159,6 +159,9 @@ pub mod signal;
 pub mod sim;
 #[cfg(not(loom))]
 mod source;
+#[expect(unsafe_code, reason = "makes tasks, of what may run where they will")]
+#[cfg(not(loom))]
+mod spawn;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "guards give out what their locks own"))]
 pub mod sync;
 #[expect(unsafe_code, reason = "owns the task protocol and the memory of tasks")]
@@ -186,10 +189,7 @@ mod world {
 pub use {
     dapple_macros::{main, test},
     lane::{Color, ColorCell},
-    runtime::{
-        Dump, Handle, Runtime, RuntimeBuilder, Shutdown, TaskInfo, TaskState, blocking, run, spawn,
-        spawn_local,
-    },
+    runtime::{Dump, Handle, Runtime, RuntimeBuilder, Shutdown, TaskInfo, TaskState, run},
     sched::{Metrics, WorkerMetrics},
     scope::{
         Canceller, Finish, FinishLocal, LocalScope, OrCancelled, Race, Racers, Resume, Scope, Shield,
@@ -199,6 +199,7 @@ pub use {
         Access, Accesses, Busy, GetOrInsert, GetOrTryInsert, KeyHasher, MapHasher, Read, Reading, Shared,
         SharedMap, Together, TogetherAll, Write, Writing, together, together_all,
     },
+    spawn::{blocking, spawn, spawn_local},
     task::{
         JoinError, JoinHandle,
         cancel::{Cancelled, is_cancelled},

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::Color;
-use crate::runtime::{DropClosure, NoDropClosure};
 use crate::sched::Priority;
+use crate::spawn::{DropClosure, NoDropClosure};
 
 /// A closure to be called when something happens, and where: in which color, how urgently, and what is called in its
 /// place if it never comes to that.

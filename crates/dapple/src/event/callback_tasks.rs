@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use crate::prim::{AtomicBool, Ordering};
-use crate::runtime::{DropClosure, NoDropClosure};
+use crate::spawn::{DropClosure, NoDropClosure};
 use crate::task::or_else::CallOnDrop;
 
 /// What a callback waits for.

@@ -92,7 +92,7 @@
 //!
 //! # Callbacks and tasks
 //!
-//! Both are run by the same scheduler: a callback may [`spawn`](crate::spawn) tasks, and a task register callbacks. A
+//! Both are run by the same scheduler: a callback may [`spawn`](crate::spawn()) tasks, and a task register callbacks. A
 //! task waits for a callback by [`suspend`](crate::suspend): exactly, that is, a task that is cancelled has withdrawn it.
 //!
 //! ```

@@ -6,11 +6,11 @@ use super::callback::{Anywhere, Callback, OnThisThread};
 use super::callback_tasks::{CallNow, CallOften, CallOnce, DropCall, Occasion, Verdict};
 use super::registration::Registration;
 use crate::sched::Priority;
+use crate::spawn::submit::{InColor, gone, submit, submit_local};
 use crate::task::JoinHandle;
 use crate::task::context::with_context;
-use crate::task::drop_unspawned;
 use crate::task::header::Meta;
-use crate::{Color, lane, runtime};
+use crate::{Color, runtime};
 
 /// A callback that can be called once: a [`Callback`] whose closure is an `FnOnce()`, and `Send` unless it is
 /// [local](Callback::local). Not to be implemented elsewhere.
@@ -157,16 +157,13 @@ impl How {
         let meta = self.meta(site.meta);
         match self.color {
             Some(color) => match self.priority {
-                None => color.spawn_into(future, meta),
-                Some(priority) => color.spawn_ranked(future, meta, priority),
+                None => submit(InColor::new(color), future, meta),
+                Some(priority) => submit(InColor::at(color, priority), future, meta),
             },
             // It has no priority there.
             None => runtime::in_main_color(site.what, |color| match color {
-                Some(color) => color.spawn_with(future, meta),
-                None => {
-                    drop_unspawned(future);
-                    JoinHandle::gone()
-                }
+                Some(color) => submit(InColor::new(color), future, meta),
+                None => gone(future),
             }),
         }
     }
@@ -183,6 +180,6 @@ impl How {
             site.what
         );
         let meta = self.meta(site.meta);
-        lane::spawn_local(future, meta)
+        submit_local(future, meta)
     }
 }

@@ -19,6 +19,7 @@ pub(super) use crate::driver::uring::node::Request;
 use crate::driver::uring::node::{Op, OpResult};
 use crate::runtime::Core;
 use crate::sched::Sched;
+use crate::task::runtime_here::no_runtime;
 use crate::task::wait::Wait;
 use crate::{Cancelled, blocking, world};
 
@@ -46,12 +47,7 @@ fn place(code: Option<u8>) -> io::Result<FsRoute> {
             _ => FsRoute::Pool,
         }
     });
-    place.ok_or_else(|| {
-        nowhere(
-            io::ErrorKind::Other,
-            "no runtime here to use files in: await it inside of dapple::run, a task, or Runtime::block_on",
-        )
-    })
+    place.ok_or_else(|| nowhere(io::ErrorKind::Other, no_runtime("use files in")))
 }
 
 /// Whether a file can be used here at all: a runtime, in the real world.

@@ -2,20 +2,15 @@
 
 use std::fmt;
 use std::hash::Hash;
-use std::mem::ManuallyDrop;
 
+use super::in_lane::promote;
 use super::keyed;
 use super::lane::{Lane, NewLane};
-use super::laned::{Laned, promote};
-use super::limited::Limited;
-use super::main::MainTask;
-use super::ranked::Ranked;
 use crate::prim::Ordering;
-use crate::task::cell::{Cell, TaskKind};
 use crate::task::context::with_context;
-use crate::task::header::{Header, Meta, TaskPtr};
-use crate::task::poll::{ClosureFuture, start};
-use crate::task::{ColorName, JoinHandle, Priority, QueuePosition, RuntimeShared, Task, drop_unspawned};
+use crate::task::header::{Header, TaskPtr};
+use crate::task::runtime_here::require;
+use crate::task::{ColorName, Priority, RuntimeShared, Task};
 
 /// A label that says what may not run at the same time.
 ///
@@ -27,7 +22,7 @@ use crate::task::{ColorName, JoinHandle, Priority, QueuePosition, RuntimeShared,
 /// (that is, while it awaits something) others of its color may run. Keep what must not be seen
 /// half-done within one poll or one closure.
 ///
-/// Every task has a color; [`spawn`](crate::spawn) gives it a fresh one. A color costs nothing
+/// Every task has a color; [`spawn`](crate::spawn()) gives it a fresh one. A color costs nothing
 /// until it is asked for, and is forgotten when nobody holds it.
 ///
 /// # Examples
@@ -124,7 +119,8 @@ impl Color {
         }
     }
 
-    fn try_main() -> Option<Color> {
+    /// The main color, if it is running here.
+    pub(crate) fn try_main() -> Option<Color> {
         with_context(|here| {
             let main = here.main.get();
             if main.is_null() || here.color.get() != main.addr() {
@@ -183,80 +179,6 @@ impl Color {
         self.lane().id
     }
 
-    /// Spawns a task in this color: it never runs while another of the color does, and gets its
-    /// first poll after all that was submitted before.
-    ///
-    /// If the runtime is gone, the handle says so ([`JoinError::is_gone`](crate::JoinError)).
-    #[track_caller]
-    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        self.spawn_with(future, Meta::of_caller())
-    }
-
-    /// Calls a closure in this color, behind all that was submitted before.
-    ///
-    /// # Cancellation
-    ///
-    /// *Handle dropped*: it is called all the same. *Scope cancelled* in which the handle is awaited: so is the
-    /// wait, and the closure is called all the same.
-    #[track_caller]
-    pub fn call<F, T>(&self, f: F) -> JoinHandle<T>
-    where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send + 'static,
-    {
-        self.spawn_with(ClosureFuture::new(f), Meta::of_caller())
-    }
-
-    pub(crate) fn spawn_with<F>(&self, future: F, meta: Meta) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
-        unsafe { self.spawn_anything(future, meta) }
-    }
-
-    /// As `spawn_with`, for who has a reference to give away: the task's, then.
-    #[inline]
-    pub(crate) fn spawn_into<F>(self, future: F, meta: Meta) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        if self.lane().is_special.load(Ordering::Relaxed) {
-            return self.spawn_with(future, meta);
-        }
-        let color = ManuallyDrop::new(self);
-        if color.lane().main.is_some() {
-            // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time. The reference is given away.
-            unsafe { color.spawn_counted(MainTask::new(color.0), future, meta) }
-        } else {
-            // SAFETY: as above.
-            unsafe { color.spawn_counted(Laned { lane: color.0 }, future, meta) }
-        }
-    }
-
-    /// As `spawn_with`, for a task with a priority of its own, which it does not have in a main color.
-    pub(crate) fn spawn_ranked<F>(&self, future: F, meta: Meta, priority: Priority) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        if self.lane().main.is_some() {
-            return self.spawn_with(future, meta);
-        }
-        if self.has_limit() {
-            // SAFETY: as below.
-            return unsafe { self.spawn_kind(Limited::new(self.lane(), Some(priority)), future, meta) };
-        }
-        // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
-        unsafe { self.spawn_kind(Ranked { lane: self.0, priority }, future, meta) }
-    }
-
     /// How urgent what runs in this color is, but for tasks and callbacks with a priority of their own. By default
     /// [`Normal`](Priority::Normal). A hint to the scheduler: see [`Priority`]. The main color has none.
     ///
@@ -282,11 +204,6 @@ impl Color {
         self.lane().priority()
     }
 
-    #[inline]
-    fn has_limit(&self) -> bool {
-        self.lane().is_special.load(Ordering::Acquire) && self.lane().limits.get().is_some()
-    }
-
     /// Sets a number that means something to the program's [`Policy`](crate::sched::Policy), such as a deadline.
     /// By default 0.
     pub fn set_tag(&self, tag: u64) {
@@ -298,98 +215,11 @@ impl Color {
     pub fn tag(&self) -> u64 {
         self.lane().tag.load(Ordering::Relaxed)
     }
-
-    /// # Safety
-    ///
-    /// As for [`Cell::make`].
-    unsafe fn spawn_anything<F: Future>(&self, future: F, meta: Meta) -> JoinHandle<F::Output> {
-        if self.lane().main.is_some() {
-            // SAFETY: handed on from the caller.
-            unsafe { self.spawn_kind(MainTask::new(self.0), future, meta) }
-        } else if self.has_limit() {
-            // SAFETY: as above.
-            unsafe { self.spawn_kind(Limited::new(self.lane(), None), future, meta) }
-        } else {
-            // SAFETY: as above.
-            unsafe { self.spawn_kind(Laned { lane: self.0 }, future, meta) }
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Cell::make`]; the kind is one of tasks in this lane.
-    unsafe fn spawn_kind<K: TaskKind, F: Future>(
-        &self,
-        kind: K,
-        future: F,
-        meta: Meta,
-    ) -> JoinHandle<F::Output> {
-        with_context(|here| self.lane().add_task(here));
-        // SAFETY: handed on from the caller; the reference was just added.
-        unsafe { self.spawn_counted(kind, future, meta) }
-    }
-
-    /// # Safety
-    ///
-    /// As for `spawn_kind`; a reference to the lane is given away, for the task.
-    unsafe fn spawn_counted<K: TaskKind, F: Future>(
-        &self,
-        kind: K,
-        future: F,
-        meta: Meta,
-    ) -> JoinHandle<F::Output> {
-        // SAFETY: handed on from the caller.
-        let task = match unsafe { Cell::make(self.lane().runtime_shared(), kind, future, meta) } {
-            Ok(task) => task,
-            Err(future) => {
-                drop_unspawned(future);
-                // SAFETY: the reference was for the task that did not come to be.
-                with_context(|here| unsafe { Lane::drop_task(self.0, here) });
-                return JoinHandle::gone();
-            }
-        };
-        start(&task, QueuePosition::New);
-        // SAFETY: it is a task of `F`, and this is its only handle.
-        unsafe { JoinHandle::new(task) }
-    }
-}
-
-/// Spawns a task in the main color that is running here.
-#[track_caller]
-pub(crate) fn spawn_local<F: Future + 'static>(future: F, meta: Meta) -> JoinHandle<F::Output> {
-    let Some(color) = Color::try_main() else {
-        panic!(
-            "spawn_local called outside of a main color: use it in the future of dapple::run or \
-             block_on, or in what that spawned with spawn_local; elsewhere use dapple::spawn"
-        );
-    };
-    // SAFETY: tasks of a main color are run and dropped only on its thread, which is this one
-    // (HOME-THREAD); the output leaves it only if the handle can, that is, if it is `Send`.
-    unsafe { color.spawn_anything(future, meta) }
-}
-
-impl super::main::MainLane {
-    /// Spawns the future that a `block_on` is about.
-    ///
-    /// # Safety
-    ///
-    /// The caller runs this lane on this thread until the future is gone.
-    pub(crate) unsafe fn spawn_root<F: Future>(&self, future: F) -> JoinHandle<F::Output> {
-        // SAFETY: it is run and dropped on this thread, before the caller returns.
-        unsafe {
-            self.color().spawn_anything(future, Meta { name: Some("main".into()), ..Meta::of_caller() })
-        }
-    }
 }
 
 #[track_caller]
 fn in_runtime(what: &str, make: impl FnOnce(&RuntimeShared) -> Option<Color>) -> Color {
-    let home = with_context(|here| here.home.get());
-    // SAFETY: it is set only while this thread works for a runtime or has entered it.
-    match unsafe { home.as_ref() } {
-        None => panic!("{what} needs a runtime: call it inside dapple::run, block_on or a task"),
-        Some(home) => make(home).unwrap_or_else(|| panic!("{what}: the runtime has ended")),
-    }
+    make(require(what, "")).unwrap_or_else(|| panic!("{what}: the runtime has ended"))
 }
 
 impl Clone for Color {

@@ -4,7 +4,7 @@
 //! it steps the tasks in line, up to a budget, and puts the lane back if more wait. So order
 //! within a color is the order of the line, and nobody ever looks for a task that may run.
 //!
-//! A lane is as urgent as the most urgent that waits in it: a task with a priority of its own (`Ranked`), or
+//! A lane is as urgent as the most urgent that waits in it: a task with a priority of its own, or
 //! any other, with that of the color. Whoever puts something more urgent in line than the lane was queued for
 //! adds an entry for it further ahead (`inbox`).
 //!
@@ -37,11 +37,11 @@ use super::limited::LaneLimit;
 use super::main::{Locals, MainThread};
 use super::ranked::PriorityCounts;
 use crate::prim::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use crate::task::cell::TaskKind;
+use crate::sched::Sched;
 use crate::task::context::{ThreadContext, with_context};
 use crate::task::header::{Header, LaneAccess, LaneFacts, TaskKindTag, TaskPtr, VTable, field};
 use crate::task::inbox::{Inbox, InboxNode, NodeList, Pushed};
-use crate::task::poll::{OwnColor, StepOutcome, step};
+use crate::task::poll::{StepOutcome, step};
 use crate::task::runtime_shared::RuntimePhase;
 use crate::task::slab::{class_of, put_cell};
 use crate::task::state::{ABORTED, StateWord};
@@ -123,7 +123,7 @@ const CLASS: u8 = class_of(LAYOUT);
 
 static LANE: VTable = VTable {
     run: Lane::run,
-    enqueue: OwnColor::enqueue,
+    enqueue: Lane::enqueue,
     step: Lane::end_first_turn,
     end: |_, _| unreachable!("a lane has no future"),
     left: None,
@@ -363,13 +363,24 @@ impl Lane {
         raises
     }
 
+    /// Hands an entry to the scheduler. A lane's `enqueue`, unless it is of a main color.
+    ///
+    /// # Safety
+    ///
+    /// The caller has an entry of the lane and gives it away.
+    #[inline]
+    pub(super) unsafe fn enqueue(ptr: TaskPtr, place: QueuePosition) {
+        // SAFETY: the runtime's core outlives its lanes. LIVE-UNTIL-EMPTY
+        let home = unsafe { &*RuntimeShared::of(ptr) };
+        // SAFETY: handed on from the caller.
+        Sched::of(home).enqueue(unsafe { Runnable::new(ptr) }, place);
+    }
+
     /// Hands an entry to the scheduler, by its priority. ENTRY-LIVES
     fn enqueue_at(&self, priority: Priority) {
-        let home = self.runtime_shared();
         // SAFETY: the caller has an entry, which is the right to run a lane once.
         let entry = unsafe { Runnable::new(self.ptr) };
-        // SAFETY: `home` is the lane's.
-        unsafe { (home.hooks.enqueue_ranked)(home.whole(), entry, priority) };
+        Sched::of(self.runtime_shared()).enqueue_ranked(entry, priority);
     }
 
     /// # Safety

@@ -15,16 +15,17 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::task::Waker;
 
+use super::in_lane::{InLane, LaneExtra};
 use super::lane::Lane;
 use crate::prim::{AtomicU64, Mutex, Ordering, lock};
-use crate::task::cell::{Front, TaskKind};
-use crate::task::context::{ThreadContext, with_context};
+use crate::task::cell::Front;
+use crate::task::context::with_context;
 use crate::task::header::{Header, TaskKindTag, TaskPtr};
 use crate::task::inbox::NodeList;
-use crate::task::poll::{Passage, StepOutcome};
+use crate::task::poll::Passage;
 use crate::task::runtime_shared::RuntimePhase;
 use crate::task::waker::borrowed_waker;
-use crate::task::{Priority, QueuePosition, RuntimeShared};
+use crate::task::{Priority, RuntimeShared};
 
 /// Who decides what may begin.
 pub(crate) trait Admission: Send + Sync {
@@ -189,10 +190,8 @@ pub(crate) fn waited_since() -> Option<u64> {
     })
 }
 
-/// The kind of a task in a lane with a limit.
+/// What a task in a lane with a limit has more.
 pub(crate) struct Limited {
-    /// A counted reference, until the future is gone. LANE-LIVES
-    lane: TaskPtr,
     priority: Option<Priority>,
     since: u64,
     /// The maker's, then the owner's. ONE-OWNER
@@ -203,19 +202,31 @@ pub(crate) struct Limited {
 }
 
 impl Limited {
-    /// For a task of `lane`, which has a limit. It has arrived then.
-    pub(super) fn new(lane: &Lane, priority: Option<Priority>) -> Limited {
-        let limits = lane.limits.get().expect("a lane with a limit");
+    /// For a task of `lane`, if that has a limit. The task has arrived then.
+    #[inline]
+    pub(crate) fn arrive(lane: &Lane, priority: Option<Priority>) -> Option<Limited> {
+        if !lane.is_special.load(Ordering::Acquire) {
+            return None;
+        }
+        lane.limits.get().map(|limits| Limited::new(lane, limits, priority))
+    }
+
+    fn new(lane: &Lane, limits: &LaneLimit, priority: Option<Priority>) -> Limited {
         let gate = limits.gate();
         // What a turn spawns into its own color is what that turn was waited for.
         let is_my_turn = with_context(|here| lane.is_my_turn(here));
         let since = if is_my_turn { limits.since.get() } else { gate.now() };
         let stage = if gate.arrive(since) { AdmissionStage::InLine } else { AdmissionStage::Refused };
         let (stage, ticket, gate) = (Cell::new(stage), Cell::new(0), Cell::new(Some(gate)));
-        Limited { lane: lane.ptr(), priority, since, stage, ticket, gate }
+        Limited { priority, since, stage, ticket, gate }
     }
+}
 
-    pub(super) fn priority(&self) -> Option<Priority> {
+impl LaneExtra for Limited {
+    const KIND: TaskKindTag = TaskKindTag::Limited;
+    const GATE: Option<unsafe fn(TaskPtr) -> Passage> = Some(pass);
+
+    fn priority(&self) -> Option<Priority> {
         self.priority
     }
 
@@ -223,13 +234,6 @@ impl Limited {
         if let Some(gate) = self.gate.take() {
             gate.leave(self.stage.get(), self.ticket.get()); // ASKED-ONCE-BEGUN
         }
-    }
-}
-
-/// One that never came to be a task; of others only [`left`] is called.
-impl Drop for Limited {
-    fn drop(&mut self) {
-        self.leave();
     }
 }
 
@@ -242,7 +246,7 @@ unsafe fn is_refused(task: TaskPtr) -> bool {
         return false;
     }
     // SAFETY: as above, and it is of this kind.
-    unsafe { Front::<Limited>::of(task) }.kind.stage.get() == AdmissionStage::Refused
+    unsafe { Front::<InLane<Limited>>::of(task) }.kind.extra.stage.get() == AdmissionStage::Refused
 }
 
 /// Whether a task may begin, or has.
@@ -252,7 +256,7 @@ unsafe fn is_refused(task: TaskPtr) -> bool {
 /// The caller owns the task, which is of this kind.
 unsafe fn pass(task: TaskPtr) -> Passage {
     // SAFETY: handed on from the caller.
-    let kind = &unsafe { Front::<Limited>::of(task) }.kind;
+    let kind = &unsafe { Front::<InLane<Limited>>::of(task) }.kind.extra;
     match kind.stage.get() {
         AdmissionStage::Begun => return Passage::Begin,
         AdmissionStage::Refused => return Passage::Refuse,
@@ -275,43 +279,4 @@ unsafe fn pass(task: TaskPtr) -> Passage {
         Passage::Hold => {}
     }
     passage
-}
-
-/// # Safety
-///
-/// As for `VTable::left`.
-unsafe fn left(task: TaskPtr) {
-    // SAFETY: the caller owns the task, so it exists, and it is of this kind.
-    let kind = &unsafe { Front::<Limited>::of(task) }.kind;
-    kind.leave();
-    // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-    with_context(|here| unsafe { Lane::drop_task(kind.lane, here) });
-}
-
-// SAFETY: the right to run goes into the lane's line and nowhere else.
-unsafe impl TaskKind for Limited {
-    const KIND: TaskKindTag = TaskKindTag::Limited;
-    const GATE: Option<unsafe fn(TaskPtr) -> Passage> = Some(pass);
-
-    unsafe fn run(
-        _task: TaskPtr,
-        _here: &ThreadContext,
-        _step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
-    ) -> Option<TaskPtr> {
-        unreachable!("a task with a lane is run by its lane");
-    }
-
-    unsafe fn enqueue(task: TaskPtr, place: QueuePosition) {
-        // SAFETY: the caller owns the task, so it exists, and it is of this kind.
-        let kind = &unsafe { Front::<Limited>::of(task) }.kind;
-        // SAFETY: handed on from the caller.
-        unsafe { Lane::push(kind.lane, task, place, kind.priority) };
-    }
-
-    const LEFT: Option<unsafe fn(TaskPtr)> = Some(left);
-
-    unsafe fn color(task: TaskPtr) -> usize {
-        // SAFETY: the caller has a reference, and the task is of this kind.
-        unsafe { Front::<Limited>::of(task) }.kind.lane.addr().get()
-    }
 }

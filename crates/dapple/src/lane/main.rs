@@ -22,13 +22,13 @@ use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
+use super::in_lane::{InLane, LaneExtra};
 use super::lane::{Lane, NewLane};
 use crate::prim::{AtomicBool, Ordering, Unpark};
 use crate::sched::MainTurn;
-use crate::task::cell::{Front, TaskKind};
+use crate::task::cell::Front;
 use crate::task::context::{SetAside, ThreadContext, with_context};
 use crate::task::header::{TaskKindTag, TaskPtr};
-use crate::task::poll::{OwnColor, StepOutcome};
 use crate::task::state::ABORTED;
 use crate::task::{QueuePosition, RuntimeShared, Task};
 
@@ -80,7 +80,7 @@ impl MainThread {
         };
         if let Some(lane) = entry {
             // SAFETY: handed on from the caller, or given back by the turn.
-            unsafe { OwnColor::enqueue(lane, place) };
+            unsafe { Lane::enqueue(lane, place) };
         }
     }
 
@@ -108,26 +108,31 @@ unsafe fn run_aside(lane: TaskPtr) -> Option<TaskPtr> {
 /// The tasks of a main color whose futures exist. TURN-OWNS-LINE
 #[derive(Default)]
 pub(crate) struct Locals {
-    first: Cell<*mut Front<MainTask>>,
+    first: Cell<*mut MainFront>,
 }
 
-/// The kind of a task of a main color.
+/// What a task of a main color has more: its place in the list of the color's tasks.
 pub(crate) struct MainTask {
-    lane: TaskPtr,
     listed: Cell<bool>,
-    next: Cell<*mut Front<MainTask>>,
+    next: Cell<*mut MainFront>,
     /// The link that points at this task: the list's own, or another task's `next`.
-    back: Cell<*const Cell<*mut Front<MainTask>>>,
+    back: Cell<*const Cell<*mut MainFront>>,
 }
 
-impl MainTask {
-    pub(super) fn new(lane: TaskPtr) -> MainTask {
-        MainTask {
-            lane,
-            listed: Cell::new(false),
-            next: Cell::new(null_mut()),
-            back: Cell::new(std::ptr::null()),
-        }
+type MainFront = Front<InLane<MainTask>>;
+
+impl Default for MainTask {
+    #[inline]
+    fn default() -> MainTask {
+        MainTask { listed: Cell::new(false), next: Cell::new(null_mut()), back: Cell::new(std::ptr::null()) }
+    }
+}
+
+impl LaneExtra for MainTask {
+    const KIND: TaskKindTag = TaskKindTag::Local;
+
+    fn leave(&self) {
+        Locals::remove(self);
     }
 }
 
@@ -135,16 +140,16 @@ impl Locals {
     /// Lists a task, if it is not. LISTED
     fn add(&self, task: TaskPtr) {
         // SAFETY: tasks in a main color's line are of kind `MainTask`, and exist.
-        let front = unsafe { Front::<MainTask>::of(task) };
-        if front.kind.listed.replace(true) {
+        let kind = &unsafe { MainFront::of(task) }.kind.extra;
+        if kind.listed.replace(true) {
             return;
         }
         let after = self.first.replace(task.cast().as_ptr());
-        front.kind.next.set(after);
-        front.kind.back.set(&raw const self.first);
+        kind.next.set(after);
+        kind.back.set(&raw const self.first);
         if let Some(after) = NonNull::new(after) {
             // SAFETY: what is in the list exists. LISTED
-            unsafe { after.as_ref() }.kind.back.set(&raw const front.kind.next);
+            unsafe { after.as_ref() }.kind.extra.back.set(&raw const kind.next);
         }
     }
 
@@ -157,7 +162,7 @@ impl Locals {
         unsafe { &*local.back.get() }.set(after);
         if let Some(after) = NonNull::new(after) {
             // SAFETY: what is in the list exists. LISTED
-            unsafe { after.as_ref() }.kind.back.set(local.back.get());
+            unsafe { after.as_ref() }.kind.extra.back.set(local.back.get());
         }
     }
 
@@ -166,7 +171,7 @@ impl Locals {
         let mut next = self.first.get();
         while let Some(front) = NonNull::new(next) {
             // SAFETY: what is in the list exists. LISTED
-            next = unsafe { front.as_ref() }.kind.next.get();
+            next = unsafe { front.as_ref() }.kind.extra.next.get();
             let task: TaskPtr = front.cast();
             // SAFETY: as above.
             unsafe { task.as_ref() }.state.add_ref();
@@ -174,44 +179,6 @@ impl Locals {
             tasks.push(unsafe { Task::from_counted(task) });
         }
         tasks
-    }
-}
-
-/// # Safety
-///
-/// As for `VTable::left`.
-unsafe fn left(task: TaskPtr) {
-    // SAFETY: the caller owns the task, so it exists, and it is of this kind.
-    let local = &unsafe { Front::<MainTask>::of(task) }.kind;
-    Locals::remove(local);
-    // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-    with_context(|here| unsafe { Lane::drop_task(local.lane, here) });
-}
-
-// SAFETY: the right to run goes into the lane's line and nowhere else.
-unsafe impl TaskKind for MainTask {
-    const KIND: TaskKindTag = TaskKindTag::Local;
-
-    unsafe fn run(
-        _task: TaskPtr,
-        _here: &ThreadContext,
-        _step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
-    ) -> Option<TaskPtr> {
-        unreachable!("a task with a lane is run by its lane");
-    }
-
-    unsafe fn enqueue(task: TaskPtr, place: QueuePosition) {
-        // SAFETY: the caller owns the task, so it exists, and it is of this kind.
-        let lane = unsafe { Front::<MainTask>::of(task) }.kind.lane;
-        // SAFETY: the caller gives the right to run away.
-        unsafe { Lane::push(lane, task, place, None) };
-    }
-
-    const LEFT: Option<unsafe fn(TaskPtr)> = Some(left);
-
-    unsafe fn color(task: TaskPtr) -> usize {
-        // SAFETY: the caller has a reference, and the task is of this kind.
-        unsafe { Front::<MainTask>::of(task) }.kind.lane.addr().get()
     }
 }
 
@@ -298,7 +265,7 @@ impl MainLane {
         if !lane.inbox.release() {
             lane.inbox.put_back();
             // SAFETY: the lane is in line, and the entry is ours.
-            unsafe { OwnColor::enqueue(lane.ptr(), QueuePosition::Back) };
+            unsafe { Lane::enqueue(lane.ptr(), QueuePosition::Back) };
         }
         true
     }

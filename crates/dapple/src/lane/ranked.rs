@@ -1,58 +1,12 @@
-//! Tasks with a priority of their own in a lane, and what a lane knows of those that wait in it.
+//! What a lane knows of those that wait in it, by priority.
 
 use std::cell::Cell;
 
-use super::lane::Lane;
+use super::in_lane::{InLane, LaneExtra};
 use super::limited::Limited;
-use crate::task::cell::{Front, TaskKind};
-use crate::task::context::{ThreadContext, with_context};
+use crate::task::Priority;
+use crate::task::cell::Front;
 use crate::task::header::{Header, TaskKindTag, TaskPtr};
-use crate::task::poll::StepOutcome;
-use crate::task::{Priority, QueuePosition};
-
-/// The kind of a task in a lane that has a priority of its own.
-pub(crate) struct Ranked {
-    /// A counted reference, until the future is gone. LANE-LIVES
-    pub(super) lane: TaskPtr,
-    pub(super) priority: Priority,
-}
-
-/// # Safety
-///
-/// As for `VTable::left`.
-unsafe fn left(task: TaskPtr) {
-    // SAFETY: the caller owns the task, so it exists, and it is of this kind.
-    let lane = unsafe { Front::<Ranked>::of(task) }.kind.lane;
-    // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-    with_context(|here| unsafe { Lane::drop_task(lane, here) });
-}
-
-// SAFETY: the right to run goes into the lane's line and nowhere else.
-unsafe impl TaskKind for Ranked {
-    const KIND: TaskKindTag = TaskKindTag::Ranked;
-
-    unsafe fn run(
-        _task: TaskPtr,
-        _here: &ThreadContext,
-        _step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
-    ) -> Option<TaskPtr> {
-        unreachable!("a task with a lane is run by its lane");
-    }
-
-    unsafe fn enqueue(task: TaskPtr, place: QueuePosition) {
-        // SAFETY: the caller owns the task, so it exists, and it is of this kind.
-        let kind = &unsafe { Front::<Ranked>::of(task) }.kind;
-        // SAFETY: handed on from the caller.
-        unsafe { Lane::push(kind.lane, task, place, Some(kind.priority)) };
-    }
-
-    const LEFT: Option<unsafe fn(TaskPtr)> = Some(left);
-
-    unsafe fn color(task: TaskPtr) -> usize {
-        // SAFETY: the caller has a reference, and the task is of this kind.
-        unsafe { Front::<Ranked>::of(task) }.kind.lane.addr().get()
-    }
-}
 
 /// How many wait in a line: those without a priority, then by priority. Kept from when the lane is known to be
 /// ranked. For the one who has the turn.
@@ -78,10 +32,10 @@ impl PriorityCounts {
         // SAFETY: what is in line is owned by the lane, so it exists.
         let index = match unsafe { task.as_ref() }.vtable().kind {
             // SAFETY: as above, and it is of this kind.
-            TaskKindTag::Ranked => 1 + unsafe { Front::<Ranked>::of(task) }.kind.priority as usize,
+            TaskKindTag::Ranked => 1 + unsafe { Front::<InLane<Priority>>::of(task) }.kind.extra as usize,
             TaskKindTag::Limited => {
                 // SAFETY: as above, and it is of this kind.
-                let priority = unsafe { Front::<Limited>::of(task) }.kind.priority();
+                let priority = unsafe { Front::<InLane<Limited>>::of(task) }.kind.extra.priority();
                 priority.map_or(0, |priority| 1 + priority as usize)
             }
             _ => 0,

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use super::error::failed;
 use crate::sched::Sched;
 use crate::source::stream::begin;
+use crate::task::runtime_here::no_runtime_error;
 use crate::world;
 use crate::{Cancelled, JoinHandle};
 
@@ -151,8 +152,7 @@ async fn ask(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
         return Err(world::no_outside(&format!("lookup of {host:?}")));
     }
     if Sched::current(|_| ()).is_none() {
-        let advice = "no runtime here to look up names in: await it inside of dapple::run, a task, or Runtime::block_on";
-        return Err(io::Error::other(advice));
+        return Err(no_runtime_error("look up names in"));
     }
     let mut call = Abandoned(crate::blocking(move || {
         let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);

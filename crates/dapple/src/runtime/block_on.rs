@@ -8,9 +8,11 @@ use super::core::Core;
 use crate::driver::clock::Time;
 use crate::lane::main::MainLane;
 use crate::prim::Parker;
-use crate::task::JoinError;
+use crate::spawn::submit::{InColor, Placement};
 use crate::task::closure::assert_outside;
 use crate::task::context::{SetAside, with_context};
+use crate::task::header::Meta;
+use crate::task::{JoinError, JoinHandle};
 
 /// How long tasks have to end by themselves when `run` is over.
 const GRACE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); // Miri is slow
@@ -26,6 +28,17 @@ pub(crate) fn assert_not_on_worker(what: &str) {
     );
 }
 
+/// Spawns the future that a `run` or `block_on` is about.
+///
+/// # Safety
+///
+/// The caller runs this lane on this thread until the future is gone.
+unsafe fn spawn_root<F: Future>(main: &MainLane, future: F) -> JoinHandle<F::Output> {
+    let meta = Meta { name: Some("main".into()), ..Meta::of_caller() };
+    // SAFETY: it is run and dropped on this thread, before the caller returns.
+    unsafe { InColor::new(main.color()).put_task(future, meta) }
+}
+
 /// Runs a future on this thread, in a main color of its own.
 #[track_caller]
 pub(super) fn block_on<F: Future>(core: &Arc<Core>, future: F) -> F::Output {
@@ -38,7 +51,7 @@ pub(super) fn block_on<F: Future>(core: &Arc<Core>, future: F) -> F::Output {
     let color = main.color().clone();
     let _listed = core.mains.list(&color, false);
     // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
-    let mut root = unsafe { main.spawn_root(future) };
+    let mut root = unsafe { spawn_root(&main, future) };
     while !root.is_finished() {
         if !main.take_turn() {
             parker.park(None);
@@ -101,7 +114,7 @@ pub(crate) fn run_on<F: Future>(
     let color = main.color().clone();
     let _listed = core.mains.list(&color, true);
     // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
-    let mut root = unsafe { main.spawn_root(future) };
+    let mut root = unsafe { spawn_root(&main, future) };
     seat.drive(&main, None, || root.is_finished() || give_up());
     let result = root.is_finished().then(|| root.take_finished());
     core.cancel_all();

@@ -45,10 +45,6 @@ static HOOKS: Hooks = Hooks {
         // SAFETY: WHOLE.
         unsafe { &*home.cast::<Sched>() }.enqueue(runnable, place);
     },
-    enqueue_ranked: |home, entry, priority| {
-        // SAFETY: WHOLE.
-        unsafe { &*home.cast::<Sched>() }.enqueue_ranked(entry, priority);
-    },
     enqueue_blocking: |home, runnable| {
         // SAFETY: WHOLE; whoever submits a call keeps the core alive while it does.
         let core = unsafe { &*home.cast::<Core>() };

@@ -5,8 +5,8 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use super::spawn::spawn_own;
 use crate::sched::wake_timer::WakeTimer;
+use crate::spawn::submit::{FreshColor, submit};
 use crate::task::RuntimeShared;
 use crate::task::cancel::{GRACE, Grace, is_current_cancelled};
 use crate::task::header::Meta;
@@ -27,5 +27,5 @@ pub(super) fn keep(home: &RuntimeShared, grace: Grace) {
         Poll::Pending
     });
     let name = Some("the grace of a cancelled task".into());
-    spawn_own(home, keeps, Meta { name, is_kept: true, ..Meta::of_caller() }).detach();
+    submit(FreshColor(home), keeps, Meta { name, is_kept: true, ..Meta::of_caller() }).detach();
 }

@@ -5,6 +5,7 @@ use crate::Color;
 use crate::prim::{Mutex, lock};
 use crate::task::RuntimeShared;
 use crate::task::context::with_context;
+use crate::task::runtime_here::require;
 use crate::task::runtime_shared::RuntimePhase;
 
 /// The main colors of a runtime that are open.
@@ -75,13 +76,7 @@ pub(crate) fn in_main_color<R>(what: &str, f: impl FnOnce(Option<&Color>) -> R) 
 #[cold]
 #[track_caller]
 fn main_elsewhere(what: &str) -> Option<Color> {
-    let home = with_context(|here| here.home.get());
-    // SAFETY: it is set only while this thread works for a runtime or has entered it.
-    let Some(home) = (unsafe { home.as_ref() }) else {
-        panic!(
-            "{what} needs a runtime: call it inside dapple::run, block_on or a task, or give the callback a color"
-        )
-    };
+    let home = require(what, ", or give the callback a color");
     let missing = match Core::of(home).mains.find() {
         Ok(color) => return Some(color),
         Err(_) if home.phase() == RuntimePhase::Stopped => return None,

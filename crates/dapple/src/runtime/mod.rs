@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! core      what its threads share; builder: the settings
-//! spawn     spawn, spawn_local, blocking, and the Builder of tasks
 //! block_on  the main color: run, block_on; mains: those that are open
 //! shutdown  cancel, wait, drop, report; dump: every task by name
 //! grace     the time that a cancelled task is given
@@ -15,7 +14,6 @@ mod dump;
 mod grace;
 mod main_colors;
 mod shutdown;
-mod spawn;
 
 use std::fmt;
 use std::hash::Hash;
@@ -30,12 +28,13 @@ pub(crate) use self::builder::STALL_AFTER;
 pub use self::dump::{Dump, TaskInfo, TaskState};
 pub(crate) use self::main_colors::{has_stopped, in_main_color};
 pub use self::shutdown::Shutdown;
-pub use self::spawn::{Builder, DropClosure, NoDropClosure, blocking, spawn, spawn_local};
 
 pub(crate) use self::core::Core;
 use crate::driver::uring::backend::Files;
+use crate::spawn::submit::{FreshColor, OnPool, submit};
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
+use crate::task::runtime_here::require;
 use crate::{Color, JoinHandle, Metrics};
 
 /// A runtime: its workers, its pool for blocking calls, and all tasks spawned on it.
@@ -165,8 +164,7 @@ impl Handle {
     #[must_use]
     #[track_caller]
     pub fn current() -> Handle {
-        let core = Core::current(Core::counted);
-        Handle { core: core.expect("Handle::current() called outside of a runtime") }
+        Handle { core: Core::of(require("Handle::current()", "")).counted() }
     }
 
     /// Spawns a task with a color of its own.
@@ -176,7 +174,7 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        spawn::spawn_own(self.core.runtime_shared(), future, Meta::of_caller())
+        submit(FreshColor(self.core.runtime_shared()), future, Meta::of_caller())
     }
 
     /// Calls `f` on a thread where it may block; see [`blocking`](crate::blocking()).
@@ -190,7 +188,7 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn::spawn_blocking(self.core.runtime_shared(), ClosureFuture::new(f), Meta::of_caller())
+        submit(OnPool(self.core.runtime_shared()), ClosureFuture::new(f), Meta::of_caller())
     }
 
     /// Runs `future` on this thread, in a main color of its own, until it is done.

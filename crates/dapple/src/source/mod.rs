@@ -26,6 +26,7 @@ pub(crate) use crate::driver::readiness::Direction;
 use crate::driver::readiness::{Enlisted, ReadinessSnapshot, Who};
 use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
+use crate::task::runtime_here::no_runtime_error;
 use crate::task::wait::{self, Wait};
 
 /// A file descriptor in non-blocking mode, with what is known of it.
@@ -254,11 +255,7 @@ impl<T: AsFd> Source<T> {
         }
         let registration =
             Sched::current(|sched| sched.driver_for_source().register(self.io.as_fd(), direction));
-        let registration = registration.unwrap_or_else(|| {
-            Err(io::Error::other(
-                "no runtime here to wait in: await it inside of dapple::run, a task, or Runtime::block_on",
-            ))
-        })?;
+        let registration = registration.unwrap_or_else(|| Err(no_runtime_error("wait in")))?;
         Ok(self.registration.get_or_init(|| registration))
     }
 

@@ -119,7 +119,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         is_extended: false,
     };
 
-    /// Makes a task and the right to run it, with a reference for a handle; gives the future back
+    /// Makes a task and the right to run it, with a reference for a handle; gives kind and future back
     /// if the runtime is gone.
     ///
     /// # Safety
@@ -127,13 +127,15 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     /// The task is run only where `F` may be polled and dropped, and not after what `F` borrows is
     /// gone; its output is taken only where `F::Output` may go.
     #[inline]
-    pub(crate) unsafe fn make(home: &RuntimeShared, kind: K, future: F, meta: Meta) -> Result<Task, F> {
+    pub(crate) unsafe fn make(home: &RuntimeShared, kind: K, future: F, meta: Meta) -> Result<Task, (K, F)> {
         let phase = home.phase();
         if phase != RuntimePhase::Running && phase == RuntimePhase::Stopped {
-            return Err(future);
+            return Err((kind, future));
         }
         let slab = with_context(|here| here.slab_of(home));
-        let Some(task) = home.take_cell(slab, Self::CLASS, Self::LAYOUT) else { return Err(future) };
+        let Some(task) = home.take_cell(slab, Self::CLASS, Self::LAYOUT) else {
+            return Err((kind, future));
+        };
         // SAFETY: the memory is ours, and of the layout of a cell. The state is written below, as
         // the last: until then it counts no references, and walkers pass it by (ZEROED).
         unsafe { field::<K>(task, offset_of!(Self, kind)).write(kind) };

@@ -1,6 +1,6 @@
 //! Tasks: a future with a header in front, that is polled, woken, joined, cancelled and freed.
 //!
-//! [`spawn`](crate::spawn) makes one; [`Builder`] makes one with a name or a color. Inside a task,
+//! [`spawn`](crate::spawn()) makes one; [`Builder`] makes one with a name or a color. Inside a task,
 //! [`yield_now`] and [`yield_to`] give way to others, [`current`] says who one is, and a [`Local`]
 //! is a value that all it calls can reach.
 //!
@@ -22,6 +22,7 @@
 //! cancel_scope  how a scope is woken and cancelled; child_waker: the waker of its children; ready_list: those to be polled
 //! local   task-locals; context: what this thread is doing; runtime_shared: the runtime as tasks see it
 //! closure   what must not wait: the closures of states; or_else: what is called for who never began; priority: how urgent
+//! runtime_here  the runtime of this thread, for code that needs one
 //! panics    what is counted and reported of those that panicked
 //! traced    tasks of a simulation; cancel_points: its waits, one of which is cancelled, dropped or held back
 //! ```
@@ -61,6 +62,8 @@ pub(crate) mod priority;
 pub(crate) mod queue;
 pub(crate) mod ready_list;
 #[cfg(not(loom))]
+pub(crate) mod runtime_here;
+#[cfg(not(loom))]
 pub(crate) mod runtime_shared;
 #[cfg(not(loom))]
 pub(crate) mod slab;
@@ -97,4 +100,4 @@ pub use {
 
 // Facade: how tasks are spawned, for users of the crate.
 #[cfg(not(loom))]
-pub use crate::runtime::{Builder, DropClosure, NoDropClosure};
+pub use crate::spawn::{Builder, DropClosure, NoDropClosure};

@@ -512,14 +512,6 @@ impl<F: FnOnce() -> T, T> Future for ClosureFuture<F> {
     }
 }
 
-/// Puts a new task in line.
-pub(crate) fn start(task: &Task, place: QueuePosition) {
-    let ptr = task.ptr();
-    let enqueue = task.header().vtable().enqueue;
-    // SAFETY: a new task is owned by its maker, who calls this once. ONE-OWNER
-    unsafe { enqueue(ptr, place) };
-}
-
 /// Ends a task that has not begun, for want of the means to run it.
 pub(crate) fn refuse(runnable: Runnable) {
     let task = runnable.into_ptr();

@@ -61,8 +61,6 @@ impl Default for Rules {
 pub(crate) struct Hooks {
     /// Puts a runnable in line.
     pub(crate) enqueue: unsafe fn(*const RuntimeShared, Runnable, QueuePosition),
-    /// Puts an entry of a lane in line, by its priority.
-    pub(crate) enqueue_ranked: unsafe fn(*const RuntimeShared, Runnable, Priority),
     /// Puts a closure in line for the pool of blocking calls.
     pub(crate) enqueue_blocking: unsafe fn(*const RuntimeShared, Runnable),
     /// Keeps the time of a task that was cancelled: tells the grace when that is up.

@@ -11,6 +11,7 @@ use crate::driver::timers::{Fired, Key, Timers};
 use crate::sched::Sched;
 use crate::sched::wake_timer::EnteredTimer;
 use crate::task::guarded::GuardedWaker;
+use crate::task::runtime_here::no_runtime;
 use crate::task::wait::Wait;
 
 /// Waits for so long, from now (not from the first poll) on.
@@ -123,10 +124,7 @@ impl Sleep {
                 EnteredTimer::Gone => Err(Cancelled),
             }
         });
-        entered.expect(
-            "a sleep was awaited where there is no runtime: await it inside of dapple::run, a task, or \
-             Runtime::block_on",
-        )
+        entered.unwrap_or_else(|| panic!("{}", no_runtime("sleep in")))
     }
 }
 

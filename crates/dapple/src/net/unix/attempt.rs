@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::sched::Sched;
+use crate::task::runtime_here::no_runtime_error;
 use crate::task::wait::Wait;
 use crate::time::sleep;
 
@@ -31,9 +32,7 @@ impl Default for Pauses {
 impl Pauses {
     pub(super) async fn pause(&mut self) -> io::Result<()> {
         if Sched::current(|_| ()).is_none() {
-            return Err(io::Error::other(
-                "no runtime here to wait in: await it inside of dapple::run, a task, or Runtime::block_on",
-            ));
+            return Err(no_runtime_error("wait in"));
         }
         sleep(self.0).await?;
         self.0 = (2 * self.0).min(LONGEST);

@@ -23,6 +23,7 @@ use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
 use crate::sched::wake_timer::EnteredTimer;
 use crate::task::guarded::GuardedWaker;
+use crate::task::runtime_here::no_runtime_error;
 use crate::task::wait::Wait;
 use crate::world;
 
@@ -173,9 +174,7 @@ impl ArrivalWait {
             Ok(Tried::Done(done)) => Ok(done),
             Err(error) => Err(error),
             Ok(Tried::NotYet(_)) if self.wait.is_cancelled() => Err(Cancelled.into()),
-            Ok(Tried::NotYet(_)) if Sched::current(|_| ()).is_none() => {
-                Err(io::Error::other("no runtime here to wait in: await it inside of Sim::run, or a task"))
-            }
+            Ok(Tried::NotYet(_)) if Sched::current(|_| ()).is_none() => Err(no_runtime_error("wait in")),
             Ok(Tried::NotYet(until)) => {
                 let number = self.place.as_ref().map(|(_, number)| *number);
                 let number = lobby.join(number, cx.waker(), until); // LOOK-AND-JOIN

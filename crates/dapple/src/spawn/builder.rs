@@ -1,186 +1,15 @@
-//! Spawning: tasks with a color of their own, in a color, in the main color, and blocking calls.
+//! Builder of tasks: a name, a color, a priority, a limit, a drop closure.
 
 use std::borrow::Cow;
 
+use super::submit::{FreshClocked, FreshColor, InColor, OnPool, gone, submit, submit_local};
+use crate::Color;
 use crate::limit::Limit;
-use crate::sched::Sched;
-use crate::sched::clocked::Clocked;
-use crate::task::cell::{Cell, TaskKind};
-use crate::task::context::with_context;
-use crate::task::header::{Meta, QueuePosition, Runnable};
+use crate::task::header::Meta;
 use crate::task::or_else::OrElse;
-use crate::task::poll::{Blocking, ClosureFuture, OwnColor, start};
-use crate::task::{JoinHandle, Priority, RuntimeShared, drop_unspawned};
-use crate::{Color, lane};
-
-#[inline]
-pub(super) fn spawn_own<F>(home: &RuntimeShared, future: F, meta: Meta) -> JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
-    match unsafe { Cell::make(home, OwnColor, future, meta) } {
-        Ok(task) => {
-            // SAFETY: a new task is owned by its maker. ONE-OWNER
-            let runnable = unsafe { Runnable::new(task.ptr()) };
-            Sched::of(home).enqueue(runnable, QueuePosition::New);
-            // SAFETY: it is a task of `F`, and this is its only handle.
-            unsafe { JoinHandle::new(task) }
-        }
-        Err(future) => {
-            drop_unspawned(future);
-            JoinHandle::gone()
-        }
-    }
-}
-
-/// `call` is done at its first poll.
-pub(super) fn spawn_blocking<F, T>(home: &RuntimeShared, call: F, meta: Meta) -> JoinHandle<T>
-where
-    F: Future<Output = T> + Send + 'static,
-    T: Send + 'static,
-{
-    spawn_started(home, Blocking::default(), call, meta)
-}
-
-/// Spawns a task of another kind than [`OwnColor`], by its own way of being put in line.
-fn spawn_started<K, F>(home: &RuntimeShared, kind: K, future: F, meta: Meta) -> JoinHandle<F::Output>
-where
-    K: TaskKind,
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
-    match unsafe { Cell::make(home, kind, future, meta) } {
-        Ok(task) => {
-            start(&task, QueuePosition::New);
-            // SAFETY: it is a task of `F`, and this is its only handle.
-            unsafe { JoinHandle::new(task) }
-        }
-        Err(future) => {
-            drop_unspawned(future);
-            JoinHandle::gone()
-        }
-    }
-}
-
-#[inline]
-#[track_caller]
-fn home_here<'a>(what: &str) -> &'a RuntimeShared {
-    let home = with_context(|here| here.home.get());
-    // SAFETY: it is set only while this thread works for a runtime or has entered it, and the
-    // caller does not keep it.
-    match unsafe { home.as_ref() } {
-        Some(home) => home,
-        None => no_runtime(what),
-    }
-}
-
-#[cold]
-#[track_caller]
-fn no_runtime(what: &str) -> ! {
-    panic!("{what} needs a runtime: call it inside dapple::run, block_on or a task, or use a Handle");
-}
-
-/// Spawns a task with a color of its own: it runs in parallel with everything else.
-///
-/// If the runtime is ending, the handle says [`is_gone`](crate::JoinError::is_gone).
-///
-/// # Panics
-///
-/// Outside of a runtime.
-///
-/// # Examples
-///
-/// ```
-/// dapple::run(async {
-///     let handles: Vec<_> = (0..10).map(|i| dapple::spawn(async move { i * i })).collect();
-///     let mut sum = 0;
-///     for handle in handles {
-///         sum += handle.await.unwrap();
-///     }
-///     assert_eq!(sum, 285);
-/// });
-/// ```
-#[track_caller]
-#[inline]
-pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    spawn_own(home_here("dapple::spawn"), future, Meta::of_caller())
-}
-
-/// Spawns a task in the main color: it runs on this thread, and need not be `Send`.
-///
-/// # Panics
-///
-/// If what calls this is not running in a main color, that is, in the future of
-/// [`run`](crate::run) or [`block_on`](crate::Runtime::block_on), or in a task that was spawned
-/// there with `spawn_local`.
-///
-/// # Examples
-///
-/// ```
-/// use std::{cell::Cell, rc::Rc};
-/// dapple::run(async {
-///     let count = Rc::new(Cell::new(0));
-///     let task = { let count = count.clone(); dapple::spawn_local(async move { count.set(1) }) };
-///     task.await.unwrap();
-///     assert_eq!(count.get(), 1);
-/// });
-/// ```
-#[track_caller]
-pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
-    lane::spawn_local(future, Meta::of_caller())
-}
-
-/// Calls `f` on a thread of its own, where it may block for as long as it likes.
-///
-/// The pool's threads come when needed, up to a limit
-/// ([`max_blocking_threads`](crate::RuntimeBuilder::max_blocking_threads)), and go when idle. A
-/// call that has not begun can be aborted; one that has cannot. If not even one thread can be had,
-/// the handle says [`is_refused`](crate::JoinError::is_refused).
-///
-/// A task that blocks in its poll holds up its own color, and a worker, for which a spare has to stand in
-/// ([`stall_after`](crate::RuntimeBuilder::stall_after)): here it holds up nobody.
-///
-/// # Cancellation
-///
-/// *Handle dropped*: the call goes on, or will begin, and its result is dropped. *Scope cancelled* in which
-/// the handle is awaited, also by a [`timeout`](crate::time::timeout()) or a [`race`](crate::race): the wait says
-/// [`is_cancelled`](crate::JoinError::is_cancelled) at once. A call that has begun goes on, and awaiting `&mut handle`
-/// again gives its result; one that has not begun never does, and awaiting again says
-/// [`is_aborted`](crate::JoinError::is_aborted). Await it in a [`shield`](crate::shield) to wait for it in any case.
-/// Inside of the call, waits that block are told if the call itself was cancelled
-/// ([`JoinHandle::cancel`]).
-///
-/// # Panics
-///
-/// Outside of a runtime.
-///
-/// # Examples
-///
-/// ```
-/// dapple::run(async {
-///     let text = dapple::blocking(|| std::fs::read_to_string("/proc/version")).await.unwrap();
-///     assert!(text.unwrap().starts_with("Linux"));
-/// });
-/// ```
-#[track_caller]
-pub fn blocking<F, T>(f: F) -> JoinHandle<T>
-where
-    F: FnOnce() -> T + Send + 'static,
-    T: Send + 'static,
-{
-    spawn_blocking(home_here("dapple::blocking"), ClosureFuture::new(f), Meta::of_caller())
-}
+use crate::task::poll::ClosureFuture;
+use crate::task::runtime_here::{HANDLE, require};
+use crate::task::{JoinHandle, Priority, RuntimeShared};
 
 /// Spawns tasks with a name, in a color, of a priority, or with a drop closure; the place of the spawn is kept
 /// too.
@@ -349,33 +178,22 @@ impl<D> Builder<D> {
                 self.color.is_none(),
                 "a task in a color has that color's limit: say `color.set_limit(limit)`"
             );
-            let Some(color) = Color::new_in(home_here("task::Builder::spawn")) else {
-                drop_unspawned(future);
-                return JoinHandle::gone();
-            };
+            let Some(color) = Color::new_in(runtime()) else { return gone(future) };
             color.set_limit(limit);
             self.color = Some(color);
         }
         match (&self.color, self.priority) {
-            (Some(color), None) => color.spawn_with(future, meta),
-            (Some(color), Some(priority)) => color.spawn_ranked(future, meta, priority),
-            (None, None | Some(Priority::Normal)) => {
-                let home = home_here("task::Builder::spawn");
-                if self.is_clocked {
-                    return spawn_started(home, Clocked::default(), future, meta);
-                }
-                spawn_own(home, future, meta)
+            (Some(color), None) => submit(InColor::new(color), future, meta),
+            (Some(color), Some(priority)) => submit(InColor::at(color, priority), future, meta),
+            (None, None | Some(Priority::Normal)) if self.is_clocked => {
+                submit(FreshClocked(runtime()), future, meta)
             }
-            (None, Some(priority)) => match Color::new_in(home_here("task::Builder::spawn")) {
-                Some(color) => {
-                    color.set_priority(priority);
-                    color.spawn_with(future, meta)
-                }
-                None => {
-                    drop_unspawned(future);
-                    JoinHandle::gone()
-                }
-            },
+            (None, None | Some(Priority::Normal)) => submit(FreshColor(runtime()), future, meta),
+            (None, Some(priority)) => {
+                let Some(color) = Color::new_in(runtime()) else { return gone(future) };
+                color.set_priority(priority);
+                submit(InColor::new(color), future, meta)
+            }
         }
     }
 
@@ -389,7 +207,7 @@ impl<D> Builder<D> {
             assert!(*color == Color::main(), "spawn_local spawns in the main color, not in {color:?}");
         }
         let meta = self.meta();
-        lane::spawn_local(future, meta)
+        submit_local(future, meta)
     }
 
     #[track_caller]
@@ -400,12 +218,19 @@ impl<D> Builder<D> {
     {
         assert!(self.color.is_none(), "a blocking call has no color: it may run beside anything");
         let meta = self.meta();
-        spawn_blocking(home_here("task::Builder::blocking"), call, meta)
+        submit(OnPool(require("task::Builder::blocking", HANDLE)), call, meta)
     }
 }
 
+/// The runtime that a task is spawned on.
+#[inline]
+#[track_caller]
+fn runtime<'a>() -> &'a RuntimeShared {
+    require("task::Builder::spawn", HANDLE)
+}
+
 impl Builder {
-    /// Spawns a task, as [`dapple::spawn`](crate::spawn) or [`Color::spawn`] does.
+    /// Spawns a task, as [`dapple::spawn`](crate::spawn()) or [`Color::spawn`] does.
     ///
     /// # Panics
     ///

@@ -1,0 +1,117 @@
+//! Spawning, as users say it: `spawn`, `spawn_local`, `blocking`, the spawning of a color, and the builder of tasks.
+//!
+//! ```text
+//! submit   the one way for a new task to its queue; a layer of its own, below the runtime
+//! builder  tasks with a name, a color, a priority, a limit or a drop closure
+//! color    Color::spawn and Color::call
+//! ```
+
+mod builder;
+mod color;
+pub(crate) mod submit;
+
+pub use self::builder::{Builder, DropClosure, NoDropClosure};
+use self::submit::{FreshColor, OnPool, submit, submit_local};
+use crate::task::JoinHandle;
+use crate::task::header::Meta;
+use crate::task::poll::ClosureFuture;
+use crate::task::runtime_here::{HANDLE, require};
+
+/// Spawns a task with a color of its own: it runs in parallel with everything else.
+///
+/// If the runtime is ending, the handle says [`is_gone`](crate::JoinError::is_gone).
+///
+/// # Panics
+///
+/// Outside of a runtime.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     let handles: Vec<_> = (0..10).map(|i| dapple::spawn(async move { i * i })).collect();
+///     let mut sum = 0;
+///     for handle in handles {
+///         sum += handle.await.unwrap();
+///     }
+///     assert_eq!(sum, 285);
+/// });
+/// ```
+#[track_caller]
+#[inline]
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    submit(FreshColor(require("dapple::spawn", HANDLE)), future, Meta::of_caller())
+}
+
+/// Spawns a task in the main color: it runs on this thread, and need not be `Send`.
+///
+/// # Panics
+///
+/// If what calls this is not running in a main color, that is, in the future of
+/// [`run`](crate::run) or [`block_on`](crate::Runtime::block_on), or in a task that was spawned
+/// there with `spawn_local`.
+///
+/// # Examples
+///
+/// ```
+/// use std::{cell::Cell, rc::Rc};
+/// dapple::run(async {
+///     let count = Rc::new(Cell::new(0));
+///     let task = { let count = count.clone(); dapple::spawn_local(async move { count.set(1) }) };
+///     task.await.unwrap();
+///     assert_eq!(count.get(), 1);
+/// });
+/// ```
+#[track_caller]
+pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    submit_local(future, Meta::of_caller())
+}
+
+/// Calls `f` on a thread of its own, where it may block for as long as it likes.
+///
+/// The pool's threads come when needed, up to a limit
+/// ([`max_blocking_threads`](crate::RuntimeBuilder::max_blocking_threads)), and go when idle. A
+/// call that has not begun can be aborted; one that has cannot. If not even one thread can be had,
+/// the handle says [`is_refused`](crate::JoinError::is_refused).
+///
+/// A task that blocks in its poll holds up its own color, and a worker, for which a spare has to stand in
+/// ([`stall_after`](crate::RuntimeBuilder::stall_after)): here it holds up nobody.
+///
+/// # Cancellation
+///
+/// *Handle dropped*: the call goes on, or will begin, and its result is dropped. *Scope cancelled* in which
+/// the handle is awaited, also by a [`timeout`](crate::time::timeout()) or a [`race`](crate::race): the wait says
+/// [`is_cancelled`](crate::JoinError::is_cancelled) at once. A call that has begun goes on, and awaiting `&mut handle`
+/// again gives its result; one that has not begun never does, and awaiting again says
+/// [`is_aborted`](crate::JoinError::is_aborted). Await it in a [`shield`](crate::shield) to wait for it in any case.
+/// Inside of the call, waits that block are told if the call itself was cancelled
+/// ([`JoinHandle::cancel`]).
+///
+/// # Panics
+///
+/// Outside of a runtime.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     let text = dapple::blocking(|| std::fs::read_to_string("/proc/version")).await.unwrap();
+///     assert!(text.unwrap().starts_with("Linux"));
+/// });
+/// ```
+#[track_caller]
+pub fn blocking<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    submit(OnPool(require("dapple::blocking", HANDLE)), ClosureFuture::new(f), Meta::of_caller())
+}

@@ -1,0 +1,179 @@
+//! The one way for a new task to its queue: a [`Placement`] says where it goes, and so of which kind it is.
+//!
+//! Two functions are safe: [`submit`] for a future that may run on any thread, [`submit_local`] for one that stays on this
+//! thread. Both end in [`put`], which makes the task and puts it in line; nothing else does. A placement is a type, not a value: a future that is
+//! only ever spawned in one way is compiled as a task of one kind (docs/design/tasks.md).
+
+use crate::Color;
+use crate::lane::in_lane::{InLane, LaneExtra, LaneOwner};
+use crate::lane::limited::Limited;
+use crate::lane::main::MainTask;
+use crate::sched::Sched;
+use crate::sched::clocked::Clocked;
+use crate::task::cell::{Cell, TaskKind};
+use crate::task::header::{Meta, QueuePosition, Runnable, TaskPtr};
+use crate::task::poll::{Blocking, OwnColor};
+use crate::task::{JoinHandle, Priority, RuntimeShared, drop_unspawned};
+
+/// Where a new task goes.
+pub(crate) trait Placement {
+    /// Makes the task and puts it in line. If the runtime is gone, the future is dropped, and the handle is
+    /// that of a task that is gone.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Cell::make`].
+    unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output>;
+}
+
+/// Spawns a future that may run on any thread.
+#[inline]
+pub(crate) fn submit<F>(placement: impl Placement, future: F, meta: Meta) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
+    unsafe { placement.put_task(future, meta) }
+}
+
+/// Spawns a future that stays on this thread: in the main color that is running here.
+#[track_caller]
+pub(crate) fn submit_local<F: Future + 'static>(future: F, meta: Meta) -> JoinHandle<F::Output> {
+    let Some(color) = Color::try_main() else {
+        panic!(
+            "spawn_local called outside of a main color: use it in the future of dapple::run or \
+             block_on, or in what that spawned with spawn_local; elsewhere use dapple::spawn"
+        );
+    };
+    // SAFETY: tasks of a main color are run and dropped only on its thread, which is this one
+    // (HOME-THREAD); the output leaves it only if the handle can, that is, if it is `Send`.
+    unsafe { InColor::new(&color).put_task(future, meta) }
+}
+
+/// A color of its own.
+pub(crate) struct FreshColor<'a>(pub(crate) &'a RuntimeShared);
+
+impl Placement for FreshColor<'_> {
+    #[inline]
+    unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
+        let enqueue = |task| {
+            // SAFETY: `put` gives the right to run away.
+            let runnable = unsafe { Runnable::new(task) };
+            Sched::of(self.0).enqueue(runnable, QueuePosition::New);
+        };
+        // SAFETY: handed on from the caller.
+        unsafe { put(self.0, OwnColor, future, meta, enqueue) }
+    }
+}
+
+/// A color of its own, for a task that knows since when it has been in line.
+pub(crate) struct FreshClocked<'a>(pub(crate) &'a RuntimeShared);
+
+impl Placement for FreshClocked<'_> {
+    unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
+        // SAFETY: handed on from the caller.
+        unsafe { put(self.0, Clocked::default(), future, meta, enqueue::<Clocked>) }
+    }
+}
+
+/// The pool for calls that block. The future is done at its first poll.
+pub(crate) struct OnPool<'a>(pub(crate) &'a RuntimeShared);
+
+impl Placement for OnPool<'_> {
+    unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
+        // SAFETY: handed on from the caller.
+        unsafe { put(self.0, Blocking::default(), future, meta, enqueue::<Blocking>) }
+    }
+}
+
+/// The line of a color, which may be a main color or have a limit. `color` is a [`Color`] to give away or a reference to
+/// one, `rank` the task's own priority or `()`. In a main color a task has no priority.
+pub(crate) struct InColor<C, R> {
+    color: C,
+    rank: R,
+}
+
+impl<C: LaneOwner> InColor<C, ()> {
+    #[inline]
+    pub(crate) fn new(color: C) -> InColor<C, ()> {
+        InColor { color, rank: () }
+    }
+}
+
+impl<C: LaneOwner> InColor<C, Priority> {
+    pub(crate) fn at(color: C, priority: Priority) -> InColor<C, Priority> {
+        InColor { color, rank: priority }
+    }
+}
+
+impl<C: LaneOwner, R: LaneExtra> Placement for InColor<C, R> {
+    #[inline]
+    unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
+        let InColor { color, rank } = self;
+        if color.lane().main.is_some() {
+            // SAFETY: handed on from the caller.
+            return unsafe { put_in_lane(color, MainTask::default(), future, meta) };
+        }
+        if let Some(limited) = Limited::arrive(color.lane(), rank.priority()) {
+            // SAFETY: as above.
+            return unsafe { put_in_lane(color, limited, future, meta) };
+        }
+        // SAFETY: as above.
+        unsafe { put_in_lane(color, rank, future, meta) }
+    }
+}
+
+/// # Safety
+///
+/// As for [`Cell::make`]; `extra` is right for the lane.
+#[inline]
+unsafe fn put_in_lane<X: LaneExtra, F: Future>(
+    color: impl LaneOwner,
+    extra: X,
+    future: F,
+    meta: Meta,
+) -> JoinHandle<F::Output> {
+    let home: *const RuntimeShared = color.lane().runtime_shared();
+    // SAFETY: handed on from the caller; a lane's home outlives it.
+    unsafe { put(home, InLane::new(color, extra), future, meta, enqueue::<InLane<X>>) }
+}
+
+/// Makes a task and puts it in line by `enqueue`, which has the right to run it. If the runtime is gone, the future is
+/// dropped here, and the kind after it.
+///
+/// # Safety
+///
+/// As for [`Cell::make`]. `home` is there until `kind` has been dropped.
+#[inline]
+unsafe fn put<K: TaskKind, F: Future>(
+    home: *const RuntimeShared,
+    kind: K,
+    future: F,
+    meta: Meta,
+    enqueue: impl FnOnce(TaskPtr),
+) -> JoinHandle<F::Output> {
+    // SAFETY: handed on from the caller. Not a parameter: the kind may hold the last that keeps it.
+    match unsafe { Cell::make(&*home, kind, future, meta) } {
+        Ok(task) => {
+            enqueue(task.ptr());
+            // SAFETY: it is a task of `F`, and this is its only handle.
+            unsafe { JoinHandle::new(task) }
+        }
+        Err((_kind, future)) => gone(future),
+    }
+}
+
+/// The handle of a task that did not come to be.
+#[cold]
+pub(crate) fn gone<F: Future>(future: F) -> JoinHandle<F::Output> {
+    drop_unspawned(future);
+    JoinHandle::gone()
+}
+
+/// Puts a new task of a kind in line.
+#[inline]
+fn enqueue<K: TaskKind>(task: TaskPtr) {
+    // SAFETY: a new task is owned by its maker, which is `put`. ONE-OWNER
+    unsafe { K::enqueue(task, QueuePosition::New) };
+}
