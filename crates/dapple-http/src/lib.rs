@@ -93,6 +93,9 @@
 mod connection;
 mod error;
 pub mod files;
+mod observer;
+mod peer;
+mod reply;
 mod request;
 mod server;
 #[cfg(feature = "axum")]
@@ -102,12 +105,12 @@ mod waker;
 
 #[doc(hidden)]
 pub use connection::client_stream::ClientStream;
-pub use connection::shared::Peer;
 pub use connection::tls::Tls;
 pub use error::{BoxError, Error};
 pub use files::files;
+pub use observer::OwnAnswer;
+pub use peer::Peer;
 pub use request::body::Body;
-pub use request::observer::OwnAnswer;
 #[doc(hidden)]
 pub use request::service::ByTower;
 #[doc(hidden)]

@@ -18,7 +18,7 @@
 
 use std::time::Duration;
 
-use crate::request::reply::ServerReply;
+use crate::reply::ServerReply;
 use crate::server::settings::ServerSettings;
 use crate::strict::heads::Heads;
 

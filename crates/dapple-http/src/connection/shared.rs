@@ -14,7 +14,6 @@
 //! * **STREAMS-COUNTED**: a stream of HTTP/2 counts from when hyper hands it over until its task has dropped it, and so
 //!   does the task that discards the rest of a body. The task of the connection ends after the last of them.
 
-use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,29 +26,13 @@ use hyper::body::Incoming;
 
 pub(crate) use super::phase::LookFor;
 use super::phase::{ConnectionEvent, ConnectionPhase, ConnectionState, Timed};
-use crate::request::observer::{RequestLine, RequestSummary};
-use crate::request::reply::ServerReply;
+use crate::observer::{RequestLine, RequestSummary};
+use crate::peer::Peer;
+use crate::reply::ServerReply;
 use crate::request::rest;
 use crate::server::Server;
 use crate::strict::framing::{Flaw, Framing};
 use crate::waker::CountedWaker;
-
-/// The other end of a connection, in the extensions of a request if the server was asked to put it there
-/// ([`peer_info`](crate::Serve::peer_info)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Peer {
-    /// The address; a client of a Unix socket has none.
-    pub address: Option<SocketAddr>,
-    /// Whether the connection is encrypted.
-    pub is_tls: bool,
-}
-
-impl Peer {
-    pub(crate) fn new(address: Option<SocketAddr>, is_tls: bool) -> Peer {
-        Peer { address, is_tls }
-    }
-}
 
 /// One connection of a server.
 pub(crate) struct Connection {

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 
 use crate::connection::shared::{BodyHandle, RequestHandle};
 use crate::error::{BoxError, Error};
-use crate::request::reply::ServerReply;
+use crate::reply::ServerReply;
 
 /// So much of a body has to come within [`body_timeout`](crate::Serve::body_timeout), or its end.
 const PROGRESS: u64 = 8 * 1024;

@@ -30,11 +30,11 @@ use dapple::{Color, Shield};
 use http::{Request, Response};
 use hyper::body::Incoming;
 
-use super::reply::ServerReply;
 use super::response_body::ResponseBody;
 use super::service::{Handler, Within};
 use crate::connection::shared::{Connection, RequestHandle};
 use crate::error::{BoxError, Error};
+use crate::reply::ServerReply;
 use crate::server::RunsOn;
 use crate::strict::{self, KnownHost};
 

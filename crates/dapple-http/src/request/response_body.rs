@@ -9,8 +9,8 @@ use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::reply::ServerReply;
 use crate::connection::shared::{PieceHandle, RequestHandle, SendingHandle};
+use crate::reply::ServerReply;
 
 pin_project! {
     /// The body of a response. When it is dropped, its request is over.

@@ -10,7 +10,8 @@ use std::time::Duration;
 use dapple::time::sleep;
 
 use crate::connection;
-use crate::connection::shared::{Connection, Peer};
+use crate::connection::shared::Connection;
+use crate::peer::Peer;
 use crate::request::service::Handler;
 use crate::server::listen::Listener;
 use crate::server::serve::{Serve, Served};

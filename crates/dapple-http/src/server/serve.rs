@@ -12,7 +12,7 @@ use dapple::{JoinError, JoinHandle};
 use super::accept;
 use super::limit::RequestLimit;
 use crate::connection::tls::Tls;
-use crate::request::observer::{OwnAnswer, ReplyObserver};
+use crate::observer::{OwnAnswer, ReplyObserver};
 use crate::request::service::{Handler, IntoHandler};
 use crate::server::listen::Listener;
 use crate::server::settings::ServerSettings;

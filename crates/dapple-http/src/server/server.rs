@@ -21,7 +21,8 @@ use slab::Slab;
 use super::limit::RequestLimit;
 use super::settings::ServerSettings;
 use super::stats::ServerCounters;
-use crate::connection::shared::{Connection, Peer};
+use crate::connection::shared::Connection;
+use crate::peer::Peer;
 use crate::waker::CountedWaker;
 
 /// How much of an answer waits for its client to read, and how much is read ahead, at least.

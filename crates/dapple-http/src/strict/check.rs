@@ -9,7 +9,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 
 use crate::connection::shared::{Connection, RequestHandle};
-use crate::request::reply::ServerReply;
+use crate::reply::ServerReply;
 use crate::strict::framing::Framing;
 use crate::strict::host::{self, KnownHost};
 

@@ -13,7 +13,7 @@
 
 use memchr::memchr;
 
-use crate::request::reply::ServerReply;
+use crate::reply::ServerReply;
 use crate::strict::framing::{BodyRemainder, Flaw, Framing};
 
 /// Kept until more than this is needed again.

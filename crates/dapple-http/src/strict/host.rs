@@ -11,7 +11,7 @@ use std::net::Ipv6Addr;
 use http::header::{HOST, HeaderMap};
 use http::{Method, Request, Uri, Version};
 
-use crate::request::reply::ServerReply;
+use crate::reply::ServerReply;
 
 const UNLIKE: ServerReply =
     ServerReply::bad("the Host header and the authority of the request are not the same\n");
