@@ -26,10 +26,10 @@ use hyper::body::Incoming;
 
 pub(crate) use super::phase::LookFor;
 use super::phase::{ConnectionEvent, ConnectionPhase, ConnectionState, Timed};
+use super::rest;
 use crate::observer::{RequestLine, RequestSummary};
 use crate::peer::Peer;
 use crate::reply::ServerReply;
-use crate::request::rest;
 use crate::server::Server;
 use crate::strict::framing::{Flaw, Framing};
 use crate::waker::CountedWaker;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dapple::time::sleep;
 
-use crate::connection;
+use super::connection_task;
 use crate::connection::shared::Connection;
 use crate::peer::Peer;
 use crate::request::service::Handler;
@@ -42,10 +42,10 @@ pub(crate) async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Resu
                 let peer = Peer { is_tls: tls.is_some(), ..peer };
                 let (handler, shared) = (handler.clone(), Connection::new(server.clone(), peer));
                 match &tls {
-                    None => server.limit.spawn(connection::serve(stream, handler, shared, seat)),
+                    None => server.limit.spawn(connection_task::serve(stream, handler, shared, seat)),
                     Some(tls) => {
                         let tls = tls.clone();
-                        server.limit.spawn(connection::serve_tls(stream, tls, handler, shared, seat));
+                        server.limit.spawn(connection_task::serve_tls(stream, tls, handler, shared, seat));
                     }
                 }
             }

@@ -1,6 +1,7 @@
 //! The server: its settings, the task that accepts, and the list of open connections.
 
 mod accept;
+mod connection_task;
 pub(crate) mod limit;
 pub(crate) mod listen;
 pub(crate) mod serve;
