@@ -30,7 +30,7 @@ use super::rest;
 use crate::observer::{RequestLine, RequestSummary};
 use crate::peer::Peer;
 use crate::reply::ServerReply;
-use crate::server::Server;
+use crate::server::{RequestCount, Server};
 use crate::strict::framing::{Flaw, Framing};
 use crate::waker::CountedWaker;
 
@@ -80,11 +80,6 @@ impl Connection {
         inside.state.apply(event);
     }
 
-    /// Requests that have begun.
-    pub(crate) fn requests(&self) -> u64 {
-        self.lock().state.requests()
-    }
-
     /// Whether the server has cut the connection, or it has ended: then no handler begins.
     pub(crate) fn is_over(&self) -> bool {
         is_over(self.lock().state.phase())
@@ -96,6 +91,12 @@ impl Connection {
             let line = RequestLine::new(self.lock().state.heads.begun());
             observer.tell_unread(self.peer, line.as_ref(), status, took);
         }
+    }
+}
+
+impl RequestCount for Connection {
+    fn requests(&self) -> u64 {
+        self.lock().state.requests()
     }
 }
 

@@ -47,7 +47,7 @@ where
     S: ClientStream,
     H: Handler,
 {
-    let _listed = poll_fn(|cx| Poll::Ready(connection.server.enter(&connection, cx.waker()))).await;
+    let _listed = poll_fn(|cx| Poll::Ready(connection.server.enter(connection.clone(), cx.waker()))).await;
     let io = ConnectionIo::new(stream, StreamHandle::new(&connection), permit);
     begin(io, None, ConnectionTimer::default(), handler, &TaskHandle::new(connection)).await;
 }
@@ -63,7 +63,7 @@ pub(crate) async fn serve_tls<S, H>(
     S: ClientStream + AsyncRead + AsyncWrite,
     H: Handler,
 {
-    let _listed = poll_fn(|cx| Poll::Ready(connection.server.enter(&connection, cx.waker()))).await;
+    let _listed = poll_fn(|cx| Poll::Ready(connection.server.enter(connection.clone(), cx.waker()))).await;
     let task = TaskHandle::new(connection);
     let mut timer = ConnectionTimer::default();
     let wire = Wire::new(stream, StreamHandle::new(task.connection()));

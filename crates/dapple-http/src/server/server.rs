@@ -21,7 +21,6 @@ use slab::Slab;
 use super::limit::RequestLimit;
 use super::settings::ServerSettings;
 use super::stats::ServerCounters;
-use crate::connection::shared::Connection;
 use crate::peer::Peer;
 use crate::waker::CountedWaker;
 
@@ -60,9 +59,15 @@ struct ServerState {
     entries: Slab<OpenConnection>,
 }
 
+/// A connection, as the list of open ones sees it.
+pub(crate) trait RequestCount: Send + Sync {
+    /// Requests that have begun.
+    fn requests(&self) -> u64;
+}
+
 struct OpenConnection {
     /// None if it is not HTTP any more: its requests were counted.
-    connection: Option<Weak<Connection>>,
+    connection: Option<Weak<dyn RequestCount>>,
     waker: CountedWaker,
 }
 
@@ -126,9 +131,8 @@ impl Server {
     /// Requests of connections that are open.
     pub(crate) fn requests_under_way(&self) -> u64 {
         let inside = self.lock();
-        let connectiones =
-            inside.entries.iter().filter_map(|(_, entry)| entry.connection.as_ref()?.upgrade());
-        connectiones.map(|connection| connection.requests()).sum()
+        let connections = inside.entries.iter().filter_map(|(_, entry)| entry.connection.as_ref()?.upgrade());
+        connections.map(|connection| connection.requests()).sum()
     }
 
     /// Counts a new connection, unless there are too many from its address.
@@ -148,13 +152,17 @@ impl Server {
     }
 
     /// Lists a connection among those that are told of the way out. TOLD
-    pub(crate) fn enter(self: &Arc<Server>, connection: &Arc<Connection>, waker: &Waker) -> ShutdownListener {
+    pub(crate) fn enter(
+        self: &Arc<Server>,
+        connection: Arc<dyn RequestCount>,
+        waker: &Waker,
+    ) -> ShutdownListener {
         let waker = CountedWaker::of(waker); // foreign code, not under the lock
         let key = self
             .lock()
             .entries
-            .insert(OpenConnection { connection: Some(Arc::downgrade(connection)), waker });
-        ShutdownListener { server: self.clone(), key, connection: Some(connection.clone()) }
+            .insert(OpenConnection { connection: Some(Arc::downgrade(&connection)), waker });
+        ShutdownListener { server: self.clone(), key, connection: Some(connection) }
     }
 
     /// Lists a stream that is not HTTP any more. TOLD
@@ -203,7 +211,7 @@ impl Drop for ConnectionPermit {
 pub(crate) struct ShutdownListener {
     server: Arc<Server>,
     key: usize,
-    connection: Option<Arc<Connection>>,
+    connection: Option<Arc<dyn RequestCount>>,
 }
 
 impl ShutdownListener {
