@@ -95,6 +95,7 @@ mod error;
 pub mod files;
 mod observer;
 mod peer;
+mod registry;
 mod reply;
 mod request;
 mod server;
@@ -110,6 +111,7 @@ pub use error::{BoxError, Error};
 pub use files::files;
 pub use observer::OwnAnswer;
 pub use peer::Peer;
+pub use registry::stats::{Counts, Stats};
 pub use request::body::Body;
 #[doc(hidden)]
 pub use request::service::ByTower;
@@ -121,6 +123,5 @@ pub use request::upgrade::{Upgraded, upgrade};
 pub use request::ws;
 pub use server::listen::Listener;
 pub use server::serve::{Serve, Served, serve};
-pub use server::stats::{Counts, Stats};
 #[cfg(feature = "axum")]
 pub use state::stateful;

@@ -18,8 +18,8 @@
 
 use std::time::Duration;
 
+use crate::registry::settings::ServerSettings;
 use crate::reply::ServerReply;
-use crate::server::settings::ServerSettings;
 use crate::strict::heads::Heads;
 
 /// The time that a peer has to notice that its connection is being closed, or that the server has said goodbye.

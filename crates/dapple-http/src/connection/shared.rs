@@ -29,8 +29,8 @@ use super::phase::{ConnectionEvent, ConnectionPhase, ConnectionState, Timed};
 use super::rest;
 use crate::observer::{RequestLine, RequestSummary};
 use crate::peer::Peer;
+use crate::registry::{RequestCount, Server};
 use crate::reply::ServerReply;
-use crate::server::{RequestCount, Server};
 use crate::strict::framing::{Flaw, Framing};
 use crate::waker::CountedWaker;
 

@@ -34,8 +34,8 @@ use super::response_body::ResponseBody;
 use super::service::{Handler, Within};
 use crate::connection::shared::{Connection, RequestHandle};
 use crate::error::{BoxError, Error};
+use crate::registry::RunsOn;
 use crate::reply::ServerReply;
-use crate::server::RunsOn;
 use crate::strict::{self, KnownHost};
 
 /// The service that hyper calls: looks at a request, and hands it to the user's service.
@@ -190,7 +190,7 @@ fn refuse<H: Handler>(
 }
 
 impl<H: Handler> Handling<H> {
-    fn server(&self) -> Option<&Arc<crate::server::Server>> {
+    fn server(&self) -> Option<&Arc<crate::registry::Server>> {
         self.request.as_ref().map(RequestHandle::server)
     }
 

@@ -12,10 +12,10 @@ use dapple::time::sleep;
 use super::connection_task;
 use crate::connection::shared::Connection;
 use crate::peer::Peer;
+use crate::registry::{Server, ShutdownStage};
 use crate::request::service::Handler;
 use crate::server::listen::Listener;
 use crate::server::serve::{Serve, Served};
-use crate::server::{Server, ShutdownStage};
 
 /// What an accepting server hears of.
 enum AcceptEvent<S> {

@@ -24,9 +24,9 @@ use crate::connection::phase::Timed;
 use crate::connection::shared::{Connection, StreamHandle, StreamTask, TaskHandle};
 use crate::connection::timer::ConnectionTimer;
 use crate::connection::tls::Tls;
+use crate::registry::{ConnectionPermit, ShutdownStage};
 use crate::request::handling::RequestService;
 use crate::request::service::Handler;
-use crate::server::{ConnectionPermit, ShutdownStage};
 
 /// How a client begins that knows that the server speaks HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -10,13 +10,13 @@ use dapple::sched::Limit;
 use dapple::{JoinError, JoinHandle};
 
 use super::accept;
-use super::limit::RequestLimit;
 use crate::connection::tls::Tls;
 use crate::observer::{OwnAnswer, ReplyObserver};
+use crate::registry::limit::RequestLimit;
+use crate::registry::settings::ServerSettings;
+use crate::registry::stats::{ServerCounters, Stats};
 use crate::request::service::{Handler, IntoHandler};
 use crate::server::listen::Listener;
-use crate::server::settings::ServerSettings;
-use crate::server::stats::{ServerCounters, Stats};
 
 /// Serves what comes to a listener, by a service: an axum `Router`, or any other service of tower or hyper.
 ///
