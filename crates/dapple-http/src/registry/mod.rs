@@ -1,6 +1,5 @@
 //! State that all connections of a server share: its settings, its limit, its counts, and the list of open connections.
 
-pub(crate) mod limit;
 mod server;
 pub(crate) mod settings;
 pub(crate) mod stats;

@@ -12,7 +12,7 @@ use dapple::{JoinError, JoinHandle};
 use super::accept;
 use crate::connection::tls::Tls;
 use crate::observer::{OwnAnswer, ReplyObserver};
-use crate::registry::limit::RequestLimit;
+use crate::registry::RequestLimit;
 use crate::registry::settings::ServerSettings;
 use crate::registry::stats::{ServerCounters, Stats};
 use crate::request::service::{Handler, IntoHandler};
