@@ -1,4 +1,4 @@
-//! One connection: its stream, its timer, and the state machine that its parts share.
+//! One connection: its stream, and the state machine that its parts share.
 
 pub(crate) mod client_stream;
 pub(crate) mod encrypted;
@@ -6,5 +6,4 @@ pub(crate) mod io;
 pub(crate) mod phase;
 mod rest;
 pub(crate) mod shared;
-pub(crate) mod timer;
 pub(crate) mod tls;

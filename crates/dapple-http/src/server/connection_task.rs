@@ -3,6 +3,16 @@
 //! First it finds out what the client speaks: by what was agreed on in the TLS handshake, or by the first bytes,
 //! which hyper is given again. Then hyper has it. With HTTP/1 all requests are polled in this very task; with HTTP/2
 //! each stream is a task with a color of its own.
+//!
+//! The timer of a connection is one for all that a client can be slow at.
+//! It is entered for the deadline of the moment, and left where it is when the connection gets on: when it fires too
+//! early, it is entered again. So a request costs a look at the clock, and no timer.
+//!
+//! # Invariants
+//!
+//! * **ENTERED**: a timer that is left where it is was polled when the task's budget was not spent: one that is polled
+//!   when it is does not enter itself, but wakes the task. So after it was set it is polled once more, first of all
+//!   that the task does.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,6 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use dapple::time::{Instant, Sleep};
 use futures_io::{AsyncRead, AsyncWrite};
 use futures_rustls::TlsAcceptor;
 use http::StatusCode;
@@ -22,7 +33,6 @@ use crate::connection::encrypted::{Encrypted, Wire};
 use crate::connection::io::ConnectionIo;
 use crate::connection::phase::Timed;
 use crate::connection::shared::{Connection, StreamHandle, StreamTask, TaskHandle};
-use crate::connection::timer::ConnectionTimer;
 use crate::connection::tls::Tls;
 use crate::registry::{ConnectionPermit, ShutdownStage};
 use crate::request::handling::RequestService;
@@ -309,6 +319,72 @@ async fn drive<C: Http>(mut http: Pin<&mut C>, timer: &mut ConnectionTimer, task
         }
     })
     .await;
+}
+
+/// The timer of a connection: one for all that a client can be slow at.
+#[derive(Default)]
+struct ConnectionTimer {
+    sleep: Option<Sleep>,
+    /// ENTERED
+    is_entered: bool,
+    /// What it was at when it was last looked at, and since when.
+    last: Option<(Timed, Instant)>,
+}
+
+impl ConnectionTimer {
+    /// At the beginning of each poll of the task. ENTERED
+    #[inline]
+    fn enter(&mut self, cx: &mut Context<'_>) {
+        if !self.is_entered
+            && let Some(sleep) = &mut self.sleep
+        {
+            // If it has fired, that is seen when it is next looked at.
+            let _ = Pin::new(sleep).poll(cx);
+            self.is_entered = true;
+        }
+    }
+
+    /// Ready with what takes too long.
+    fn poll(&mut self, task: &TaskHandle, cx: &mut Context<'_>) -> Poll<Timed> {
+        let Some((timed, limit)) = task.timed().filter(|(_, limit)| *limit != Duration::MAX) else {
+            self.last = None;
+            return Poll::Pending;
+        };
+        let (is_new, since) = match self.last {
+            Some((last, since)) if last == timed => (false, since),
+            _ => (true, Instant::now()),
+        };
+        self.last = Some((timed, since));
+        if limit.is_zero() {
+            return Poll::Ready(timed);
+        }
+        let Some(due) = since.checked_add(limit) else { return Poll::Pending };
+        let sleep = match &mut self.sleep {
+            // It fires before that, and then this is looked at again. Its waker is this task's, now and then. ENTERED
+            Some(sleep) if is_new && since < sleep.deadline() && sleep.deadline() <= due => {
+                return Poll::Pending;
+            }
+            Some(sleep) => {
+                if is_new {
+                    sleep.reset(due);
+                    self.is_entered = false;
+                }
+                sleep
+            }
+            sleep @ None => sleep.insert(dapple::time::sleep_until(due)),
+        };
+        loop {
+            match ready!(Pin::new(&mut *sleep).poll(cx)) {
+                Ok(()) if Instant::now() >= due => return Poll::Ready(timed),
+                Ok(()) => {
+                    sleep.reset(due);
+                    self.is_entered = false;
+                }
+                // What is cancelled is the task, and then the stream tells of it.
+                Err(_cancelled) => return Poll::Pending,
+            }
+        }
+    }
 }
 
 /// Tells the observer of a reply that hyper has given by itself.
