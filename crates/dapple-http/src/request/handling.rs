@@ -30,7 +30,7 @@ use dapple::{Color, Shield};
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 
-use super::response_body::ResponseBody;
+use super::body::ResponseBody;
 use super::service::{Handler, Within};
 use crate::connection::shared::{Connection, RequestHandle};
 use crate::error::{BoxError, Error};

@@ -2,7 +2,6 @@
 
 pub(crate) mod body;
 pub(crate) mod handling;
-pub(crate) mod response_body;
 pub(crate) mod service;
 pub(crate) mod upgrade;
 #[cfg(feature = "ws")]
