@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dapple::time::sleep;
 
-use super::connection_task;
+use super::{connection_task, handshake};
 use crate::connection::shared::Connection;
 use crate::peer::Peer;
 use crate::registry::{Server, ShutdownStage};
@@ -45,7 +45,7 @@ pub(crate) async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Resu
                     None => server.limit.spawn(connection_task::serve(stream, handler, shared, seat)),
                     Some(tls) => {
                         let tls = tls.clone();
-                        server.limit.spawn(connection_task::serve_tls(stream, tls, handler, shared, seat));
+                        server.limit.spawn(handshake::serve(stream, tls, handler, shared, seat));
                     }
                 }
             }

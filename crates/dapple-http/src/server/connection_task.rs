@@ -22,18 +22,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use dapple::time::{Instant, Sleep};
-use futures_io::{AsyncRead, AsyncWrite};
-use futures_rustls::TlsAcceptor;
 use http::StatusCode;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 
 use crate::connection::client_stream::ClientStream;
-use crate::connection::encrypted::{Encrypted, Wire};
 use crate::connection::io::ConnectionIo;
 use crate::connection::phase::Timed;
 use crate::connection::shared::{Connection, StreamHandle, StreamTask, TaskHandle};
-use crate::connection::tls::Tls;
 use crate::registry::{ConnectionPermit, ShutdownStage};
 use crate::request::handling::RequestService;
 use crate::request::service::Handler;
@@ -46,13 +42,13 @@ const MEANS_HTTP2: usize = b"PRI * HTTP/2.0\r\n".len();
 
 /// The protocol that a client speaks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Protocol {
+pub(super) enum Protocol {
     Http1,
     Http2,
 }
 
 /// Serves a connection until it ends, by itself or because it took too long or was cut.
-pub(crate) async fn serve<S, H>(stream: S, handler: H, connection: Arc<Connection>, permit: ConnectionPermit)
+pub(super) async fn serve<S, H>(stream: S, handler: H, connection: Arc<Connection>, permit: ConnectionPermit)
 where
     S: ClientStream,
     H: Handler,
@@ -62,52 +58,8 @@ where
     begin(io, None, ConnectionTimer::default(), handler, &TaskHandle::new(connection)).await;
 }
 
-/// The same, encrypted.
-pub(crate) async fn serve_tls<S, H>(
-    stream: S,
-    tls: Tls,
-    handler: H,
-    connection: Arc<Connection>,
-    permit: ConnectionPermit,
-) where
-    S: ClientStream + AsyncRead + AsyncWrite,
-    H: Handler,
-{
-    let _listed = poll_fn(|cx| Poll::Ready(connection.server.enter(connection.clone(), cx.waker()))).await;
-    let task = TaskHandle::new(connection);
-    let mut timer = ConnectionTimer::default();
-    let wire = Wire::new(stream, StreamHandle::new(task.connection()));
-    let mut handshake = TlsAcceptor::from(tls.0).accept(wire).into_fallible();
-    let shaken = poll_fn(|cx| {
-        if task.server().stage() != ShutdownStage::Serving {
-            return Poll::Ready(None);
-        }
-        if let Poll::Ready(shaken) = Pin::new(&mut handshake).poll(cx) {
-            return Poll::Ready(Some(shaken.map_err(|(_, wire)| wire)));
-        }
-        ready!(timer.poll(&task, cx));
-        task.server().counters.count_timeout();
-        Poll::Ready(None)
-    });
-    let stream = match shaken.await {
-        Some(Ok(stream)) => stream,
-        Some(Err(wire)) if wire.is_plain() => {
-            let io = ConnectionIo::new(wire.into_inner(), StreamHandle::new(task.connection()), permit);
-            return refuse(io, timer, &task, "this port speaks HTTPS: use https:// in the address\n").await;
-        }
-        Some(Err(_)) | None => return,
-    };
-    let protocol = match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => Some(Protocol::Http2),
-        Some(b"http/1.1") => Some(Protocol::Http1),
-        _ => None,
-    };
-    let io = ConnectionIo::new(Encrypted::new(stream), StreamHandle::new(task.connection()), permit);
-    begin(io, protocol, timer, handler, &task).await;
-}
-
 /// Finds out what the client speaks, and goes on with that.
-async fn begin<S, H>(
+pub(super) async fn begin<S, H>(
     mut io: ConnectionIo<S>,
     protocol: Option<Protocol>,
     mut timer: ConnectionTimer,
@@ -198,8 +150,12 @@ where
 }
 
 /// Replies 400 to a client that speaks no HTTP that is understood here, and closes.
-async fn refuse<S>(mut io: ConnectionIo<S>, mut timer: ConnectionTimer, task: &TaskHandle, text: &str)
-where
+pub(super) async fn refuse<S>(
+    mut io: ConnectionIo<S>,
+    mut timer: ConnectionTimer,
+    task: &TaskHandle,
+    text: &str,
+) where
     S: ClientStream,
 {
     task.server().counters.count_bad();
@@ -323,7 +279,7 @@ async fn drive<C: Http>(mut http: Pin<&mut C>, timer: &mut ConnectionTimer, task
 
 /// The timer of a connection: one for all that a client can be slow at.
 #[derive(Default)]
-struct ConnectionTimer {
+pub(super) struct ConnectionTimer {
     sleep: Option<Sleep>,
     /// ENTERED
     is_entered: bool,
@@ -345,7 +301,7 @@ impl ConnectionTimer {
     }
 
     /// Ready with what takes too long.
-    fn poll(&mut self, task: &TaskHandle, cx: &mut Context<'_>) -> Poll<Timed> {
+    pub(super) fn poll(&mut self, task: &TaskHandle, cx: &mut Context<'_>) -> Poll<Timed> {
         let Some((timed, limit)) = task.timed().filter(|(_, limit)| *limit != Duration::MAX) else {
             self.last = None;
             return Poll::Pending;

@@ -2,5 +2,6 @@
 
 mod accept;
 mod connection_task;
+mod handshake;
 pub(crate) mod listen;
 pub(crate) mod serve;
