@@ -92,6 +92,7 @@
 
 mod connection;
 mod error;
+#[cfg(feature = "files")]
 pub mod files;
 mod observer;
 mod peer;
@@ -106,8 +107,10 @@ mod waker;
 
 #[doc(hidden)]
 pub use connection::client_stream::ClientStream;
+#[cfg(feature = "tls")]
 pub use connection::tls::Tls;
 pub use error::{BoxError, Error};
+#[cfg(feature = "files")]
 pub use files::files;
 pub use observer::OwnAnswer;
 pub use peer::Peer;

@@ -44,8 +44,7 @@ pub(crate) async fn run<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::Resu
                 match &tls {
                     None => server.limit.spawn(connection_task::serve(stream, handler, shared, seat)),
                     Some(tls) => {
-                        let tls = tls.clone();
-                        server.limit.spawn(handshake::serve(stream, tls, handler, shared, seat));
+                        server.limit.spawn(handshake::serve(stream, tls.clone(), handler, shared, seat));
                     }
                 }
             }

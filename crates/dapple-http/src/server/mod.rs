@@ -2,6 +2,10 @@
 
 mod accept;
 mod connection_task;
+#[cfg(feature = "tls")]
+mod handshake;
+#[cfg(not(feature = "tls"))]
+#[path = "no_handshake.rs"]
 mod handshake;
 pub(crate) mod listen;
 pub(crate) mod serve;

@@ -134,6 +134,7 @@ impl<L, H> Serve<L, H> {
     }
 
     /// Encrypts all connections.
+    #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: impl Into<Tls>) -> Self {
         self.tls = Some(tls.into());
         self
