@@ -24,12 +24,13 @@ use std::time::Duration;
 use dapple::time::{Instant, Sleep};
 use http::StatusCode;
 use hyper::rt::{Read, Write};
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 
+use super::http2;
 use crate::connection::client_stream::ClientStream;
 use crate::connection::io::ConnectionIo;
 use crate::connection::phase::Timed;
-use crate::connection::shared::{Connection, StreamHandle, StreamTask, TaskHandle};
+use crate::connection::shared::{Connection, StreamHandle, TaskHandle};
 use crate::registry::{ConnectionPermit, ShutdownStage};
 use crate::request::handling::RequestService;
 use crate::request::service::Handler;
@@ -80,36 +81,15 @@ pub(super) async fn begin<S, H>(
             Err(_nothing_came) => return,
         },
     };
-    let connection = task.connection();
     match protocol {
         Protocol::Http1 => {
-            let service = RequestService::http1(handler, connection);
+            let service = RequestService::http1(handler, task.connection());
             let http = pin!(task.server().http1.serve_connection(io, service).with_upgrades());
             drive(http, &mut timer, task).await;
         }
-        Protocol::Http2 => {
-            task.speaks_http2();
-            let service = RequestService::http2(handler, connection);
-            // It is large, and a task of HTTP/1 should not be.
-            let mut http = Box::pin(http2(connection).serve_connection(io, service));
-            drive(http.as_mut(), &mut timer, task).await;
-            task.cut();
-            // Its streams end now, all at once: those that run are cancelled, the others do not begin.
-            drop(http);
-            poll_fn(|cx| task.poll_streams(cx)).await;
-        }
+        Protocol::Http2 => http2::serve(io, timer, handler, task).await,
     }
     task.ended();
-}
-
-/// How hyper serves HTTP/2.
-fn http2(connection: &Arc<Connection>) -> http2::Builder<Streams> {
-    let settings = &connection.server.settings;
-    let mut http2 = http2::Builder::new(Streams(connection.clone()));
-    http2
-        .max_header_list_size(u32::try_from(settings.max_header_size).unwrap_or(u32::MAX))
-        .max_concurrent_streams(settings.max_streams);
-    http2
 }
 
 /// Waits for the first bytes of a client, as many as are needed to know its protocol. None: it is malformed.
@@ -186,7 +166,7 @@ pub(super) async fn refuse<S>(
 }
 
 /// A connection of hyper's.
-trait Http: Future<Output = hyper::Result<()>> {
+pub(super) trait Http: Future<Output = hyper::Result<()>> {
     const IS_HTTP2: bool;
 
     /// Finishes what was begun, and ends.
@@ -205,20 +185,8 @@ where
     }
 }
 
-impl<I, H> Http for http2::Connection<I, RequestService<H>, Streams>
-where
-    I: Read + Write + Unpin + Send + 'static,
-    H: Handler,
-{
-    const IS_HTTP2: bool = true;
-
-    fn finish(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
-}
-
 /// Drives a connection to its end.
-async fn drive<C: Http>(mut http: Pin<&mut C>, timer: &mut ConnectionTimer, task: &TaskHandle) {
+pub(super) async fn drive<C: Http>(mut http: Pin<&mut C>, timer: &mut ConnectionTimer, task: &TaskHandle) {
     let server = task.server();
     let mut is_told = false;
     poll_fn(|cx| {
@@ -356,21 +324,4 @@ fn tell_unread(error: &hyper::Error, task: &TaskHandle) {
         false => StatusCode::BAD_REQUEST,
     };
     task.connection().tell_unread(status, Duration::ZERO);
-}
-
-/// Runs each stream of HTTP/2 in a task with a color of its own.
-#[derive(Clone)]
-pub(crate) struct Streams(Arc<Connection>);
-
-impl<F> hyper::rt::Executor<F> for Streams
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    fn execute(&self, stream: F) {
-        let counted = StreamTask::new(&self.0);
-        self.0.server.limit.spawn(async move {
-            stream.await;
-            drop(counted);
-        });
-    }
 }

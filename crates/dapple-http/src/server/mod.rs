@@ -7,5 +7,6 @@ mod handshake;
 #[cfg(not(feature = "tls"))]
 #[path = "no_handshake.rs"]
 mod handshake;
+mod http2;
 pub(crate) mod listen;
 pub(crate) mod serve;
