@@ -17,7 +17,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use http::{Request, StatusCode};
@@ -443,6 +443,7 @@ impl TaskHandle {
         self.0.lock().state.timed(&self.0.server.settings)
     }
 
+    #[cfg(feature = "http2")]
     pub(crate) fn speaks_http2(&self) {
         self.0.apply(ConnectionEvent::SpeaksHttp2);
     }
@@ -480,6 +481,7 @@ impl TaskHandle {
         !was_known
     }
 
+    #[cfg(feature = "http2")]
     pub(crate) fn cut(&self) {
         self.0.apply(ConnectionEvent::Cut);
     }
@@ -499,7 +501,8 @@ impl TaskHandle {
     }
 
     /// Ready when the tasks of all streams have ended. STREAMS-COUNTED
-    pub(crate) fn poll_streams(&self, cx: &Context<'_>) -> Poll<()> {
+    #[cfg(feature = "http2")]
+    pub(crate) fn poll_streams(&self, cx: &std::task::Context<'_>) -> Poll<()> {
         self.keep_waker(cx.waker());
         if self.0.lock().streams == 0 { Poll::Ready(()) } else { Poll::Pending }
     }

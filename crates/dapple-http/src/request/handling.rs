@@ -57,6 +57,7 @@ impl<H: Handler> RequestService<H> {
         }
     }
 
+    #[cfg(feature = "http2")]
     pub(crate) fn http2(handler: H, connection: &Arc<Connection>) -> RequestService<H> {
         let turns = Arc::new(Semaphore::new(connection.server.settings.max_parallel_streams));
         RequestService {
