@@ -8,7 +8,7 @@ use std::task::{Poll, ready};
 use futures_io::{AsyncRead, AsyncWrite};
 use futures_rustls::TlsAcceptor;
 
-use super::connection_task::{ConnectionTimer, Protocol, begin, refuse};
+use super::tasks::{ConnectionTimer, Protocol, begin, refuse};
 use crate::connection::client_stream::ClientStream;
 use crate::connection::encrypted::{Encrypted, Wire};
 use crate::connection::io::ConnectionIo;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http2;
 
-use super::connection_task::{ConnectionTimer, Http, drive};
+use super::tasks::{ConnectionTimer, Http, drive};
 use crate::connection::client_stream::ClientStream;
 use crate::connection::io::ConnectionIo;
 use crate::connection::shared::{Connection, StreamTask, TaskHandle};

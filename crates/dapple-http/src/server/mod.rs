@@ -1,7 +1,5 @@
 //! The server: the task that accepts, the tasks of connections, and how users start it.
 
-mod accept;
-mod connection_task;
 #[cfg(feature = "tls")]
 mod handshake;
 #[cfg(not(feature = "tls"))]
@@ -14,3 +12,4 @@ mod http2;
 mod http2;
 pub(crate) mod listen;
 pub(crate) mod serve;
+mod tasks;

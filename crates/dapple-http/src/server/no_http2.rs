@@ -1,6 +1,6 @@
 //! Without the feature `http2`: a client that begins with the preface of HTTP/2 is refused.
 
-use super::connection_task::{ConnectionTimer, refuse};
+use super::tasks::{ConnectionTimer, refuse};
 use crate::connection::client_stream::ClientStream;
 use crate::connection::io::ConnectionIo;
 use crate::connection::shared::TaskHandle;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dapple::sched::Limit;
 use dapple::{JoinError, JoinHandle};
 
-use super::accept;
+use super::tasks;
 use crate::connection::tls::Tls;
 use crate::observer::{OwnAnswer, ReplyObserver};
 use crate::registry::RequestLimit;
@@ -286,7 +286,7 @@ impl<L: Listener, H: Handler> IntoFuture for Serve<L, H> {
         Box::pin(async {
             // In a color of its own: the main color's thread may be kept by a connection that blocks.
             let accepting = dapple::task::Builder::new().name("dapple-http").clocked();
-            let mut task = ServerTask(accepting.spawn(accept::run(self)));
+            let mut task = ServerTask(accepting.spawn(tasks::accept(self)));
             let result = match (&mut task.0).await {
                 Err(error) if error.is_cancelled() => {
                     task.0.cancel();
