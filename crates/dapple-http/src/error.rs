@@ -25,6 +25,7 @@ impl Error {
         Error { kind: FailureKind::Late, text: text.to_owned(), source: None }
     }
 
+    #[cfg(feature = "tls")]
     pub(crate) fn tls(text: String, source: Option<BoxError>) -> Error {
         Error { kind: FailureKind::Tls, text, source }
     }

@@ -92,7 +92,12 @@
 
 mod connection;
 mod error;
+#[cfg(feature = "files")]
 pub mod files;
+mod observer;
+mod peer;
+mod registry;
+mod reply;
 mod request;
 mod server;
 #[cfg(feature = "axum")]
@@ -102,12 +107,15 @@ mod waker;
 
 #[doc(hidden)]
 pub use connection::client_stream::ClientStream;
-pub use connection::shared::Peer;
+#[cfg(feature = "tls")]
 pub use connection::tls::Tls;
 pub use error::{BoxError, Error};
+#[cfg(feature = "files")]
 pub use files::files;
+pub use observer::OwnAnswer;
+pub use peer::Peer;
+pub use registry::stats::{Counts, Stats};
 pub use request::body::Body;
-pub use request::observer::OwnAnswer;
 #[doc(hidden)]
 pub use request::service::ByTower;
 #[doc(hidden)]
@@ -118,6 +126,5 @@ pub use request::upgrade::{Upgraded, upgrade};
 pub use request::ws;
 pub use server::listen::Listener;
 pub use server::serve::{Serve, Served, serve};
-pub use server::stats::{Counts, Stats};
 #[cfg(feature = "axum")]
 pub use state::stateful;

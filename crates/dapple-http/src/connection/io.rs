@@ -14,7 +14,7 @@ use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
 use super::shared::{LookFor, ReadMode, StreamHandle};
 use crate::connection::client_stream::ClientStream;
-use crate::server::{ConnectionPermit, ShutdownListener, ShutdownStage};
+use crate::registry::{ConnectionPermit, ShutdownListener, ShutdownStage};
 
 /// The most that is read at once before hyper comes, and when all is over.
 const SOME: usize = 8 * 1024;

@@ -1,14 +1,16 @@
-//! One connection: the task that drives it, its stream, its timer, and the state machine that all of them share.
+//! One connection: its stream, and the state machine that its parts share.
 
 pub(crate) mod client_stream;
-#[expect(clippy::module_inception, reason = "the file is about the task of a connection")]
-mod connection;
+#[cfg(feature = "tls")]
 pub(crate) mod encrypted;
 pub(crate) mod io;
-mod phase;
+pub(crate) mod phase;
+mod rest;
 pub(crate) mod shared;
-mod timer;
+#[cfg(feature = "tls")]
 pub(crate) mod tls;
-
-pub(crate) use connection::*;
-pub(crate) use phase::LINGER;
+#[cfg(not(feature = "tls"))]
+pub(crate) mod tls {
+    //! Without the feature `tls` there is no certificate.
+    pub(crate) use std::convert::Infallible as Tls;
+}

@@ -18,8 +18,8 @@
 
 use std::time::Duration;
 
-use crate::request::reply::ServerReply;
-use crate::server::settings::ServerSettings;
+use crate::registry::settings::ServerSettings;
+use crate::reply::ServerReply;
 use crate::strict::heads::Heads;
 
 /// The time that a peer has to notice that its connection is being closed, or that the server has said goodbye.
@@ -92,12 +92,14 @@ pub(crate) enum ConnectionEvent {
     PieceGone,
 
     // The task of the connection.
+    #[cfg_attr(not(any(feature = "http2", test)), expect(dead_code, reason = "a part of HTTP/2 sends it"))]
     SpeaksHttp2,
     /// The server has told the peer that no further request will be served.
     Draining,
     HeadLate,
     BareBodyLate,
     LingerOver,
+    #[cfg_attr(not(any(feature = "http2", test)), expect(dead_code, reason = "a part of HTTP/2 sends it"))]
     Cut,
     Ended,
 }

@@ -1,9 +1,14 @@
 //! The state machine of a connection, through every pair of events in every phase, and by random walks.
 
+use std::collections::HashSet;
+
 use super::*;
 use crate::strict::framing::Framing;
 
 const HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+/// The body of a request that has one, in reads: each read of HTTP/1 is as long as [`HEAD`].
+const BODY_READS: usize = 2;
 
 /// A state, with what its parts know by themselves: an event is sent only by a part that can send it.
 struct Machine {
@@ -14,6 +19,48 @@ struct Machine {
     /// Responses of HTTP/2 that are being sent: whether they wait for their service.
     sending: Vec<bool>,
     pieces: u32,
+    peer: PeerModel,
+    /// What flushes were told to look for, so that a test can see that none was left out.
+    looked_for: HashSet<&'static str>,
+}
+
+/// What the peer of HTTP/1 has done, by the events alone.
+#[derive(Default)]
+struct PeerModel {
+    /// Requests have a body of [`BODY_READS`] reads.
+    sends_bodies: bool,
+    /// Reads of the body that have not come.
+    body: usize,
+    /// Heads that have come before their request began.
+    heads: usize,
+    has_finished: bool,
+    is_gone: bool,
+    /// The connection has begun to close, was cut, or has ended.
+    is_past: bool,
+}
+
+impl PeerModel {
+    fn note(&mut self, event: ConnectionEvent) {
+        match event {
+            ConnectionEvent::Read if self.body > 0 => self.body -= 1,
+            ConnectionEvent::Read => self.heads += 1,
+            ConnectionEvent::RequestBegan => {
+                self.heads = self.heads.saturating_sub(1);
+                let body = if self.sends_bodies { BODY_READS } else { 0 };
+                let here = self.heads.min(body);
+                self.heads -= here;
+                self.body = body - here;
+            }
+            ConnectionEvent::PeerFinished => self.has_finished = true,
+            ConnectionEvent::PeerGone => self.is_gone = true,
+            ConnectionEvent::Closing
+            | ConnectionEvent::HeadLate
+            | ConnectionEvent::LingerOver
+            | ConnectionEvent::Cut
+            | ConnectionEvent::Ended => self.is_past = true,
+            _ => {}
+        }
+    }
 }
 
 /// Every event, with bytes that count as progress and bytes that do not.
@@ -60,6 +107,8 @@ impl Machine {
             requests: Vec::new(),
             sending: Vec::new(),
             pieces: 0,
+            peer: PeerModel::default(),
+            looked_for: HashSet::new(),
         };
         if is_http2 {
             machine.send(ConnectionEvent::SpeaksHttp2);
@@ -72,6 +121,7 @@ impl Machine {
         if !self.keep_books(event) {
             return false;
         }
+        self.peer.note(event);
         let before = self.state.phase();
         let was_timed = self.state.timed(&self.settings).is_some();
         if event == ConnectionEvent::Read && !self.state.is_http2() {
@@ -79,12 +129,33 @@ impl Machine {
         }
         let is_news = self.state.apply(event);
         if event == ConnectionEvent::RequestBegan && !self.state.is_http2() {
-            // As `RequestHandle::check_head` does; a head that hyper made up is refused there.
-            let _verdict = self.state.heads.next("GET", Framing::Nothing, 0);
+            // As `RequestHandle::http1` does; a head that hyper made up is refused there.
+            let framing = match self.peer.sends_bodies {
+                true => Framing::Length((BODY_READS * HEAD.len()) as u64),
+                false => Framing::Nothing,
+            };
+            let _verdict = self.state.heads.next("GET", framing, 0);
             self.state.apply(ConnectionEvent::Read);
         }
         self.check(event, before, was_timed, is_news);
+        self.check_look(event);
         true
+    }
+
+    /// A flush looks for the end of what the peer sends exactly if that is the next thing that can come, and for a reset
+    /// in all other cases in which a request is under way.
+    fn check_look(&mut self, event: ConnectionEvent) {
+        let PeerModel { body, heads, has_finished, is_gone, is_past, .. } = self.peer;
+        let is_under_way = !self.requests.is_empty() && !is_past && !is_gone;
+        let (expected, name) = match is_under_way && !self.state.is_http2() {
+            false => (LookFor::Nothing, "nothing"),
+            true if heads > 0 => (LookFor::Reset, "a reset, behind a head"),
+            true if body > 0 => (LookFor::Reset, "a reset, inside of a body"),
+            true if has_finished => (LookFor::Reset, "a reset, behind the end"),
+            true => (LookFor::End, "the end"),
+        };
+        assert_eq!(self.state.look_for(), expected, "after {event:?}: {:?}", self.state);
+        self.looked_for.insert(name);
     }
 
     fn keep_books(&mut self, event: ConnectionEvent) -> bool {
@@ -205,8 +276,9 @@ fn ways() -> Vec<(ConnectionPhase, bool, Vec<ConnectionEvent>)> {
     ways
 }
 
-fn machine(is_http2: bool, way: &[ConnectionEvent]) -> Machine {
+fn machine(is_http2: bool, sends_bodies: bool, way: &[ConnectionEvent]) -> Machine {
     let mut machine = Machine::new(is_http2);
+    machine.peer.sends_bodies = sends_bodies;
     way.iter().for_each(|event| assert!(machine.send(*event), "{event:?} in {way:?}"));
     machine
 }
@@ -214,18 +286,23 @@ fn machine(is_http2: bool, way: &[ConnectionEvent]) -> Machine {
 #[test]
 fn every_pair_of_events_in_every_phase_keeps_the_rules() {
     let mut pairs = 0;
-    for (phase, is_http2, way) in ways() {
-        assert_eq!(machine(is_http2, &way).state.phase(), phase, "{way:?}");
-        for first in EVENTS {
-            for second in EVENTS {
-                let mut machine = machine(is_http2, &way);
-                if machine.send(first) && machine.send(second) {
-                    pairs += 1;
+    let mut looked_for = HashSet::new();
+    for sends_bodies in [false, true] {
+        for (phase, is_http2, way) in ways() {
+            assert_eq!(machine(is_http2, sends_bodies, &way).state.phase(), phase, "{way:?}");
+            for first in EVENTS {
+                for second in EVENTS {
+                    let mut machine = machine(is_http2, sends_bodies, &way);
+                    if machine.send(first) && machine.send(second) {
+                        pairs += 1;
+                    }
+                    looked_for.extend(machine.looked_for);
                 }
             }
         }
     }
-    assert!(pairs > 5_000, "{pairs}");
+    assert!(pairs > 10_000, "{pairs}");
+    assert_eq!(looked_for.len(), 5, "{looked_for:?}");
 }
 
 #[test]
@@ -233,6 +310,7 @@ fn random_walks_keep_the_rules() {
     let mut word = 0x9e37_79b9_7f4a_7c15_u64;
     for walk in 0..2_000 {
         let mut machine = Machine::new(walk % 2 == 0);
+        machine.peer.sends_bodies = walk % 4 > 1;
         for _ in 0..100 {
             word ^= word << 13;
             word ^= word >> 7;

@@ -14,11 +14,10 @@
 //! * **STREAMS-COUNTED**: a stream of HTTP/2 counts from when hyper hands it over until its task has dropped it, and so
 //!   does the task that discards the rest of a body. The task of the connection ends after the last of them.
 
-use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use http::{Request, StatusCode};
@@ -27,29 +26,13 @@ use hyper::body::Incoming;
 
 pub(crate) use super::phase::LookFor;
 use super::phase::{ConnectionEvent, ConnectionPhase, ConnectionState, Timed};
-use crate::request::observer::{RequestLine, RequestSummary};
-use crate::request::reply::ServerReply;
-use crate::request::rest;
-use crate::server::Server;
+use super::rest;
+use crate::observer::{RequestLine, RequestSummary};
+use crate::peer::Peer;
+use crate::registry::{RequestCount, Server};
+use crate::reply::ServerReply;
 use crate::strict::framing::{Flaw, Framing};
 use crate::waker::CountedWaker;
-
-/// The other end of a connection, in the extensions of a request if the server was asked to put it there
-/// ([`peer_info`](crate::Serve::peer_info)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Peer {
-    /// The address; a client of a Unix socket has none.
-    pub address: Option<SocketAddr>,
-    /// Whether the connection is encrypted.
-    pub is_tls: bool,
-}
-
-impl Peer {
-    pub(crate) fn new(address: Option<SocketAddr>, is_tls: bool) -> Peer {
-        Peer { address, is_tls }
-    }
-}
 
 /// One connection of a server.
 pub(crate) struct Connection {
@@ -97,11 +80,6 @@ impl Connection {
         inside.state.apply(event);
     }
 
-    /// Requests that have begun.
-    pub(crate) fn requests(&self) -> u64 {
-        self.lock().state.requests()
-    }
-
     /// Whether the server has cut the connection, or it has ended: then no handler begins.
     pub(crate) fn is_over(&self) -> bool {
         is_over(self.lock().state.phase())
@@ -113,6 +91,12 @@ impl Connection {
             let line = RequestLine::new(self.lock().state.heads.begun());
             observer.tell_unread(self.peer, line.as_ref(), status, took);
         }
+    }
+}
+
+impl RequestCount for Connection {
+    fn requests(&self) -> u64 {
+        self.lock().state.requests()
     }
 }
 
@@ -459,6 +443,7 @@ impl TaskHandle {
         self.0.lock().state.timed(&self.0.server.settings)
     }
 
+    #[cfg(feature = "http2")]
     pub(crate) fn speaks_http2(&self) {
         self.0.apply(ConnectionEvent::SpeaksHttp2);
     }
@@ -496,6 +481,7 @@ impl TaskHandle {
         !was_known
     }
 
+    #[cfg(feature = "http2")]
     pub(crate) fn cut(&self) {
         self.0.apply(ConnectionEvent::Cut);
     }
@@ -515,7 +501,8 @@ impl TaskHandle {
     }
 
     /// Ready when the tasks of all streams have ended. STREAMS-COUNTED
-    pub(crate) fn poll_streams(&self, cx: &Context<'_>) -> Poll<()> {
+    #[cfg(feature = "http2")]
+    pub(crate) fn poll_streams(&self, cx: &std::task::Context<'_>) -> Poll<()> {
         self.keep_waker(cx.waker());
         if self.0.lock().streams == 0 { Poll::Ready(()) } else { Poll::Pending }
     }

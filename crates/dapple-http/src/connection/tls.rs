@@ -197,7 +197,10 @@ fn configure(certified: CertifiedKey) -> Result<Tls, Error> {
         .map_err(refuse)?
         .with_no_client_auth()
         .with_cert_resolver(current.clone());
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if cfg!(feature = "http2") {
+        config.alpn_protocols.insert(0, b"h2".to_vec());
+    }
     config.ticketer = aws_lc_rs::Ticketer::new().map_err(refuse)?;
     Ok(Tls(Arc::new(config), Some(current)))
 }

@@ -27,16 +27,16 @@ use dapple::sched::Admitted;
 use dapple::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use dapple::time::Sleep;
 use dapple::{Color, Shield};
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 
-use super::reply::ServerReply;
-use super::response_body::ResponseBody;
+use super::body::ResponseBody;
 use super::service::{Handler, Within};
 use crate::connection::shared::{Connection, RequestHandle};
 use crate::error::{BoxError, Error};
-use crate::server::RunsOn;
-use crate::strict::{self, KnownHost};
+use crate::registry::RunsOn;
+use crate::reply::ServerReply;
+use crate::strict::heads::{self, KnownHost};
 
 /// The service that hyper calls: looks at a request, and hands it to the user's service.
 pub(crate) struct RequestService<H> {
@@ -57,6 +57,7 @@ impl<H: Handler> RequestService<H> {
         }
     }
 
+    #[cfg(feature = "http2")]
     pub(crate) fn http2(handler: H, connection: &Arc<Connection>) -> RequestService<H> {
         let turns = Arc::new(Semaphore::new(connection.server.settings.max_parallel_streams));
         RequestService {
@@ -65,6 +66,20 @@ impl<H: Handler> RequestService<H> {
             known_host: KnownHost::default(),
             turns: Some(turns),
         }
+    }
+
+    /// Tells the connection that a request has begun, and says whether it may reach the service.
+    #[inline]
+    fn register(&self, request: &Request<Incoming>) -> (RequestHandle, Result<(), ServerReply>) {
+        let connection = &self.connection;
+        let max_body_size = connection.server.settings.max_body_size;
+        if request.version() == Version::HTTP_2 {
+            return (RequestHandle::http2(connection), heads::check_http2(request, max_body_size));
+        }
+        let framing = heads::framing(request.headers(), request.body());
+        let (handle, verdict) = RequestHandle::http1(connection, request.method().as_str(), framing);
+        let check = |()| heads::check_http1(request, framing, &self.known_host, max_body_size);
+        (handle, verdict.and_then(check))
     }
 }
 
@@ -75,7 +90,7 @@ impl<H: Handler> hyper::service::Service<Request<Incoming>> for RequestService<H
 
     #[inline]
     fn call(&self, request: Request<Incoming>) -> Handling<H> {
-        let (handle, verdict) = strict::begin(&request, &self.connection, &self.known_host);
+        let (handle, verdict) = self.register(&request);
         if let Err(reply) = verdict {
             handle.server().counters.count_bad();
             let state = refuse(reply, &handle, request);
@@ -190,7 +205,7 @@ fn refuse<H: Handler>(
 }
 
 impl<H: Handler> Handling<H> {
-    fn server(&self) -> Option<&Arc<crate::server::Server>> {
+    fn server(&self) -> Option<&Arc<crate::registry::Server>> {
         self.request.as_ref().map(RequestHandle::server)
     }
 

@@ -2,10 +2,6 @@
 
 pub(crate) mod body;
 pub(crate) mod handling;
-pub(crate) mod observer;
-pub(crate) mod reply;
-pub(crate) mod response_body;
-pub(crate) mod rest;
 pub(crate) mod service;
 pub(crate) mod upgrade;
 #[cfg(feature = "ws")]

@@ -7,7 +7,7 @@ use dapple::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use dapple::sim::net as sim;
 
 use crate::connection::client_stream::ClientStream;
-use crate::connection::shared::Peer;
+use crate::peer::Peer;
 
 /// How much of an answer the kernel takes beyond what the client has room for.
 ///

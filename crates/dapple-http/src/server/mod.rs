@@ -1,12 +1,15 @@
-//! The server: its settings, the task that accepts, and the list of open connections.
+//! The server: the task that accepts, the tasks of connections, and how users start it.
 
-mod accept;
-pub(crate) mod limit;
+#[cfg(feature = "tls")]
+mod handshake;
+#[cfg(not(feature = "tls"))]
+#[path = "no_handshake.rs"]
+mod handshake;
+#[cfg(feature = "http2")]
+mod http2;
+#[cfg(not(feature = "http2"))]
+#[path = "no_http2.rs"]
+mod http2;
 pub(crate) mod listen;
 pub(crate) mod serve;
-#[expect(clippy::module_inception, reason = "the file is about the type `Server`")]
-mod server;
-pub(crate) mod settings;
-pub(crate) mod stats;
-
-pub(crate) use server::*;
+mod tasks;

@@ -9,14 +9,14 @@ use std::time::Duration;
 use dapple::sched::Limit;
 use dapple::{JoinError, JoinHandle};
 
-use super::accept;
-use super::limit::RequestLimit;
+use super::tasks;
 use crate::connection::tls::Tls;
-use crate::request::observer::{OwnAnswer, ReplyObserver};
+use crate::observer::{OwnAnswer, ReplyObserver};
+use crate::registry::RequestLimit;
+use crate::registry::settings::ServerSettings;
+use crate::registry::stats::{ServerCounters, Stats};
 use crate::request::service::{Handler, IntoHandler};
 use crate::server::listen::Listener;
-use crate::server::settings::ServerSettings;
-use crate::server::stats::{ServerCounters, Stats};
 
 /// Serves what comes to a listener, by a service: an axum `Router`, or any other service of tower or hyper.
 ///
@@ -134,6 +134,7 @@ impl<L, H> Serve<L, H> {
     }
 
     /// Encrypts all connections.
+    #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: impl Into<Tls>) -> Self {
         self.tls = Some(tls.into());
         self
@@ -285,7 +286,7 @@ impl<L: Listener, H: Handler> IntoFuture for Serve<L, H> {
         Box::pin(async {
             // In a color of its own: the main color's thread may be kept by a connection that blocks.
             let accepting = dapple::task::Builder::new().name("dapple-http").clocked();
-            let mut task = ServerTask(accepting.spawn(accept::run(self)));
+            let mut task = ServerTask(accepting.spawn(tasks::accept(self)));
             let result = match (&mut task.0).await {
                 Err(error) if error.is_cancelled() => {
                     task.0.cancel();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::request::observer::ReplyObserver;
+use crate::observer::ReplyObserver;
 
 /// See the methods of [`Serve`](crate::Serve), which say what each is for.
 #[derive(Clone, Debug)]

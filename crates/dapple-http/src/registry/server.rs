@@ -1,4 +1,4 @@
-//! All connections of a server: how many there are, what was counted, and the way out.
+//! All connections of a server: how many there are, what was counted, whether a request is begun, and the way out.
 //!
 //! # Invariants
 //!
@@ -13,15 +13,16 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
+use std::time::Duration;
 
+use dapple::sched::{Admitted, Limit};
 use dapple::sync::Notify;
 use hyper::server::conn::http1;
 use slab::Slab;
 
-use super::limit::RequestLimit;
 use super::settings::ServerSettings;
 use super::stats::ServerCounters;
-use crate::connection::shared::{Connection, Peer};
+use crate::peer::Peer;
 use crate::waker::CountedWaker;
 
 /// How much of an answer waits for its client to read, and how much is read ahead, at least.
@@ -59,9 +60,15 @@ struct ServerState {
     entries: Slab<OpenConnection>,
 }
 
+/// A connection, as the list of open ones sees it.
+pub(crate) trait RequestCount: Send + Sync {
+    /// Requests that have begun.
+    fn requests(&self) -> u64;
+}
+
 struct OpenConnection {
     /// None if it is not HTTP any more: its requests were counted.
-    connection: Option<Weak<Connection>>,
+    connection: Option<Weak<dyn RequestCount>>,
     waker: CountedWaker,
 }
 
@@ -125,9 +132,8 @@ impl Server {
     /// Requests of connections that are open.
     pub(crate) fn requests_under_way(&self) -> u64 {
         let inside = self.lock();
-        let connectiones =
-            inside.entries.iter().filter_map(|(_, entry)| entry.connection.as_ref()?.upgrade());
-        connectiones.map(|connection| connection.requests()).sum()
+        let connections = inside.entries.iter().filter_map(|(_, entry)| entry.connection.as_ref()?.upgrade());
+        connections.map(|connection| connection.requests()).sum()
     }
 
     /// Counts a new connection, unless there are too many from its address.
@@ -147,13 +153,17 @@ impl Server {
     }
 
     /// Lists a connection among those that are told of the way out. SHUTDOWN-SEEN
-    pub(crate) fn enter(self: &Arc<Server>, connection: &Arc<Connection>, waker: &Waker) -> ShutdownListener {
+    pub(crate) fn enter(
+        self: &Arc<Server>,
+        connection: Arc<dyn RequestCount>,
+        waker: &Waker,
+    ) -> ShutdownListener {
         let waker = CountedWaker::of(waker); // foreign code, not under the lock
         let key = self
             .lock()
             .entries
-            .insert(OpenConnection { connection: Some(Arc::downgrade(connection)), waker });
-        ShutdownListener { server: self.clone(), key, connection: Some(connection.clone()) }
+            .insert(OpenConnection { connection: Some(Arc::downgrade(&connection)), waker });
+        ShutdownListener { server: self.clone(), key, connection: Some(connection) }
     }
 
     /// Lists a stream that is not HTTP any more. SHUTDOWN-SEEN
@@ -202,7 +212,7 @@ impl Drop for ConnectionPermit {
 pub(crate) struct ShutdownListener {
     server: Arc<Server>,
     key: usize,
-    connection: Option<Arc<Connection>>,
+    connection: Option<Arc<dyn RequestCount>>,
 }
 
 impl ShutdownListener {
@@ -242,6 +252,53 @@ impl Drop for RunsOn {
         self.0.lock().remainders -= 1;
         if self.0.stage() != ShutdownStage::Serving {
             self.0.changed.notify_one();
+        }
+    }
+}
+
+/// How long the least patient request may wait, and for how long all of them may have waited longer than that.
+const DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+
+/// Whether a request is begun: the only type that knows of limits.
+///
+/// A request of HTTP/1 is not a task: it begins in the turn of its connection, and has waited since that turn was
+/// asked for. A stream of HTTP/2 is a task, and begins in its own turn. So the tasks of connections and streams are
+/// clocked, and so is the task that accepts: a connection was waiting in the kernel's queue for as long as that task
+/// was in line.
+pub(crate) struct RequestLimit {
+    limit: Option<Limit>,
+    /// It is the server's own: nobody asks how many run, and so they are not counted.
+    is_own: bool,
+}
+
+impl Default for RequestLimit {
+    fn default() -> RequestLimit {
+        RequestLimit { is_own: true, ..RequestLimit::new(Some(Limit::new().delay(DELAY.0, DELAY.1))) }
+    }
+}
+
+impl RequestLimit {
+    pub(crate) fn new(limit: Option<Limit>) -> RequestLimit {
+        RequestLimit { limit, is_own: false }
+    }
+
+    /// Spawns the task of a connection, or of a stream of HTTP/2, which knows how long it has waited for its turn.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        match self.limit {
+            None => dapple::spawn(task).detach(),
+            Some(_) => dapple::task::Builder::new().clocked().spawn(task).detach(),
+        }
+    }
+
+    /// Asks when a request begins, in the task that runs it. Refused: the seconds after which another try may succeed.
+    #[inline]
+    pub(crate) fn admit(&self) -> Result<Option<Admitted>, u64> {
+        let Some(limit) = &self.limit else { return Ok(None) };
+        let admitted =
+            if self.is_own { limit.pass_now().map(|()| None) } else { limit.admit_now().map(Some) };
+        match admitted {
+            Ok(admitted) => Ok(admitted),
+            Err(refused) => Err(refused.retry_after().as_millis().div_ceil(1000).max(1) as u64),
         }
     }
 }

@@ -13,8 +13,8 @@ use std::task::{Context, Poll};
 use bytes::Buf;
 use http_body::Body;
 
-use crate::connection::LINGER;
-use crate::connection::shared::{Connection, StreamTask};
+use super::phase::LINGER;
+use super::shared::{Connection, StreamTask};
 
 /// The most that is thrown away, in bytes: the window of a stream, which a client may have sent before the first answer
 /// reaches it. For a client that sends more the reset is due: it says that the rest is not wanted.

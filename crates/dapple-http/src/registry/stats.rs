@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::server::Server;
+use crate::registry::Server;
 
 /// A look at a server while it runs; see [`Serve::stats`](crate::Serve::stats).
 #[derive(Clone)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use dapple::time::Instant;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
 
-use crate::connection::shared::Peer;
-use crate::request::reply::ServerReply;
+use crate::peer::Peer;
+use crate::reply::ServerReply;
 
 /// An answer that the server has given itself, without its service, or in its place: see
 /// [`Serve::on_own_answer`](crate::Serve::on_own_answer).
