@@ -153,8 +153,10 @@ unsafe fn put<K: TaskKind, F: Future>(
     meta: Meta,
     enqueue: impl FnOnce(TaskPtr),
 ) -> JoinHandle<F::Output> {
-    // SAFETY: handed on from the caller. Not a parameter: the kind may hold the last that keeps it.
-    match unsafe { Cell::make(&*home, kind, future, meta) } {
+    // SAFETY: handed on from the caller. Not a parameter: the kind may be the last that keeps it.
+    let shared = unsafe { &*home };
+    // SAFETY: handed on from the caller.
+    match unsafe { Cell::make(shared, kind, future, meta) } {
         Ok(task) => {
             enqueue(task.ptr());
             // SAFETY: it is a task of `F`, and this is its only handle.
