@@ -110,8 +110,10 @@ impl<X: LaneExtra> Drop for InLane<X> {
 ///
 /// As for `VTable::left`.
 unsafe fn left<X: LaneExtra>(task: TaskPtr) {
-    // SAFETY: the caller owns the task, so it exists, and it is of this kind. The task holds its reference until now.
-    unsafe { Front::<InLane<X>>::of(task).kind.leave() };
+    // SAFETY: the caller owns the task, so it exists, and it is of this kind.
+    let kind = &unsafe { Front::<InLane<X>>::of(task) }.kind;
+    // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
+    unsafe { kind.leave() };
 }
 
 // SAFETY: the right to run goes into the lane's line and nowhere else.

@@ -1,8 +1,8 @@
 //! The one way for a new task to its queue: a [`Placement`] says where it goes, and so of which kind it is.
 //!
 //! Two functions are safe: [`submit`] for a future that may run on any thread, [`submit_local`] for one that stays on this
-//! thread. Both end in [`put`], which makes the task and puts it in line; nothing else does. A placement is a type, not a value: a future that is
-//! only ever spawned in one way is compiled as a task of one kind (docs/design/tasks.md).
+//! thread. Both end in [`put`], which makes the task and puts it in line; nothing else does. A placement is a type, not a
+//! value: a future that is only ever spawned in one way is compiled as a task of one kind (docs/design/tasks.md).
 
 use crate::Color;
 use crate::lane::in_lane::{InLane, LaneExtra, LaneOwner};
@@ -153,8 +153,10 @@ unsafe fn put<K: TaskKind, F: Future>(
     meta: Meta,
     enqueue: impl FnOnce(TaskPtr),
 ) -> JoinHandle<F::Output> {
-    // SAFETY: handed on from the caller. Not a parameter: the kind may hold the last that keeps it.
-    match unsafe { Cell::make(&*home, kind, future, meta) } {
+    // SAFETY: handed on from the caller. Not a parameter: the kind may be the last that keeps it.
+    let shared = unsafe { &*home };
+    // SAFETY: handed on from the caller.
+    match unsafe { Cell::make(shared, kind, future, meta) } {
         Ok(task) => {
             enqueue(task.ptr());
             // SAFETY: it is a task of `F`, and this is its only handle.
