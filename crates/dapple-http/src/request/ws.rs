@@ -51,7 +51,7 @@
 //! async fn server(
 //!     listener: dapple::net::TcpListener,
 //!     asked_to_end: oneshot::Receiver<()>,
-//! ) -> Result<dapple_http::Served, dapple_http::Error> {
+//! ) -> std::io::Result<dapple_http::Served> {
 //!     let (close, closing) = watch::channel(false);
 //!     let router = Router::new().route("/echo", any(echo)).with_state(closing);
 //!     let ending = async move {

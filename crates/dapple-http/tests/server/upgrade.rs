@@ -6,8 +6,10 @@ use std::os::unix::net::UnixStream;
 
 use crate::common::{Client, Server};
 use axum::Router;
+use axum::extract::State;
 use axum::response::Response;
 use axum::routing::any;
+use dapple::channel::watch;
 use dapple::io::{AsyncReadExt, AsyncWriteExt};
 use dapple::net::UnixListener;
 use dapple::sim;
@@ -122,6 +124,18 @@ async fn impatient(upgrade: WebSocketUpgrade) -> Response {
     })
 }
 
+async fn greet_simulated() -> sim::net::TcpStream {
+    let mut client = sim::net::TcpStream::connect("10.0.0.1:80").await.unwrap();
+    client.write_all(HANDSHAKE.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).await.unwrap();
+        head.extend(byte);
+    }
+    client
+}
+
 #[test]
 fn a_cancelled_recv_loses_no_message_and_does_not_end_the_web_socket() {
     sim::explore(0..50, || async {
@@ -129,14 +143,7 @@ fn a_cancelled_recv_loses_no_message_and_does_not_end_the_web_socket() {
         let (stop, stopped) = dapple::channel::oneshot::channel::<()>();
         let router = Router::new().route("/echo", any(impatient));
         let server = dapple::spawn(dapple_http::serve(listener, router).shutdown_on(stopped).into_future());
-        let mut client = sim::net::TcpStream::connect("10.0.0.1:80").await.unwrap();
-        client.write_all(HANDSHAKE.as_bytes()).await.unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            client.read_exact(&mut byte).await.unwrap();
-            head.extend(byte);
-        }
+        let mut client = greet_simulated().await;
         for number in 0..5 {
             let message = frame(1, format!("hello{number}").as_bytes());
             let (first, second) = message.split_at(4);
@@ -152,6 +159,35 @@ fn a_cancelled_recv_loses_no_message_and_does_not_end_the_web_socket() {
         client.read_to_end(&mut rest).await.unwrap();
         assert_eq!(rest, b"\x88\x02\x03\xe8");
         drop(stop);
+        assert_eq!(server.await.unwrap().unwrap().cut, 0);
+    });
+}
+
+/// As in the documentation of `ws`: hears of the end, and says goodbye.
+async fn attentive(upgrade: WebSocketUpgrade, State(mut closing): State<watch::Receiver<bool>>) -> Response {
+    upgrade.protocols(["echo"]).on_upgrade(async move |mut socket: WebSocket| {
+        let talk = async { while let Some(Ok(_)) = socket.recv().await {} };
+        let closed = async { closing.wait_for(|closing| *closing).await.map_or((), drop) };
+        dapple::race((talk, closed)).await;
+        let _ = socket.send(Message::Close(None)).await;
+    })
+}
+
+#[test]
+fn a_web_socket_that_hears_of_the_end_is_not_waited_for_until_the_deadline() {
+    sim::explore(0..20, || async {
+        let listener = sim::net::TcpListener::bind("10.0.0.1:80").await.unwrap();
+        let (close, closing) = watch::channel(false);
+        let router = Router::new().route("/echo", any(attentive)).with_state(closing);
+        let ending = async move {
+            let _ = sleep(Duration::from_secs(5)).await;
+            let _ = close.send(true);
+        };
+        let server = dapple::spawn(dapple_http::serve(listener, router).shutdown_on(ending).into_future());
+        let mut client = greet_simulated().await;
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.unwrap();
+        assert_eq!(rest, b"\x88\x00");
         assert_eq!(server.await.unwrap().unwrap().cut, 0);
     });
 }
