@@ -24,7 +24,7 @@ use crate::server::stats::{ServerCounters, Stats};
 ///
 /// # Errors
 ///
-/// When it is awaited: what accepting ends with, if that is not to be tried again. Running out of file descriptors is.
+/// When it is awaited: fatal errors of `accept`. Running out of file descriptors is not one: `accept` is tried again.
 ///
 /// # Panics
 ///
@@ -199,7 +199,8 @@ impl<L, H> Serve<L, H> {
         self
     }
 
-    /// How long a handler that was cancelled may take to come to its end; then it is dropped. A second.
+    /// How long a handler that was cancelled may take to come to its end; then it is dropped, also in a
+    /// [`shield`](dapple::shield). Spawn clean-up that takes longer as a task of its own. A second.
     pub fn cancel_grace(mut self, limit: Duration) -> Self {
         self.settings.cancel_grace = limit;
         self

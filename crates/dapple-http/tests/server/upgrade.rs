@@ -99,7 +99,7 @@ fn a_web_socket_is_cut_at_the_deadline() {
     client.ends();
 }
 
-/// Says back whatever it is told, and gives each `recv` a millisecond, by a race and by a time limit in turn.
+/// Sends each message back, and gives each `recv` a millisecond, by a race and by a time limit in turn.
 async fn impatient(upgrade: WebSocketUpgrade) -> Response {
     upgrade.protocols(["echo"]).on_upgrade(async |mut socket: WebSocket| {
         for turn in 0.. {
