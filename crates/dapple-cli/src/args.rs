@@ -51,7 +51,7 @@ pub(crate) struct Folder {
     #[arg(short, long)]
     pub(crate) list: bool,
 
-    /// Names of files that stand for their folder
+    /// The name of the file that stands for its folder. Given more than once, the first that exists counts
     #[arg(long, value_name = "NAME", default_value = "index.html", value_parser = name)]
     pub(crate) index: Vec<String>,
 
@@ -63,7 +63,7 @@ pub(crate) struct Folder {
     #[arg(long, value_name = "FILE")]
     pub(crate) single_page: Option<String>,
 
-    /// Serve names that begin with a dot, too
+    /// Serve names that begin with a dot, too. Without it, only .well-known is served of them
     #[arg(long)]
     pub(crate) hidden: bool,
 
@@ -83,12 +83,12 @@ pub(crate) struct Folder {
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size, allow_hyphen_values = true)]
     pub(crate) largest_cached: u64,
 
-    /// For how long a file is taken to be as it was
+    /// For how long a file is served from memory before the file system is asked whether it has changed
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time, allow_hyphen_values = true)]
     pub(crate) recheck: Duration,
 
     /// A Cache-Control header for some files: "*.css=public, max-age=60", "/assets/=immutable", "*=no-cache".
-    /// The first that fits counts
+    /// Given more than once, the first rule that fits counts
     #[arg(long, value_name = "FILES=VALUE", value_parser = rule)]
     pub(crate) cache_control: Vec<(String, String)>,
 }
@@ -98,7 +98,7 @@ pub(crate) struct Folder {
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
     /// The address to listen at: 0.0.0.0 or :: for all that this machine has
-    #[arg(short, long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    #[arg(short, long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = address)]
     pub(crate) address: IpAddr,
 
     /// The port to listen at: 0 for any that is free
@@ -114,7 +114,7 @@ pub(crate) struct ServerArgs {
     pub(crate) tls_key: Option<PathBuf>,
 
     /// How many workers run: by default one for each processor that this process may use
-    #[arg(short, long, value_name = "N", value_parser = number, allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "N", value_parser = workers, allow_hyphen_values = true)]
     pub(crate) workers: Option<usize>,
 
     /// How many connections may be open: beyond that, clients wait
@@ -207,12 +207,29 @@ fn metrics(text: &str) -> Result<MetricsAddress, String> {
     Ok(MetricsAddress(Some(address)))
 }
 
+fn address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| match text.parse::<SocketAddr>() {
+        Ok(both) => {
+            format!("the port has an option of its own: use --address {} --port {}", both.ip(), both.port())
+        }
+        Err(_) if text == "localhost" => "use an IP address: 127.0.0.1 is that of localhost".into(),
+        Err(_) => "use an IP address, as 127.0.0.1, or 0.0.0.0 for all that this machine has".into(),
+    })
+}
+
 fn port(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| "use a number from 1 to 65535, or 0 for any port that is free".into())
 }
 
 fn number(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "use a number, as 4".into())
+}
+
+fn workers(text: &str) -> Result<usize, String> {
+    match number(text) {
+        Ok(0) => Err("without a worker nothing runs: use 1 or more, or leave it out".into()),
+        number => number,
+    }
 }
 
 /// A number that is not 0.
@@ -257,7 +274,9 @@ fn size(text: &str) -> Result<u64, String> {
     };
     let number: u64 =
         digits.parse().map_err(|_| "use a number of bytes, or one with K, M, G or T, as 64M")?;
-    number.checked_mul(1 << shift).ok_or_else(|| "so many bytes cannot be counted".into())
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "that is more than can be counted: use fewer bytes, as 64M".into())
 }
 
 /// A time, with a unit.

@@ -60,13 +60,30 @@ impl AccessRecord {
             let value = headers.and_then(|headers| headers.get(name))?;
             Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
         };
+        // HTTP/2 has the host in `:authority`, which `http` makes a part of the target. HTTP/1 has it in a header. Lines of
+        // both look the same.
+        let (asked, authority) = match asked {
+            Some((method, uri, version)) if version >= Version::HTTP_2 && uri.scheme().is_some() => {
+                let authority = uri.authority().map(|authority| authority.to_string());
+                (Some((method, path_of(uri), version)), authority)
+            }
+            asked => (asked, None),
+        };
         AccessRecord {
             peer: peer.map(|peer| peer.ip().to_canonical()),
             asked,
-            host: text(header::HOST).map(|host| without_user(&host).to_owned()),
+            host: text(header::HOST).or(authority).map(|host| without_user(&host).to_owned()),
             agent: text(header::USER_AGENT),
             referer: text(header::REFERER).map(|referer| without_secrets(&referer)),
         }
+    }
+}
+
+/// The path and the query of a target, without scheme and authority.
+fn path_of(uri: Uri) -> Uri {
+    match uri.path_and_query() {
+        Some(path) => Uri::from(path.clone()),
+        None => Uri::from_static("/"),
     }
 }
 
@@ -351,6 +368,24 @@ mod tests {
         json(&mut text, &line(), time(), 200, 7, Duration::from_micros(1500));
         let wanted = r#"{"time":"2026-11-16T12:00:00.123Z","remote":"192.0.2.1","method":"GET","uri":"/a%22b?q=1","protocol":"HTTP/1.1","host":"h","user_agent":"x\"y\\z\u0009w","status":200,"bytes":7,"seconds":0.001500}"#;
         assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn lines_of_http_2_have_host_and_path_as_those_of_http_1() {
+        let lines = |request: http::request::Builder| {
+            let line = AccessRecord::new(None, &request.body(()).unwrap());
+            let (mut object, mut plain) = (String::new(), String::new());
+            json(&mut object, &line, time(), 200, 7, Duration::ZERO);
+            common(&mut plain, &line, time(), 200, 7);
+            (object, plain)
+        };
+        let first = lines(Request::get("/a?q=1").header("host", "h:81"));
+        let second = lines(Request::get("https://user:secret@h:81/a?q=1").version(Version::HTTP_2));
+        assert_eq!(first.0, second.0.replace("HTTP/2.0", "HTTP/1.1"));
+        assert_eq!(first.1, second.1.replace("HTTP/2.0", "HTTP/1.1"));
+        // HTTP/1 to a proxy: the target is shown as it was sent.
+        let proxied = lines(Request::get("http://h/a").header("host", "h"));
+        assert!(proxied.1.contains("GET http://h/a HTTP/1.1"), "{}", proxied.1);
     }
 
     #[test]

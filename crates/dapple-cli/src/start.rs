@@ -285,9 +285,10 @@ impl Signals {
         dapple::race((first, gone)).await;
         if !quiet {
             let open = server.snapshot().open;
+            let plural = if open == 1 { "" } else { "s" };
             let _ = writeln!(
                 io::stderr(),
-                "finishing what was begun on {open} connections; once more ends at once"
+                "finishing what was begun on {open} connection{plural}; once more ends at once"
             );
         }
         let cut_short = async move {

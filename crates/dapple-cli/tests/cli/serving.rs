@@ -95,7 +95,7 @@ fn what_was_begun_is_finished_and_a_second_signal_ends_at_once() {
         let mut head = [0; 1000];
         stream.read_exact(&mut head).unwrap();
         program.signal(Signal::TERM);
-        assert!(program.stderr.find("finishing").contains("on 1 connections; once more ends at once"));
+        assert!(program.stderr.find("finishing").contains("on 1 connection; once more ends at once"));
         if is_second {
             program.signal(Signal::INT);
             assert_eq!(program.wait().code(), Some(130));

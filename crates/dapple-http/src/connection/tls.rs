@@ -179,7 +179,10 @@ fn read(certificate: &[u8], key: &[u8], in_certificate: &str, in_key: &str) -> R
     match certified.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
         Err(why @ rustls::Error::InconsistentKeys(_)) => {
-            let text = format!("the key in {in_key} is not the one of the certificate in {in_certificate}");
+            let text = format!(
+                "the key in {in_key} is not the one of the certificate in {in_certificate}: use the key that this \
+                 certificate was made for; a chain begins with the certificate of the server itself"
+            );
             Err(Error::tls(text, Some(why.into())))
         }
         Err(why) => {

@@ -142,7 +142,11 @@ pub(super) fn lend(buffer: Vec<u8>) -> Bytes {
 /// Gives the buffers back to the allocator that were not needed since the last sweep. Returns whether a buffer is left, free
 /// or lent. FREED-WHEN-UNUSED
 pub(super) fn sweep() -> bool {
-    ALL.iter().fold(false, |is_left, shards| shards.sweep() || is_left)
+    let mut is_left = false;
+    for shards in &ALL {
+        is_left |= shards.sweep();
+    }
+    is_left
 }
 
 /// A buffer whose bytes are being sent.

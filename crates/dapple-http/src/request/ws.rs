@@ -21,11 +21,55 @@
 //!
 //! let router: Router = Router::new().route("/echo", any(echo));
 //! ```
+//!
+//! # Shutdown
+//!
+//! A graceful shutdown waits for WebSockets until its [deadline](crate::Serve::shutdown_deadline), and then cuts them
+//! without a `Close`. To end them at once and with a goodbye, share a [`watch`](dapple::channel::watch) of which each of
+//! them hears:
+//!
+//! ```
+//! use axum::{Router, extract::State, response::Response, routing::any};
+//! use dapple::channel::{oneshot, watch};
+//! use dapple_http::ws::{Message, WebSocket, WebSocketUpgrade};
+//!
+//! async fn echo(upgrade: WebSocketUpgrade, State(mut closing): State<watch::Receiver<bool>>) -> Response {
+//!     upgrade.on_upgrade(async move |mut socket: WebSocket| {
+//!         let talk = async {
+//!             while let Some(Ok(message)) = socket.recv().await {
+//!                 if socket.send(message).await.is_err() {
+//!                     break;
+//!                 }
+//!             }
+//!         };
+//!         let closed = async { closing.wait_for(|closing| *closing).await.map_or((), drop) };
+//!         dapple::race((talk, closed)).await;
+//!         let _ = socket.send(Message::Close(None)).await;
+//!     })
+//! }
+//!
+//! async fn server(
+//!     listener: dapple::net::TcpListener,
+//!     asked_to_end: oneshot::Receiver<()>,
+//! ) -> std::io::Result<dapple_http::Served> {
+//!     let (close, closing) = watch::channel(false);
+//!     let router = Router::new().route("/echo", any(echo)).with_state(closing);
+//!     let ending = async move {
+//!         let _ = asked_to_end.await;
+//!         let _ = close.send(true);
+//!     };
+//!     dapple_http::serve(listener, router).shutdown_on(ending).await
+//! }
+//! # let _ = server;
+//! ```
 
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::Pin;
-use std::task::Poll;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
 
 use async_tungstenite::tungstenite::handshake::derive_accept_key;
 use async_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -35,6 +79,7 @@ use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_core::Stream;
+use futures_io::{AsyncRead, AsyncWrite};
 use http::header::{
     CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -135,8 +180,10 @@ impl WebSocketUpgrade {
         let protocol = chosen.clone();
         let socket = async move {
             let Ok(stream) = upgrade::of(Some(upgrade)).await else { return };
+            let was_cancelled = Arc::new(AtomicBool::new(false));
+            let stream = CancelAsPending { stream, was_cancelled: was_cancelled.clone() };
             let inner = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
-            callback(WebSocket { inner, protocol }).await;
+            callback(WebSocket { inner, was_cancelled, protocol }).await;
         };
         dapple::Color::current().spawn(socket).detach();
         let mut response = Response::new(Body::empty());
@@ -155,7 +202,9 @@ impl WebSocketUpgrade {
 
 /// A WebSocket, the server's end.
 pub struct WebSocket {
-    inner: WebSocketStream<Upgraded>,
+    inner: WebSocketStream<CancelAsPending>,
+    /// See [`CancelAsPending`].
+    was_cancelled: Arc<AtomicBool>,
     protocol: Option<HeaderValue>,
 }
 
@@ -164,15 +213,22 @@ impl WebSocket {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: an error, or a message that was there.
+    /// *Dropped early*: **clean**. *Scope cancelled*, also by a [`race`](dapple::race) or a
+    /// [`timeout`](dapple::time::timeout()): an [`Error::Io`] for which [`is_cancelled`](dapple::is_cancelled) is true, or a
+    /// message that was there. The socket goes on: the next `recv` returns the next message.
     pub async fn recv(&mut self) -> Option<Result<Message, Error>> {
         loop {
-            let next = poll_fn(|cx| Pin::new(&mut self.inner).poll_next(cx)).await?;
+            let next = poll_fn(|cx| {
+                let next = Pin::new(&mut self.inner).poll_next(cx);
+                cancelled_or(next, &self.was_cancelled, |error| Some(Err(error)))
+            });
+            let next = next.await?;
             match next.map(Message::of) {
                 Ok(Some(message)) => {
                     if matches!(message, Message::Close(_)) {
                         // The answer is sent when it is read on, and not everybody does.
                         poll_fn(|cx| Poll::Ready(Pin::new(&mut self.inner).poll_next(cx).is_ready())).await;
+                        self.was_cancelled.store(false, Relaxed);
                     }
                     return Some(Ok(message));
                 }
@@ -191,15 +247,76 @@ impl WebSocket {
     /// # Cancellation
     ///
     /// *Dropped early*: **lossy**: the message may have been sent, or be sent with the next one. *Scope cancelled*: an
-    /// error.
+    /// error, with the same effect.
     pub async fn send(&mut self, message: Message) -> Result<(), Error> {
-        self.inner.send(message.into()).await
+        let WebSocket { inner, was_cancelled, .. } = self;
+        let mut sent = pin!(inner.send(message.into()));
+        poll_fn(|cx| cancelled_or(sent.as_mut().poll(cx), was_cancelled, Err)).await
     }
 
     /// The protocol that was chosen, of those that the client knows.
     #[must_use]
     pub fn protocol(&self) -> Option<&HeaderValue> {
         self.protocol.as_ref()
+    }
+}
+
+/// The stream below a WebSocket. async-tungstenite takes any error of it for the end of the socket. A cancelled wait is
+/// not the end, so it is shown as pending, and told beside it: [`cancelled_or`] makes it the result of the operation.
+struct CancelAsPending {
+    stream: Upgraded,
+    was_cancelled: Arc<AtomicBool>,
+}
+
+impl CancelAsPending {
+    fn hide<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match polled {
+            Poll::Ready(Err(error)) if dapple::is_cancelled(&error) => {
+                self.was_cancelled.store(true, Relaxed);
+                Poll::Pending
+            }
+            polled => polled,
+        }
+    }
+}
+
+/// The result of a poll; or, if it is pending since a wait below was cancelled, that error.
+fn cancelled_or<T>(polled: Poll<T>, was_cancelled: &AtomicBool, error: impl FnOnce(Error) -> T) -> Poll<T> {
+    if !was_cancelled.load(Relaxed) {
+        return polled;
+    }
+    was_cancelled.store(false, Relaxed);
+    match polled {
+        Poll::Pending => Poll::Ready(error(Error::Io(dapple::Cancelled.into()))),
+        polled => polled,
+    }
+}
+
+impl AsyncRead for CancelAsPending {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.hide(polled)
+    }
+}
+
+impl AsyncWrite for CancelAsPending {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.hide(polled)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_flush(cx);
+        self.hide(polled)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_close(cx);
+        self.hide(polled)
     }
 }
 

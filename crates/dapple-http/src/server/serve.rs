@@ -24,7 +24,7 @@ use crate::server::listen::Listener;
 ///
 /// # Errors
 ///
-/// When it is awaited: what accepting ends with, if that is not to be tried again. Running out of file descriptors is.
+/// When it is awaited: fatal errors of `accept`. Running out of file descriptors is not one: `accept` is tried again.
 ///
 /// # Panics
 ///
@@ -200,7 +200,8 @@ impl<L, H> Serve<L, H> {
         self
     }
 
-    /// How long a handler that was cancelled may take to come to its end; then it is dropped. A second.
+    /// How long a handler that was cancelled may take to come to its end; then it is dropped, also in a
+    /// [`shield`](dapple::shield). Spawn clean-up that takes longer as a task of its own. A second.
     pub fn cancel_grace(mut self, limit: Duration) -> Self {
         self.settings.cancel_grace = limit;
         self
@@ -232,7 +233,8 @@ impl<L, H> Serve<L, H> {
         self
     }
 
-    /// Puts a [`Peer`](crate::Peer) into the extensions of each request: who is at the other end.
+    /// Puts a [`Peer`](crate::Peer) into the extensions of each request: the client's address, and whether it came by TLS.
+    /// In axum's handlers it is `Extension<Peer>`, in place of `ConnectInfo<SocketAddr>`.
     pub fn peer_info(mut self) -> Self {
         self.settings.has_peer_info = true;
         self
@@ -256,8 +258,27 @@ impl<L, H> Serve<L, H> {
         self
     }
 
-    /// Ends when the future does: no more connections are accepted, those that are idle are closed, and what was
-    /// begun is finished, until the [deadline](Self::shutdown_deadline).
+    /// Graceful shutdown: begins when the future ends, whatever its output is, an error included. No more connections are
+    /// accepted, idle ones are closed, and requests that were begun are finished, until the
+    /// [deadline](Self::shutdown_deadline).
+    ///
+    /// [`ctrl_c`](dapple::signal::ctrl_c) hears SIGINT alone. A service manager or a container sends SIGTERM, which ends the
+    /// process at once unless it is listened for:
+    ///
+    /// ```no_run
+    /// use dapple::signal::{SignalKind, signal};
+    ///
+    /// # async fn example(listener: dapple::net::TcpListener, router: axum::Router) -> std::io::Result<()> {
+    /// let mut interrupt = signal(SignalKind::interrupt())?;
+    /// let mut terminate = signal(SignalKind::terminate())?;
+    /// let asked_to_end = async move { dapple::race((interrupt.recv(), terminate.recv())).await };
+    /// dapple_http::serve(listener, router).shutdown_on(asked_to_end).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// WebSockets and bodies that never end (server-sent events) keep the server until the deadline, unless their own
+    /// code ends them: [WebSockets at shutdown](crate::ws#shutdown).
     pub fn shutdown_on(mut self, signal: impl Future<Output: Send> + Send + 'static) -> Self {
         self.shutdown = Some(Box::pin(async move {
             signal.await;

@@ -6,10 +6,15 @@ use std::os::unix::net::UnixStream;
 
 use crate::common::{Client, Server};
 use axum::Router;
+use axum::extract::State;
 use axum::response::Response;
 use axum::routing::any;
+use dapple::channel::watch;
+use dapple::io::{AsyncReadExt, AsyncWriteExt};
 use dapple::net::UnixListener;
-use dapple_http::ws::{WebSocket, WebSocketUpgrade};
+use dapple::sim;
+use dapple::time::{Duration, sleep, timeout};
+use dapple_http::ws::{Error, Message, WebSocket, WebSocketUpgrade};
 
 async fn echo(upgrade: WebSocketUpgrade) -> Response {
     upgrade.protocols(["parrot", "echo"]).on_upgrade(async |mut socket: WebSocket| {
@@ -92,6 +97,99 @@ fn a_web_socket_is_cut_at_the_deadline() {
     let served = server.stop();
     assert_eq!((served.requests, served.cut), (1, 1));
     client.ends();
+}
+
+/// Sends each message back, and gives each `recv` a millisecond, by a race and by a time limit in turn.
+async fn impatient(upgrade: WebSocketUpgrade) -> Response {
+    upgrade.protocols(["echo"]).on_upgrade(async |mut socket: WebSocket| {
+        for turn in 0.. {
+            let limit = Duration::from_millis(1);
+            let received = if turn % 2 == 0 {
+                let late = async {
+                    let _ = sleep(limit).await;
+                    Some(Err(Error::Io(dapple::Cancelled.into())))
+                };
+                dapple::race((socket.recv(), late)).await
+            } else {
+                let received = timeout(limit, socket.recv()).await;
+                received.unwrap_or_else(|late| late.into_inner().expect("`recv` knows of cancelling"))
+            };
+            match received {
+                Some(Ok(Message::Close(_))) | None => return,
+                Some(Ok(message)) => socket.send(message).await.unwrap(),
+                Some(Err(Error::Io(error))) => assert!(dapple::is_cancelled(&error), "{error}"),
+                Some(Err(error)) => panic!("{error}"),
+            }
+        }
+    })
+}
+
+async fn greet_simulated() -> sim::net::TcpStream {
+    let mut client = sim::net::TcpStream::connect("10.0.0.1:80").await.unwrap();
+    client.write_all(HANDSHAKE.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).await.unwrap();
+        head.extend(byte);
+    }
+    client
+}
+
+#[test]
+fn a_cancelled_recv_loses_no_message_and_does_not_end_the_web_socket() {
+    sim::explore(0..50, || async {
+        let listener = sim::net::TcpListener::bind("10.0.0.1:80").await.unwrap();
+        let (stop, stopped) = dapple::channel::oneshot::channel::<()>();
+        let router = Router::new().route("/echo", any(impatient));
+        let server = dapple::spawn(dapple_http::serve(listener, router).shutdown_on(stopped).into_future());
+        let mut client = greet_simulated().await;
+        for number in 0..5 {
+            let message = frame(1, format!("hello{number}").as_bytes());
+            let (first, second) = message.split_at(4);
+            client.write_all(first).await.unwrap();
+            sleep(Duration::from_millis(3)).await.unwrap();
+            client.write_all(second).await.unwrap();
+            let mut answer = [0; 8];
+            client.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer[2..], format!("hello{number}").as_bytes());
+        }
+        client.write_all(&frame(8, &[3, 232])).await.unwrap();
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.unwrap();
+        assert_eq!(rest, b"\x88\x02\x03\xe8");
+        drop(stop);
+        assert_eq!(server.await.unwrap().unwrap().cut, 0);
+    });
+}
+
+/// As in the documentation of `ws`: hears of the end, and says goodbye.
+async fn attentive(upgrade: WebSocketUpgrade, State(mut closing): State<watch::Receiver<bool>>) -> Response {
+    upgrade.protocols(["echo"]).on_upgrade(async move |mut socket: WebSocket| {
+        let talk = async { while let Some(Ok(_)) = socket.recv().await {} };
+        let closed = async { closing.wait_for(|closing| *closing).await.map_or((), drop) };
+        dapple::race((talk, closed)).await;
+        let _ = socket.send(Message::Close(None)).await;
+    })
+}
+
+#[test]
+fn a_web_socket_that_hears_of_the_end_is_not_waited_for_until_the_deadline() {
+    sim::explore(0..20, || async {
+        let listener = sim::net::TcpListener::bind("10.0.0.1:80").await.unwrap();
+        let (close, closing) = watch::channel(false);
+        let router = Router::new().route("/echo", any(attentive)).with_state(closing);
+        let ending = async move {
+            let _ = sleep(Duration::from_secs(5)).await;
+            let _ = close.send(true);
+        };
+        let server = dapple::spawn(dapple_http::serve(listener, router).shutdown_on(ending).into_future());
+        let mut client = greet_simulated().await;
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.unwrap();
+        assert_eq!(rest, b"\x88\x00");
+        assert_eq!(server.await.unwrap().unwrap().cut, 0);
+    });
 }
 
 #[test]

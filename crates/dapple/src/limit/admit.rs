@@ -189,14 +189,16 @@ impl Drop for Watching<'_> {
 }
 
 impl Limit {
-    /// Whether something may begin now, here, that is not a task of its own: as a task of this color would be asked.
-    /// It has waited since the running task was put in line, if that is [clocked](crate::task::Builder::clocked), or
-    /// since its color was, if that has a limit. For a server that has read a request and is about to handle it,
-    /// without having spawned anything.
+    /// Admits work that begins now, in the running task, or refuses it. It counts as running until the returned value is
+    /// dropped. For a server that has read a request and is about to handle it without spawning a task.
+    ///
+    /// The bound [`delay`](Limit::delay) looks at how long the running task has waited in line, if that task is
+    /// [clocked](crate::task::Builder::clocked), or else its color, if the color has a limit. Other work has not waited.
     ///
     /// # Errors
     ///
-    /// [`Refused`], if things wait for too long and this has, too; if as many run as may; if the limit is closed.
+    /// [`Refused`], if the limit is over its delay and this work has waited too long; if as many run as may; if the limit
+    /// is closed.
     ///
     /// # Examples
     ///
@@ -217,13 +219,13 @@ impl Limit {
         Ok(Admitted(self.clone()))
     }
 
-    /// Whether something may begin now, here, as [`admit_now`](Limit::admit_now), but it does not count as running:
-    /// for what is over soon and often, where workers would only get into each other's way by counting. How many may
-    /// run is not looked at.
+    /// Asks as [`admit_now`](Limit::admit_now) does, but the work does not count as running, and
+    /// [`concurrency`](Limit::concurrency) is not looked at. For short and frequent work, where the counting itself would
+    /// make workers contend.
     ///
     /// # Errors
     ///
-    /// [`Refused`], if things wait for too long and this has, too; if the limit is closed.
+    /// [`Refused`], if the limit is over its delay and this work has waited too long; if the limit is closed.
     ///
     /// # Examples
     ///
@@ -248,10 +250,10 @@ impl Limit {
         Ok(())
     }
 
-    /// Waits until there is room: nothing waits for too long, no more wait than may, and no more run than may. It then
-    /// counts as running.
+    /// Waits until all bounds of the limit leave room. The caller then counts as running until the returned value is
+    /// dropped.
     ///
-    /// Waits here are not in one line with tasks that are held back, which go first.
+    /// Tasks that the limit holds back go before waiters in `admit`.
     ///
     /// # Errors
     ///

@@ -15,8 +15,9 @@ use crate::task::wait::Wait;
 ///
 /// It is not dropped either where [`timeout`](crate::time::timeout()), [`race`](crate::race) or
 /// [`JoinHandle::cancel`](crate::JoinHandle::cancel) drop futures that know nothing of cancelling: so it is the place for
-/// clean-up that awaits such a future. Scopes inside of it can be cancelled as ever. It holds up whoever waits for it, also a shutdown, until
-/// that runs out of time.
+/// clean-up that awaits such a future. Scopes inside of it can be cancelled as ever. A waiter waits for it, and so does a
+/// shutdown, until its time is up. A server that drops a handler after a grace (`cancel_grace` of dapple-http) drops the
+/// shield with it.
 ///
 /// # Cancellation
 ///

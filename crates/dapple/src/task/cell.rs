@@ -24,6 +24,7 @@ use super::runtime_shared::{RuntimePhase, RuntimeShared};
 use super::slab::{LARGE, MAX_ALIGN, class_of, put_cell};
 use super::state::{CANCELLED, StateWord};
 use super::traced::TracedVTable;
+use super::type_name::name_of;
 use super::waker::borrowed_waker;
 use super::{QueuePosition, Task};
 use crate::prim::light_fence;
@@ -110,7 +111,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         drop_output: Self::drop_output,
         free: put_cell,
         color: K::color,
-        type_name: std::any::type_name::<F>,
+        type_name: name_of::<F>,
         join_offset: offset_of!(Self, join),
         stage_offset: offset_of!(Self, stage),
         kind: K::KIND,

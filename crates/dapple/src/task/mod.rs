@@ -73,6 +73,8 @@ mod task_ref;
 #[cfg(not(loom))]
 pub(crate) mod traced;
 #[cfg(not(loom))]
+mod type_name;
+#[cfg(not(loom))]
 pub(crate) mod wait;
 #[cfg_attr(loom, path = "../loom/waker.rs")]
 pub(crate) mod waker;
