@@ -21,7 +21,7 @@ pub(crate) enum EnteredTimer {
 impl Sched {
     /// Enters a timer with the driver of this thread's worker, or with any, and wakes the worker that sleeps there if the
     /// timer is the first to fire.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enter_timer(&self, due: Time, waker: GuardedWaker) -> EnteredTimer {
         let driver = self.driver_here();
         match driver.timers.insert(due.not_before(), waker) {
