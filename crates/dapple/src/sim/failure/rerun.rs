@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn the_line_of_this_test_names_it() {
         let name = test_of_this_thread();
-        let expected = "sim::failure::again::tests::the_line_of_this_test_names_it";
+        let expected = "sim::failure::rerun::tests::the_line_of_this_test_names_it";
         assert!(name.is_none_or(|name| name == expected)); // none on the main thread (--test-threads=1)
     }
 }
