@@ -8,12 +8,15 @@ use crate::driver::clock::Time;
 use crate::driver::timers::{Fired, Key, TimerInsert, Timers};
 use crate::task::guarded::GuardedWaker;
 
+/// Where a timer was entered, if it was.
+pub(crate) type TimerSlot = Option<(&'static Timers, Key)>;
+
 /// What became of a timer that was to be entered.
 pub(crate) enum EnteredTimer {
     /// Its time has come.
     Due,
-    /// It will fire.
-    At(&'static Timers, Key),
+    /// It will fire, and is in `timer`.
+    At,
     /// The runtime has ended.
     Gone,
 }
@@ -22,15 +25,16 @@ impl Sched {
     /// Enters a timer with the driver of this thread's worker, or with any, and wakes the worker that sleeps there if the
     /// timer is the first to fire.
     #[inline(always)]
-    pub(crate) fn enter_timer(&self, due: Time, waker: GuardedWaker) -> EnteredTimer {
+    pub(crate) fn enter_timer(&self, due: Time, waker: GuardedWaker, timer: &mut TimerSlot) -> EnteredTimer {
         let driver = self.driver_here();
         match driver.timers.insert(due.not_before(), waker) {
             TimerInsert::Due => EnteredTimer::Due,
             TimerInsert::At { key, is_first } => {
+                *timer = Some((driver.timers, key));
                 if is_first && !Sched::is_at_post() {
                     driver.ring();
                 }
-                EnteredTimer::At(driver.timers, key)
+                EnteredTimer::At
             }
             TimerInsert::Gone => EnteredTimer::Gone,
         }
@@ -41,7 +45,7 @@ impl Sched {
 #[derive(Default)]
 pub(crate) struct WakeTimer {
     due: Option<Time>,
-    timer: Option<(&'static Timers, Key)>,
+    timer: TimerSlot,
 }
 
 impl WakeTimer {
@@ -61,9 +65,7 @@ impl WakeTimer {
         let due = Time::now().later(after);
         self.due = Some(due);
         Sched::current(|sched| {
-            if let EnteredTimer::At(timers, key) = sched.enter_timer(due, GuardedWaker::of(cx.waker())) {
-                self.timer = Some((timers, key));
-            }
+            sched.enter_timer(due, GuardedWaker::of(cx.waker()), &mut self.timer);
         });
     }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::Instant;
 use crate::Cancelled;
-use crate::driver::timers::{Fired, Key, Timers};
+use crate::driver::timers::Fired;
 use crate::sched::Sched;
-use crate::sched::wake_timer::EnteredTimer;
+use crate::sched::wake_timer::{EnteredTimer, TimerSlot};
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::Wait;
 
@@ -69,7 +69,7 @@ pub struct Sleep {
     deadline: Instant,
     /// The moment has come, or had when it was made.
     is_over: bool,
-    timer: Option<(&'static Timers, Key)>,
+    timer: TimerSlot,
     wait: Wait,
 }
 
@@ -114,12 +114,10 @@ impl Sleep {
             return Ok(true);
         }
         let entered = Sched::current(|sched| {
-            match sched.enter_timer(self.deadline.time(), GuardedWaker::of(cx.waker())) {
+            let waker = GuardedWaker::of(cx.waker());
+            match sched.enter_timer(self.deadline.time(), waker, &mut self.timer) {
                 EnteredTimer::Due => Ok(true),
-                EnteredTimer::At(timers, key) => {
-                    self.timer = Some((timers, key));
-                    Ok(false)
-                }
+                EnteredTimer::At => Ok(false),
                 EnteredTimer::Gone => Err(Cancelled),
             }
         });
