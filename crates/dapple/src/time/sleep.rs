@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use super::Instant;
 use crate::Cancelled;
-use crate::driver::timers::Fired;
+use crate::driver::timers::{Fired, Key, TimerInsert, Timers};
 use crate::sched::Sched;
-use crate::sched::wake_timer::{EnteredTimer, TimerSlot};
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::Wait;
 
@@ -69,7 +68,7 @@ pub struct Sleep {
     deadline: Instant,
     /// The moment has come, or had when it was made.
     is_over: bool,
-    timer: TimerSlot,
+    timer: Option<(&'static Timers, Key)>,
     wait: Wait,
 }
 
@@ -114,12 +113,18 @@ impl Sleep {
             return Ok(true);
         }
         let entered = Sched::current(|sched| {
-            let waker = GuardedWaker::of(cx.waker());
-            match sched.enter_timer(self.deadline.time(), waker, &mut self.timer) {
-                EnteredTimer::Due => Ok(true),
-                EnteredTimer::At => Ok(false),
-                EnteredTimer::Gone => Err(Cancelled),
+            let driver = sched.driver_here();
+            match driver.timers.insert(self.deadline.time().not_before(), GuardedWaker::of(cx.waker())) {
+                TimerInsert::Due => return Ok(true),
+                TimerInsert::At { key, is_first } => {
+                    self.timer = Some((driver.timers, key));
+                    if is_first && !Sched::is_at_post() {
+                        driver.ring();
+                    }
+                }
+                TimerInsert::Gone => return Err(Cancelled),
             }
+            Ok(false)
         });
         entered.expect(
             "a sleep was awaited where there is no runtime: await it inside of dapple::run, a task, or \
