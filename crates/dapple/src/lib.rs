@@ -129,6 +129,7 @@ pub mod fs;
 pub mod hyper;
 #[cfg(not(loom))]
 pub mod io;
+#[cfg(not(loom))]
 #[expect(unsafe_code, reason = "owns the turn protocol")]
 mod lane;
 #[cfg(not(loom))]

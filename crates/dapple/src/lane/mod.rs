@@ -9,24 +9,14 @@
 //! color   what users hold; color_cell: state that belongs to a color
 //! ```
 
-#[cfg(not(loom))]
 mod color;
-#[cfg(not(loom))]
 mod color_cell;
-#[cfg(not(loom))]
 pub(crate) mod in_lane;
-#[cfg(not(loom))]
 mod keyed;
-#[cfg(not(loom))]
 #[expect(clippy::module_inception, reason = "the file is about one lane")]
 mod lane;
-#[cfg(not(loom))]
 pub(crate) mod limited;
-#[cfg(not(loom))]
 pub(crate) mod main;
-
-#[cfg(not(loom))]
 mod ranked;
 
-#[cfg(not(loom))]
 pub use {color::Color, color_cell::ColorCell};

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use super::Instant;
 use crate::Cancelled;
-use crate::driver::timers::{Fired, Key, Timers};
+use crate::driver::timers::{Fired, Key, TimerInsert, Timers};
 use crate::sched::Sched;
-use crate::sched::wake_timer::EnteredTimer;
 use crate::task::guarded::GuardedWaker;
 use crate::task::runtime_here::no_runtime;
 use crate::task::wait::Wait;
@@ -115,14 +114,18 @@ impl Sleep {
             return Ok(true);
         }
         let entered = Sched::current(|sched| {
-            match sched.enter_timer(self.deadline.time(), GuardedWaker::of(cx.waker())) {
-                EnteredTimer::Due => Ok(true),
-                EnteredTimer::At(timers, key) => {
-                    self.timer = Some((timers, key));
-                    Ok(false)
+            let driver = sched.driver_here();
+            match driver.timers.insert(self.deadline.time().not_before(), GuardedWaker::of(cx.waker())) {
+                TimerInsert::Due => return Ok(true),
+                TimerInsert::At { key, is_first } => {
+                    self.timer = Some((driver.timers, key));
+                    if is_first && !Sched::is_at_post() {
+                        driver.ring();
+                    }
                 }
-                EnteredTimer::Gone => Err(Cancelled),
+                TimerInsert::Gone => return Err(Cancelled),
             }
+            Ok(false)
         });
         entered.unwrap_or_else(|| panic!("{}", no_runtime("sleep in")))
     }

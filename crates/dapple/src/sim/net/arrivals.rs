@@ -21,7 +21,6 @@ use crate::driver::clock::Time;
 use crate::driver::timers::{Key, Timers};
 use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
-use crate::sched::wake_timer::EnteredTimer;
 use crate::task::guarded::GuardedWaker;
 use crate::task::runtime_here::no_runtime_error;
 use crate::task::wait::Wait;
@@ -73,11 +72,9 @@ impl ArrivalTimer {
             return None;
         }
         let due = Time::FIRST.later(Duration::from_nanos(at));
-        let set = Sched::current(|sched| match sched.enter_timer(due, ArrivalWaker::waker(call.clone())) {
-            EnteredTimer::At(timers, key) => Some(ArrivalTimer { at, timers, key }),
-            EnteredTimer::Due | EnteredTimer::Gone => None,
-        });
-        set.flatten()
+        let mut timer = None;
+        Sched::current(|sched| sched.enter_timer(due, ArrivalWaker::waker(call.clone()), &mut timer));
+        timer.map(|(timers, key)| ArrivalTimer { at, timers, key })
     }
 }
 
