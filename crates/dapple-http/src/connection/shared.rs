@@ -230,6 +230,8 @@ pub(crate) struct RequestHandle {
     /// The number of the request among those of its connection.
     number: u64,
     is_http2: bool,
+    /// HTTP/2: its method is HEAD.
+    is_head: bool,
     /// Its response has begun.
     is_answered: bool,
     /// A summary for the observer, if there is one.
@@ -248,22 +250,23 @@ impl RequestHandle {
         state.apply(ConnectionEvent::RequestBegan);
         let verdict = state.heads.next(method, framing, connection.server.settings.max_body_size);
         state.apply(ConnectionEvent::Read); // a part of the next head may be left
-        (RequestHandle::new(connection, state), verdict)
+        (RequestHandle::new(connection, state, false), verdict)
     }
 
     /// A request of HTTP/2 begins.
-    pub(crate) fn http2(connection: &Arc<Connection>) -> RequestHandle {
+    pub(crate) fn http2(connection: &Arc<Connection>, is_head: bool) -> RequestHandle {
         let state = &mut connection.lock().state;
         state.apply(ConnectionEvent::RequestBegan);
-        RequestHandle::new(connection, state)
+        RequestHandle::new(connection, state, is_head)
     }
 
     #[inline]
-    fn new(connection: &Arc<Connection>, state: &ConnectionState) -> RequestHandle {
+    fn new(connection: &Arc<Connection>, state: &ConnectionState, is_head: bool) -> RequestHandle {
         RequestHandle {
             connection: connection.clone(),
             number: state.requests(),
             is_http2: state.is_http2(),
+            is_head,
             is_answered: false,
             summary: None,
         }
@@ -302,6 +305,15 @@ impl RequestHandle {
         let state = &mut self.connection.lock().state;
         state.apply(ConnectionEvent::ResponseBegan);
         state.take_fault(self.number)
+    }
+
+    /// HTTP/2: the response to a HEAD. With HTTP/1 hyper knows, and sends no body.
+    pub(crate) fn is_head(&self) -> bool {
+        self.is_head
+    }
+
+    pub(crate) fn is_http2(&self) -> bool {
+        self.is_http2
     }
 
     /// The body of this request was refused unread.
