@@ -141,19 +141,18 @@ impl StreamHandle {
         Ok(())
     }
 
-    /// The result of a write to the socket. Returns what a flush that follows at once has to look for.
+    /// The result of a write to the socket.
     #[inline]
-    pub(crate) fn wrote(&self, polled: &Poll<std::io::Result<usize>>) -> Option<LookFor> {
-        match polled {
-            Poll::Ready(Ok(count)) => {
-                let state = &mut self.0.lock().state;
-                state.apply(ConnectionEvent::Wrote(*count));
-                return Some(state.look_for());
-            }
-            Poll::Pending => self.0.apply(ConnectionEvent::WriteBlocked),
-            Poll::Ready(Err(_)) => {}
-        }
-        None
+    pub(crate) fn wrote(&self, polled: &Poll<std::io::Result<usize>>) -> Written {
+        let event = match polled {
+            Poll::Ready(Ok(count)) => ConnectionEvent::Wrote(*count),
+            Poll::Pending => ConnectionEvent::WriteBlocked,
+            Poll::Ready(Err(_)) => return Written { next_look: None, is_ended: false },
+        };
+        let state = &mut self.0.lock().state;
+        state.apply(event); // changes nothing that another task waits for
+        let next_look = polled.is_ready().then(|| state.look_for());
+        Written { next_look, is_ended: state.phase() == ConnectionPhase::Ended }
     }
 
     /// The connection was reset.
@@ -208,6 +207,14 @@ impl StreamHandle {
         let phase = self.0.lock().state.phase();
         phase == ConnectionPhase::Closed || is_over(phase)
     }
+}
+
+/// The state of a connection after a write, from the same turn of the lock.
+pub(crate) struct Written {
+    /// What a flush that follows at once has to look for.
+    pub(crate) next_look: Option<LookFor>,
+    /// HTTP is over.
+    pub(crate) is_ended: bool,
 }
 
 /// How a read of hyper's goes.
