@@ -125,8 +125,8 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "N", value_parser = some, allow_hyphen_values = true)]
     pub(crate) max_connections_per_address: Option<usize>,
 
-    /// How long requests may wait for a worker: if all of half a second have waited longer, some are refused with 503
-    /// until that is over. "off" begins every request, however late
+    /// How long requests may wait for a worker: if all of half a second, or of this time where it is longer, have
+    /// waited longer, some are refused with 503 until that is over. "off" begins every request, however late
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = wait, allow_hyphen_values = true)]
     pub(crate) max_wait: MaxWait,
 

@@ -31,6 +31,7 @@ mod site;
 mod start;
 mod work;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => match failure::unknown_command(&error) {
             Some(failure) => {
-                eprintln!("error: {failure}");
+                say(&failure);
                 return ExitCode::from(2);
             }
             None => error.exit(),
@@ -56,8 +57,13 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            say(&failure);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Unlike `eprintln!`, does not panic if nobody can read it.
+fn say(failure: &failure::StartFailure) {
+    let _ = writeln!(io::stderr(), "error: {failure}");
 }

@@ -30,7 +30,8 @@ use crate::site::Site;
 /// How long the last lines of the log may take to be written.
 const LAST_LINES: Duration = Duration::from_secs(5);
 
-/// Over which requests must have waited for too long before some are refused: so bursts pass.
+/// Over which requests must have waited for too long before some are refused: so bursts pass. A longer wait than this
+/// takes as long to be seen as it is.
 const LIMIT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Everything that the program counts, from when it serves on.
@@ -158,7 +159,7 @@ where
             .idle_timeout(options.idle_timeout)
             .write_timeout(options.write_timeout)
             .shutdown_deadline(options.drain);
-        let limit = options.max_wait.0.map(|wait| Limit::new().delay(wait, LIMIT_INTERVAL));
+        let limit = options.max_wait.0.map(|wait| Limit::new().delay(wait, LIMIT_INTERVAL.max(wait)));
         serve = match &limit {
             Some(limit) => serve.limit(limit.clone()),
             None => serve.no_limit(),
@@ -234,14 +235,18 @@ fn banner(
         Some(metrics) => format!("http://{metrics}{METRICS}"),
         None => "off".into(),
     };
-    eprintln!("Dapple {} serves {what}", env!("CARGO_PKG_VERSION"));
-    eprintln!("  address   {scheme}://{address}/");
+    let mut lines = vec![
+        format!("Dapple {} serves {what}", env!("CARGO_PKG_VERSION")),
+        format!("  address   {scheme}://{address}/"),
+        format!("  workers   {workers}"),
+        format!("  metrics   {metrics}"),
+        "  to stop   Ctrl-C, or SIGTERM: finishes what was begun; once more ends at once".to_owned(),
+    ];
     if let Some(note) = note {
-        eprintln!("  note      {note}");
+        lines.insert(2, format!("  note      {note}"));
     }
-    eprintln!("  workers   {workers}");
-    eprintln!("  metrics   {metrics}");
-    eprintln!("  to stop   Ctrl-C, or SIGTERM: finishes what was begun; once more ends at once");
+    // Not `eprintln!`, which panics if nobody can read it.
+    let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
 }
 
 /// A server needs a file descriptor for each connection, and the system's default is low.

@@ -391,3 +391,28 @@ fn with_a_certificate_it_is_https() {
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("every task has a color"));
 }
+
+#[test]
+fn a_server_whose_standard_error_cannot_be_written_to_serves_all_the_same() {
+    let folder = Folder::new(&[("index.html", b"hello")]);
+    let (name, log) = (folder.path().display().to_string(), folder.at("access.log"));
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let arguments = ["serve", &name, "--port", "0", "--log", "json", "--log-file", &log];
+    let mut program = Program::spawn_on(&arguments, full);
+    // The file is there after the signals are waited for, and before the banner.
+    while !std::fs::exists(&log).unwrap() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    program.signal(Signal::TERM);
+    assert_eq!(program.wait().code(), Some(0));
+}
+
+#[test]
+fn requests_may_wait_for_longer_than_half_a_second() {
+    let folder = Folder::new(&[("index.html", b"hello")]);
+    let name = folder.path().display().to_string();
+    for wait in ["501ms", "2s", "9999999999h", "off"] {
+        let (_program, address, _) = Program::serve(&["serve", &name, "--max-wait", wait]);
+        assert!(get(&address, "/", "").ends_with("hello"), "{wait}");
+    }
+}

@@ -173,12 +173,35 @@ impl<S: ClientStream> Read for ConnectionIo<S> {
     }
 }
 
-impl<S> ConnectionIo<S> {
+impl<S: ClientStream> ConnectionIo<S> {
     #[inline]
-    fn note_write(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn note_write(
+        &mut self,
+        polled: Poll<io::Result<usize>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         // Encrypted bytes are counted below, at the socket. BY-THE-SOCKET in `encrypted`
-        if !self.handle.is_tls() {
-            self.next_look = self.handle.wrote(&polled);
+        let is_ended = match self.handle.is_tls() {
+            true => self.handle.reading() == ReadMode::Ended,
+            false => {
+                let written = self.handle.wrote(&polled);
+                self.next_look = written.next_look;
+                written.is_ended
+            }
+        };
+        if is_ended { self.note_write_after_end(polled, cx) } else { polled }
+    }
+
+    /// HTTP is over: an error if the server has cut the stream. A stream that was read is listed with the waker of its
+    /// reader, and stays so.
+    #[cold]
+    fn note_write_after_end(
+        &mut self,
+        polled: Poll<io::Result<usize>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if self.listed.is_none() || self.handle.server().stage() == ShutdownStage::Cutting {
+            ready!(self.poll_cut(cx))?;
         }
         polled
     }
@@ -188,7 +211,7 @@ impl<S: ClientStream> Write for ConnectionIo<S> {
     #[inline]
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.note_write(polled)
+        self.note_write(polled, cx)
     }
 
     #[inline]
@@ -198,7 +221,7 @@ impl<S: ClientStream> Write for ConnectionIo<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.note_write(polled)
+        self.note_write(polled, cx)
     }
 
     #[inline]

@@ -372,11 +372,15 @@ impl ConnectionState {
             ConnectionPhase::Cut | ConnectionPhase::Ended => return None,
             _ => {}
         }
-        if self.is_write_blocked || self.is_http2 && self.sending.is_stuck() {
+        if self.is_blocked() {
             return Some((Timed::Blocked(self.taken >> PROGRESS), settings.write_timeout));
         }
         match self.phase {
             ConnectionPhase::Busy => self.timed_busy(settings),
+            // The server has said goodbye, and no request is under way.
+            ConnectionPhase::Opening if self.is_http2 && self.is_draining => {
+                Some((Timed::Idle(u64::MAX), LINGER))
+            }
             // A client that has not sent anything is timed as one whose head does not come.
             ConnectionPhase::Opening | ConnectionPhase::Head => {
                 Some((Timed::Head(self.requests), settings.header_timeout))
@@ -384,6 +388,15 @@ impl ConnectionState {
             ConnectionPhase::Idle if self.is_draining => Some((Timed::Idle(u64::MAX), LINGER)),
             ConnectionPhase::Idle => Some((Timed::Idle(self.requests), settings.idle_timeout)),
             _ => None,
+        }
+    }
+
+    /// Whether the peer keeps the server from sending. Without requests an HTTP/2 peer can only leave replies to its PINGs
+    /// and SETTINGS unread: its time for the next request runs on, or it would begin anew whenever there is room again.
+    fn is_blocked(&self) -> bool {
+        match self.is_http2 {
+            true => self.sending.is_stuck() || self.is_write_blocked && self.phase == ConnectionPhase::Busy,
+            false => self.is_write_blocked,
         }
     }
 

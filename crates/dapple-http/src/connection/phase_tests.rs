@@ -219,6 +219,9 @@ impl Machine {
             (ConnectionPhase::Cut | ConnectionPhase::Ended, None) => {}
             (ConnectionPhase::Closing | ConnectionPhase::Closed, Some(Timed::Closing)) => {}
             (ConnectionPhase::Opening | ConnectionPhase::Head, Some(Timed::Head(_) | Timed::Blocked(_))) => {}
+            (ConnectionPhase::Opening, Some(Timed::Idle(_))) => {
+                assert!(self.state.is_http2() && self.state.is_draining, "{what}");
+            }
             (ConnectionPhase::Idle, Some(Timed::Idle(_) | Timed::Blocked(_))) => {}
             (
                 ConnectionPhase::Busy,

@@ -141,19 +141,18 @@ impl StreamHandle {
         Ok(())
     }
 
-    /// The result of a write to the socket. Returns what a flush that follows at once has to look for.
+    /// The result of a write to the socket.
     #[inline]
-    pub(crate) fn wrote(&self, polled: &Poll<std::io::Result<usize>>) -> Option<LookFor> {
-        match polled {
-            Poll::Ready(Ok(count)) => {
-                let state = &mut self.0.lock().state;
-                state.apply(ConnectionEvent::Wrote(*count));
-                return Some(state.look_for());
-            }
-            Poll::Pending => self.0.apply(ConnectionEvent::WriteBlocked),
-            Poll::Ready(Err(_)) => {}
-        }
-        None
+    pub(crate) fn wrote(&self, polled: &Poll<std::io::Result<usize>>) -> Written {
+        let event = match polled {
+            Poll::Ready(Ok(count)) => ConnectionEvent::Wrote(*count),
+            Poll::Pending => ConnectionEvent::WriteBlocked,
+            Poll::Ready(Err(_)) => return Written { next_look: None, is_ended: false },
+        };
+        let state = &mut self.0.lock().state;
+        state.apply(event); // changes nothing that another task waits for
+        let next_look = polled.is_ready().then(|| state.look_for());
+        Written { next_look, is_ended: state.phase() == ConnectionPhase::Ended }
     }
 
     /// The connection was reset.
@@ -210,6 +209,14 @@ impl StreamHandle {
     }
 }
 
+/// The state of a connection after a write, from the same turn of the lock.
+pub(crate) struct Written {
+    /// What a flush that follows at once has to look for.
+    pub(crate) next_look: Option<LookFor>,
+    /// HTTP is over.
+    pub(crate) is_ended: bool,
+}
+
 /// How a read of hyper's goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadMode {
@@ -230,6 +237,8 @@ pub(crate) struct RequestHandle {
     /// The number of the request among those of its connection.
     number: u64,
     is_http2: bool,
+    /// HTTP/2: its method is HEAD.
+    is_head: bool,
     /// Its response has begun.
     is_answered: bool,
     /// A summary for the observer, if there is one.
@@ -248,22 +257,23 @@ impl RequestHandle {
         state.apply(ConnectionEvent::RequestBegan);
         let verdict = state.heads.next(method, framing, connection.server.settings.max_body_size);
         state.apply(ConnectionEvent::Read); // a part of the next head may be left
-        (RequestHandle::new(connection, state), verdict)
+        (RequestHandle::new(connection, state, false), verdict)
     }
 
     /// A request of HTTP/2 begins.
-    pub(crate) fn http2(connection: &Arc<Connection>) -> RequestHandle {
+    pub(crate) fn http2(connection: &Arc<Connection>, is_head: bool) -> RequestHandle {
         let state = &mut connection.lock().state;
         state.apply(ConnectionEvent::RequestBegan);
-        RequestHandle::new(connection, state)
+        RequestHandle::new(connection, state, is_head)
     }
 
     #[inline]
-    fn new(connection: &Arc<Connection>, state: &ConnectionState) -> RequestHandle {
+    fn new(connection: &Arc<Connection>, state: &ConnectionState, is_head: bool) -> RequestHandle {
         RequestHandle {
             connection: connection.clone(),
             number: state.requests(),
             is_http2: state.is_http2(),
+            is_head,
             is_answered: false,
             summary: None,
         }
@@ -302,6 +312,15 @@ impl RequestHandle {
         let state = &mut self.connection.lock().state;
         state.apply(ConnectionEvent::ResponseBegan);
         state.take_fault(self.number)
+    }
+
+    /// HTTP/2: the response to a HEAD. With HTTP/1 hyper knows, and sends no body.
+    pub(crate) fn is_head(&self) -> bool {
+        self.is_head
+    }
+
+    pub(crate) fn is_http2(&self) -> bool {
+        self.is_http2
     }
 
     /// The body of this request was refused unread.

@@ -36,7 +36,10 @@ pub(super) fn page(page: &Page, method: &Method, headers: &HeaderMap) -> Respons
         match conditional::weigh(headers, form.validators()) {
             Precondition::Send => {}
             Precondition::NotModified => return not_modified(form),
-            Precondition::Failed => return plain(StatusCode::PRECONDITION_FAILED),
+            Precondition::Failed => {
+                let failed = plain(StatusCode::PRECONDITION_FAILED);
+                return if method == Method::HEAD { without_body(failed) } else { failed };
+            }
         }
     }
     if method == Method::HEAD {

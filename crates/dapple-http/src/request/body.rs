@@ -10,8 +10,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use dapple::time::{Instant, Sleep};
-use http::Response;
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -211,15 +211,32 @@ impl SendingGuard {
     }
 }
 
-impl<B> ResponseBody<B> {
+impl<B: http_body::Body> ResponseBody<B> {
     pub(crate) fn of_service(
         response: Response<B>,
         request: Option<RequestHandle>,
     ) -> Response<ResponseBody<B>> {
+        if request.as_ref().is_some_and(|request| is_bodiless(request, response.status())) {
+            return ResponseBody::without_body(response, request);
+        }
         response.map(|body| ResponseBody {
             content: ResponseContent::Service { body },
             sending: SendingGuard::new(request),
         })
+    }
+
+    /// A response of which only the head is sent. The head of one to HEAD says how long the body would be.
+    #[cold]
+    fn without_body(response: Response<B>, request: Option<RequestHandle>) -> Response<ResponseBody<B>> {
+        let (mut parts, body) = response.into_parts();
+        let length = body.size_hint().exact().filter(|&length| length > 0);
+        if let Some(length) = length
+            && request.as_ref().is_some_and(RequestHandle::is_head)
+        {
+            parts.headers.entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+        }
+        let content = ResponseContent::ServerReply { text: None };
+        Response::from_parts(parts, ResponseBody { content, sending: SendingGuard::new(request) })
     }
 
     /// An answer of the server's own.
@@ -227,11 +244,15 @@ impl<B> ResponseBody<B> {
         if let Some(request) = &request {
             request.tell_replaced(&reply);
         }
-        let content = ResponseContent::ServerReply { text: Some(reply.text) };
+        let is_head = request.as_ref().is_some_and(RequestHandle::is_head);
+        let content = ResponseContent::ServerReply { text: (!is_head).then_some(reply.text) };
         let mut response = Response::new(ResponseBody { content, sending: SendingGuard::new(request) });
         *response.status_mut() = reply.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        if is_head {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(reply.text.len()));
+        }
         if reply.closes {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -240,6 +261,14 @@ impl<B> ResponseBody<B> {
         }
         response
     }
+}
+
+/// Whether a response has no body whatever its service says (RFC 9110, section 6.4.1). hyper sees to that with HTTP/1, and
+/// would send the body with HTTP/2.
+#[inline]
+fn is_bodiless(request: &RequestHandle, status: StatusCode) -> bool {
+    let has_none = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    request.is_head() || request.is_http2() && has_none
 }
 
 impl<B: http_body::Body> http_body::Body for ResponseBody<B> {

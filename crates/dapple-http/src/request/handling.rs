@@ -27,7 +27,7 @@ use dapple::sched::Admitted;
 use dapple::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use dapple::time::Sleep;
 use dapple::{Color, Shield};
-use http::{Request, Response, Version};
+use http::{Method, Request, Response, Version};
 use hyper::body::Incoming;
 
 use super::body::ResponseBody;
@@ -74,7 +74,8 @@ impl<H: Handler> RequestService<H> {
         let connection = &self.connection;
         let max_body_size = connection.server.settings.max_body_size;
         if request.version() == Version::HTTP_2 {
-            return (RequestHandle::http2(connection), heads::check_http2(request, max_body_size));
+            let handle = RequestHandle::http2(connection, request.method() == Method::HEAD);
+            return (handle, heads::check_http2(request, max_body_size));
         }
         let framing = heads::framing(request.headers(), request.body());
         let (handle, verdict) = RequestHandle::http1(connection, request.method().as_str(), framing);

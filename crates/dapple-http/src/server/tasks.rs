@@ -244,8 +244,13 @@ fn poll_protocol<S>(
 where
     S: ClientStream,
 {
-    if task.server().stage() != ShutdownStage::Serving && io.first().is_empty() {
-        return Poll::Ready(Err(io::ErrorKind::Interrupted.into()));
+    match task.server().stage() {
+        ShutdownStage::Serving => {}
+        // The bytes that have come may be a part of a head.
+        ShutdownStage::Draining if !io.first().is_empty() => {}
+        ShutdownStage::Draining | ShutdownStage::Cutting => {
+            return Poll::Ready(Err(io::ErrorKind::Interrupted.into()));
+        }
     }
     loop {
         let first = io.first();
@@ -333,15 +338,9 @@ pub(super) async fn drive<C: Http>(mut http: Pin<&mut C>, timer: &mut Connection
     let mut is_told = false;
     poll_fn(|cx| {
         timer.enter(cx);
-        match server.stage() {
-            ShutdownStage::Serving => {}
-            ShutdownStage::Draining if is_told => {}
-            ShutdownStage::Draining => {
-                is_told = true;
-                task.draining();
-                http.as_mut().finish();
-            }
-            ShutdownStage::Cutting => return Poll::Ready(()),
+        let stage = server.stage();
+        if stage == ShutdownStage::Cutting {
+            return Poll::Ready(());
         }
         loop {
             if let Poll::Ready(result) = http.as_mut().poll(cx) {
@@ -349,6 +348,13 @@ pub(super) async fn drive<C: Http>(mut http: Pin<&mut C>, timer: &mut Connection
                     tell_unread(&error, task);
                 }
                 return Poll::Ready(());
+            }
+            // After hyper has read: a head that has come in part is begun, and hyper would close over it.
+            if stage == ShutdownStage::Draining && !is_told && !task.has_head() {
+                is_told = true;
+                task.draining();
+                http.as_mut().finish();
+                continue;
             }
             if C::IS_HTTP2 {
                 task.keep_waker(cx.waker());

@@ -30,8 +30,13 @@ async fn head_is_get_without_a_body() {
     for (name, value) in &get.headers {
         assert_eq!(head.headers.get(name), Some(value));
     }
-    let head = ask(&files, "HEAD", "/none", &[]).await;
-    assert_eq!((head.status.as_u16(), head.header("content-length"), head.body.len()), (404, "14", 0));
+    for (path, headers, status, length) in
+        [("/none", &[][..], 404, "14"), ("/a.txt", &[("if-match", "\"other\"")][..], 412, "24")]
+    {
+        let head = ask(&files, "HEAD", path, headers).await;
+        let got = (head.status.as_u16(), head.header("content-length"), head.body.len());
+        assert_eq!(got, (status, length, 0), "{path}");
+    }
 }
 
 #[dapple::test]

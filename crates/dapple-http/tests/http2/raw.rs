@@ -104,6 +104,59 @@ async fn an_idle_peer_that_answers_no_ping_holds_up_a_shutdown_for_a_moment() {
     closed(&mut stream).await;
 }
 
+#[dapple::test(sim, seeds = 5)]
+async fn a_peer_that_has_sent_no_request_holds_up_a_shutdown_for_a_moment() {
+    let listener = TcpListener::bind(AT).await.unwrap();
+    let server = serve(listener, router()).shutdown_deadline(Duration::from_secs(20));
+    let server = dapple::spawn(server.into_future());
+    let mut stream = TcpStream::connect(AT).await.unwrap();
+    stream.write_all(PREFACE).await.unwrap();
+    stream.write_all(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
+    sleep(Duration::from_secs(1)).await.unwrap();
+    server.cancel();
+    takes_about(Duration::from_secs(2), async {
+        assert_eq!(server.await.unwrap().unwrap().cut, 0);
+    })
+    .await;
+    closed(&mut stream).await;
+}
+
+/// The peer leaves the replies to its PINGs unread until the server has no room for more, then reads them all, and so on.
+#[dapple::test(sim, seeds = 5)]
+async fn pings_whose_replies_are_read_late_do_not_keep_a_connection_without_requests() {
+    for first in [Vec::new(), get_frame(1, "/")] {
+        let listener = TcpListener::bind(AT).await.unwrap();
+        let soon = Duration::from_secs(5);
+        let server = serve(listener, router()).header_timeout(soon).idle_timeout(soon).write_timeout(soon);
+        let server = dapple::spawn(server.into_future());
+        let (mut reader, mut writer) = TcpStream::connect(AT).await.unwrap().into_split();
+        writer.write_all(PREFACE).await.unwrap();
+        writer.write_all(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
+        writer.write_all(&first).await.unwrap();
+        let pings = frame(PING, 0, 0, &[7; 8]).repeat(100);
+        let pings = dapple::spawn(async move { while writer.write_all(&pings).await.is_ok() {} });
+        // Two seconds more for a peer that was told goodbye.
+        takes_about(soon + Duration::from_secs(1), async {
+            let mut buffer = vec![0; 1 << 20];
+            let mut is_open = true;
+            for _ in 0..15 {
+                sleep(Duration::from_secs(1)).await.unwrap();
+                for _ in 0..20 {
+                    is_open = is_open && reader.read(&mut buffer).await.is_ok_and(|count| count > 0);
+                }
+                if !is_open {
+                    break;
+                }
+            }
+        })
+        .await;
+        drop(reader);
+        pings.await.unwrap();
+        server.cancel();
+        server.await.unwrap().unwrap();
+    }
+}
+
 /// Sends frames without end from a thread, and returns when the server has cut the connection.
 fn flood(server: &Server, first: &[Vec<u8>], again: &[u8]) {
     let mut stream = std::net::TcpStream::connect(server.address).unwrap();

@@ -232,3 +232,35 @@ fn the_deadline_of_a_shutdown_cancels_all_requests() {
         assert_eq!(server.stop().cut, 1);
     });
 }
+
+/// A body in a response that must not have one is an error of the protocol, and clients end the stream with it.
+#[test]
+fn responses_that_have_no_body_are_sent_without_one() {
+    let service = hyper::service::service_fn(|request: Request<dapple_http::Body>| async move {
+        let status = request.uri().path().trim_start_matches('/').parse().unwrap();
+        let response = http::Response::builder().status::<u16>(status);
+        Ok::<_, std::convert::Infallible>(response.body(Full::<Bytes>::from("a body")).unwrap())
+    });
+    let server = Server::start(service);
+    dapple::run(async {
+        let mut ask = connect(&server).await;
+        for (method, path, host, status, length) in [
+            ("HEAD", "/200", "localhost", 200, Some("6")),
+            ("HEAD", "/404", "localhost", 404, Some("6")),
+            // The server's own answer.
+            ("HEAD", "/200", "elsewhere", 400, Some("66")),
+            ("GET", "/204", "localhost", 204, None),
+            ("GET", "/304", "localhost", 304, None),
+        ] {
+            let mut request = request(method, path, "");
+            request.headers_mut().insert("host", host.parse().unwrap());
+            let response = ask.send_request(request).await.unwrap();
+            assert_eq!(response.status(), status, "{method} {path}");
+            let said = response.headers().get("content-length").map(|length| length.to_str().unwrap());
+            assert_eq!(said, length, "{method} {path}");
+            let body = response.into_body().collect().await;
+            assert!(body.is_ok_and(|body| body.to_bytes().is_empty()), "{method} {path}");
+        }
+        assert_eq!(answer(&mut ask, request("GET", "/200", "")).await, (200, "a body".into()));
+    });
+}

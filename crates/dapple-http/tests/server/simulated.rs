@@ -124,6 +124,90 @@ async fn the_way_out_takes_as_long_as_what_was_begun_and_no_longer_than_the_dead
     }
 }
 
+/// A head is begun when its first byte is here, also if that could be the first one of HTTP/2's preface.
+#[dapple::test(sim, seeds = 10)]
+async fn a_head_that_has_come_in_part_is_waited_for_on_the_way_out() {
+    for (before, first, rest) in [
+        (&b""[..], "G", "ET / HTTP/1.1\r\nhost: a\r\n\r\n"),
+        (b"", "P", "OST /post HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhi"),
+        (REQUEST, "G", "ET / HTTP/1.1\r\nhost: a\r\n\r\n"),
+        (REQUEST, "P", "OST /post HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhi"),
+    ] {
+        let listener = TcpListener::bind(AT).await.unwrap();
+        let router = router().route("/post", axum::routing::post(|| async { "hello" }));
+        let server = dapple::spawn(serve(listener, router).into_future());
+        let mut client = TcpStream::connect(AT).await.unwrap();
+        if !before.is_empty() {
+            client.write_all(before).await.unwrap();
+            read_answer(&mut client).await;
+        }
+        client.write_all(first.as_bytes()).await.unwrap();
+        sleep(Duration::from_secs(1)).await.unwrap();
+        server.cancel();
+        sleep(Duration::from_secs(1)).await.unwrap();
+        client.write_all(rest.as_bytes()).await.unwrap();
+        let answer = takes(Duration::ZERO, read_all(&mut client)).await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("hello"), "{first} {answer}");
+        assert_eq!(server.await.unwrap().unwrap().cut, 0);
+    }
+}
+
+#[dapple::test(sim, seeds = 10)]
+async fn a_head_that_does_not_come_is_cut_at_the_deadline() {
+    for part in ["G", "P", "PRI * HT"] {
+        let listener = TcpListener::bind(AT).await.unwrap();
+        let server = serve(listener, router()).shutdown_deadline(Duration::from_secs(5));
+        let server = dapple::spawn(server.into_future());
+        let mut client = TcpStream::connect(AT).await.unwrap();
+        client.write_all(part.as_bytes()).await.unwrap();
+        sleep(Duration::from_secs(1)).await.unwrap();
+        server.cancel();
+        takes(Duration::from_secs(5), read_all(&mut client)).await;
+        assert_eq!(server.await.unwrap().unwrap().cut, 1, "{part}");
+    }
+}
+
+/// It never reads, so that only its writes can tell it.
+#[dapple::test(sim, seeds = 10)]
+async fn a_stream_that_is_not_http_any_more_and_only_writes_is_cut_at_the_deadline() {
+    for (pause, most) in [(Duration::from_secs(1), 30), (Duration::ZERO, 100_000)] {
+        let listener = TcpListener::bind(AT).await.unwrap();
+        let ticking = move |mut request: axum::extract::Request| async move {
+            let upgraded = dapple_http::upgrade(&mut request);
+            let ticks = dapple::spawn(async move {
+                let mut stream = upgraded.await.unwrap();
+                for _ in 0..most {
+                    if stream.write_all(b"tick").await.is_err() {
+                        return;
+                    }
+                    sleep(pause).await.unwrap();
+                }
+            });
+            ticks.detach();
+            let response = axum::response::Response::builder().status(101).header("upgrade", "ticks");
+            response.body(axum::body::Body::empty()).unwrap()
+        };
+        let router = Router::new().route("/", get(ticking));
+        let server = serve(listener, router).shutdown_deadline(Duration::from_secs(5));
+        let server = dapple::spawn(server.into_future());
+        let mut client = TcpStream::connect(AT).await.unwrap();
+        let upgrade = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: ticks\r\n\r\n";
+        client.write_all(upgrade).await.unwrap();
+        sleep(Duration::from_millis(1500)).await.unwrap();
+        server.cancel();
+        if pause.is_zero() {
+            // It has no room, since nothing of it is read before the deadline.
+            sleep(Duration::from_secs(5)).await.unwrap();
+            sleep(Duration::from_millis(500)).await.unwrap();
+            assert!(takes(Duration::ZERO, read_all(&mut client)).await.len() < 200_000);
+        } else {
+            let text = takes(Duration::from_millis(5500), read_all(&mut client)).await;
+            assert!(text.contains("ticktick"), "{text}");
+        }
+        assert_eq!(server.await.unwrap().unwrap().cut, 1);
+    }
+}
+
 #[dapple::test(sim, seeds = 3)]
 async fn a_response_of_http2_that_is_not_read_is_waited_for_and_one_that_is_given_up_is_not() {
     for is_given_up in [true, false] {
