@@ -138,7 +138,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "TIME", default_value = "75s", value_parser = some_time, allow_hyphen_values = true)]
     pub(crate) idle_timeout: Duration,
 
-    /// How long a client may take to read each 8 KiB
+    /// How long a client may take to receive each 8 KiB: it is cut if 4 KiB take more than half of this
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time, allow_hyphen_values = true)]
     pub(crate) write_timeout: Duration,
 

@@ -12,6 +12,21 @@ pub trait ClientStream: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'sta
     /// Ready when the client has reset the connection, or both sides have ended theirs; see
     /// [`TcpStream::closed`](dapple::net::TcpStream::closed).
     fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// How many bytes were written and not received by the client, if that can be known.
+    fn unacknowledged(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl ClientStream for TcpStream {
+    fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        TcpStream::poll_closed(self, cx)
+    }
+
+    fn unacknowledged(&self) -> Option<usize> {
+        TcpStream::unacknowledged(self).ok()
+    }
 }
 
 macro_rules! client_streams {
@@ -24,4 +39,4 @@ macro_rules! client_streams {
     };
 }
 
-client_streams!(TcpStream, UnixStream, sim::TcpStream);
+client_streams!(UnixStream, sim::TcpStream);

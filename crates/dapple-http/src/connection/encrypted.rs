@@ -79,7 +79,7 @@ impl<S> Encrypted<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Read for Encrypted<S> {
+impl<S: ClientStream + AsyncRead + AsyncWrite> Read for Encrypted<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -103,7 +103,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Read for Encrypted<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Write for Encrypted<S> {
+impl<S: ClientStream + AsyncRead + AsyncWrite> Write for Encrypted<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         // As one of several: rustls would go on for as long as there is room in the socket, and the buffer would not grow.
         self.as_mut().poll_write_vectored(cx, &[IoSlice::new(bytes)])
@@ -163,9 +163,13 @@ impl<S> Wire<S> {
     pub(crate) fn into_inner(self) -> S {
         self.stream
     }
+}
 
+impl<S: ClientStream> Wire<S> {
     fn note(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.handle.wrote(&polled);
+        if self.handle.wrote(&polled).asks_kernel {
+            self.handle.unacknowledged(self.stream.unacknowledged());
+        }
         polled
     }
 }
@@ -186,9 +190,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+impl<S: ClientStream + AsyncWrite> AsyncWrite for Wire<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        let polled = AsyncWrite::poll_write(Pin::new(&mut self.stream), cx, bytes);
         self.note(polled)
     }
 
@@ -197,13 +201,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        let polled = AsyncWrite::poll_write_vectored(Pin::new(&mut self.stream), cx, slices);
         self.note(polled)
     }
 
     #[inline]
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        AsyncWrite::poll_flush(Pin::new(&mut self.stream), cx)
     }
 
     #[inline]

@@ -186,6 +186,9 @@ impl<S: ClientStream> ConnectionIo<S> {
             false => {
                 let written = self.handle.wrote(&polled);
                 self.next_look = written.next_look;
+                if written.asks_kernel {
+                    self.handle.unacknowledged(self.stream.unacknowledged());
+                }
                 written.is_ended
             }
         };

@@ -113,8 +113,8 @@ pub(crate) enum Timed {
     Idle(u64),
     /// A body that the service holds as hyper gave it.
     Body(u64),
-    /// Reading what the server sends.
-    Blocked(u64),
+    /// Reading what the server sends. The time is one half of the limit.
+    Blocked { taken: u64, halves: u64 },
     /// The answer, after the peer has shut down its side.
     HalfClosed(u64),
     /// Nothing any more: it has reset the connection.
@@ -141,6 +141,49 @@ struct BareBody {
     /// hyper has asked for more since the time was last looked at. If hyper does not ask, the service has enough.
     is_asked_for: bool,
     is_late: bool,
+}
+
+/// A peer that keeps the server from sending. Its time is halved, and at the end of each half the stream asks the kernel
+/// how much the peer has not received: a socket has room again only after it has received much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Blockade {
+    /// The progress of the peer when this began, as the socket shows it.
+    taken: u64,
+    /// Halves that are over.
+    halves: u64,
+    /// The stream is to ask the kernel.
+    is_asked: bool,
+    /// What the kernel has said at the end of the last half, if it could.
+    unacknowledged: Option<usize>,
+}
+
+impl Blockade {
+    /// What the kernel says, once it is asked for.
+    fn note(&mut self, unacknowledged: usize) {
+        let step = 1 << (PROGRESS - 1);
+        let has_received = self.unacknowledged.is_some_and(|before| unacknowledged + step <= before);
+        if self.is_asked && (self.halves == 0 || has_received) {
+            *self = Blockade {
+                halves: self.halves + 1,
+                is_asked: false,
+                unacknowledged: Some(unacknowledged),
+                ..*self
+            };
+        }
+    }
+
+    /// A half is over. Returns whether the peer has more time: another half, or until the stream has asked.
+    fn half_is_over(&mut self) -> bool {
+        if !std::mem::replace(&mut self.is_asked, true) {
+            return true;
+        }
+        // The peer has not received enough, or it cannot be known.
+        let is_first = self.halves == 0;
+        if is_first {
+            (self.halves, self.is_asked) = (1, false);
+        }
+        is_first
+    }
 }
 
 /// The responses of HTTP/2 that are being sent.
@@ -178,6 +221,7 @@ pub(crate) struct ConnectionState {
     is_peer_finished: bool,
     is_peer_gone: bool,
     is_write_blocked: bool,
+    blockade: Option<Blockade>,
     /// Bytes that the peer has taken: HTTP/1 of everything, HTTP/2 of bodies.
     taken: u64,
     sending: SendingCounts,
@@ -203,6 +247,7 @@ impl ConnectionState {
             is_peer_finished: false,
             is_peer_gone: false,
             is_write_blocked: false,
+            blockade: None,
             taken: 0,
             sending: SendingCounts::default(),
             is_draining: false,
@@ -373,8 +418,9 @@ impl ConnectionState {
             _ => {}
         }
         if self.is_blocked() {
-            return Some((Timed::Blocked(self.taken >> PROGRESS), settings.write_timeout));
+            return Some(self.timed_blocked(settings.write_timeout));
         }
+        self.blockade = None;
         match self.phase {
             ConnectionPhase::Busy => self.timed_busy(settings),
             // The server has said goodbye, and no request is under way.
@@ -388,6 +434,37 @@ impl ConnectionState {
             ConnectionPhase::Idle if self.is_draining => Some((Timed::Idle(u64::MAX), LINGER)),
             ConnectionPhase::Idle => Some((Timed::Idle(self.requests), settings.idle_timeout)),
             _ => None,
+        }
+    }
+
+    fn timed_blocked(&mut self, limit: Duration) -> (Timed, Duration) {
+        let taken = self.taken >> PROGRESS;
+        let blockade = match &self.blockade {
+            Some(blockade) if blockade.taken == taken => *blockade,
+            _ => *self.blockade.insert(Blockade { taken, ..Blockade::default() }),
+        };
+        let half = match blockade.halves {
+            _ if limit == Duration::MAX => limit,
+            0 => limit / 2,
+            _ => limit - limit / 2,
+        };
+        (Timed::Blocked { taken, halves: blockade.halves }, half)
+    }
+
+    /// A half of the time of a blocked peer is over. Returns whether it has more time.
+    pub(super) fn half_is_over(&mut self) -> bool {
+        self.blockade.as_mut().is_some_and(Blockade::half_is_over)
+    }
+
+    /// Whether the stream is to ask the kernel how much the peer has not received.
+    #[inline]
+    pub(super) fn is_kernel_asked(&self) -> bool {
+        self.blockade.is_some_and(|blockade| blockade.is_asked)
+    }
+
+    pub(super) fn note_unacknowledged(&mut self, count: usize) {
+        if let Some(blockade) = &mut self.blockade {
+            blockade.note(count);
         }
     }
 

@@ -218,14 +218,17 @@ impl Machine {
         match (now, timed) {
             (ConnectionPhase::Cut | ConnectionPhase::Ended, None) => {}
             (ConnectionPhase::Closing | ConnectionPhase::Closed, Some(Timed::Closing)) => {}
-            (ConnectionPhase::Opening | ConnectionPhase::Head, Some(Timed::Head(_) | Timed::Blocked(_))) => {}
+            (
+                ConnectionPhase::Opening | ConnectionPhase::Head,
+                Some(Timed::Head(_) | Timed::Blocked { .. }),
+            ) => {}
             (ConnectionPhase::Opening, Some(Timed::Idle(_))) => {
                 assert!(self.state.is_http2() && self.state.is_draining, "{what}");
             }
-            (ConnectionPhase::Idle, Some(Timed::Idle(_) | Timed::Blocked(_))) => {}
+            (ConnectionPhase::Idle, Some(Timed::Idle(_) | Timed::Blocked { .. })) => {}
             (
                 ConnectionPhase::Busy,
-                Some(Timed::Blocked(_) | Timed::HalfClosed(_) | Timed::Body(_) | Timed::Gone) | None,
+                Some(Timed::Blocked { .. } | Timed::HalfClosed(_) | Timed::Body(_) | Timed::Gone) | None,
             ) => {}
             other => panic!("{other:?}: {what}"),
         }
@@ -347,4 +350,41 @@ fn each_request_has_its_own_fault_and_the_first_counts() {
     assert!(state.take_fault(1).is_none());
     assert_eq!(state.take_fault(2).unwrap().status, 413);
     assert!(state.faults.is_empty());
+}
+
+/// In halves of the limit: one, another from which on the peer has to receive 4 KiB in each.
+#[test]
+fn a_blocked_peer_has_its_time_in_halves() {
+    let settings = ServerSettings { write_timeout: Duration::from_secs(9), ..ServerSettings::default() };
+    let half = Duration::from_millis(4500);
+    for (answers, goes_on) in [
+        (&[None, None][..], false),
+        (&[Some(100_000), None], false),
+        (&[None, Some(10)], false),
+        (&[Some(100_000), Some(95_905)], false),
+        (&[Some(100_000), Some(95_904)], true),
+        (&[Some(100_000), Some(95_904), Some(95_000)], false),
+        (&[Some(100_000), Some(95_904), Some(99_000)], false),
+        (&[Some(100_000), Some(95_904), Some(0)], true),
+        (&[Some(3000), Some(0)], false),
+    ] {
+        let mut state = ConnectionState::new();
+        state.apply(ConnectionEvent::RequestBegan);
+        state.apply(ConnectionEvent::WriteBlocked);
+        let mut is_over = false;
+        for (number, answer) in answers.iter().enumerate() {
+            let timed = Timed::Blocked { taken: 0, halves: number as u64 };
+            assert_eq!(state.timed(&settings), Some((timed, half)), "{answers:?}");
+            assert!(
+                !state.is_kernel_asked() && state.half_is_over() && state.is_kernel_asked(),
+                "{answers:?}"
+            );
+            if let Some(count) = answer {
+                state.note_unacknowledged(*count);
+            }
+            // Without progress the same half is over still.
+            is_over = state.timed(&settings) == Some((timed, half)) && !state.half_is_over();
+        }
+        assert_eq!(is_over, !goes_on, "{answers:?}");
+    }
 }

@@ -10,7 +10,7 @@
 //! * **TIMER-LOOKS**: the task of a connection looks at its timer after each poll of hyper's. An event from another task
 //!   that makes the peer timed (a response that waits for it, the end of the last request) wakes that task.
 //! * **RARE-READS**: `has_rare_reads` is set, for good, together with the first event that makes a read of hyper's another
-//!   than [`ReadMode::Plain`]. Before that, a read need not ask the state.
+//!   than [`ReadMode::Plain`]. Before that, a read need not ask the state, and neither need a write over TLS.
 //! * **STREAMS-COUNTED**: a stream of HTTP/2 counts from when hyper hands it over until its task has dropped it, and so
 //!   does the task that discards the rest of a body. The task of the connection ends after the last of them.
 
@@ -147,12 +147,23 @@ impl StreamHandle {
         let event = match polled {
             Poll::Ready(Ok(count)) => ConnectionEvent::Wrote(*count),
             Poll::Pending => ConnectionEvent::WriteBlocked,
-            Poll::Ready(Err(_)) => return Written { next_look: None, is_ended: false },
+            Poll::Ready(Err(_)) => return Written { next_look: None, is_ended: false, asks_kernel: false },
         };
         let state = &mut self.0.lock().state;
         state.apply(event); // changes nothing that another task waits for
         let next_look = polled.is_ready().then(|| state.look_for());
-        Written { next_look, is_ended: state.phase() == ConnectionPhase::Ended }
+        Written {
+            next_look,
+            is_ended: state.phase() == ConnectionPhase::Ended,
+            asks_kernel: polled.is_pending() && state.is_kernel_asked(),
+        }
+    }
+
+    /// How much the peer has not received, after [`Written::asks_kernel`].
+    pub(crate) fn unacknowledged(&self, count: Option<usize>) {
+        if let Some(count) = count {
+            self.0.lock().state.note_unacknowledged(count);
+        }
     }
 
     /// The connection was reset.
@@ -215,6 +226,8 @@ pub(crate) struct Written {
     pub(crate) next_look: Option<LookFor>,
     /// HTTP is over.
     pub(crate) is_ended: bool,
+    /// The time of a blocked peer is over, unless the kernel knows of progress.
+    pub(crate) asks_kernel: bool,
 }
 
 /// How a read of hyper's goes.
@@ -483,6 +496,12 @@ impl TaskHandle {
 
     pub(crate) fn head_late(&self) {
         self.0.apply_to_reads(ConnectionEvent::HeadLate);
+    }
+
+    /// A half of the time of a blocked peer is over. Returns whether it has more time: after the first half, and until the
+    /// stream has asked the kernel, which it does when hyper writes again.
+    pub(crate) fn half_is_over(&self) -> bool {
+        self.0.lock().state.half_is_over()
     }
 
     /// A bare body did not come in time: hyper's next read fails, and the request gets 408.

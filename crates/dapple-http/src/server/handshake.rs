@@ -40,7 +40,7 @@ pub(super) async fn serve<S, H>(
         if let Poll::Ready(shaken) = Pin::new(&mut handshake).poll(cx) {
             return Poll::Ready(Some(shaken.map_err(|(_, wire)| wire)));
         }
-        ready!(timer.poll(&task, cx));
+        ready!(timer.poll_late(&task, cx));
         task.server().counters.count_timeout();
         Poll::Ready(None)
     });

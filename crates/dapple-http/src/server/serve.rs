@@ -168,7 +168,12 @@ impl<L, H> Serve<L, H> {
         self
     }
 
-    /// How long a client may take to read each 8 KiB. Then the connection is closed. 30 seconds.
+    /// How long a client may take to receive each 8 KiB while the server waits for it. Then the connection is closed. 30
+    /// seconds.
+    ///
+    /// The server looks twice in that time: in each half after the first one the client has to receive 4 KiB. With TCP
+    /// the system tells how much was received. With Unix sockets progress is seen when the socket has room again, and
+    /// with HTTP/2 when a shut window is opened.
     pub fn write_timeout(mut self, limit: Duration) -> Self {
         self.settings.write_timeout = limit;
         self

@@ -268,7 +268,7 @@ where
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {
-                ready!(timer.poll(task, cx));
+                ready!(timer.poll_late(task, cx));
                 task.server().counters.count_timeout();
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
@@ -302,7 +302,7 @@ pub(super) async fn refuse<S>(
             match polled {
                 Poll::Ready(Ok(count @ 1..)) => rest = &rest[count..],
                 Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => match ready!(timer.poll(task, cx)) {
+                Poll::Pending => match ready!(timer.poll_late(task, cx)) {
                     Timed::Closing if task.linger_over() => {}
                     _ => return Poll::Ready(()),
                 },
@@ -372,7 +372,9 @@ pub(super) async fn drive<C: Http>(mut http: Pin<&mut C>, timer: &mut Connection
                     // The same.
                     task.bare_body_late();
                 }
-                Timed::Head(_) | Timed::Blocked(_) => {
+                // hyper writes again, and the stream asks the kernel what the client has received.
+                Timed::Blocked { .. } if task.half_is_over() => {}
+                Timed::Head(_) | Timed::Blocked { .. } => {
                     server.counters.count_timeout();
                     return Poll::Ready(());
                 }
@@ -416,8 +418,18 @@ impl ConnectionTimer {
         }
     }
 
-    /// Ready with what takes too long.
-    pub(super) fn poll(&mut self, task: &TaskHandle, cx: &mut Context<'_>) -> Poll<Timed> {
+    /// As [`poll`](Self::poll), where the kernel is not asked.
+    pub(super) fn poll_late(&mut self, task: &TaskHandle, cx: &mut Context<'_>) -> Poll<Timed> {
+        loop {
+            match ready!(self.poll(task, cx)) {
+                Timed::Blocked { .. } if task.half_is_over() => {}
+                timed => return Poll::Ready(timed),
+            }
+        }
+    }
+
+    /// Ready with what takes too long; [`Timed::Blocked`] after each half of its limit.
+    fn poll(&mut self, task: &TaskHandle, cx: &mut Context<'_>) -> Poll<Timed> {
         let Some((timed, limit)) = task.timed().filter(|(_, limit)| *limit != Duration::MAX) else {
             self.last = None;
             return Poll::Pending;

@@ -4,7 +4,7 @@
 //! are served meanwhile, and the counters tell.
 
 use std::convert::Infallible;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -210,6 +210,29 @@ fn a_client_that_reads_nothing_is_sent_little() {
     }
     let taken = taken.load(Relaxed);
     assert!(taken <= 3 << 19, "{taken} bytes were taken");
+}
+
+/// The socket has room again after the client has received half a mebibyte, which takes several times as long as a client
+/// may read nothing.
+#[test]
+fn a_client_that_reads_less_than_the_socket_holds_is_served_and_cut_when_it_stops() {
+    let limit = Duration::from_millis(500);
+    let server = Server::start_with(router(), move |serve| serve.write_timeout(limit));
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    // So that it is seen to receive in small steps.
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    socket.connect(&server.address.into()).unwrap();
+    let mut client = std::net::TcpStream::from(socket);
+    client.write_all(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let mut buffer = [0; 8 * 1024];
+    for step in 0..100 {
+        std::thread::sleep(limit / 20);
+        assert!(client.read(&mut buffer).is_ok_and(|count| count > 0), "after {step} reads");
+        assert_eq!(server.stats.snapshot().timeouts, 0, "after {step} reads");
+    }
+    while server.stats.snapshot().timeouts == 0 {
+        std::thread::sleep(limit / 20);
+    }
 }
 
 #[test]

@@ -453,3 +453,24 @@ fn who_sends_without_end_gives_way_by_bytes_too() {
         assert!(most <= (2 << 20) + PIECE, "{most} bytes in one poll");
     });
 }
+
+#[test]
+fn bytes_that_the_other_side_has_no_room_for_are_not_acknowledged() {
+    dapple::run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut other, _) = listener.accept().await.unwrap();
+        assert_eq!(stream.unacknowledged().unwrap(), 0);
+        stream.writable().await.unwrap();
+        let mut written = 0;
+        while let Ok(count) = stream.try_write(&[0; 64 << 10]) {
+            written += count;
+        }
+        let left = stream.unacknowledged().unwrap();
+        assert!(0 < left && left <= written, "{left} of {written}");
+        other.read_exact(&mut vec![0; written]).await.unwrap();
+        while stream.unacknowledged().unwrap() > 0 {
+            dapple::time::sleep(Duration::from_millis(1)).await.unwrap();
+        }
+    });
+}

@@ -8,7 +8,6 @@ use dapple::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use dapple::sim::net::{TcpListener, TcpStream};
 use dapple::sim::{self, Sim};
 use dapple::spawn;
-use dapple::time::Instant;
 use futures_lite::StreamExt;
 
 #[test]

@@ -5,10 +5,13 @@
 //! connect   from addresses to a connection
 //! stream    a connection; split: its halves
 //! listener  what accepts connections
+//! queue     how much of a connection is still on its way
 //! ```
 
 mod connect;
 mod listener;
+#[expect(unsafe_code, reason = "asks the kernel how much is on its way")]
+mod queue;
 mod socket;
 mod split;
 mod stream;

@@ -431,6 +431,16 @@ impl TcpStream {
         SockRef::from(self).set_tcp_quickack(on)
     }
 
+    /// How many bytes were written and not acknowledged by the other side: those that the system has not sent, and those
+    /// that are on their way. It falls while the other side receives.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn unacknowledged(&self) -> io::Result<usize> {
+        super::queue::unacknowledged(self)
+    }
+
     /// See [`set_quickack`](Self::set_quickack).
     ///
     /// # Errors
