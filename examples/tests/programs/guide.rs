@@ -46,15 +46,19 @@ fn every_relative_link_leads_to_a_file_or_heading() {
         let text = fs::read_to_string(&file).expect("it can be read");
         for link in links(&text) {
             count += 1;
-            if let Some(heading) = link.strip_prefix('#') {
-                let found = text
-                    .lines()
-                    .any(|line| line.starts_with('#') && anchor(line.trim_start_matches('#')) == heading);
-                assert!(found, "{}: no heading for {link}", file.display());
-                continue;
-            }
-            let target = file.parent().expect("it is in a folder").join(link);
+            let (page, heading) =
+                link.split_once('#').map_or((link, None), |(page, heading)| (page, Some(heading)));
+            let target = match page {
+                "" => file.clone(),
+                page => file.parent().expect("it is in a folder").join(page),
+            };
             assert!(target.exists(), "{}: {link} leads nowhere", file.display());
+            let Some(heading) = heading else { continue };
+            let there = fs::read_to_string(&target).expect("it can be read");
+            let found = there
+                .lines()
+                .any(|line| line.starts_with('#') && anchor(line.trim_start_matches('#')) == heading);
+            assert!(found, "{}: no heading for {link}", file.display());
         }
     }
     assert!(count > 60, "only {count} links were looked at");
