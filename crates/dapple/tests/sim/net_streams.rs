@@ -319,6 +319,7 @@ mod http {
 
     use super::*;
     use dapple::hyper::{Executor, Timer};
+    use dapple::time::Instant;
     use http_body_util::{BodyExt, Empty, Full};
     use hyper::body::{Bytes, Incoming};
     use hyper::rt::Executor as _;
