@@ -216,7 +216,8 @@ fn a_client_that_reads_nothing_is_sent_little() {
 /// may read nothing.
 #[test]
 fn a_client_that_reads_less_than_the_socket_holds_is_served_and_cut_when_it_stops() {
-    let limit = Duration::from_millis(500);
+    // Long beside the pauses of a busy machine: a client that stands still for half of it is cut.
+    let limit = Duration::from_secs(2);
     let server = Server::start_with(router(), move |serve| serve.write_timeout(limit));
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     // So that it is seen to receive in small steps.
@@ -225,7 +226,7 @@ fn a_client_that_reads_less_than_the_socket_holds_is_served_and_cut_when_it_stop
     let mut client = std::net::TcpStream::from(socket);
     client.write_all(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     let mut buffer = [0; 8 * 1024];
-    for step in 0..100 {
+    for step in 0..60 {
         std::thread::sleep(limit / 20);
         assert!(client.read(&mut buffer).is_ok_and(|count| count > 0), "after {step} reads");
         assert_eq!(server.stats.snapshot().timeouts, 0, "after {step} reads");
