@@ -1,4 +1,4 @@
-//! The guide's code blocks, and the README's, as doctests: `cargo test -p examples --doc` compiles and runs them.
+//! The code blocks of the guide and of the READMEs, as doctests: `cargo test -p examples --doc` compiles and runs them.
 //!
 //! One module per page. Edition 2024 merges the blocks into few programs, so a page costs little.
 
@@ -13,6 +13,8 @@ macro_rules! pages {
 
 pages! {
     readme "README.md"
+    readme_dapple "crates/dapple/README.md"
+    readme_http "crates/dapple-http/README.md"
     first_service "docs/guide/src/01-first-service.md"
     colors "docs/guide/src/02-colors.md"
     state "docs/guide/src/03-state.md"
