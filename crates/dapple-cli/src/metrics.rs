@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use dapple::sched::Limit;
+use dapple::limit::Limit;
 use dapple_http::files::Files;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
@@ -81,7 +81,7 @@ impl Numbers {
         )?;
         page.counter("http_panics", "Handlers that panicked", counts.panics)?;
         if let Some(limit) = &self.limit {
-            let counts = limit.counts();
+            let counts = limit.stats();
             let wait = counts.least_delay.unwrap_or_default().as_secs_f64();
             let help =
                 "The least time that a request has waited for a worker in the last half second, in seconds";
@@ -114,7 +114,7 @@ impl Numbers {
         page.gauge("uptime_seconds", "Since the start", self.begun.elapsed().as_secs() as i64)?;
         page.gauge("workers", "Workers of the runtime", metrics.workers.len() as i64)?;
         page.gauge("workers_sleeping", "Workers with nothing to do", metrics.sleeping as i64)?;
-        let of_each = |of: fn(&dapple::WorkerMetrics) -> u64| {
+        let of_each = |of: fn(&dapple::runtime::WorkerMetrics) -> u64| {
             metrics.workers.iter().enumerate().map(move |(i, worker)| (i.to_string(), of(worker)))
         };
         page.counters(

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dapple::channel::oneshot;
+use dapple::limit::Limit;
 use dapple::net::TcpListener;
-use dapple::sched::Limit;
 use dapple::signal::{Signal, SignalKind, signal};
 use dapple_http::files::Files;
 use http::{Request, Response};

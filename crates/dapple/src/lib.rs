@@ -33,7 +33,7 @@
 //! | to | use | |
 //! |---|---|---|
 //! | start a program or a test | [`run`], [`main`](macro@main), [`test`](macro@test) | |
-//! | configure a runtime, or have several | [`Runtime`], [`RuntimeBuilder`], [`Handle`] | `block_on` works from any thread |
+//! | configure a runtime, or have several | [`Runtime`], [`runtime::Builder`], [`Handle`] | `block_on` works from any thread |
 //! | run something in parallel | [`spawn`] | a small task takes 40 bytes |
 //! | wait for a task, cancel it, abort it, let it go | [`JoinHandle`], [`JoinError`] | |
 //! | name a task, give it a color, a priority or a limit | [`task::Builder`] | |
@@ -41,7 +41,7 @@
 //! | call code that blocks | [`blocking`](blocking()) | a pool of threads that grows and shrinks |
 //! | let other tasks run | [`task::yield_now`], [`task::yield_to`] | a task that is always ready gives way by itself, after 128 results |
 //! | pass a value along with a request (task-local) | [`task::Local`] | |
-//! | shut down with a time limit, and see which tasks were left | [`Runtime::shutdown`], [`Shutdown`] | |
+//! | shut down with a time limit, and see which tasks were left | [`Runtime::shutdown`], [`runtime::Shutdown`] | |
 //!
 //! **State**
 //!
@@ -60,7 +60,7 @@
 //! | to | use | |
 //! |---|---|---|
 //! | run children that borrow, and wait for all of them | [`finish`], [`finish_local`], [`Scope`] | |
-//! | cancel everything in a scope, also from elsewhere | [`Scope::cancel`], [`Canceller`] | each wait returns [`Cancelled`] without effect, or its result |
+//! | cancel everything in a scope, also from elsewhere | [`Scope::cancel`], [`scope::Canceller`] | each wait returns [`Cancelled`] without effect, or its result |
 //! | take the first of several (`select!`) | [`race`] | losers are cancelled and waited for |
 //! | set a timeout | [`time::timeout`](time::timeout()) | a late result is in the error |
 //! | finish something in spite of a cancel | [`shield`] | |
@@ -86,11 +86,11 @@
 //!
 //! | to | use | |
 //! |---|---|---|
-//! | refuse work that cannot be served in time | [`sched::Limit`] | by waiting time, by number; before it has begun |
-//! | keep going when a task blocks or computes | nothing; tune by [`RuntimeBuilder::stall_after`] | a stuck worker is replaced until it comes back |
+//! | refuse work that cannot be served in time | [`limit::Limit`] | by waiting time, by number; before it has begun |
+//! | keep going when a task blocks or computes | nothing; tune by [`runtime::Builder::stall_after`] | a stuck worker is replaced until it comes back |
 //! | run urgent work first | [`sched::Priority`], [`Color::set_priority`] | each level keeps a share |
 //! | bring your own scheduling policy | [`sched::Policy`] | |
-//! | see tasks, counters and panics | [`Runtime::dump`], [`Runtime::metrics`], [`RuntimeBuilder::on_panic`] | |
+//! | see tasks, counters and panics | [`Runtime::dump`], [`Runtime::metrics`], [`runtime::Builder::on_panic`] | |
 //! | test in virtual time, by seed | [`sim::Sim`], `#[dapple::test(sim)]` | deadlocks are named, failures replayed bit for bit |
 //! | test that a program survives a cancel at each of its waits | [`sim::cancel_everywhere`](sim::cancel_everywhere()) | |
 //!
@@ -133,7 +133,7 @@ pub mod io;
 #[expect(unsafe_code, reason = "owns the turn protocol")]
 mod lane;
 #[cfg(not(loom))]
-mod limit;
+pub mod limit;
 #[expect(unsafe_code, reason = "models of protocols that hand out rights to memory")]
 #[cfg(all(test, loom))]
 mod loom;
@@ -145,14 +145,14 @@ mod prim;
 pub mod process;
 #[expect(unsafe_code, reason = "goes from a task's home back to the runtime around it")]
 #[cfg(not(loom))]
-mod runtime;
+pub mod runtime;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "queues own rights to run; a thread finds its worker"))]
 pub mod sched;
 #[expect(unsafe_code, reason = "owns what was started, and its memory, for less than for ever")]
 #[cfg(not(loom))]
-mod scope;
+pub mod scope;
 #[expect(unsafe_code, reason = "closures reach the state that their gate lets them to")]
-mod shared;
+pub mod shared;
 #[expect(unsafe_code, reason = "puts an action into a signal handler")]
 #[cfg(all(feature = "process", not(loom)))]
 pub mod signal;
@@ -190,21 +190,13 @@ mod world {
 pub use {
     dapple_macros::{main, test},
     lane::{Color, ColorCell},
-    runtime::{Dump, Handle, Runtime, RuntimeBuilder, Shutdown, TaskInfo, TaskState, run},
-    sched::{Metrics, WorkerMetrics},
-    scope::{
-        Canceller, Finish, FinishLocal, LocalScope, OrCancelled, Race, Racers, Resume, Scope, Shield,
-        Started, Suspend, finish, finish_local, or_cancelled, race, shield, suspend,
-    },
-    shared::{
-        Access, Accesses, Busy, GetOrInsert, GetOrTryInsert, KeyHasher, MapHasher, Read, Reading, Shared,
-        SharedMap, Together, TogetherAll, Write, Writing, together, together_all,
-    },
+    runtime::{Handle, Runtime, run},
+    scope::{Scope, finish, finish_local, or_cancelled, race, shield, suspend},
+    shared::{Shared, SharedMap, together, together_all},
     spawn::{blocking, spawn, spawn_local},
     task::{
         JoinError, JoinHandle,
         cancel::{Cancelled, is_cancelled},
-        panics::PanicReport,
     },
 };
 
@@ -215,7 +207,7 @@ pub mod __private {
     /// Runs the body of a `main` or a test.
     #[track_caller]
     pub fn run<F: Future>(workers: Option<usize>, future: F) -> F::Output {
-        let builder = crate::RuntimeBuilder::default();
+        let builder = crate::runtime::Builder::default();
         let builder = match workers {
             Some(workers) => builder.workers(workers),
             None => builder,

@@ -24,7 +24,7 @@ use std::task::Poll;
 use dapple::channel::mpsc;
 use dapple::sim::{self, Sim};
 use dapple::time::{Duration, timeout};
-use dapple::{Cancelled, JoinHandle, LocalScope, Runtime, Scope};
+use dapple::{Cancelled, JoinHandle, Runtime, Scope, scope::LocalScope};
 
 use super::explore::Outcome;
 use super::generate::Dice;

@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
 use std::sync::Arc;
 
-use dapple::{MapHasher, SharedMap};
+use dapple::{SharedMap, shared::MapHasher};
 use dashmap::DashMap;
 
 use crate::contest::Contest;

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use dapple::{MapHasher, SharedMap};
+use dapple::{SharedMap, shared::MapHasher};
 use dashmap::DashMap;
 use tokio::sync::OnceCell;
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use dapple::sched::{Admitted, Limit};
+use dapple::limit::{Admitted, Limit};
 use dapple::sync::Notify;
 use hyper::server::conn::http1;
 use slab::Slab;
@@ -286,7 +286,7 @@ impl RequestLimit {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match self.limit {
             None => dapple::spawn(task).detach(),
-            Some(_) => dapple::task::Builder::new().clocked().spawn(task).detach(),
+            Some(_) => dapple::task::Builder::new().measure_wait().spawn(task).detach(),
         }
     }
 
@@ -295,7 +295,7 @@ impl RequestLimit {
     pub(crate) fn admit(&self) -> Result<Option<Admitted>, u64> {
         let Some(limit) = &self.limit else { return Ok(None) };
         let admitted =
-            if self.is_own { limit.pass_now().map(|()| None) } else { limit.admit_now().map(Some) };
+            if self.is_own { limit.check().map(|()| None) } else { limit.try_admit().map(Some) };
         match admitted {
             Ok(admitted) => Ok(admitted),
             Err(refused) => Err(refused.retry_after().as_millis().div_ceil(1000).max(1) as u64),

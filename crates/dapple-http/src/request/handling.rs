@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use dapple::sched::Admitted;
+use dapple::limit::Admitted;
 use dapple::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use dapple::time::Sleep;
-use dapple::{Color, Shield};
+use dapple::{Color, scope::Shield};
 use http::{Method, Request, Response, Version};
 use hyper::body::Incoming;
 

@@ -6,7 +6,7 @@ use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::time::Duration;
 
-use dapple::sched::Limit;
+use dapple::limit::Limit;
 use dapple::{JoinError, JoinHandle};
 
 use super::tasks;
@@ -311,7 +311,7 @@ impl<L: Listener, H: Handler> IntoFuture for Serve<L, H> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async {
             // In a color of its own: the main color's thread may be kept by a connection that blocks.
-            let accepting = dapple::task::Builder::new().name("dapple-http").clocked();
+            let accepting = dapple::task::Builder::new().name("dapple-http").measure_wait();
             let mut task = ServerTask(accepting.spawn(tasks::accept(self)));
             let result = match (&mut task.0).await {
                 Err(error) if error.is_cancelled() => {

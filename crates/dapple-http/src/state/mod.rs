@@ -92,7 +92,7 @@ use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 
 use axum::extract::{FromRef, FromRequestParts};
-use dapple::{Access, Shared};
+use dapple::{Shared, shared::Access};
 use http::StatusCode;
 use http::request::Parts;
 
@@ -189,7 +189,7 @@ where
 {
     type Value = T;
     type Access<'a>
-        = dapple::Reading<'a, T>
+        = dapple::shared::Reading<'a, T>
     where
         Self: 'a;
     type Given<'g>
@@ -201,7 +201,7 @@ where
         Shared::from_ref(state)
     }
 
-    fn ask(shared: &Shared<T>) -> dapple::Reading<'_, T> {
+    fn ask(shared: &Shared<T>) -> dapple::shared::Reading<'_, T> {
         shared.reading()
     }
 
@@ -226,7 +226,7 @@ where
 {
     type Value = T;
     type Access<'a>
-        = dapple::Writing<'a, T>
+        = dapple::shared::Writing<'a, T>
     where
         Self: 'a;
     type Given<'g>
@@ -238,7 +238,7 @@ where
         Shared::from_ref(state)
     }
 
-    fn ask(shared: &Shared<T>) -> dapple::Writing<'_, T> {
+    fn ask(shared: &Shared<T>) -> dapple::shared::Writing<'_, T> {
         shared.writing()
     }
 

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use bytes::Bytes;
-use dapple::sched::Limit;
+use dapple::limit::Limit;
 use dapple::sync::Notify;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -194,6 +194,6 @@ fn over_the_limit_requests_are_answered_with_503() {
     assert_eq!(first.answer().text(), "done");
     go.notify_one();
     assert_eq!(second.get("/").text(), "done");
-    assert_eq!((server.stats.snapshot().refused, limit.counts().refused), (2, 2));
-    assert_eq!(limit.counts().running, 0);
+    assert_eq!((server.stats.snapshot().refused, limit.stats().refused), (2, 2));
+    assert_eq!(limit.stats().running, 0);
 }

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::routing::any;
 use bytes::Bytes;
 use dapple::io::{AsyncReadExt, AsyncWriteExt};
-use dapple::sched::Limit;
+use dapple::limit::Limit;
 use dapple::time::sleep;
 use dapple_http::OwnAnswer;
 
@@ -105,7 +105,7 @@ fn what_is_refused_over_the_limit_is_told_with_its_headers() {
     });
     let mut first = server.connect();
     first.send("GET /long HTTP/1.1\r\nhost: a\r\n\r\n");
-    while limit.counts().running == 0 {
+    while limit.stats().running == 0 {
         std::thread::yield_now();
     }
     let mut second = server.connect();

@@ -62,7 +62,7 @@
 //!   color. Between colors there is no order; a [`Priority`](crate::sched::Priority) is a hint.
 //! * They go ahead of new events: while a worker has something to run, it asks the kernel for what has happened only
 //!   now and then, so that events do not starve. How soon, is a
-//!   [priority of its own](crate::RuntimeBuilder::event_priority). What a callback hands on by `now` is so run while
+//!   [priority of its own](crate::runtime::Builder::event_priority). What a callback hands on by `now` is so run while
 //!   its data is in the cache.
 //! * A callback that is called often is called once for each event. Before it is called again, others of its color
 //!   that are in line have their turn, and other colors in theirs.
@@ -157,7 +157,7 @@
 //! |---|---|
 //! | `Suspend(&x)` | [`dapple::suspend`](crate::suspend)`(\|resume\| ...).await` |
 //! | `SuspendUnlock(&x, &lock)` | the same, and the lock is released in the closure, after `resume` was put where others find it: a `resume` that comes before the task waits is not lost |
-//! | `Schedule(x)` | [`resume.resume(value)`](crate::Resume::resume) |
+//! | `Schedule(x)` | [`resume.resume(value)`](crate::scope::Resume::resume) |
 //! | `Yield()` | [`task::yield_now`](crate::task::yield_now)`().await` |
 //! | `YieldTo(x)` | [`task::yield_to`](crate::task::yield_to)`(&handle).await` |
 //! | `IsCancelled()` | [`Scope::is_cancelled`](crate::Scope::is_cancelled); of a whole task, [`Task::is_cancelled`](crate::task::Task::is_cancelled) |

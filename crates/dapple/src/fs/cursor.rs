@@ -30,9 +30,10 @@ use crate::driver::uring::failures::Failures;
 use crate::driver::uring::node::Op;
 use crate::io::foreign::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
+use crate::scope::Shield;
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::{Wait, got_at_once, is_lost, wake};
-use crate::{Cancelled, JoinHandle, Shield, blocking, shield};
+use crate::{Cancelled, JoinHandle, blocking, shield};
 
 /// The most that is copied at once, in either direction.
 const MOST: usize = 2 << 20;

@@ -190,7 +190,7 @@ impl AsRawFd for Opened {
 /// fails, the next write, flush, close or [`sync_all`](Self::sync_all) says so, once. So flush, or sync, before
 /// you drop the file, if you want to know. A write that was begun goes on also if the file is dropped, the task
 /// cancelled, or the thread ends; at the end of the runtime it has 400 ms. A failure of which no file was left to be
-/// told is counted in [`Metrics::failed_writes`](crate::Metrics::failed_writes).
+/// told is counted in [`Metrics::failed_writes`](crate::runtime::Metrics::failed_writes).
 ///
 /// # Closing
 ///

@@ -5,7 +5,7 @@
 //! comes in with the worker's other events. What is quicker done than handed over, because it is in the kernel's memory,
 //! the worker does itself. Elsewhere, and for what io_uring does not know, a thread of the pool
 //! for blocking calls makes the system call. What is used can be asked ([`Runtime::files`](crate::Runtime::files))
-//! and chosen ([`RuntimeBuilder::files`](crate::RuntimeBuilder::files)).
+//! and chosen ([`runtime::Builder::files`](crate::runtime::Builder::files)).
 //!
 //! ```
 //! use dapple::fs;

@@ -193,7 +193,7 @@ impl Limit {
     /// dropped. For a server that has read a request and is about to handle it without spawning a task.
     ///
     /// The bound [`delay`](Limit::delay) looks at how long the running task has waited in line, if that task is
-    /// [clocked](crate::task::Builder::clocked), or else its color, if the color has a limit. Other work has not waited.
+    /// [clocked](crate::task::Builder::measure_wait), or else its color, if the color has a limit. Other work has not waited.
     ///
     /// # Errors
     ///
@@ -203,23 +203,23 @@ impl Limit {
     /// # Examples
     ///
     /// ```
-    /// use dapple::sched::Limit;
+    /// use dapple::limit::Limit;
     ///
     /// let limit = Limit::new().concurrency(1);
-    /// let first = limit.admit_now().unwrap();
-    /// assert!(limit.admit_now().is_err());
+    /// let first = limit.try_admit().unwrap();
+    /// assert!(limit.try_admit().is_err());
     /// drop(first);
-    /// assert!(limit.admit_now().is_ok());
+    /// assert!(limit.try_admit().is_ok());
     /// ```
-    pub fn admit_now(&self) -> Result<Admitted, Refused> {
-        self.pass_now()?;
+    pub fn try_admit(&self) -> Result<Admitted, Refused> {
+        self.check()?;
         if !self.0.try_run() {
             return Err(self.0.refuse_now());
         }
         Ok(Admitted(self.clone()))
     }
 
-    /// Asks as [`admit_now`](Limit::admit_now) does, but the work does not count as running, and
+    /// Asks as [`try_admit`](Limit::try_admit) does, but the work does not count as running, and
     /// [`concurrency`](Limit::concurrency) is not looked at. For short and frequent work, where the counting itself would
     /// make workers contend.
     ///
@@ -230,14 +230,14 @@ impl Limit {
     /// # Examples
     ///
     /// ```
-    /// use dapple::sched::Limit;
+    /// use dapple::limit::Limit;
     ///
     /// let limit = Limit::new();
-    /// assert!(limit.pass_now().is_ok());
+    /// assert!(limit.check().is_ok());
     /// limit.close();
-    /// assert!(limit.pass_now().unwrap_err().is_closed());
+    /// assert!(limit.check().unwrap_err().is_closed());
     /// ```
-    pub fn pass_now(&self) -> Result<(), Refused> {
+    pub fn check(&self) -> Result<(), Refused> {
         let inner = &*self.0;
         let is_late = inner.delay.as_ref().is_some_and(|delay| {
             let now = inner.now();
@@ -267,7 +267,7 @@ impl Limit {
     /// # Examples
     ///
     /// ```
-    /// use dapple::sched::Limit;
+    /// use dapple::limit::Limit;
     ///
     /// dapple::run(async {
     ///     let limit = Limit::new().concurrency(2);

@@ -11,7 +11,7 @@ impl Color {
     /// # Examples
     ///
     /// ```
-    /// use dapple::{Color, sched::Limit};
+    /// use dapple::{Color, limit::Limit};
     ///
     /// dapple::run(async {
     ///     let color = Color::new();

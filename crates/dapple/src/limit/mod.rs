@@ -71,7 +71,7 @@ use delay::Delay;
 /// # Examples
 ///
 /// ```
-/// use dapple::{Color, sched::Limit, task::Builder};
+/// use dapple::{Color, task::Builder, limit::Limit};
 /// use std::time::Duration;
 ///
 /// dapple::run(async {
@@ -86,7 +86,7 @@ use delay::Delay;
 ///             .await
 ///             .unwrap();
 ///     }
-///     assert_eq!(limit.counts().refused, 0);
+///     assert_eq!(limit.stats().refused, 0);
 /// });
 /// ```
 #[derive(Clone)]
@@ -107,7 +107,7 @@ pub enum Refuse {
 /// What a [`Limit`] has counted so far. Taken without stopping anybody, so the numbers need not fit together exactly.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct LimitCounts {
+pub struct LimitStats {
     /// In line, not begun.
     pub waiting: usize,
     /// Begun and not ended.
@@ -241,9 +241,9 @@ impl Limit {
 
     /// What it has counted so far.
     #[must_use]
-    pub fn counts(&self) -> LimitCounts {
+    pub fn stats(&self) -> LimitStats {
         let inner = &*self.0;
-        LimitCounts {
+        LimitStats {
             waiting: inner.waiting.load(Ordering::Relaxed),
             running: inner.running(),
             refused: inner.refused.load(Ordering::Relaxed),
@@ -281,7 +281,7 @@ impl Limit {
 
 impl fmt::Debug for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LimitCounts { waiting, running, refused, is_over, .. } = self.counts();
+        let LimitStats { waiting, running, refused, is_over, .. } = self.stats();
         let mut shown = f.debug_struct("Limit");
         shown.field("waiting", &waiting).field("running", &running).field("refused", &refused);
         shown.field("is_over", &is_over).finish_non_exhaustive()

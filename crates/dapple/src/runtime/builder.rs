@@ -140,7 +140,7 @@ impl RuntimeBuilder {
     /// stalled, if there is anything that could need it: what waits in its queue, its sockets, its timers, what comes from outside. When
     /// the stalled one comes back, the spare rests, until it is needed again. So the number of workers that
     /// get on is [`workers`](Self::workers), or a little more for a moment. Stalls are counted in
-    /// [`Metrics`](crate::Metrics), and told to `tracing` (with that feature), once for each kind of task.
+    /// [`Metrics`](crate::runtime::Metrics), and told to `tracing` (with that feature), once for each kind of task.
     ///
     /// The spare comes up to a quarter of the time earlier, so that nobody waits for longer. The less time, the more
     /// often workers are looked at while any is awake (four times in it, but at most every half millisecond), and the
@@ -168,7 +168,7 @@ impl RuntimeBuilder {
     ///
     /// A spare is made when it is first needed, and kept. Beyond this number workers that are stalled hold up
     /// what they have taken, and new work if all are; that is counted
-    /// ([`Metrics::stalls_unrelieved`](crate::Metrics::stalls_unrelieved)). A program in which so many block at
+    /// ([`Metrics::stalls_unrelieved`](crate::runtime::Metrics::stalls_unrelieved)). A program in which so many block at
     /// a time should call [`blocking`](crate::blocking()).
     pub fn max_spares(mut self, spares: usize) -> RuntimeBuilder {
         self.max_spares = spares;
@@ -177,7 +177,7 @@ impl RuntimeBuilder {
 
     /// Calls `hook` for each panic that ends a task, a callback or a blocking call of this runtime, also one that no
     /// [`JoinHandle`](crate::JoinHandle) will ever give to its owner: that of a detached task. By default there is no hook, and such
-    /// a panic is told by the process's panic hook and counted in [`Metrics::panics`](crate::Metrics::panics), no more.
+    /// a panic is told by the process's panic hook and counted in [`Metrics::panics`](crate::runtime::Metrics::panics), no more.
     ///
     /// It is called on the thread that ran the task, in the color of the task, before the task counts as done, and holds
     /// them up as long as it takes. It may spawn, send and lock as any thread may; there is no current task in it, so it

@@ -31,7 +31,7 @@ pub struct TaskInfo {
     /// ([`Builder`](crate::task::Builder)), and for all with the feature `trace`.
     pub waits_for: Option<&'static str>,
     /// For how long it has not returned from its poll, if it holds up its worker by that; see
-    /// [`stall_after`](crate::RuntimeBuilder::stall_after).
+    /// [`stall_after`](crate::runtime::Builder::stall_after).
     pub stuck_for: Option<Duration>,
     /// Where it was spawned, if that was kept.
     pub spawned_at: Option<&'static Location<'static>>,

@@ -23,11 +23,13 @@ use std::time::Duration;
 
 pub use self::block_on::run;
 pub(crate) use self::block_on::{assert_not_on_worker, run_on, run_with};
-pub use self::builder::RuntimeBuilder;
+pub use self::builder::RuntimeBuilder as Builder;
 pub(crate) use self::builder::STALL_AFTER;
 pub use self::dump::{Dump, TaskInfo, TaskState};
 pub(crate) use self::main_colors::{has_stopped, in_main_color};
 pub use self::shutdown::Shutdown;
+pub use crate::sched::metrics::{Metrics, WorkerMetrics};
+pub use crate::task::panics::PanicReport;
 
 pub(crate) use self::core::Core;
 use crate::driver::uring::backend::Files;
@@ -35,7 +37,7 @@ use crate::spawn::submit::{FreshColor, OnPool, submit};
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
 use crate::task::runtime_here::require;
-use crate::{Color, JoinHandle, Metrics};
+use crate::{Color, JoinHandle};
 
 /// A runtime: its workers, its pool for blocking calls, and all tasks spawned on it.
 ///
@@ -69,8 +71,8 @@ impl Runtime {
     }
 
     /// The settings of a runtime to be built.
-    pub fn builder() -> RuntimeBuilder {
-        RuntimeBuilder::default()
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 
     fn of(core: Arc<Core>) -> Runtime {

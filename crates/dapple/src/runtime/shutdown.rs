@@ -27,7 +27,7 @@ pub struct Shutdown {
     /// Tasks that had not ended by the deadline. They were dropped then, but for those that did
     /// not return from a poll (and blocking calls), which go on until they do.
     pub still_running: Vec<TaskInfo>,
-    /// Tasks with a [`Limit`](crate::sched::Limit) that had not begun when the end was called for, and were refused.
+    /// Tasks with a [`Limit`](crate::limit::Limit) that had not begun when the end was called for, and were refused.
     pub refused: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Tasks that know since when they have been in line: what `Limit::admit_now` goes by where
+//! Tasks that know since when they have been in line: what `Limit::try_admit` goes by where
 //! there is no color with a limit.
 //!
 //! # Invariants

@@ -17,12 +17,12 @@ pub struct Metrics {
     /// Spares that do not rest: they stand in for a worker that is stuck, or are stuck themselves.
     pub spares_running: usize,
     /// How often a worker was found to be stuck in one runnable for longer than
-    /// [`stall_after`](crate::RuntimeBuilder::stall_after).
+    /// [`stall_after`](crate::runtime::Builder::stall_after).
     pub stalls: u64,
     /// How often a spare was sent to stand in for one.
     pub spares_sent: u64,
     /// How often a spare was needed and none was to be had; see
-    /// [`max_spares`](crate::RuntimeBuilder::max_spares).
+    /// [`max_spares`](crate::runtime::Builder::max_spares).
     pub stalls_unrelieved: u64,
     /// The longest of these stalls, or how long it has taken so far.
     pub longest_stall: Duration,
@@ -34,7 +34,7 @@ pub struct Metrics {
     pub refused: u64,
     /// Panics of tasks, callbacks and blocking calls, those of their destructors included: of each one that ended such
     /// a runnable, whether or not a handle is there to see it, and of the
-    /// [hook](crate::RuntimeBuilder::on_panic) itself.
+    /// [hook](crate::runtime::Builder::on_panic) itself.
     pub panics: u64,
     /// What waits in the shared line, but for what has come in from outside just now.
     pub shared_line: usize,

@@ -29,7 +29,7 @@ pub(crate) mod idle;
 #[cfg(not(loom))]
 mod injector;
 #[cfg(not(loom))]
-mod metrics;
+pub(crate) mod metrics;
 #[cfg(not(loom))]
 mod monitor;
 #[cfg(not(loom))]
@@ -49,22 +49,16 @@ mod worker;
 #[cfg(not(loom))]
 mod worker_slot;
 
-// Facade: limits, for users of the crate.
-#[cfg(not(loom))]
-pub use crate::limit::{AdmitError, Admitted, Limit, LimitCounts, Refuse, Refused};
 #[cfg(not(loom))]
 pub use crate::task::priority::Priority;
 #[cfg(not(loom))]
 pub(crate) use policy::Chosen;
 #[cfg(not(loom))]
-pub(crate) use scheduler::{MainTurn, Sched, SchedSettings};
-#[cfg(not(loom))]
-pub use {
-    metrics::{Metrics, WorkerMetrics},
-    policy::{
-        FirstLanes, Home, LaneView, LongestLane, MOST_WEIGHED, Policy, ShortestQueue, WorkerView, Workers,
-    },
+pub use policy::{
+    FirstLanes, Home, LaneView, LongestLane, MOST_WEIGHED, Policy, ShortestQueue, WorkerView, Workers,
 };
+#[cfg(not(loom))]
+pub(crate) use scheduler::{MainTurn, Sched, SchedSettings};
 
 #[cfg(not(loom))]
 mod scheduler;

@@ -12,7 +12,7 @@ use super::policy_queues::PolicyWorker;
 
 /// Decides where what has become runnable goes, and which of those in line goes first.
 ///
-/// Given to [`RuntimeBuilder::policy`](crate::RuntimeBuilder::policy) or
+/// Given to [`runtime::Builder::policy`](crate::runtime::Builder::policy) or
 /// [`Sim::policy`](crate::sim::Sim::policy). A policy sees *lanes*: a color with what is in line behind it; a
 /// task with a color of its own is a lane of one. What it cannot change is order within a color, and that a
 /// worker with nothing to do takes from another.

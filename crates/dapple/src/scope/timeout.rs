@@ -30,7 +30,7 @@ use crate::time::{Instant, Sleep, sleep};
 ///   can take longer;
 /// * a call of [`blocking`](crate::blocking()) that has begun is not waited for: the wait for it is over, and it goes on;
 /// * a future that waits in nothing of this crate (a channel of another, [`std::future::pending`]), or for something
-///   that was [started](crate::Started) outside, is **dropped**, and [`Elapsed::into_inner`] returns `None`. The same
+///   that was [started](crate::scope::Started) outside, is **dropped**, and [`Elapsed::into_inner`] returns `None`. The same
 ///   goes for what it does after `Cancelled`: clean-up that awaits foreign futures belongs in a
 ///   [`shield`](crate::shield). So does clean-up that only gives way ([`yield_now`](crate::task::yield_now)), again and
 ///   again: it is dropped after 128 times.

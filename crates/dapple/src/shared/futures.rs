@@ -91,9 +91,9 @@ macro_rules! impl_wait {
 
 impl_wait!(
     /// The future of [`Shared::read`](crate::Shared::read).
-    Read, Reading, &T
+    ReadFuture, Reading, &T
 );
 impl_wait!(
     /// The future of [`Shared::write`](crate::Shared::write).
-    Write, Writing, &mut T
+    WriteFuture, Writing, &mut T
 );

@@ -36,7 +36,7 @@ mod together_all;
 #[cfg(not(loom))]
 pub use {
     access::{Access, Reading, Writing},
-    futures::{Read, Write},
+    futures::{ReadFuture, WriteFuture},
     map::{GetOrInsert, GetOrTryInsert, KeyHasher, MapHasher, SharedMap},
     shared::{Busy, Shared},
     together::{Accesses, Together, together},

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::access::{Access, AccessGuard, Reading, Wish, Writing};
 use super::access_lock::AccessLock;
-use super::futures::{Read, Write};
+use super::futures::{ReadFuture, WriteFuture};
 use super::reader_slots::{REGISTRY, own_row};
 use super::retry_timer::AGAIN;
 use crate::Cancelled;
@@ -168,11 +168,11 @@ impl<T> Shared<T> {
     /// *Scope cancelled*: returns [`Cancelled`], and `f` has not run; or what `f` returns, if the state could
     /// be read when the wait was polled again.
     #[track_caller]
-    pub fn read<R, F: FnOnce(&T) -> R>(&self, f: F) -> Read<'_, T, F>
+    pub fn read<R, F: FnOnce(&T) -> R>(&self, f: F) -> ReadFuture<'_, T, F>
     where
         T: Sync,
     {
-        Read::new(self.reading(), f)
+        ReadFuture::new(self.reading(), f)
     }
 
     /// Calls `f` with the value, when nobody else uses it.
@@ -187,8 +187,8 @@ impl<T> Shared<T> {
     /// *Scope cancelled*: returns [`Cancelled`], and `f` has not run; or what `f` returns, if the state was
     /// free when the wait was polled again.
     #[track_caller]
-    pub fn write<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> Write<'_, T, F> {
-        Write::new(self.writing(), f)
+    pub fn write<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> WriteFuture<'_, T, F> {
+        WriteFuture::new(self.writing(), f)
     }
 
     /// Calls `f` with the value if nobody writes it now, also ahead of those who wait.

@@ -74,8 +74,8 @@ where
     Together { accesses, f: Some(f), line: TogetherWait::default() }
 }
 
-/// What [`together`] takes: tuples of two to eight of [`Reading`](crate::Reading) and
-/// [`Writing`](crate::Writing).
+/// What [`together`] takes: tuples of two to eight of [`Reading`](crate::shared::Reading) and
+/// [`Writing`](crate::shared::Writing).
 pub trait Accesses: sealed::Sealed {
     /// What the closure gets: a tuple of `&` and `&mut`.
     type Guards<'g>;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Checks, Failure, Outcome, Trace};
-use crate::RuntimeBuilder;
+use crate::runtime::Builder as RuntimeBuilder;
 use crate::runtime::{Core, STALL_AFTER, assert_not_on_worker, run_on};
 use crate::sched::{Chosen, Policy};
 use crate::task::cancel_points::CancelPoints;
@@ -81,13 +81,13 @@ impl Sim {
     }
 
     /// Who decides where what has become runnable goes, and what goes first; see
-    /// [`RuntimeBuilder::policy`].
+    /// [`runtime::Builder::policy`](RuntimeBuilder::policy).
     pub fn policy(mut self, policy: impl Policy) -> Sim {
         self.policy = Chosen::new(policy);
         self
     }
 
-    /// When a worker counts as stalled; see [`RuntimeBuilder::stall_after`].
+    /// When a worker counts as stalled; see [`runtime::Builder::stall_after`](RuntimeBuilder::stall_after).
     ///
     /// # Panics
     ///
@@ -100,7 +100,7 @@ impl Sim {
         self
     }
 
-    /// How many spares may stand in for workers that are stalled; see [`RuntimeBuilder::max_spares`]. By default
+    /// How many spares may stand in for workers that are stalled; see [`runtime::Builder::max_spares`](RuntimeBuilder::max_spares). By default
     /// none, other than in a real runtime: a simulation has as many cores as it has workers, and a spare that runs
     /// is a core more, since [`work`](super::work) on one takes nothing from the others.
     ///
@@ -115,7 +115,7 @@ impl Sim {
         self
     }
 
-    /// Calls `hook` for each panic that ends a task, a callback or a blocking call; see [`RuntimeBuilder::on_panic`].
+    /// Calls `hook` for each panic that ends a task, a callback or a blocking call; see [`runtime::Builder::on_panic`](RuntimeBuilder::on_panic).
     pub fn on_panic(mut self, hook: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Sim {
         self.on_panic = OnPanic::new(hook);
         self

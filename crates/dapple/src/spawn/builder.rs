@@ -91,7 +91,7 @@ impl<D> Builder<D> {
     /// # Examples
     ///
     /// ```
-    /// use dapple::{sched::Limit, task::Builder};
+    /// use dapple::{task::Builder, limit::Limit};
     ///
     /// dapple::run(async {
     ///     let limit = Limit::new().concurrency(10);
@@ -107,7 +107,7 @@ impl<D> Builder<D> {
         self
     }
 
-    /// The task knows how long it has waited for its turn, which [`Limit::admit_now`] then goes by. What it spawns
+    /// The task knows how long it has waited for its turn, which [`Limit::try_admit`] then goes by. What it spawns
     /// in the same way has waited for as long, at first: what a task accepts was waiting when it was.
     ///
     /// For a task with a color of its own and no priority; a color [with a limit](Color::set_limit) knows it anyway.
@@ -117,12 +117,12 @@ impl<D> Builder<D> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use dapple::{sched::Limit, task::Builder};
+    /// use dapple::{task::Builder, limit::Limit};
     ///
     /// dapple::run(async {
     ///     let limit = Limit::new().delay(Duration::from_millis(50), Duration::from_millis(500));
-    ///     let connection = Builder::new().clocked().spawn(async move {
-    ///         match limit.admit_now() {
+    ///     let connection = Builder::new().measure_wait().spawn(async move {
+    ///         match limit.try_admit() {
     ///             Ok(_admitted) => "handle the request",
     ///             Err(_refused) => "say that there is too much to do",
     ///         }
@@ -130,7 +130,7 @@ impl<D> Builder<D> {
     ///     assert_eq!(connection.await.unwrap(), "handle the request");
     /// });
     /// ```
-    pub fn clocked(mut self) -> Builder<D> {
+    pub fn measure_wait(mut self) -> Builder<D> {
         self.is_clocked = true;
         self
     }

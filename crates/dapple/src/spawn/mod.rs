@@ -78,12 +78,12 @@ where
 /// Calls `f` on a thread of its own, where it may block for as long as it likes.
 ///
 /// The pool's threads come when needed, up to a limit
-/// ([`max_blocking_threads`](crate::RuntimeBuilder::max_blocking_threads)), and go when idle. A
+/// ([`max_blocking_threads`](crate::runtime::Builder::max_blocking_threads)), and go when idle. A
 /// call that has not begun can be aborted; one that has cannot. If not even one thread can be had,
 /// the handle says [`is_refused`](crate::JoinError::is_refused).
 ///
 /// A task that blocks in its poll holds up its own color, and a worker, for which a spare has to stand in
-/// ([`stall_after`](crate::RuntimeBuilder::stall_after)): here it holds up nobody.
+/// ([`stall_after`](crate::runtime::Builder::stall_after)): here it holds up nobody.
 ///
 /// # Cancellation
 ///

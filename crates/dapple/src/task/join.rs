@@ -347,7 +347,7 @@ impl JoinError {
         matches!(self.0, Repr::Aborted)
     }
 
-    /// The task was refused before it began: by a [`Limit`](crate::sched::Limit), or because no thread could be had
+    /// The task was refused before it began: by a [`Limit`](crate::limit::Limit), or because no thread could be had
     /// for a blocking call.
     #[must_use]
     pub fn is_refused(&self) -> bool {

@@ -22,7 +22,7 @@ use super::state::JOIN_INTEREST;
 use crate::prim::{AtomicU64, Ordering};
 
 /// A panic of a task, a callback or a blocking call, as the hook of its runtime sees it; see
-/// [`RuntimeBuilder::on_panic`](crate::RuntimeBuilder::on_panic).
+/// [`runtime::Builder::on_panic`](crate::runtime::Builder::on_panic).
 pub struct PanicReport<'a> {
     task: &'a Task,
     payload: &'a PanicPayload,

@@ -7,7 +7,11 @@ use dapple::channel::mpsc;
 use dapple::sim::check_after;
 use dapple::sync::{Mutex, MutexGuard};
 use dapple::time::{Duration, Instant, sleep};
-use dapple::{Cancelled, Canceller, Resume, finish, shield, spawn, suspend};
+use dapple::{
+    Cancelled, finish,
+    scope::{Canceller, Resume},
+    shield, spawn, suspend,
+};
 
 use crate::Anything;
 use crate::ledger::{InHand, Ledger, keep, locked, next, sorted};

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::sync::mpsc;
 
 use crate::common::{foreign_block_on, panic_of, runtime, watched};
-use dapple::{Color, ColorCell, Runtime, RuntimeBuilder, task};
+use dapple::{Color, ColorCell, Runtime, runtime::Builder, task};
 
 /// A call that needs a place to be called in.
 type Call = fn();
@@ -119,7 +119,7 @@ fn block_on_passes_a_panic_on_and_can_be_called_again() {
 
 #[test]
 fn settings_that_make_no_sense_are_refused() {
-    type Set = fn(RuntimeBuilder) -> RuntimeBuilder;
+    type Set = fn(Builder) -> Builder;
     let wrong: [(&str, Set); 4] = [
         ("one worker", |b| b.workers(0)),
         ("workers", |b| b.workers(usize::MAX)),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{Event, eventually, give_way, in_both_worlds, rounds, runtime, watched};
 use dapple::task::{self, Builder, yield_now};
-use dapple::{Color, Runtime, TaskState, sim};
+use dapple::{Color, Runtime, runtime::TaskState, sim};
 
 #[test]
 fn dump_tells_every_task_by_name_color_and_state() {

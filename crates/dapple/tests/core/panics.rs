@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use crate::common::{eventually, watched};
 use dapple::sim::Sim;
 use dapple::task::{self, Builder};
-use dapple::{Runtime, RuntimeBuilder};
+use dapple::Runtime;
 
 /// What a hook was told: the task's name, the message, and whether a handle was there.
 type Told = Arc<Mutex<Vec<(String, String, bool)>>>;
 
-fn keeping(builder: RuntimeBuilder) -> (Runtime, Told) {
+fn keeping(builder: dapple::runtime::Builder) -> (Runtime, Told) {
     let told = Told::default();
     let keeps = told.clone();
     let builder = builder.on_panic(move |report| {

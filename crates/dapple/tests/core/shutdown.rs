@@ -10,7 +10,7 @@ use crate::common::{
 use dapple::sim;
 use dapple::task::{Builder, yield_now};
 use dapple::time::{Duration, Instant};
-use dapple::{Color, JoinHandle, Runtime, Shutdown};
+use dapple::{Color, JoinHandle, Runtime, runtime::Shutdown};
 
 /// Long enough for anything that ends by itself.
 const LONG: Duration = Duration::from_secs(50);

@@ -199,7 +199,7 @@ struct Loop {
     answered: Cell<usize>,
     ticks: Cell<usize>,
     registrations: RefCell<Vec<Registration>>,
-    done: RefCell<Option<dapple::Resume<()>>>,
+    done: RefCell<Option<dapple::scope::Resume<()>>>,
     thread: thread::ThreadId,
 }
 

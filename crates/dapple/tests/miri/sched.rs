@@ -123,7 +123,7 @@ fn a_spare_stands_in_and_leaves() {
 
 #[test]
 fn limits_refuse_hold_back_and_let_go() {
-    use dapple::sched::{Limit, Refuse};
+    use dapple::limit::{Limit, Refuse};
     let runtime = Runtime::builder().workers(2).build().unwrap();
     let bounds = [
         Limit::new().depth(2),
@@ -146,7 +146,7 @@ fn limits_refuse_hold_back_and_let_go() {
                 task
             };
             let handles: Vec<_> = (0..8).map(spawn).collect();
-            let admitted = limit.admit_now();
+            let admitted = limit.try_admit();
             let mut ended = Vec::new();
             drop(admitted);
             for handle in handles {
@@ -155,7 +155,7 @@ fn limits_refuse_hold_back_and_let_go() {
             ended
         });
         assert_eq!(handles.len(), 8);
-        assert!(handles.iter().any(Result::is_ok) || limit.counts().refused > 0);
+        assert!(handles.iter().any(Result::is_ok) || limit.stats().refused > 0);
         limit.close();
     }
     drop(runtime);
@@ -164,21 +164,21 @@ fn limits_refuse_hold_back_and_let_go() {
 /// Stamps that who wakes a task writes and who runs it reads, on two workers; and a task that becomes a color meanwhile.
 #[test]
 fn clocked_tasks_are_woken_everywhere() {
-    use dapple::sched::Limit;
+    use dapple::limit::Limit;
     let runtime = Runtime::builder().workers(2).build().unwrap();
     runtime.block_on(async {
         let limit = Limit::new().delay(Duration::from_secs(1), Duration::from_secs(1));
         let spawn = |number: usize| {
             let limit = limit.clone();
-            Builder::new().clocked().spawn(async move {
+            Builder::new().measure_wait().spawn(async move {
                 dapple::task::yield_now().await;
-                limit.pass_now().unwrap();
-                let inner = Builder::new().clocked().spawn(async move { Box::new(number) });
+                limit.check().unwrap();
+                let inner = Builder::new().measure_wait().spawn(async move { Box::new(number) });
                 let number = inner.await.unwrap();
                 if *number % 2 == 0 {
                     Color::current().spawn(async {}).await.unwrap();
                 }
-                drop(limit.admit_now().unwrap());
+                drop(limit.try_admit().unwrap());
                 *number
             })
         };

@@ -319,7 +319,7 @@ fn races_and_callbacks() {
                 let call = thread::spawn(move || resume.resume(Box::new(7)));
                 move || drop(call.join())
             }));
-            let never = s.start(suspend(|resume| || drop::<dapple::Resume<Box<u8>>>(resume)));
+            let never = s.start(suspend(|resume| || drop::<dapple::scope::Resume<Box<u8>>>(resume)));
             // Before the cancel, which would end the two that wait ahead of the third.
             let raced = racing.await;
             let called = called.await;

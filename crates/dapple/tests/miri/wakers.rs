@@ -92,7 +92,7 @@ fn hostile_wakers_in_a_oneshot_are_exchanged_beside_a_send() {
 fn a_hook_that_keeps_the_task_and_panics() {
     let kept: Arc<Mutex<Vec<(Task, String, bool)>>> = Arc::default();
     let keeps = kept.clone();
-    let hook = move |report: &dapple::PanicReport<'_>| {
+    let hook = move |report: &dapple::runtime::PanicReport<'_>| {
         assert!(report.payload().downcast_ref::<&str>().is_some());
         keeps.lock().unwrap().push((report.task().clone(), report.message().to_owned(), report.has_handle()));
         std::panic::panic_any(Box::new(1)); // a payload to be dropped, too

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dapple::channel::oneshot;
 use dapple::task::yield_now;
 use dapple::time::{Duration, timeout};
-use dapple::{ColorCell, Started};
+use dapple::{ColorCell, scope::Started};
 use dapple::{Scope, finish, race, shield, spawn};
 use futures_util::future::{join, join_all};
 

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use dapple::task::{Builder, Local, Scoped, Task, YieldNow, YieldTo};
 use dapple::{
-    Color, ColorCell, Dump, Handle, JoinError, JoinHandle, Metrics, Runtime, RuntimeBuilder, Shutdown,
-    TaskInfo, TaskState, WorkerMetrics,
+    Color, ColorCell, Handle, JoinError, JoinHandle, Runtime,
+    runtime::{self, Dump, Metrics, Shutdown, TaskInfo, TaskState, WorkerMetrics},
 };
 
 /// `Send`, but not `Sync`.
@@ -20,7 +20,7 @@ type SyncOnly = std::sync::MutexGuard<'static, u8>;
 pin_markers! {
     // type: Send Sync;
     Runtime: yes yes;
-    RuntimeBuilder: yes yes;
+    runtime::Builder: yes yes;
     Handle: yes yes;
     Metrics: yes yes;
     WorkerMetrics: yes yes;

@@ -4,7 +4,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::common::{foreign_block_on, runtime};
-use dapple::{Busy, Read, Reading, Shared, Together, TogetherAll, Write, Writing, together, together_all};
+use dapple::{
+    Shared,
+    shared::{Busy, ReadFuture, Reading, Together, TogetherAll, WriteFuture, Writing},
+    together, together_all,
+};
 
 /// `Send`, but not `Sync`.
 type SendOnly = Cell<u8>;
@@ -32,13 +36,13 @@ pin_markers! {
     Writing<'static, Neither>: no no;
     Writing<'static, SyncOnly>: no no;
 
-    Write<'static, SendOnly, Goes>: yes yes;
-    Write<'static, u8, Stays>: no no;
-    Write<'static, Neither, Goes>: no no;
-    Write<'static, SyncOnly, Goes>: no no;
-    Read<'static, u8, Goes>: yes yes;
-    Read<'static, u8, Stays>: no no;
-    Read<'static, SyncOnly, Goes>: no no;
+    WriteFuture<'static, SendOnly, Goes>: yes yes;
+    WriteFuture<'static, u8, Stays>: no no;
+    WriteFuture<'static, Neither, Goes>: no no;
+    WriteFuture<'static, SyncOnly, Goes>: no no;
+    ReadFuture<'static, u8, Goes>: yes yes;
+    ReadFuture<'static, u8, Stays>: no no;
+    ReadFuture<'static, SyncOnly, Goes>: no no;
 
     Together<(Reading<'static, u8>, Writing<'static, SendOnly>), Goes>: yes yes;
     Together<(Reading<'static, u8>, Writing<'static, u8>), Stays>: no no;
@@ -52,8 +56,8 @@ pin_markers! {
 const _: fn() = || {
     fn unpin<T: Unpin>() {}
     fn with<T: 'static, F: 'static>() {
-        unpin::<Read<'static, T, F>>();
-        unpin::<Write<'static, T, F>>();
+        unpin::<ReadFuture<'static, T, F>>();
+        unpin::<WriteFuture<'static, T, F>>();
     }
     with::<std::marker::PhantomPinned, std::marker::PhantomPinned>();
 };

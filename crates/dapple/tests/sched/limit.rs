@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dapple::sched::{Limit, Priority, Refuse};
+use dapple::limit::{Limit, Refuse};
+use dapple::sched::Priority;
 use dapple::sim::{self, Sim};
 use dapple::task::{Builder, yield_now};
 use dapple::time::{Instant, sleep};
@@ -62,7 +63,7 @@ fn beyond_the_depth_the_oldest_is_refused_ahead_of_the_line() {
         gate.await.unwrap();
         assert_eq!(refused_of(handles).await, [0, 1]);
         assert_eq!(log.take(), ["no 0", "no 1", "2", "3", "4"]);
-        let counts = limit.counts();
+        let counts = limit.stats();
         assert_eq!((counts.waiting, counts.running, counts.refused), (0, 0, 2));
     });
 }
@@ -106,7 +107,7 @@ fn a_limit_is_shared_by_its_colors() {
         }
         // One worker, which is busy with this here until now.
         assert_eq!(refused_of(handles).await.len(), 6);
-        assert_eq!(limit.counts().refused, 6);
+        assert_eq!(limit.stats().refused, 6);
     });
 }
 
@@ -155,7 +156,7 @@ async fn serve(limit: Limit, workers: u32, load: f64) -> (Vec<u64>, usize) {
             })
             .detach();
     }
-    while limit.counts().waiting > 0 {
+    while limit.stats().waiting > 0 {
         sleep(MS).await.unwrap();
     }
     limit.drained().await.unwrap();
@@ -223,7 +224,7 @@ fn what_a_color_has_waited_for_its_turn_counts_for_what_it_spawns() {
                 .spawn(async move {
                     for _ in 0..20 {
                         sleep(MS).await.unwrap();
-                        match asks.admit_now() {
+                        match asks.try_admit() {
                             Ok(_admitted) => {
                                 begun.fetch_add(1, SeqCst);
                                 sim::work(MS);
@@ -238,7 +239,7 @@ fn what_a_color_has_waited_for_its_turn_counts_for_what_it_spawns() {
         let (begun, refused) = (begun.load(SeqCst), refused.load(SeqCst));
         assert_eq!(begun + refused, 2000);
         assert!(refused > 500, "{begun} begun, {refused} refused");
-        assert_eq!(limit.counts().running, 0);
+        assert_eq!(limit.stats().running, 0);
     });
 }
 
@@ -262,7 +263,7 @@ fn no_more_run_than_may_and_all_get_to() {
             .collect();
         assert_eq!(refused_of(handles).await, [0_usize; 0]);
         assert!(most.load(SeqCst) <= 3, "{most:?} at once");
-        assert_eq!(limit.counts().running, 0);
+        assert_eq!(limit.stats().running, 0);
     });
 }
 
@@ -347,7 +348,7 @@ fn whatever_ends_who_is_held_back_the_next_gets_his_place() {
             let _ = handle.await;
         }
         assert_eq!(ended.load(SeqCst), 40);
-        let counts = limit.counts();
+        let counts = limit.stats();
         assert_eq!((counts.waiting, counts.running), (0, 0));
     });
 }
@@ -371,7 +372,7 @@ fn closing_refuses_what_waits_and_waits_for_what_has_begun() {
         assert_eq!(refused_of(submit(&color, &log, 3..4)).await, [0]);
         assert_eq!(log.take(), ["no 0", "no 1", "no 2", "no 3"]);
         assert_eq!(refused_of(work).await, [0_usize; 0]);
-        assert!(limit.admit_now().is_err());
+        assert!(limit.try_admit().is_err());
     });
 }
 
@@ -419,7 +420,7 @@ fn bounds_are_said_before_a_limit_is_used() {
     assert!(std::panic::catch_unwind(|| Limit::new().concurrency(0)).is_err());
     assert!(std::panic::catch_unwind(|| Limit::new().delay(Duration::ZERO, MS)).is_err());
     assert!(std::panic::catch_unwind(|| Limit::new().delay(2 * MS, MS)).is_err());
-    assert_eq!(in_use.counts().refused, 0);
+    assert_eq!(in_use.stats().refused, 0);
 }
 
 /// However many there are, each gets on: nobody waits for ever in a line that is shared by all.
@@ -468,7 +469,7 @@ fn who_makes_room_for_a_newcomer_is_counted_once_whatever_ends_him() {
         for handle in handles {
             let _ = handle.await;
         }
-        let counts = limit.counts();
+        let counts = limit.stats();
         assert_eq!((counts.waiting, counts.running), (0, 0));
     });
 }

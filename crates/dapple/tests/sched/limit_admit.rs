@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::common::{in_both_worlds, watched};
+use dapple::limit::{Limit, Refuse};
 use dapple::net::TcpListener;
-use dapple::sched::{Limit, Refuse};
 use dapple::sim::{self, Sim};
 use dapple::task::{Builder, yield_now};
 use dapple::time::{sleep, timeout};
@@ -41,7 +41,7 @@ fn who_waits_for_admission_gets_it_in_the_end() {
             of_limit.await.unwrap();
         }
         assert!(most.load(SeqCst) <= 2);
-        assert_eq!(limit.counts().running, 0);
+        assert_eq!(limit.stats().running, 0);
     });
 }
 
@@ -79,7 +79,7 @@ fn a_wait_for_admission_is_cancelled_exactly_and_takes_nothing_along() {
             limit.admit().await.is_err()
         });
         assert!(late.await);
-        assert_eq!(limit.counts().running, 0);
+        assert_eq!(limit.stats().running, 0);
     });
 }
 
@@ -106,7 +106,7 @@ fn waits_for_admission_end_when_the_limit_is_closed() {
         for waiting in waiting {
             assert!(waiting.await.unwrap().unwrap_err().is_closed());
         }
-        assert_eq!(limit.counts().refused, 5);
+        assert_eq!(limit.stats().refused, 5);
         let late = limit.admit().await.unwrap_err();
         assert!(late.is_closed() && !dapple::is_cancelled(&late.into()));
         // A wait that is cancelled says that, as all do.
@@ -132,7 +132,7 @@ fn who_prefers_to_wait_goes_on_when_it_is_over() {
         }
         assert!(!limit.has_room());
         limit.room().await.unwrap(); // by the clock: nobody tells
-        assert!(!limit.is_over() && limit.counts().refused > 0);
+        assert!(!limit.is_over() && limit.stats().refused > 0);
         drop(flood);
     });
 }
@@ -153,7 +153,7 @@ fn a_listener_pauses_and_resumes() {
             let mut served = Vec::new();
             for _ in 0..2 {
                 let (stream, _) = listener.accept().await.unwrap();
-                served.push((stream, limit.admit_now().unwrap()));
+                served.push((stream, limit.try_admit().unwrap()));
             }
             // The third is there, and is not accepted as long as two are served.
             assert!(timeout(20 * MS, listener.accept()).await.is_err());
@@ -207,7 +207,7 @@ fn at_the_end_of_a_runtime_what_has_not_begun_is_refused_and_reported() {
                 )
             });
             let handles: Vec<_> = handles.collect();
-            while limit.counts().running < 2 {
+            while limit.stats().running < 2 {
                 sleep(MS).await.unwrap();
             }
             handles
@@ -221,7 +221,7 @@ fn at_the_end_of_a_runtime_what_has_not_begun_is_refused_and_reported() {
             matches!(ended, Poll::Ready(Err(error)) if error.is_refused())
         };
         assert_eq!(handles.into_iter().map(is_refused).filter(|is| *is).count(), 8);
-        assert_eq!((limit.counts().waiting, limit.counts().running), (0, 0));
+        assert_eq!((limit.stats().waiting, limit.stats().running), (0, 0));
     });
 }
 
@@ -284,7 +284,7 @@ fn nothing_is_lost_and_nothing_counted_twice() {
             });
             assert_eq!(begun.load(SeqCst) + dropped.load(SeqCst), 400, "{limit:?}");
             crate::common::eventually("all have left", || {
-                let counts = limit.counts();
+                let counts = limit.stats();
                 (counts.waiting, counts.running) == (0, 0)
             });
         }

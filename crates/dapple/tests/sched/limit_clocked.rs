@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use dapple::sched::Limit;
+use dapple::limit::Limit;
 use dapple::sim::{self, Sim};
 use dapple::task::{Builder, yield_now};
 use dapple::time::sleep;
@@ -45,7 +45,7 @@ fn limit() -> Limit {
 async fn is_refused_in_the_end(limit: &Limit) -> bool {
     for _ in 0..50 {
         sleep(MS).await.unwrap();
-        if limit.admit_now().is_err() {
+        if limit.try_admit().is_err() {
             return true;
         }
     }
@@ -57,7 +57,7 @@ fn a_clocked_task_is_refused_for_what_it_has_waited_and_another_is_not() {
     Sim::new(1).workers(1).explore(0..20, || async {
         let _crowd = Crowd::new();
         let (first, second) = (limit(), limit());
-        let clocked = Builder::new().clocked().spawn(async move { is_refused_in_the_end(&first).await });
+        let clocked = Builder::new().measure_wait().spawn(async move { is_refused_in_the_end(&first).await });
         let plain = dapple::spawn(async move { is_refused_in_the_end(&second).await });
         assert!(clocked.await.unwrap());
         assert!(!plain.await.unwrap()); // nobody knows
@@ -68,26 +68,26 @@ fn a_clocked_task_is_refused_for_what_it_has_waited_and_another_is_not() {
 fn what_it_spawns_has_waited_as_long_and_what_yields_waits_again() {
     Sim::new(1).workers(1).explore(0..20, || async {
         let crowd = Crowd::new();
-        let task = Builder::new().clocked().spawn(async move {
+        let task = Builder::new().measure_wait().spawn(async move {
             let limit = limit();
             assert!(is_refused_in_the_end(&limit).await);
             let ask = |limit: &Limit| {
                 let limit = limit.clone();
-                async move { limit.pass_now().is_ok() }
+                async move { limit.check().is_ok() }
             };
             // The first comes to its turn at once, and yet has waited.
-            let clocked = Builder::new().clocked().spawn(ask(&limit));
+            let clocked = Builder::new().measure_wait().spawn(ask(&limit));
             let plain = dapple::spawn(ask(&limit));
             assert!(!clocked.await.unwrap());
             assert!(plain.await.unwrap());
             yield_now().await;
-            assert!(limit.pass_now().is_err());
+            assert!(limit.check().is_err());
             drop(crowd);
             while limit.is_over() {
                 sleep(MS).await.unwrap();
-                let _one = limit.pass_now();
+                let _one = limit.check();
             }
-            limit.pass_now().unwrap();
+            limit.check().unwrap();
         });
         task.await.unwrap();
     });
@@ -96,7 +96,7 @@ fn what_it_spawns_has_waited_as_long_and_what_yields_waits_again() {
 #[test]
 fn a_clocked_task_can_have_a_name_and_becomes_a_color() {
     dapple::run(async {
-        let task = Builder::new().name("one").clocked().spawn(async {
+        let task = Builder::new().name("one").measure_wait().spawn(async {
             assert_eq!(dapple::task::current().name(), "one");
             let color = dapple::Color::current();
             let inside = color.spawn(async { dapple::Color::current() });

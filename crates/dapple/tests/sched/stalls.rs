@@ -303,7 +303,7 @@ fn a_runtime_ends_while_a_worker_is_stuck_and_names_what_holds_it_up() {
 
 #[test]
 fn settings_that_make_no_sense_are_refused_and_extreme_ones_are_not() {
-    let refused = |builder: dapple::RuntimeBuilder, why: &str| {
+    let refused = |builder: dapple::runtime::Builder, why: &str| {
         let error = builder.build().expect_err(why);
         assert!(
             error.kind() == std::io::ErrorKind::InvalidInput && error.to_string().contains(why),

@@ -7,7 +7,7 @@ use dapple::sched::{LongestLane, ShortestQueue};
 use dapple::sim::{self, Sim};
 use dapple::task::yield_now;
 use dapple::time::{Duration, Instant, sleep};
-use dapple::{Color, Handle, JoinHandle, Metrics, spawn};
+use dapple::{Color, Handle, JoinHandle, runtime::Metrics, spawn};
 
 const MS: Duration = Duration::from_millis(1);
 /// What a stall may cost those who wait: 10 ms, and a spare has to wake up.

@@ -10,7 +10,7 @@ use crate::scope_common::{Lent, Operation, SHAPES, When, happened, in_a_cancelle
 use dapple::channel::mpsc;
 use dapple::sim::{self, Sim};
 use dapple::time::{Instant, interval, sleep, sleep_until, timeout};
-use dapple::{Cancelled, JoinHandle, Resume, suspend};
+use dapple::{Cancelled, JoinHandle, scope::Resume, suspend};
 
 /// A task that has begun.
 struct Joining {

@@ -15,7 +15,7 @@ use dapple::sim::{self, Sim};
 use dapple::sync::Semaphore;
 use dapple::task::yield_now;
 use dapple::time::sleep;
-use dapple::{Cancelled, Canceller, Scope, finish, finish_local};
+use dapple::{Cancelled, Scope, finish, finish_local, scope::Canceller};
 use futures_lite::future::poll_once;
 use futures_util::future::join_all;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use dapple::channel::{mpsc, oneshot, watch};
 use dapple::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use dapple::sched::Limit;
+use dapple::limit::Limit;
 use dapple::sim::net::{TcpListener, TcpStream};
 use dapple::sim::{Sim, work};
 use dapple::sync::{Condvar, Mutex, Notify, Semaphore};
@@ -502,7 +502,7 @@ fn a_loser_that_was_resumed_has_its_value() {
     Sim::new(0).run(async {
         let (resume, got) = (Cell::new(None), Cell::new(None));
         let waits = async {
-            let suspended = suspend(|resumes: dapple::Resume<u8>| {
+            let suspended = suspend(|resumes: dapple::scope::Resume<u8>| {
                 resume.set(Some(resumes));
                 || ()
             });

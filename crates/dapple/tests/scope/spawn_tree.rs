@@ -14,7 +14,7 @@ use dapple::sim::{self, Sim};
 use dapple::sync::Semaphore;
 use dapple::task::yield_now;
 use dapple::time::{sleep, timeout};
-use dapple::{Canceller, JoinHandle, finish, race, shield};
+use dapple::{JoinHandle, finish, race, scope::Canceller, shield};
 
 /// Chance, the same in a simulation and in reality.
 struct Chance(u64);

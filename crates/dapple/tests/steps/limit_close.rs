@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::common::{eventually, in_both_worlds, rounds, runtime, start_thread};
-use dapple::sched::Limit;
+use dapple::limit::Limit;
 use dapple::sync::Notify;
 use dapple::task::Builder;
 use dapple::{JoinHandle, Runtime, sim};
@@ -79,7 +79,7 @@ fn what_is_held_back_while_a_limit_is_closed_is_refused() {
             }
             end.notify_one();
             rt.block_on(runner).unwrap();
-            assert_eq!((limit.counts().waiting, limit.counts().running), (0, 0));
+            assert_eq!((limit.stats().waiting, limit.stats().running), (0, 0));
         }
     });
 }
@@ -115,7 +115,7 @@ fn one_whose_turn_comes_while_a_limit_is_closed_begins_or_is_refused() {
             rt.block_on(runner).unwrap();
             let ended = tasks.into_iter().filter_map(|task| rt.block_on(task).ok()).count();
             assert_eq!((ended, ran.load(SeqCst)), (at_the_end as usize, at_the_end));
-            assert_eq!((limit.counts().waiting, limit.counts().running), (0, 0));
+            assert_eq!((limit.stats().waiting, limit.stats().running), (0, 0));
         }
     });
 }
@@ -133,7 +133,7 @@ fn nothing_begins(begins: impl Fn(&Runtime, &Limit, Arc<AtomicBool>) + Clone + S
             rt.block_on(limit.drained()).unwrap();
             is_drained.store(true, SeqCst);
             comes.join().unwrap(); // what comes too late is counted, and taken back
-            assert_eq!((limit.counts().waiting, limit.counts().running), (0, 0));
+            assert_eq!((limit.stats().waiting, limit.stats().running), (0, 0));
         }
     });
 }
@@ -142,7 +142,7 @@ fn nothing_begins(begins: impl Fn(&Runtime, &Limit, Arc<AtomicBool>) + Clone + S
 fn nothing_is_admitted_once_a_limit_is_drained() {
     nothing_begins(|_, limit, is_drained| {
         for _ in 0..10 {
-            if let Ok(admitted) = limit.admit_now() {
+            if let Ok(admitted) = limit.try_admit() {
                 assert!(!is_drained.load(SeqCst), "admitted after the limit was drained");
                 drop(admitted);
             }
@@ -170,11 +170,11 @@ fn no_task_begins_once_a_limit_is_drained() {
 #[test]
 fn a_refusal_says_whether_the_limit_is_closed() {
     let limit = Limit::new().concurrency(1);
-    let admitted = limit.admit_now().unwrap();
-    let full = limit.admit_now().unwrap_err();
+    let admitted = limit.try_admit().unwrap();
+    let full = limit.try_admit().unwrap_err();
     assert!(!full.is_closed() && full.to_string().contains("try again"));
     limit.close();
     drop(admitted);
-    let closed = limit.admit_now().unwrap_err();
+    let closed = limit.try_admit().unwrap_err();
     assert!(closed.is_closed() && !closed.to_string().contains("try again"), "{closed}");
 }

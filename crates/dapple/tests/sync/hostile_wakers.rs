@@ -13,7 +13,10 @@ use crate::hostile_common::{FUNCTIONS, Hostile, is_not_lost};
 use crate::shared_common::Held;
 use dapple::channel::{mpsc, oneshot, watch};
 use dapple::sync::{Notify, Semaphore};
-use dapple::{Canceller, Resume, Shared, finish};
+use dapple::{
+    Shared, finish,
+    scope::{Canceller, Resume},
+};
 
 /// Whether it was served: not, if it was cancelled.
 type Wait = Pin<Box<dyn Future<Output = bool>>>;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use dapple::time::sleep;
-use dapple::{Color, ColorCell, JoinHandle, Resume, spawn, suspend};
+use dapple::{Color, ColorCell, JoinHandle, scope::Resume, spawn, suspend};
 
 use crate::{Decision, Fault, Nodes, Operation, State};
 

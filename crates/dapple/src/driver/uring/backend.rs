@@ -8,7 +8,7 @@ use super::failures::Failures;
 use crate::world;
 
 /// How a runtime does what is to be done with files; see
-/// [`RuntimeBuilder::files`](crate::RuntimeBuilder::files).
+/// [`runtime::Builder::files`](crate::runtime::Builder::files).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Files {

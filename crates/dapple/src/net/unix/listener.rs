@@ -105,7 +105,7 @@ impl UnixListener {
         Ok(UnixListener(ListeningSocket::new(listener)))
     }
 
-    /// While there is no room by `limit` ([`Limit::has_room`](crate::sched::Limit::has_room)), nothing is accepted:
+    /// While there is no room by `limit` ([`Limit::has_room`](crate::limit::Limit::has_room)), nothing is accepted:
     /// connections wait in the kernel's queue. Accepting goes on by itself.
     pub fn set_limit(&mut self, limit: crate::limit::Limit) {
         self.0.set_limit(limit);

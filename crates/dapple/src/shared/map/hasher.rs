@@ -34,7 +34,7 @@ fn random() -> u64 {
 /// # Examples
 ///
 /// ```
-/// use dapple::MapHasher;
+/// use dapple::shared::MapHasher;
 /// use std::hash::BuildHasher;
 ///
 /// let hasher = MapHasher::new();
