@@ -319,7 +319,9 @@ fn flags(direction: Direction) -> EventFlags {
 
 fn explain_refusal(errno: Errno) -> io::Error {
     let advice = match errno {
-        Errno::PERM => "it is always ready, as a regular file is: read it with dapple::fs or dapple::blocking",
+        Errno::PERM => {
+            "it is always ready, as a regular file is: read it with dapple::fs or dapple::blocking"
+        }
         Errno::NOSPC => "the limit on watches is reached: see /proc/sys/fs/epoll/max_user_watches",
         _ => return errno.into(),
     };

@@ -51,7 +51,8 @@ impl AlignedBuf {
     /// If the alignment is not a power of two, or the length overflows `isize` when it is rounded up to the alignment.
     #[must_use]
     pub fn with_alignment(len: usize, alignment: usize) -> AlignedBuf {
-        let layout = Layout::from_size_align(len, alignment).expect("alignment not a power of two, or length too large");
+        let layout = Layout::from_size_align(len, alignment)
+            .expect("alignment not a power of two, or length too large");
         if len == 0 {
             return AlignedBuf { start: layout.dangling_ptr(), layout };
         }

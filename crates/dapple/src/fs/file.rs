@@ -679,7 +679,7 @@ impl File {
 /// Reads from the page cache.
 fn read_at_once(file: &Opened, buffer: &mut impl BufferMut, at: u64) -> Option<io::Result<usize>> {
     let (start, len) = buffer.room();
-        // SAFETY: the contract of `BufferMut` allows writes to its room, and nothing else uses it meanwhile.
+    // SAFETY: the contract of `BufferMut` allows writes to its room, and nothing else uses it meanwhile.
     let room = unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), len) };
     let result = cached::read_full(file, room, at)?;
     if let Ok(n) = result {

@@ -84,7 +84,8 @@ impl<S: Unpin> ReadHalf<S> {
             return Err(UnsplitError(self, write));
         }
         drop(write);
-        let stream = Arc::into_inner(self.0).expect("the write half was dropped, so this is the last reference");
+        let stream =
+            Arc::into_inner(self.0).expect("the write half was dropped, so this is the last reference");
         Ok(stream.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 }

@@ -241,7 +241,8 @@ fn start(source: Arc<Source<OwnedFd>>) -> io::Result<()> {
     }
     blocking(move || reading.read()).detach();
     if was_refused.load(Ordering::Relaxed) {
-        let message = "standard input could not be read: the runtime is ending, or no thread could be started";
+        let message =
+            "standard input could not be read: the runtime is ending, or no thread could be started";
         return Err(io::Error::other(message));
     }
     Ok(())

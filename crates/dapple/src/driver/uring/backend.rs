@@ -35,7 +35,10 @@ impl Choice {
         let choice = Choice { wanted, ..Choice::default() };
         if wanted == Files::Ring && !world::is_simulated() {
             super::Uring::new(choice.failures.clone()).map_err(|error| {
-                io::Error::new(error.kind(), format!("Files::Ring was chosen, but io_uring is not available: {error}"))
+                io::Error::new(
+                    error.kind(),
+                    format!("Files::Ring was chosen, but io_uring is not available: {error}"),
+                )
             })?;
         }
         Ok(choice)

@@ -412,7 +412,11 @@ fn try_out(uring: &mut IoUring) -> io::Result<()> {
     let nothing = opcode::Nop::new().build();
     push_entry(&mut uring.submission(), &nothing);
     uring.submit_and_wait(1)?;
-    uring.completion().next().map(drop).ok_or_else(|| io::Error::other("io_uring completed no operation in a test"))
+    uring
+        .completion()
+        .next()
+        .map(drop)
+        .ok_or_else(|| io::Error::other("io_uring completed no operation in a test"))
 }
 
 impl AsFd for Uring {
