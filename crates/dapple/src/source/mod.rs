@@ -37,7 +37,7 @@ pub(crate) struct Source<T> {
     io: T,
 }
 
-/// What an operation reports in addition to its result.
+/// Whether an operation left something to transfer.
 pub(crate) enum Took {
     /// There may be more to transfer.
     Some,

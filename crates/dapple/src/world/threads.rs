@@ -229,7 +229,8 @@ impl World {
 
     /// Runs the others until it is the turn of the first thread, which calls this.
     fn run_others(&self) {
-        let own = self.threads.borrow_mut().list[FIRST].context.take().expect("the first thread calls this itself");
+        let own =
+            self.threads.borrow_mut().list[FIRST].context.take().expect("the first thread calls this itself");
         own();
         loop {
             self.hear();
