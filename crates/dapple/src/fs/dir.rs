@@ -177,6 +177,22 @@ pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// *Dropped early*: **lossy**: some or all may be gone. *Scope cancelled*: returns `Cancelled`, and nothing has
 /// happened, or the result: once it has begun it is not stopped.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-remove-dirs-{}", std::process::id()));
+/// dapple::run(async {
+///     fs::create_dir_all(path.join("a/b")).await?;
+///     fs::remove_dir_all(&path).await?;
+///     assert!(!fs::try_exists(&path).await?);
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     call("remove", path.as_ref(), |path| std::fs::remove_dir_all(path)).await
 }

@@ -49,6 +49,22 @@ pub(super) async fn call<T: Send + 'static>(
 ///
 /// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has happened,
 /// or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-remove-file-{}", std::process::id()));
+/// dapple::run(async {
+///     fs::write(&path, "hello").await?;
+///     fs::remove_file(&path).await?;
+///     assert!(!fs::try_exists(&path).await?);
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let request = c_path(path).map(|path| Unlink(NameChange::Unlink { path, is_dir: false }));
@@ -98,6 +114,24 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
 ///
 /// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has happened,
 /// or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-hard-link-{}", std::process::id()));
+/// dapple::run(async {
+///     let link = path.with_extension("link");
+///     fs::write(&path, "hello").await?;
+///     fs::hard_link(&path, &link).await?;
+///     fs::remove_file(&path).await?;
+///     assert_eq!(fs::read(&link).await?, b"hello");
+///     fs::remove_file(&link).await
+/// })
+/// # }
+/// ```
 pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     let (path, other) = (original.as_ref(), link.as_ref());
     let request = || Ok(Link(NameChange::Link { original: c_path(path)?, link: c_path(other)? }));
@@ -159,6 +193,20 @@ pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 /// # Cancellation
 ///
 /// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// dapple::run(async {
+///     let path = fs::canonicalize("/proc/../proc/.").await?;
+///     assert_eq!(path.as_os_str(), "/proc");
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     call("find", path.as_ref(), |path| std::fs::canonicalize(path)).await
 }
@@ -173,6 +221,24 @@ pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 ///
 /// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has happened,
 /// or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-permissions-{}", std::process::id()));
+/// dapple::run(async {
+///     fs::write(&path, "hello").await?;
+///     let mut permissions = fs::metadata(&path).await?.permissions();
+///     permissions.set_readonly(true);
+///     fs::set_permissions(&path, permissions).await?;
+///     assert!(fs::metadata(&path).await?.permissions().readonly());
+///     fs::remove_file(&path).await
+/// })
+/// # }
+/// ```
 pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
     let set = move |path: &Path| std::fs::set_permissions(path, permissions);
     call("set the permissions of", path.as_ref(), set).await
@@ -187,6 +253,19 @@ pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -
 /// # Cancellation
 ///
 /// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// dapple::run(async {
+///     assert!(fs::metadata("/proc").await?.is_dir());
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     metadata_of(path.as_ref(), true).await
 }
@@ -227,6 +306,20 @@ async fn metadata_of(path: &Path, follow: bool) -> io::Result<Metadata> {
 /// # Cancellation
 ///
 /// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// dapple::run(async {
+///     assert!(fs::try_exists("/proc").await?);
+///     assert!(!fs::try_exists("/proc/none").await?);
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
     match metadata(path).await {
         Ok(_) => Ok(true),

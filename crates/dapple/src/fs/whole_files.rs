@@ -58,6 +58,20 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// # Cancellation
 ///
 /// As [`read`].
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// dapple::run(async {
+///     let version = fs::read_to_string("/proc/version").await?;
+///     assert!(version.starts_with("Linux"));
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     let path = path.as_ref();
     String::from_utf8(read(path).await?).map_err(|error| {

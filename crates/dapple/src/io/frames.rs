@@ -19,6 +19,20 @@ const MAX: usize = 1 << 20;
 const ROOM: usize = 64 << 10;
 
 /// The encoding of the length at the beginning of a frame.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{AsyncReadExt, AsyncWriteExt, Prefix};
+///
+/// dapple::run(async {
+///     let mut bytes = Vec::new();
+///     bytes.write_frame(Prefix::U16, b"hello").await.unwrap();
+///     assert_eq!(bytes, b"\x00\x05hello");
+///     let mut frames = (&bytes[..]).frames().prefix(Prefix::U16);
+///     assert_eq!(frames.next_frame().await.unwrap(), Some(b"hello".to_vec()));
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Prefix {

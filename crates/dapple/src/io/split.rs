@@ -150,6 +150,18 @@ impl<S> fmt::Debug for WriteHalf<S> {
 }
 
 /// The error of joining halves of different streams. It returns the halves.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{duplex, split};
+///
+/// let (near, far) = duplex(16);
+/// let ((read, write), (_, other)) = (split(near), split(far));
+/// let error = read.unsplit(other).unwrap_err();
+/// let read = error.0; // the error returns the halves
+/// assert!(read.unsplit(write).is_ok());
+/// ```
 pub struct UnsplitError<S>(pub ReadHalf<S>, pub WriteHalf<S>);
 
 impl<S> fmt::Debug for UnsplitError<S> {

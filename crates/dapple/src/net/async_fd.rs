@@ -82,7 +82,7 @@ impl<T: AsFd> AsyncFd<T> {
         self.0.take().expect("only `into_inner` takes it").into_inner()
     }
 
-    /// Waits until the file descriptor is readable. It is also at its end, and after an error.
+    /// Waits until the file descriptor is readable, at its end, or has an error.
     ///
     /// Another task may read first, so an operation must handle `WouldBlock`.
     /// [`read_with`](Self::read_with) does so.

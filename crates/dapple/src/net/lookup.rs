@@ -20,6 +20,21 @@ use crate::{Cancelled, JoinHandle};
 /// | `"localhost:80"`, `("localhost", 80)` | as [`lookup`] does |
 ///
 /// Strings may be `&str` or `String`; all types may be behind a reference. The trait is sealed.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::net::TcpListener;
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?; // a literal
+///     assert!(TcpListener::bind(listener.local_addr()?).await.is_err()); // an address, which is in use
+///     TcpListener::bind(("127.0.0.1", 0)).await?; // a host and a port
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub trait ToAddrs: Sealed {}
 
 /// The meaning of a value of [`ToAddrs`].

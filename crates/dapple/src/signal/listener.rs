@@ -30,6 +30,22 @@ use crate::world;
 /// A listener for signals of one kind. It is also a `Stream` of `io::Result<()>` that does not end.
 ///
 /// Drop it to stop listening; other listeners are not affected.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::signal::{SignalKind, signal};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let mut hangups = signal(SignalKind::hangup())?;
+///     # let this = rustix::process::getpid();
+///     # rustix::process::kill_process(this, rustix::process::Signal::HUP)?;
+///     hangups.recv().await?; // time to read the configuration again
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub struct Signal {
     kind: SignalKind,
     id: SigId,
@@ -69,7 +85,7 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
     if FORBIDDEN.contains(&kind.as_raw()) {
         let message = match kind.as_raw() {
             libc::SIGKILL | libc::SIGSTOP => "the system does not let a program listen to it",
-            _ => "it says that the program is broken, and there is no going on after it",
+            _ => "it reports a fault of the program, after which the program cannot go on",
         };
         let message = format!("cannot listen to signal {}: {message}", kind.as_raw());
         return Err(io::Error::new(ErrorKind::InvalidInput, message));
@@ -215,7 +231,7 @@ impl Future for CtrlC {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.signal.as_mut().expect("polled after it was done") {
+        match self.signal.as_mut().expect("`CtrlC` was polled after it had returned") {
             Ok(signal) => {
                 let came = ready!(Pin::new(signal).poll_next(cx));
                 Poll::Ready(came.expect("signals do not end"))

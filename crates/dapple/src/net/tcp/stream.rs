@@ -184,7 +184,7 @@ impl TcpStream {
         self.0.source.io(Direction::Read, |stream| stream.peek(buffer)).await
     }
 
-    /// Waits until the stream is readable. It is also at its end, and after an error.
+    /// Waits until the stream is readable, at its end, or has an error.
     ///
     /// # Errors
     ///
@@ -197,7 +197,7 @@ impl TcpStream {
         self.0.source.ready(Direction::Read).await
     }
 
-    /// Waits until the stream is writable. It is also after an error.
+    /// Waits until the stream is writable, or has an error.
     ///
     /// # Errors
     ///

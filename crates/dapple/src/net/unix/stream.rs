@@ -149,7 +149,7 @@ impl UnixStream {
         split::owned(self)
     }
 
-    /// Waits until the stream is readable. It is also at its end, and after an error.
+    /// Waits until the stream is readable, at its end, or has an error.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl UnixStream {
         self.0.source.ready(Direction::Read).await
     }
 
-    /// Waits until the stream is writable. It is also after an error.
+    /// Waits until the stream is writable, or has an error.
     ///
     /// # Errors
     ///

@@ -173,7 +173,7 @@ impl TcpStream {
         poll_fn(|cx| turn.poll(cx, socket.readers(), BYTES, || socket.read(&mut buffers, true))).await
     }
 
-    /// Waits until the stream is readable. It is also at its end, and after an error.
+    /// Waits until the stream is readable, at its end, or has an error.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl TcpStream {
         poll_fn(|cx| turn.poll(cx, socket.readers(), BYTES, || socket.readable())).await
     }
 
-    /// Waits until the stream is writable. It is also after an error.
+    /// Waits until the stream is writable, or has an error.
     ///
     /// # Errors
     ///
