@@ -587,7 +587,10 @@ impl File {
     pub async fn set_len(&self, len: u64) -> io::Result<()> {
         self.settle().await?;
         if i64::try_from(len).is_err() {
-            let error = io::Error::new(io::ErrorKind::InvalidInput, "longer than a file can be");
+            let error = io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the length is above 2^63 - 1, the limit of a file",
+            );
             return Err(self.opened.failed("set the length of", error));
         }
         self.ask("set the length of", SetLen { file: self.opened.clone(), len }).await
@@ -656,7 +659,10 @@ impl File {
     async fn settle_at(&self, at: u64) -> io::Result<()> {
         if i64::try_from(at).is_err() {
             debug_assert!(i64::try_from(CURSOR).is_err(), "`CURSOR` must not be a valid position");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a position that no file has"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the position is above 2^63 - 1, the limit of a file",
+            ));
         }
         self.settle().await
     }

@@ -83,7 +83,7 @@ pub(super) fn end_of(outcome: OpResult) -> Option<io::Result<u32>> {
         OpResult::Failed(errno) => Some(Err(errno.into())),
         OpResult::Gone => Some(Err(nowhere(
             io::ErrorKind::Other,
-            "it was not done: the runtime has ended, or has no thread to give",
+            "the operation was not done: the runtime has ended, or could not start a thread",
         ))),
     }
 }

@@ -567,7 +567,7 @@ async fn first_that_works<R>(
     mut operation: impl FnMut(SocketAddr) -> io::Result<R>,
 ) -> io::Result<R> {
     let addrs = resolve(addrs.target()).await?;
-    let (last, others) = addrs.as_slice().split_last().expect("what resolves is not empty");
+    let (last, others) = addrs.as_slice().split_last().expect("`resolve` returns at least one address");
     for addr in others {
         if let Ok(result) = operation(*addr) {
             return Ok(result);

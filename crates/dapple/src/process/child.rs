@@ -99,7 +99,7 @@ impl Child {
         child: &mut process::Child,
     ) -> io::Result<(Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>, OwnedFd)> {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("the system gave it an impossible number"))?;
+        let pid = pid.ok_or_else(|| io::Error::other("the system returned an invalid process id"))?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         let stdin = child.stdin.take().map(ChildStdin::new).transpose()?;
         let stdout = child.stdout.take().map(ChildStdout::new).transpose()?;

@@ -136,7 +136,7 @@ where
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not tell whether a program was cancelled",
     label = "ends in `{Self}`, which is no `sim::Ending`",
-    note = "what is cancelled everywhere returns `()` or a `Result` whose error is an `Error + Send + Sync`, such as `Box<dyn Error + Send + Sync>`"
+    note = "a program for `cancel_everywhere` returns `()` or a `Result` whose error is an `Error + Send + Sync`, such as `Box<dyn Error + Send + Sync>`"
 )]
 pub trait Ending {
     /// The error that the program ended with, if it did.

@@ -37,7 +37,7 @@ const SEEDS_OF_A_TEST: u64 = 100;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not tell whether a run failed",
     label = "ends in `{Self}`, which is no `sim::Outcome`",
-    note = "what is explored returns `()` or a `Result`; if it never returns, or returns something else, end it with `()`"
+    note = "a future that is explored returns `()` or a `Result`; if it never returns, or returns something else, end it with `()`"
 )]
 pub trait Outcome {
     /// The description of the failure, if the run has failed.

@@ -214,7 +214,8 @@ fn accepted((fd, from): AcceptedFd) -> io::Result<(TcpStream, SocketAddr)> {
     let stream = TcpStream::from_nonblocking(std::net::TcpStream::from(fd));
     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
     // The listener was made from a socket that is not a TCP socket.
-    let from = from.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a listener of TCP"))?;
+    let from =
+        from.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the listener is not a TCP socket"))?;
     Ok((stream, from))
 }
 
