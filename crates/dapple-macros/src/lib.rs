@@ -1,8 +1,8 @@
 //! The attributes `#[dapple::main]` and `#[dapple::test]`.
 //!
 //! Both take an `async fn` without arguments, drop the `async`, and wrap its body in a call that
-//! runs it. A body that is run more than once, in simulations, stays an `async fn`, inside of the
-//! function that calls it. That needs no more than a look at the tokens, so no parser is pulled in.
+//! runs it. A body that runs more than once, in simulations, stays an `async fn` inside of the
+//! function that calls it. A look at the tokens is enough for that, so no parser is needed.
 
 #[cfg(doctest)]
 mod misuse;
@@ -34,8 +34,8 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// `#[dapple::test(sim)]` runs the body in simulations instead (`dapple::sim`): on virtual workers, in
 /// virtual time, once for each of the seeds 0 to 99, each in a simulation of its own. The test fails at the
-/// first seed that fails: if the body panics or returns an `Err`, if nothing can go on (a deadlock), or if
-/// it does not end. The seed is printed, with a line that runs it again.
+/// first seed that fails: if the body panics or returns an `Err`, if nothing can run (a deadlock), or if
+/// it does not end. The seed is printed, with a command line that runs it again.
 ///
 /// ```
 /// use dapple::time::{Duration, Instant, sleep};
@@ -57,9 +57,9 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # Cancelled everywhere
 ///
-/// `#[dapple::test(cancel_everywhere)]` runs the body in simulations too: once for each of its waits and each way to
-/// disturb it there (cancelled, dropped, held up), as `dapple::sim::cancel_everywhere` does. The body may use `?`:
-/// an error that says that it was cancelled passes. A body that returns early does not reach assertions at its end, so
+/// `#[dapple::test(cancel_everywhere)]` runs the body in simulations, too: once for each of its waits and each way to
+/// disturb it there (cancelled, dropped, delayed), as `dapple::sim::cancel_everywhere` does. The body may use `?`:
+/// an error that reports its cancellation passes. A body that returns early does not reach assertions at its end, so
 /// register its invariants at the beginning, by `dapple::sim::check_after`.
 ///
 /// ```
@@ -87,15 +87,15 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | `cancel_everywhere` | runs it in simulations, cancelled at each wait | |
 /// | `workers = 8` | the number of workers | 4 in a simulation, else one for each core |
 /// | `seeds = 1000` | the number of seeds | 100 with `sim`, 1 with `cancel_everywhere` |
-/// | `allow_errors` | any error passes where the body is disturbed, with `cancel_everywhere` | only cancellations do |
+/// | `allow_errors` | any error passes where the body is disturbed, with `cancel_everywhere` | only cancellations pass |
 /// | `waits = 5000` | the number of waits for each seed, with `cancel_everywhere` | 1000, evenly drawn |
 ///
 /// | variable | |
 /// |---|---|
 /// | `DAPPLE_SEED=17` | runs this seed alone |
 /// | `DAPPLE_CANCEL=3:late` | runs this wait and mode alone, with `cancel_everywhere` |
-/// | `DAPPLE_SEEDS=5000` | sets the number of seeds with `sim`, whatever the test says: for a nightly run |
-/// | `DAPPLE_TRACE=FILE` | writes the trace of the run that failed there, `-` is stderr |
+/// | `DAPPLE_SEEDS=5000` | sets the number of seeds with `sim`, in place of the test's own number: for a nightly run |
+/// | `DAPPLE_TRACE=FILE` | writes the trace of the run that failed to a file; `-` is stderr |
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     let function = expand("dapple::test", options, item);
@@ -154,7 +154,7 @@ fn expand(attribute: &str, options: TokenStream, item: TokenStream) -> Result<To
     if options.is_simulated || options.cancels {
         let original = tokens[async_at..].iter().cloned().chain([TokenTree::Group(body.clone())]).collect();
         if options.cancels {
-            // What the body returns is looked at after each run: the test itself returns nothing.
+            // The output of the body is checked after each run; the test itself returns nothing.
             let is_arguments = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis);
             let arguments_at =
                 tokens[fn_at..].iter().position(is_arguments).map_or(tokens.len(), |at| fn_at + at + 1);
@@ -187,14 +187,14 @@ fn simulate(options: &AttributeOptions, name: &str, original: TokenStream, span:
     TokenTree::Group(block)
 }
 
-/// The code of an `Option` of a number.
+/// The code of an `Option` with a number.
 fn code_of(number: Option<u64>) -> String {
     number.map_or("::core::option::Option::None".to_owned(), |number| {
         format!("::core::option::Option::Some({number})")
     })
 }
 
-/// Puts `body` behind the last token of the innermost group.
+/// Appends `body` after the last token of the innermost group.
 fn insert_body(block: TokenStream, body: &Group) -> TokenTree {
     let mut tokens: Vec<TokenTree> = block.into_iter().collect();
     let Some(TokenTree::Group(last)) = tokens.last() else { unreachable!("it ends in a group") };

@@ -112,7 +112,7 @@
 //! fn promise() {}
 //! ```
 //!
-//! What a simulated test returns can be a failure, or not:
+//! A simulated test may return a `Result`, whose error is a failure, or `()`:
 //!
 //! ```
 //! #[dapple::test(sim)]

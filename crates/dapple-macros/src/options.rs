@@ -1,4 +1,4 @@
-//! What is written in the brackets of an attribute.
+//! The options in the brackets of an attribute.
 
 use proc_macro::{Span, TokenStream, TokenTree};
 
@@ -7,9 +7,9 @@ use crate::MacroError;
 #[derive(Default)]
 pub(crate) struct AttributeOptions {
     pub(crate) is_simulated: bool,
-    /// In simulations, cancelled at each wait.
+    /// Runs in simulations, cancelled at each wait.
     pub(crate) cancels: bool,
-    /// Any error passes where it is disturbed.
+    /// Any error passes in a run that is disturbed.
     pub(crate) allows_errors: bool,
     pub(crate) workers: Option<u64>,
     pub(crate) seeds: Option<u64>,
@@ -25,7 +25,7 @@ impl AttributeOptions {
         let (mut seeds_at, mut waits_at) = (None, None);
         let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',');
         let mut parts: Vec<_> = tokens.split(is_comma).collect();
-        // One comma may come last, as everywhere.
+        // A trailing comma is allowed.
         if parts.last().is_some_and(|last| last.is_empty()) {
             parts.pop();
         }
@@ -91,7 +91,7 @@ fn usage(attribute: &str, span: Span) -> MacroError {
     MacroError::new(format!("write #[{attribute}] or #[{attribute}(workers = 2)]{simulated}"), span)
 }
 
-/// Reads `= N`, from 1 on.
+/// Reads `= N`, where N is at least 1.
 fn number(key: &str, value: &[TokenTree], span: Span) -> Result<u64, MacroError> {
     let wrong = |span| MacroError::new(format!("`{key}` is a number, at least 1: `{key} = 8`"), span);
     match value {

@@ -294,8 +294,7 @@ impl RequestLimit {
     #[inline]
     pub(crate) fn admit(&self) -> Result<Option<Admitted>, u64> {
         let Some(limit) = &self.limit else { return Ok(None) };
-        let admitted =
-            if self.is_own { limit.check().map(|()| None) } else { limit.try_admit().map(Some) };
+        let admitted = if self.is_own { limit.check().map(|()| None) } else { limit.try_admit().map(Some) };
         match admitted {
             Ok(admitted) => Ok(admitted),
             Err(refused) => Err(refused.retry_after().as_millis().div_ceil(1000).max(1) as u64),

@@ -1,4 +1,4 @@
-//! The clock, and time in ticks, as the timers of a driver count it.
+//! The clock, and time in ticks, the unit of a driver's timers.
 //!
 //! A tick is 131 microseconds: fine enough for a sleep of a millisecond, coarse enough that timers
 //! that are due at about the same time fire together.
@@ -8,13 +8,13 @@ use std::time::Duration;
 /// A number of ticks since the clock began.
 pub(crate) type TickCount = u64;
 
-/// A tick has two to the power of this nanoseconds.
+/// A tick is 2^SHIFT nanoseconds.
 const SHIFT: u32 = 17;
-/// The last tick; later than any moment that can be told.
+/// The last tick; later than any moment that a [`Time`] can express.
 pub(crate) const LAST: TickCount = (1 << 48) - 1;
 
-/// A moment, in nanoseconds of the kernel's monotonic clock, or of a simulation's. All that the runtime
-/// knows of time it knows from here.
+/// A moment, in nanoseconds of the kernel's monotonic clock, or of a simulation's. This is the runtime's only source
+/// of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Time(u64);
 
@@ -24,26 +24,26 @@ impl Time {
         crate::world::clock().map_or_else(Time::real, Time)
     }
 
-    /// This moment by the kernel's clock, in whatever world.
+    /// This moment by the kernel's clock, in a simulation, too.
     #[inline]
     pub(crate) fn real() -> Time {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         Time(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
     }
 
-    /// Since the clock began.
+    /// Nanoseconds since the clock began.
     #[inline]
     pub(crate) fn nanos(self) -> u64 {
         self.0
     }
 
-    /// The last tick that is over.
+    /// The last tick that has begun.
     #[inline]
     pub(crate) fn tick(self) -> TickCount {
         self.0 >> SHIFT
     }
 
-    /// The first tick that is not before: what fires then is never early.
+    /// The first tick that is not before this moment. A timer that fires at that tick is never early.
     #[inline]
     pub(crate) fn not_before(self) -> TickCount {
         (self.0 >> SHIFT) + u64::from(self.0 & ((1 << SHIFT) - 1) != 0)
@@ -54,14 +54,14 @@ impl Time {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The moment so much later, if it can be told: that is for 584 years.
+    /// The moment `duration` later, or `None` beyond the end of the clock, which is after 584 years.
     #[inline]
     pub(crate) fn checked_add(self, duration: Duration) -> Option<Time> {
         let nanos = duration.as_secs().checked_mul(1_000_000_000)?;
         self.0.checked_add(nanos.checked_add(u64::from(duration.subsec_nanos()))?).map(Time)
     }
 
-    /// The moment so much later, or one in the far future if it cannot be told.
+    /// The moment `duration` later, or [`FAR`](Self::FAR) beyond the end of the clock.
     #[inline]
     pub(crate) fn later(self, duration: Duration) -> Time {
         self.checked_add(duration).unwrap_or(Time::FAR)
@@ -72,13 +72,13 @@ impl Time {
         self.0.checked_sub(u64::try_from(duration.as_nanos()).ok()?).map(Time)
     }
 
-    /// The first moment that can be told: the start of the machine.
+    /// The first moment of the clock: the start of the machine.
     pub(crate) const FIRST: Time = Time(0);
-    /// The last moment that can be told.
+    /// The last moment of the clock.
     pub(crate) const FAR: Time = Time(u64::MAX);
 }
 
-/// How long it is from one tick to another; nothing if that has passed.
+/// The time from one tick to another; zero if `to` is before `from`.
 pub(crate) fn between(from: TickCount, to: TickCount) -> Duration {
     Duration::from_nanos(to.saturating_sub(from).saturating_mul(1 << SHIFT))
 }

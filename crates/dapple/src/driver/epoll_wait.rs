@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use super::EpollEvent;
 use crate::prim::{AtomicBool, Ordering};
 
-/// How many events are taken from the kernel at a time.
+/// The most events that are taken from the kernel at a time.
 pub(super) const EVENTS: usize = 256;
 
 /// `epoll_pwait2` was refused. Set at the first refusal, for the whole process and for good: the flag guards no other
@@ -44,7 +44,7 @@ pub(super) fn wait(
 
 #[inline]
 fn in_nanos(epoll: &impl AsFd, events: &mut Vec<EpollEvent>, limit: Option<Duration>) -> Result<(), Errno> {
-    // Beyond what the kernel can tell it is for ever.
+    // A limit that is too long for the kernel's type means no limit.
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     let mut buffer = [const { MaybeUninit::uninit() }; EVENTS];
     let (happened, _) = epoll::wait(epoll, &mut buffer, limit.as_ref())?;
@@ -58,7 +58,7 @@ fn in_millis(epoll: &impl AsFd, events: &mut Vec<EpollEvent>, limit: Option<Dura
     let mut buffer = [const { MaybeUninit::<libc::epoll_event>::uninit() }; EVENTS];
     let (epoll, most) = (epoll.as_fd().as_raw_fd(), EVENTS as libc::c_int);
     let (first, no_mask) = (buffer.as_mut_ptr().cast(), std::ptr::null());
-    // SAFETY: the kernel writes at most `EVENTS` events, and there is room for so many. Without a mask it reads none.
+    // SAFETY: the kernel writes at most `EVENTS` events, and the buffer has room for `EVENTS`. A null mask is not read.
     let n = unsafe { libc::epoll_pwait(epoll, first, most, millis(limit), no_mask) };
     let Ok(n) = usize::try_from(n) else {
         let error = std::io::Error::last_os_error();
@@ -72,8 +72,8 @@ fn in_millis(epoll: &impl AsFd, events: &mut Vec<EpollEvent>, limit: Option<Dura
     Ok(())
 }
 
-/// A timeout as `epoll_pwait` takes it; -1 is for ever. A timeout that is too long for it ends after 24 days:
-/// the sleeper finds nothing to do and sleeps again. NEVER-EARLY
+/// A timeout as `epoll_pwait` takes it; -1 is for ever. A timeout that does not fit is cut to 24 days:
+/// the sleeper then wakes, finds nothing to do and sleeps again. NEVER-EARLY
 fn millis(limit: Option<Duration>) -> libc::c_int {
     let Some(limit) = limit else { return -1 };
     libc::c_int::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)

@@ -1,6 +1,6 @@
 //! The file descriptors of a driver, by token.
 //!
-//! A token is a place and the number of its user. NO-STALE-EVENT
+//! A token is the index of a slot and the number of the slot's user. NO-STALE-EVENT
 
 use std::io;
 use std::os::fd::RawFd;
@@ -20,7 +20,7 @@ pub(super) struct FdTable {
 
 struct FdSlot {
     user: u32,
-    /// The number of the file descriptor, while there is one.
+    /// The number of the file descriptor, while the slot is in use.
     fd: RawFd,
     readiness: Option<Arc<Readiness>>,
 }
@@ -43,18 +43,18 @@ impl FdTable {
         Ok(u64::from(place.user) << 32 | u64::from(index))
     }
 
-    /// What is returned is to be dropped without the lock.
+    /// Removes a registration. The caller drops the returned value without the lock.
     pub(super) fn remove(&mut self, token: u64) -> Option<Arc<Readiness>> {
         let (index, user) = split(token);
         let place = self.places.get_mut(index).filter(|place| place.user == user)?;
-        // The bell's token has the last number of all.
+        // The tokens of the bell and the ring have the largest user number, so it is skipped.
         place.user = (user + 1) % u32::MAX;
         let removed = place.readiness.take();
         self.free.push(index as u32);
         removed
     }
 
-    /// Whether a file descriptor of this number is registered by another token.
+    /// Whether a file descriptor of this number is registered with another token.
     pub(super) fn has_another(&self, fd: RawFd, token: u64) -> bool {
         let is_another = |(index, place): (usize, &FdSlot)| {
             place.fd == fd && place.readiness.is_some() && (index, place.user) != split(token)

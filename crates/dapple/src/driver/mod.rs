@@ -1,31 +1,31 @@
-//! Where a worker's events come from: the kernel's readiness of file descriptors, its timers, and
+//! The driver: the source of a worker's events. It reports the readiness of file descriptors, timers that are due, and
 //! wake-ups by other threads. A worker that has nothing to do sleeps here.
 //!
 //! ```text
-//! bell       wakes the thread that sleeps in the driver
-//! readiness  what is known of one file descriptor, and who waits for it
-//! table      the file descriptors of a driver, by token
+//! wakeup     the bell, which wakes the thread that sleeps in the driver
+//! readiness  the known state of one file descriptor, and its waiters
+//! fd_table   the file descriptors of a driver, by token
 //! wheel      timers in order of their deadlines, as plain data; timers: the same, shared by threads
 //! clock      time in ticks
 //! epoll_wait the wait at an epoll, by one of two system calls
-//! ring       operations that the kernel does by itself, for files: made when one is first asked for
+//! uring      file operations by io_uring; the ring is made when a task first needs it
 //! ```
 //!
-//! A driver knows wakers, and nothing of who is behind them. What is ready becomes a batch of
-//! wakers first and is woken afterwards, with no lock held but the claim.
+//! A driver stores wakers and knows nothing about the tasks behind them. It first collects the wakers of all waiters
+//! whose event has happened, and then wakes them with no lock held but the claim.
 //!
 //! # Invariants
 //!
-//! * **CLAIMED**: only who has the claim waits for events and hands them out. It is the driver's
-//!   own worker as a rule, or who stands in for it; the monitor may take it while a worker is stuck in a task.
+//! * **CLAIMED**: only the thread that has the claim waits for events and hands them out. As a rule it is the driver's
+//!   own worker, or the spare that stands in for it. The monitor may take the claim while a worker is stuck in a task.
 //! * **FOREIGN-LAST**: a waker that is not a task's or a strand's is foreign code and may block. Foreign wakers stay in
 //!   the batch until all others are woken. A thread takes one of them at a time and wakes it without the claim, so a
 //!   foreign waker that blocks holds up no other waker: the next holder of the post takes the rest. The monitor takes
 //!   none, unless there is no spare that could. No thread sleeps in the driver while the batch has any.
-//! * **PASSED-ON**: see `sched::slot_owner`: a thread that got up from its sleep here and does not hold the post any
-//!   more rings. The ring that it heard may have been for the new holder.
-//! * **NO-STALE-EVENT**: a token is used once. An event for a file descriptor that has left the
-//!   table (it may outlive that, in a duplicate) finds nobody.
+//! * **PASSED-ON**: see `sched::slot_owner`: a thread that wakes from its sleep here and no longer holds the post rings
+//!   the bell. The ring that woke it may have been for the new holder.
+//! * **NO-STALE-EVENT**: a token is used once. The kernel may still report an event for a file descriptor that has left
+//!   the table, if a duplicate of it is open; such an event finds no waiter.
 
 pub(crate) mod clock;
 #[expect(unsafe_code, reason = "makes a system call that rustix does not")]
@@ -62,23 +62,23 @@ use crate::task::guarded::GuardedWaker;
 use crate::task::wait::wake;
 use crate::world;
 
-/// How many timers are fired at a time.
+/// The most timers that fire in one step.
 const FIRINGS: usize = 512;
-/// The tokens of the bell and of the ring; a table never gives them out.
+/// The tokens of the bell and of the ring; the table never gives them out.
 const BELL: u64 = u64::MAX;
 const RING: u64 = u64::MAX - 1;
-/// How long a worker sleeps at most when the kernel has refused an operation for want of memory.
+/// The longest sleep of a worker after the kernel has refused an operation for lack of memory.
 const AFTER_REFUSAL: Duration = Duration::from_millis(1);
 
 pub(crate) struct Driver {
-    /// None in a simulation, and under Miri, where nothing happens outside.
+    /// None in a simulation and under Miri, where there are no events from outside.
     epoll: Option<OwnedFd>,
     bell: Wakeup,
     pub(crate) timers: &'static Timers,
     table: Mutex<FdTable>,
     /// File descriptors in the table.
     sources: AtomicUsize,
-    /// Made when it is first asked for, or why it could not be.
+    /// The ring, made when a task first needs it, or the error of making it.
     files: OnceLock<io::Result<Arc<Uring>>>,
     /// CLAIMED
     batch: Mutex<WakeBatch>,
@@ -88,7 +88,7 @@ type EpollEvent = (u64, EventFlags);
 
 #[derive(Default)]
 struct WakeBatch {
-    /// What happened, to which token.
+    /// The events of the kernel, each with its token.
     events: Vec<EpollEvent>,
     wakers: Vec<GuardedWaker>,
     landed: Landed,
@@ -109,9 +109,9 @@ impl Driver {
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(explain("epoll_create"))?;
         let bell = Wakeup::new().map_err(explain("eventfd"))?;
-        // On the edge, so that it need not be read: each ring is an event.
+        // Edge-triggered, so that the eventfd need not be read: each ring is an event.
         let flags = EventFlags::IN | EventFlags::ET;
-        let event = bell.event().expect("a bell for who sleeps in the kernel");
+        let event = bell.event().expect("a bell made by Wakeup::new has an eventfd");
         epoll::add(&epoll, event, EventData::new_u64(BELL), flags).map_err(explain("epoll_ctl"))?;
         let driver = Driver::of(Some(epoll), bell);
         let asked = driver.wait(&mut lock(&driver.batch).events, Some(Duration::ZERO));
@@ -131,15 +131,15 @@ impl Driver {
         }
     }
 
-    /// Wakes the thread that sleeps in it; if none does, the next that would.
+    /// Wakes the thread that sleeps in this driver. If none does, the next thread that wants to sleep does not.
     #[inline]
     pub(crate) fn ring(&self) {
         self.bell.ring();
     }
 
-    /// Sleeps until something happens, the bell rings, or `limit` has passed. For the worker that holds the
-    /// driver's post: it does not sleep if `is_holder` says no more, which whoever changes that rings for.
-    /// `None` if somebody else is at it.
+    /// Sleeps until an event happens, the bell rings, or `limit` has passed. For the worker that holds the driver's
+    /// post. It does not sleep if `is_holder` returns false; the thread that makes it return false rings the bell.
+    /// `None` if another thread has the claim.
     pub(crate) fn sleep(&self, limit: Option<Duration>, is_holder: impl Fn() -> bool) -> Option<Claim<'_>> {
         let mut batch = self.try_batch()?;
         let limit = match self.timers.plan(Time::now().tick()) {
@@ -153,7 +153,7 @@ impl Driver {
         let is_done = is_done || !batch.is_over(); // FOREIGN-LAST
         world::pause();
         let may_sleep = self.bell.prepare_sleep() && !is_done && is_holder(); // HOLDER-SLEEPS in `sched::holder`
-        // Where there is nothing else that could have happened, the kernel is not asked.
+        // If there is no other source of events, the kernel is not asked.
         if may_sleep || !is_done || self.sources.load(Ordering::Relaxed) > 0 {
             self.wait_here(&mut batch.events, if may_sleep { limit } else { Some(Duration::ZERO) });
         }
@@ -172,12 +172,12 @@ impl Driver {
         }
     }
 
-    /// Whether foreign code waits to be run by the holder of the post. FOREIGN-LAST
+    /// Whether foreign code waits for the holder of the post to run it. FOREIGN-LAST
     pub(crate) fn has_foreign(&self) -> bool {
         self.try_batch().is_some_and(|batch| !batch.is_over())
     }
 
-    /// Looks for events without waiting; `None` if somebody else is at it.
+    /// Looks for events without waiting. `None` if another thread has the claim.
     pub(crate) fn claim(&self) -> Option<Claim<'_>> {
         let mut batch = self.try_batch()?;
         if let Some(ring) = self.ring_in_use() {
@@ -189,8 +189,8 @@ impl Driver {
         Some(Claim { driver: self, batch })
     }
 
-    /// Wakes foreign wakers, one at a time. If another thread has the claim, the rest is left to the thread that hands
-    /// out next: none sleeps here before all are woken. FOREIGN-LAST
+    /// Wakes foreign wakers, one at a time. If another thread has the claim, the rest is left to the next thread that
+    /// hands out: no thread sleeps here before all are woken. FOREIGN-LAST
     #[cold]
     fn wake_foreign(&self) {
         while let Some(waker) = self.try_batch().and_then(|mut batch| batch.foreign.pop_front()) {
@@ -201,7 +201,7 @@ impl Driver {
     fn wait_here(&self, events: &mut Vec<EpollEvent>, limit: Option<Duration>) {
         match self.wait(events, limit) {
             Ok(()) | Err(Errno::INTR) => {}
-            // There is nothing that it could be but a bug of ours.
+            // Any other error is a bug of this module.
             Err(errno) => panic!("epoll_pwait2 or epoll_pwait: {}", io::Error::from(errno)),
         }
     }
@@ -216,7 +216,7 @@ impl Driver {
         epoll_wait::wait(epoll, events, limit)
     }
 
-    /// How many file descriptors are registered; the ring, while it is in use, is one.
+    /// The number of registered file descriptors. The ring counts as one while it is in use.
     #[inline]
     pub(crate) fn sources(&self) -> usize {
         self.sources.load(Ordering::Relaxed) + usize::from(self.ring_in_use().is_some_and(Uring::is_in_use))
@@ -242,8 +242,8 @@ impl Driver {
         Ok(Arc::new(ring))
     }
 
-    /// Hands to the kernel what is in line; whether something is done already, and how long the worker may
-    /// sleep. SUBMITTED-BEFORE-SLEEP in `uring`
+    /// Hands the queued operations to the kernel. Returns whether completions are there already, and how long the
+    /// worker may sleep. SUBMITTED-BEFORE-SLEEP in `uring`
     fn before_sleep(&self, ring: &Uring, limit: Option<Duration>) -> (bool, Option<Duration>) {
         let limit = match ring.submit() {
             true => Some(limit.map_or(AFTER_REFUSAL, |limit| limit.min(AFTER_REFUSAL))),
@@ -252,7 +252,7 @@ impl Driver {
         (ring.has_completions(), limit)
     }
 
-    /// Registers a file descriptor, on the edge.
+    /// Registers a file descriptor, edge-triggered.
     pub(crate) fn register(
         self: &Arc<Driver>,
         fd: BorrowedFd<'_>,
@@ -267,7 +267,7 @@ impl Driver {
         Ok(registration)
     }
 
-    /// Ends all waits of a runtime: the workers are gone, and nothing will ever happen here again.
+    /// Ends all waits of a runtime. Its workers are gone, so no event will be handed out again.
     pub(crate) fn close_all<'a>(drivers: impl Iterator<Item = &'a Driver>) {
         let rings: Vec<_> = drivers.filter_map(Driver::close).collect();
         if !rings.is_empty() {
@@ -275,7 +275,7 @@ impl Driver {
         }
     }
 
-    /// Ends what waits for file descriptors and for timers. The ring, if there is one, is left to be closed.
+    /// Ends the waits for file descriptors and timers. Returns the ring, if there is one, for the caller to close.
     fn close(&self) -> Option<Arc<Uring>> {
         let mut wakers = Vec::new();
         lock(&self.table).close(&mut wakers);
@@ -288,7 +288,7 @@ impl Driver {
         if let Some(ring) = self.ring_in_use() {
             landed.settle(ring);
         }
-        // From now on there is none, or none that takes anything.
+        // From now on there is no ring, or one that accepts nothing.
         let ring = self.files.get_or_init(|| Err(io::Error::other("the runtime has ended")));
         ring.as_ref().ok().cloned()
     }
@@ -307,8 +307,8 @@ impl Unpark for Driver {
     }
 }
 
-/// What the kernel is asked for: reading, and writing from when somebody has had to wait for that. Most
-/// never have to, and would be told at once that they may.
+/// The epoll flags for a direction. Writability is asked for only after a writer has had to wait: most writers never
+/// wait, and each registration would otherwise cause an event at once.
 fn flags(direction: Direction) -> EventFlags {
     let flags = EventFlags::IN | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
     match direction {
@@ -319,7 +319,9 @@ fn flags(direction: Direction) -> EventFlags {
 
 fn explain_refusal(errno: Errno) -> io::Error {
     let advice = match errno {
-        Errno::PERM => "it is never not ready, such as a regular file: read it with dapple::blocking",
+        Errno::PERM => {
+            "it is always ready, as a regular file is: read it with dapple::fs or dapple::blocking"
+        }
         Errno::NOSPC => "the limit on watches is reached: see /proc/sys/fs/epoll/max_user_watches",
         _ => return errno.into(),
     };
@@ -327,14 +329,14 @@ fn explain_refusal(errno: Errno) -> io::Error {
     io::Error::new(error.kind(), format!("cannot wait for this file descriptor: {advice} ({error})"))
 }
 
-/// The right to hand out what happened. CLAIMED
+/// The right to hand out events. CLAIMED
 pub(crate) struct Claim<'a> {
     driver: &'a Driver,
     batch: MutexGuard<'a, WakeBatch>,
 }
 
 impl Claim<'_> {
-    /// Wakes all waiters for what happened, and for a time that has come. `true`: there may be
+    /// Wakes all waiters of the events that happened, and of the timers that are due. `true`: there may be
     /// more. Calls `before_foreign` before it runs foreign code. For the worker that serves the driver's post.
     pub(crate) fn hand_out(self, now: Time, before_foreign: impl FnOnce()) -> bool {
         self.wake_all(now, Some(before_foreign))
@@ -370,7 +372,7 @@ impl Claim<'_> {
         if wakers.is_empty() && before_foreign.is_none() {
             return more;
         }
-        // The claim is free while others are woken, for the monitor.
+        // The claim is free while waiters are woken, so that the monitor can take it.
         let mut wakers = std::mem::take(wakers);
         let mut landed = before_foreign.is_some().then(|| std::mem::take(landed));
         let Claim { driver, batch } = self;
@@ -400,29 +402,29 @@ impl Claim<'_> {
 }
 
 impl WakeBatch {
-    /// Whether nothing is left in it of what has happened.
+    /// Whether no foreign waker and no completed operation is left in the batch.
     fn is_over(&self) -> bool {
         self.foreign.is_empty() && self.landed.is_empty()
     }
 }
 
-/// Moves foreign wakers to where they wait for all others to be woken. FOREIGN-LAST
+/// Moves foreign wakers to `foreign`, where they stay until all others are woken. FOREIGN-LAST
 #[cold]
 fn set_apart(wakers: &mut Vec<GuardedWaker>, foreign: &mut VecDeque<GuardedWaker>) {
     foreign.extend(wakers.extract_if(.., |waker| !waker.is_ours()));
 }
 
-/// A file descriptor's place in a driver, until it is dropped.
+/// The registration of a file descriptor in a driver. It ends when this value is dropped.
 pub(crate) struct FdRegistration {
     driver: Arc<Driver>,
     token: u64,
     pub(crate) readiness: Arc<Readiness>,
-    /// The kernel tells when it can be written to.
+    /// The kernel reports when the file descriptor becomes writable.
     writing: AtomicBool,
 }
 
 impl FdRegistration {
-    /// Puts the file descriptor on the kernel's list. If it is ready, that is an event.
+    /// Adds the file descriptor to the epoll. If it is ready, that is an event.
     fn begin(&self, fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
         let (data, flags) = (EventData::new_u64(self.token), flags(direction));
         let Some(epoll) = &self.driver.epoll else { return Err(world::no_outside("this file descriptor")) };
@@ -430,11 +432,11 @@ impl FdRegistration {
             Err(Errno::EXIST) if lock(&self.driver.table).has_another(fd.as_raw_fd(), self.token) => {
                 return Err(io::Error::new(
                     io::ErrorKind::AlreadyExists,
-                    "this file descriptor is registered already: share what waits for it, or register a \
+                    "this file descriptor is registered already: share the value that registered it, or register a \
                      duplicate (try_clone)",
                 ));
             }
-            // Left over from one of this number that was closed here, and lives on in a duplicate.
+            // A leftover: a file descriptor of this number was closed here, and a duplicate of it is still open.
             Err(Errno::EXIST) => epoll::modify(epoll, fd, data, flags),
             added => added,
         };
@@ -443,7 +445,7 @@ impl FdRegistration {
         Ok(())
     }
 
-    /// Sees to it that the kernel tells of `direction`, too. If it is ready, that is an event.
+    /// Makes the kernel report `direction`, too. If the file descriptor is ready, that is an event.
     #[inline]
     pub(crate) fn want(&self, fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
         if self.asks_for(direction) {
@@ -456,7 +458,7 @@ impl FdRegistration {
         Ok(())
     }
 
-    /// Whether the kernel tells of `direction`.
+    /// Whether the kernel reports `direction`.
     #[inline]
     pub(crate) fn asks_for(&self, direction: Direction) -> bool {
         direction != Direction::Write || self.writing.load(Ordering::Acquire)
@@ -468,11 +470,10 @@ impl FdRegistration {
         }
     }
 
-    /// Takes the file descriptor back from the kernel's list. Closing it does so too, unless there
-    /// are duplicates.
+    /// Removes the file descriptor from the epoll. Closing the descriptor also does, unless there are duplicates.
     pub(crate) fn withdraw(&self, fd: impl AsFd) {
         if let Some(epoll) = &self.driver.epoll {
-            // It fails if the file descriptor was closed behind our back, and there is nothing to do then.
+            // It fails if the file descriptor was closed behind our back. Then there is nothing to remove.
             let _ = epoll::delete(epoll, fd);
         }
     }

@@ -1,14 +1,14 @@
-//! What is known of one file descriptor: whether reading and writing may succeed, and who waits.
+//! The readiness of one file descriptor: whether reading and writing may succeed, and the waiters for it.
 //!
-//! The kernel tells of every change once (on the edge). So what it told is kept in a word until a
-//! system call says otherwise; a count in the word tells whether the kernel has spoken meanwhile.
+//! The kernel reports each change once (edge-triggered). So the report is kept in a word until a system call finds that
+//! it no longer holds. A count in the word shows whether the kernel has reported again meanwhile.
 //!
 //! # Invariants
 //!
-//! * **CLEAR-WHAT-WAS-SEEN**: readiness is taken back only if the word has not changed since it was
-//!   read, before the system call that found nothing.
-//! * **ENLIST-OR-SEE**: an event is noted in the word before the list of those who wait is taken;
-//!   who waits enters the list before he looks at the word again, both under the lock.
+//! * **CLEAR-WHAT-WAS-SEEN**: readiness is cleared only if the word has not changed since it was read, before the
+//!   system call that would have blocked.
+//! * **ENLIST-OR-SEE**: an event is noted in the word before the list of waiters is taken. A waiter reads the word
+//!   and enters the list under the list's lock. So the waiter sees the event, or the event finds the waiter.
 
 use std::task::Waker;
 
@@ -17,29 +17,29 @@ use rustix::event::epoll::EventFlags;
 use crate::prim::{AtomicU32, Mutex, Ordering, lock};
 use crate::task::guarded::GuardedWaker;
 
-/// What is waited for.
+/// The event that a waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read,
     Write,
-    /// The end of both directions: a reset, or both sides have ended theirs. The kernel tells of it unasked.
+    /// The end of both directions: a reset, or both sides have shut down. The kernel always reports it.
     Closed,
 }
 
 const READABLE: u32 = 1;
 const WRITABLE: u32 = 2;
-/// The other side, or this one, will send no more: reading does not wait from here on.
+/// The peer or this side will send no more: from now on a read does not block.
 const READ_CLOSED: u32 = 4;
 const WRITE_CLOSED: u32 = 8;
 /// The driver is gone.
 const GONE: u32 = 16;
-/// There has been urgent data: a read stops at it, so that a short one is not all there was.
+/// Urgent data has arrived. A read stops at it, so a short read does not mean that the buffer is empty.
 const URGENT: u32 = 32;
 /// One event, in the count above the flags.
 const EVENT: u32 = 256;
 
 impl Direction {
-    /// What somebody waits for who waits for it.
+    /// The wait description that dumps show.
     pub(crate) fn what(self) -> &'static &'static str {
         match self {
             Direction::Read => &"a file descriptor to be readable",
@@ -65,7 +65,7 @@ impl Direction {
     }
 }
 
-/// What was known at a time. CLEAR-WHAT-WAS-SEEN
+/// The readiness at the time of a look. CLEAR-WHAT-WAS-SEEN
 #[derive(Clone, Copy)]
 pub(crate) struct ReadinessSnapshot(u32);
 
@@ -77,47 +77,47 @@ pub(crate) struct Readiness {
 
 #[derive(Default)]
 struct Waiters {
-    /// The reader, the writer and the waiter for the end of both, through an exclusive reference.
+    /// The reader, the writer and the waiter for the end of both, each through an exclusive reference.
     one: [Option<GuardedWaker>; 3],
-    /// Those who share the file descriptor: by number.
+    /// Waiters that share the file descriptor, by number.
     crowd: Vec<(u64, Direction, GuardedWaker)>,
     last_number: u64,
 }
 
-/// Who waits.
+/// The kind of waiter.
 pub(crate) enum Who<'a> {
-    /// The only one in this direction.
+    /// The only waiter in this direction.
     One,
-    /// One of many, who keeps his number while he waits.
+    /// One of many; it keeps its number while it waits.
     OfMany(&'a mut Option<u64>),
 }
 
-/// How an attempt to wait went.
+/// The result of an attempt to wait.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Enlisted {
     /// There will be a wake-up.
     Waits,
-    /// It may be ready.
+    /// The operation may succeed.
     Ready,
     /// The driver is gone.
     Gone,
 }
 
 impl Readiness {
-    /// What is known, if that is that the operation might succeed.
+    /// A snapshot if the operation may succeed.
     #[inline]
     pub(crate) fn seen(&self, direction: Direction) -> Option<ReadinessSnapshot> {
         let word = self.word.load(Ordering::Acquire);
         (word & direction.flags() != 0).then_some(ReadinessSnapshot(word))
     }
 
-    /// The system call found nothing.
+    /// Clears readiness after a system call that would have blocked.
     #[inline]
     pub(crate) fn clear(&self, direction: Direction, seen: ReadinessSnapshot) {
         self.change(seen, !direction.flags());
     }
 
-    /// The system call took all there was, but for the end of it.
+    /// Clears readiness after a system call that took everything; the end of the stream stays known.
     #[inline]
     pub(crate) fn drained(&self, direction: Direction, seen: ReadinessSnapshot) {
         if seen.0 & URGENT == 0 {
@@ -126,11 +126,11 @@ impl Readiness {
     }
 
     fn change(&self, ReadinessSnapshot(seen): ReadinessSnapshot, keep: u32) {
-        // If it fails, the kernel has spoken, and the next attempt will tell. CLEAR-WHAT-WAS-SEEN
+        // If it fails, the kernel has reported again, and the next attempt will find out. CLEAR-WHAT-WAS-SEEN
         let _ = self.word.compare_exchange(seen, seen & keep, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Waits for the next event, unless there has been one. ENLIST-OR-SEE
+    /// Registers the waiter for the next event, unless one has happened. ENLIST-OR-SEE
     pub(crate) fn enlist(&self, direction: Direction, who: Who<'_>, waker: &Waker) -> Enlisted {
         let new = GuardedWaker::of(waker); // foreign code, like the old one's destructor: not under the lock
         let mut waiters = lock(&self.waiters);
@@ -150,7 +150,7 @@ impl Readiness {
         Enlisted::Waits
     }
 
-    /// Waits no more.
+    /// Removes the waiter of this number.
     pub(crate) fn leave(&self, number: u64) {
         let mut waiters = lock(&self.waiters);
         let index = waiters.crowd.iter().position(|waiter| waiter.0 == number);
@@ -159,7 +159,7 @@ impl Readiness {
         drop(left);
     }
 
-    /// Notes an event, and moves those who waited for it to `wakers`. ENLIST-OR-SEE
+    /// Notes an event, and moves the wakers of its waiters to `wakers`. ENLIST-OR-SEE
     pub(crate) fn deliver(&self, flags: EventFlags, wakers: &mut Vec<GuardedWaker>) {
         let mut news = 0;
         if flags.intersects(EventFlags::IN | EventFlags::PRI) {

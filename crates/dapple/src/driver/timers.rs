@@ -1,13 +1,12 @@
-//! The timers of a driver: entered and taken out by any thread, fired by whoever has the claim.
+//! The timers of a driver: inserted and removed by any thread, fired by the thread that has the claim.
 //!
 //! # Invariants
 //!
-//! * **PLANNED**: before a worker sleeps it notes, under the lock, the tick until which it will. Who
-//!   enters an earlier timer from elsewhere sees that, under the lock, and rings the bell.
+//! * **PLANNED**: before a worker sleeps it notes, under the lock, the tick until which it will sleep. A thread that
+//!   inserts an earlier timer sees that tick, under the lock, and rings the bell.
 //! * **LOWER-BOUND**: `earliest` is never later than the first timer that is to fire.
-//! * **FOR-EVER**: timers live as long as the process. Those of a driver that is gone are used again
-//!   by the next one; a key from before finds nothing there, by its stamp. So whoever sleeps needs no
-//!   counted reference.
+//! * **FOR-EVER**: timers live as long as the process. Those of a driver that is gone are reused by the next driver; an
+//!   older key finds nothing there, by its stamp. So a sleep needs no counted reference.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
 
 pub(crate) struct Timers {
-    /// LOWER-BOUND. The last tick if there are none.
+    /// LOWER-BOUND. The last tick if there is no timer.
     earliest: AtomicU64,
     inside: SpinLock<TimerState>,
 }
@@ -40,26 +39,26 @@ struct TimerState {
 #[cfg(not(loom))]
 static SPARE: Mutex<Vec<&'static Timers>> = Mutex::new(Vec::new());
 
-/// What became of a timer that was to be entered.
+/// The result of inserting a timer.
 pub(crate) enum TimerInsert {
-    /// Its time has come.
+    /// The timer's tick has passed.
     Due,
-    /// It will fire. The driver must be rung, unless its own worker entered it, if `is_first`.
+    /// The timer will fire. If `is_first`, the driver must be rung, unless its own worker inserted the timer.
     At { key: Key, is_first: bool },
     /// The driver is gone.
     Gone,
 }
 
-/// What became of a timer that was entered.
+/// The state of a timer that was inserted.
 pub(crate) enum Fired {
     Yes,
     NotYet,
-    /// The driver is gone, and it was woken before its time.
+    /// The driver is gone, and the sleeper was woken early.
     Gone,
 }
 
 impl TimerState {
-    /// What is to be said of a timer that is not in the wheel any more.
+    /// The state of a timer that is no longer in the wheel.
     fn fired(&self, key: Key) -> Fired {
         if self.closed || key.stamp() <= self.before { Fired::Gone } else { Fired::Yes }
     }
@@ -70,7 +69,7 @@ impl Timers {
         Timers { earliest: AtomicU64::new(clock::LAST), inside: SpinLock::default() }
     }
 
-    /// Enters a timer.
+    /// Inserts a timer.
     #[inline]
     pub(crate) fn insert(&self, tick: TickCount, waker: GuardedWaker) -> TimerInsert {
         let mut inside = self.inside.lock();
@@ -96,7 +95,7 @@ impl Timers {
             Some(_) => {}
         }
         drop(inside);
-        // Foreign code, like the old one's destructor: not under the lock.
+        // Foreign code, like the destructor of the old waker: not under the lock.
         let new = GuardedWaker::of(waker);
         let mut inside = self.inside.lock();
         let Some(place) = inside.wheel.waker(key) else { return inside.fired(key) };
@@ -106,26 +105,26 @@ impl Timers {
         Fired::NotYet
     }
 
-    /// Takes a timer out, if it has not fired.
+    /// Removes a timer, if it has not fired.
     #[inline]
     pub(crate) fn remove(&self, key: Key) {
         let removed = self.inside.lock().wheel.remove(key);
         drop(removed);
     }
 
-    /// How long the driver's worker, which is about to do so, may sleep. PLANNED
+    /// The time that the driver's worker, which is about to sleep, may sleep. PLANNED
     pub(crate) fn plan(&self, now: TickCount) -> Option<Duration> {
         let mut inside = self.inside.lock();
-        // Timers of slots that have begun move down, without any being fired: or the beginning of such a
-        // slot, which has passed, would be taken for the next moment to look, again and again.
+        // Timers of slots that have begun move down, and none fires. Otherwise the beginning of such a slot, which
+        // has passed, would be taken for the next tick to look at, again and again.
         let mut none = Vec::new();
         let next = inside.wheel.advance(now, 0, &mut none).next;
-        std::mem::forget(none); // it is empty, and has no memory
+        std::mem::forget(none); // it is empty and has no memory
         inside.sleeps_until = next.unwrap_or(clock::LAST);
         next.map(|next| clock::between(now, next))
     }
 
-    /// Whether there are any.
+    /// Whether there is any timer.
     pub(crate) fn is_any(&self) -> bool {
         self.earliest.load(Ordering::Relaxed) != clock::LAST // LOWER-BOUND
     }
@@ -136,7 +135,7 @@ impl Timers {
         self.earliest.load(Ordering::Relaxed) <= now // LOWER-BOUND
     }
 
-    /// Takes the wakers of those that are due, up to `limit`. `true`: more are due.
+    /// Takes the wakers of the timers that are due, up to `limit`. `true`: more are due.
     pub(crate) fn fire(&self, now: TickCount, limit: usize, wakers: &mut Vec<GuardedWaker>) -> bool {
         if !self.may_be_due(now) {
             return false;
@@ -147,7 +146,7 @@ impl Timers {
         advanced.is_more
     }
 
-    /// Wakes all, whose time has not come, and takes no more.
+    /// Takes the wakers of all timers, though they are not due, and accepts no more.
     pub(super) fn close(&self, wakers: &mut Vec<GuardedWaker>) {
         let mut inside = self.inside.lock();
         inside.closed = true;
@@ -167,7 +166,7 @@ impl Timers {
         timers
     }
 
-    /// Gives them back, after they were closed.
+    /// Makes these timers available to the next driver. They must be closed.
     #[cfg(not(loom))]
     pub(super) fn give_back(&'static self) {
         lock(&SPARE).push(self);
@@ -179,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_not_due_is_slept_for() {
+    fn a_worker_sleeps_until_its_first_timer() {
         // A new wheel, long after its first tick: the timer lies in a slot that has begun.
         let (now, later) = (TickCount::from(0x0012_3456_u32), TickCount::from(0x0012_3556_u32));
         let timers = Timers::new();

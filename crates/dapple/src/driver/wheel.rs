@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! * **AHEAD**: a timer lies in the slot of its level by its own digit, and its higher digits are
-//!   those of the wheel. What lies in the slot of the wheel's own tick is due, in any order.
+//!   those of the wheel. The timers in the slot of the wheel's own tick are due, in any order.
 //! * **POSITION**: a timer knows in which slot it lies, and where in it.
 //! * **STAMPED**: a place is found by the stamp of the timer that was put there, and no stamp is
 //!   used twice. So a key of a timer that has fired, or was taken out, finds nothing, even after the
@@ -25,7 +25,7 @@ const BITS: u32 = 8;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 6;
 const NONE: u32 = u32::MAX;
-/// How much memory an empty wheel keeps, and an empty slot, in timers.
+/// The memory that an empty wheel keeps, and the memory that an empty slot keeps, in timers.
 const KEEP: usize = if cfg!(miri) { 16 } else { 1024 };
 const KEEP_IN_SLOT: usize = 64;
 
@@ -54,20 +54,20 @@ struct WheelTimer {
     slot: u16,
 }
 
-/// How a step of a wheel went.
+/// The result of a step of a wheel.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Advanced {
-    /// More are due.
+    /// More timers are due.
     pub(super) is_more: bool,
     /// The tick at which to look again, if ever.
     pub(super) next: Option<TickCount>,
 }
 
 pub(super) struct Wheel {
-    /// The last tick that was looked at.
+    /// The tick that the last step ended at.
     now: TickCount,
     timers: Vec<WheelTimer>,
-    /// Free places.
+    /// The first free place; free places form a list.
     free: u32,
     len: usize,
     stamp: u64,
@@ -92,7 +92,7 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// The last tick that was looked at.
+    /// The tick that the last step ended at.
     pub(super) fn now(&self) -> TickCount {
         self.now
     }
@@ -101,19 +101,19 @@ impl Wheel {
         self.stamp
     }
 
-    /// Begins anew, but for the stamps. STAMPED
+    /// Takes all wakers and starts over, except that stamps go on. STAMPED
     pub(super) fn clear(&mut self, wakers: &mut Vec<GuardedWaker>) {
         self.advance(LAST, usize::MAX, wakers);
         *self = Wheel { stamp: self.stamp, ..Wheel::default() };
     }
 
-    /// Enters a timer, for a tick that has not passed.
+    /// Inserts a timer, for a tick that has not passed.
     pub(super) fn insert(&mut self, tick: TickCount, waker: GuardedWaker) -> Key {
         debug_assert!(tick >= self.now);
         self.stamp += 1;
         let timer = WheelTimer { tick, waker: Some(waker), stamp: self.stamp, position: NONE, slot: 0 };
         let index = if self.free == NONE {
-            assert!(self.timers.len() < NONE as usize, "more timers than there is room for");
+            assert!(self.timers.len() < NONE as usize, "a driver has 2^32 - 1 timers and cannot take more");
             if self.slots.is_empty() {
                 self.slots = vec![Vec::new(); LEVELS * SLOTS].into();
             }
@@ -151,7 +151,7 @@ impl Wheel {
         self.release(key.index)
     }
 
-    /// Moves on to `tick`, and takes the wakers of those that are due by then, up to `limit`.
+    /// Moves on to `tick`, and takes the wakers of the timers that are due by then, up to `limit`.
     pub(super) fn advance(
         &mut self,
         tick: TickCount,
@@ -171,7 +171,7 @@ impl Wheel {
             }
             let due = self.slots[slot].len().min(left);
             for _ in 0..due {
-                let index = self.slots[slot].pop().expect("as many as were counted");
+                let index = self.slots[slot].pop().expect("`due` is at most the slot's length");
                 wakers.extend(self.release(index));
             }
             left -= due;
@@ -200,7 +200,7 @@ impl Wheel {
         None
     }
 
-    /// The wheel has come to a slot of a higher level: its timers move to lower ones.
+    /// Moves the timers of a slot of a higher level, which the wheel has come to, to lower levels.
     fn move_down(&mut self, slot: usize) {
         let mut list = std::mem::take(&mut self.slots[slot]);
         for index in list.drain(..) {
@@ -210,7 +210,7 @@ impl Wheel {
         self.emptied(slot);
     }
 
-    /// Puts a timer where it belongs. AHEAD
+    /// Puts a timer into the slot that it belongs to. AHEAD
     fn place(&mut self, index: u32) {
         let timer = &mut self.timers[index as usize];
         let level = ((timer.tick ^ self.now) | (SLOTS as u64 - 1)).ilog2() / BITS;
@@ -222,7 +222,7 @@ impl Wheel {
         self.used[level as usize][digit / 64] |= 1 << (digit % 64);
     }
 
-    /// A slot has become empty.
+    /// Marks a slot as empty, and frees its memory if that is large.
     fn emptied(&mut self, slot: usize) {
         let (level, digit) = (slot / SLOTS, slot % SLOTS);
         self.used[level][digit / 64] &= !(1 << (digit % 64));
@@ -233,7 +233,7 @@ impl Wheel {
         }
     }
 
-    /// Gives a place back that is in no slot.
+    /// Frees a place that is in no slot.
     fn release(&mut self, index: u32) -> Option<GuardedWaker> {
         let timer = &mut self.timers[index as usize];
         timer.stamp = 0;
@@ -270,7 +270,7 @@ mod tests {
         Waker::from(Arc::new(Count::default()))
     }
 
-    /// Numbers that look random, by a seed.
+    /// Pseudorandom numbers from a seed.
     fn numbers(mut seed: u64) -> impl FnMut() -> u64 {
         move || {
             seed ^= seed << 13;
@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    /// The tick at which to look again, if ever, from the slots alone.
+    /// The tick at which to look again, if ever, computed from the slots alone.
     fn next(wheel: &Wheel) -> Option<TickCount> {
         wheel.next_slot().map(|(_, _, begins)| begins)
     }

@@ -1,4 +1,4 @@
-//! Memory that is aligned as direct access to a disk wants it.
+//! Memory with the alignment that direct disk access needs.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -7,14 +7,14 @@ use std::ptr::NonNull;
 
 use super::buffer::{Buffer, BufferMut, place_of};
 
-/// What disks want: a page, and the size of the larger of the sectors in use.
+/// The alignment that disks need: a page, which is also the larger of the sector sizes in use.
 const ALIGNMENT: usize = 4096;
 
-/// Bytes whose address is a multiple of the alignment: what a file that was opened for
-/// [direct access](super::OpenOptions::direct) is read into and written from.
+/// A byte buffer with an aligned address, for files that were opened for
+/// [direct access](super::OpenOptions::direct).
 ///
-/// Its length does not change. For direct access it must be a multiple of the disk's block size, and so must
-/// the position in the file: 4096 is always right, 512 often.
+/// Its length is fixed. For direct access the length must be a multiple of the disk's block size, and so must
+/// the position in the file: 4096 always works, 512 often.
 ///
 /// # Examples
 ///
@@ -27,41 +27,42 @@ const ALIGNMENT: usize = 4096;
 /// assert_eq!(buffer.len(), 8192);
 /// ```
 pub struct AlignedBuf {
-    /// Of `layout`, and initialised.
+    /// Allocated with `layout`, and initialised.
     start: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: it owns its memory.
+// SAFETY: it owns its memory, which is plain bytes.
 unsafe impl Send for AlignedBuf {}
-// SAFETY: as above; through a `&` it is only read.
+// SAFETY: as above; a shared reference only reads.
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// So many zeros, aligned to 4096 bytes.
+    /// Makes a buffer of `len` zeros, aligned to 4096 bytes.
     #[must_use]
     pub fn new(len: usize) -> AlignedBuf {
         AlignedBuf::with_alignment(len, ALIGNMENT)
     }
 
-    /// So many zeros, aligned to `alignment` bytes.
+    /// Makes a buffer of `len` zeros, aligned to `alignment` bytes.
     ///
     /// # Panics
     ///
-    /// If the alignment is not a power of two, or the length is more than an address can tell.
+    /// If the alignment is not a power of two, or the length overflows `isize` when it is rounded up to the alignment.
     #[must_use]
     pub fn with_alignment(len: usize, alignment: usize) -> AlignedBuf {
-        let layout = Layout::from_size_align(len, alignment).expect("a power of two, and not too much");
+        let layout = Layout::from_size_align(len, alignment)
+            .expect("alignment not a power of two, or length too large");
         if len == 0 {
             return AlignedBuf { start: layout.dangling_ptr(), layout };
         }
-        // SAFETY: it is not empty.
+        // SAFETY: the layout has a size above zero.
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
         AlignedBuf { start, layout }
     }
 
-    /// What its address is a multiple of.
+    /// The alignment of the address.
     #[must_use]
     pub fn alignment(&self) -> usize {
         self.layout.align()
@@ -71,7 +72,7 @@ impl AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if self.layout.size() > 0 {
-            // SAFETY: it is of this layout, and goes now.
+            // SAFETY: it was allocated with this layout, and is not used after this.
             unsafe { dealloc(self.start.as_ptr(), self.layout) };
         }
     }
@@ -81,14 +82,14 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: so much is initialised there, and ours.
+        // SAFETY: `size` bytes are initialised there, and this value owns them.
         unsafe { NonNull::slice_from_raw_parts(self.start, self.layout.size()).as_ref() }
     }
 }
 
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else uses it.
+        // SAFETY: as above, and `&mut self` excludes other uses.
         unsafe { NonNull::slice_from_raw_parts(self.start, self.layout.size()).as_mut() }
     }
 }
@@ -110,14 +111,14 @@ impl fmt::Debug for AlignedBuf {
     }
 }
 
-// SAFETY: the bytes lie behind a pointer that it owns.
+// SAFETY: the bytes are behind a pointer that it owns.
 unsafe impl Buffer for AlignedBuf {
     fn bytes(&self) -> &[u8] {
         self
     }
 }
 
-// SAFETY: as above, and all of them are initialised.
+// SAFETY: as above, and all of the bytes are initialised.
 unsafe impl BufferMut for AlignedBuf {
     fn room(&mut self) -> (NonNull<u8>, usize) {
         place_of(self)

@@ -1,24 +1,24 @@
-//! Buffers that are given to the kernel and come back: what they must promise.
+//! The contract of buffers that are passed to the kernel and returned.
 
 use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Memory that can be written to a file.
+/// Memory that can be written to a file: `Vec<u8>`, `Box<[u8]>`, `&'static [u8]`, and others.
 ///
 /// # Safety
 ///
-/// What [`bytes`](Self::bytes) returns stays where it is, and as it is, for as long as the value is neither
-/// moved nor used through a `&mut`. Dropping the value on any thread is fine.
+/// The slice that [`bytes`](Self::bytes) returns stays at its address, with the same contents, as long as the value is
+/// neither moved nor used through a `&mut`. The value may be dropped on any thread.
 pub unsafe trait Buffer: Send + 'static {
-    /// What is written.
+    /// The bytes to write.
     fn bytes(&self) -> &[u8];
 
-    /// A part of it, in its place: to be written, or read into, without the rest.
+    /// Restricts the buffer to a range, to write or read only that part.
     ///
     /// # Panics
     ///
-    /// If the range is not inside of [`bytes`](Self::bytes).
+    /// If the range is not inside [`bytes`](Self::bytes).
     ///
     /// # Examples
     ///
@@ -39,42 +39,42 @@ pub unsafe trait Buffer: Send + 'static {
 
 /// Memory that can be read into from a file.
 ///
-/// A `Vec` that is empty is filled up to its capacity, and its length is set to what was read; any other is
-/// overwritten from its beginning, up to its length, as a slice would be.
+/// An empty `Vec` is filled up to its capacity, and its length is set to the number of bytes that were read. Any other
+/// buffer is overwritten from its beginning, up to its length, as a slice would be.
 ///
 /// # Safety
 ///
-/// The memory that [`room`](Self::room) tells of may be written to by anybody, from when it was called until the
-/// value is next used, and stays where it is for as long as the value is not moved. If the value is also a
-/// [`Buffer`] and is not empty, it is the memory of [`Buffer::bytes`]. Dropping the value on any thread is fine.
+/// The memory that [`room`](Self::room) returns may be written to from when `room` was called until the
+/// value is next used, and stays at its address as long as the value is not moved. If the value is also a
+/// [`Buffer`] and is not empty, it is the memory of [`Buffer::bytes`]. The value may be dropped on any thread.
 pub unsafe trait BufferMut: Send + 'static {
-    /// Where it can be written to, and how much.
+    /// The address and the length of the memory that can be written to.
     fn room(&mut self) -> (NonNull<u8>, usize);
 
-    /// The first `len` bytes of the room have been written.
+    /// Records that the first `len` bytes of the room have been written.
     ///
     /// # Safety
     ///
-    /// They have, and `len` is not more than there was room for.
+    /// The first `len` bytes of the room are initialised, and `len` is at most the length of the room.
     unsafe fn filled(&mut self, len: usize);
 }
 
-/// Where a slice lies, and its length.
+/// The address of a slice, and its length.
 pub(super) fn place_of(bytes: &mut [u8]) -> (NonNull<u8>, usize) {
     (NonNull::from(&mut *bytes).cast(), bytes.len())
 }
 
-/// What is a slice that stays where it is.
+/// Types that contain, or own, a slice at a fixed address.
 macro_rules! plain {
     ($($type:ty $(, const $n:ident)?;)*) => {$(
-        // SAFETY: the bytes lie in it or behind a pointer that it owns.
+        // SAFETY: the bytes are in the value, or behind a pointer that it owns.
         unsafe impl $(<const $n: usize>)? Buffer for $type {
             fn bytes(&self) -> &[u8] {
                 &self[..]
             }
         }
 
-        // SAFETY: as above, and all of them are initialised.
+        // SAFETY: as above, and all of the bytes are initialised.
         unsafe impl $(<const $n: usize>)? BufferMut for $type {
             fn room(&mut self) -> (NonNull<u8>, usize) {
                 place_of(&mut self[..])
@@ -91,32 +91,32 @@ plain! {
     &'static mut [u8];
 }
 
-// SAFETY: the bytes lie behind a pointer that it owns.
+// SAFETY: the bytes are behind a pointer that the vector owns.
 unsafe impl Buffer for Vec<u8> {
     fn bytes(&self) -> &[u8] {
         self
     }
 }
 
-// SAFETY: as above; what is beyond the length is told by a pointer to all of it.
+// SAFETY: as above; the pointer is valid for the whole capacity, beyond the length, too.
 unsafe impl BufferMut for Vec<u8> {
     fn room(&mut self) -> (NonNull<u8>, usize) {
         let len = if self.is_empty() { self.capacity() } else { self.len() };
-        (NonNull::new(self.as_mut_ptr()).expect("a vector's pointer"), len)
+        (NonNull::new(self.as_mut_ptr()).expect("the pointer of a vector is not null"), len)
     }
 
     unsafe fn filled(&mut self, len: usize) {
         if len > self.len() {
-            // SAFETY: the caller promises that they are initialised, and there was room for them.
+            // SAFETY: the caller promises that the bytes are initialised and within the capacity.
             unsafe { self.set_len(len) };
         }
     }
 }
 
-/// What can only be written from.
+/// Types that can only be written from.
 macro_rules! read_only {
     ($($type:ty, $bytes:ident;)*) => {$(
-        // SAFETY: the bytes lie behind a pointer that it owns or shares, and nobody changes them.
+        // SAFETY: the bytes are behind a pointer that the value owns or shares, and are immutable.
         unsafe impl Buffer for $type {
             fn bytes(&self) -> &[u8] {
                 self.$bytes()
@@ -133,7 +133,7 @@ read_only! {
     Box<str>, as_bytes;
 }
 
-// SAFETY: as for `Vec`; it is shared, and nobody changes what is.
+// SAFETY: as for `Vec`; it is shared, and so immutable.
 unsafe impl Buffer for Arc<Vec<u8>> {
     fn bytes(&self) -> &[u8] {
         self
@@ -164,11 +164,11 @@ impl<B: Buffer> Slice<B> {
         };
         match (start, end) {
             (Some(start), Some(end)) if start <= end && end <= len => Slice { buffer, start, end },
-            _ => panic!("a part that is not inside of a buffer of {len} bytes"),
+            _ => panic!("the range is not inside the buffer of {len} bytes"),
         }
     }
 
-    /// The whole buffer.
+    /// Returns the whole buffer.
     pub fn into_inner(self) -> B {
         self.buffer
     }
@@ -179,7 +179,7 @@ impl<B: Buffer> Slice<B> {
     }
 }
 
-// SAFETY: it is a part of the buffer's bytes, which stay where they are.
+// SAFETY: it is a part of the buffer's bytes, which stay at their address.
 unsafe impl<B: Buffer> Buffer for Slice<B> {
     fn bytes(&self) -> &[u8] {
         &self.buffer.bytes()[self.start..self.end]
@@ -190,8 +190,8 @@ unsafe impl<B: Buffer> Buffer for Slice<B> {
 unsafe impl<B: Buffer + BufferMut> BufferMut for Slice<B> {
     fn room(&mut self) -> (NonNull<u8>, usize) {
         let (start, len) = self.buffer.room();
-        assert!(self.end <= len, "a buffer that has not as much room as bytes");
-        // SAFETY: it is inside of the room.
+        assert!(self.end <= len, "the room of a buffer is smaller than its bytes");
+        // SAFETY: `start` is at most `end`, which is within the room.
         (unsafe { start.add(self.start) }, self.end - self.start)
     }
 

@@ -1,9 +1,9 @@
-//! What can be had at once: from what the kernel has in memory, by calls that do not wait for a disk.
+//! Operations on data in the kernel's memory, by calls that do not wait for a disk.
 //!
-//! For a file that is in memory a plain system call is several times as cheap as asking anybody else, a ring
-//! included. So reading, opening and asking for metadata are tried here first, with the flags by which the
-//! kernel rather says `EAGAIN` than waits (`RWF_NOWAIT`, `RESOLVE_CACHED`). `None` means that it has to be asked
-//! for elsewhere.
+//! For a file in the page cache a plain system call is several times as cheap as a ring or the pool.
+//! So reading, opening and asking for metadata are tried here first, with flags that make the
+//! kernel return `EAGAIN` instead of waiting (`RWF_NOWAIT`, `RESOLVE_CACHED`). `None` means that the caller must use
+//! another way.
 
 use std::ffi::CStr;
 use std::fs::Metadata;
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::file::Opened;
 
-/// What a call that must not wait says if it would have to, or is not to be had.
+/// Whether this error of a call that must not wait means that it would have to wait, or is not supported.
 fn is_later(errno: Errno) -> bool {
     matches!(
         errno,
@@ -30,7 +30,7 @@ fn is_later(errno: Errno) -> bool {
     )
 }
 
-/// Reads as much as is in memory, from a position or from the cursor (`CURSOR`). 0 is the end of the file.
+/// Reads as many bytes as are in the page cache, from a position or from the cursor (`CURSOR`). 0 means the end.
 pub(super) fn read(file: &Opened, buffer: &mut [MaybeUninit<u8>], at: u64) -> Option<io::Result<usize>> {
     if !file.may_read_at_once() {
         return None;
@@ -55,21 +55,21 @@ pub(super) fn read(file: &Opened, buffer: &mut [MaybeUninit<u8>], at: u64) -> Op
 
 fn read_flagged(file: &Opened, buffer: &mut [MaybeUninit<u8>], at: u64, flags: i32) -> io::Result<usize> {
     let piece = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // What is beyond all positions is the cursor, which is -1 to the kernel.
+    // `CURSOR` is no valid position, and becomes -1, which is the kernel's number for the cursor.
     let at = i64::try_from(at).unwrap_or(-1);
-    // SAFETY: it is memory that is ours to write to.
+    // SAFETY: `piece` describes `buffer`, which this function may write to.
     let n = unsafe { libc::preadv2(file.as_raw_fd(), &raw const piece, 1, at, flags) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Whether all files of its file system are in memory: that one does not know how not to wait, and never does.
+/// Whether the file system keeps all files in memory: such a one does not support `RWF_NOWAIT`, and never waits.
 fn is_in_memory(file: &Opened) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     const RAMFS: u64 = 0x8584_58f6;
     rustix::fs::fstatfs(file).is_ok_and(|system| matches!(system.f_type as u64, TMPFS | RAMFS))
 }
 
-/// As `read`, but all that there is up to the end of the buffer, or of the file.
+/// As `read`, but reads until the buffer is full, or the file ends.
 pub(super) fn read_full(file: &Opened, buffer: &mut [MaybeUninit<u8>], at: u64) -> Option<io::Result<usize>> {
     let mut done = 0;
     loop {
@@ -82,7 +82,7 @@ pub(super) fn read_full(file: &Opened, buffer: &mut [MaybeUninit<u8>], at: u64) 
     }
 }
 
-/// Looks a path up in the kernel's memory, without opening what is there.
+/// Looks a path up in the kernel's memory, without opening the file there.
 fn look_up(path: &CStr, follow: bool) -> Option<Result<OwnedFd, Errno>> {
     let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
     let flags = OFlags::PATH | OFlags::CLOEXEC | nofollow;
@@ -92,7 +92,7 @@ fn look_up(path: &CStr, follow: bool) -> Option<Result<OwnedFd, Errno>> {
     }
 }
 
-/// The metadata of what is at a path.
+/// The metadata of a path.
 pub(super) fn metadata(path: &CStr, follow: bool) -> Option<io::Result<Metadata>> {
     match look_up(path, follow)? {
         Ok(fd) => Some(std::fs::File::from(fd).metadata()),
@@ -100,8 +100,8 @@ pub(super) fn metadata(path: &CStr, follow: bool) -> Option<io::Result<Metadata>
     }
 }
 
-/// Opens a regular file that is there, and tells its length. What else there may be at the path can make one wait
-/// (as a FIFO does).
+/// Opens an existing regular file, and returns its length. Opening any other kind of file may
+/// wait (a FIFO does).
 pub(super) fn open(path: &CStr, flags: OFlags) -> Option<io::Result<(OwnedFd, u64)>> {
     if flags.intersects(OFlags::CREATE | OFlags::TRUNC | OFlags::TMPFILE | OFlags::PATH) {
         return None;
@@ -119,7 +119,7 @@ pub(super) fn open(path: &CStr, flags: OFlags) -> Option<io::Result<(OwnedFd, u6
     }
 }
 
-/// The length of a regular file; `None` of anything else.
+/// The length of a regular file; `None` for any other kind.
 pub(super) fn regular_len(fd: BorrowedFd<'_>) -> Option<u64> {
     let stat = rustix::fs::fstat(fd).ok()?;
     (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some(stat.st_size as u64)

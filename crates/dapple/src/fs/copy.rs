@@ -10,21 +10,40 @@ use super::error::failed;
 use super::operation::on_pool;
 use crate::io::Partial;
 
-/// How much is copied at a time, between two looks at whether it was cancelled.
+/// The number of bytes that are copied between two checks for cancellation.
 const PART: u64 = 16 << 20;
 
-/// Copies a file and its permissions, as [`std::fs::copy`]; returns how many bytes that were. Where the file
-/// system can share them instead of copying them, it does.
+/// Copies a file and its permissions, as [`std::fs::copy`]. Returns the number of bytes. If the file system can share
+/// the data instead of copying it, it does.
 ///
 /// # Errors
 ///
-/// Those of `open`, `read` and `write`, with both paths; how much was copied,
-/// [`how_far`](crate::io::how_far) tells. [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a file.
+/// Those of `open`, `read` and `write`, with both paths. [`how_far`](crate::io::how_far) returns the number of bytes
+/// that were copied. [`InvalidInput`](io::ErrorKind::InvalidInput) if `from` is not a regular file.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: lossy: all, some or none of it may have been copied. *Scope cancelled*: `Cancelled`, after
-/// as many bytes as [`how_far`](crate::io::how_far) says; or the result. It is stopped after every 16 MB.
+/// *Dropped early*: **lossy**: all, some or none of the bytes may have been copied. *Scope cancelled*: returns
+/// `Cancelled`, after as many bytes as [`how_far`](crate::io::how_far) returns, or the result. Cancellation is checked
+/// after every 16 MiB.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-copy-{}", std::process::id()));
+/// dapple::run(async {
+///     let copy = path.with_extension("copy");
+///     fs::write(&path, "hello").await?;
+///     assert_eq!(fs::copy(&path, &copy).await?, 5);
+///     assert_eq!(fs::read(&copy).await?, b"hello");
+///     fs::remove_file(&copy).await?;
+///     fs::remove_file(&path).await
+/// })
+/// # }
+/// ```
 pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
     let (from, to) = (from.as_ref(), to.as_ref());
     let explain = |error| failed("copy", Some(from), Some(to), error);

@@ -1,20 +1,21 @@
 //! A file with a cursor: reading and writing through the traits of streams.
 //!
-//! The cursor is the kernel's, so that duplicates of a file share it, and that files which have none (pipes,
-//! terminals) work. A file of ours alone is read and written by position, and the cursor moved afterwards; of a
-//! file whose cursor others may use, a thread of the pool reads and writes, by calls that move it. At most one operation is under way with it. A read that a future has left behind stays here,
-//! and the next one gets what it got. A write is copied and goes on by itself.
+//! The cursor is the kernel's, so that duplicates of a file share it, and that files without one (pipes,
+//! terminals) work. A file whose cursor no one shares is read and written by position, and the cursor is moved
+//! afterwards. A file whose cursor others may share is read and written by a thread of the pool, by calls that move the
+//! cursor. At most one operation with the cursor is under way. A read whose future was dropped stays here,
+//! and the next read gets its bytes. A write is copied and goes on by itself.
 //!
 //! # Invariants
 //!
 //! * **ONE-AT-A-TIME**: at most one operation that moves the cursor is under way, and it is in `activity`; or in the
 //!   hands of the future that polls it, which leaves `Elsewhere` there meanwhile. So it is polled with no lock held:
-//!   that drops wakers and wakes the crowd, which is foreign code. A waiter that finds it elsewhere joins the crowd,
-//!   and is woken when it is back or done.
+//!   polling drops wakers and wakes the list of waiters, which is foreign code. A waiter that finds it elsewhere joins
+//!   the list, and is woken when the operation is back or done.
 //! * **PROMISED**: a write whose length was returned is not cancelled, only the wait for it is. The ring or the pool
-//!   does all of it, also if the file is dropped (GOES-ON in `driver::ring`). If it fails, the error is kept in `error`
-//!   until the caller is told; if the file is dropped before, the failure is counted.
-//! * **KERNEL-AHEAD**: the kernel's cursor is ahead of ours by what is in `left`.
+//!   does all of it, also if the file is dropped (GOES-ON in `driver::uring`). If it fails, the error is kept in
+//!   `error` until a caller gets it; if the file is dropped before, the failure is counted.
+//! * **KERNEL-AHEAD**: the kernel's cursor is ahead of the user's by the bytes in `left`.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, SeekFrom};
 use std::mem::MaybeUninit;
@@ -35,28 +36,28 @@ use crate::task::guarded::GuardedWaker;
 use crate::task::wait::{Wait, got_at_once, is_lost, wake};
 use crate::{Cancelled, JoinHandle, blocking, shield};
 
-/// The most that is copied at once, in either direction.
+/// The most bytes that are copied at once, in either direction.
 const MOST: usize = 2 << 20;
 
 #[derive(Default)]
 pub(super) struct Cursor {
     /// ONE-AT-A-TIME
     activity: Activity,
-    /// What was read and not given out: `left.0[left.1..]`. KERNEL-AHEAD
+    /// The bytes that were read and not given out: `left.0[left.1..]`. KERNEL-AHEAD
     left: (Vec<u8>, usize),
     /// PROMISED
     error: Option<Untold>,
-    /// Memory to be used again.
+    /// Memory for the next operation.
     spare: Vec<u8>,
-    /// Of who has the file for himself, and reads, writes or seeks.
+    /// The wait of a caller with exclusive access that reads, writes or seeks.
     wait: Wait,
-    /// Of an operation that is done at once, or goes on as an `Activity`.
+    /// The wait of an operation that is done at once, or that goes on as an `Activity`.
     at_once: Wait,
-    /// Futures on a `&File` that wait for the operation under way: there may be several.
+    /// The waiters that share the file (`&File`) and wait for the operation that is under way.
     crowd: Option<Arc<CursorWaiters>>,
 }
 
-/// The error of a promised write, until it is told; if it never is, it is counted.
+/// The error of a promised write, until a caller gets it. If none does, it is counted.
 struct Untold {
     error: Option<io::Error>,
     opened: Arc<Opened>,
@@ -65,7 +66,7 @@ struct Untold {
 
 impl Untold {
     fn tell(mut self) -> io::Error {
-        let error = self.error.take().expect("told once");
+        let error = self.error.take().expect("an error is returned once");
         self.opened.failed("write", error)
     }
 }
@@ -83,15 +84,15 @@ enum Activity {
     #[default]
     None,
     Reading(Operation<ReadAt<Vec<u8>>>),
-    /// It goes on by itself.
+    /// A write, which goes on by itself.
     Writing(Op<WriteAt<Vec<u8>>>),
-    /// By a thread of the pool.
+    /// A seek, by a thread of the pool.
     Seeking(SeekFrom, Shield<JoinHandle<io::Result<u64>>>),
-    /// Some future polls it. Whether others have come meanwhile. ONE-AT-A-TIME
+    /// A future polls the activity. True if waiters have come meanwhile. ONE-AT-A-TIME
     Elsewhere(bool),
 }
 
-/// How an activity ended that no future waits for any more but to see its end.
+/// The end of an activity that no future waits for, except to see it end.
 enum EndedActivity {
     Read(Vec<u8>),
     Wrote(Option<Untold>, Vec<u8>),
@@ -99,17 +100,17 @@ enum EndedActivity {
 }
 
 impl Activity {
-    /// Waits until it is done.
+    /// Polls the activity until it has ended.
     fn poll(&mut self, cx: &mut Context<'_>, opened: &Opened) -> Poll<EndedActivity> {
         Poll::Ready(match self {
             Activity::None | Activity::Elsewhere(_) => EndedActivity::Neither,
             Activity::Reading(read) => {
-                read.give_up(); // nobody waits for it, and it may wait for somebody else
+                read.give_up(); // its future was dropped, and it may wait for another program
                 let (result, request) = ready!(Pin::new(read).poll(cx));
                 let (mut buffer, at) = (request.buffer, request.at);
-                // What there was to be told of a read that nobody waits for will be told by the next.
+                // The next read will find the same error.
                 let Ok(n) = result else { return Poll::Ready(EndedActivity::Neither) };
-                // SAFETY: the kernel has written so many bytes to its room.
+                // SAFETY: the kernel has written `n` bytes to its room.
                 unsafe { super::BufferMut::filled(&mut buffer, n as usize) };
                 opened.move_cursor(at, n as usize);
                 EndedActivity::Read(buffer)
@@ -133,7 +134,7 @@ impl Activity {
 struct CursorWaiters(Mutex<Vec<GuardedWaker>>);
 
 impl CursorWaiters {
-    /// Gives the waker back if an equal one is there.
+    /// Adds a waker. Returns it if the list has an equal one.
     fn join(&self, waker: GuardedWaker) -> Option<GuardedWaker> {
         let mut crowd = lock(&self.0);
         if crowd.iter().any(|other| other.wakes_same(&waker)) {
@@ -144,7 +145,7 @@ impl CursorWaiters {
     }
 
     fn wake_all(&self) {
-        let crowd = std::mem::take(&mut *lock(&self.0)); // and then unlocked
+        let crowd = std::mem::take(&mut *lock(&self.0)); // the lock is released before the wakers run
         crowd.into_iter().for_each(wake);
     }
 }
@@ -164,24 +165,24 @@ struct InHand<'a> {
 
 impl InHand<'_> {
     fn poll(mut self, cx: &mut Context<'_>, opened: &Opened) -> Poll<()> {
-        let ended = ready!(self.activity.poll(cx, opened)); // else it is put back
+        let ended = ready!(self.activity.poll(cx, opened)); // if pending, `drop` puts it back
         let done = std::mem::take(&mut self.activity);
         let earlier = lock(self.cursor).ended(ended);
-        drop((done, earlier)); // it may have to be told to a subscriber, which is foreign code
+        drop((done, earlier)); // may report to a `tracing` subscriber, which is foreign code
         self.crowd.wake_all();
         Poll::Ready(())
     }
 }
 
 impl Drop for InHand<'_> {
-    /// Puts it back.
+    /// Puts the activity back.
     fn drop(&mut self) {
         let activity = std::mem::take(&mut self.activity);
         if matches!(activity, Activity::None) {
             return;
         }
         let elsewhere = std::mem::replace(&mut lock(self.cursor).activity, activity);
-        // They may have come after the wake-up that they would have waited for.
+        // Waiters may have joined after the wake-up that they would have waited for.
         if matches!(elsewhere, Activity::Elsewhere(true)) {
             self.crowd.wake_all();
         }
@@ -189,17 +190,17 @@ impl Drop for InHand<'_> {
 }
 
 impl Cursor {
-    /// Whether nothing is under way.
+    /// Whether no operation is under way.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self.activity, Activity::None)
     }
 
-    /// What went wrong with an earlier write.
+    /// The error of an earlier write.
     pub(super) fn take_error(&mut self) -> io::Result<()> {
         self.error.take().map_or(Ok(()), |untold| Err(untold.tell()))
     }
 
-    /// Waits until nothing is under way. What was read stays here; what went wrong with a write, too.
+    /// Waits until no operation is under way. The bytes of a read, and the error of a write, stay here.
     pub(super) fn poll_settle(
         &mut self,
         cx: &mut Context<'_>,
@@ -250,7 +251,7 @@ impl Cursor {
         rest(cx, wait)
     }
 
-    /// Takes the activity in hand; `None` if another future has it, and will wake the crowd. ONE-AT-A-TIME
+    /// Takes the activity in hand; `None` if another future has it, and will wake the waiters. ONE-AT-A-TIME
     fn take_activity(&mut self) -> Option<Activity> {
         match &mut self.activity {
             Activity::Elsewhere(others) => {
@@ -261,7 +262,7 @@ impl Cursor {
         }
     }
 
-    /// Nothing is under way any more; its outcome is kept. Gives back an error in whose place another comes.
+    /// Records the end of the activity. Returns the earlier error that the new one replaces.
     fn ended(&mut self, ended: EndedActivity) -> Option<Untold> {
         self.activity = Activity::None;
         match ended {
@@ -277,10 +278,10 @@ impl Cursor {
         None
     }
 
-    /// Moves the kernel's cursor back to ours. KERNEL-AHEAD
+    /// Moves the kernel's cursor back to the user's. KERNEL-AHEAD
     pub(super) fn rewind(&mut self, opened: &Opened) {
         let ahead = self.left.0.len() - self.left.1;
-        // What has no cursor keeps it, for the next read.
+        // For a file without a cursor, the bytes stay here for the next read.
         if ahead > 0
             && opened.is_regular()
             && rustix::fs::seek(opened, rustix::fs::SeekFrom::Current(-(ahead as i64))).is_ok()
@@ -312,7 +313,7 @@ impl Cursor {
                 }
                 ready!(self.at_once.begin_at_once(cx))?;
                 check_place()?;
-                // SAFETY: what is initialised is also possibly not, and only bytes are written to it.
+                // SAFETY: initialised bytes are also valid as `MaybeUninit`, and the kernel writes only initialised bytes.
                 let room = unsafe { &mut *(std::ptr::from_mut(buffer) as *mut [MaybeUninit<u8>]) };
                 if let Some(result) = cached::read(opened, room, CURSOR) {
                     got_at_once();
@@ -329,7 +330,7 @@ impl Cursor {
                 self.activity = Activity::Reading(Operation::new(read));
             }
             let Activity::Reading(read) = &mut self.activity else { continue };
-            // What it reads would be dropped: it stays here, for the next read. EXACT
+            // The caller would drop the bytes, so they stay here for the next read. EXACT
             if is_lost() {
                 return Poll::Ready(Err(Cancelled.into()));
             }
@@ -338,7 +339,7 @@ impl Cursor {
             let (mut own, at) = (request.buffer, request.at);
             let n = result.map_err(|error| opened.failed("read", error))? as usize;
             opened.move_cursor(at, n);
-            // SAFETY: the kernel has written so many bytes to its room.
+            // SAFETY: the kernel has written `n` bytes to its room.
             unsafe { super::BufferMut::filled(&mut own, n) };
             let given = n.min(buffer.len());
             buffer[..given].copy_from_slice(&own[..given]);
@@ -375,7 +376,7 @@ impl Cursor {
         Poll::Ready(Ok(len))
     }
 
-    /// Waits for what is under way, and tells what went wrong with it.
+    /// Waits for the operation that is under way, and returns its error.
     fn poll_flush(&mut self, cx: &mut Context<'_>, opened: &Opened) -> Poll<io::Result<()>> {
         let mut wait = std::mem::take(&mut self.wait);
         let settled = self.poll_settle(cx, opened, &mut wait);
@@ -390,7 +391,7 @@ impl Cursor {
         opened: &Arc<Opened>,
         to: SeekFrom,
     ) -> Poll<io::Result<u64>> {
-        // Another that was left behind is waited for, as all else.
+        // Any other operation that is under way is waited for.
         if !matches!(&self.activity, Activity::Seeking(other, _) if *other == to) {
             ready!(self.poll_flush(cx, opened))?;
             ready!(self.at_once.begin_at_once(cx))?;
@@ -401,10 +402,10 @@ impl Cursor {
                 let sought = io::Seek::seek(&mut opened.std(), to);
                 return Poll::Ready(sought.map_err(|error| opened.failed("seek in", error)));
             }
-            // Where the end is, a file system may have to ask for elsewhere.
+            // To find the end of the file, a file system may have to ask another machine.
             let file = opened.clone();
             let seek = blocking(move || io::Seek::seek(&mut file.std(), to));
-            self.activity = Activity::Seeking(to, shield(seek)); // it moves the cursor: waited for in any case
+            self.activity = Activity::Seeking(to, shield(seek)); // shielded, because it moves the cursor in any case
         }
         let Activity::Seeking(_, seek) = &mut self.activity else { return Poll::Pending };
         let sought = ready!(Pin::new(seek).poll(cx));
@@ -416,7 +417,7 @@ impl Cursor {
     }
 }
 
-/// The end of a poll that found the file not settled. PROMISED
+/// Ends a poll that found the file not settled. PROMISED
 fn rest(cx: &mut Context<'_>, wait: &mut Wait) -> Poll<io::Result<()>> {
     if wait.is_cancelled() {
         wait.end();
@@ -426,20 +427,20 @@ fn rest(cx: &mut Context<'_>, wait: &mut Wait) -> Poll<io::Result<()>> {
     Poll::Pending
 }
 
-/// Waits until a write that goes on by itself is done, all of it.
+/// Waits until a promised write is done, all of it.
 fn poll_written(op: &mut Op<WriteAt<Vec<u8>>>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     loop {
         let Some(outcome) = op.outcome(cx.waker()) else { return Poll::Pending };
         match end_of(outcome) {
             Some(Ok(0)) => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
             Some(written) => return Poll::Ready(written.map(drop)),
-            // The runtime that was at it has ended: the rest is done in this one.
+            // The runtime that worked on it has ended: the rest is done in this one.
             None => send(op)?,
         }
     }
 }
 
-/// They are for who has the file for himself: no lock is needed, nor taken.
+/// Methods for callers with exclusive access: no lock is needed, nor taken.
 impl File {
     fn parts(&mut self) -> (&mut Cursor, &Arc<Opened>) {
         (self.cursor.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()), &self.opened)

@@ -1,4 +1,4 @@
-//! Directories: made, removed, and read as a stream of entries.
+//! Directories: created, removed, and read as a stream of entries.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -22,10 +22,10 @@ use super::request::{MakeDir, NameChange, Unlink};
 use crate::prim::{Mutex, lock};
 use crate::task::wait::{Wait, got_at_once};
 
-/// How many entries are read at a time.
+/// The most entries that are read at a time.
 const BATCH: usize = 1024;
 
-/// Makes a directory, as [`std::fs::create_dir`].
+/// Creates a directory, as [`std::fs::create_dir`].
 ///
 /// # Errors
 ///
@@ -33,13 +33,28 @@ const BATCH: usize = 1024;
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or the
-/// result.
+/// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has happened,
+/// or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-create-dir-{}", std::process::id()));
+/// dapple::run(async {
+///     fs::create_dir(&path).await?;
+///     assert!(fs::metadata(&path).await?.is_dir());
+///     fs::remove_dir(&path).await
+/// })
+/// # }
+/// ```
 pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
     DirBuilder::new().create(path).await
 }
 
-/// Makes a directory and all those above it that are not there, as [`std::fs::create_dir_all`].
+/// Creates a directory and its missing parents, as [`std::fs::create_dir_all`].
 ///
 /// # Errors
 ///
@@ -47,13 +62,28 @@ pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: lossy: some or all may have been made. *Scope cancelled*: `Cancelled`, and nothing has
-/// happened, or the result: once it has begun it is not stopped.
+/// *Dropped early*: **lossy**: some or all may have been created. *Scope cancelled*: returns `Cancelled`, and nothing
+/// has happened, or the result: once it has begun it is not stopped.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-create-dirs-{}", std::process::id()));
+/// dapple::run(async {
+///     fs::create_dir_all(path.join("a/b")).await?;
+///     assert!(fs::try_exists(path.join("a")).await?);
+///     fs::remove_dir_all(&path).await
+/// })
+/// # }
+/// ```
 pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     DirBuilder::new().recursive(true).create(path).await
 }
 
-/// How a directory is made, as [`std::fs::DirBuilder`].
+/// Options for creating a directory, as [`std::fs::DirBuilder`].
 ///
 /// # Examples
 ///
@@ -82,25 +112,25 @@ impl Default for DirBuilder {
 }
 
 impl DirBuilder {
-    /// One directory, for everybody whom the process's mask does not exclude.
+    /// Creates one directory, with the permissions `0o777` before the process's mask is applied.
     #[must_use]
     pub fn new() -> DirBuilder {
         DirBuilder { recursive: false, mode: 0o777 }
     }
 
-    /// With all those above it; then it is no error if it is there.
+    /// Creates missing parents, too. It is then no error if the directory exists.
     pub fn recursive(&mut self, recursive: bool) -> &mut DirBuilder {
         self.recursive = recursive;
         self
     }
 
-    /// Its permissions, before the process's mask is applied.
+    /// Sets the permissions, before the process's mask is applied.
     pub fn mode(&mut self, mode: u32) -> &mut DirBuilder {
         self.mode = mode;
         self
     }
 
-    /// Makes it.
+    /// Creates the directory.
     ///
     /// # Errors
     ///
@@ -121,7 +151,7 @@ impl DirBuilder {
     }
 }
 
-/// Removes a directory, which must be empty, as [`std::fs::remove_dir`].
+/// Removes an empty directory, as [`std::fs::remove_dir`].
 ///
 /// # Errors
 ///
@@ -129,31 +159,47 @@ impl DirBuilder {
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or the
-/// result.
+/// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has happened,
+/// or the result.
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let request = c_path(path).map(|path| Unlink(NameChange::Unlink { path, is_dir: true }));
     ask("remove", path, None, request).await
 }
 
-/// Removes a directory and all that is in it, without following links, as [`std::fs::remove_dir_all`].
+/// Removes a directory and its contents, without following links, as [`std::fs::remove_dir_all`].
 ///
 /// # Errors
 ///
-/// Those of the first thing that could not be removed, with the path that was given.
+/// The error of the first entry that could not be removed, with the path that was passed.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: lossy: some or all may be gone. *Scope cancelled*: `Cancelled`, and nothing has happened, or
-/// the result: once it has begun it is not stopped.
+/// *Dropped early*: **lossy**: some or all may be gone. *Scope cancelled*: returns `Cancelled`, and nothing has
+/// happened, or the result: once it has begun it is not stopped.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-remove-dirs-{}", std::process::id()));
+/// dapple::run(async {
+///     fs::create_dir_all(path.join("a/b")).await?;
+///     fs::remove_dir_all(&path).await?;
+///     assert!(!fs::try_exists(&path).await?);
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     call("remove", path.as_ref(), |path| std::fs::remove_dir_all(path)).await
 }
 
-/// The entries of a directory, as [`std::fs::read_dir`]: a stream.
+/// Reads the entries of a directory as a stream, as [`std::fs::read_dir`].
 ///
-/// They are read a thousand at a time, when they are asked for. An entry that is made or removed meanwhile may
+/// Entries are read in batches of 1024, when the stream is polled. An entry that is created or removed meanwhile may
 /// or may not be among them.
 ///
 /// # Errors
@@ -162,7 +208,7 @@ pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+/// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
 ///
 /// # Examples
 ///
@@ -206,7 +252,7 @@ fn next_batch(entries: &mut std::fs::ReadDir) -> EntryBatch {
     let of = |entry: io::Result<std::fs::DirEntry>| {
         entry.map(|entry| DirEntry { file_type: entry.file_type(), entry: Arc::new(entry) })
     };
-    // After an error it goes no further: the same one might come for ever.
+    // After an error the batch ends: the same error might come for ever.
     let mut batch = EntryBatch::new();
     for entry in entries.take(BATCH).map(of) {
         let is_error = entry.is_err();
@@ -220,21 +266,21 @@ fn next_batch(entries: &mut std::fs::ReadDir) -> EntryBatch {
 
 /// The entries of a directory: a stream of results. See [`read_dir`].
 ///
-/// After an error it is at its end.
+/// After an error the stream ends.
 pub struct ReadDir {
     path: Box<Path>,
-    /// Used by who reads the next ones, of whom there is one.
+    /// Used by the one operation that reads the next batch.
     entries: Arc<Mutex<std::fs::ReadDir>>,
     batch: EntryBatch,
-    /// Nothing comes after the batch.
+    /// There is no entry after the batch.
     is_over: bool,
     reading: Option<Pin<Box<dyn Future<Output = io::Result<EntryBatch>> + Send>>>,
-    /// Of an entry of the batch.
+    /// The wait for an entry of the batch.
     at_once: Wait,
 }
 
 impl ReadDir {
-    /// The next entry; `None` at the end.
+    /// Returns the next entry, or `None` at the end.
     ///
     /// # Errors
     ///
@@ -242,7 +288,7 @@ impl ReadDir {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result; no entry is lost.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result; no entry is lost.
     pub async fn next_entry(&mut self) -> io::Result<Option<DirEntry>> {
         poll_fn(|cx| self.poll_next_entry(cx)).await.transpose()
     }
@@ -297,40 +343,41 @@ impl fmt::Debug for ReadDir {
     }
 }
 
-/// An entry of a directory.
+/// An entry of a directory; see [`read_dir`].
 pub struct DirEntry {
     entry: Arc<std::fs::DirEntry>,
     file_type: io::Result<FileType>,
 }
 
 impl DirEntry {
-    /// The path of the directory, as it was given, with the name.
+    /// The path of the entry: the path of the directory, as it was passed, and the name.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.entry.path()
     }
 
-    /// The name alone.
+    /// The name of the entry, without the directory.
     #[must_use]
     pub fn file_name(&self) -> OsString {
         self.entry.file_name()
     }
 
-    /// The number of what it stands for.
+    /// The inode number of the entry.
     #[must_use]
     pub fn ino(&self) -> u64 {
         self.entry.ino()
     }
 
-    /// Of which kind it is; links are not followed. It comes with the entry, nothing is waited for.
+    /// Returns the type of the entry, without following links. As a rule it comes with the entry, and needs no wait.
     ///
     /// # Errors
     ///
-    /// On the file systems that do not tell with the entry, those of `stat`.
+    /// On file systems that do not return the type with the entry, those of `stat`.
     ///
     /// # Cancellation
     ///
-    /// It does not wait.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns the type that came with the entry; otherwise `Cancelled`,
+    /// or the result.
     pub async fn file_type(&self) -> io::Result<FileType> {
         match &self.file_type {
             Ok(file_type) => Ok(*file_type),
@@ -338,7 +385,7 @@ impl DirEntry {
         }
     }
 
-    /// What is known of it; links are not followed.
+    /// Returns the metadata of the entry, without following links.
     ///
     /// # Errors
     ///
@@ -346,7 +393,7 @@ impl DirEntry {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
     pub async fn metadata(&self) -> io::Result<Metadata> {
         symlink_metadata(self.path()).await
     }

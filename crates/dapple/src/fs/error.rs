@@ -1,4 +1,4 @@
-//! What failed, and on which file.
+//! The error of a file operation, with its operation and paths.
 
 use std::error::Error;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use crate::is_cancelled;
 
-/// Which operation failed, on which path, and why.
+/// The operation that failed, its path, and the cause.
 ///
-/// It lies in the `io::Error` that the operations of this module return; [`Failed::of`] finds it there. The
-/// `io::Error` has the kind of the cause. The system's number is that of the cause
-/// (`Failed::of(&error)?.cause().raw_os_error()`), since an `io::Error` has either a number or something inside.
+/// It is inside the `io::Error` that the operations of this module return; find it with [`Failed::of`]. The
+/// `io::Error` has the kind of the cause. For the error number of the system, ask the cause
+/// (`Failed::of(&error)?.cause().raw_os_error()`), because an `io::Error` has either a number or an inner error.
 ///
-/// An operation that was [cancelled](crate::is_cancelled), or that cannot be had at all where it was asked for
-/// (in a simulation, outside of a runtime), has not failed on a file: such an error has no `Failed` in it.
+/// An operation that was [cancelled](crate::is_cancelled), or that is not available (in a simulation, outside of a
+/// runtime), has not failed on a file: such an error contains no `Failed`.
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// Finds it in an error, or in what that one wraps.
+    /// Finds it in an error, or in the errors that this error wraps.
     #[must_use]
     pub fn of(error: &io::Error) -> Option<&Failed> {
         let mut next: Option<&(dyn Error + 'static)> = Some(error);
@@ -48,32 +48,32 @@ impl Failed {
             if let Some(failed) = error.downcast_ref() {
                 return Some(failed);
             }
-            // What an `io::Error` wraps is not its source: that is the source of what it wraps.
+            // `io::Error::source` skips the error that it wraps, so that one is looked at first.
             let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
             next = wrapped.map(|wrapped| wrapped as &(dyn Error + 'static)).or_else(|| error.source());
         }
         None
     }
 
-    /// What was to be done, as a verb: "read", "open", "rename".
+    /// The operation, as a verb: "read", "open", "rename".
     #[must_use]
     pub fn operation(&self) -> &'static str {
         self.operation
     }
 
-    /// The path that it was to be done with. `None` for a file that was not opened by path.
+    /// The path of the operation. `None` for a file that was not opened by path.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// The second path, of an operation that has two: where to rename, copy or link to.
+    /// The second path, of an operation that has two: the target of a rename, copy or link.
     #[must_use]
     pub fn other_path(&self) -> Option<&Path> {
         self.other.as_deref()
     }
 
-    /// Why it failed, as the system put it.
+    /// The cause, as the system reported it.
     #[must_use]
     pub fn cause(&self) -> &io::Error {
         &self.cause
@@ -100,7 +100,7 @@ impl Error for Failed {
     }
 }
 
-/// The error of an operation on a path, or on two. What says that it was cancelled stays as it is.
+/// The error of an operation on a path, or on two. The error of a cancellation stays as it is.
 #[cold]
 pub(super) fn failed(
     operation: &'static str,
@@ -115,7 +115,7 @@ pub(super) fn failed(
     io::Error::new(cause.kind(), Failed { operation, path, other, cause })
 }
 
-/// There is nowhere to do it.
+/// No runtime or system is there to do the operation.
 #[derive(Debug)]
 struct Nowhere(String);
 
@@ -127,7 +127,7 @@ impl fmt::Display for Nowhere {
 
 impl Error for Nowhere {}
 
-/// The error of what cannot be done here at all.
+/// The error of an operation that cannot be done here at all.
 #[cold]
 pub(super) fn nowhere(kind: io::ErrorKind, why: impl Into<String>) -> io::Error {
     io::Error::new(kind, Nowhere(why.into()))
@@ -137,7 +137,7 @@ fn is_nowhere(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Nowhere>())
 }
 
-/// The path as the kernel wants it.
+/// The path as a C string.
 pub(super) fn c_path(path: &Path) -> io::Result<std::ffi::CString> {
     use std::os::unix::ffi::OsStrExt;
     std::ffi::CString::new(path.as_os_str().as_bytes())

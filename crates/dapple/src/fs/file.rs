@@ -1,4 +1,4 @@
-//! A file: by position, with buffers that are given and come back. How it is used with a cursor is in `cursor`.
+//! A file, used by position, with buffers that are passed by value and returned. Its use with a cursor is in `cursor`.
 
 use std::fmt;
 use std::fs::{Metadata, Permissions};
@@ -26,23 +26,23 @@ use super::request::{
 use crate::prim::{AtomicBool, Mutex, Ordering, lock};
 use crate::task::wait::Wait;
 
-/// An open file, as long as anybody uses it: the file itself, or an operation that is under way.
+/// An open file, shared by the `File` and the operations that are under way.
 pub(super) struct Opened {
     file: std::fs::File,
     path: Option<Box<Path>>,
-    /// How it was opened.
+    /// The flags that it was opened with.
     flags: OFlags,
-    /// Reading is tried at once, from the kernel's memory.
+    /// Reads are first tried on the page cache, without waiting.
     at_once: AtomicBool,
-    /// Reading never waits for a disk.
+    /// Reads never wait for a disk.
     in_memory: AtomicBool,
-    /// Others may have the same cursor.
+    /// Other file descriptors may share the cursor.
     shares_cursor: AtomicBool,
-    /// What kind of file it is, from when that is first asked for.
+    /// The kind of file, looked up at the first use.
     kind: OnceLock<FileKind>,
 }
 
-/// What kind of file it is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileKind {
     Regular,
@@ -52,7 +52,7 @@ enum FileKind {
 }
 
 impl Opened {
-    /// A file that we have opened.
+    /// A file that this module has opened.
     pub(super) fn new(file: std::fs::File, path: &Path, flags: OFlags) -> Opened {
         Opened::with(file, Some(path.into()), flags, false)
     }
@@ -69,7 +69,7 @@ impl Opened {
         }
     }
 
-    /// It is known to be a regular file.
+    /// Marks it as a regular file.
     pub(super) fn regular(self) -> Opened {
         Opened { kind: OnceLock::from(FileKind::Regular), ..self }
     }
@@ -86,7 +86,7 @@ impl Opened {
         self.kind() == FileKind::Regular
     }
 
-    /// Whether reading and writing end within a bounded time: a disk does them, and not another program.
+    /// Whether reads and writes end within a bounded time: they wait for a disk, and not for another program.
     pub(super) fn is_bounded(&self) -> bool {
         self.kind() != FileKind::Other
     }
@@ -105,8 +105,8 @@ impl Opened {
         self.path.as_deref()
     }
 
-    /// Where the cursor is, as an operation is to be told: by its position if the cursor is ours alone. `CURSOR`
-    /// if somebody else may use it at the same time, or if there is none.
+    /// The position of the cursor, as operations take it. `CURSOR` if another file descriptor may share the cursor, or
+    /// if the file has none.
     pub(super) fn cursor(&self) -> u64 {
         if self.shares_cursor.load(Ordering::Relaxed) || !self.is_regular() {
             return CURSOR;
@@ -114,7 +114,7 @@ impl Opened {
         rustix::fs::tell(&self.file).unwrap_or(CURSOR)
     }
 
-    /// Moves the cursor by what was read or written where it was.
+    /// Moves the cursor by the number of bytes that were read or written at it.
     pub(super) fn move_cursor(&self, from: u64, by: usize) {
         if from != CURSOR {
             let to = match self.flags.contains(OFlags::APPEND) {
@@ -126,8 +126,8 @@ impl Opened {
         }
     }
 
-    /// Whether a ring is to read or write it. With the cursor of a file that has one, no (see `CURSOR`); nor what
-    /// was opened so that it rather fails than waits: a ring would wait all the same.
+    /// Whether a ring may read or write the file. A ring may not use the cursor of a regular file (see `CURSOR`), nor a
+    /// file that was opened as non-blocking: there a ring would wait, and the caller wants an error.
     pub(super) fn by_ring(&self, at: u64) -> bool {
         match self.is_regular() {
             true => at != CURSOR,
@@ -135,7 +135,7 @@ impl Opened {
         }
     }
 
-    /// What is written goes to the disk at once.
+    /// Whether writes go to the disk at once.
     pub(super) fn writes_through(&self) -> bool {
         self.flags.intersects(OFlags::DIRECT | OFlags::DSYNC | OFlags::SYNC)
     }
@@ -144,7 +144,7 @@ impl Opened {
         self.at_once.load(Ordering::Relaxed)
     }
 
-    /// The kernel does not do so with this file.
+    /// Notes that the kernel cannot read this file without waiting.
     pub(super) fn never_at_once(&self) {
         self.at_once.store(false, Ordering::Relaxed);
     }
@@ -153,12 +153,12 @@ impl Opened {
         &self.file
     }
 
-    /// The file in the ring's terms.
+    /// The file descriptor for the ring.
     pub(super) fn fd(&self) -> types::Fd {
         types::Fd(self.file.as_raw_fd())
     }
 
-    /// The error of an operation on it.
+    /// Makes the error of an operation on this file.
     #[cold]
     pub(super) fn failed(&self, operation: &'static str, error: io::Error) -> io::Error {
         failed(operation, self.path.as_deref(), None, error)
@@ -179,23 +179,23 @@ impl AsRawFd for Opened {
 
 /// An open file.
 ///
-/// With a cursor it is read and written through [`futures_io`]'s traits, and the methods of
-/// [`dapple::io`](crate::io) on top of them. By position it is read and written with [`read_at`](Self::read_at)
+/// Use it with a cursor through the traits of [`futures_io`] and the methods of
+/// [`dapple::io`](crate::io), or by position with [`read_at`](Self::read_at)
 /// and [`write_at`](Self::write_at).
 ///
 /// # Writing with the cursor
 ///
-/// A write copies what it is given, returns its length, and goes on behind the scenes; the next one, a
-/// [flush](futures_io::AsyncWrite::poll_flush), and whatever else is done with this `File`, wait for it. If it
-/// fails, the next write, flush, close or [`sync_all`](Self::sync_all) says so, once. So flush, or sync, before
-/// you drop the file, if you want to know. A write that was begun goes on also if the file is dropped, the task
-/// cancelled, or the thread ends; at the end of the runtime it has 400 ms. A failure of which no file was left to be
-/// told is counted in [`Metrics::failed_writes`](crate::runtime::Metrics::failed_writes).
+/// A write copies its bytes, returns their number, and goes on in the background. The next write, a
+/// [flush](futures_io::AsyncWrite::poll_flush), and every other operation of this `File`, wait for it. If it
+/// fails, the next write, flush, close or [`sync_all`](Self::sync_all) returns the error, once. So flush, or sync,
+/// before you drop the file, to learn of a failure. A write that has begun goes on also if the file is dropped, the
+/// task is cancelled, or the thread ends; at the end of the runtime it gets 400 ms. A failure after the file was
+/// dropped is counted in [`Metrics::failed_writes`](crate::runtime::Metrics::failed_writes).
 ///
 /// # Closing
 ///
-/// When the file is dropped and nothing is under way any more, it is closed, and errors are lost;
-/// [`close`](Self::close) tells of them.
+/// When the file is dropped and no operation is under way any more, it is closed, and errors of closing are lost.
+/// [`close`](Self::close) returns them.
 ///
 /// # Examples
 ///
@@ -228,7 +228,7 @@ impl File {
         File { opened, cursor: Mutex::default() }
     }
 
-    /// Opens a file to be read.
+    /// Opens a file for reading.
     ///
     /// # Errors
     ///
@@ -236,12 +236,29 @@ impl File {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the file.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the file.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use dapple::fs::File;
+    /// use dapple::io::AsyncReadExt;
+    ///
+    /// dapple::run(async {
+    ///     let mut file = File::open("/proc/self/comm").await?;
+    ///     let mut name = String::new();
+    ///     file.read_to_string(&mut name).await?;
+    ///     assert!(name.ends_with('\n'));
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
     pub async fn open(path: impl AsRef<Path>) -> io::Result<File> {
         OpenOptions::new().read(true).open_path(path.as_ref()).await
     }
 
-    /// Opens a file to be written, and makes it, or makes it empty.
+    /// Opens a file for writing. Creates it if it does not exist, and otherwise truncates it.
     ///
     /// # Errors
     ///
@@ -249,13 +266,31 @@ impl File {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: lossy: it may have been made, or made empty. *Scope cancelled*: `Cancelled`, and nothing
-    /// has happened, or the file.
+    /// *Dropped early*: **lossy**: the file may have been created or truncated. *Scope cancelled*: returns `Cancelled`,
+    /// and nothing has happened, or the file.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use dapple::fs::{self, File};
+    /// use dapple::io::AsyncWriteExt;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("dapple-doc-create-{}", std::process::id()));
+    /// dapple::run(async {
+    ///     let mut file = File::create(&path).await?;
+    ///     file.write_all(b"hello").await?;
+    ///     file.close().await?; // waits for the write, and returns its error
+    ///     assert_eq!(fs::read(&path).await?, b"hello");
+    ///     fs::remove_file(&path).await
+    /// })
+    /// # }
+    /// ```
     pub async fn create(path: impl AsRef<Path>) -> io::Result<File> {
         OpenOptions::new().write(true).create(true).truncate(true).open_path(path.as_ref()).await
     }
 
-    /// Makes a file to be read and written; an error if it is there.
+    /// Creates a file, and opens it for reading and writing. Fails if it exists.
     ///
     /// # Errors
     ///
@@ -263,36 +298,36 @@ impl File {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: lossy: it may have been made. *Scope cancelled*: `Cancelled`, and nothing has happened,
-    /// or the file.
+    /// *Dropped early*: **lossy**: the file may have been created. *Scope cancelled*: returns `Cancelled`, and nothing
+    /// has happened, or the file.
     pub async fn create_new(path: impl AsRef<Path>) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).create_new(true).open_path(path.as_ref()).await
     }
 
-    /// How to open a file in another way.
+    /// Returns options for opening a file in another way.
     #[must_use]
     pub fn options() -> OpenOptions {
         OpenOptions::new()
     }
 
-    /// Takes over a file of the standard library's.
+    /// Wraps a file of the standard library.
     #[must_use]
     pub fn from_std(file: std::fs::File) -> File {
         let flags = rustix::fs::fcntl_getfl(&file).unwrap_or(OFlags::empty());
         File::of(Arc::new(Opened::with(file, None, flags, true)))
     }
 
-    /// Gives the file to the standard library, once what was written with the cursor is written.
+    /// Converts it to a file of the standard library, after all writes with the cursor have ended.
     ///
     /// # Errors
     ///
-    /// That of a write. If an operation that nobody waits for is still under way, the file is a duplicate, which
-    /// can fail for want of file descriptors.
+    /// The error of an earlier write. If an operation whose future was dropped is still under way, the result is a
+    /// duplicate, which fails if no file descriptor is left.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: lossy: the file is closed. *Scope cancelled*: `Cancelled`, and the file is closed when
-    /// what was written with the cursor is written.
+    /// *Dropped early*: **lossy**: the file is closed. *Scope cancelled*: returns `Cancelled`, and the file is closed
+    /// after the writes with the cursor have ended.
     pub async fn into_std(self) -> io::Result<std::fs::File> {
         self.settle().await?;
         self.take_error()?;
@@ -304,29 +339,30 @@ impl File {
         }
     }
 
-    /// Closes the file, once what was written with the cursor is written.
+    /// Closes the file, after all writes with the cursor have ended.
     ///
     /// # Errors
     ///
-    /// That of a write, or of closing: some file systems tell only then that there was no room.
+    /// The error of an earlier write, or of closing: some file systems report only then that the disk is full.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*, *scope cancelled*: it is closed all the same; what went wrong is lost.
+    /// *Dropped early*: **lossy**: the file is closed, and its errors are lost. *Scope cancelled*: returns `Cancelled`;
+    /// the file is closed, and its errors are lost.
     pub async fn close(self) -> io::Result<()> {
         self.settle().await?;
         self.take_error()?;
         drop(self.cursor);
-        let Ok(opened) = Arc::try_unwrap(self.opened) else { return Ok(()) }; // by who is the last
+        let Ok(opened) = Arc::try_unwrap(self.opened) else { return Ok(()) }; // the last operation closes it
         let (closed, _) = Operation::new(CloseFile { fd: Some(opened.file.into()) }).await;
         closed.map(drop).map_err(|error| failed("close", opened.path.as_deref(), None, error))
     }
 
-    /// Reads from a position on, into a buffer that comes back with the result.
+    /// Reads at a position, into a buffer that is returned with the result.
     ///
-    /// As with [`std::os::unix::fs::FileExt::read_at`], the result is how many bytes were read, 0 at the end of
-    /// the file, and may be less than there is room for. The cursor does not move. How much room a buffer has,
-    /// it says itself: see [`BufferMut`].
+    /// As with [`std::os::unix::fs::FileExt::read_at`], the result is the number of bytes that were read, 0 at the end
+    /// of the file, and may be less than the buffer has room for. The cursor does not move. See [`BufferMut`] for the
+    /// room of a buffer.
     ///
     /// # Errors
     ///
@@ -334,9 +370,9 @@ impl File {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: lossy: the buffer stays with the kernel until it is done with it, and is dropped then.
-    /// *Scope cancelled*: `Cancelled` and the buffer, or the result. A read that a disk is at cannot be taken
-    /// back, and is waited for.
+    /// *Dropped early*: **lossy**: the buffer stays with the kernel until the read ends, and is then dropped.
+    /// *Scope cancelled*: returns `Cancelled` and the buffer, or the result. A read that has reached the disk cannot be
+    /// recalled, so the call waits for it.
     ///
     /// # Examples
     ///
@@ -364,16 +400,16 @@ impl File {
         }
         let (result, mut request) = Operation::new(ReadAt { file: self.opened.clone(), buffer, at }).await;
         if let Ok(n) = result {
-            // SAFETY: the kernel has written so many bytes to its room.
+            // SAFETY: the kernel has written `n` bytes to its room.
             unsafe { request.buffer.filled(n as usize) };
         }
         (self.ended("read", result), request.buffer)
     }
 
-    /// Writes a buffer at a position; it comes back with the result.
+    /// Writes a buffer at a position, and returns it with the result.
     ///
-    /// As with [`std::os::unix::fs::FileExt::write_at`], the result is how many bytes were written, and may be
-    /// less than there are. The cursor does not move.
+    /// As with [`std::os::unix::fs::FileExt::write_at`], the result is the number of bytes that were written, and may be
+    /// less than the buffer has. The cursor does not move.
     ///
     /// # Errors
     ///
@@ -381,8 +417,26 @@ impl File {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: lossy: it may or may not be written; the buffer stays with the kernel until it is done
-    /// with it. *Scope cancelled*: `Cancelled` and the buffer, and nothing was written, or the result.
+    /// *Dropped early*: **lossy**: it may or may not be written, and the buffer stays with the kernel until the write
+    /// ends. *Scope cancelled*: returns `Cancelled` and the buffer, and nothing was written, or the result.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use dapple::fs::{self, File};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("dapple-doc-write-at-{}", std::process::id()));
+    /// dapple::run(async {
+    ///     let file = File::create(&path).await?;
+    ///     let (written, buffer) = file.write_at(b"world".to_vec(), 6).await;
+    ///     assert_eq!((written?, &buffer[..]), (5, &b"world"[..]));
+    ///     file.write_at(b"hello ".to_vec(), 0).await.0?;
+    ///     assert_eq!(fs::read_to_string(&path).await?, "hello world");
+    ///     fs::remove_file(&path).await
+    /// })
+    /// # }
+    /// ```
     pub async fn write_at<B: Buffer>(&self, buffer: B, at: u64) -> (io::Result<usize>, B) {
         if let Err(error) = self.settle_at(at).await {
             return (Err(self.opened.failed("write", error)), buffer);
@@ -392,7 +446,7 @@ impl File {
         (self.ended("write", result), request.buffer)
     }
 
-    /// As [`read_at`](Self::read_at), into several buffers, one after the other; 1024 at most are used.
+    /// As [`read_at`](Self::read_at), into several buffers in sequence; at most 1024 are used.
     ///
     /// # Errors
     ///
@@ -414,14 +468,14 @@ impl File {
         let mut left = *result.as_ref().unwrap_or(&0) as usize;
         for buffer in &mut request.buffers {
             let n = left.min(buffer.room().1);
-            // SAFETY: the kernel has filled one after the other.
+            // SAFETY: the kernel fills one buffer after the other, and `n` is this buffer's share of the result.
             unsafe { buffer.filled(n) };
             left -= n;
         }
         (self.ended("read", result), request.buffers)
     }
 
-    /// As [`write_at`](Self::write_at), from several buffers, one after the other; 1024 at most are used.
+    /// As [`write_at`](Self::write_at), from several buffers in sequence; at most 1024 are used.
     ///
     /// # Errors
     ///
@@ -443,16 +497,16 @@ impl File {
         (self.ended("write", result), request.buffers)
     }
 
-    /// Moves the cursor, and returns where it is then, from the beginning of the file.
+    /// Moves the cursor, and returns its new position from the beginning of the file.
     ///
     /// # Errors
     ///
-    /// That of an earlier write with the cursor; those of `lseek`, with the path.
+    /// The error of an earlier write with the cursor; those of `lseek`, with the path.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: lossy: it may have been moved. *Scope cancelled*: `Cancelled`, and it has not been, or the
-    /// result.
+    /// *Dropped early*: **lossy**: the cursor may have moved. *Scope cancelled*: returns `Cancelled`, and it has not
+    /// moved, or the result.
     ///
     /// # Examples
     ///
@@ -472,15 +526,15 @@ impl File {
         poll_fn(|cx| Pin::new(&mut *self).poll_seek(cx, to)).await
     }
 
-    /// Waits until all that was written is on the disk, the file's metadata included.
+    /// Waits until all data that was written, and the file's metadata, are on the disk.
     ///
     /// # Errors
     ///
-    /// That of an earlier write with the cursor; those of `fsync`, with the path.
+    /// The error of an earlier write with the cursor; those of `fsync`, with the path.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
     pub async fn sync_all(&self) -> io::Result<()> {
         self.sync(false).await
     }
@@ -504,7 +558,7 @@ impl File {
         self.ask("sync", Sync { file: self.opened.clone(), only_data }).await
     }
 
-    /// Makes the file so long: the rest is lost, or what is new is zeros. The cursor does not move.
+    /// Sets the length of the file: the rest is lost, or the added bytes are zero. The cursor does not move.
     ///
     /// # Errors
     ///
@@ -512,18 +566,37 @@ impl File {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or
-    /// the result.
+    /// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has
+    /// happened, or the result.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use dapple::fs::{self, File};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("dapple-doc-set-len-{}", std::process::id()));
+    /// dapple::run(async {
+    ///     let file = File::create(&path).await?;
+    ///     file.set_len(3).await?;
+    ///     assert_eq!(file.metadata().await?.len(), 3);
+    ///     fs::remove_file(&path).await
+    /// })
+    /// # }
+    /// ```
     pub async fn set_len(&self, len: u64) -> io::Result<()> {
         self.settle().await?;
         if i64::try_from(len).is_err() {
-            let error = io::Error::new(io::ErrorKind::InvalidInput, "longer than a file can be");
+            let error = io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the length is above 2^63 - 1, the limit of a file",
+            );
             return Err(self.opened.failed("set the length of", error));
         }
         self.ask("set the length of", SetLen { file: self.opened.clone(), len }).await
     }
 
-    /// What is known of the file.
+    /// Returns the metadata of the file.
     ///
     /// # Errors
     ///
@@ -531,7 +604,7 @@ impl File {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
     pub async fn metadata(&self) -> io::Result<Metadata> {
         self.settle().await?;
         let opened = self.opened.clone();
@@ -547,23 +620,23 @@ impl File {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or
-    /// the result.
+    /// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has
+    /// happened, or the result.
     pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
         let opened = self.opened.clone();
         let result = on_pool(move || opened.std().set_permissions(permissions)).await;
         result.map_err(|error| self.opened.failed("set the permissions of", error))
     }
 
-    /// The same file once more, with the same cursor.
+    /// Duplicates the file descriptor. The two files share the cursor.
     ///
     /// # Errors
     ///
-    /// If there is no file descriptor left.
+    /// If no file descriptor is left.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the file.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the file.
     pub async fn try_clone(&self) -> io::Result<File> {
         self.settle().await?;
         lock(&self.cursor).rewind(&self.opened);
@@ -573,7 +646,7 @@ impl File {
         Ok(File::of(Arc::new(Opened::with(file, self.opened.path.clone(), self.opened.flags, true))))
     }
 
-    /// Waits until what was begun with the cursor is done.
+    /// Waits until the operation with the cursor has ended.
     pub(super) async fn settle(&self) -> io::Result<()> {
         if lock(&self.cursor).is_settled() {
             return Ok(());
@@ -582,16 +655,19 @@ impl File {
         poll_fn(|cx| Cursor::poll_settle_shared(&self.cursor, cx, &self.opened, &mut wait)).await
     }
 
-    /// As `settle`, and whether it is a position.
+    /// As `settle`, and fails if `at` is not a valid position.
     async fn settle_at(&self, at: u64) -> io::Result<()> {
         if i64::try_from(at).is_err() {
-            debug_assert!(i64::try_from(CURSOR).is_err(), "the cursor is not a position");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a position that no file has"));
+            debug_assert!(i64::try_from(CURSOR).is_err(), "`CURSOR` must not be a valid position");
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the position is above 2^63 - 1, the limit of a file",
+            ));
         }
         self.settle().await
     }
 
-    /// What went wrong with an earlier write.
+    /// The error of an earlier write.
     fn take_error(&self) -> io::Result<()> {
         lock(&self.cursor).take_error()
     }
@@ -606,14 +682,14 @@ impl File {
     }
 }
 
-/// Reads what is in the kernel's memory.
+/// Reads from the page cache.
 fn read_at_once(file: &Opened, buffer: &mut impl BufferMut, at: u64) -> Option<io::Result<usize>> {
     let (start, len) = buffer.room();
-    // SAFETY: it is memory that the buffer lets anybody write to, and it is not used meanwhile.
+    // SAFETY: the contract of `BufferMut` allows writes to its room, and nothing else uses it meanwhile.
     let room = unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), len) };
     let result = cached::read_full(file, room, at)?;
     if let Ok(n) = result {
-        // SAFETY: so many bytes have been written to its room.
+        // SAFETY: `read_full` has written `n` bytes to its room.
         unsafe { buffer.filled(n) };
     }
     Some(result)
@@ -633,7 +709,7 @@ impl From<OwnedFd> for File {
 
 impl FromRawFd for File {
     unsafe fn from_raw_fd(fd: RawFd) -> File {
-        // SAFETY: the caller promises that it is open, and ours.
+        // SAFETY: the caller promises that it is open, and passes ownership.
         File::from_std(unsafe { std::fs::File::from_raw_fd(fd) })
     }
 }

@@ -1,11 +1,11 @@
 //! Files and directories, without blocking a worker.
 //!
-//! What [`std::fs`] has, by the same names, to be awaited. On a kernel that allows it, operations go through
-//! io_uring, a queue that each worker shares with the kernel: they are handed over in batches, and what is done
-//! comes in with the worker's other events. What is quicker done than handed over, because it is in the kernel's memory,
-//! the worker does itself. Elsewhere, and for what io_uring does not know, a thread of the pool
-//! for blocking calls makes the system call. What is used can be asked ([`Runtime::files`](crate::Runtime::files))
-//! and chosen ([`runtime::Builder::files`](crate::runtime::Builder::files)).
+//! The operations of [`std::fs`], by the same names, as async functions. On a kernel that allows it, operations go
+//! through io_uring, a queue that each worker shares with the kernel: they are submitted in batches, and completions
+//! come in with the worker's other events. An operation on data in the kernel's page cache is faster than a submission,
+//! so the worker does it itself. Without io_uring, and for operations that it does not support, a thread of the pool
+//! for blocking calls makes the system call. [`Runtime::files`](crate::Runtime::files) returns the mechanism in use,
+//! and [`runtime::Builder::files`](crate::runtime::Builder::files) chooses it.
 //!
 //! ```
 //! use dapple::fs;
@@ -24,24 +24,24 @@
 //!
 //! * With a cursor: [`File`] has the traits of [`futures_io`] (and `dapple::io` methods on top of them). A read
 //!   or write moves the cursor, which duplicates of the file share.
-//! * By position: [`File::read_at`] and [`File::write_at`] take a [buffer](BufferMut) by value and hand it back
-//!   with the result. The kernel reads and writes that memory itself, nothing is copied, and any number of them
-//!   can be under way on one file.
+//! * By position: [`File::read_at`] and [`File::write_at`] take a [buffer](BufferMut) by value and return it
+//!   with the result. The kernel reads and writes that memory itself and nothing is copied. Any number of such
+//!   operations can be under way on one file.
 //!
 //! # Cancellation
 //!
-//! The kernel owns the memory of an operation until that is done. So what is dropped while it is under way is
-//! left with the kernel, and freed when it is done; and what is cancelled is decided by the operation's own
-//! end: it returns its result, or `Cancelled` if it has had no effect. A disk cannot be asked to forget a read,
-//! so that may take as long as the read does.
+//! The kernel owns the memory of an operation until the operation ends. If its future is dropped before, the memory
+//! stays with the kernel, and is freed at that end. If its scope is cancelled, the operation's own end decides:
+//! the call returns its result, or `Cancelled` if it has had no effect. A disk read cannot be recalled,
+//! so a cancelled read may take as long as the read does.
 //!
 //! # Errors
 //!
-//! They name the operation and the path; see [`Failed`].
+//! Errors contain the operation and the path; see [`Failed`].
 //!
 //! # In a simulation
 //!
-//! There are no files: every operation is an error.
+//! A simulation has no files: every operation returns an error.
 
 mod aligned;
 mod buffer;

@@ -1,9 +1,9 @@
-//! One operation as a future: where it goes, how it is cancelled, and how it ends.
+//! One operation as a future: its route, its cancellation and its end.
 //!
 //! # Invariants
 //!
-//! * **OWN-END**: once an operation has begun, its own end decides: a result, or `Cancelled` if the kernel gave
-//!   it up before it had an effect. What has not begun is withdrawn. (EXACT in `task::wait`.)
+//! * **OWN-END**: once an operation has begun, its own end decides: a result, or `Cancelled` if the kernel cancelled
+//!   it before it had an effect. An operation that has not begun is withdrawn. (EXACT in `task::wait`.)
 
 use std::io;
 use std::pin::Pin;
@@ -23,13 +23,13 @@ use crate::task::runtime_here::no_runtime;
 use crate::task::wait::Wait;
 use crate::{Cancelled, blocking, world};
 
-/// Where an operation is done.
+/// The place where an operation is done.
 enum FsRoute {
     Ring(Arc<Uring>),
     Pool,
 }
 
-/// The place for an operation, by its number if a ring could do it.
+/// The route for an operation. `code` is its io_uring number, if a ring could do it.
 fn place(code: Option<u8>) -> io::Result<FsRoute> {
     if world::is_simulated() {
         return Err(nowhere(
@@ -50,49 +50,49 @@ fn place(code: Option<u8>) -> io::Result<FsRoute> {
     place.ok_or_else(|| nowhere(io::ErrorKind::Other, no_runtime("use files in")))
 }
 
-/// Whether a file can be used here at all: a runtime, in the real world.
+/// Whether files can be used here: that needs a runtime, outside of a simulation.
 pub(super) fn check_place() -> io::Result<()> {
     place(None).map(drop)
 }
 
-/// Whether the files of this runtime go through rings.
+/// Whether the file operations of this runtime go through rings.
 pub(super) fn has_ring() -> bool {
     matches!(place(Some(io_uring::opcode::OpenAt::CODE)), Ok(FsRoute::Ring(..)))
 }
 
-/// Sends an operation where it is done.
+/// Sends an operation on its route.
 pub(super) fn send<R: Request>(op: &mut Op<R>) -> io::Result<()> {
     let code = R::CODE.filter(|_| op.get_mut().by_ring());
     match place(code)? {
         FsRoute::Ring(ring) => op.send_to_ring(&ring, Sched::is_at_post),
         FsRoute::Pool => {
             let call = Core::current(|core| op.for_pool(&core.files.failures));
-            blocking(call.expect("`place` has found a runtime")).detach();
+            blocking(call.expect("`place` found a runtime")).detach();
         }
     }
     Ok(())
 }
 
-/// What an outcome means, if it is an end: `None` if the operation is to be sent again, since it was interrupted
-/// and has had no effect.
+/// The result of an outcome. `None` if the operation was interrupted without effect, and must be sent
+/// again.
 pub(super) fn end_of(outcome: OpResult) -> Option<io::Result<u32>> {
     match outcome {
         OpResult::Did(result) => Some(Ok(result)),
-        // The kernel gives up what a thread has asked for when that thread ends.
+        // The kernel cancels the operations of a thread when that thread ends.
         OpResult::Failed(Errno::INTR | Errno::CANCELED) => None,
         OpResult::Failed(errno) => Some(Err(errno.into())),
         OpResult::Gone => Some(Err(nowhere(
             io::ErrorKind::Other,
-            "it was not done: the runtime has ended, or has no thread to give",
+            "the operation was not done: the runtime has ended, or could not start a thread",
         ))),
     }
 }
 
-/// An operation that is done when it is awaited, and then returns what it was given, too.
+/// An operation as a future. It is done when it is awaited, and returns its request with the result.
 pub(super) struct Operation<R: Request> {
     op: Op<R>,
     sent: bool,
-    /// Whoever waited for it has gone, and it is to end soon.
+    /// The future that waited for it was dropped, so it is to end soon.
     given_up: bool,
     /// It was sent to a runtime that has ended.
     was_gone: bool,
@@ -110,7 +110,7 @@ impl<R: Request> Operation<R> {
         }
     }
 
-    /// From now on it is only waited for as if it were cancelled.
+    /// From now on the operation counts as cancelled.
     pub(super) fn give_up(&mut self) {
         self.given_up = true;
     }
@@ -156,7 +156,7 @@ impl<R: Request> Future for Operation<R> {
                 return Poll::Pending;
             };
             if outcome == OpResult::Gone && !std::mem::replace(&mut this.was_gone, true) {
-                this.sent = false; // begun in a runtime that has ended, it is done in this one
+                this.sent = false; // it was sent to a runtime that has ended, so it is done in this one
                 continue;
             }
             match end_of(outcome) {
@@ -168,7 +168,7 @@ impl<R: Request> Future for Operation<R> {
     }
 }
 
-/// Waits for what a closure returns that may block; it is called by a thread of the pool.
+/// Runs a closure that may block on a thread of the pool, and waits for its result.
 pub(super) async fn on_pool<T, F>(call: F) -> io::Result<T>
 where
     F: FnOnce() -> io::Result<T> + Send + 'static,
@@ -176,7 +176,7 @@ where
 {
     let (done, call) = Operation::new(PoolCall { call: Some(call), result: None }).await;
     done?;
-    call.result.expect("it was called")
+    call.result.expect("the pool has called the closure")
 }
 
 /// A closure that may block.
@@ -185,7 +185,7 @@ struct PoolCall<F, T> {
     result: Option<io::Result<T>>,
 }
 
-// SAFETY: no ring does it.
+// SAFETY: no ring does it, so the kernel gets no pointer.
 unsafe impl<F, T> Request for PoolCall<F, T>
 where
     F: FnOnce() -> io::Result<T> + Send + 'static,
@@ -201,8 +201,8 @@ where
     }
 }
 
-/// At the beginning of what can be done at once: whether the task was cancelled, and whether it may be done here.
-/// It counts as a result, so that a loop of such operations gives way.
+/// The check before an operation that is done at once: whether the task was cancelled, and whether files can be used
+/// here. It counts as a result, so that a loop of such operations yields.
 pub(super) async fn begin() -> io::Result<()> {
     let mut wait = Wait::default();
     std::future::poll_fn(|cx| wait.begin(cx)).await?;

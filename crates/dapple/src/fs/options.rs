@@ -1,4 +1,4 @@
-//! How a file is opened.
+//! Options for opening a file.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::operation::{Operation, begin};
 use super::request::OpenFile;
 use super::{cached, short_calls};
 
-/// How a file is opened: as [`std::fs::OpenOptions`], and what that has on Unix.
+/// Options for opening a file: those of [`std::fs::OpenOptions`], and its extensions on Unix.
 ///
 /// # Examples
 ///
@@ -50,7 +50,7 @@ impl Default for OpenOptions {
     }
 }
 
-/// Settings that are a flag each.
+/// Setters that store their argument.
 macro_rules! settings {
     ($($(#[$doc:meta])* $name:ident: $type:ty;)*) => {$(
         $(#[$doc])*
@@ -62,7 +62,7 @@ macro_rules! settings {
 }
 
 impl OpenOptions {
-    /// Nothing is set: say at least what it is opened for.
+    /// Makes options with nothing set. Set at least `read`, `write` or `append`.
     #[must_use]
     pub fn new() -> OpenOptions {
         OpenOptions {
@@ -79,24 +79,24 @@ impl OpenOptions {
     }
 
     settings! {
-        /// To be read.
+        /// Sets read access.
         read: bool;
-        /// To be written.
+        /// Sets write access.
         write: bool;
-        /// To be written at its end, wherever that is at the time.
+        /// Sets append mode: each write goes to the end of the file.
         append: bool;
-        /// To be made empty, if it is there.
+        /// Truncates the file, if it exists.
         truncate: bool;
-        /// To be made, if it is not there.
+        /// Creates the file, if it does not exist.
         create: bool;
-        /// To be made, and an error if it is there.
+        /// Creates the file, and fails if it exists.
         create_new: bool;
-        /// To be read and written past the kernel's memory, straight from and to the disk (`O_DIRECT`): from and
-        /// to an [`AlignedBuf`](super::AlignedBuf), by multiples of the disk's block size.
+        /// Bypasses the page cache (`O_DIRECT`). Reads and writes then use an
+        /// [`AlignedBuf`](super::AlignedBuf), and multiples of the disk's block size.
         direct: bool;
-        /// The permissions of a file that is made, before the process's mask is applied. By default `0o666`.
+        /// Sets the permissions of a file that is created, before the process's mask is applied. The default is `0o666`.
         mode: u32;
-        /// Flags for `open`, but for those that say what it is opened for.
+        /// Sets further flags for `open`. The access mode is ignored here.
         custom_flags: i32;
     }
 
@@ -108,8 +108,8 @@ impl OpenOptions {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: lossy: if the file was to be made or truncated, that may have happened. *Scope
-    /// cancelled*: `Cancelled`, and nothing has happened, or the file.
+    /// *Dropped early*: **lossy**: if the file was to be created or truncated, that may have happened. *Scope
+    /// cancelled*: returns `Cancelled`, and nothing has happened, or the file.
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         self.open_path(path.as_ref()).await
     }
@@ -118,7 +118,7 @@ impl OpenOptions {
         self.open_with_len(path).await.map(|(file, _)| file)
     }
 
-    /// As `open`, and how long it is, if that is known already.
+    /// As `open`, and returns the length, if it is known already.
     pub(super) async fn open_with_len(&self, path: &Path) -> io::Result<(File, Option<u64>)> {
         let explain = |error| failed("open", Some(path), None, error);
         let flags = self.flags().map_err(explain)?;
@@ -138,16 +138,16 @@ impl OpenOptions {
                 let (result, open) =
                     Operation::new(OpenFile { path: c_path, flags, mode, opened: None }).await;
                 result.map_err(explain)?;
-                (open.opened.expect("what was opened"), None)
+                (open.opened.expect("a completed open has a file descriptor"), None)
             }
         };
         let opened = Opened::new(fd.into(), path, flags);
-        // Only of a regular file that is known already.
+        // The length is known only for a regular file.
         let opened = if len.is_some() { opened.regular() } else { opened };
         Ok((File::of(Arc::new(opened)), len))
     }
 
-    /// What `open` is told. As the standard library has it.
+    /// The flags for `open`, by the rules of the standard library.
     fn flags(&self) -> io::Result<OFlags> {
         let invalid = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         let access = match (self.read, self.write, self.append) {

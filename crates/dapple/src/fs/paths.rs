@@ -1,4 +1,4 @@
-//! What is done with paths, rather than with open files.
+//! Operations on paths.
 
 use std::fs::{Metadata, Permissions};
 use std::io;
@@ -9,7 +9,7 @@ use super::operation::{Operation, begin, on_pool};
 use super::request::{Link, NameChange, NameRequest, Rename, Symlink, Unlink};
 use super::{cached, short_calls};
 
-/// Asks for something, and explains what goes wrong.
+/// Does an operation on a path, and adds the path to its error.
 pub(super) async fn ask(
     operation: &'static str,
     path: &Path,
@@ -28,7 +28,7 @@ pub(super) async fn ask(
     result.map_err(|error| failed(operation, Some(path), other, error))
 }
 
-/// Calls what may block with a path, and explains what goes wrong.
+/// Makes a blocking call with a path on the pool, and adds the path to its error.
 pub(super) async fn call<T: Send + 'static>(
     operation: &'static str,
     path: &Path,
@@ -47,15 +47,31 @@ pub(super) async fn call<T: Send + 'static>(
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or the
-/// result.
+/// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has happened,
+/// or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-remove-file-{}", std::process::id()));
+/// dapple::run(async {
+///     fs::write(&path, "hello").await?;
+///     fs::remove_file(&path).await?;
+///     assert!(!fs::try_exists(&path).await?);
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let request = c_path(path).map(|path| Unlink(NameChange::Unlink { path, is_dir: false }));
     ask("remove", path, None, request).await
 }
 
-/// Gives a file or directory another name, as [`std::fs::rename`].
+/// Renames a file or directory, as [`std::fs::rename`].
 ///
 /// # Errors
 ///
@@ -63,15 +79,32 @@ pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or the
-/// result.
+/// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has happened,
+/// or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-rename-{}", std::process::id()));
+/// dapple::run(async {
+///     let new = path.with_extension("new");
+///     fs::write(&path, "hello").await?;
+///     fs::rename(&path, &new).await?;
+///     assert!(!fs::try_exists(&path).await?);
+///     fs::remove_file(&new).await
+/// })
+/// # }
+/// ```
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     let (path, other) = (from.as_ref(), to.as_ref());
     let request = || Ok(Rename(NameChange::Rename { from: c_path(path)?, to: c_path(other)? }));
     ask("rename", path, Some(other), request()).await
 }
 
-/// Gives a file a second name, as [`std::fs::hard_link`].
+/// Creates a hard link, as [`std::fs::hard_link`].
 ///
 /// # Errors
 ///
@@ -79,15 +112,33 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or the
-/// result.
+/// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has happened,
+/// or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-hard-link-{}", std::process::id()));
+/// dapple::run(async {
+///     let link = path.with_extension("link");
+///     fs::write(&path, "hello").await?;
+///     fs::hard_link(&path, &link).await?;
+///     fs::remove_file(&path).await?;
+///     assert_eq!(fs::read(&link).await?, b"hello");
+///     fs::remove_file(&link).await
+/// })
+/// # }
+/// ```
 pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     let (path, other) = (original.as_ref(), link.as_ref());
     let request = || Ok(Link(NameChange::Link { original: c_path(path)?, link: c_path(other)? }));
     ask("link", path, Some(other), request()).await
 }
 
-/// Makes a symbolic link, as [`std::os::unix::fs::symlink`].
+/// Creates a symbolic link, as [`std::os::unix::fs::symlink`].
 ///
 /// # Errors
 ///
@@ -95,15 +146,32 @@ pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or the
-/// result.
+/// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has happened,
+/// or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let link = std::env::temp_dir().join(format!("dapple-doc-symlink-{}", std::process::id()));
+/// dapple::run(async {
+///     fs::symlink("/proc", &link).await?;
+///     assert_eq!(fs::read_link(&link).await?.as_os_str(), "/proc");
+///     assert!(fs::symlink_metadata(&link).await?.is_symlink());
+///     assert!(fs::metadata(&link).await?.is_dir()); // follows the link
+///     fs::remove_file(&link).await
+/// })
+/// # }
+/// ```
 pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     let (path, other) = (original.as_ref(), link.as_ref());
     let request = || Ok(Symlink(NameChange::Symlink { original: c_path(path)?, link: c_path(other)? }));
     ask("link", path, Some(other), request()).await
 }
 
-/// Where a symbolic link points to, as [`std::fs::read_link`].
+/// Returns the target of a symbolic link, as [`std::fs::read_link`].
 ///
 /// # Errors
 ///
@@ -111,12 +179,12 @@ pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+/// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
 pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     call("read the link", path.as_ref(), |path| std::fs::read_link(path)).await
 }
 
-/// The path without links and dots, from the root on, as [`std::fs::canonicalize`].
+/// Returns the absolute path without links and dots, as [`std::fs::canonicalize`].
 ///
 /// # Errors
 ///
@@ -124,12 +192,26 @@ pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+/// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// dapple::run(async {
+///     let path = fs::canonicalize("/proc/../proc/.").await?;
+///     assert_eq!(path.as_os_str(), "/proc");
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     call("find", path.as_ref(), |path| std::fs::canonicalize(path)).await
 }
 
-/// Sets the permissions of what is at a path, as [`std::fs::set_permissions`].
+/// Sets the permissions of a file or directory, as [`std::fs::set_permissions`].
 ///
 /// # Errors
 ///
@@ -137,14 +219,32 @@ pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: lossy: it may have happened. *Scope cancelled*: `Cancelled`, and nothing has happened, or the
-/// result.
+/// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has happened,
+/// or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-permissions-{}", std::process::id()));
+/// dapple::run(async {
+///     fs::write(&path, "hello").await?;
+///     let mut permissions = fs::metadata(&path).await?.permissions();
+///     permissions.set_readonly(true);
+///     fs::set_permissions(&path, permissions).await?;
+///     assert!(fs::metadata(&path).await?.permissions().readonly());
+///     fs::remove_file(&path).await
+/// })
+/// # }
+/// ```
 pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
     let set = move |path: &Path| std::fs::set_permissions(path, permissions);
     call("set the permissions of", path.as_ref(), set).await
 }
 
-/// What is known of what is at a path, or where links there lead to, as [`std::fs::metadata`].
+/// Returns the metadata of a file or directory, as [`std::fs::metadata`]. It follows links.
 ///
 /// # Errors
 ///
@@ -152,12 +252,25 @@ pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+/// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// dapple::run(async {
+///     assert!(fs::metadata("/proc").await?.is_dir());
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     metadata_of(path.as_ref(), true).await
 }
 
-/// As [`metadata`], of a link itself, if it is one; as [`std::fs::symlink_metadata`].
+/// As [`metadata`], without following a link at the path; as [`std::fs::symlink_metadata`].
 ///
 /// # Errors
 ///
@@ -184,15 +297,29 @@ async fn metadata_of(path: &Path, follow: bool) -> io::Result<Metadata> {
     }
 }
 
-/// Whether there is something at a path, as [`std::fs::exists`].
+/// Whether a path exists, as [`std::fs::exists`].
 ///
 /// # Errors
 ///
-/// If that cannot be told: those of `stat`, with the path, but for "not found".
+/// Those of `stat`, with the path, except for "not found".
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+/// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// dapple::run(async {
+///     assert!(fs::try_exists("/proc").await?);
+///     assert!(!fs::try_exists("/proc/none").await?);
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
     match metadata(path).await {
         Ok(_) => Ok(true),

@@ -1,11 +1,11 @@
-//! What the kernel is asked for with files: each operation in the ring's terms, and as a system call for a
+//! The requests of file operations: each as an entry for io_uring, and as a system call for a
 //! thread of the pool.
 //!
 //! # Invariants
 //!
-//! * **OWNS-ALL**: a request owns the memory, the paths and the file that it is about, and is not touched while
-//!   it is under way (WITH-THE-KERNEL in `driver::ring::node`). A path lies in a `CString`, whose bytes are
-//!   behind a pointer; a buffer promises to stay where it is.
+//! * **OWNS-ALL**: a request owns the memory, the paths and the file of its operation, and is not touched while
+//!   the operation is under way (WITH-THE-KERNEL in `driver::uring::node`). A path is a `CString`, whose bytes are
+//!   behind a pointer; a buffer promises to stay at its address.
 
 use std::ffi::CString;
 use std::mem::take;
@@ -22,19 +22,19 @@ use super::buffer::{Buffer, BufferMut};
 use super::file::Opened;
 use super::operation::Request;
 
-/// The position that stands for the cursor of the file. Of a file that has one, that is only for a thread: if a
-/// ring is stopped by an error after a part, it tells of the part and does not move the cursor.
+/// The position that stands for the cursor of the file. For a regular file only a thread may use it: a ring that meets
+/// an error after a part returns the length of that part and does not move the cursor.
 pub(super) const CURSOR: u64 = u64::MAX;
-/// The most that the kernel reads or writes at once.
+/// The most bytes that the kernel reads or writes in one call.
 const MOST_BYTES: usize = 0x7fff_f000;
-/// The most buffers that it takes at once.
+/// The most buffers that the kernel takes in one call.
 const MOST_BUFFERS: usize = 1024;
 
 fn current_dir() -> types::Fd {
     types::Fd(libc::AT_FDCWD)
 }
 
-/// What a system call of libc's returns.
+/// The result of a system call of libc.
 fn check(result: isize) -> Result<u32, Errno> {
     u32::try_from(result).map_err(|_| {
         let error = std::io::Error::last_os_error();
@@ -47,7 +47,7 @@ pub(super) struct OpenFile {
     pub(super) path: CString,
     pub(super) flags: OFlags,
     pub(super) mode: Mode,
-    /// What became of it, from when it is open.
+    /// The file descriptor, once it is open.
     pub(super) opened: Option<OwnedFd>,
 }
 
@@ -57,8 +57,8 @@ unsafe impl Request for OpenFile {
 
     fn entry(&mut self) -> Entry {
         let open = opcode::OpenAt::new(current_dir(), self.path.as_ptr());
-        // The kernel would try to open it without waiting first, and what waits for another (a FIFO) would then
-        // be told something else than `open` says.
+        // Without this flag the kernel first tries to open the file without waiting, and a file that waits for a peer
+        // (a FIFO) then returns another result than `open` does.
         let entry = open.flags(self.flags.bits() as i32).mode(self.mode.bits()).build();
         entry.flags(io_uring::squeue::Flags::ASYNC)
     }
@@ -70,7 +70,7 @@ unsafe impl Request for OpenFile {
 
     fn done(&mut self, result: u32) {
         if self.opened.is_none() {
-            // SAFETY: the kernel has just made it, for us.
+            // SAFETY: the kernel has just made this descriptor for this request, and no other value owns it.
             self.opened = Some(unsafe { OwnedFd::from_raw_fd(result as i32) });
         }
     }
@@ -80,7 +80,7 @@ unsafe impl Request for OpenFile {
 pub(super) struct ReadAt<B> {
     pub(super) file: Arc<Opened>,
     pub(super) buffer: B,
-    /// Or `CURSOR`.
+    /// The position, or `CURSOR`.
     pub(super) at: u64,
 }
 
@@ -106,7 +106,7 @@ unsafe impl<B: BufferMut> Request for ReadAt<B> {
         let (start, len) = self.buffer.room();
         let (fd, start, len) = (self.file.as_raw_fd(), start.as_ptr().cast(), len.min(MOST_BYTES));
         check(match self.at {
-            // SAFETY: it is memory that the buffer lets anybody write to, for now.
+            // SAFETY: the contract of `BufferMut` allows writes to this memory until the buffer is next used.
             CURSOR => unsafe { libc::read(fd, start, len) },
             // SAFETY: as above.
             at => unsafe { libc::pread(fd, start, len, at as i64) },
@@ -118,9 +118,9 @@ unsafe impl<B: BufferMut> Request for ReadAt<B> {
 pub(super) struct WriteAt<B> {
     pub(super) file: Arc<Opened>,
     pub(super) buffer: B,
-    /// How much of it has been written before.
+    /// The number of bytes that were written before.
     pub(super) done: usize,
-    /// Or `CURSOR`.
+    /// The position, or `CURSOR`.
     pub(super) at: u64,
 }
 
@@ -146,7 +146,7 @@ unsafe impl<B: Buffer> Request for WriteAt<B> {
         let bytes = &self.buffer.bytes()[self.done..];
         let (fd, start, len) = (self.file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len().min(MOST_BYTES));
         check(match self.at {
-            // SAFETY: so many bytes are there.
+            // SAFETY: `len` bytes are readable at `start`.
             CURSOR => unsafe { libc::write(fd, start, len) },
             // SAFETY: as above.
             at => unsafe { libc::pwrite(fd, start, len, at as i64) },
@@ -171,10 +171,10 @@ unsafe impl<B: Buffer> Request for WriteAt<B> {
     }
 }
 
-/// Pieces of memory as the kernel wants to be told of them.
+/// Pieces of memory as the kernel takes them.
 pub(super) struct IoVectors(Box<[libc::iovec]>);
 
-// SAFETY: they point to what the request owns beside them, which is `Send`.
+// SAFETY: the pieces point into buffers that the same request owns, and those are `Send`.
 unsafe impl Send for IoVectors {}
 
 impl IoVectors {
@@ -189,7 +189,7 @@ impl IoVectors {
     }
 }
 
-/// Reads into several buffers, one after the other.
+/// Reads into several buffers in sequence.
 pub(super) struct ReadVectoredAt<B> {
     pub(super) file: Arc<Opened>,
     pub(super) buffers: Vec<B>,
@@ -227,12 +227,12 @@ unsafe impl<B: BufferMut> Request for ReadVectoredAt<B> {
 
     fn perform(&mut self) -> Result<u32, Errno> {
         let (pieces, len) = self.pieces();
-        // SAFETY: they tell of memory that the buffers let anybody write to, for now.
+        // SAFETY: the pieces describe memory that the buffers allow to be written to until they are next used.
         check(unsafe { libc::preadv(self.file.as_raw_fd(), pieces, len as i32, self.at as i64) })
     }
 }
 
-/// Writes several buffers, one after the other.
+/// Writes several buffers in sequence.
 pub(super) struct WriteVectoredAt<B> {
     pub(super) file: Arc<Opened>,
     pub(super) buffers: Vec<B>,
@@ -267,12 +267,12 @@ unsafe impl<B: Buffer> Request for WriteVectoredAt<B> {
 
     fn perform(&mut self) -> Result<u32, Errno> {
         let (pieces, len) = self.pieces();
-        // SAFETY: they tell of bytes that are there.
+        // SAFETY: the pieces describe readable bytes of the buffers.
         check(unsafe { libc::pwritev(self.file.as_raw_fd(), pieces, len as i32, self.at as i64) })
     }
 }
 
-/// Sees to it that what was written is on the disk.
+/// Flushes written data to the disk.
 pub(super) struct Sync {
     pub(super) file: Arc<Opened>,
     pub(super) only_data: bool,
@@ -322,21 +322,21 @@ pub(super) struct CloseFile {
 
 // SAFETY: OWNS-ALL.
 unsafe impl Request for CloseFile {
-    /// Not by a ring: it closes the number, which must then be nobody's, however it ends.
+    /// Not by a ring: the descriptor must have no owner after the request, however it ends.
     const CODE: Option<u8> = None;
 
     fn perform(&mut self) -> Result<u32, Errno> {
         use std::os::fd::IntoRawFd;
         let Some(fd) = take(&mut self.fd) else { return Ok(0) };
-        // SAFETY: it was just taken, and is nobody's from now on, whatever the result says.
+        // SAFETY: it was just taken, and from now on it has no owner, whatever the result is.
         match check(unsafe { libc::close(fd.into_raw_fd()) } as isize) {
-            Err(Errno::INTR) => Ok(0), // it is closed, and must not be tried again
+            Err(Errno::INTR) => Ok(0), // it is closed, and a second close could hit another file
             closed => closed,
         }
     }
 }
 
-/// What is done with names, and gives nothing back.
+/// Operations on paths that return nothing.
 pub(super) enum NameChange {
     Unlink { path: CString, is_dir: bool },
     Rename { from: CString, to: CString },
@@ -345,12 +345,12 @@ pub(super) enum NameChange {
     Symlink { original: CString, link: CString },
 }
 
-/// A request of that kind.
+/// A request for such an operation.
 pub(super) trait NameRequest: Request {
     fn name(&self) -> &NameChange;
 }
 
-/// The kernel's numbers are of different age.
+/// One type per operation, because kernels differ in which of them they support.
 macro_rules! name_request {
     ($name:ident, $opcode:ident) => {
         pub(super) struct $name(pub(super) NameChange);

@@ -1,4 +1,4 @@
-//! From a file to a socket, without a detour through this program's memory.
+//! Sending a file to a socket, without a copy through this program's memory.
 
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -11,12 +11,12 @@ use super::operation::{begin, on_pool};
 use crate::io::Partial;
 use crate::net::{TcpStream, UnixStream};
 
-/// The most that is sent at once: from the kernel's memory, on the worker itself; and by a thread of the pool,
-/// which may have to wait for the disk.
+/// The most bytes that are sent in one call: from the page cache, on the worker itself; and by a thread of the pool,
+/// which may wait for the disk.
 const AT_ONCE: u64 = 128 << 10;
 const ON_POOL: u64 = 1 << 20;
 
-/// What a file can be sent to: a [`TcpStream`] or a [`UnixStream`].
+/// A socket that a file can be sent to: a [`TcpStream`] or a [`UnixStream`].
 pub trait Socket: AsFd + sealed::Writable {}
 
 impl Socket for TcpStream {}
@@ -26,7 +26,7 @@ mod sealed {
     use super::{TcpStream, UnixStream, io};
 
     pub trait Writable {
-        /// Waits until it can be written to.
+        /// Waits until the socket is writable.
         fn wait_writable(&self) -> impl Future<Output = io::Result<()>> + Send;
     }
 
@@ -43,21 +43,21 @@ mod sealed {
     }
 }
 
-/// Sends a range of a file to a socket, by `sendfile`: nothing is copied through this program. Returns how many
-/// bytes were sent: less than the range has if the file ends before.
+/// Sends a range of a file to a socket, by `sendfile`, without a copy through this program. Returns the number of
+/// bytes that were sent, which is less than the range if the file ends before.
 ///
-/// What is in the kernel's memory is sent at once; what is not is read and sent by a thread of the pool. The
-/// cursor of the file does not move. Nobody else should write to the socket meanwhile.
+/// Data in the page cache is sent at once; other data is read and sent by a thread of the pool. The
+/// cursor of the file does not move. No other task should write to the socket meanwhile.
 ///
 /// # Errors
 ///
-/// Those of the socket and of the disk; how many bytes were sent before,
-/// [`how_far`](crate::io::how_far) tells, exactly.
+/// Those of the socket and of the disk. [`how_far`](crate::io::how_far) returns the exact number of bytes that were
+/// sent before.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: lossy: an unknown part of it may be sent, and a part that a thread is at goes on. *Scope
-/// cancelled*: `Cancelled`, after as many bytes as [`how_far`](crate::io::how_far) says; or the result.
+/// *Dropped early*: **lossy**: an unknown part may be sent, and a part that a thread of the pool sends goes on. *Scope
+/// cancelled*: returns `Cancelled`, after as many bytes as [`how_far`](crate::io::how_far) returns; or the result.
 ///
 /// # Examples
 ///
@@ -101,7 +101,7 @@ async fn send_range<S: Socket>(file: &Arc<Opened>, at: &mut u64, end: u64, socke
             begin().await?;
             send_some(socket.as_fd(), file, *at, left.min(AT_ONCE))
         } else {
-            // The thread may be at it for longer than the socket is there.
+            // The pool's thread may use the socket for longer than the caller keeps it open.
             let to = match &duplicate {
                 Some(to) => to.clone(),
                 None => duplicate.insert(Arc::new(socket.as_fd().try_clone_to_owned()?)).clone(),
@@ -120,25 +120,25 @@ async fn send_range<S: Socket>(file: &Arc<Opened>, at: &mut u64, end: u64, socke
     Ok(())
 }
 
-/// Sends what the socket takes. It reads from the disk, if it has to.
+/// Sends as many bytes as the socket accepts. Reads from the disk, if necessary.
 fn send_some(socket: BorrowedFd<'_>, file: &Opened, at: u64, len: u64) -> io::Result<u64> {
     let mut at = at;
     rustix::fs::sendfile(socket, file, Some(&mut at), len as usize).map(|n| n as u64).map_err(Into::into)
 }
 
-/// Whether the kernel has all of it in its memory, and says so.
+/// Whether the kernel reports that all of the range is in the page cache.
 fn is_in_memory(file: &Opened, at: u64, len: u64) -> bool {
-    /// `cachestat`, which has the same number everywhere.
+    /// The number of `cachestat`, which is the same on all architectures.
     const CACHESTAT: libc::c_long = 451;
     let Some(size) = cached::regular_len(file.as_fd()) else { return false };
     let len = len.min(size.saturating_sub(at));
     if len == 0 {
-        return true; // nothing to be read
+        return true; // nothing to read
     }
     let range: [u64; 2] = [at, len];
-    // Pages in the cache, and four other counts.
+    // The number of pages in the cache, and four other counts.
     let mut counts = [0_u64; 5];
-    // SAFETY: both are what this call reads and writes, of the size that it says.
+    // SAFETY: the call reads `range` and writes `counts`, and both have the size that it expects.
     let result =
         unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0) };
     let page = rustix::param::page_size() as u64;

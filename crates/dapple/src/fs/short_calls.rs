@@ -1,12 +1,12 @@
-//! What is as a rule done in no time: to make a file, to give it another name, to write a little to it.
+//! Short calls (create, rename, a small write), made on the worker itself.
 //!
-//! Such calls change what the kernel has in memory, and wait for a disk only now and then (its journal is full, a
-//! directory has to be read, the file system is on another machine). The kernel's ring hands each of them to a thread,
-//! since it *may* wait, and that costs more than the call. So the worker makes the call itself, as long as these take
-//! about as long as handing them over would; one that takes longer sends those after it elsewhere for a while, and
-//! for longer if it happens again. Should a call really hang, the worker counts as stalled, and a spare stands in for it.
+//! Such calls change the kernel's memory, and wait for a disk only now and then (its journal is full, a
+//! directory has to be read, the file system is on another machine). io_uring hands each of them to a kernel thread,
+//! because it *may* wait, and that costs more than the call. So the worker makes the call itself, as long as such calls
+//! take about as long as handing them over would. After a call that takes longer, calls go elsewhere for a while, and
+//! for longer if it happens again. If a call really hangs, the worker counts as stalled, and a spare stands in for it.
 //!
-//! What may wait for somebody (a FIFO, a lock, a device) is never done here.
+//! An operation that may wait for another program (a FIFO, a lock, a device) is never done here.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -19,19 +19,19 @@ use super::request::NameChange;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicU64, Ordering};
 
-/// What takes longer, in nanoseconds, has waited for something. A disk takes that long, and a thread that is woken up.
+/// A call that takes longer than this, in nanoseconds, has waited: for a disk, or for a thread to wake up.
 const SLOW: u64 = 100_000;
-/// For how long others go elsewhere then, in nanoseconds, at first and at the most.
+/// The time in nanoseconds for which calls then go elsewhere: the first pause, and the longest.
 const PAUSE: u64 = 5_000_000;
 const LONGEST_PAUSE: u64 = 1_000_000_000;
-/// The most that is written here at a time: as much as is copied in some microseconds.
+/// The most bytes that are written here at a time: copying them takes some microseconds.
 const A_LITTLE: usize = 64 << 10;
 
-/// Until when nothing is done here, and how long the last pause was. Of the process: so are its disks.
+/// The end of the current pause, and the length of the last one. They are per process, as its disks are.
 static SLOW_UNTIL: AtomicU64 = AtomicU64::new(0);
 static LAST_PAUSE: AtomicU64 = AtomicU64::new(0);
 
-/// Makes a call that is quick as a rule; `None` if it is to be made elsewhere.
+/// Makes a call that is quick as a rule; `None` if the caller must make it elsewhere.
 fn try_call<T>(call: impl FnOnce() -> Result<T, Errno>) -> Option<Result<T, Errno>> {
     let begun = Time::now().nanos();
     if begun < SLOW_UNTIL.load(Ordering::Relaxed) {
@@ -46,7 +46,7 @@ fn try_call<T>(call: impl FnOnce() -> Result<T, Errno>) -> Option<Result<T, Errn
     }
 }
 
-/// A call took so long.
+/// Records the duration of a call.
 fn note(took: u64, now: u64) {
     let last = LAST_PAUSE.load(Ordering::Relaxed);
     if took > SLOW {
@@ -54,12 +54,13 @@ fn note(took: u64, now: u64) {
         LAST_PAUSE.store(pause, Ordering::Relaxed);
         SLOW_UNTIL.store(now + pause, Ordering::Relaxed);
     } else if last > 0 {
-        // Little by little it is forgotten.
+        // Slow calls are forgotten gradually.
         LAST_PAUSE.store(last - last.div_ceil(256), Ordering::Relaxed);
     }
 }
 
-/// Makes a file that is not there, if it is to be made. What is there may be anything, and is opened elsewhere.
+/// Creates a file that does not exist, if the flags ask for it. An existing file may be of any kind, and is opened
+/// elsewhere.
 pub(super) fn create(path: &CStr, flags: OFlags, mode: Mode) -> Option<Result<OwnedFd, Errno>> {
     if !flags.contains(OFlags::CREATE) || flags.intersects(OFlags::TMPFILE | OFlags::PATH | OFlags::DIRECTORY)
     {
@@ -71,7 +72,7 @@ pub(super) fn create(path: &CStr, flags: OFlags, mode: Mode) -> Option<Result<Ow
     }
 }
 
-/// Writes a little to a regular file, at a position.
+/// Writes a few bytes to a regular file, at a position.
 pub(super) fn write(file: &Opened, bytes: &[u8], at: u64) -> Option<Result<usize, Errno>> {
     if bytes.len() > A_LITTLE || !file.is_regular() || file.writes_through() {
         return None;
@@ -79,12 +80,12 @@ pub(super) fn write(file: &Opened, bytes: &[u8], at: u64) -> Option<Result<usize
     try_call(|| rustix::io::pwrite(file, bytes, at))
 }
 
-/// Does something with a name.
+/// Does an operation on a path.
 pub(super) fn name(name: &NameChange) -> Option<Result<(), Errno>> {
     try_call(|| name.perform())
 }
 
-/// How long it would take a call that was slow to be forgotten, for tests.
+/// The length of the last pause, for tests.
 #[cfg(test)]
 fn pause() -> std::time::Duration {
     std::time::Duration::from_nanos(LAST_PAUSE.load(Ordering::Relaxed))

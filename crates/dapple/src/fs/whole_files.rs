@@ -1,4 +1,4 @@
-//! Whole files: read and written by path.
+//! Reading and writing of whole files, by path.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,10 +17,10 @@ use super::request::{CURSOR, ReadAt, WriteAt};
 use super::{cached, short_calls};
 use crate::io::Partial;
 
-/// How much is read at a time if it is not known how much there is.
+/// The room that is added at a time if the length is not known.
 const SOME: usize = 32 << 10;
 
-/// How much is read first if a file has no length.
+/// The room for the first read if a file reports no length.
 const A_PAGE: usize = 4096;
 
 /// Reads a whole file, as [`std::fs::read`].
@@ -31,21 +31,47 @@ const A_PAGE: usize = 4096;
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: clean. *Scope cancelled*: `Cancelled`, or the result.
+/// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let bytes = dapple::fs::read("/proc/self/stat").await?;
+///     assert!(bytes.ends_with(b"\n"));
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let path = path.as_ref();
     read_path(path).await.map_err(|error| failed("read", Some(path), None, cause_of(error)))
 }
 
-/// Reads a whole file that is text, as [`std::fs::read_to_string`].
+/// Reads a whole text file, as [`std::fs::read_to_string`].
 ///
 /// # Errors
 ///
-/// Those of [`read`], and [`InvalidData`](io::ErrorKind::InvalidData) if it is not UTF-8.
+/// Those of [`read`], and [`InvalidData`](io::ErrorKind::InvalidData) if the file is not UTF-8.
 ///
 /// # Cancellation
 ///
 /// As [`read`].
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// dapple::run(async {
+///     let version = fs::read_to_string("/proc/version").await?;
+///     assert!(version.starts_with("Linux"));
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     let path = path.as_ref();
     String::from_utf8(read(path).await?).map_err(|error| {
@@ -53,7 +79,7 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     })
 }
 
-/// What is said of a step is said of the whole.
+/// The system error of a step, without the step's path and operation.
 fn cause_of(error: io::Error) -> io::Error {
     match super::Failed::of(&error).and_then(|failed| failed.cause().raw_os_error()) {
         Some(number) => io::Error::from_raw_os_error(number),
@@ -67,8 +93,8 @@ async fn read_path(path: &Path) -> io::Result<Vec<u8>> {
     let len = len.or_else(|| cached::regular_len(file.as_fd())).unwrap_or(0);
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     let mut tail = Tail(Vec::new());
-    // One more than there is, so that the end can be seen with the last of it. A file without a length is empty, or is
-    // one of /proc, which as a rule gives a page at a time.
+    // One byte more than the length, so that the last read also finds the end. A file without a length is empty, or is
+    // one of /proc, which as a rule returns a page at a time.
     let room = if len == 0 { A_PAGE } else { len.saturating_add(1) };
     tail.0.try_reserve_exact(room).map_err(|_| io::ErrorKind::OutOfMemory)?;
     loop {
@@ -81,7 +107,7 @@ async fn read_path(path: &Path) -> io::Result<Vec<u8>> {
         let n = match cached::read(&file, room, at) {
             Some(result) => {
                 let n = result?;
-                // SAFETY: so many have been written to the room.
+                // SAFETY: `n` bytes have been written to the room.
                 unsafe { tail.filled(n) };
                 n
             }
@@ -95,11 +121,11 @@ async fn read_path(path: &Path) -> io::Result<Vec<u8>> {
                 n
             }
         };
-        // A short read is not the end: files of /proc and of FUSE give what they like. But one byte more than the file
-        // is long was asked for, and exactly its length was there: then another read would only say 0.
+        // A short read is not the end: files of /proc and of FUSE return any number of bytes. But if the read asked for
+        // one byte more than the length and got exactly the length, another read would only return 0.
         let is_as_long_as_told = len > 0 && tail.0.len() == len;
         if n == 0 && tail.0.is_empty() {
-            return Ok(Vec::new()); // without the memory
+            return Ok(Vec::new()); // frees the memory
         }
         if n == 0 || is_as_long_as_told {
             return Ok(tail.0);
@@ -107,10 +133,10 @@ async fn read_path(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What is behind the end of a vector.
+/// The spare capacity of a vector, as a buffer.
 struct Tail(Vec<u8>);
 
-// SAFETY: it lies behind a pointer that it owns.
+// SAFETY: the memory is behind a pointer that the vector owns.
 unsafe impl BufferMut for Tail {
     fn room(&mut self) -> (NonNull<u8>, usize) {
         let room: &mut [MaybeUninit<u8>] = self.0.spare_capacity_mut();
@@ -119,21 +145,37 @@ unsafe impl BufferMut for Tail {
     }
 
     unsafe fn filled(&mut self, len: usize) {
-        // SAFETY: the caller promises that they are initialised, and there was room for them.
+        // SAFETY: the caller promises that the bytes are initialised and within the room.
         unsafe { self.0.set_len(self.0.len() + len) };
     }
 }
 
-/// Writes a whole file, which is made, or made empty before, as [`std::fs::write`].
+/// Writes a whole file, as [`std::fs::write`]. Creates it if it does not exist, and otherwise truncates it first.
 ///
 /// # Errors
 ///
-/// Those of `open` and `write`, with the path. What was written before is in the file.
+/// Those of `open` and `write`, with the path. The bytes that were written before the error are in the file.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: lossy: all, some or none of it may be written. *Scope cancelled*: `Cancelled`; how much was
-/// written, [`how_far`](crate::io::how_far) tells of the error (`None` if nothing has happened); or the result.
+/// *Dropped early*: **lossy**: all, some or none of the bytes may be written. *Scope cancelled*: returns `Cancelled`, or
+/// the result. [`how_far`](crate::io::how_far) of the error returns the number of bytes that were written (`None` if
+/// nothing has happened).
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use dapple::fs;
+///
+/// # let path = std::env::temp_dir().join(format!("dapple-doc-write-{}", std::process::id()));
+/// dapple::run(async {
+///     fs::write(&path, "one\ntwo\n").await?;
+///     assert_eq!(fs::read_to_string(&path).await?, "one\ntwo\n");
+///     fs::remove_file(&path).await
+/// })
+/// # }
+/// ```
 pub async fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
     let (path, contents) = (path.as_ref(), contents.as_ref().to_vec());
     if !has_ring() {

@@ -1,4 +1,4 @@
-//! Readers made of other readers: a part of one, one after the other.
+//! Readers made of other readers: the first bytes of a reader, and two readers in sequence.
 
 use std::io;
 use std::pin::Pin;
@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_io::{AsyncBufRead, AsyncRead};
 
-/// The reader of [`AsyncReadExt::take`](super::AsyncReadExt::take): ends after so many bytes.
+/// The reader of [`AsyncReadExt::take`](super::AsyncReadExt::take): it ends after a number of bytes.
 #[derive(Debug)]
 pub struct Take<R> {
     reader: R,
@@ -18,32 +18,32 @@ impl<R> Take<R> {
         Take { reader, limit }
     }
 
-    /// How many more bytes may be read.
+    /// The number of bytes that may still be read.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Sets how many more bytes may be read.
+    /// Sets the number of bytes that may still be read.
     pub fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
     }
 
-    /// What is inside.
+    /// The underlying reader.
     pub fn get_ref(&self) -> &R {
         &self.reader
     }
 
-    /// What is inside. What is read from it directly does not count.
+    /// The underlying reader. Bytes that are read from it directly do not count.
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.reader
     }
 
-    /// Gives back what is inside.
+    /// Returns the underlying reader.
     pub fn into_inner(self) -> R {
         self.reader
     }
 
-    /// How much of `len` bytes is within the limit.
+    /// The part of `len` bytes that is within the limit.
     fn within(&self, len: usize) -> usize {
         usize::try_from(self.limit).map_or(len, |limit| len.min(limit))
     }
@@ -85,7 +85,7 @@ impl<R: AsyncBufRead + Unpin> AsyncBufRead for Take<R> {
     }
 }
 
-/// The reader of [`AsyncReadExt::chain`](super::AsyncReadExt::chain): one after the other.
+/// The reader of [`AsyncReadExt::chain`](super::AsyncReadExt::chain): two readers in sequence.
 #[derive(Debug)]
 pub struct Chain<A, B> {
     first: A,
@@ -98,12 +98,12 @@ impl<A, B> Chain<A, B> {
         Chain { first, next, first_is_over: false }
     }
 
-    /// What is inside.
+    /// The underlying readers.
     pub fn get_ref(&self) -> (&A, &B) {
         (&self.first, &self.next)
     }
 
-    /// Gives back what is inside.
+    /// Returns the underlying readers.
     pub fn into_inner(self) -> (A, B) {
         (self.first, self.next)
     }
@@ -131,7 +131,7 @@ impl<A: AsyncBufRead + Unpin, B: AsyncBufRead + Unpin> AsyncBufRead for Chain<A,
         let this = self.get_mut();
         if !this.first_is_over {
             if !ready!(Pin::new(&mut this.first).poll_fill_buf(cx))?.is_empty() {
-                // Asked again, because the first answer cannot be both kept and let go of here.
+                // Polled again, because the borrow checker does not accept the return of the first result here.
                 return Pin::new(&mut this.first).poll_fill_buf(cx);
             }
             this.first_is_over = true;

@@ -1,4 +1,4 @@
-//! What can be done with readers that have a buffer.
+//! Methods of readers that have a buffer.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind};
@@ -12,9 +12,9 @@ use super::lines::{Lines, Split};
 use super::step::{is_interrupted, step};
 use crate::task::wait::Wait;
 
-/// What can be done with readers that have a buffer, as [`BufReader`](super::BufReader).
+/// Methods of readers that have a buffer, as [`BufReader`](super::BufReader).
 ///
-/// From a peer that is not to be trusted, use what has a limit: [`lines`](Self::lines),
+/// If the peer is not trusted, use the methods that have a limit: [`lines`](Self::lines),
 /// [`split`](Self::split), [`read_line_limited`](Self::read_line_limited) and
 /// [`read_until_limited`](Self::read_until_limited).
 ///
@@ -37,16 +37,16 @@ use crate::task::wait::Wait;
 /// # }
 /// ```
 pub trait AsyncBufReadExt: AsyncBufRead {
-    /// Waits until there is something in the buffer, or the end has come. Does not take it: call
-    /// [`consume`](Self::consume) for that.
+    /// Waits until the buffer has bytes, or the reader has ended, and returns the buffer. The bytes stay in it until
+    /// [`consume`](Self::consume) is called.
     ///
     /// # Errors
     ///
-    /// What the reader says; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
+    /// Errors of the reader; an error if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, and what is in the buffer stays.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, and the bytes in the buffer stay.
     fn fill_buf(&mut self) -> FillBuf<'_, Self>
     where
         Self: Unpin,
@@ -54,7 +54,7 @@ pub trait AsyncBufReadExt: AsyncBufRead {
         FillBuf { reader: Some(self), wait: Wait::default() }
     }
 
-    /// Takes so many bytes out of the buffer.
+    /// Takes `amount` bytes out of the buffer.
     fn consume(&mut self, amount: usize)
     where
         Self: Unpin,
@@ -62,20 +62,20 @@ pub trait AsyncBufReadExt: AsyncBufRead {
         AsyncBufRead::consume(Pin::new(self), amount);
     }
 
-    /// Reads up to `delimiter`, it included, or to the end, and appends it to `into`. Says how many
-    /// bytes that was; 0 is the end.
+    /// Reads up to and including `delimiter`, or to the end, and appends the bytes to `into`. Returns their
+    /// number; 0 means the end.
     ///
-    /// There is no limit to them; [`read_until_limited`](Self::read_until_limited) has one.
+    /// There is no limit; [`read_until_limited`](Self::read_until_limited) has one.
     ///
     /// # Errors
     ///
-    /// What the reader says; if the wait was cancelled. What was read by then is in `into`, and
-    /// [`how_far`](super::how_far) says how much; calling it again goes on from there.
+    /// Errors of the reader; an error if the wait was cancelled. The bytes that were read are in `into`, and
+    /// [`how_far`](super::how_far) returns their number. Another call goes on from there.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **hands over** to `into` what was read; calling it again goes on.
-    /// *Scope cancelled*: returns an error, and what was read is in `into`.
+    /// *Dropped early*: **hands over** to `into` the bytes that were read; another call goes on from there.
+    /// *Scope cancelled*: returns an error, and the bytes that were read are in `into`.
     fn read_until<'a>(&'a mut self, delimiter: u8, into: &'a mut Vec<u8>) -> ReadUntil<'a, Self>
     where
         Self: Unpin,
@@ -83,17 +83,17 @@ pub trait AsyncBufReadExt: AsyncBufRead {
         self.read_until_limited(delimiter, into, usize::MAX)
     }
 
-    /// As [`read_until`](Self::read_until), and at most `max` bytes.
+    /// As [`read_until`](Self::read_until), with a limit of `max` bytes.
     ///
     /// # Errors
     ///
     /// As for [`read_until`](Self::read_until); and `InvalidData` if there is no delimiter in `max`
-    /// bytes. Those are in `into` then, and the others in the reader.
+    /// bytes. Those bytes are then in `into`, and the others stay in the reader.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **hands over** to `into` what was read; calling it again goes on.
-    /// *Scope cancelled*: returns an error, and what was read is in `into`.
+    /// *Dropped early*: **hands over** to `into` the bytes that were read; another call goes on from there.
+    /// *Scope cancelled*: returns an error, and the bytes that were read are in `into`.
     fn read_until_limited<'a>(
         &'a mut self,
         delimiter: u8,
@@ -106,23 +106,23 @@ pub trait AsyncBufReadExt: AsyncBufRead {
         ReadUntil { reader: self, delimiter, into, max, done: 0, wait: Wait::default() }
     }
 
-    /// Reads a line, `\n` included, or to the end, and appends it to `into`. Says how many bytes that
-    /// was; 0 is the end.
+    /// Reads a line, including `\n`, or to the end, and appends it to `into`. Returns its length in bytes;
+    /// 0 means the end.
     ///
-    /// There is no limit to them; [`read_line_limited`](Self::read_line_limited) has one.
+    /// There is no limit; [`read_line_limited`](Self::read_line_limited) has one.
     ///
     /// # Errors
     ///
-    /// What the reader says; `InvalidData` if it is not UTF-8; if the wait was cancelled. What was read
-    /// by then is in `into`, but for the bytes that are no character, or not all of one: those, three at
-    /// most, are in [`Partial::rest`]. They are taken from the reader too, so that calling it again goes on
-    /// behind them, with the rest of the line.
+    /// Errors of the reader; `InvalidData` if the line is not UTF-8; an error if the wait was cancelled. The text that
+    /// was read is in `into`, except for the bytes of an invalid or incomplete character: those, three at
+    /// most, are in [`Partial::rest`]. They are taken from the reader, too, so another call goes on
+    /// after them, with the rest of the line.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **hands over** to `into` what was read; calling it again goes on. **Lossy** only
+    /// *Dropped early*: **hands over** to `into` the text that was read; another call goes on from there. **Lossy** only
     /// if the reader's buffer ended within a character: its first bytes, three at most.
-    /// *Scope cancelled*: returns an error, and what was read is in `into`, or in the error.
+    /// *Scope cancelled*: returns an error, and the text that was read is in `into`, or in the error.
     fn read_line<'a>(&'a mut self, into: &'a mut String) -> ReadLine<'a, Self>
     where
         Self: Unpin,
@@ -130,12 +130,12 @@ pub trait AsyncBufReadExt: AsyncBufRead {
         self.read_line_limited(into, usize::MAX)
     }
 
-    /// As [`read_line`](Self::read_line), and at most `max` bytes.
+    /// As [`read_line`](Self::read_line), with a limit of `max` bytes.
     ///
     /// # Errors
     ///
     /// As for [`read_line`](Self::read_line); and `InvalidData` if the line is longer than `max` bytes.
-    /// Those are in `into` then, and the others in the reader.
+    /// The first `max` bytes are then in `into`, and the others stay in the reader.
     ///
     /// # Cancellation
     ///
@@ -147,8 +147,8 @@ pub trait AsyncBufReadExt: AsyncBufRead {
         ReadLine { reader: self, into, max, done: 0, cut: Vec::new(), wait: Wait::default() }
     }
 
-    /// The lines, without their ends, one by one or as a `Stream`. A line may have a mebibyte;
-    /// [`Lines::max`] says otherwise.
+    /// Splits the stream into lines, without their ends. Read them one by one, or as a `Stream`. A line may have up to a
+    /// mebibyte; change that with [`Lines::max`].
     fn lines(self) -> Lines<Self>
     where
         Self: Sized,
@@ -156,8 +156,8 @@ pub trait AsyncBufReadExt: AsyncBufRead {
         Lines::new(self)
     }
 
-    /// The parts between delimiters, one by one or as a `Stream`. A part may have a mebibyte;
-    /// [`Split::max`] says otherwise.
+    /// Splits the stream at delimiters. Read the parts one by one, or as a `Stream`. A part may have up to a mebibyte;
+    /// change that with [`Split::max`].
     fn split(self, delimiter: u8) -> Split<Self>
     where
         Self: Sized,
@@ -181,37 +181,37 @@ impl<'a, R: AsyncBufRead + Unpin + ?Sized> Future for FillBuf<'a, R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&'a [u8]>> {
         let this = &mut *self;
-        let reader = this.reader.as_mut().expect("polled after it was done");
+        let reader = this.reader.as_mut().expect("`FillBuf` was polled after it had returned");
         let filled =
             ready!(step(&mut this.wait, cx, |cx| Pin::new(&mut **reader).poll_fill_buf(cx).map_ok(drop)));
         filled?;
-        let reader = this.reader.take().expect("it was there");
-        // Asked again, because the first answer borrows for too short a time. It is there now.
+        let reader = this.reader.take().expect("the reader is there until this returns");
+        // Polled again, because the first result borrows for too short a time. The bytes are there now.
         match Pin::new(&mut *reader).poll_fill_buf(cx) {
             Poll::Ready(bytes) => Poll::Ready(bytes),
-            Poll::Pending => Poll::Ready(Ok(&[])), // the end, of a reader that does not remember it
+            Poll::Pending => Poll::Ready(Ok(&[])), // the reader had ended, and does not remember it
         }
     }
 }
 
-/// How one read of the buffer ended.
+/// The result of one scan of the buffer.
 #[derive(PartialEq, Eq)]
 pub(super) enum BufferScan {
-    /// With the delimiter.
+    /// The delimiter was found.
     Delimited,
-    /// At the end of what is in the buffer.
+    /// The buffer ended.
     More,
-    /// At the limit, and there is more.
+    /// The limit was reached, and there is more.
     TooLong,
-    /// At the end of all.
+    /// The reader ended.
     End,
-    /// Where `sink` would take no more.
+    /// `sink` accepted no more.
     Refused,
 }
 
-/// Hands what is in the buffer to `sink`: up to `delimiter`, it included, and at most `max` bytes.
-/// `sink` says after how many of the bytes it refuses them, if it does: the others stay in the reader.
-/// Says how much was taken.
+/// Passes the bytes in the buffer to `sink`: up to and including `delimiter`, and at most `max` bytes.
+/// If `sink` refuses some, it returns the number of bytes that it accepted, and the others stay in the reader.
+/// Returns the number of bytes that were taken.
 #[inline]
 pub(super) fn poll_part<R: AsyncBufRead + Unpin + ?Sized>(
     reader: &mut R,
@@ -225,7 +225,7 @@ pub(super) fn poll_part<R: AsyncBufRead + Unpin + ?Sized>(
         let part = ready!(step(wait, cx, |cx| {
             let bytes = ready!(Pin::new(&mut *reader).poll_fill_buf(cx))?;
             let within = &bytes[..bytes.len().min(max)];
-            let len = io::BufRead::skip_until(&mut &*within, delimiter)?; // it looks for it fast
+            let len = io::BufRead::skip_until(&mut &*within, delimiter)?; // a fast search
             let part = match len.checked_sub(1) {
                 Some(last) if within[last] == delimiter => BufferScan::Delimited,
                 _ if bytes.is_empty() => BufferScan::End,
@@ -297,7 +297,7 @@ pub struct ReadLine<'a, R: ?Sized> {
     into: &'a mut String,
     max: usize,
     done: usize,
-    /// The beginning of a character that the reader's buffer has cut in two.
+    /// The first bytes of a character that the reader's buffer has split.
     cut: Vec<u8>,
     wait: Wait,
 }
@@ -335,8 +335,8 @@ pub(super) fn not_text() -> io::Error {
     io::Error::new(ErrorKind::InvalidData, "a line that is not UTF-8: read_until and split take any bytes")
 }
 
-/// Appends `bytes` to text, up to a character at its end that is not complete, which is left in `cut`. If
-/// something else than a character comes before: says after how many bytes that ends, and leaves it in `cut`.
+/// Appends `bytes` to the text. An incomplete character at the end stays in `cut`. At an invalid character, returns the
+/// number of bytes up to its end, and leaves its bytes in `cut`.
 fn push(into: &mut String, cut: &mut Vec<u8>, bytes: &[u8]) -> Option<usize> {
     let before = cut.len();
     let bytes = if before == 0 { Cow::Borrowed(bytes) } else { Cow::Owned([&cut[..], bytes].concat()) };
@@ -345,9 +345,9 @@ fn push(into: &mut String, cut: &mut Vec<u8>, bytes: &[u8]) -> Option<usize> {
         Err(error) => (error.valid_up_to(), error.error_len()),
     };
     let (text, rest) = bytes.split_at(len);
-    into.push_str(str::from_utf8(text).expect("it was found to be"));
+    into.push_str(str::from_utf8(text).expect("`valid_up_to` bounds it"));
     let rest = bad.map_or(rest, |bad| &rest[..bad]);
     *cut = rest.to_vec();
-    // What was cut before could still become a character: it is not longer than what has turned out to be none.
+    // `cut` was a valid beginning of a character, so the invalid sequence does not end before `cut` does.
     bad.map(|bad| len + bad - before)
 }

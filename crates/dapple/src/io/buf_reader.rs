@@ -7,17 +7,17 @@ use std::task::{Context, Poll, ready};
 
 use futures_io::{AsyncBufRead, AsyncRead, AsyncWrite};
 
-/// How large a buffer is, unless it is said.
+/// The default size of a buffer.
 pub(super) const BUFFER: usize = 8 << 10;
 
-/// Reads much at a time, so that one can read little at a time, or by lines.
+/// A reader with a buffer: it makes few large reads, so that the caller can make many small ones, or read lines.
 ///
-/// If what is inside can be written to, so can this; writing has no buffer.
+/// If the underlying stream can be written to, so can this; writing has no buffer.
 ///
 /// # Cancellation
 ///
-/// What was read and not taken lies in the buffer, and is not lost when a wait is dropped or
-/// cancelled. Dropping the reader, or [`into_inner`](Self::into_inner), loses it.
+/// Bytes that were read and not consumed stay in the buffer when a wait is dropped or
+/// cancelled. Dropping the reader, or [`into_inner`](Self::into_inner), loses them.
 ///
 /// # Examples
 ///
@@ -38,38 +38,38 @@ pub(super) const BUFFER: usize = 8 << 10;
 pub struct BufReader<R> {
     reader: R,
     buffer: Box<[u8]>,
-    /// What has been read and not taken: `buffer[start..end]`.
+    /// The bytes that were read and not consumed: `buffer[start..end]`.
     start: usize,
     end: usize,
 }
 
 impl<R> BufReader<R> {
-    /// With a buffer of 8 KiB.
+    /// Makes a reader with a buffer of 8 KiB.
     pub fn new(reader: R) -> BufReader<R> {
         BufReader::with_capacity(BUFFER, reader)
     }
 
-    /// With a buffer of `capacity` bytes, and of at least one.
+    /// Makes a reader with a buffer of `capacity` bytes, at least one.
     pub fn with_capacity(capacity: usize, reader: R) -> BufReader<R> {
         BufReader { reader, buffer: vec![0; capacity.max(1)].into(), start: 0, end: 0 }
     }
 
-    /// What has been read and not taken.
+    /// The bytes that were read and not consumed.
     pub fn buffer(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// What is inside.
+    /// The underlying reader.
     pub fn get_ref(&self) -> &R {
         &self.reader
     }
 
-    /// What is inside. What is read from it directly comes after what is in the buffer.
+    /// The underlying reader. Bytes that are read from it directly come after those in the buffer.
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.reader
     }
 
-    /// Gives back what is inside. What is in the [`buffer`](Self::buffer) is lost.
+    /// Returns the underlying reader. The bytes in the [`buffer`](Self::buffer) are lost.
     pub fn into_inner(self) -> R {
         self.reader
     }

@@ -10,17 +10,17 @@ use futures_io::{AsyncBufRead, AsyncRead, AsyncWrite};
 use super::buf_reader::BUFFER;
 use super::write::takes_no_more;
 
-/// Writes much at a time, though it is given little at a time.
+/// A writer with a buffer: it makes few large writes of many small ones.
 ///
-/// **Flush it** ([`flush`](super::AsyncWriteExt::flush)) when the other side is to see it, and at the
-/// end: dropping it cannot wait, so what is in the buffer is lost then.
+/// **Flush it** ([`flush`](super::AsyncWriteExt::flush)) when the peer is to see the bytes, and at the
+/// end: dropping it cannot wait, so the bytes in the buffer are lost then.
 ///
-/// If what is inside can be read, so can this; reading has no buffer.
+/// If the underlying stream can be read, so can this; reading has no buffer.
 ///
 /// # Cancellation
 ///
-/// What lies in the buffer stays there when a wait is dropped or cancelled, and is written by the
-/// next one. No byte is written twice.
+/// Bytes in the buffer stay there when a wait is dropped or cancelled, and the
+/// next write or flush writes them. No byte is written twice.
 ///
 /// # Examples
 ///
@@ -43,44 +43,44 @@ use super::write::takes_no_more;
 pub struct BufWriter<W> {
     writer: W,
     buffer: Vec<u8>,
-    /// How much of the buffer has been written.
+    /// The number of bytes of the buffer that have been written.
     written: usize,
 }
 
 impl<W> BufWriter<W> {
-    /// With a buffer of 8 KiB.
+    /// Makes a writer with a buffer of 8 KiB.
     pub fn new(writer: W) -> BufWriter<W> {
         BufWriter::with_capacity(BUFFER, writer)
     }
 
-    /// With a buffer of `capacity` bytes.
+    /// Makes a writer with a buffer of `capacity` bytes.
     pub fn with_capacity(capacity: usize, writer: W) -> BufWriter<W> {
         BufWriter { writer, buffer: Vec::with_capacity(capacity), written: 0 }
     }
 
-    /// What has not been written yet.
+    /// The bytes that have not been written yet.
     pub fn buffer(&self) -> &[u8] {
         &self.buffer[self.written..]
     }
 
-    /// What is inside.
+    /// The underlying writer.
     pub fn get_ref(&self) -> &W {
         &self.writer
     }
 
-    /// What is inside. What is written to it directly comes before what is in the buffer.
+    /// The underlying writer. Bytes that are written to it directly come before those in the buffer.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.writer
     }
 
-    /// Gives back what is inside. What is in the [`buffer`](Self::buffer) is lost: flush it before.
+    /// Returns the underlying writer. The bytes in the [`buffer`](Self::buffer) are lost: flush before.
     pub fn into_inner(self) -> W {
         self.writer
     }
 }
 
 impl<W: AsyncWrite + Unpin> BufWriter<W> {
-    /// Empties the buffer.
+    /// Writes the buffer out.
     fn poll_empty(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.buffer.len() {
             match ready!(Pin::new(&mut self.writer).poll_write(cx, &self.buffer[self.written..])) {
@@ -142,8 +142,8 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for BufWriter<W> {
     }
 }
 
-/// Whether a slice that is no smaller than the buffer comes first, or behind one that is (a head before a body). A writer
-/// that takes one slice at a time is not given many small ones.
+/// Whether the first or the second slice is as large as the buffer, such as a body after a head. If not, the slices
+/// are copied, so that a writer that takes one slice at a time does not get many small ones.
 fn is_led_by_large(slices: &[IoSlice<'_>], capacity: usize) -> bool {
     slices.iter().filter(|slice| !slice.is_empty()).take(2).any(|slice| slice.len() >= capacity)
 }

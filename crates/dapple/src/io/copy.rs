@@ -1,4 +1,4 @@
-//! From a reader to a writer, in one direction and in both.
+//! Copying from a reader to a writer, in one direction and in both.
 
 use std::fmt;
 use std::io;
@@ -14,22 +14,22 @@ use crate::task::wait::Wait;
 
 const BUFFER: usize = 16 << 10;
 
-/// Copies all there is to read to a writer, and flushes it. Says how many bytes it was.
+/// Copies all bytes of a reader to a writer, and flushes the writer. Returns their number.
 ///
 /// The writer is flushed as well whenever the reader has nothing at the moment. It is not closed.
 ///
 /// # Errors
 ///
-/// What the reader or the writer says; if the wait was cancelled
-/// ([`is_cancelled`](crate::is_cancelled)). How many bytes were written by then,
-/// [`how_far`](super::how_far) says. Those that had been read and not written are in
+/// Errors of the reader or the writer; an error if the wait was cancelled
+/// ([`is_cancelled`](crate::is_cancelled)). [`how_far`](super::how_far) returns the number of bytes that were
+/// written. The bytes that were read and not written are in
 /// [`Partial::rest`], so that nothing is lost.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: **lossy**: what was read and not written, up to 16 KiB; await `&mut copy`, and
-/// [`Copy::rest`] has it.
-/// *Scope cancelled*: stops reading, and returns an error that has what was read and not written.
+/// *Dropped early*: **lossy**: the bytes that were read and not written, up to 16 KiB. To keep them, await
+/// `&mut copy` and call [`Copy::rest`].
+/// *Scope cancelled*: stops reading, and returns an error that contains the bytes that were read and not written.
 ///
 /// # Examples
 ///
@@ -61,17 +61,17 @@ pub struct Copy<R, W> {
 }
 
 impl<R, W> Copy<R, W> {
-    /// How many bytes have been written.
+    /// The number of bytes that were written.
     pub fn done(&self) -> u64 {
         self.flow.done
     }
 
-    /// What has been read and not written, now.
+    /// The bytes that were read and are not yet written.
     pub fn rest(&self) -> &[u8] {
         self.flow.rest()
     }
 
-    /// Gives back what is inside. What is in [`rest`](Self::rest) is lost.
+    /// Returns the reader and the writer. The bytes in [`rest`](Self::rest) are lost.
     pub fn into_inner(self) -> (R, W) {
         (self.reader, self.writer)
     }
@@ -90,23 +90,23 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Future for Copy<R, W> {
     }
 }
 
-/// Copies in both directions at once, until both have ended. Says how many bytes went from `a` to
+/// Copies in both directions at once, until both have ended. Returns the number of bytes from `a` to
 /// `b`, and from `b` to `a`.
 ///
-/// Each direction goes on by itself: when `a` ends, the writing side of `b` is closed, and what `b`
-/// still sends is copied until it ends too.
+/// The directions are independent: when `a` ends, the writing side of `b` is closed, and the bytes that `b`
+/// still sends are copied until `b` ends, too.
 ///
 /// # Errors
 ///
 /// The first error of either direction, or of a cancelled wait
-/// ([`is_cancelled`](crate::is_cancelled)), ends both. How many bytes were written from `a` to `b`,
-/// and what was read from `a` and not written, [`Partial::done`] and [`Partial::rest`] say;
-/// [`Partial::done_back`] and [`Partial::rest_back`] say it of the other direction.
+/// ([`is_cancelled`](crate::is_cancelled)), ends both. [`Partial::done`] and [`Partial::rest`] return the number of
+/// bytes that were written from `a` to `b`, and the bytes that were read from `a` and not written;
+/// [`Partial::done_back`] and [`Partial::rest_back`] are for the other direction.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: **lossy**: what was read and not written, up to 16 KiB each way.
-/// *Scope cancelled*: stops reading, and returns an error that has what was read and not written.
+/// *Dropped early*: **lossy**: the bytes that were read and not written, up to 16 KiB each way.
+/// *Scope cancelled*: stops reading, and returns an error that contains the bytes that were read and not written.
 ///
 /// # Examples
 ///
@@ -146,7 +146,7 @@ where
         let this = &mut *self;
         let there = this.there.poll(cx, &mut this.a, &mut this.b);
         let back = match &there {
-            Poll::Ready(Err(_)) => Poll::Pending, // over
+            Poll::Ready(Err(_)) => Poll::Pending, // the error ends both
             _ => this.back.poll(cx, &mut this.b, &mut this.a),
         };
         let (there_flow, back_flow) = (&mut this.there.flow, &mut this.back.flow);
@@ -195,11 +195,11 @@ impl HalfWay {
     }
 }
 
-/// What is on its way from a reader to a writer. It reads only when it has written all.
+/// The bytes on their way from a reader to a writer. It reads only after it has written all of them.
 #[derive(Default)]
 struct CopyBuffer {
     buffer: Box<[u8]>,
-    /// What has been read and not written: `buffer[start..end]`.
+    /// The bytes that were read and not written: `buffer[start..end]`.
     start: usize,
     end: usize,
     done: u64,

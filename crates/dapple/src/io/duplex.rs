@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **JOIN-OR-SEE**: see `stdin`: who waits has left his waker under the lock under which he looked; who changes what
-//!   is to be seen takes it under the same lock, and wakes him afterwards.
+//! * **JOIN-OR-SEE**: see `stdin`: a waiter stores its waker under the same lock under which it looked. A thread that
+//!   changes the state takes the waker under that lock, and wakes it afterwards.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,8 +17,8 @@ use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::{Wait, wake};
 
-/// Makes two streams that are connected to each other: what is written to one is read from the other.
-/// Each direction holds up to `capacity` bytes.
+/// Makes two streams that are connected to each other: bytes written to one are read from the other.
+/// Each direction holds up to `capacity` bytes. Use it in tests, or between two tasks.
 ///
 /// # Panics
 ///
@@ -50,17 +50,17 @@ pub fn duplex(capacity: usize) -> (Duplex, Duplex) {
 
 /// One of two streams in memory that are connected to each other; see [`duplex`].
 ///
-/// Closing it (`AsyncWrite::poll_close`) lets the other side read the end, once it has read the rest, and
-/// leaves it open for reading. Dropping it does that as well, and the other side's writes fail with
-/// `BrokenPipe` from then on.
+/// Closing it (`AsyncWrite::poll_close`) lets the peer read the end, after the bytes that are on the way, and
+/// leaves this stream open for reading. Dropping it does the same, and from then on the peer's writes fail with
+/// `BrokenPipe`.
 ///
-/// One task reads and one writes at a time; to have two tasks do so, [split](super::split()) it.
+/// One task reads and one writes at a time. For two tasks, [split](super::split()) it.
 ///
 /// # Cancellation
 ///
-/// Reading, writing: *Dropped early*: **clean**: bytes that were not read stay, and what was written was
-/// returned as written. *Scope cancelled*: returns an error for which
-/// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it could be had then.
+/// Reading, writing: *Dropped early*: **clean**: bytes that were not read stay, and all bytes that were written were
+/// counted in a result. *Scope cancelled*: returns an error for which
+/// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it was ready.
 pub struct Duplex {
     incoming: Arc<DuplexDirection>,
     outgoing: Arc<DuplexDirection>,
@@ -99,7 +99,7 @@ impl Duplex {
         poll_wait(&mut self.writing, cx, &"room to write to", |waker| outgoing.write(slices, waker))
     }
 
-    /// What was written is there.
+    /// Returns at once: bytes are visible to the peer as soon as they are written.
     pub(crate) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -126,7 +126,7 @@ impl fmt::Debug for Duplex {
     }
 }
 
-/// Does an operation as soon as it can be done. If it cannot, it keeps the waker.
+/// Does an operation as soon as it is possible. If it is not, the operation stores the waker.
 fn poll_wait<T>(
     wait: &mut Wait,
     cx: &mut Context<'_>,
@@ -155,11 +155,11 @@ struct DuplexDirection {
 #[derive(Default)]
 struct DuplexState {
     bytes: VecDeque<u8>,
-    /// Nothing more will be written.
+    /// The writer has closed: no more bytes will come.
     is_ended: bool,
-    /// Nobody will read.
+    /// The reader was dropped.
     is_abandoned: bool,
-    /// Who waits for bytes, and who for room. JOIN-OR-SEE
+    /// The waiter for bytes, and the waiter for room. JOIN-OR-SEE
     reader: Option<GuardedWaker>,
     writer: Option<GuardedWaker>,
 }
@@ -223,7 +223,7 @@ impl DuplexDirection {
         Poll::Ready(Ok(done))
     }
 
-    /// Says that nothing more will be written.
+    /// Ends the stream: no more bytes will be written.
     fn end(&self) {
         let mut state = lock(&self.state);
         state.is_ended = true;
@@ -232,7 +232,7 @@ impl DuplexDirection {
         reader.into_iter().for_each(wake);
     }
 
-    /// Says that nobody will read.
+    /// Marks the reader as dropped.
     fn abandon(&self) {
         let mut state = lock(&self.state);
         state.is_abandoned = true;

@@ -1,14 +1,14 @@
-//! The error of what is done in several steps: how far it got.
+//! The error of an operation that takes several steps: it records the progress so far.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 
-/// How far an operation of several steps got before an error, or `cancel`, stopped it.
+/// The progress of an operation of several steps when an error, or a cancellation, stopped it.
 ///
-/// It lies in the `io::Error` that such an operation returns; [`Partial::of`] finds it there. The
-/// `io::Error` has the kind of the one that stopped the operation, which is its source; a number of
-/// the system's is to be had from [`stopped_by`](Self::stopped_by).
+/// It is inside the `io::Error` that such an operation returns; find it with [`Partial::of`]. The
+/// `io::Error` has the kind of the error that stopped the operation, and that error is its source. For the
+/// error number of the system, see [`stopped_by`](Self::stopped_by).
 ///
 /// # Examples
 ///
@@ -32,7 +32,7 @@ use std::io;
 pub struct Partial {
     done: u64,
     rest: Vec<u8>,
-    /// The same of the other direction.
+    /// The same for the other direction.
     back: (u64, Vec<u8>),
     error: io::Error,
 }
@@ -47,7 +47,7 @@ impl Partial {
         io::Error::new(error.kind(), Partial { done, rest, back, error })
     }
 
-    /// Finds it in an error, or in what that one wraps.
+    /// Finds it in an error, or in the errors that this error wraps.
     #[must_use]
     pub fn of(error: &io::Error) -> Option<&Partial> {
         let mut next: Option<&(dyn Error + 'static)> = Some(error);
@@ -55,39 +55,39 @@ impl Partial {
             if let Some(partial) = error.downcast_ref() {
                 return Some(partial);
             }
-            // What an `io::Error` wraps is not its source: that is the source of what it wraps.
+            // `io::Error::source` skips the error that it wraps, so that one is looked at first.
             let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
             next = wrapped.map(|wrapped| wrapped as &(dyn Error + 'static)).or_else(|| error.source());
         }
         None
     }
 
-    /// How many bytes were read, written or copied; which, the operation says.
+    /// The number of bytes that were read, written or copied; the operation's docs define which.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.done
     }
 
-    /// Bytes that were read, and not handed on to where they should have gone.
+    /// Bytes that were read and not handed on to their destination.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.rest
     }
 
-    /// How many bytes were copied in the other direction, by
+    /// The number of bytes that were copied in the other direction, by
     /// [`copy_bidirectional`](super::copy_bidirectional).
     #[must_use]
     pub fn done_back(&self) -> u64 {
         self.back.0
     }
 
-    /// Bytes of the other direction that were read, and not handed on.
+    /// Bytes of the other direction that were read and not handed on.
     #[must_use]
     pub fn rest_back(&self) -> &[u8] {
         &self.back.1
     }
 
-    /// What stopped it.
+    /// The error that stopped the operation.
     #[must_use]
     pub fn stopped_by(&self) -> &io::Error {
         &self.error
@@ -113,8 +113,8 @@ impl Error for Partial {
     }
 }
 
-/// How many bytes an operation had read, written or copied before it failed; `None` if the error is
-/// not of one that does several steps. The same as [`Partial::done`].
+/// The number of bytes that an operation had read, written or copied before it failed; `None` if the error is
+/// not from an operation of several steps. The same as [`Partial::done`].
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
-//! The I/O traits of others, for our streams of bytes.
+//! The I/O traits of other crates, for the byte streams of this one.
 //!
 //! `impl_read!` and `impl_write!` give a type `futures_io`'s traits always, and tokio's and hyper's
-//! with the features `tokio-io` and `hyper`. All of them come down to methods of the type:
+//! with the features `tokio-io` and `hyper`. All of them call methods of the type:
 //!
 //! ```text
 //! impl_read!    poll_read, poll_read_vectored
@@ -10,7 +10,7 @@
 //!
 //! They take `&mut self`, so that the type must be `Unpin`.
 
-/// Gives a type the traits of what can be read.
+/// Implements the reading traits for a type.
 macro_rules! impl_read {
     ($type:ty) => {
         crate::io::foreign::impl_read!($type, but hyper);
@@ -28,7 +28,7 @@ macro_rules! impl_read {
             }
         }
     };
-    // `hyper.rs` has that.
+    // `hyper.rs` implements hyper's trait for this type.
     ($type:ty, but hyper) => {
         impl futures_io::AsyncRead for $type {
             #[inline]
@@ -67,7 +67,7 @@ macro_rules! impl_read {
     };
 }
 
-/// Gives a type the traits of what can be written to.
+/// Implements the writing traits for a type.
 macro_rules! impl_write {
     ($type:ty) => {
         impl futures_io::AsyncWrite for $type {
@@ -117,7 +117,7 @@ macro_rules! impl_write {
     };
 }
 
-/// What tokio's and hyper's traits have in common, and `futures_io` calls otherwise.
+/// The methods that tokio's and hyper's traits share, and that `futures_io` names differently.
 #[cfg_attr(not(any(feature = "hyper", feature = "tokio-io")), expect(unused_macros))]
 macro_rules! shutting_writer {
     ($type:ty) => {
@@ -165,21 +165,21 @@ macro_rules! shutting_writer {
 pub(crate) use shutting_writer;
 pub(crate) use {impl_read, impl_write};
 
-/// How much of a buffer of hyper's is initialised to read into it.
+/// The most bytes of a hyper buffer that are initialised before a read into it.
 #[cfg(feature = "hyper")]
 const MOST_FILLED: usize = 64 * 1024;
 
-/// Reads into a buffer of hyper's what can only be read into an initialised one.
+/// Reads into a hyper buffer by a function that needs initialised memory.
 #[cfg(feature = "hyper")]
 pub(crate) fn poll_fill(
     mut cursor: hyper::rt::ReadBufCursor<'_>,
     read: impl FnOnce(&mut [u8]) -> std::task::Poll<std::io::Result<usize>>,
 ) -> std::task::Poll<std::io::Result<()>> {
-    // hyper may offer far more than comes at a time.
+    // hyper may offer far more room than one read fills.
     let room = cursor.remaining().min(MOST_FILLED);
     let n = std::task::ready!(read(cursor.initialize_unfilled_to(room)))?;
-    assert!(n <= room, "read more than there was room for");
-    // SAFETY: so many bytes of the buffer and more were initialised above.
+    assert!(n <= room, "a reader returned {n} bytes for a buffer of {room}");
+    // SAFETY: `room` bytes of the buffer were initialised above, and `n` is at most `room`.
     unsafe { cursor.advance(n) };
     std::task::Poll::Ready(Ok(()))
 }

@@ -1,4 +1,4 @@
-//! Frames: parts that begin with their length.
+//! Frames: messages that begin with their length.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -13,12 +13,26 @@ use super::step::{is_interrupted, step};
 use super::write::takes_no_more;
 use crate::task::wait::Wait;
 
-/// How long a frame may be, unless it is said.
+/// The default limit on a frame.
 const MAX: usize = 1 << 20;
-/// How much room is made at a time: who only says that he will send much gets little.
+/// The room that is made at a time, so that a peer that only announces a large frame gets little memory.
 const ROOM: usize = 64 << 10;
 
-/// How the length of a frame is written.
+/// The encoding of the length at the beginning of a frame.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{AsyncReadExt, AsyncWriteExt, Prefix};
+///
+/// dapple::run(async {
+///     let mut bytes = Vec::new();
+///     bytes.write_frame(Prefix::U16, b"hello").await.unwrap();
+///     assert_eq!(bytes, b"\x00\x05hello");
+///     let mut frames = (&bytes[..]).frames().prefix(Prefix::U16);
+///     assert_eq!(frames.next_frame().await.unwrap(), Some(b"hello".to_vec()));
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Prefix {
@@ -53,7 +67,7 @@ impl Prefix {
         matches!(self, Prefix::U16Le | Prefix::U32Le | Prefix::U64Le)
     }
 
-    /// The length, of the first bytes.
+    /// Decodes the length from the first bytes.
     fn read(self, mut bytes: [u8; 8]) -> u64 {
         if self.is_little() {
             bytes[..self.len()].reverse();
@@ -61,7 +75,7 @@ impl Prefix {
         bytes[..self.len()].iter().fold(0, |length, byte| length << 8 | u64::from(*byte))
     }
 
-    /// The first bytes are it; `None` if the length does not fit.
+    /// Encodes the length into the first bytes; `None` if it does not fit.
     fn write(self, length: usize) -> Option<[u8; 8]> {
         let length = length as u64;
         let bits = self.len() * 8;
@@ -79,12 +93,12 @@ impl Prefix {
 
 /// The frames of a reader: [`AsyncReadExt::frames`](super::AsyncReadExt::frames).
 ///
-/// Also a `Stream` of `io::Result<Vec<u8>>`. A frame that is too long, or that the reader ends within, is an
-/// error once, and then there is no next one: nobody knows where it would begin.
+/// It is also a `Stream` of `io::Result<Vec<u8>>`. A frame that is too long, or cut off by the end of the reader, is an
+/// error once. After it there is no next frame, because its beginning is not known.
 ///
 /// # Cancellation
 ///
-/// What has been read of a frame is kept here when a wait is dropped or cancelled, and the next wait
+/// Bytes of a frame that were read are kept here when a wait is dropped or cancelled, and the next wait
 /// goes on from there.
 ///
 /// # Examples
@@ -128,31 +142,31 @@ impl<R> Frames<R> {
         Frames { reader, prefix, max: MAX, head, head_done: 0, body, body_done: 0, is_over: false, wait }
     }
 
-    /// How the length is written: in four bytes, most significant first, if nothing is said.
+    /// Sets the encoding of the length. The default is four bytes, most significant first.
     #[must_use = "it gives back the reader with the new prefix"]
     pub fn prefix(mut self, prefix: Prefix) -> Frames<R> {
         self.prefix = prefix;
         self
     }
 
-    /// How many bytes a frame may have, without the prefix. One mebibyte if nothing is said.
+    /// Sets the most bytes that a frame may have, without the prefix. The default is one mebibyte.
     #[must_use = "it gives back the reader with the new maximum"]
     pub fn max(mut self, max: usize) -> Frames<R> {
         self.max = max;
         self
     }
 
-    /// What is inside.
+    /// The underlying reader.
     pub fn get_ref(&self) -> &R {
         &self.reader
     }
 
-    /// What is inside.
+    /// The underlying reader.
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.reader
     }
 
-    /// Gives back what is inside, and what has been read of the next frame, its prefix included.
+    /// Returns the underlying reader, and the bytes of the next frame that were read, its prefix included.
     pub fn into_inner(self) -> (R, Vec<u8>) {
         let mut read = self.head[..self.head_done].to_vec();
         read.extend_from_slice(&self.body[..self.body_done]);
@@ -161,20 +175,20 @@ impl<R> Frames<R> {
 }
 
 impl<R: AsyncRead + Unpin> Frames<R> {
-    /// The next frame, without its prefix; `None` at the end, and after a frame that was too long or cut
-    /// short.
+    /// Reads the next frame, without its prefix. Returns `None` at the end, and after a frame that was too long or cut
+    /// off.
     ///
     /// # Errors
     ///
-    /// What the reader says; `UnexpectedEof` if it ends within a frame, and `InvalidData` if the frame is
-    /// too long, each of them once; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)). How
-    /// much of the frame and its prefix has been read, [`how_far`](super::how_far) says, and
-    /// [`into_inner`](Self::into_inner) gives it.
+    /// Errors of the reader; `UnexpectedEof` if it ends within a frame, and `InvalidData` if the frame is
+    /// too long, each of them once; an error if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
+    /// [`how_far`](super::how_far) returns the number of bytes of the frame and its prefix that were read, and
+    /// [`into_inner`](Self::into_inner) returns those bytes.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**; what was read is kept.
-    /// *Scope cancelled*: returns an error, and what was read is kept.
+    /// *Dropped early*: **clean**; the bytes that were read are kept.
+    /// *Scope cancelled*: returns an error, and the bytes that were read are kept.
     pub fn next_frame(&mut self) -> NextFrame<'_, R> {
         NextFrame { frames: self, wait: Wait::default() }
     }

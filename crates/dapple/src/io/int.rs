@@ -1,4 +1,4 @@
-//! Numbers of a fixed length.
+//! Reading and writing of numbers of a fixed length.
 
 use std::io;
 use std::marker::PhantomData;
@@ -12,10 +12,10 @@ use super::read::{Filled, ended_early, poll_fill};
 use super::write::poll_write_all;
 use crate::task::wait::Wait;
 
-/// The longest number.
+/// The length of the longest number.
 const MAX: usize = 16;
 
-/// A number that can be read and written: an integer of 1, 2, 4, 8 or 16 bytes, with a sign or without, `f32`
+/// A number that can be read and written: a signed or unsigned integer of 1, 2, 4, 8 or 16 bytes, `f32`
 /// or `f64`.
 pub trait Int: sealed::Sealed + Copy + Unpin {}
 
@@ -34,7 +34,7 @@ macro_rules! int {
         impl sealed::Sealed for $int {
             const LEN: usize = size_of::<$int>();
 
-            /// Of the first bytes, most significant first.
+            /// Uses the first bytes, most significant first.
             fn from_be(bytes: [u8; MAX]) -> $int {
                 let mut own = [0; size_of::<$int>()];
                 own.copy_from_slice(&bytes[..Self::LEN]);

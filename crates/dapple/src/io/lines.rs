@@ -11,19 +11,19 @@ use super::buf_read::{BufferScan, not_text, poll_part, too_long};
 use super::error::Partial;
 use crate::task::wait::Wait;
 
-/// How long a part may be, unless it is said.
+/// The default limit on a part.
 const MAX: usize = 1 << 20;
 
 /// The parts between delimiters: [`AsyncBufReadExt::split`](super::AsyncBufReadExt::split).
 ///
-/// Also a `Stream` of `io::Result<Vec<u8>>`, where `None` only means the end.
+/// It is also a `Stream` of `io::Result<Vec<u8>>`, where `None` only means the end.
 ///
-/// A part that is too long is an error once, and the next item is the next part: what is left of the
-/// long one is passed over when that is asked for, and not stored.
+/// A part that is too long is an error once, and the next item is the next part. The rest of the long part is skipped
+/// when the next part is read, and is not stored.
 ///
 /// # Cancellation
 ///
-/// What has been read of a part is kept here when a wait is dropped or cancelled, and the next wait
+/// Bytes of a part that were read are kept here when a wait is dropped or cancelled, and the next wait
 /// goes on from there.
 ///
 /// # Examples
@@ -46,9 +46,9 @@ pub struct Split<R> {
     reader: R,
     delimiter: u8,
     max: usize,
-    /// What has been read of the next part.
+    /// The bytes of the next part that were read.
     part: Vec<u8>,
-    /// Whether what comes next in the reader is the rest of a part that was too long.
+    /// Whether the reader is within a part that was too long.
     is_passing: bool,
     /// The wait of the stream.
     wait: Wait,
@@ -59,49 +59,49 @@ impl<R> Split<R> {
         Split { reader, delimiter, max: MAX, part: Vec::new(), is_passing: false, wait: Wait::default() }
     }
 
-    /// How many bytes a part may have, with its delimiter. One mebibyte if nothing is said.
+    /// Sets the most bytes that a part may have, with its delimiter. The default is one mebibyte.
     #[must_use = "it gives back the reader with the new maximum"]
     pub fn max(mut self, max: usize) -> Split<R> {
         self.max = max;
         self
     }
 
-    /// What is inside.
+    /// The underlying reader.
     pub fn get_ref(&self) -> &R {
         &self.reader
     }
 
-    /// What is inside.
+    /// The underlying reader.
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.reader
     }
 
-    /// Gives back what is inside, and what has been read of the next part. After one that was too long,
-    /// its rest may still be inside.
+    /// Returns the underlying reader, and the bytes of the next part that were read. After a part that was too long,
+    /// the reader may still contain its rest.
     pub fn into_inner(self) -> (R, Vec<u8>) {
         (self.reader, self.part)
     }
 }
 
 impl<R: AsyncBufRead + Unpin> Split<R> {
-    /// The next part, without its delimiter; `None` at the end.
+    /// Reads the next part, without its delimiter. Returns `None` at the end.
     ///
     /// # Errors
     ///
-    /// What the reader says; `InvalidData` if the part is too long: its beginning is in
-    /// [`Partial::rest`], its rest is passed over, and the next call gives the next part. If the wait was
-    /// cancelled ([`is_cancelled`](crate::is_cancelled)). How much of the part has been read,
-    /// [`how_far`](super::how_far) says.
+    /// Errors of the reader; `InvalidData` if the part is too long: its beginning is in
+    /// [`Partial::rest`], its rest is skipped, and the next call returns the next part; an error if the wait was
+    /// cancelled ([`is_cancelled`](crate::is_cancelled)). [`how_far`](super::how_far) returns the number of bytes of
+    /// the part that were read.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**; what was read is kept.
-    /// *Scope cancelled*: returns an error, and what was read is kept.
+    /// *Dropped early*: **clean**; the bytes that were read are kept.
+    /// *Scope cancelled*: returns an error, and the bytes that were read are kept.
     pub fn next_part(&mut self) -> NextPart<'_, R> {
         NextPart { split: self, wait: Wait::default() }
     }
 
-    /// The next part, with its delimiter if it has one: the last may have none.
+    /// Reads the next part, with its delimiter. The last part may have none.
     fn poll_with(&mut self, wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
         while self.is_passing {
             match ready!(poll_part(&mut self.reader, wait, cx, self.delimiter, usize::MAX, |_| None)) {
@@ -178,14 +178,14 @@ impl<R: AsyncBufRead + Unpin> Future for NextPart<'_, R> {
 
 /// The lines of a reader: [`AsyncBufReadExt::lines`](super::AsyncBufReadExt::lines).
 ///
-/// Also a `Stream` of `io::Result<String>`, where `None` only means the end.
+/// It is also a `Stream` of `io::Result<String>`, where `None` only means the end.
 ///
-/// A line that is too long is an error once, and the next item is the next line: what is left of the
-/// long one is passed over when that is asked for, and not stored.
+/// A line that is too long is an error once, and the next item is the next line. The rest of the long line is skipped
+/// when the next line is read, and is not stored.
 ///
 /// # Cancellation
 ///
-/// What has been read of a line is kept here when a wait is dropped or cancelled, and the next wait
+/// Bytes of a line that were read are kept here when a wait is dropped or cancelled, and the next wait
 /// goes on from there.
 ///
 /// # Examples
@@ -213,44 +213,44 @@ impl<R> Lines<R> {
         Lines(Split::new(reader, b'\n'))
     }
 
-    /// How many bytes a line may have, with its end. One mebibyte if nothing is said.
+    /// Sets the most bytes that a line may have, with its end. The default is one mebibyte.
     #[must_use = "it gives back the reader with the new maximum"]
     pub fn max(self, max: usize) -> Lines<R> {
         Lines(self.0.max(max))
     }
 
-    /// What is inside.
+    /// The underlying reader.
     pub fn get_ref(&self) -> &R {
         self.0.get_ref()
     }
 
-    /// What is inside.
+    /// The underlying reader.
     pub fn get_mut(&mut self) -> &mut R {
         self.0.get_mut()
     }
 
-    /// Gives back what is inside, and what has been read of the next line. After one that was too long,
-    /// its rest may still be inside.
+    /// Returns the underlying reader, and the bytes of the next line that were read. After a line that was too long,
+    /// the reader may still contain its rest.
     pub fn into_inner(self) -> (R, Vec<u8>) {
         self.0.into_inner()
     }
 }
 
 impl<R: AsyncBufRead + Unpin> Lines<R> {
-    /// The next line, without its end (`\n` or `\r\n`); `None` at the end.
+    /// Reads the next line, without its end (`\n` or `\r\n`). Returns `None` at the end of the reader.
     ///
     /// # Errors
     ///
-    /// What the reader says; `InvalidData` if the line is too long: its beginning is in
-    /// [`Partial::rest`], and its rest is passed over; `InvalidData` if it is not UTF-8: its bytes are in
-    /// [`Partial::rest`]. After either, the next call gives the next line. If the wait was cancelled
-    /// ([`is_cancelled`](crate::is_cancelled)). How much of the line has been read,
-    /// [`how_far`](super::how_far) says.
+    /// Errors of the reader; `InvalidData` if the line is too long: its beginning is in
+    /// [`Partial::rest`], and its rest is skipped; `InvalidData` if the line is not UTF-8: its bytes are in
+    /// [`Partial::rest`]. After either, the next call returns the next line. An error if the wait was cancelled
+    /// ([`is_cancelled`](crate::is_cancelled)). [`how_far`](super::how_far) returns the number of bytes of the line
+    /// that were read.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**; what was read is kept.
-    /// *Scope cancelled*: returns an error, and what was read is kept.
+    /// *Dropped early*: **clean**; the bytes that were read are kept.
+    /// *Scope cancelled*: returns an error, and the bytes that were read are kept.
     pub fn next_line(&mut self) -> NextLine<'_, R> {
         NextLine { split: &mut self.0, wait: Wait::default() }
     }
@@ -265,7 +265,7 @@ impl<R: AsyncBufRead + Unpin> Stream for Lines<R> {
     }
 }
 
-/// A line without its end. What looks like half of an end is a part of the last line, if it has none.
+/// A line without its end. A `\r` at the end of a last line that has no `\n` is a part of that line.
 fn into_text(mut line: Vec<u8>) -> io::Result<String> {
     if line.pop_if(|last| *last == b'\n').is_some() {
         line.pop_if(|last| *last == b'\r');

@@ -1,6 +1,6 @@
-//! Readers and writers that are always ready: nothing, the same for ever, and nowhere.
+//! Readers and writers that are always ready: an empty reader, one that repeats a byte, and one that discards.
 //!
-//! Slices (`&[u8]`) can be read, and vectors (`Vec<u8>`) be written to, by `futures-io` itself.
+//! `futures-io` itself implements reading from slices (`&[u8]`) and writing to vectors (`Vec<u8>`).
 
 use std::io;
 use std::pin::Pin;
@@ -70,13 +70,13 @@ impl AsyncRead for Repeat {
     }
 }
 
-/// A writer that forgets what it is given.
+/// A writer that discards all bytes.
 ///
 /// # Examples
 ///
 /// ```
 /// dapple::run(async {
-///     // Reads to the end, to know how much it is.
+///     // Reads to the end, to count the bytes.
 ///     let n = dapple::io::copy(&b"hello"[..], dapple::io::sink()).await.unwrap();
 ///     assert_eq!(n, 5);
 /// });

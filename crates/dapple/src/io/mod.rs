@@ -1,7 +1,7 @@
-//! Reading and writing streams of bytes, whatever they are: sockets, pipes, memory, the terminal.
+//! Reading and writing of byte streams: sockets, pipes, memory, the terminal.
 //!
-//! The traits are those of `futures-io`, and given here again: [`AsyncRead`], [`AsyncWrite`],
-//! [`AsyncBufRead`], [`AsyncSeek`]. What can be done with them is in [`AsyncReadExt`],
+//! The traits are those of `futures-io`, re-exported: [`AsyncRead`], [`AsyncWrite`],
+//! [`AsyncBufRead`], [`AsyncSeek`]. Their methods for users are in [`AsyncReadExt`],
 //! [`AsyncWriteExt`] and [`AsyncBufReadExt`].
 //!
 //! ```
@@ -24,19 +24,19 @@
 //! # }
 //! ```
 //!
-//! # How far it got
+//! # Partial progress
 //!
-//! A single `read` or `write` happens, or it does not: cancelled, it has had no effect. Whatever
-//! needs several of them ([`write_all`](AsyncWriteExt::write_all),
+//! A single `read` or `write` happens, or it does not: if it is cancelled, it has had no effect. An operation
+//! that needs several of them ([`write_all`](AsyncWriteExt::write_all),
 //! [`read_exact`](AsyncReadExt::read_exact), [`copy`], ...) can be stopped halfway, by an error or by
-//! `cancel`. Its error then says how far it got ([`how_far`]), has the bytes that were taken from
-//! the one side and not given to the other ([`Partial::rest`]), and is otherwise the error that
-//! stopped it: it has its kind, and [`is_cancelled`](crate::is_cancelled) holds if that was it.
+//! cancellation. Its error then contains the number of bytes that were done ([`how_far`]), and the bytes that were read
+//! from one side and not written to the other ([`Partial::rest`]). Otherwise it is the error that stopped the
+//! operation: it has the same kind, and [`is_cancelled`](crate::is_cancelled) returns true for a cancellation.
 //!
-//! # Giving way
+//! # Yielding
 //!
 //! Memory is always ready. So that a long read from memory does not keep a worker from its other
-//! tasks, everything here gives way now and then, and can be cancelled there.
+//! tasks, every operation here yields now and then, and can be cancelled at that point.
 
 mod adapt;
 mod buf_read;

@@ -1,4 +1,4 @@
-//! What can be done with everything that is read.
+//! Methods of readers.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::pin::Pin;
@@ -13,10 +13,10 @@ use super::step::{is_interrupted, step};
 use super::{Chain, Take};
 use crate::task::wait::Wait;
 
-/// How much is read at first where the length is not known, and at most.
+/// The first size of a read where the length is not known, and the largest.
 const PROBE: usize = 4 << 10;
 const MAX_PROBE: usize = 64 << 10;
-/// How much is read to see whether a vector that is full, or almost, was given room for all.
+/// The size of a read that checks for the end when a vector is full, or almost.
 const SMALL: usize = 32;
 
 macro_rules! read_ints {
@@ -25,13 +25,13 @@ macro_rules! read_ints {
         ///
         /// # Errors
         ///
-        /// As for [`read_exact`](Self::read_exact); the bytes that were read are in
-        /// [`Partial::rest`].
+        /// As for [`read_exact`](Self::read_exact). [`Partial::rest`] contains the bytes that were
+        /// read.
         ///
         /// # Cancellation
         ///
-        /// *Dropped early*: **lossy**, if a part of the number was read.
-        /// *Scope cancelled*: returns an error that has the bytes that were read.
+        /// *Dropped early*: **lossy**: the bytes of the number that were read.
+        /// *Scope cancelled*: returns an error that contains the bytes that were read.
         fn $name(&mut self) -> ReadInt<'_, Self, $int>
         where
             Self: Unpin,
@@ -40,17 +40,17 @@ macro_rules! read_ints {
         }
 
         $(#[$doc])*
-        /// Least significant byte first.
+        /// The same, least significant byte first.
         ///
         /// # Errors
         ///
-        /// As for [`read_exact`](Self::read_exact); the bytes that were read are in
-        /// [`Partial::rest`].
+        /// As for [`read_exact`](Self::read_exact). [`Partial::rest`] contains the bytes that were
+        /// read.
         ///
         /// # Cancellation
         ///
-        /// *Dropped early*: **lossy**, if a part of the number was read.
-        /// *Scope cancelled*: returns an error that has the bytes that were read.
+        /// *Dropped early*: **lossy**: the bytes of the number that were read.
+        /// *Scope cancelled*: returns an error that contains the bytes that were read.
         fn $name_le(&mut self) -> ReadInt<'_, Self, $int>
         where
             Self: Unpin,
@@ -60,7 +60,7 @@ macro_rules! read_ints {
     )*};
 }
 
-/// What can be done with everything that is read.
+/// Methods of readers: every [`AsyncRead`] has them.
 ///
 /// # Examples
 ///
@@ -81,18 +81,18 @@ macro_rules! read_ints {
 /// # }
 /// ```
 pub trait AsyncReadExt: AsyncRead {
-    /// Reads some bytes, as many as there are and fit, and says how many; 0 is the end, or an empty
+    /// Reads some bytes, as many as are there and fit, and returns their number. 0 means the end, or an empty
     /// buffer.
     ///
     /// # Errors
     ///
-    /// What the reader says; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
+    /// Errors of the reader; an error if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
     ///
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; no byte is lost.
-    /// *Scope cancelled*: returns an error, and nothing was read; or what was there when it was polled
-    /// again.
+    /// *Scope cancelled*: returns an error, and nothing was read; or the bytes that were there at the
+    /// next poll.
     fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> Read<'a, Self>
     where
         Self: Unpin,
@@ -109,8 +109,8 @@ pub trait AsyncReadExt: AsyncRead {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; no byte is lost.
-    /// *Scope cancelled*: returns an error, and nothing was read; or what was there when it was polled
-    /// again.
+    /// *Scope cancelled*: returns an error, and nothing was read; or the bytes that were there at the
+    /// next poll.
     fn read_vectored<'a>(&'a mut self, buffers: &'a mut [IoSliceMut<'a>]) -> ReadVectored<'a, Self>
     where
         Self: Unpin,
@@ -122,13 +122,13 @@ pub trait AsyncReadExt: AsyncRead {
     ///
     /// # Errors
     ///
-    /// What the reader says; `UnexpectedEof` if it ends before; if the wait was cancelled. How many
-    /// bytes of the buffer were filled by then, [`how_far`](super::how_far) says.
+    /// Errors of the reader; `UnexpectedEof` if it ends before the buffer is full; an error if the wait was cancelled.
+    /// [`how_far`](super::how_far) returns the number of bytes that were filled.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **lossy**, in that nobody knows how much of the buffer was filled.
-    /// *Scope cancelled*: returns an error that says how much.
+    /// *Dropped early*: **lossy**: the number of bytes that were filled is not known.
+    /// *Scope cancelled*: returns an error with that number.
     fn read_exact<'a>(&'a mut self, buffer: &'a mut [u8]) -> ReadExact<'a, Self>
     where
         Self: Unpin,
@@ -136,20 +136,20 @@ pub trait AsyncReadExt: AsyncRead {
         ReadExact { reader: self, buffer, done: 0, wait: Wait::default() }
     }
 
-    /// Reads until the end, and appends to `into`. Says how many bytes they were.
+    /// Reads until the end, and appends to `into`. Returns the number of bytes.
     ///
-    /// There is no limit to them. From a peer that is not to be trusted,
-    /// [`take`](Self::take) what there is memory for.
+    /// There is no limit. If the peer is not trusted, set one with
+    /// [`take`](Self::take).
     ///
     /// # Errors
     ///
-    /// What the reader says; if the wait was cancelled. What was read by then is in `into`, and
-    /// [`how_far`](super::how_far) says how much it is.
+    /// Errors of the reader; an error if the wait was cancelled. The bytes that were read are in `into`, and
+    /// [`how_far`](super::how_far) returns their number.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **hands over** to `into` what was read.
-    /// *Scope cancelled*: returns an error, and what was read is in `into`.
+    /// *Dropped early*: **hands over** to `into` the bytes that were read.
+    /// *Scope cancelled*: returns an error, and the bytes that were read are in `into`.
     fn read_to_end<'a>(&'a mut self, into: &'a mut Vec<u8>) -> ReadToEnd<'a, Self>
     where
         Self: Unpin,
@@ -158,28 +158,28 @@ pub trait AsyncReadExt: AsyncRead {
         ReadToEnd { reader: self, into, done: 0, growth, wait: Wait::default() }
     }
 
-    /// Reads text until the end, and appends it to `into`. Says how many bytes it was.
+    /// Reads text until the end, and appends it to `into`. Returns its length in bytes.
     ///
     /// # Errors
     ///
-    /// What the reader says; `InvalidData` if it is not UTF-8; if the wait was cancelled. `into` is as
-    /// it was then, and all that was read is in [`Partial::rest`].
+    /// Errors of the reader; `InvalidData` if the text is not UTF-8; an error if the wait was cancelled. `into` is then
+    /// unchanged, and all bytes that were read are in [`Partial::rest`].
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **lossy**: what was read.
-    /// *Scope cancelled*: returns an error that has what was read.
+    /// *Dropped early*: **lossy**: the bytes that were read; and if `into` was empty, its capacity.
+    /// *Scope cancelled*: returns an error that contains the bytes that were read.
     fn read_to_string<'a>(&'a mut self, into: &'a mut String) -> ReadToString<'a, Self>
     where
         Self: Unpin,
     {
-        // A text that is empty lends its memory; one that is not must stay as it is if this fails.
+        // An empty string lends its memory. One that is not empty must stay as it is if this fails.
         let bytes = if into.is_empty() { std::mem::take(into).into_bytes() } else { Vec::new() };
         let growth = Growth::of(&bytes);
         ReadToString { reader: self, into, bytes, growth, wait: Wait::default() }
     }
 
-    /// A reader that ends after `limit` bytes, or where this one does.
+    /// Makes a reader that ends after `limit` bytes, or where this reader ends.
     ///
     /// # Examples
     ///
@@ -203,7 +203,20 @@ pub trait AsyncReadExt: AsyncRead {
         Take::new(self, limit)
     }
 
-    /// A reader of this, and then of `next`.
+    /// Makes a reader that reads this one to its end, and then `next`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::AsyncReadExt;
+    ///
+    /// dapple::run(async {
+    ///     let mut text = String::new();
+    ///     let mut both = (&b"head, "[..]).chain(&b"body"[..]);
+    ///     both.read_to_string(&mut text).await.unwrap();
+    ///     assert_eq!(text, "head, body");
+    /// });
+    /// ```
     fn chain<R: AsyncRead>(self, next: R) -> Chain<Self, R>
     where
         Self: Sized,
@@ -227,7 +240,7 @@ pub trait AsyncReadExt: AsyncRead {
         ReadInt::new(self, false)
     }
 
-    /// Reads one byte, with a sign.
+    /// Reads one signed byte.
     ///
     /// # Errors
     ///
@@ -243,8 +256,8 @@ pub trait AsyncReadExt: AsyncRead {
         ReadInt::new(self, false)
     }
 
-    /// The frames, parts that begin with their length, one by one or as a `Stream`. A frame may have a
-    /// mebibyte; [`Frames::max`] says otherwise.
+    /// Splits the stream into frames, which begin with their length; see [`Frames`]. Read them one by one, or as a
+    /// `Stream`. A frame may have up to a mebibyte; change that with [`Frames::max`].
     fn frames(self) -> Frames<Self>
     where
         Self: Sized,
@@ -253,25 +266,25 @@ pub trait AsyncReadExt: AsyncRead {
     }
 
     read_ints! {
-        /// Reads a number of two bytes.
+        /// Reads an unsigned number of two bytes, most significant byte first.
         read_u16 read_u16_le u16;
-        /// Reads a number of four bytes.
+        /// Reads an unsigned number of four bytes, most significant byte first.
         read_u32 read_u32_le u32;
-        /// Reads a number of eight bytes.
+        /// Reads an unsigned number of eight bytes, most significant byte first.
         read_u64 read_u64_le u64;
-        /// Reads a number of sixteen bytes.
+        /// Reads an unsigned number of sixteen bytes, most significant byte first.
         read_u128 read_u128_le u128;
-        /// Reads a number of two bytes, with a sign.
+        /// Reads a signed number of two bytes, most significant byte first.
         read_i16 read_i16_le i16;
-        /// Reads a number of four bytes, with a sign.
+        /// Reads a signed number of four bytes, most significant byte first.
         read_i32 read_i32_le i32;
-        /// Reads a number of eight bytes, with a sign.
+        /// Reads a signed number of eight bytes, most significant byte first.
         read_i64 read_i64_le i64;
-        /// Reads a number of sixteen bytes, with a sign.
+        /// Reads a signed number of sixteen bytes, most significant byte first.
         read_i128 read_i128_le i128;
-        /// Reads a floating-point number of four bytes.
+        /// Reads a floating-point number of four bytes, most significant byte first.
         read_f32 read_f32_le f32;
-        /// Reads a floating-point number of eight bytes.
+        /// Reads a floating-point number of eight bytes, most significant byte first.
         read_f64 read_f64_le f64;
     }
 }
@@ -340,10 +353,10 @@ impl<R: AsyncRead + Unpin + ?Sized> Future for ReadExact<'_, R> {
     }
 }
 
-/// How far a buffer was filled.
+/// The result of filling a buffer.
 pub(super) enum Filled {
     Wholly,
-    /// The reader has ended before.
+    /// The reader ended before the buffer was full.
     Partly,
 }
 
@@ -414,7 +427,7 @@ pub struct ReadToString<'a, R: ?Sized> {
 }
 
 impl<R: ?Sized> ReadToString<'_, R> {
-    /// Appends what was read, if it is text.
+    /// Appends the bytes that were read, if they are UTF-8.
     fn end(&mut self) -> Result<usize, std::str::Utf8Error> {
         if self.into.is_empty() {
             *self.into = String::from_utf8(std::mem::take(&mut self.bytes)).map_err(|error| {
@@ -451,7 +464,7 @@ impl<R: AsyncRead + Unpin + ?Sized> Future for ReadToString<'_, R> {
     }
 }
 
-/// Appends what one read gives. `into` has nothing else in it afterwards, whatever happens.
+/// Appends the bytes of one read. Afterwards `into` contains nothing else, also after an error or a panic.
 fn poll_more<R: AsyncRead + Unpin + ?Sized>(
     reader: &mut R,
     wait: &mut Wait,
@@ -464,7 +477,7 @@ fn poll_more<R: AsyncRead + Unpin + ?Sized>(
         let room = more.into.capacity() - more.len;
         let is_given = more.into.capacity() == growth.given;
         if is_given && room < SMALL && growth.given > 0 {
-            // The caller may have made room for exactly what there is: the end is looked for elsewhere.
+            // The caller may have made room for exactly the bytes there are, so the check for the end uses `small`.
             let mut small = [0; SMALL];
             let read = ready!(step(wait, cx, |cx| Pin::new(&mut *reader).poll_read(cx, &mut small)));
             if is_interrupted(&read) {
@@ -489,14 +502,14 @@ fn poll_more<R: AsyncRead + Unpin + ?Sized>(
     }
 }
 
-/// How a vector grows that is read into.
+/// The growth of a vector that a reader is read into.
 #[derive(Debug)]
 struct Growth {
     /// The capacity that the caller has given it.
     given: usize,
-    /// How much room is made at a time, once that is full: more and more, as long as all of it is used.
+    /// The room that is added at a time, once the vector is full. It grows while all of it is used.
     probe: usize,
-    /// How much is read at a time. It is written with zeros before: less and less, if little of it is used.
+    /// The size of a read. The room is zeroed before, so the size shrinks if little of it is used.
     most: usize,
 }
 
@@ -505,7 +518,7 @@ impl Growth {
         Growth { given: into.capacity(), probe: PROBE, most: MAX_PROBE }
     }
 
-    /// So much was read of what there was room for.
+    /// Adapts to a read of `read` bytes with room for `wanted`.
     fn note(&mut self, read: usize, wanted: usize) {
         if read >= wanted {
             self.probe = (wanted * 2).clamp(self.probe, MAX_PROBE);
@@ -516,7 +529,7 @@ impl Growth {
     }
 }
 
-/// Takes off what was made room for and not used.
+/// A vector that is being read into. Drop truncates it to the bytes that were read.
 struct More<'a> {
     into: &'a mut Vec<u8>,
     len: usize,

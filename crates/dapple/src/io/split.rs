@@ -1,4 +1,4 @@
-//! The halves of any stream: one to read, one to write.
+//! The two halves of any stream: one to read, one to write.
 
 use std::error::Error;
 use std::fmt;
@@ -13,8 +13,8 @@ use crate::prim::{Mutex, lock};
 
 /// Splits a stream of any kind into two halves, for two tasks.
 ///
-/// They share it under a lock, which is held only while a half is polled, not while it waits. Streams that
-/// can be split without one do so by themselves, as
+/// The halves share the stream under a lock, which is held only while a half is polled, not while it waits. Streams
+/// that can be split without a lock have a method of their own, such as
 /// [`TcpStream::into_split`](crate::net::TcpStream::into_split).
 ///
 /// # Examples
@@ -58,8 +58,8 @@ pub struct ReadHalf<S>(Arc<Mutex<S>>);
 
 /// The half of a stream that writes; see [`split`].
 ///
-/// Dropping it does not close the stream, which the other half still has:
-/// [`close`](super::AsyncWriteExt::close) it for the other side to read the end.
+/// Dropping it does not close the stream, because the read half still uses it. Call
+/// [`close`](super::AsyncWriteExt::close), so that the peer reads the end.
 ///
 /// # Cancellation
 ///
@@ -67,7 +67,7 @@ pub struct ReadHalf<S>(Arc<Mutex<S>>);
 pub struct WriteHalf<S>(Arc<Mutex<S>>);
 
 impl<S> ReadHalf<S> {
-    /// Whether they are halves of the same stream.
+    /// Whether the two are halves of the same stream.
     pub fn is_pair_of(&self, write: &WriteHalf<S>) -> bool {
         Arc::ptr_eq(&self.0, &write.0)
     }
@@ -78,23 +78,24 @@ impl<S: Unpin> ReadHalf<S> {
     ///
     /// # Errors
     ///
-    /// If they are of different streams.
+    /// If the two are halves of different streams. The error returns them.
     pub fn unsplit(self, write: WriteHalf<S>) -> Result<S, UnsplitError<S>> {
         if !self.is_pair_of(&write) {
             return Err(UnsplitError(self, write));
         }
         drop(write);
-        let stream = Arc::into_inner(self.0).expect("there are two halves, and the other is gone");
+        let stream =
+            Arc::into_inner(self.0).expect("the write half was dropped, so this is the last reference");
         Ok(stream.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 }
 
 impl<S: Unpin> WriteHalf<S> {
-    /// As [`ReadHalf::unsplit`].
+    /// Puts the halves together again; see [`ReadHalf::unsplit`].
     ///
     /// # Errors
     ///
-    /// If they are of different streams.
+    /// If the two are halves of different streams. The error returns them.
     pub fn unsplit(self, read: ReadHalf<S>) -> Result<S, UnsplitError<S>> {
         read.unsplit(self)
     }
@@ -148,7 +149,19 @@ impl<S> fmt::Debug for WriteHalf<S> {
     }
 }
 
-/// The halves are of different streams. They are handed back.
+/// The error of joining halves of different streams. It returns the halves.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{duplex, split};
+///
+/// let (near, far) = duplex(16);
+/// let ((read, write), (_, other)) = (split(near), split(far));
+/// let error = read.unsplit(other).unwrap_err();
+/// let read = error.0; // the error returns the halves
+/// assert!(read.unsplit(write).is_ok());
+/// ```
 pub struct UnsplitError<S>(pub ReadHalf<S>, pub WriteHalf<S>);
 
 impl<S> fmt::Debug for UnsplitError<S> {

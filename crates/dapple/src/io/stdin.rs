@@ -1,17 +1,17 @@
 //! The program's standard input, read without blocking a worker.
 //!
-//! Whether there is something to read is asked of the driver, and then the pool reads it: the
-//! terminal is shared with other programs, so that it must not be put in non-blocking mode. What
-//! was read goes to a buffer that all handles share.
+//! A read first waits for the driver to report the input as readable, and then the pool reads it. The
+//! terminal is shared with other programs, so it must not be put in non-blocking mode. The bytes
+//! go to a buffer that all handles share.
 //!
 //! # Invariants
 //!
-//! * **ONE-READS**: at most one read is under way, and it ends in the buffer, whoever asked for it.
-//!   So no byte is lost when a wait is, and none overtakes another.
-//! * **JOIN-OR-SEE**: who waits has joined the list under the lock under which he looked; who
-//!   changes what is to be seen takes the list under the same lock.
-//! * **ASKED-FOR**: nothing is read unless somebody waits for it at that moment: what nobody asked
-//!   for is left to others, such as a child that inherits the input.
+//! * **ONE-READS**: at most one read is under way, and its bytes go to the shared buffer, whichever handle started it.
+//!   So no byte is lost when a wait is dropped, and none overtakes another.
+//! * **JOIN-OR-SEE**: a waiter joins the list under the same lock under which it looked. A thread that
+//!   changes the state takes the list under that lock.
+//! * **ASKED-FOR**: a read starts only while a handle waits for it. Input that no handle asked
+//!   for is left to others, such as a child process that inherits the standard input.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -32,7 +32,7 @@ use crate::{Cancelled, blocking, world};
 
 const BUFFER: usize = 8 << 10;
 
-/// What all handles share.
+/// The state that all handles share.
 static SHARED: Mutex<StdinShared> = Mutex::new(StdinShared {
     bytes: Vec::new(),
     taken: 0,
@@ -42,14 +42,14 @@ static SHARED: Mutex<StdinShared> = Mutex::new(StdinShared {
 });
 
 struct StdinShared {
-    /// What was read; `bytes[taken..]` is still to be given out.
+    /// The bytes that were read; `bytes[taken..]` is still to be given out.
     bytes: Vec<u8>,
     taken: usize,
-    /// That the last read found the end (0), or an error, until somebody was told.
+    /// The end (0) or the error that the last read found, until a handle has returned it.
     outcome: Option<io::Result<usize>>,
     /// ONE-READS
     is_reading: bool,
-    /// By the number of their handles.
+    /// Waiters, by the number of their handles.
     waiting: Vec<(u64, GuardedWaker)>,
 }
 
@@ -79,17 +79,17 @@ impl StdinShared {
     }
 }
 
-/// The standard input of the program.
+/// The standard input of the program, for use in async code.
 ///
 /// Reading does not block a worker, nor keep the program from ending. All handles share one buffer:
-/// what one of them does not take, the next one gets. Lines are read with a
-/// [`BufReader`](super::BufReader) around it. Do not read [`std::io::stdin`] as well: it has a buffer
+/// bytes that one handle does not take go to the next. To read lines, wrap it in a
+/// [`BufReader`](super::BufReader). Do not read [`std::io::stdin`] as well: it has a buffer
 /// of its own.
 ///
 /// # Cancellation
 ///
-/// No byte is lost when a read is dropped or cancelled: a read that is under way then leaves what it
-/// gets to the next one. Nothing is read while nobody asks for it.
+/// No byte is lost when a read is dropped or cancelled: if the system call is under way, its bytes go to the
+/// next read. Nothing is read while no handle asks for it.
 ///
 /// # Examples
 ///
@@ -111,13 +111,13 @@ pub struct Stdin {
     source: Result<Arc<Source<OwnedFd>>, Errno>,
     number: u64,
     wait: Wait,
-    /// The wait for something to read.
+    /// The wait for the input to become readable.
     readiness: Wait,
 }
 
-/// The standard input of the program.
+/// Returns a handle to the standard input of the program; see [`Stdin`].
 ///
-/// If there is no file descriptor left for it, reading fails.
+/// If no file descriptor is left for the handle, reading fails.
 #[must_use = "it does nothing unless it is read"]
 pub fn stdin() -> Stdin {
     static NUMBERS: AtomicU64 = AtomicU64::new(0);
@@ -130,7 +130,7 @@ pub fn stdin() -> Stdin {
 }
 
 impl Stdin {
-    /// Reads some bytes; 0 is the end.
+    /// Reads some bytes; 0 means the end.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         if let Err(cancelled) = ready!(self.wait.begin(cx)) {
             let left = lock(&SHARED).leave(self.number);
@@ -149,7 +149,7 @@ impl Stdin {
             _ if world::is_simulated() => return Poll::Ready(Err(world::no_outside("io::stdin"))),
             _ if buffer.is_empty() => return Poll::Ready(Ok(0)),
             Ok(source) => source.clone(),
-            Err(Errno::BADF) => return Poll::Ready(Ok(0)), // as the standard library has it
+            Err(Errno::BADF) => return Poll::Ready(Ok(0)), // as the standard library does
             Err(errno) => return Poll::Ready(Err(refused(*errno))),
         };
         loop {
@@ -196,7 +196,7 @@ impl Drop for Stdin {
         let left = lock(&SHARED).leave(self.number);
         drop(left);
         if let Ok(source) = &self.source {
-            source.withdraw(); // the standard input lives on
+            source.withdraw(); // the standard input stays open
         }
     }
 }
@@ -212,7 +212,7 @@ fn refused(errno: Errno) -> io::Error {
     io::Error::new(error.kind(), format!("standard input cannot be opened: {error}; ask for it anew later"))
 }
 
-/// Asks the kernel. What cannot be waited for, such as a file, is always ready.
+/// Asks the kernel whether the input is readable. A file that cannot be polled is always readable.
 fn is_readable(fd: &OwnedFd) -> io::Result<()> {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now))? {
@@ -221,11 +221,11 @@ fn is_readable(fd: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Begins to read, unless somebody has. There is something to read, so it will not take long (but if
-/// another program takes it first, it may).
+/// Starts a read, unless one is under way. There are bytes to read, so it will not take long, unless
+/// another program takes them first.
 ///
-/// If the runtime does not let it begin, that is told to the one who asked. To the others, who may be in
-/// other runtimes, it never was: they are woken, and ask themselves.
+/// If the runtime does not let it begin, the caller gets an error. The other waiters may be in
+/// other runtimes: they are woken, and try themselves.
 fn start(source: Arc<Source<OwnedFd>>) -> io::Result<()> {
     let mut shared = lock(&SHARED);
     if shared.is_reading || shared.taken < shared.bytes.len() || shared.outcome.is_some() {
@@ -241,13 +241,14 @@ fn start(source: Arc<Source<OwnedFd>>) -> io::Result<()> {
     }
     blocking(move || reading.read()).detach();
     if was_refused.load(Ordering::Relaxed) {
-        let message = "standard input could not be read: the runtime is ending, or no thread is to be had";
+        let message =
+            "standard input could not be read: the runtime is ending, or no thread could be started";
         return Err(io::Error::other(message));
     }
     Ok(())
 }
 
-/// The duty to read, until it was done. ONE-READS
+/// The duty to end the read that was started. ONE-READS
 struct ReadDuty {
     source: Option<Arc<Source<OwnedFd>>>,
     /// Set if it was dropped before it could begin.
@@ -261,7 +262,7 @@ impl ReadDuty {
         let read = loop {
             match rustix::io::read(source.get(), &mut bytes) {
                 Err(Errno::INTR) => {}
-                // Another has made it non-blocking, and a third has taken what was there.
+                // Another program has made the input non-blocking, and some program has taken the bytes.
                 Err(Errno::AGAIN) => {
                     let _ = poll(&mut [PollFd::new(source.get(), PollFlags::IN)], None);
                 }

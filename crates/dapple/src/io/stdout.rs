@@ -1,15 +1,15 @@
-//! The program's standard output and its output for errors, written without blocking a worker.
+//! The program's standard output and standard error, written without blocking a worker.
 //!
 //! A write puts its bytes into a queue, and the pool writes the queue out, one call at a time. In a
-//! simulation it is written at once: the queue is shared with all runtimes, and what others do is no event
-//! there.
+//! simulation the bytes are written at once: all runtimes share the queue, and the progress of other runtimes is not an
+//! event of the simulation.
 //!
 //! # Invariants
 //!
-//! * **ONE-WRITES**: `is_busy` is set by who starts a call, and cleared by that call under the lock
+//! * **ONE-WRITES**: the thread that starts a call sets `is_busy`, and that call clears it under the lock
 //!   under which it found the queue empty. So the queue is written in order, and nothing is left in it.
-//! * **WRITTEN-AT-LAST**: a call that could not be begun, because the runtime ends or no thread is to be
-//!   had, is made where it ends.
+//! * **WRITTEN-AT-LAST**: a call that could not begin, because the runtime is ending or no thread can be started, is
+//!   made by the thread that drops it.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Write};
@@ -26,9 +26,9 @@ use crate::task::context::with_context;
 use crate::waitlist::wait_list::{ListTicket, WaitList};
 use crate::world;
 
-/// A write waits while there is more than this in the queue.
+/// A write waits while the queue has more bytes than this.
 const ROOM: usize = 64 << 10;
-/// A write takes at most this much.
+/// The most bytes that one write takes.
 const MAX: usize = 1 << 20;
 
 static STDOUT: LazyLock<Outlet> = LazyLock::new(|| Outlet::new(Which::Out));
@@ -42,7 +42,7 @@ enum Which {
 struct Outlet {
     which: Which,
     queue: Mutex<OutputQueue>,
-    /// Those who wait until there is room, or all is written.
+    /// Waiters for room, or for the end of all writes.
     crowd: WaitList,
 }
 
@@ -51,15 +51,15 @@ struct OutputQueue {
     bytes: Vec<u8>,
     /// ONE-WRITES
     is_busy: bool,
-    /// How many bytes have been put in, and how many are done with.
+    /// The number of bytes that were queued, and the number that were written or have failed.
     put: u64,
     done: u64,
-    /// The last error, and how many there have been.
+    /// The last error, and the number of errors so far.
     fault: Option<Fault>,
     faults: u64,
 }
 
-/// An error that everybody is told.
+/// An error that every handle reports.
 #[derive(Clone, Debug)]
 struct Fault {
     kind: ErrorKind,
@@ -87,7 +87,7 @@ impl Outlet {
         Outlet { which, queue: Mutex::default(), crowd: WaitList::default() }
     }
 
-    /// Sees to it that the queue is written out.
+    /// Starts a call that writes the queue out.
     fn start(&'static self) {
         let call = WriteDuty(Some(self));
         if with_context(|here| here.home.get().is_null()) {
@@ -96,7 +96,7 @@ impl Outlet {
         blocking(move || call.make()).detach();
     }
 
-    /// Writes the queue out, until it is empty. ONE-WRITES
+    /// Writes the queue out until it is empty. ONE-WRITES
     fn write_out(&self) {
         loop {
             let mut queue = lock(&self.queue);
@@ -118,7 +118,7 @@ impl Outlet {
         }
     }
 
-    /// By the standard library's, so that it is in order with `println!`.
+    /// Writes through the standard library, so that the output is in order with `println!`.
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
         match self.which {
             Which::Out => write(&mut io::stdout().lock(), bytes),
@@ -126,7 +126,7 @@ impl Outlet {
         }
     }
 
-    /// In a simulation, which must not wait for the threads of others: at once.
+    /// Writes at once. For a simulation, which must not wait for threads outside it.
     fn write_here(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(MAX).collect();
         self.write(&bytes)?;
@@ -150,7 +150,7 @@ fn write(to: &mut (impl Write + AsFd), mut bytes: &[u8]) -> io::Result<()> {
 }
 
 fn wait_for_room(fd: BorrowedFd<'_>) {
-    let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], None); // the next write tells
+    let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], None); // the next write reports an error
 }
 
 /// The duty to write the queue out. WRITTEN-AT-LAST
@@ -172,13 +172,13 @@ impl Drop for WriteDuty {
     }
 }
 
-/// What the two handles have in common.
+/// The common part of the two handles.
 struct OutputHandle {
     outlet: &'static Outlet,
     place: ListTicket,
-    /// How many errors there were when we last looked.
+    /// The number of errors at the last look.
     faults: u64,
-    /// Up to where the flush that is under way waits.
+    /// The position that the current flush waits for.
     flush_to: Option<u64>,
 }
 
@@ -264,25 +264,25 @@ macro_rules! output {
     ($(#[$doc:meta])* $type:ident, $function:ident, $outlet:ident, $std:literal) => {
         $(#[$doc])*
         ///
-        /// A write puts a copy of its bytes in line and returns; threads of the pool write them out in
-        /// order. What one write takes, which is all of it up to a mebibyte, stays together: lines of
-        /// several tasks do not mix. It waits only while much is in line. It goes the way of the
-        /// standard library's, so that it is in order with
+        /// A write queues a copy of its bytes and returns; threads of the pool write the queue out in
+        /// order. The bytes that one write takes, which are all of them up to a mebibyte, stay together: lines of
+        /// several tasks do not mix. A write waits only while the queue is long. The output goes through the
+        /// standard library, so that it is in order with
         #[doc = $std]
         /// too.
         ///
         /// # Errors
         ///
-        /// An error of writing comes from the next write or flush, once from each handle.
+        /// The next write or flush returns an error of writing, once for each handle.
         ///
         /// # At the end of the program
         ///
-        /// A runtime that ends writes out what is in line, and does not wait for longer than a second
-        /// if it cannot be written. To be sure, [`flush`](super::AsyncWriteExt::flush).
+        /// A runtime that ends writes the queue out. It waits at most a second
+        /// if the output blocks. To be sure, [`flush`](super::AsyncWriteExt::flush) before.
         ///
         /// # Cancellation
         ///
-        /// A write that is dropped or cancelled before it returned has put nothing in line. A flush that
+        /// A write that is dropped or cancelled before it returned has queued nothing. A flush that
         /// is dropped or cancelled changes nothing.
         ///
         /// # Examples
@@ -339,10 +339,10 @@ macro_rules! output {
 }
 
 output! {
-    /// The standard output of the program.
+    /// The standard output of the program, for use in async code.
     Stdout, stdout, STDOUT, "`println!`"
 }
 output! {
-    /// The output of the program for errors.
+    /// The standard error of the program, for use in async code.
     Stderr, stderr, STDERR, "`eprintln!`"
 }

@@ -1,4 +1,4 @@
-//! One step of an operation: it gives way, and can be cancelled, whatever it reads or writes.
+//! One step of an operation: it yields now and then, and can be cancelled, whatever stream it uses.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -6,11 +6,11 @@ use std::task::{Context, Poll, ready};
 use crate::Cancelled;
 use crate::task::wait::{self, Wait};
 
-/// Does one step. `wait` is the same from the first poll of a step to its result.
+/// Does one step. The caller passes the same `wait` from the first poll of a step to its result.
 ///
-/// What is ours looks after itself. What is not (memory, a library's stream) is always ready, or
-/// knows nothing of cancelling: for it this is a wait like any other. A stream that says `Pending`
-/// has read or written nothing, so the step has not happened.
+/// Streams of this crate check for cancellation themselves. Other streams (memory, a library's stream) are always
+/// ready, or do not know about cancellation: this function makes the check for them. A stream that returns
+/// `Pending` has read or written nothing, so the step has not happened.
 #[inline]
 pub(super) fn step<T>(
     wait: &mut Wait,
@@ -21,7 +21,7 @@ pub(super) fn step<T>(
     let budget = wait::budget();
     let polled = poll(cx);
     if polled.is_ready() {
-        // What is ours has counted the result, and it counts once.
+        // A stream of this crate has counted the result against the budget already. It counts once.
         if wait::budget() == budget {
             wait.end()
         } else {
@@ -37,7 +37,7 @@ pub(super) fn step<T>(
     Poll::Pending
 }
 
-/// Whether an operation should be tried again: the system was interrupted.
+/// Whether the system call was interrupted, so that the operation should be tried again.
 pub(super) fn is_interrupted<T>(result: &io::Result<T>) -> bool {
     matches!(result, Err(error) if error.kind() == io::ErrorKind::Interrupted)
 }

@@ -1,4 +1,4 @@
-//! What can be done with everything that is written to.
+//! Methods of writers.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -22,8 +22,8 @@ macro_rules! write_ints {
         ///
         /// # Cancellation
         ///
-        /// *Dropped early*: **lossy**, in that nobody knows how much was written.
-        /// *Scope cancelled*: returns an error that says how much.
+        /// *Dropped early*: **lossy**: the number of bytes that were written is not known.
+        /// *Scope cancelled*: returns an error with that number.
         fn $name(&mut self, int: $int) -> WriteInt<'_, Self, $int>
         where
             Self: Unpin,
@@ -32,7 +32,7 @@ macro_rules! write_ints {
         }
 
         $(#[$doc])*
-        /// Least significant byte first.
+        /// The same, least significant byte first.
         ///
         /// # Errors
         ///
@@ -40,8 +40,8 @@ macro_rules! write_ints {
         ///
         /// # Cancellation
         ///
-        /// *Dropped early*: **lossy**, in that nobody knows how much was written.
-        /// *Scope cancelled*: returns an error that says how much.
+        /// *Dropped early*: **lossy**: the number of bytes that were written is not known.
+        /// *Scope cancelled*: returns an error with that number.
         fn $name_le(&mut self, int: $int) -> WriteInt<'_, Self, $int>
         where
             Self: Unpin,
@@ -51,7 +51,7 @@ macro_rules! write_ints {
     )*};
 }
 
-/// What can be done with everything that is written to.
+/// Methods of writers: every [`AsyncWrite`] has them.
 ///
 /// # Examples
 ///
@@ -70,17 +70,17 @@ macro_rules! write_ints {
 /// # }
 /// ```
 pub trait AsyncWriteExt: AsyncWrite {
-    /// Writes some of the bytes, as many as there is room for, and says how many.
+    /// Writes some of the bytes, as many as there is room for, and returns their number.
     ///
     /// # Errors
     ///
-    /// What the writer says; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
+    /// Errors of the writer; an error if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
     ///
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; nothing was written.
-    /// *Scope cancelled*: returns an error, and nothing was written; or how much was, if there was room
-    /// when it was polled again.
+    /// *Scope cancelled*: returns an error, and nothing was written; or the number of bytes that were, if there was
+    /// room at the next poll.
     fn write<'a>(&'a mut self, bytes: &'a [u8]) -> Write<'a, Self>
     where
         Self: Unpin,
@@ -97,8 +97,8 @@ pub trait AsyncWriteExt: AsyncWrite {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; nothing was written.
-    /// *Scope cancelled*: returns an error, and nothing was written; or how much was, if there was room
-    /// when it was polled again.
+    /// *Scope cancelled*: returns an error, and nothing was written; or the number of bytes that were, if there was
+    /// room at the next poll.
     fn write_vectored<'a>(&'a mut self, slices: &'a [IoSlice<'a>]) -> WriteVectored<'a, Self>
     where
         Self: Unpin,
@@ -110,13 +110,13 @@ pub trait AsyncWriteExt: AsyncWrite {
     ///
     /// # Errors
     ///
-    /// What the writer says; `WriteZero` if it takes no more; if the wait was cancelled. How many
-    /// bytes were written by then, [`how_far`](super::how_far) says.
+    /// Errors of the writer; `WriteZero` if it accepts no more; an error if the wait was cancelled.
+    /// [`how_far`](super::how_far) returns the number of bytes that were written.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **lossy**, in that nobody knows how much was written.
-    /// *Scope cancelled*: returns an error that says how much.
+    /// *Dropped early*: **lossy**: the number of bytes that were written is not known.
+    /// *Scope cancelled*: returns an error with that number.
     fn write_all<'a>(&'a mut self, bytes: &'a [u8]) -> WriteAll<'a, Self>
     where
         Self: Unpin,
@@ -124,16 +124,16 @@ pub trait AsyncWriteExt: AsyncWrite {
         WriteAll { writer: self, bytes, done: 0, wait: Wait::default() }
     }
 
-    /// Waits until what was written has left the writer's own buffers. A socket has none.
+    /// Waits until all bytes have left the writer's own buffers. A socket has no such buffers.
     ///
     /// # Errors
     ///
-    /// What the writer says; if the wait was cancelled.
+    /// Errors of the writer; an error if the wait was cancelled.
     ///
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; what is in the buffers stays there.
-    /// *Scope cancelled*: returns an error, and what is in the buffers stays there.
+    /// *Scope cancelled*: returns an error, and the buffered bytes stay there.
     fn flush(&mut self) -> Flush<'_, Self>
     where
         Self: Unpin,
@@ -141,12 +141,11 @@ pub trait AsyncWriteExt: AsyncWrite {
         Flush { writer: self, wait: Wait::default() }
     }
 
-    /// Flushes, and says that nothing more will be written. The other side of a stream reads its end
-    /// then.
+    /// Flushes, and ends the stream in this direction. The peer then reads the end.
     ///
     /// # Errors
     ///
-    /// What the writer says; if the wait was cancelled.
+    /// Errors of the writer; an error if the wait was cancelled.
     ///
     /// # Cancellation
     ///
@@ -175,7 +174,7 @@ pub trait AsyncWriteExt: AsyncWrite {
         WriteInt::new(self, byte, false)
     }
 
-    /// Writes one byte, with a sign.
+    /// Writes one signed byte.
     ///
     /// # Errors
     ///
@@ -191,17 +190,17 @@ pub trait AsyncWriteExt: AsyncWrite {
         WriteInt::new(self, byte, false)
     }
 
-    /// Writes the length of `body`, and then `body`: what [`Frames`](super::Frames) reads.
+    /// Writes the length of `body`, and then `body`, as a frame for [`Frames`](super::Frames) to read.
     ///
     /// # Errors
     ///
-    /// As for [`write_all`](Self::write_all), the length included in what was written;
+    /// As for [`write_all`](Self::write_all), where the prefix counts, too;
     /// `InvalidInput` if the length does not fit the prefix.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **lossy**, in that nobody knows how much was written.
-    /// *Scope cancelled*: returns an error that says how much.
+    /// *Dropped early*: **lossy**: the number of bytes that were written is not known.
+    /// *Scope cancelled*: returns an error with that number.
     fn write_frame<'a>(&'a mut self, prefix: Prefix, body: &'a [u8]) -> WriteFrame<'a, Self>
     where
         Self: Unpin,
@@ -210,25 +209,25 @@ pub trait AsyncWriteExt: AsyncWrite {
     }
 
     write_ints! {
-        /// Writes a number of two bytes.
+        /// Writes an unsigned number of two bytes, most significant byte first.
         write_u16 write_u16_le u16;
-        /// Writes a number of four bytes.
+        /// Writes an unsigned number of four bytes, most significant byte first.
         write_u32 write_u32_le u32;
-        /// Writes a number of eight bytes.
+        /// Writes an unsigned number of eight bytes, most significant byte first.
         write_u64 write_u64_le u64;
-        /// Writes a number of sixteen bytes.
+        /// Writes an unsigned number of sixteen bytes, most significant byte first.
         write_u128 write_u128_le u128;
-        /// Writes a number of two bytes, with a sign.
+        /// Writes a signed number of two bytes, most significant byte first.
         write_i16 write_i16_le i16;
-        /// Writes a number of four bytes, with a sign.
+        /// Writes a signed number of four bytes, most significant byte first.
         write_i32 write_i32_le i32;
-        /// Writes a number of eight bytes, with a sign.
+        /// Writes a signed number of eight bytes, most significant byte first.
         write_i64 write_i64_le i64;
-        /// Writes a number of sixteen bytes, with a sign.
+        /// Writes a signed number of sixteen bytes, most significant byte first.
         write_i128 write_i128_le i128;
-        /// Writes a floating-point number of four bytes.
+        /// Writes a floating-point number of four bytes, most significant byte first.
         write_f32 write_f32_le f32;
-        /// Writes a floating-point number of eight bytes.
+        /// Writes a floating-point number of eight bytes, most significant byte first.
         write_f64 write_f64_le f64;
     }
 }

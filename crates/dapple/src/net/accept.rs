@@ -1,9 +1,9 @@
-//! Accepting connections: what listeners of all kinds have in common.
+//! Accepting connections: the common part of all listeners.
 //!
-//! A connection that was broken before it was accepted is passed over. When file descriptors or
-//! memory have run out, the caller is told, and whoever accepts next waits a little first: the
-//! connection stays in the kernel's queue, where it gives no new event (on the edge), so only trying
-//! again finds it; and a loop that logs the error and goes on must not spin.
+//! A connection that breaks before it is accepted is skipped. When file descriptors or
+//! memory have run out, the caller gets an error, and the next accept first waits a little. The
+//! connection stays in the kernel's queue and causes no new event (edge-triggered), so only another try
+//! finds it. And a loop that logs the error and goes on must not spin.
 
 use std::fmt;
 use std::io;
@@ -23,34 +23,34 @@ use crate::source::{Direction, Source, SourceWait};
 use crate::task::wait::Wait;
 use crate::time::{Sleep, sleep};
 
-/// How long the first pause is after something has run out, and the longest.
+/// The first pause after a shortage, and the longest, in milliseconds.
 const FIRST_PAUSE: u32 = 1;
 const LONGEST_PAUSE: u32 = 100;
 
-/// A connection as the kernel gives it: non-blocking, and not inherited by other programs.
+/// A connection as the kernel returns it: non-blocking, and close-on-exec.
 pub(crate) type AcceptedFd = (OwnedFd, Option<SocketAddrAny>);
 
-/// A socket that listens, in non-blocking mode.
+/// A listening socket, in non-blocking mode.
 pub(crate) struct ListeningSocket<T> {
     source: Source<T>,
-    /// How long the next one waits before he tries, in milliseconds.
+    /// The pause before the next accept, in milliseconds.
     pause: AtomicU32,
-    /// Nothing is accepted while there is no room by it.
+    /// Nothing is accepted while this limit has no room.
     limit: Option<Limit>,
-    /// Of the one who has the listener to himself.
+    /// The wait of a caller with exclusive access.
     wait: Wait,
     turn: AcceptWait,
 }
 
 type WaitForRoom = dyn Future<Output = Result<(), Cancelled>> + Send + Sync;
 
-/// Where somebody who accepts is.
+/// The progress of one accept.
 #[derive(Default)]
 struct AcceptWait {
     begun: bool,
-    /// Boxed, for it is rare.
+    /// The pause after a shortage. Boxed, because it is rare.
     pause: Option<Box<Sleep>>,
-    /// The wait for room. Boxed, for it is rare.
+    /// The wait for room. Boxed, because it is rare.
     room: Option<Pin<Box<WaitForRoom>>>,
 }
 
@@ -77,7 +77,7 @@ impl<T: AsFd> ListeningSocket<T> {
         self.source.into_inner()
     }
 
-    /// Accepts, as one of many.
+    /// Accepts, as one of several callers.
     #[inline]
     pub(crate) fn accept(&self) -> Accept<'_, T> {
         Accept {
@@ -87,7 +87,7 @@ impl<T: AsFd> ListeningSocket<T> {
         }
     }
 
-    /// Accepts, as the only one.
+    /// Accepts, as the only caller.
     pub(crate) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<AcceptedFd>> {
         ready!(self.turn.poll(cx, &self.pause, self.limit.as_ref()))?;
         let result = ready!(self.source.poll_io(cx, Direction::Read, &mut self.wait, accept_now));
@@ -103,7 +103,7 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for ListeningSocket<T> {
 }
 
 impl AcceptWait {
-    /// Waits, if something has run out, or if there is no room.
+    /// Waits after a shortage, and while there is no room.
     #[inline]
     fn poll(
         &mut self,
@@ -145,12 +145,12 @@ impl AcceptWait {
             Err(_) => last,
         };
         if next != last {
-            pause.store(next, Ordering::Relaxed); // it is a hint
+            pause.store(next, Ordering::Relaxed); // only a hint
         }
     }
 }
 
-/// Somebody who accepts, again and again; see [`ListeningSocket::accept`].
+/// An accept that can be repeated; see [`ListeningSocket::accept`].
 pub(crate) struct Accept<'a, T> {
     listening: &'a ListeningSocket<T>,
     io: SourceWait<'a, T, fn(&T) -> io::Result<AcceptedFd>>,
@@ -180,7 +180,7 @@ fn accept_now<T: AsFd>(listener: &T) -> io::Result<AcceptedFd> {
     }
 }
 
-/// Whether it is an error of a connection that was to be accepted, which is gone with it. See "Error
+/// Whether the error is of the connection that was to be accepted, which is lost with it. See "Error
 /// handling" in accept(2).
 fn is_of_connection(errno: Errno) -> bool {
     matches!(

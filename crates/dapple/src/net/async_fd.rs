@@ -1,4 +1,4 @@
-//! Any file descriptor of the user's that can be waited for.
+//! A file descriptor of the user that can be waited for.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use crate::world;
 
 /// Waits for a file descriptor: a socket that another library made, a device, an inotify, a timerfd.
 ///
-/// The value inside owns or borrows the file descriptor. Any number of tasks may wait, through a
+/// The wrapped value owns or borrows the file descriptor. Any number of tasks may wait, through a
 /// shared reference.
 ///
 /// # Examples
@@ -39,12 +39,12 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// # Errors
     ///
-    /// Outside of a runtime. If it cannot be waited for, as a regular file, which is always ready.
+    /// Outside of a runtime. If the file descriptor cannot be waited for: a regular file is always ready.
     pub fn new(io: T) -> io::Result<AsyncFd<T>> {
         AsyncFd::try_new(io).map_err(|(error, _)| error)
     }
 
-    /// As [`new`](Self::new), and gives the value back if it fails.
+    /// As [`new`](Self::new), and returns the value if it fails.
     ///
     /// # Errors
     ///
@@ -65,27 +65,27 @@ impl<T: AsFd> AsyncFd<T> {
         self.0.as_ref().expect("only `into_inner` takes it")
     }
 
-    /// What is inside.
+    /// The wrapped value.
     pub fn get_ref(&self) -> &T {
         self.source().get()
     }
 
-    /// What is inside. The file descriptor must stay the one that was registered: of another one put
-    /// in its place, nothing would be heard.
+    /// The wrapped value. Do not replace the file descriptor that was registered: events of another one
+    /// would not be reported.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.as_mut().expect("only `into_inner` takes it").get_mut()
     }
 
-    /// Gives back what is inside. It stays in non-blocking mode.
+    /// Returns the wrapped value. It stays in non-blocking mode.
     #[must_use = "dropping it closes the file descriptor, if it owns it"]
     pub fn into_inner(mut self) -> T {
         self.0.take().expect("only `into_inner` takes it").into_inner()
     }
 
-    /// Waits until it can be read without blocking, or its end or an error be read from it.
+    /// Waits until the file descriptor is readable, at its end, or has an error.
     ///
-    /// Another may read it first; so an operation must be prepared to be told `WouldBlock`.
-    /// [`read_with`](Self::read_with) does that by itself.
+    /// Another task may read first, so an operation must handle `WouldBlock`.
+    /// [`read_with`](Self::read_with) does so.
     ///
     /// # Errors
     ///
@@ -93,13 +93,13 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then: the kernel is
-    /// asked, by `poll(2)`, after the cancel.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready: the kernel is
+    /// asked, by `poll(2)`, after the cancellation.
     pub async fn readable(&self) -> io::Result<()> {
         self.source().ready(Direction::Read).await
     }
 
-    /// Waits until it can be written to without blocking; otherwise as [`readable`](Self::readable).
+    /// Waits until the file descriptor is writable; otherwise as [`readable`](Self::readable).
     ///
     /// # Errors
     ///
@@ -107,15 +107,15 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn writable(&self) -> io::Result<()> {
         self.source().ready(Direction::Write).await
     }
 
-    /// Calls `operation` until it returns anything but `WouldBlock` (or `Interrupted`), waiting until
-    /// it can be read before each call but the first. A wait that is cancelled calls it once more.
+    /// Calls `operation` until it returns anything but `WouldBlock` (or `Interrupted`). Before each call but the
+    /// first it waits until the file descriptor is readable. A wait that is cancelled calls it once more.
     ///
-    /// `operation` must be one that reads: it is called again when there is something to read.
+    /// `operation` must be one that reads: it is called again when there is data to read.
     ///
     /// # Errors
     ///
@@ -123,8 +123,8 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: what `operation` has done it has returned. *Scope cancelled*:
-    /// returns the result of `operation`, or an error, and then it has done nothing.
+    /// *Dropped early*: **clean**: every effect of `operation` was in a result. *Scope cancelled*:
+    /// returns the result of `operation`, or an error if it has done nothing.
     pub async fn read_with<R>(&self, operation: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
         self.source().io(Direction::Read, operation).await
     }
@@ -137,8 +137,8 @@ impl<T: AsFd> AsyncFd<T> {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: what `operation` has done it has returned. *Scope cancelled*:
-    /// returns the result of `operation`, or an error, and then it has done nothing.
+    /// *Dropped early*: **clean**: every effect of `operation` was in a result. *Scope cancelled*:
+    /// returns the result of `operation`, or an error if it has done nothing.
     pub async fn write_with<R>(&self, operation: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
         self.source().io(Direction::Write, operation).await
     }
@@ -164,7 +164,7 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for AsyncFd<T> {
 
 impl<T: AsFd> Drop for AsyncFd<T> {
     fn drop(&mut self) {
-        // The file descriptor may live on elsewhere.
+        // The file descriptor may stay open elsewhere.
         if let Some(source) = &self.0 {
             source.withdraw();
         }

@@ -1,7 +1,7 @@
-//! What `UdpSocket` and `UnixDatagram` have in common: a socket that any number of tasks share.
+//! The common part of `UdpSocket` and `UnixDatagram`: a socket that any number of tasks share.
 //!
 //! Each `async` operation has a wait of its own. The `poll_` forms have one wait for each direction,
-//! kept here between their polls: without it, a poll could not be told that its task was cancelled.
+//! kept here between their polls. Without it, a poll could not notice that its task was cancelled.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -36,12 +36,12 @@ impl<T: AsFd> DatagramSocket<T> {
         self.source.ready(direction).await
     }
 
-    /// The same as a poll; see [`poll_io`](Self::poll_io).
+    /// As `ready`, for a `poll_` form; see [`poll_io`](Self::poll_io).
     pub(crate) fn poll_ready(&self, cx: &mut Context<'_>, direction: Direction) -> Poll<io::Result<()>> {
         self.poll_with(direction, |wait| self.source.poll_ready(cx, direction, wait))
     }
 
-    /// Calls `operation` until it does not say that it would block.
+    /// Calls `operation` until it no longer returns `WouldBlock`.
     pub(crate) fn io<R, F>(&self, direction: Direction, operation: F) -> SourceWait<'_, T, F>
     where
         F: FnMut(&T) -> io::Result<R>,
@@ -49,7 +49,7 @@ impl<T: AsFd> DatagramSocket<T> {
         self.source.io(direction, operation)
     }
 
-    /// The same as a poll; the last one who polled in this direction is woken.
+    /// As `io`, for a `poll_` form. The last task that polled in this direction is woken.
     pub(crate) fn poll_io<R>(
         &self,
         cx: &mut Context<'_>,
@@ -59,7 +59,7 @@ impl<T: AsFd> DatagramSocket<T> {
         self.poll_with(direction, |wait| self.source.poll_io(cx, direction, wait, operation))
     }
 
-    /// The wait is taken out meanwhile: what is polled may be foreign code, and gets no lock of ours.
+    /// Takes the wait out during the poll: it may run foreign code, which must not run under the lock.
     fn poll_with<R>(&self, direction: Direction, poll: impl FnOnce(&mut Wait) -> R) -> R {
         let kept = &self.polled[direction as usize];
         let mut wait = std::mem::take(&mut *lock(kept));

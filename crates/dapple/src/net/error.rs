@@ -1,10 +1,10 @@
-//! The error of an attempt: what was attempted, and the error of the system's.
+//! The error of an attempt: the attempt, and the system's error.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 
-/// What failed, and why. An `io::Error` made of it has the other's kind, and the other as its source.
+/// A failed attempt and its cause. An `io::Error` made of it has the kind of the cause, and the cause as its source.
 #[derive(Debug)]
 struct NamedError {
     what: String,

@@ -2,7 +2,7 @@
 //!
 //! `halves!(UnixStream, SocketAddr)` makes, in the module where it is called, `ReadHalf`, `WriteHalf`,
 //! `OwnedReadHalf`, `OwnedWriteHalf` and `ReuniteError`, and the functions `borrowed` and `owned` that
-//! split a stream. They come down to methods of the stream, among them `poll_shutdown`, and its `Shares`.
+//! split a stream. They call methods of the stream, among them `poll_shutdown`, and its `Shares`.
 
 /// Makes the halves of a kind of stream.
 macro_rules! halves {
@@ -23,7 +23,7 @@ macro_rules! halves {
 
         #[doc = concat!("The half of a [`", stringify!($stream), "`] that writes, borrowed; see [`", stringify!($stream), "::split`].")]
         ///
-        /// Closing it tells the other side that no more will be sent; dropping it does not.
+        /// Closing it ends the stream to the peer; dropping it does not.
         #[derive(Debug)]
         pub struct WriteHalf<'a>(StreamHalf<&'a $stream>);
 
@@ -33,7 +33,7 @@ macro_rules! halves {
 
         #[doc = concat!("The half of a [`", stringify!($stream), "`] that writes; see [`", stringify!($stream), "::into_split`].")]
         ///
-        /// Closing or dropping it tells the other side that no more will be sent.
+        /// Closing or dropping it ends the stream to the peer.
         #[derive(Debug)]
         pub struct OwnedWriteHalf(StreamHalf<Arc<$stream>>, /* shuts down when dropped */ bool);
 
@@ -47,7 +47,7 @@ macro_rules! halves {
             ///
             /// # Errors
             ///
-            /// If they are of different connections.
+            /// If the two are halves of different connections. The error returns them.
             pub fn reunite(self, write: OwnedWriteHalf) -> Result<$stream, ReuniteError> {
                 if !Arc::ptr_eq(&self.0.source, &write.0.source) {
                     return Err(ReuniteError(self, write));
@@ -58,17 +58,17 @@ macro_rules! halves {
         }
 
         impl OwnedWriteHalf {
-            /// As [`OwnedReadHalf::reunite`].
+            /// Puts the halves together again; see [`OwnedReadHalf::reunite`].
             ///
             /// # Errors
             ///
-            /// If they are of different connections.
+            /// If the two are halves of different connections. The error returns them.
             pub fn reunite(self, read: OwnedReadHalf) -> Result<$stream, ReuniteError> {
                 read.reunite(self)
             }
 
-            /// Drops it without telling the other side, which then sees the end of the stream only when
-            /// the half that reads is dropped, too.
+            /// Drops it without ending the stream. The peer sees the end only when
+            /// the read half is dropped, too.
             pub fn forget(mut self) {
                 self.1 = false;
             }
@@ -77,13 +77,13 @@ macro_rules! halves {
         impl Drop for OwnedWriteHalf {
             fn drop(&mut self) {
                 if self.1 {
-                    // It fails if the connection is broken, and then the other side knows.
+                    // It fails if the connection is broken. Then the peer knows already.
                     let _ = self.stream().shutdown(Shutdown::Write);
                 }
             }
         }
 
-        /// The halves are of different connections. They are handed back.
+        /// The error of joining halves of different connections. It returns the halves.
         #[derive(Debug)]
         pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
 
@@ -97,7 +97,7 @@ macro_rules! halves {
     };
 }
 
-/// What both kinds of halves that read can do.
+/// Methods of both kinds of read halves.
 macro_rules! reads {
     ($type:ty, $stream:ident, $addr:ty) => {
         impl $type {
@@ -110,7 +110,7 @@ macro_rules! reads {
             /// # Cancellation
             ///
             /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was
-            /// ready then.
+            /// ready.
             pub async fn readable(&self) -> io::Result<()> {
                 self.stream().readable().await
             }
@@ -157,7 +157,7 @@ macro_rules! reads {
     };
 }
 
-/// What both kinds of halves that write can do.
+/// Methods of both kinds of write halves.
 macro_rules! writes {
     ($type:ty, $stream:ident, $addr:ty) => {
         impl $type {
@@ -170,7 +170,7 @@ macro_rules! writes {
             /// # Cancellation
             ///
             /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was
-            /// ready then.
+            /// ready.
             pub async fn writable(&self) -> io::Result<()> {
                 self.stream().writable().await
             }
@@ -212,7 +212,7 @@ macro_rules! writes {
             }
 
             pub(crate) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(())) // nothing is kept back here
+                Poll::Ready(Ok(())) // there is no buffer to flush
             }
 
             pub(crate) fn poll_close(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -225,7 +225,7 @@ macro_rules! writes {
     };
 }
 
-/// What all halves can do.
+/// Methods of all halves.
 macro_rules! both {
     ($type:ty, $stream:ident, $addr:ty) => {
         impl $type {
@@ -233,7 +233,7 @@ macro_rules! both {
                 &self.0.source
             }
 
-            /// This side's address.
+            /// The local address.
             ///
             /// # Errors
             ///
@@ -242,11 +242,11 @@ macro_rules! both {
                 self.stream().local_addr()
             }
 
-            /// The other side's address.
+            /// The address of the peer.
             ///
             /// # Errors
             ///
-            /// If it is not connected any more.
+            /// If it is no longer connected.
             pub fn peer_addr(&self) -> io::Result<$addr> {
                 self.stream().peer_addr()
             }

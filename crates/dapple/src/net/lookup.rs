@@ -1,4 +1,4 @@
-//! From names to addresses: what can be connected and bound to, and `getaddrinfo` in the pool.
+//! Name lookup: the types of addresses to connect and bind to, and `getaddrinfo` in the pool.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
@@ -10,7 +10,7 @@ use crate::task::runtime_here::no_runtime_error;
 use crate::world;
 use crate::{Cancelled, JoinHandle};
 
-/// What names one or more socket addresses: an address, a literal, or a name and a port.
+/// A type that names one or more socket addresses: an address, a literal, or a name and a port.
 ///
 /// | | looked up |
 /// |---|---|
@@ -19,11 +19,25 @@ use crate::{Cancelled, JoinHandle};
 /// | `"127.0.0.1:80"`, `"[::1]:80"`, `("127.0.0.1", 80)` | never |
 /// | `"localhost:80"`, `("localhost", 80)` | as [`lookup`] does |
 ///
-/// Strings may be `&str` or `String`; everything may be behind a reference. Not to be implemented by
-/// others.
+/// Strings may be `&str` or `String`; all types may be behind a reference. The trait is sealed.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::net::TcpListener;
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?; // a literal
+///     assert!(TcpListener::bind(listener.local_addr()?).await.is_err()); // an address, which is in use
+///     TcpListener::bind(("127.0.0.1", 0)).await?; // a host and a port
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub trait ToAddrs: Sealed {}
 
-/// What a value of [`ToAddrs`] stands for.
+/// The meaning of a value of [`ToAddrs`].
 #[derive(Clone, Debug)]
 pub enum LookupTarget {
     One(SocketAddr),
@@ -31,7 +45,7 @@ pub enum LookupTarget {
     Name(String, u16),
     /// A string without a port.
     Portless(String),
-    /// A string with something for a port that is none.
+    /// A string whose port is not a number.
     BadPort(String),
 }
 
@@ -123,7 +137,7 @@ impl Addrs {
     }
 }
 
-/// Looks up what is to be connected or bound to. In a cancelled task it does nothing.
+/// Looks up the addresses to connect or bind to. Returns an error in a cancelled task.
 pub(crate) async fn resolve(target: LookupTarget) -> io::Result<Addrs> {
     begin().await?;
     let found = match target {
@@ -146,7 +160,7 @@ pub(crate) async fn resolve(target: LookupTarget) -> io::Result<Addrs> {
     Ok(Addrs::Many(found))
 }
 
-/// `getaddrinfo`, in the pool.
+/// Calls `getaddrinfo` in the pool.
 async fn ask(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     if world::is_simulated() {
         return Err(world::no_outside(&format!("lookup of {host:?}")));
@@ -163,20 +177,20 @@ async fn ask(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     })
 }
 
-/// A call in the pool that is not begun any more once nobody waits for it.
+/// A call in the pool. If this is dropped before the call begins, the call does not begin.
 struct Abandoned<T>(JoinHandle<T>);
 
 impl<T> Drop for Abandoned<T> {
     fn drop(&mut self) {
-        self.0.abort(); // of no effect if it has begun
+        self.0.abort(); // no effect if it has begun
     }
 }
 
 /// Finds the addresses of a host.
 ///
 /// Names are looked up as the C library does it (`getaddrinfo`), in the pool of
-/// [`blocking`](crate::blocking()) calls. Literals and addresses are known at once, and never leave
-/// the worker. A name or literal without a port gives addresses with port 0.
+/// [`blocking`](crate::blocking()) calls. Literals and addresses need no lookup, and never leave
+/// the worker. A name or literal without a port yields addresses with port 0.
 ///
 /// # Errors
 ///
@@ -186,8 +200,8 @@ impl<T> Drop for Abandoned<T> {
 /// # Cancellation
 ///
 /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the addresses if they were
-/// there then. In both cases a call that has begun goes on in the pool, and its result is dropped;
-/// one that has not does not begin.
+/// ready. In both cases a call that has begun goes on in the pool, and its result is dropped;
+/// a call that has not begun does not begin.
 ///
 /// # Examples
 ///

@@ -1,8 +1,8 @@
-//! Sockets, pipes, and whatever else has a file descriptor that can be waited for.
+//! Sockets, pipes, and other file descriptors that can be waited for.
 //!
 //! # Errors of binding and connecting
 //!
-//! They name the address, and have the error of the system's as their source, which knows its number:
+//! They contain the address, and have the system's error, with its number, as their source:
 //!
 //! ```
 //! use std::error::Error;

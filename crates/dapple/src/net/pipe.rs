@@ -1,4 +1,4 @@
-//! Pipes, with and without a name.
+//! Pipes, anonymous and named.
 
 use std::fmt;
 use std::fs::File;
@@ -16,10 +16,10 @@ use crate::source::{Direction, PollStrategy, Source};
 use crate::task::wait::Wait;
 use crate::world;
 
-/// Makes a pipe: what is written to the one end is read from the other.
+/// Makes a pipe: bytes written to one end are read from the other.
 ///
-/// It is one of bytes and must stay one: `O_DIRECT` must not be set on the sender. For a pipe of packets, make
-/// it elsewhere and give its ends to [`Sender::from_fd`] and [`Receiver::from_fd`].
+/// It carries a byte stream: do not set `O_DIRECT` on the sender. For a pipe of packets, make
+/// it elsewhere and pass its ends to [`Sender::from_fd`] and [`Receiver::from_fd`].
 ///
 /// # Errors
 ///
@@ -48,38 +48,38 @@ pub fn pipe() -> io::Result<(Sender, Receiver)> {
     Ok((Sender(Pipe::ours(writer.into())?), Receiver(Pipe::ours(reader.into())?)))
 }
 
-/// The end of a pipe that is written to.
+/// The write end of a pipe.
 ///
-/// It is written to through `futures_io::AsyncWrite`; with the feature `tokio-io` also through tokio's
-/// trait, and with `hyper` through hyper's. Closing it through them does nothing: the other side sees the
+/// Use it through `futures_io::AsyncWrite`; with the feature `tokio-io` also through tokio's
+/// trait, and with `hyper` through hyper's. Closing it through them does nothing: the receiver sees the
 /// end when the last sender, duplicates in other processes included, is **dropped**.
 ///
-/// Up to 4096 bytes, written in one call, are not mixed with what others write.
+/// Up to 4096 bytes, written in one call, are not mixed with the bytes of other writers.
 ///
-/// When there is no receiver any more, writing fails with
-/// [`BrokenPipe`](ErrorKind::BrokenPipe). (There is a signal for this, too, which Rust programs ignore.)
+/// When there is no receiver left, writing fails with
+/// [`BrokenPipe`](ErrorKind::BrokenPipe). (The system also sends a signal, which Rust programs ignore.)
 ///
 /// # Cancellation
 ///
-/// Writing: *Dropped early*: **clean**: what was written was returned as written. *Scope cancelled*:
+/// Writing: *Dropped early*: **clean**: all bytes that were written were counted in a result. *Scope cancelled*:
 /// returns an error for which [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the
-/// result if it could be had then.
+/// result if it was ready.
 pub struct Sender(Pipe);
 
-/// The end of a pipe that is read from.
+/// The read end of a pipe.
 ///
-/// It is read from through `futures_io::AsyncRead`; with the feature `tokio-io` also through tokio's
-/// trait, and with `hyper` through hyper's. The stream is at its end when there is no sender any more, and
-/// everything was read. The end of a pipe with a name is not for good: there can be a new sender.
+/// Use it through `futures_io::AsyncRead`; with the feature `tokio-io` also through tokio's
+/// trait, and with `hyper` through hyper's. The stream ends when there is no sender left, and
+/// all bytes were read. The end of a named pipe is not final: a new sender may open it.
 ///
 /// # Cancellation
 ///
 /// Reading: *Dropped early*: **clean**: bytes that were not read stay. *Scope cancelled*: returns an
-/// error for which [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the bytes if there
-/// were some then.
+/// error for which [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the bytes if some
+/// were there.
 pub struct Receiver(Pipe);
 
-/// Which end of a pipe.
+/// The kind of an end of a pipe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PipeEnd {
     Read,
@@ -91,18 +91,18 @@ struct Pipe {
     source: Source<File>,
     wait: Wait,
     flow: PollStrategy,
-    /// Whoever writes may do so in packets (`O_DIRECT`), of which each read takes one, though there are more.
-    /// Only his end would tell.
+    /// The sender may write packets (`O_DIRECT`). Each read then takes one packet, though there are more. Only the
+    /// sender's descriptor shows that mode.
     packets: bool,
 }
 
 impl Pipe {
-    /// One that we have made.
+    /// An end of a pipe that this module has made.
     fn ours(fd: OwnedFd) -> io::Result<Pipe> {
         Pipe::new(fd.into(), false)
     }
 
-    /// One that was made elsewhere. Looks whether it is what it should be.
+    /// An end of a pipe that was made elsewhere. Checks that it is one.
     fn adopt(fd: OwnedFd, end: PipeEnd) -> io::Result<Pipe> {
         let refuse = |what: &str| Err(io::Error::new(ErrorKind::InvalidInput, what));
         let file = File::from(fd);
@@ -126,7 +126,7 @@ impl Pipe {
         Ok(Pipe { source: Source::new(file), wait: Wait::default(), flow: PollStrategy::new(), packets })
     }
 
-    /// Reads up to so many bytes.
+    /// Reads up to `wanted` bytes.
     #[inline]
     fn poll_read(
         &mut self,
@@ -144,7 +144,7 @@ impl Pipe {
         source.poll_flow(cx, Direction::Read, wait, flow, wanted, |mut file| read(&mut file))
     }
 
-    /// Writes up to so many bytes.
+    /// Writes up to `wanted` bytes.
     #[inline]
     fn poll_write(
         &mut self,
@@ -165,13 +165,13 @@ fn into_blocking(fd: OwnedFd) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// The pipes of children, who may write packets.
+/// The pipes of child processes, which may write packets.
 impl ByteStream for File {
     const SHORT_READ_IS_ALL: bool = false;
 }
 
 impl Sender {
-    /// Takes the end of a pipe that was made elsewhere: a `PipeWriter`, the `ChildStdin` of the standard
+    /// Wraps the end of a pipe that was made elsewhere: a `PipeWriter`, the `ChildStdin` of the standard
     /// library, a file, or any file descriptor. It is put in non-blocking mode, which all its
     /// duplicates share.
     ///
@@ -183,7 +183,7 @@ impl Sender {
         Pipe::adopt(pipe.into(), PipeEnd::Write).map(Sender)
     }
 
-    /// Gives the file descriptor back, in blocking mode, as other programs expect it.
+    /// Returns the file descriptor, in blocking mode, as other programs expect it.
     ///
     /// # Errors
     ///
@@ -192,8 +192,8 @@ impl Sender {
         into_blocking(self.into())
     }
 
-    /// Waits until there is room to write to, or there is no receiver any more. Another may be faster; so
-    /// be prepared for `WouldBlock` from a `try_` form.
+    /// Waits until the pipe is writable, or no receiver is left. Another task may write first, so
+    /// a `try_` form may still return `WouldBlock`.
     ///
     /// # Errors
     ///
@@ -201,16 +201,16 @@ impl Sender {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn writable(&self) -> io::Result<()> {
         self.0.source.ready(Direction::Write).await
     }
 
-    /// Writes what there is room for.
+    /// Writes as many bytes as there is room for, without waiting.
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](ErrorKind::WouldBlock) if there is none, [`BrokenPipe`](ErrorKind::BrokenPipe) if
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if there is no room, [`BrokenPipe`](ErrorKind::BrokenPipe) if
     /// there is no receiver.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.source.get().write(bytes)
@@ -239,7 +239,7 @@ impl Sender {
     }
 
     pub(crate) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(())) // nothing is kept back here
+        Poll::Ready(Ok(())) // there is no buffer to flush
     }
 
     pub(crate) fn poll_close(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -248,7 +248,7 @@ impl Sender {
 }
 
 impl Receiver {
-    /// Takes the end of a pipe that was made elsewhere: a `PipeReader`, the `ChildStdout` of the standard
+    /// Wraps the end of a pipe that was made elsewhere: a `PipeReader`, the `ChildStdout` of the standard
     /// library, a file, or any file descriptor. It is put in non-blocking mode, which all its
     /// duplicates share.
     ///
@@ -260,7 +260,7 @@ impl Receiver {
         Pipe::adopt(pipe.into(), PipeEnd::Read).map(Receiver)
     }
 
-    /// Gives the file descriptor back, in blocking mode, as other programs expect it.
+    /// Returns the file descriptor, in blocking mode, as other programs expect it.
     ///
     /// # Errors
     ///
@@ -269,8 +269,8 @@ impl Receiver {
         into_blocking(self.into())
     }
 
-    /// Waits until there is something to read, the end included. Another may be faster; so be prepared
-    /// for `WouldBlock` from a `try_` form.
+    /// Waits until the pipe is readable, or at its end. Another task may read first, so
+    /// a `try_` form may still return `WouldBlock`.
     ///
     /// # Errors
     ///
@@ -278,16 +278,16 @@ impl Receiver {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn readable(&self) -> io::Result<()> {
         self.0.source.ready(Direction::Read).await
     }
 
-    /// Reads what is there; 0 bytes are the end, or an empty buffer.
+    /// Reads the bytes that are there, without waiting. 0 means the end, or an empty buffer.
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](ErrorKind::WouldBlock) if nothing is.
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if there are none.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.source.get().read(buffer)
     }
@@ -318,7 +318,7 @@ impl Receiver {
 impl_write!(Sender);
 impl_read!(Receiver);
 
-/// How to open a pipe that has a name (a FIFO, made with `mkfifo`).
+/// Options for opening a named pipe (a FIFO, made with `mkfifo`).
 ///
 /// # Examples
 ///
@@ -337,21 +337,21 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Each end for what it is.
+    /// Makes options that open each end for its own direction only.
     #[must_use]
     pub fn new() -> OpenOptions {
         OpenOptions::default()
     }
 
-    /// Opens both ends, of which one is used. So there is always a sender, and the receiver is never at its
-    /// end; and always a receiver, so that a sender can be opened before anybody receives.
+    /// Opens each end for both directions. So there is always a sender, and the receiver never reads
+    /// an end; and always a receiver, so that a sender can be opened before a receiver.
     #[must_use]
     pub fn read_write(mut self, both: bool) -> OpenOptions {
         self.read_write = both;
         self
     }
 
-    /// Opens the end that is read from. If there is no sender, it is at its end for now.
+    /// Opens the read end. If there is no sender, it is at its end for now.
     ///
     /// # Errors
     ///
@@ -361,7 +361,7 @@ impl OpenOptions {
         Receiver::from_fd(self.open(path.as_ref(), PipeEnd::Read)?)
     }
 
-    /// Opens the end that is written to.
+    /// Opens the write end.
     ///
     /// # Errors
     ///
@@ -376,12 +376,12 @@ impl OpenOptions {
     fn open(&self, path: &Path, end: PipeEnd) -> io::Result<File> {
         let mut options = File::options();
         options.read(self.read_write || end == PipeEnd::Read).write(self.read_write || end == PipeEnd::Write);
-        // Or it would wait until there is somebody at the other end.
+        // Without this flag opening would wait for the other end.
         options.custom_flags(libc::O_NONBLOCK).open(path)
     }
 }
 
-/// What both ends can do.
+/// Methods of both ends.
 macro_rules! both {
     ($end:ident) => {
         impl From<$end> for OwnedFd {

@@ -1,7 +1,7 @@
-//! `impl_socket!` gives a type what all sockets have that own a file descriptor.
+//! `impl_socket!` implements the traits of an owner of a file descriptor for a socket.
 
-/// Gives a socket the traits of what owns a file descriptor; `$field` is where it lies, and `$source` how
-/// it is taken out of there.
+/// Implements the file descriptor traits for a socket; `$field` holds the socket, and `$source` is the path to its
+/// source.
 macro_rules! impl_socket {
     ($type:ident of $std:ty, $field:tt $(. $source:ident)?) => {
         impl TryFrom<$std> for $type {

@@ -14,24 +14,24 @@ use crate::world;
 /// A UDP socket.
 ///
 /// All operations take a shared reference: any number of tasks may send and receive at the same time,
-/// for example through an `Arc`. Each datagram goes to one of those who receive.
+/// for example through an `Arc`. Each datagram goes to one of the receivers.
 ///
-/// Either the socket talks to anybody, with [`send_to`](Self::send_to) and
-/// [`recv_from`](Self::recv_from), or it is [connected](Self::connect) to one address, which is the
-/// only one that it then hears of, and [`send`](Self::send) and [`recv`](Self::recv) do.
+/// Either the socket talks to any address, with [`send_to`](Self::send_to) and
+/// [`recv_from`](Self::recv_from). Or it is [connected](Self::connect) to one address, with
+/// [`send`](Self::send) and [`recv`](Self::recv), and receives from that address only.
 ///
 /// # Lengths
 ///
-/// A datagram is sent and received as a whole. What does not fit into the buffer that it is received
-/// into is **lost**: the call returns the length of the buffer, and nothing tells that there was more.
-/// 65,507 bytes are enough for every datagram. One without bytes is a datagram too: 0 is
-/// not an end.
+/// A datagram is sent and received as a whole. The part that does not fit into the receiver's buffer
+/// is **lost**: the call returns the length of the buffer, and nothing shows that there was more.
+/// 65,507 bytes are enough for every datagram. A datagram may be empty, so a length of 0 does
+/// not mean an end.
 ///
 /// # Options before binding
 ///
-/// What must be set before the socket is bound (`SO_REUSEPORT`, `IPV6_V6ONLY`) can be set with the
-/// crate `socket2`, whose socket is given to [`from_std`](Self::from_std); anything else at any time, as
-/// this is [`AsFd`](std::os::fd::AsFd).
+/// Options that must be set before the socket is bound (`SO_REUSEPORT`, `IPV6_V6ONLY`) can be set with the
+/// crate `socket2`; pass its socket to [`from_std`](Self::from_std). Other options can be set at any time, because
+/// this type is [`AsFd`](std::os::fd::AsFd).
 ///
 /// # Examples
 ///
@@ -58,15 +58,15 @@ use crate::world;
 /// ```
 pub struct UdpSocket(DatagramSocket<std::net::UdpSocket>);
 
-/// Making one.
+/// Creation.
 impl UdpSocket {
-    /// Makes a socket that is bound to the first of the addresses for which that works. Port 0 is any
-    /// that is free; see [`local_addr`](Self::local_addr).
+    /// Makes a socket that is bound to the first of the addresses for which binding works. Port 0 means any
+    /// free port; see [`local_addr`](Self::local_addr).
     ///
     /// # Errors
     ///
-    /// If the name does not resolve, or none of the addresses can be bound: the error is the last
-    /// one's. If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
+    /// If the name does not resolve, or none of the addresses can be bound: the error is that of the last
+    /// one. If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
     ///
     /// # Cancellation
     ///
@@ -80,7 +80,7 @@ impl UdpSocket {
         first_that_works(addrs, bind).await.and_then(UdpSocket::from_std)
     }
 
-    /// Takes a socket that was made elsewhere, and puts it in non-blocking mode (which all its
+    /// Wraps a socket that was made elsewhere, and puts it in non-blocking mode (which all its
     /// duplicates share).
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl UdpSocket {
         Ok(UdpSocket(DatagramSocket::new(socket)))
     }
 
-    /// Gives the socket back. It stays in non-blocking mode.
+    /// Returns the socket. It stays in non-blocking mode.
     ///
     /// # Errors
     ///
@@ -101,14 +101,14 @@ impl UdpSocket {
         Ok(self.0.into_inner())
     }
 
-    /// Lets the socket talk to one address alone: the first of `addrs` for which that works. What
-    /// others send is not received from here on; what they sent before may be.
+    /// Connects the socket to one address: the first of `addrs` for which it works. From then on datagrams from
+    /// other addresses are not received; those that came before may be.
     ///
-    /// Nothing is sent by this, so it succeeds whether or not anybody is there.
+    /// It sends nothing, so it succeeds whether or not a socket is bound to that address.
     ///
     /// # Errors
     ///
-    /// If the name does not resolve, or there is no way to any of the addresses. If the wait was
+    /// If the name does not resolve, or there is no route to any of the addresses. If the wait was
     /// cancelled ([`is_cancelled`](crate::is_cancelled)).
     ///
     /// # Cancellation
@@ -141,7 +141,7 @@ impl UdpSocket {
     }
 }
 
-/// Connected sockets.
+/// Operations of connected sockets.
 impl UdpSocket {
     /// Sends a datagram to the address that the socket is connected to. Waits while the system has no
     /// room for it, which is rare. Returns the number of bytes sent, which is all of them.
@@ -149,7 +149,7 @@ impl UdpSocket {
     /// # Errors
     ///
     /// If the socket is not connected; if the datagram is too long for the network;
-    /// `ConnectionRefused` if an *earlier* one found nobody. The socket can be used further after each
+    /// `ConnectionRefused` if an *earlier* datagram found no receiver. The socket stays usable after each
     /// of them. If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
     ///
     /// # Cancellation
@@ -165,13 +165,13 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// `ConnectionRefused` if the socket is connected, and what was sent before found nobody; it can be
-    /// used further. If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
+    /// `ConnectionRefused` if the socket is connected, and an earlier datagram found no receiver; the socket stays
+    /// usable. If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
     ///
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; no datagram is lost. *Scope cancelled*: returns an error, and the
-    /// datagrams stay; or a datagram, if there was one when the wait was polled again.
+    /// datagrams stay; or a datagram, if there was one at the next poll.
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.io(Direction::Read, |io| io.recv(buffer)).await
     }
@@ -216,8 +216,8 @@ impl UdpSocket {
         self.0.get().peek(buffer)
     }
 
-    /// As [`send`](Self::send), for futures written by hand. Of those who poll to send, in whatever
-    /// form, the last one is woken.
+    /// As [`send`](Self::send), for futures written by hand. Of all tasks that poll to send, in any
+    /// form, only the last one is woken.
     ///
     /// # Errors
     ///
@@ -226,8 +226,8 @@ impl UdpSocket {
         self.0.poll_io(cx, Direction::Write, |io| io.send(bytes))
     }
 
-    /// As [`recv`](Self::recv), for futures written by hand. Of those who poll to receive, in
-    /// whatever form, the last one is woken.
+    /// As [`recv`](Self::recv), for futures written by hand. Of all tasks that poll to receive, in
+    /// any form, only the last one is woken.
     ///
     /// # Errors
     ///
@@ -246,17 +246,17 @@ impl UdpSocket {
     }
 }
 
-/// Anybody.
+/// Operations with any address.
 impl UdpSocket {
     /// Sends a datagram to an address. Waits while the system has no room for it, which is rare.
     /// Returns the number of bytes sent, which is all of them.
     ///
-    /// A name is resolved for every datagram, in the pool for what blocks, and the first address that it
-    /// has is taken. So resolve it once, with [`lookup`](super::lookup()), if there are many to send.
+    /// A name is resolved for every datagram, in the pool for blocking calls, and its first address
+    /// is used. To send many datagrams, resolve it once, with [`lookup`](super::lookup()).
     ///
     /// # Errors
     ///
-    /// If the name does not resolve; if there is no way to the address (a socket bound to an IPv4 address
+    /// If the name does not resolve; if there is no route to the address (a socket bound to an IPv4 address
     /// has none to an IPv6 one); if the datagram is too long for the network. If the wait was
     /// cancelled ([`is_cancelled`](crate::is_cancelled)).
     ///
@@ -269,7 +269,7 @@ impl UdpSocket {
         self.0.io(Direction::Write, |io| io.send_to(bytes, to)).await
     }
 
-    /// Receives the next datagram, and tells where it is from. Returns its length; see
+    /// Receives the next datagram. Returns its length and its sender's address; see
     /// [Lengths](Self#lengths).
     ///
     /// # Errors
@@ -279,7 +279,7 @@ impl UdpSocket {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; no datagram is lost. *Scope cancelled*: returns an error, and the
-    /// datagrams stay; or a datagram, if there was one when the wait was polled again.
+    /// datagrams stay; or a datagram, if there was one at the next poll.
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.io(Direction::Read, |io| io.recv_from(buffer)).await
     }
@@ -297,7 +297,7 @@ impl UdpSocket {
         self.0.io(Direction::Read, |io| io.peek_from(buffer)).await
     }
 
-    /// Waits for a datagram and tells where it is from. It stays and will be received.
+    /// Waits for a datagram, and returns its sender's address. The datagram stays and will be received.
     ///
     /// # Errors
     ///
@@ -389,10 +389,10 @@ impl UdpSocket {
     }
 }
 
-/// Waiting without receiving, and system calls of one's own.
+/// Waiting without receiving, and the caller's own system calls.
 impl UdpSocket {
-    /// Waits until there is a datagram, or an error, to be received. Another may be faster; so be
-    /// prepared for `WouldBlock` from a `try_` form.
+    /// Waits until a datagram, or an error, can be received. Another task may receive it first, so
+    /// a `try_` form may still return `WouldBlock`.
     ///
     /// # Errors
     ///
@@ -400,7 +400,7 @@ impl UdpSocket {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn readable(&self) -> io::Result<()> {
         self.0.ready(Direction::Read).await
     }
@@ -413,7 +413,7 @@ impl UdpSocket {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn writable(&self) -> io::Result<()> {
         self.0.ready(Direction::Write).await
     }
@@ -436,8 +436,8 @@ impl UdpSocket {
         self.0.poll_ready(cx, Direction::Write)
     }
 
-    /// Calls `operation` until it returns anything but `WouldBlock` (or `Interrupted`), waiting for
-    /// datagrams before each call but the first: for `recvmsg`, `recvmmsg` and the like.
+    /// Calls `operation` until it returns anything but `WouldBlock` (or `Interrupted`). Before each call but the first
+    /// it waits for datagrams. For `recvmsg`, `recvmmsg` and the like.
     ///
     /// # Errors
     ///
@@ -445,8 +445,8 @@ impl UdpSocket {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: what `operation` has done it has returned. *Scope cancelled*:
-    /// returns the result of `operation`, or an error, and then it has done nothing.
+    /// *Dropped early*: **clean**: every effect of `operation` was in a result. *Scope cancelled*:
+    /// returns the result of `operation`, or an error if it has done nothing.
     pub async fn read_with<R>(
         &self,
         operation: impl FnMut(&std::net::UdpSocket) -> io::Result<R>,
@@ -462,8 +462,8 @@ impl UdpSocket {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: what `operation` has done it has returned. *Scope cancelled*:
-    /// returns the result of `operation`, or an error, and then it has done nothing.
+    /// *Dropped early*: **clean**: every effect of `operation` was in a result. *Scope cancelled*:
+    /// returns the result of `operation`, or an error if it has done nothing.
     pub async fn write_with<R>(
         &self,
         operation: impl FnMut(&std::net::UdpSocket) -> io::Result<R>,
@@ -472,10 +472,10 @@ impl UdpSocket {
     }
 }
 
-/// Options. All of them can fail as the system calls that they are.
+/// Options. Each can fail with the error of its system call.
 #[expect(clippy::missing_errors_doc, reason = "said above, once")]
 impl UdpSocket {
-    /// An error that has come in and that no operation has returned yet. It is taken by this.
+    /// Takes the pending socket error (`SO_ERROR`), if there is one.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.0.get().take_error()
     }
@@ -490,7 +490,7 @@ impl UdpSocket {
         self.0.get().set_broadcast(on)
     }
 
-    /// How many routers a datagram may pass.
+    /// The most routers that a datagram may pass.
     pub fn ttl(&self) -> io::Result<u32> {
         self.0.get().ttl()
     }
@@ -500,7 +500,7 @@ impl UdpSocket {
         self.0.get().set_ttl(ttl)
     }
 
-    /// Receives what is sent to a group, on the interface that has this address (`0.0.0.0`: any).
+    /// Receives datagrams to a group, on the interface that has this address (`0.0.0.0`: any).
     pub fn join_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
         self.0.get().join_multicast_v4(&group, &interface)
     }
@@ -510,7 +510,7 @@ impl UdpSocket {
         self.0.get().leave_multicast_v4(&group, &interface)
     }
 
-    /// Receives what is sent to a group, on the interface of this index (0: any).
+    /// Receives datagrams to a group, on the interface of this index (0: any).
     pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.0.get().join_multicast_v6(group, interface)
     }
@@ -520,7 +520,7 @@ impl UdpSocket {
         self.0.get().leave_multicast_v6(group, interface)
     }
 
-    /// Whether what is sent to a group comes back to this machine.
+    /// Whether datagrams to a group come back to this machine.
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
         self.0.get().multicast_loop_v4()
     }
@@ -530,7 +530,7 @@ impl UdpSocket {
         self.0.get().set_multicast_loop_v4(on)
     }
 
-    /// How many routers what is sent to a group may pass.
+    /// The most routers that a datagram to a group may pass.
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
         self.0.get().multicast_ttl_v4()
     }
@@ -540,7 +540,7 @@ impl UdpSocket {
         self.0.get().set_multicast_ttl_v4(ttl)
     }
 
-    /// Whether what is sent to a group comes back to this machine.
+    /// Whether datagrams to a group come back to this machine.
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
         self.0.get().multicast_loop_v6()
     }
@@ -561,13 +561,13 @@ impl UdpSocket {
     }
 }
 
-/// The result for the first address for which there is one, or the last error.
+/// The result for the first address that works, or the error of the last.
 async fn first_that_works<R>(
     addrs: impl ToAddrs,
     mut operation: impl FnMut(SocketAddr) -> io::Result<R>,
 ) -> io::Result<R> {
     let addrs = resolve(addrs.target()).await?;
-    let (last, others) = addrs.as_slice().split_last().expect("what resolves is not empty");
+    let (last, others) = addrs.as_slice().split_last().expect("`resolve` returns at least one address");
     for addr in others {
         if let Ok(result) = operation(*addr) {
             return Ok(result);

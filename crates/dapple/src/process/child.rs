@@ -1,4 +1,4 @@
-//! A child: to wait for, to kill, and its pipes.
+//! A child process: its pipes, and how to wait for it and kill it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -18,16 +18,36 @@ use crate::signal::SignalKind;
 use crate::source::stream::begin;
 use crate::source::{Direction, Source};
 
-/// A child process, and the pipes to it.
+/// A child process, and the pipes to it. [`Command::spawn`](super::Command::spawn) makes it.
 ///
-/// Dropping it lets the child run on, or kills it if
-/// [`Command::kill_on_drop`](super::Command::kill_on_drop) was asked for. Either way it leaves no zombie.
+/// If it is dropped, the child runs on, or is killed if
+/// [`Command::kill_on_drop`](super::Command::kill_on_drop) was set. Either way it leaves no zombie.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+/// use dapple::process::{Command, Stdio};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+///     child.stdin.as_mut().unwrap().write_all(b"hello").await?;
+///     drop(child.stdin.take()); // `cat` reads the end
+///     let mut text = String::new();
+///     child.stdout.as_mut().unwrap().read_to_string(&mut text).await?;
+///     assert_eq!(text, "hello");
+///     assert!(child.wait().await?.success());
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub struct Child {
-    /// What the child reads, if it is a pipe.
+    /// The child's standard input, if it is a pipe.
     pub stdin: Option<ChildStdin>,
-    /// What the child writes, if it is a pipe.
+    /// The child's standard output, if it is a pipe.
     pub stdout: Option<ChildStdout>,
-    /// What the child writes of errors, if it is a pipe.
+    /// The child's standard error, if it is a pipe.
     pub stderr: Option<ChildStderr>,
     /// `None` only in `drop`.
     process: Option<Process>,
@@ -35,14 +55,14 @@ pub struct Child {
 }
 
 struct Process {
-    /// Becomes ready when the child has ended.
+    /// Becomes readable when the child has ended.
     pidfd: Source<OwnedFd>,
     child: Mutex<Reaped>,
     id: u32,
 }
 
-/// The child, and whether the system was asked how it ended, and has told. Until then its number is its own, also if it
-/// has ended.
+/// The child, and whether it was reaped. Until then no other process gets its number, also if it has
+/// ended.
 struct Reaped {
     child: process::Child,
     is_reaped: bool,
@@ -51,7 +71,7 @@ struct Reaped {
 impl Reaped {
     fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         let ended = self.child.try_wait();
-        self.is_reaped |= !matches!(ended, Ok(None)); // an error: someone else has reaped it
+        self.is_reaped |= !matches!(ended, Ok(None)); // an error means that other code has reaped it
         ended
     }
 }
@@ -67,7 +87,7 @@ impl Child {
             }
             Err(error) => {
                 let _ = child.kill();
-                let _ = child.wait(); // it has been killed: this does not take long
+                let _ = child.wait(); // it was killed, so this does not take long
                 let message = format!("the child was killed, because it could not be waited for: {error}");
                 Err(io::Error::new(error.kind(), message))
             }
@@ -79,7 +99,7 @@ impl Child {
         child: &mut process::Child,
     ) -> io::Result<(Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>, OwnedFd)> {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("the system gave it an impossible number"))?;
+        let pid = pid.ok_or_else(|| io::Error::other("the system returned an invalid process id"))?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         let stdin = child.stdin.take().map(ChildStdin::new).transpose()?;
         let stdout = child.stdout.take().map(ChildStdout::new).transpose()?;
@@ -88,75 +108,89 @@ impl Child {
     }
 
     fn process(&self) -> &Process {
-        self.process.as_ref().expect("only `drop` takes it")
+        self.process.as_ref().expect("only `drop` takes the process")
     }
 
-    /// The number of the process; `None` once [`wait`](Self::wait) or [`try_wait`](Self::try_wait) has told how it
-    /// ended, for another process may have the number then. Until that it is the child's, also if the child has ended.
+    /// The process id; `None` once [`wait`](Self::wait) or [`try_wait`](Self::try_wait) has returned the exit
+    /// status, because another process may then have the number. Until then it is the child's, also if the child has
+    /// ended.
     pub fn id(&self) -> Option<u32> {
         (!lock(&self.process().child).is_reaped).then(|| self.process().id)
     }
 
-    /// Waits until the child ends. Can be called again, and says the same then.
+    /// Waits until the child ends, and returns its exit status. Further calls return the same.
     ///
     /// The child's standard input is closed first, if it is a pipe that has not been taken: a child
     /// that reads to the end would never end otherwise.
     ///
     /// # Errors
     ///
-    /// If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)); if somebody else has waited
+    /// If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)); if other code has waited
     /// for the child, by a system call or by ignoring `SIGCHLD`.
     ///
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; the child runs on.
-    /// *Scope cancelled*: returns an error, and the child runs on; or how it ended, if it had when the
-    /// wait was polled again.
+    /// *Scope cancelled*: returns an error, and the child runs on; or the exit status, if the child had ended at the
+    /// next poll.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         begin().await?;
         drop(self.stdin.take());
         self.process().ended().await
     }
 
-    /// How the child has ended; `None` if it has not.
+    /// Returns the exit status, or `None` if the child has not ended.
     ///
     /// # Errors
     ///
-    /// If somebody else has waited for it.
+    /// If other code has waited for the child.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.process().look()
     }
 
-    /// Kills the child, and waits until it has ended. If it has ended before, that is no error.
+    /// Kills the child, and waits until it has ended. It is no error if the child has ended before.
     ///
     /// # Errors
     ///
-    /// If it must not be killed (it runs as another user); as for [`wait`](Self::wait).
+    /// If the caller may not kill it (it runs as another user); as for [`wait`](Self::wait).
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: before the first poll **clean**, afterwards the child has been killed.
+    /// *Dropped early*: **clean** before the first poll; afterwards the child has been killed.
     /// *Scope cancelled*: the child has been killed, and the wait for its end returns an error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// dapple::run(async {
+    ///     let mut child = dapple::process::Command::new("sleep").arg("1000").spawn()?;
+    ///     child.kill().await?;
+    ///     assert!(!child.wait().await?.success());
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
     pub async fn kill(&mut self) -> io::Result<()> {
         self.start_kill()?;
         self.wait().await.map(drop)
     }
 
-    /// Kills the child, and does not wait until it has ended. If it has ended before, that is no error.
+    /// Kills the child, without waiting for its end. It is no error if the child has ended before.
     ///
     /// # Errors
     ///
-    /// If it must not be killed: it runs as another user.
+    /// If the caller may not kill it: it runs as another user.
     pub fn start_kill(&mut self) -> io::Result<()> {
         self.process().kill()
     }
 
-    /// Sends a signal to the child, and to it alone: it may end by itself, or not at all. If it has ended
-    /// before, that is no error.
+    /// Sends a signal to the child alone. The child may end, or handle or ignore the signal. It is no error if the
+    /// child has ended before.
     ///
     /// # Errors
     ///
-    /// If there is no such signal, or it must not be sent (the child runs as another user).
+    /// If there is no such signal, or the caller may not send it (the child runs as another user).
     ///
     /// # Examples
     ///
@@ -177,18 +211,19 @@ impl Child {
         self.process().send(number_of(kind)?)
     }
 
-    /// As [`signal`](Self::signal), to the whole process group of the child, if it leads one
-    /// ([`Command::process_group`](super::Command::process_group) with 0): it, and the children that it has
-    /// started. Once [`wait`](Self::wait) or [`try_wait`](Self::try_wait) has told how it ended, nothing is sent, since
-    /// another group may have its number.
+    /// Sends a signal to the process group of the child: the child, and the processes that it has
+    /// started. The child must lead its group
+    /// ([`Command::process_group`](super::Command::process_group) with 0). After [`wait`](Self::wait) or
+    /// [`try_wait`](Self::try_wait) has returned the exit status nothing is sent, because another group may have the
+    /// number.
     ///
     /// # Errors
     ///
-    /// As for [`signal`](Self::signal). If it does not lead a group.
+    /// As for [`signal`](Self::signal). If the child does not lead a group.
     pub fn signal_group(&self, kind: SignalKind) -> io::Result<()> {
         let number = number_of(kind)?;
         let process = self.process();
-        // Held until it was sent: as long as nobody waits for it, the number stays its own.
+        // Held until the signal is sent: the number stays the child's until it is reaped under this lock.
         let child = lock(&process.child);
         if child.is_reaped || !process.is_there() {
             return Ok(());
@@ -200,7 +235,7 @@ impl Child {
                 "the child does not lead a process group: spawn it with Command::process_group(0)",
             ));
         }
-        // SAFETY: a system call that takes two integers.
+        // SAFETY: a system call that takes two integers and touches no memory.
         let sent = match unsafe { libc::killpg(pid.as_raw_pid(), number) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -209,21 +244,21 @@ impl Child {
         sent
     }
 
-    /// Waits until the child ends, and gives all that it has written to its pipes. Both are read at the
-    /// same time, so that it can fill either.
+    /// Waits until the child ends, and returns its exit status and all that it has written to its pipes. Both pipes
+    /// are read at the same time, so that neither fills up.
     ///
-    /// Its standard input is closed first, as in [`wait`](Self::wait).
+    /// The child's standard input is closed first, as in [`wait`](Self::wait).
     ///
     /// # Errors
     ///
-    /// If a pipe cannot be read; as for [`wait`](Self::wait). What has been read of the standard output
-    /// is in [`Partial::rest`], and of the other in [`Partial::rest_back`]; the child is still here, and
-    /// can be asked again for the rest.
+    /// If a pipe cannot be read; as for [`wait`](Self::wait). The bytes that were read from the standard output
+    /// are in [`Partial::rest`], and those from the standard error in [`Partial::rest_back`]. Another call returns the
+    /// rest.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **lossy**: what was read.
-    /// *Scope cancelled*: returns an error that has what was read; the child runs on.
+    /// *Dropped early*: **lossy**: the bytes that were read.
+    /// *Scope cancelled*: returns an error that contains the bytes that were read; the child runs on.
     pub async fn wait_with_output(&mut self) -> io::Result<Output> {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let read = async {
@@ -269,16 +304,16 @@ impl Process {
         }
     }
 
-    /// Whether it runs, or has ended and nobody has waited for it: then its number is its own.
+    /// Whether the child runs, or has ended and is not reaped. Until then the number is its own.
     fn is_there(&self) -> bool {
         !matches!(self.try_send(0), Err(error) if error.raw_os_error() == Some(libc::ESRCH))
     }
 
-    /// By the system call itself: `rustix` knows no real-time signals.
+    /// Sends by the system call itself: `rustix` has no real-time signals.
     fn try_send(&self, number: i32) -> io::Result<()> {
         let pidfd = self.pidfd.get().as_raw_fd();
         let no_info = std::ptr::null::<libc::siginfo_t>();
-        // SAFETY: `pidfd` is open; the kernel makes the information itself, since there is none.
+        // SAFETY: `pidfd` is open, and the kernel accepts a null pointer for the information.
         match unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd, number, no_info, 0) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -286,8 +321,8 @@ impl Process {
     }
 }
 
-/// The number of a signal that can be sent. Those between the ordinary and the real-time ones are the C
-/// library's own.
+/// The number of a signal that can be sent. The C library reserves those between the ordinary and the real-time
+/// signals.
 fn number_of(kind: SignalKind) -> io::Result<i32> {
     match kind.as_raw() {
         number if (1..=31).contains(&number) => Ok(number),
@@ -306,7 +341,7 @@ async fn read_all(pipe: Option<&mut (impl AsyncRead + Unpin)>, into: &mut Vec<u8
     }
 }
 
-/// Both at the same time, until both are done or one has failed.
+/// Runs both at the same time, until both are done or one has failed.
 async fn both(
     a: impl Future<Output = io::Result<()>>,
     b: impl Future<Output = io::Result<()>>,
@@ -326,7 +361,7 @@ async fn both(
     .await
 }
 
-/// Polls what is not done yet.
+/// Polls the future, unless it is done.
 fn poll_once(
     future: Pin<&mut impl Future<Output = io::Result<()>>>,
     is_done: &mut bool,
@@ -347,7 +382,7 @@ impl Drop for Child {
             return;
         }
         if self.kill_on_drop {
-            let _ = process.kill(); // there is nobody to tell
+            let _ = process.kill(); // `drop` cannot return the error
         }
         let child = process.child.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
         reaper::leave(child.child, process.pidfd.into_inner());

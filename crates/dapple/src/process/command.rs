@@ -1,4 +1,4 @@
-//! What to start, and how.
+//! Options for starting a child.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,7 +10,7 @@ use super::Child;
 use crate::source::stream::begin;
 use crate::world;
 
-/// What to start, and how: as [`std::process::Command`], with waits that do not block.
+/// A program to start, and its options: as [`std::process::Command`], with waits that do not block.
 ///
 /// # Examples
 ///
@@ -37,13 +37,13 @@ use crate::world;
 pub struct Command {
     command: process::Command,
     kill_on_drop: bool,
-    /// Whether the user has said what they should be: standard input, output, and that for errors.
+    /// Whether the user has set standard input, output, and error.
     is_set: [bool; 3],
 }
 
 impl Command {
-    /// Starts `program`, which is looked for in `PATH` if it has no `/`, with no arguments, and with
-    /// the environment, the directory and the standard input and outputs of this program.
+    /// Makes a command for `program`, which is looked up in `PATH` if it has no `/`. It has no arguments, and
+    /// the environment, the directory and the standard streams of this program.
     pub fn new(program: impl AsRef<OsStr>) -> Command {
         Command::from(process::Command::new(program))
     }
@@ -60,7 +60,7 @@ impl Command {
         self
     }
 
-    /// Sets what the program sees as its own name.
+    /// Sets the name that the program sees as its own.
     pub fn arg0(&mut self, arg: impl AsRef<OsStr>) -> &mut Command {
         self.command.arg0(arg);
         self
@@ -100,50 +100,50 @@ impl Command {
         self
     }
 
-    /// What the child's standard input is. For [`output`](Self::output) it is empty if nothing is said,
-    /// otherwise this program's.
+    /// Sets the child's standard input. The default is empty for [`output`](Self::output),
+    /// otherwise the standard input of this program.
     pub fn stdin(&mut self, stdin: impl Into<Stdio>) -> &mut Command {
         self.command.stdin(stdin);
         self.is_set[0] = true;
         self
     }
 
-    /// What the child's standard output is. For [`output`](Self::output) it is a pipe if nothing is said,
-    /// otherwise this program's.
+    /// Sets the child's standard output. The default is a pipe for [`output`](Self::output),
+    /// otherwise the standard output of this program.
     pub fn stdout(&mut self, stdout: impl Into<Stdio>) -> &mut Command {
         self.command.stdout(stdout);
         self.is_set[1] = true;
         self
     }
 
-    /// What the child's output for errors is. For [`output`](Self::output) it is a pipe if nothing is
-    /// said, otherwise this program's.
+    /// Sets the child's standard error. The default is a pipe for [`output`](Self::output),
+    /// otherwise the standard error of this program.
     pub fn stderr(&mut self, stderr: impl Into<Stdio>) -> &mut Command {
         self.command.stderr(stderr);
         self.is_set[2] = true;
         self
     }
 
-    /// The user that the child runs as.
+    /// Sets the user that the child runs as.
     pub fn uid(&mut self, id: u32) -> &mut Command {
         self.command.uid(id);
         self
     }
 
-    /// The group that the child runs as.
+    /// Sets the group that the child runs as.
     pub fn gid(&mut self, id: u32) -> &mut Command {
         self.command.gid(id);
         self
     }
 
-    /// The process group of the child; 0 is a new one. A Ctrl-C at the terminal does not reach it then.
+    /// Sets the process group of the child; 0 is a new one, which a Ctrl-C at the terminal does not reach.
     pub fn process_group(&mut self, group: i32) -> &mut Command {
         self.command.process_group(group);
         self
     }
 
-    /// Whether the child is killed when its [`Child`] is dropped before it has ended. It is not, if
-    /// nothing is said.
+    /// Sets whether the child is killed when its [`Child`] is dropped before it has ended. The default is
+    /// no.
     pub fn kill_on_drop(&mut self, kill: bool) -> &mut Command {
         self.kill_on_drop = kill;
         self
@@ -154,13 +154,13 @@ impl Command {
     /// # Safety
     ///
     /// As for [`pre_exec`](CommandExt::pre_exec) of the standard library: `f` runs in a copy of this
-    /// process in which the other threads have vanished, whatever they were holding. It must not
+    /// process without its other threads, and the locks that they held stay locked. It must not
     /// allocate, lock, or use this runtime.
     pub unsafe fn pre_exec(
         &mut self,
         f: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
     ) -> &mut Command {
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller promises the same.
         unsafe { self.command.pre_exec(f) };
         self
     }
@@ -170,36 +170,36 @@ impl Command {
         &self.command
     }
 
-    /// The command of the standard library, for what has no method here. What is set there for
-    /// the standard input and outputs, [`output`](Self::output) overrides.
+    /// The command of the standard library, for options that have no method here.
+    /// [`output`](Self::output) overrides the standard streams that are set there.
     pub fn as_std_mut(&mut self) -> &mut process::Command {
         &mut self.command
     }
 
-    /// Gives the command to the standard library, whose children know nothing of
+    /// Converts it to a command of the standard library. Its children ignore
     /// [`kill_on_drop`](Self::kill_on_drop).
     #[must_use]
     pub fn into_std(self) -> process::Command {
         self.command
     }
 
-    /// What was set by [`kill_on_drop`](Self::kill_on_drop).
+    /// The value of [`kill_on_drop`](Self::kill_on_drop).
     #[must_use]
     pub fn get_kill_on_drop(&self) -> bool {
         self.kill_on_drop
     }
 
-    /// Starts the child. This takes as long as the system needs to make a process.
+    /// Starts the child. The call blocks for as long as the system needs to make a process.
     ///
     /// # Errors
     ///
-    /// If the program cannot be started. If it can, but not be waited for, it is killed.
+    /// If the program cannot be started. If it starts but cannot be waited for, it is killed.
     pub fn spawn(&mut self) -> io::Result<Child> {
         world::outside("Command::spawn")?;
         Child::new(self.command.spawn()?, self.kill_on_drop)
     }
 
-    /// Starts the child, and waits until it ends. Pipes to it, if it has any, are closed at once.
+    /// Starts the child, and waits until it ends. Pipes to it, if there are any, are closed at once.
     ///
     /// # Errors
     ///
@@ -207,18 +207,30 @@ impl Command {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*, *scope cancelled* (returns an error then): **hands over** the child to the
-    /// background, where it runs on, or is killed if [`kill_on_drop`](Self::kill_on_drop) was asked
-    /// for. To keep hold of it, [`spawn`](Self::spawn) it. In a cancelled task no child is started.
+    /// *Dropped early*: **hands over** the child to the background, where it runs on, or is killed if
+    /// [`kill_on_drop`](Self::kill_on_drop) is set. *Scope cancelled*: returns an error, and the same. To keep the
+    /// child, [`spawn`](Self::spawn) it. In a cancelled task no child is started.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// dapple::run(async {
+    ///     let status = dapple::process::Command::new("true").status().await?;
+    ///     assert!(status.success());
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
     pub async fn status(&mut self) -> io::Result<ExitStatus> {
         world::outside("Command::status")?;
         begin().await?;
         let mut child = self.spawn()?;
-        drop((child.stdout.take(), child.stderr.take())); // nobody would read them
+        drop((child.stdout.take(), child.stderr.take())); // no one can read them
         child.wait().await
     }
 
-    /// Starts the child, and waits until it ends. Gives all that it has written.
+    /// Starts the child, and waits until it ends. Returns its exit status and all that it has written.
     ///
     /// # Errors
     ///
@@ -226,8 +238,8 @@ impl Command {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **lossy**: what was read; and as for [`status`](Self::status).
-    /// *Scope cancelled*: returns an error that has what was read; and as for [`status`](Self::status).
+    /// *Dropped early*: **lossy**: the bytes that were read; and as for [`status`](Self::status).
+    /// *Scope cancelled*: returns an error that contains the bytes that were read; and as for [`status`](Self::status).
     pub async fn output(&mut self) -> io::Result<Output> {
         world::outside("Command::output")?;
         begin().await?;
@@ -237,7 +249,7 @@ impl Command {
         spawned?.wait_with_output().await
     }
 
-    /// Sets what the user has said nothing about.
+    /// Sets the standard streams that the user has not set.
     fn set_others(&mut self, input: fn() -> Stdio, output: fn() -> Stdio) {
         let [stdin, stdout, stderr] = self.is_set;
         if !stdin {
@@ -253,7 +265,7 @@ impl Command {
 }
 
 impl From<process::Command> for Command {
-    /// As it was set up; but see [`Command::as_std_mut`].
+    /// Takes over its settings; but see [`Command::as_std_mut`].
     fn from(command: process::Command) -> Command {
         Command { command, kill_on_drop: false, is_set: [false; 3] }
     }

@@ -1,4 +1,4 @@
-//! Child processes: started, talked to through pipes, waited for without blocking a worker.
+//! Child processes: start them, communicate through pipes, and wait for them without blocking a worker.
 //!
 //! ```
 //! use dapple::process::Command;
@@ -15,10 +15,10 @@
 //!
 //! # No zombies
 //!
-//! A child whose [`Child`] is dropped runs on, unless [`Command::kill_on_drop`] was asked for. When it
+//! If a [`Child`] is dropped, its process runs on, unless [`Command::kill_on_drop`] is set. When it
 //! ends, it is *reaped* in the background, by a thread that exists only while there are such
 //! children, and that needs no runtime. So it does not matter whether the runtime has ended by then.
-//! If the program ends first, the system takes over.
+//! If this program ends first, the system reaps them.
 
 #[expect(unsafe_code, reason = "sends signals that rustix has no name for")]
 mod child;

@@ -1,4 +1,4 @@
-//! The pipes to a child, from our end.
+//! This program's ends of the pipes to a child.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -10,14 +10,14 @@ use crate::io::foreign::{impl_read, impl_write};
 use crate::source::Source;
 use crate::source::stream::StreamHalf;
 
-/// Our end is in non-blocking mode; the child's end is a file of its own, and is not.
+/// Opens this end in non-blocking mode. The child's end is a separate file, and stays in blocking mode.
 fn open(pipe: impl Into<OwnedFd>) -> io::Result<StreamHalf<Source<File>>> {
     let file = File::from(pipe.into());
     rustix::io::ioctl_fionbio(&file, true)?;
     Ok(StreamHalf::new(Source::new(file)))
 }
 
-/// For another child, which does not expect it to be in non-blocking mode.
+/// Gives the pipe to another child, which does not expect non-blocking mode.
 fn give_away(way: StreamHalf<Source<File>>) -> io::Result<OwnedFd> {
     let file = way.source.into_inner();
     rustix::io::ioctl_fionbio(&file, false)?;
@@ -35,7 +35,7 @@ macro_rules! pipe {
                 open(pipe).map($type)
             }
 
-            /// The file descriptor, in blocking mode again.
+            /// Returns the file descriptor, in blocking mode again.
             ///
             /// # Errors
             ///
@@ -54,7 +54,7 @@ macro_rules! pipe {
         impl TryFrom<$type> for Stdio {
             type Error = io::Error;
 
-            /// To connect it to another child.
+            /// Connects the pipe to another child.
             fn try_from(pipe: $type) -> io::Result<Stdio> {
                 give_away(pipe.0).map(Stdio::from)
             }
@@ -87,18 +87,18 @@ macro_rules! read_end {
 }
 
 pipe! {
-    /// What a child reads as its standard input is written here.
+    /// The write end of the pipe to a child's standard input.
     ///
-    /// Dropping it lets the child read the end. If the child has closed its end, or has ended, writing
+    /// Drop it, and the child reads the end. If the child has closed its end, or has ended, writing
     /// fails with `BrokenPipe`.
     ChildStdin, process::ChildStdin
 }
 pipe! {
-    /// What a child writes to its standard output is read here.
+    /// The read end of the pipe from a child's standard output.
     ChildStdout, process::ChildStdout
 }
 pipe! {
-    /// What a child writes to its output for errors is read here.
+    /// The read end of the pipe from a child's standard error.
     ChildStderr, process::ChildStderr
 }
 
@@ -118,7 +118,7 @@ impl ChildStdin {
         self.0.poll_write_vectored(cx, slices)
     }
 
-    /// There is nothing between us and the kernel.
+    /// Returns at once: there is no buffer in this program.
     pub(crate) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

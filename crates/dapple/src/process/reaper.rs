@@ -1,14 +1,14 @@
-//! Children that nobody waits for any more: taken note of when they end, so that none becomes a zombie.
+//! Reaps children whose [`Child`](super::Child) was dropped, so that none stays a zombie.
 //!
-//! A thread waits for all of them at once. It starts with the first, and ends after the last.
+//! One thread waits for all of them. It starts with the first, and ends after the last.
 //!
-//! A child that has ended is not given to us while another process traces it, though its file descriptor
-//! says that it is ready. Such a one is *held*: it is looked at every so often instead.
+//! While another process traces a child that has ended, the child cannot be reaped, though its file descriptor
+//! is ready. Such a child is *held*: the thread checks it at intervals.
 //!
 //! # Invariants
 //!
-//! * **TAKEN-CARE-OF**: who leaves a child here starts the thread, or finds it running; the thread ends
-//!   under the lock under which it found nobody left.
+//! * **TAKEN-CARE-OF**: the caller that leaves a child here starts the thread, or finds it running. The thread ends
+//!   under the lock under which it found no child left.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process;
@@ -27,7 +27,7 @@ struct Orphan {
 
 #[derive(Default)]
 struct Reaper {
-    /// Those who came since the thread last looked.
+    /// Children that came since the thread last looked.
     left: Vec<Orphan>,
     /// Set while the thread runs. TAKEN-CARE-OF
     is_running: bool,
@@ -35,12 +35,12 @@ struct Reaper {
 
 static REAPER: Mutex<Reaper> = Mutex::new(Reaper { left: Vec::new(), is_running: false });
 
-/// Wakes the thread. `None` if the system has no file descriptor for it: the thread looks every so
-/// often then.
+/// Wakes the thread. `None` if the system has no file descriptor for it: then the thread looks at
+/// intervals.
 static BELL: LazyLock<Option<OwnedFd>> =
     LazyLock::new(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok());
 
-/// Without a bell, or with one that is held: how often to look, in milliseconds.
+/// The interval in milliseconds if there is no bell, or a child is held.
 const LOOK: i64 = 100;
 
 /// Leaves a child to the background.
@@ -54,12 +54,12 @@ pub(super) fn leave(child: process::Child, pidfd: OwnedFd) {
     if reaper.is_running {
         drop(reaper);
         if let Some(bell) = &*BELL {
-            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes()); // full is as good as rung
+            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes()); // a full counter also wakes the thread
         }
         return;
     }
     let started = thread::Builder::new().name("dapple-reaper".to_owned()).spawn(reap);
-    // If there is no thread to be had: the next one who comes tries again, for all.
+    // If no thread can be started, the next caller tries again, for all children.
     reaper.is_running = started.is_ok();
 }
 
@@ -67,7 +67,7 @@ fn reap() {
     let mut orphans = Vec::new();
     loop {
         if let Some(bell) = &*BELL {
-            let _ = rustix::io::read(bell, &mut [0_u8; 8]); // before the look: no ring is lost
+            let _ = rustix::io::read(bell, &mut [0_u8; 8]); // before looking, so that no ring is lost
         }
         let mut reaper = lock(&REAPER);
         orphans.append(&mut reaper.left);
@@ -81,7 +81,7 @@ fn reap() {
     }
 }
 
-/// Until one of them has ended, or another has come; or to look again.
+/// Waits until a child has ended, or another has come, or it is time to look again.
 fn wait(orphans: &mut [Orphan]) {
     let bell = BELL.as_ref().map(AsFd::as_fd);
     let others = orphans.iter().filter(|orphan| !orphan.is_held);
@@ -95,12 +95,12 @@ fn wait(orphans: &mut [Orphan]) {
     let Ok(_) = poll(&mut fds, looks.then_some(&limit)) else { return }; // interrupted: look again
     let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
     let others = orphans.iter_mut().filter(|orphan| !orphan.is_held);
-    // If it can be waited for now, it is gone before the next wait.
+    // A ready child that can be reaped is gone before the next wait; otherwise it is held.
     others.zip(ready).for_each(|(orphan, is_ready)| orphan.is_held = is_ready);
 }
 
 impl Orphan {
-    /// Whether it has ended, and been taken note of; or is not ours to wait for.
+    /// Whether it has ended and was reaped, or other code has reaped it.
     fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }

@@ -1,8 +1,8 @@
-//! Which signal.
+//! The kinds of signals.
 
 use std::fmt;
 
-/// Which signal to wait for.
+/// A kind of signal.
 ///
 /// # Examples
 ///
@@ -35,19 +35,19 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// `SIGALRM`: the time of `alarm(2)` has come.
+    /// `SIGALRM`: a timer of `alarm(2)` has expired.
     alarm = SIGALRM;
     /// `SIGCHLD`: a child has ended or stopped.
     child = SIGCHLD;
-    /// `SIGCONT`: the program goes on after it was stopped.
+    /// `SIGCONT`: the program continues after it was stopped.
     resume = SIGCONT;
-    /// `SIGHUP`: the terminal is gone; for daemons: read the configuration again.
+    /// `SIGHUP`: the terminal is gone; daemons read their configuration again.
     hangup = SIGHUP;
     /// `SIGINT`: Ctrl-C.
     interrupt = SIGINT;
     /// `SIGIO`: a file descriptor is ready.
     io = SIGIO;
-    /// `SIGPIPE`: nobody reads what is written.
+    /// `SIGPIPE`: a write to a pipe that has no reader.
     pipe = SIGPIPE;
     /// `SIGQUIT`: Ctrl-\.
     quit = SIGQUIT;
@@ -55,22 +55,22 @@ kinds! {
     terminate = SIGTERM;
     /// `SIGTSTP`: Ctrl-Z.
     stop = SIGTSTP;
-    /// `SIGUSR1`: whatever the program makes of it.
+    /// `SIGUSR1`: the program defines its meaning.
     user_defined1 = SIGUSR1;
-    /// `SIGUSR2`: whatever the program makes of it.
+    /// `SIGUSR2`: the program defines its meaning.
     user_defined2 = SIGUSR2;
-    /// `SIGWINCH`: the terminal has another size.
+    /// `SIGWINCH`: the terminal was resized.
     window_change = SIGWINCH;
 }
 
 impl SignalKind {
-    /// By its number, also of a real-time signal.
+    /// Makes a kind from its number, also for a real-time signal.
     #[must_use]
     pub const fn from_raw(number: i32) -> SignalKind {
         SignalKind(number)
     }
 
-    /// Its number.
+    /// The number of the signal.
     #[must_use]
     pub const fn as_raw(self) -> i32 {
         self.0

@@ -1,14 +1,14 @@
-//! Those who wait for a signal.
+//! Listeners for signals.
 //!
 //! # Invariants
 //!
 //! * **SIGNALS-COUNTED**: each listener has an eventfd of its own, and the handler adds one to it. The kernel
-//!   adds: no signal is lost, however many come before the listener looks.
-//! * **IN-HANDLER**: what runs in the signal handler is `getpid`, and one `write` to a file descriptor
+//!   sums up: no signal is lost, however many come before the listener looks.
+//! * **IN-HANDLER**: the code in the signal handler is `getpid`, and one `write` to a file descriptor
 //!   that the handler's own reference keeps open: no allocation, no lock, no destructor.
-//!   `signal-hook-registry` keeps `errno`, and drops the reference outside of handlers.
-//! * **OWN-PROCESS**: between `fork` and `exec` a child has our handlers and our eventfds. A signal that
-//!   it gets then (Ctrl-C goes to both) is not ours, and is not counted.
+//!   `signal-hook-registry` preserves `errno`, and drops the reference outside of handlers.
+//! * **OWN-PROCESS**: between `fork` and `exec` a child process has the parent's handlers and eventfds. A signal to
+//!   the child at that time (Ctrl-C goes to both) is not for the parent, and is not counted.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -27,9 +27,25 @@ use crate::source::{Direction, Source};
 use crate::task::wait::Wait;
 use crate::world;
 
-/// Waits for signals of one kind, also as a `Stream` of `io::Result<()>` that does not end.
+/// A listener for signals of one kind. It is also a `Stream` of `io::Result<()>` that does not end.
 ///
-/// Dropping it ends its interest; other listeners are not affected.
+/// Drop it to stop listening; other listeners are not affected.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::signal::{SignalKind, signal};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let mut hangups = signal(SignalKind::hangup())?;
+///     # let this = rustix::process::getpid();
+///     # rustix::process::kill_process(this, rustix::process::Signal::HUP)?;
+///     hangups.recv().await?; // time to read the configuration again
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub struct Signal {
     kind: SignalKind,
     id: SigId,
@@ -40,13 +56,13 @@ pub struct Signal {
     wait: Wait,
 }
 
-/// Begins to listen to a signal. What is delivered from now on, [`Signal::recv`] gives.
+/// Begins to listen to a signal. [`Signal::recv`] returns each one that is delivered from now on.
 ///
 /// # Errors
 ///
-/// If there is no such signal; if it cannot be listened to (`SIGKILL`, `SIGSTOP`), or must not be:
-/// `SIGSEGV`, `SIGILL` and `SIGFPE` say that the program is broken, and there is no going on. If the
-/// system has no more file descriptors.
+/// If there is no such signal; if the system does not allow it (`SIGKILL`, `SIGSTOP`); for
+/// `SIGSEGV`, `SIGILL` and `SIGFPE`, after which a program cannot go on; if no
+/// file descriptor is left.
 ///
 /// # Examples
 ///
@@ -69,7 +85,7 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
     if FORBIDDEN.contains(&kind.as_raw()) {
         let message = match kind.as_raw() {
             libc::SIGKILL | libc::SIGSTOP => "the system does not let a program listen to it",
-            _ => "it says that the program is broken, and there is no going on after it",
+            _ => "it reports a fault of the program, after which the program cannot go on",
         };
         let message = format!("cannot listen to signal {}: {message}", kind.as_raw());
         return Err(io::Error::new(ErrorKind::InvalidInput, message));
@@ -78,11 +94,11 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
     let (for_handler, own) = (count.clone(), getpid());
     let add_one = move || {
         if getpid() == own {
-            // OWN-PROCESS. It fails only if 2^64 signals were not looked at.
+            // OWN-PROCESS. The write fails only after 2^64 unread signals.
             let _ = rustix::io::write(&*for_handler, &1_u64.to_ne_bytes()); // SIGNALS-COUNTED
         }
     };
-    // SAFETY: both calls may be made in a signal handler, and do nothing else. IN-HANDLER
+    // SAFETY: both calls are allowed in a signal handler, and the closure does nothing else. IN-HANDLER
     let id = unsafe { signal_hook_registry::register(kind.as_raw(), add_one) };
     let id = id.map_err(|error| {
         io::Error::new(error.kind(), format!("cannot listen to {kind}, if there is such a signal: {error}"))
@@ -91,7 +107,7 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
 }
 
 impl Signal {
-    /// Waits for the next signal: one that came since the listener was made and was not yet given out.
+    /// Waits for the next signal: one that came since the listener was made and was not yet returned.
     ///
     /// # Errors
     ///
@@ -100,14 +116,14 @@ impl Signal {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; no signal is lost.
-    /// *Scope cancelled*: returns an error, and no signal is lost; or a signal, if there was one when
-    /// the wait was polled again.
+    /// *Scope cancelled*: returns an error, and no signal is lost; or a signal, if there was one at
+    /// the next poll.
     pub async fn recv(&mut self) -> io::Result<()> {
         let mut wait = Wait::default();
         std::future::poll_fn(|cx| self.poll_recv(&mut wait, cx)).await
     }
 
-    /// Waits for the next signal, and gives the number of all that have come by then: at least one.
+    /// Waits for the next signal, and returns the number of all that have come by then: at least one.
     ///
     /// # Errors
     ///
@@ -116,14 +132,14 @@ impl Signal {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; no signal is lost.
-    /// *Scope cancelled*: returns an error, and no signal is lost; or the number, if there was one when
-    /// the wait was polled again.
+    /// *Scope cancelled*: returns an error, and no signal is lost; or the number, if there was a signal at
+    /// the next poll.
     pub async fn recv_many(&mut self) -> io::Result<u64> {
         self.recv().await?;
         Ok(1 + std::mem::take(&mut self.taken) + self.count_now().unwrap_or(0))
     }
 
-    /// Which signal it is.
+    /// The kind of signal.
     pub fn kind(&self) -> SignalKind {
         self.kind
     }
@@ -145,7 +161,7 @@ impl Signal {
     }
 }
 
-/// Takes the count, which is not 0; `WouldBlock` if it is.
+/// Takes the count; `WouldBlock` if it is 0.
 fn read_count(count: &OwnedFd) -> io::Result<u64> {
     let mut bytes = [0; 8];
     rustix::io::read(count, &mut bytes)?;
@@ -166,7 +182,7 @@ impl Stream for Signal {
 impl Drop for Signal {
     fn drop(&mut self) {
         signal_hook_registry::unregister(self.id);
-        self.count.withdraw(); // a handler that runs just now may keep it open for a moment
+        self.count.withdraw(); // a handler that is running may keep it open for a moment
     }
 }
 
@@ -176,15 +192,15 @@ impl fmt::Debug for Signal {
     }
 }
 
-/// Waits for Ctrl-C: one that comes after this was called.
+/// Waits for a Ctrl-C that comes after this call.
 ///
 /// # Errors
 ///
-/// If it cannot be listened to; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
+/// If the signal cannot be listened to; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: **clean**, but that Ctrl-C does not end the program any more.
+/// *Dropped early*: **clean**, except that Ctrl-C no longer ends the program.
 /// *Scope cancelled*: returns an error.
 ///
 /// # Examples
@@ -215,7 +231,7 @@ impl Future for CtrlC {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.signal.as_mut().expect("polled after it was done") {
+        match self.signal.as_mut().expect("`CtrlC` was polled after it had returned") {
             Ok(signal) => {
                 let came = ready!(Pin::new(signal).poll_next(cx));
                 Poll::Ready(came.expect("signals do not end"))

@@ -1,11 +1,11 @@
-//! Signals of the operating system, as something to wait for.
+//! Signals of the operating system, as events to wait for.
 //!
-//! Any number of listeners may wait for a signal, and each is told of each one that was delivered after
-//! it was made. There is no handler to write. A handler that the program had installed before is
+//! Any number of listeners may wait for a signal, and each gets every signal that was delivered after
+//! the listener was made. There is no handler to write. A handler that the program had installed before is
 //! still called.
 //!
-//! **From the first listener on, the signal's default action is gone for good**, also after the last
-//! listener was dropped: a program that has once waited for Ctrl-C is not ended by it any more.
+//! **The first listener removes the signal's default action for good**, also after the last
+//! listener was dropped: a program that has once waited for Ctrl-C is no longer ended by it.
 //!
 //! ```no_run
 //! use dapple::signal::{SignalKind, signal};
@@ -21,10 +21,10 @@
 //! # }
 //! ```
 //!
-//! # What the kernel merges
+//! # Merged signals
 //!
-//! A standard signal that is sent while the same one is on its way already is one with it, and is
-//! delivered once; real-time signals are all delivered. What is delivered is counted, each one.
+//! If a standard signal is sent while the same one is pending, the kernel merges them, and
+//! delivers one; real-time signals are all delivered. Every delivered signal is counted.
 
 mod kind;
 mod listener;

@@ -1,4 +1,4 @@
-//! A program that is run again and again, each time cancelled, dropped or held up at another one of its waits.
+//! Runs a program many times, each time cancelled, dropped or delayed at another one of its waits.
 
 mod place;
 mod program;
@@ -18,30 +18,30 @@ use crate::task::cancel_points::{CancelPoints, Mode, OBSERVES, Plan, ReferenceWa
 use crate::world;
 use crate::world::log::PollLog;
 
-/// The one wait and mode that is tried, if it is set.
+/// The variable that names the only wait and mode to try.
 const CANCEL: &str = "DAPPLE_CANCEL";
-/// How many waits are tried unless it is set.
+/// The default limit on the number of waits that are tried.
 const WAITS: usize = 1000;
-/// How many times as many polls as the reference a run may have, and at least how many.
+/// The limit on the polls of a run: this many times the polls of the reference, and at least `LEAST_POLLS`.
 const MOST_POLLS: u64 = 10;
 const LEAST_POLLS: u64 = 2000;
-/// At least for how many polls a wait is held back, if nothing comes to rest.
+/// The least number of polls for which a wait is delayed, in a program that never rests.
 const LEAST_PATIENCE: u64 = 500;
-/// How many polls all tasks may have between the end of the program and the check.
+/// The limit on the polls of all tasks between the end of the program and the check.
 const SETTLE_POLLS: u64 = 100_000;
-/// How many polls a reference may have: a program that is to be run a thousand times should be short.
+/// The limit on the polls of a reference: a program that runs a thousand times should be short.
 const REFERENCE_POLLS: u64 = 1_000_000;
-/// How long, in virtual time, tasks have between the end of the program and the check: one that was aborted is
+/// The virtual time between the end of the program and the check. An aborted task is
 /// dropped meanwhile.
 const SETTLE: Duration = Duration::from_secs(1);
 
 const MODES: [Mode; 4] = [Mode::CancelBefore, Mode::CancelAfter, Mode::Drop, Mode::Late];
 
-/// Runs `work` in simulations, each time cancelled, dropped or held up at another one of its waits, and `check`
+/// Runs `work` in simulations, each time cancelled, dropped or delayed at another one of its waits, and runs `check`
 /// after each.
 ///
-/// This finds what a test with cancels at chosen places misses: a message that is lost if the task is cancelled just
-/// between two awaits, a permit that is not given back, half of a message that was written. `work` is the program,
+/// This finds errors that a test with a few chosen cancellations misses: a message that is lost if the task is cancelled
+/// between two awaits, a permit that is not returned, a message that was written by half. `work` is the program,
 /// with its invariants in `check`, or registered by [`check_after`](super::check_after). Both closures are called
 /// anew for each run, inside of the simulation.
 ///
@@ -55,36 +55,36 @@ const MODES: [Mode; 4] = [Mode::CancelBefore, Mode::CancelAfter, Mode::Drop, Mod
 /// | `drop` | once the wait has returned `Pending`: in a spawned task, that task is [aborted](crate::JoinHandle::abort); in a [started](crate::Scope::start) child whose `Started` is gone, that child is dropped; else `work` is dropped |
 /// | `late` | the wait stays `Pending` until nothing else can run, so that another branch of a `select` wins; in a program that never rests, for as many polls as the reference had (and 500) |
 ///
-/// `after` and `drop` are left out for a wait that was ready at once in the reference. `drop` aborts tasks in programs
-/// that never abort one themselves: a runtime that shuts down does, and so does each future that drops another. A
-/// promise that must hold then is kept by a destructor.
+/// `after` and `drop` are left out for a wait that was ready at once in the reference. `drop` aborts tasks also in
+/// programs that never abort one themselves, because a runtime that shuts down does, and so does each future that drops
+/// another. A promise that must hold then is kept by a destructor.
 ///
-/// A wait is a poll that begins to wait for something of Dapple's (a message, a permit, a lock, a timer, a simulated
-/// socket, a task's end), whether or not it has to. If one is inside of another, as the reads in `read_exact`, the
-/// innermost counts. Yields are no waits, and `finish` does not count as one while it waits for its children and tasks.
-/// Waits in a [`shield`](crate::shield) are skipped. Callbacks with a time wait in tasks of their own: one that is cancelled is
-/// not called.
+/// A wait is a poll that begins to wait for an event of Dapple (a message, a permit, a lock, a timer, a simulated
+/// socket, a task's end), whether or not it is pending. If one wait is inside another, as the reads in `read_exact`, the
+/// innermost counts. Yields are not waits, and `finish` does not count while it waits for its children and tasks.
+/// Waits in a [`shield`](crate::shield) are skipped. Callbacks with a time wait in tasks of their own: if such a wait
+/// is cancelled, the callback is not called.
 ///
 /// A late wait outlasts the timers of the program: a sleep of a second may end after one of an hour. So a check should
-/// say what must hold in any order, not how long it takes.
+/// assert what must hold in any order, not how long it takes.
 ///
-/// A run passes if `work` ends and then `check` passes. `work` may return an error that says that it was cancelled:
+/// A run passes if `work` ends and then `check` passes. `work` may return an error that reports its cancellation:
 /// one with [`Cancelled`] among its sources. A run fails if
 ///
 /// * `work` or `check` panics, or a task or a destructor does, unless it panics with the same message undisturbed;
-/// * nothing can go on, which is a deadlock;
+/// * nothing can run, which is a deadlock;
 /// * it takes ten times as many polls as the reference (and two thousand);
-/// * `work` returns another error, unless [`CancelEverywhere::allow_errors`] says that it may.
+/// * `work` returns another error, unless [`CancelEverywhere::allow_errors`] is set.
 ///
-/// One seed is tried, with at most 1,000 waits, evenly drawn; [`CancelEverywhere`] has the options. A line on stderr
-/// says at the end how many waits were tried.
+/// One seed is tried, with at most 1,000 waits, evenly drawn; [`CancelEverywhere`] has the options. At the end a line on
+/// stderr reports the number of waits that were tried.
 ///
 /// # Panics
 ///
 /// At the first run that fails. The report names the seed, the wait, the mode, and the place in the program, with a
-/// line that runs it again. If the waits of the two reference runs differ, since something in `work` does not go by
-/// the seed. In a build without debug assertions, such as one for release: the hooks in each wait would cost it a few
-/// instructions. On a worker of a runtime, and inside of a simulation.
+/// command line that runs it again. If the waits of the two reference runs differ, because something in `work` does not
+/// depend on the seed alone. In a build without debug assertions, such as a release build: the hooks in each wait would
+/// cost it a few instructions. On a worker of a runtime, and inside of a simulation.
 ///
 /// # Examples
 ///
@@ -130,13 +130,13 @@ where
     CancelEverywhere::new().run(work, check);
 }
 
-/// The end of a program that is cancelled everywhere: `()`, or a `Result`, whose error may be a cancellation.
+/// The output of a program for [`cancel_everywhere`]: `()`, or a `Result`, whose error may be a cancellation.
 ///
 /// Any error that can be boxed will do: types that implement [`Error`], `Box<dyn Error + Send + Sync>`, `String`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not tell whether a program was cancelled",
     label = "ends in `{Self}`, which is no `sim::Ending`",
-    note = "what is cancelled everywhere returns `()` or a `Result` whose error is an `Error + Send + Sync`, such as `Box<dyn Error + Send + Sync>`"
+    note = "a program for `cancel_everywhere` returns `()` or a `Result` whose error is an `Error + Send + Sync`, such as `Box<dyn Error + Send + Sync>`"
 )]
 pub trait Ending {
     /// The error that the program ended with, if it did.
@@ -180,7 +180,7 @@ pub struct CancelEverywhere {
     test: Option<&'static str>,
 }
 
-/// How much was tried by [`CancelEverywhere::run`].
+/// The numbers of waits and runs of [`CancelEverywhere::run`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CancelCount {
@@ -188,7 +188,7 @@ pub struct CancelCount {
     pub waits: usize,
     /// The waits at which something was tried.
     pub tried: usize,
-    /// The waits that were skipped since they are in a [`shield`](crate::shield).
+    /// The waits that were skipped because they are in a [`shield`](crate::shield).
     pub shielded: usize,
     /// The runs, without the references.
     pub runs: usize,
@@ -201,7 +201,7 @@ impl Default for CancelEverywhere {
 }
 
 impl CancelEverywhere {
-    /// One seed, at most 1,000 waits, four workers.
+    /// Makes options for one seed, at most 1,000 waits, and four workers.
     pub fn new() -> CancelEverywhere {
         CancelEverywhere {
             sim: Sim::new(0),
@@ -213,7 +213,7 @@ impl CancelEverywhere {
         }
     }
 
-    /// Sets how many seeds are tried, from 0 on. The order of tasks differs between them, and so may the waits.
+    /// Sets the number of seeds, from 0 on. The order of tasks differs between them, and so may the waits.
     ///
     /// # Panics
     ///
@@ -225,7 +225,7 @@ impl CancelEverywhere {
         self
     }
 
-    /// Sets at how many waits of each seed something is tried, at most. If there are more, they are evenly drawn.
+    /// Sets the most waits of each seed that are tried. If there are more, they are evenly drawn.
     ///
     /// # Panics
     ///
@@ -261,7 +261,7 @@ impl CancelEverywhere {
         self
     }
 
-    /// Runs it; see [`cancel_everywhere`].
+    /// Makes the runs; see [`cancel_everywhere`].
     ///
     /// # Panics
     ///
@@ -286,7 +286,7 @@ impl CancelEverywhere {
         }
     }
 
-    /// As [`run`](Self::run), quietly, with the first failure as a value, and without a look at the environment.
+    /// As [`run`](Self::run), without output. Returns the first failure as a value, and ignores the environment.
     ///
     /// # Errors
     ///
@@ -310,7 +310,7 @@ impl CancelEverywhere {
         self.try_all(None, None, work, check)
     }
 
-    /// The body of a test.
+    /// Runs the body of a test.
     #[track_caller]
     pub(crate) fn run_test<W>(
         name: &'static str,
@@ -361,7 +361,7 @@ impl CancelEverywhere {
             let sim = Sim { seed, ..self.sim.clone() };
             let traced = Sim { is_traced: true, ..sim.clone() };
             let mut run = |plan: Option<Plan>, polls| {
-                // A run whose place is wanted is one that has failed.
+                // The place is only wanted for a run that has failed, so that run is also traced.
                 let sim = if plan.is_some_and(|plan| plan.keeps_place) { &traced } else { &sim };
                 let points = CancelPoints::new(plan, crate::scope::drop_started);
                 let program = Program::new(async { work().await }, points.clone());
@@ -383,7 +383,7 @@ impl CancelEverywhere {
                 let most_polls = Some((reference.polls * MOST_POLLS).max(LEAST_POLLS));
                 let tried = self.judge(&sim, &reference, run(Some(plan), most_polls));
                 if let Err(failure) = tried {
-                    // Once more, to find the place.
+                    // Runs it once more, to find the place.
                     let again = run(Some(Plan { keeps_place: true, ..plan }), most_polls);
                     let spawned_at = again.1.spawned_at();
                     let place = again.1.take_place().map(|place| WaitSite::of(&place, spawned_at));
@@ -399,7 +399,7 @@ impl CancelEverywhere {
         Ok(count)
     }
 
-    /// Whether a run has passed.
+    /// Decides whether a run has passed.
     fn judge<T: Ending>(
         &self,
         sim: &Sim,
@@ -408,7 +408,7 @@ impl CancelEverywhere {
     ) -> Result<(), Failure> {
         let trace = run.trace.unwrap_or_else(|| Trace::new(sim, PollLog::default()));
         let failed = |why| Err(Failure::of(sim, why, trace));
-        // A later panic may only follow from an earlier one: a lock that was poisoned, a sender that was dropped.
+        // A later panic may only follow from the first: a poisoned lock, a dropped sender.
         let mut expected = reference.panics.clone();
         let first = run.panics.iter().find(|panic| {
             let at = expected.iter().position(|other| other == *panic);
@@ -457,7 +457,7 @@ fn summary(count: CancelCount, seeds: u64, only: Option<Disturbance>, elapsed: D
     )
 }
 
-/// A failure that is not the program's own panic.
+/// A failure other than a panic of the program.
 fn failure(sim: &Sim, why: String) -> Failure {
     Failure::of(sim, why, Trace::new(sim, PollLog::default()))
 }
@@ -466,20 +466,20 @@ const NOT_THE_SAME: &str = "the waits of two runs with the same seed differ: is 
                             by the seed, such as a HashMap, the system's clock, a static or a thread of its own? See \
                             dapple::sim";
 
-/// Whether an error is what a cancelled or aborted program returns.
+/// Whether an error is one that a cancelled or aborted program returns.
 fn is_expected(error: &(dyn Error + 'static)) -> bool {
     causes(error).any(|cause| {
         cause.is::<Cancelled>() || cause.downcast_ref::<JoinError>().is_some_and(JoinError::is_aborted)
     })
 }
 
-/// One wait of the reference, and what is done there.
+/// A wait of the reference, and the disturbance there.
 #[derive(Clone, Copy)]
 struct Disturbance {
-    /// From 1 on, among those that count.
+    /// The number of the wait, from 1, among those that count.
     number: usize,
     mode: Mode,
-    /// It is the first of its wait.
+    /// Whether it is the first mode of its wait.
     is_first: bool,
 }
 
@@ -499,7 +499,7 @@ fn name(mode: Mode) -> &'static str {
 }
 
 impl Disturbance {
-    /// The target that the environment names, if it does.
+    /// The target in the environment, if it is set.
     #[track_caller]
     fn from_environment() -> Option<Disturbance> {
         let value = std::env::var_os(CANCEL).filter(|value| !value.is_empty())?;
@@ -523,7 +523,7 @@ impl Disturbance {
 /// An undisturbed run.
 struct Reference {
     seen: Vec<ReferenceWait>,
-    /// Those of them that count, by their indices.
+    /// The indices of the waits that count.
     waits: Vec<usize>,
     shielded: usize,
     polls: u64,
@@ -579,7 +579,7 @@ impl Reference {
         Ok(Reference { seen, waits, shielded, polls, panics })
     }
 
-    /// What is tried: all waits, or so many of them, evenly drawn, in all modes; or the only one.
+    /// The targets: all waits, or `most` of them, evenly drawn, in all modes; or the only one.
     fn targets(&self, most: usize, only: Option<Disturbance>) -> Vec<Disturbance> {
         if let Some(only) = only {
             return (only.number <= self.waits.len()).then_some(only).into_iter().collect();

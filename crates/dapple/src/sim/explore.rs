@@ -1,4 +1,4 @@
-//! Trying one seed after the other.
+//! Exploration: a run for each of many seeds.
 
 mod progress;
 
@@ -10,16 +10,16 @@ use progress::Progress;
 use super::failure::{Returned, wants_trace};
 use super::{Failure, Sim};
 
-/// The one seed that is tried, if it is set.
+/// The variable that names the only seed to try.
 pub(super) const SEED: &str = "DAPPLE_SEED";
-/// How many seeds a test tries, if it is set.
+/// The variable for the number of seeds that a test tries.
 const SEEDS: &str = "DAPPLE_SEEDS";
-/// How many seeds a test tries otherwise, unless it says so itself.
+/// The number of seeds that a test tries by default.
 const SEEDS_OF_A_TEST: u64 = 100;
 
-/// What a run can end in: `()`, or a `Result`, whose error is a failure.
+/// The output of a run: `()`, or a `Result`, whose error is a failure.
 ///
-/// It is what a future must return to be [explored](explore). Others can be made one:
+/// A future must return one to be [explored](explore). Implement it for other types:
 ///
 /// ```
 /// use dapple::sim::{self, Outcome};
@@ -37,10 +37,10 @@ const SEEDS_OF_A_TEST: u64 = 100;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not tell whether a run failed",
     label = "ends in `{Self}`, which is no `sim::Outcome`",
-    note = "what is explored returns `()` or a `Result`; if it never returns, or returns something else, end it with `()`"
+    note = "a future that is explored returns `()` or a `Result`; if it never returns, or returns something else, end it with `()`"
 )]
 pub trait Outcome {
-    /// What went wrong, if it did.
+    /// The description of the failure, if the run has failed.
     fn failure(&self) -> Option<String>;
 }
 
@@ -56,26 +56,26 @@ impl<T, E: Debug> Outcome for Result<T, E> {
     }
 }
 
-/// Runs what `f` makes with one seed after the other, and stops at the first that fails.
+/// Runs the future that `f` makes with one seed after the other, and stops at the first that fails.
 ///
-/// A run fails if the future panics, or returns an `Err` (see [`Outcome`]); if nothing can go on, which is
+/// A run fails if the future panics, or returns an `Err` (see [`Outcome`]); if nothing can run, which is
 /// a deadlock; and if it does not end. Each run is a simulation of its own, as of `Sim::new(seed)`, on this
-/// thread. `f` is called inside of it, and should make the same every time. [`Sim::explore`] does so with other settings,
-/// [`Sim::try_explore`] with the failure as a value.
+/// thread. `f` is called inside of it, and should make the same future every time. Use [`Sim::explore`] for other
+/// settings, and [`Sim::try_explore`] to get the failure as a value.
 ///
-/// On a terminal a bar on stderr shows how far it has come (in a test only if its output is not captured:
-/// `cargo test -- --nocapture`). At the end there is one line that sums it up.
+/// On a terminal a progress bar is shown on stderr (in a test only if its output is not captured:
+/// `cargo test -- --nocapture`). The last line is a summary.
 ///
-/// If `DAPPLE_SEED` is set, that seed is tried alone: so a run that failed is run again.
+/// If `DAPPLE_SEED` is set, only that seed is tried. Use it to repeat a run that failed.
 ///
 /// # Panics
 ///
-/// At the first run that fails, as [`Sim::run`]: the seed is printed, with a line that runs it again.
+/// At the first run that fails, as [`Sim::run`]: the seed is printed, with a command line that runs it again.
 /// If `DAPPLE_SEED` is not a number.
 ///
 /// # Examples
 ///
-/// Two tasks look first and act then. Some seeds let one come between the other's two steps:
+/// Two tasks first look, and then act. With some seeds one task comes between the two steps of the other:
 ///
 /// ```should_panic
 /// use dapple::{sim, task::yield_now};
@@ -112,7 +112,7 @@ where
 }
 
 impl Sim {
-    /// Runs the body of a test; what it returned with the last seed.
+    /// Runs the body of a test. Returns its output with the last seed.
     #[track_caller]
     pub(crate) fn explore_test<F: Future>(
         name: &'static str,
@@ -126,9 +126,9 @@ impl Sim {
         let count = number(SEEDS).or(seeds).unwrap_or(SEEDS_OF_A_TEST);
         assert!(count > 0, "{SEEDS}=0: it must be at least 1");
         let sim = workers.into_iter().fold(Sim::new(0), Sim::workers);
-        // Tests are called by their paths in their crate.
+        // The test harness names tests by their paths within the crate.
         let name = name.split_once("::").map_or(name, |(_, path)| path);
-        explore_aloud(&sim, Some(name), 0..count, f).expect("at least one seed")
+        explore_aloud(&sim, Some(name), 0..count, f).expect("a test tries at least one seed")
     }
 }
 
@@ -150,7 +150,7 @@ where
     Ok(count)
 }
 
-/// Shows how far it has come, and reports the first failure. Returns what the last run did.
+/// Tries the seeds, shows progress, and reports the first failure. Returns the output of the last run.
 #[track_caller]
 fn explore_aloud<F: Future>(
     sim: &Sim,
@@ -168,7 +168,7 @@ where
     });
     let mut last = None;
     for seed in all_of(seeds, only) {
-        // There will not be many others: it can be traced from the start.
+        // A single seed can be traced from the start.
         let is_traced = sim.is_traced || only.is_some() && wants_trace().is_some();
         let sim = Sim { seed, is_traced, ..sim.clone() };
         match try_seed(&sim, async { f().await }) {
@@ -190,7 +190,7 @@ where
     last
 }
 
-/// All seeds, or the only one.
+/// The seeds of a range, or the only seed.
 fn all_of(seeds: Range<u64>, only: Option<u64>) -> RangeInclusive<u64> {
     match only {
         Some(only) => only..=only,
@@ -199,7 +199,7 @@ fn all_of(seeds: Range<u64>, only: Option<u64>) -> RangeInclusive<u64> {
     }
 }
 
-/// One run: an output that is a failure is one of the run.
+/// Makes one run. An output that is a failure makes the run fail.
 #[track_caller]
 fn try_seed<F: Future>(sim: &Sim, future: F) -> Result<F::Output, Failure>
 where
@@ -213,12 +213,12 @@ where
     })
 }
 
-/// Ends a run as a panic does, but that nothing is printed: it is not one.
+/// Ends a run by unwinding, without the message of a panic.
 pub(super) fn fail_quietly(why: String) -> ! {
     std::panic::resume_unwind(Box::new(Returned(why)))
 }
 
-/// The failure with its trace, if that is wanted: the same seed once more.
+/// The failure with its trace, if a trace is wanted: runs the same seed once more.
 #[track_caller]
 fn with_trace<F: Future>(sim: &Sim, failure: Failure, mut f: impl FnMut() -> F) -> Failure
 where
@@ -243,7 +243,7 @@ where
     }
 }
 
-/// The number that a variable of the environment is set to, if it is.
+/// The number in a variable of the environment, if it is set.
 #[track_caller]
 pub(super) fn number(variable: &str) -> Option<u64> {
     let value = std::env::var_os(variable).filter(|value| !value.is_empty())?;

@@ -1,4 +1,4 @@
-//! A run that failed: by which seed, why, and how to run it again.
+//! A failed run: its seed, the reason, and the command that runs it again.
 
 mod rerun;
 
@@ -12,12 +12,12 @@ pub(super) use rerun::shows_all;
 
 use super::{Sim, Trace};
 
-/// Names where the trace of a run that fails is written to.
+/// The variable that names the file for the trace of a failed run.
 const TRACE: &str = "DAPPLE_TRACE";
 
-/// A run that failed: by which seed, why, and how to run it again.
+/// A failed run: its seed, the reason, and the command that runs it again.
 ///
-/// `Display` tells all three. That is what [`Sim::run`], [`explore`](super::explore()) and
+/// `Display` writes all three. [`Sim::run`], [`explore`](super::explore()) and
 /// `#[dapple::test(sim)]` print before they panic:
 ///
 /// ```text
@@ -25,9 +25,9 @@ const TRACE: &str = "DAPPLE_TRACE";
 /// run it again: DAPPLE_SEED=17 cargo test -p bank --test accounts -- --exact --nocapture two_withdraw
 /// ```
 ///
-/// If `DAPPLE_TRACE` is set, they write the [`Trace`] of that run, too: into the file that it names, or to
-/// stderr if it is `-`. A run of [`explore`](super::explore()) or of a test is repeated for that, since only
-/// the one that fails is of interest.
+/// If `DAPPLE_TRACE` is set, they also write the [`Trace`] of that run: into the file that it names, or to
+/// stderr if it is `-`. [`explore`](super::explore()) and tests repeat the failed run for that, because only
+/// that run is traced.
 ///
 /// # Examples
 ///
@@ -42,17 +42,17 @@ const TRACE: &str = "DAPPLE_TRACE";
 pub struct Failure {
     seed: u64,
     why: String,
-    /// What the future panicked with.
+    /// The payload of the future's panic.
     payload: Option<Box<dyn Any + Send>>,
     trace: Trace,
     is_traced: bool,
-    /// The test that it happened in, if it is known to be one.
+    /// The name of the test, if it is known.
     test: Option<Cow<'static, str>>,
-    /// The variable that it takes to run it again, besides the seed.
+    /// The assignment of a variable, besides the seed, that the repetition needs.
     variable: Option<Box<str>>,
 }
 
-/// What a future unwinds with that has returned a failure: it is not a panic, and says nothing.
+/// The payload that a future unwinds with after it returned a failure. It is not a panic, and prints nothing.
 pub(super) struct Returned(pub(super) String);
 
 impl Failure {
@@ -72,17 +72,17 @@ impl Failure {
         Failure { payload: Some(payload), ..Failure::of(sim, why, trace) }
     }
 
-    /// It happened in this test.
+    /// Sets the name of the test.
     pub(super) fn in_test(self, name: Option<&'static str>) -> Failure {
         Failure { test: name.map(Cow::Borrowed).or(self.test), ..self }
     }
 
-    /// The same failure, explained.
+    /// Replaces the reason.
     pub(super) fn with_why(self, why: String) -> Failure {
         Failure { why, ..self }
     }
 
-    /// It takes this variable of the environment, too, to run it again.
+    /// Sets an assignment of a variable that the repetition needs.
     pub(super) fn with_variable(self, variable: String) -> Failure {
         Failure { variable: Some(variable.into()), ..self }
     }
@@ -93,14 +93,14 @@ impl Failure {
         self.seed
     }
 
-    /// What went wrong: the message of the panic; the error that was returned; the deadlock, with all
-    /// tasks and what they wait for.
+    /// The reason: the message of the panic; the error that was returned; the deadlock, with all
+    /// tasks and the waits that they are in.
     #[must_use]
     pub fn why(&self) -> &str {
         &self.why
     }
 
-    /// What happened, if the run was traced.
+    /// The trace of the run, if it was traced.
     #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
@@ -110,28 +110,28 @@ impl Failure {
         self.is_traced
     }
 
-    /// One line, for a shell, that runs it again.
+    /// The command line, for a shell, that runs it again.
     ///
-    /// It is made of what a program can know of how it was started: by `cargo test` or `cargo run` (run
-    /// the line in the same workspace; features are not known, add `--features` if there were any), or by
+    /// It is built from the facts that a program can find out about its own start: by `cargo test` or `cargo run` (run
+    /// the command in the same workspace; features are not known, so add `--features` if there were any), or by
     /// hand. [`explore`](super::explore()) and `#[dapple::test(sim)]` take the seed from it. If the seed
-    /// is in the program, as with [`Sim::run`], it does no harm.
+    /// is in the program, as with [`Sim::run`], the variable has no effect.
     #[must_use]
     pub fn run_again(&self) -> String {
         let variable = self.variable.as_ref().map(|variable| format!("{variable} ")).unwrap_or_default();
         format!("DAPPLE_SEED={} {variable}{}", self.seed, rerun::command(self.test.as_deref()))
     }
 
-    /// Prints it, and goes on as the future did: with its panic.
+    /// Prints it, and resumes the panic of the future.
     pub(super) fn report_and_unwind(self) -> ! {
         let trace = wants_trace().map(|place| self.write_trace(&place));
         eprintln!("{self}{}", trace.unwrap_or_default());
-        // The hook for panics is not called: the future's panic has called it; and all is said.
+        // The panic hook is not called: the future's panic has called it, and the report is printed.
         let why = || Box::new(format!("the simulation failed with seed {}: {}", self.seed, self.why));
         std::panic::resume_unwind(self.payload.unwrap_or_else(|| why()))
     }
 
-    /// Says what became of it.
+    /// Writes the trace, and returns a sentence about the outcome.
     fn write_trace(&self, place: &OsString) -> String {
         if !self.is_traced {
             return "\nits trace: this run has none".to_owned();
@@ -147,7 +147,7 @@ impl Failure {
     }
 }
 
-/// Where the trace of a run that fails is wanted, if it is.
+/// The destination for the trace of a failed run, if one is wanted.
 pub(super) fn wants_trace() -> Option<OsString> {
     std::env::var_os(TRACE).filter(|place| !place.is_empty())
 }

@@ -1,10 +1,10 @@
-//! Virtual time: the same scheduler on simulated workers, by seed.
+//! Deterministic simulation: the real scheduler on virtual workers, in virtual time, by a seed.
 //!
-//! A [`Sim`] runs a future as [`dapple::run`](crate::run) does, but on as many *virtual* workers as one
-//! asks for, all on one thread, and by a *virtual clock*, which moves only when nothing can run. A sleep
+//! A [`Sim`] runs a future as [`dapple::run`](crate::run) does, but on any number of *virtual* workers,
+//! all on one thread, and by a *virtual clock*, which moves only when nothing can run. A sleep
 //! of an hour takes no time. Lanes, queues, stealing, timers, channels and locks are the same code.
-//! Whatever real concurrency leaves open (who steals from whom, who goes first, how long a wake-up
-//! takes) is settled by the seed. The same seed is the same run, bit for bit: on every machine, and after
+//! Each choice that real concurrency leaves open (which worker steals from which, which task goes first, how long a
+//! wake-up takes) is made by the seed. The same seed is the same run, bit for bit: on every machine, and after
 //! every rebuild.
 //!
 //! ```
@@ -19,12 +19,12 @@
 //! assert_eq!(late.as_secs(), 3600);
 //! ```
 //!
-//! # Finding what goes wrong once in a thousand times
+//! # Finding rare failures
 //!
 //! [`explore`] tries one seed after the other and stops at the first that fails. A test does so with
-//! `#[dapple::test(sim)]`. The seed is printed, with a line that runs it again; that run is the same, so
-//! it can be looked at ([`Trace`]) until it is understood. A deadlock is a failure, too: if nothing can
-//! run and no timer is pending, all tasks are named, with what they wait for.
+//! `#[dapple::test(sim)]`. The failure prints its seed, with a command line that runs it again. That run is the same,
+//! so it can be examined ([`Trace`]) until the failure is understood. A deadlock is a failure, too: if nothing can
+//! run and no timer is pending, the report lists all tasks and the waits that they are in.
 //!
 //! # Cancelling everywhere
 //!
@@ -36,36 +36,36 @@
 //! | variable | |
 //! |---|---|
 //! | `DAPPLE_SEED=17` | [`explore`] and `#[dapple::test(sim)]` run this seed alone: so a run that failed is run again |
-//! | `DAPPLE_SEEDS=5000` | how many seeds `#[dapple::test(sim)]` tries, whatever the test says: for a nightly run |
+//! | `DAPPLE_SEEDS=5000` | the number of seeds that `#[dapple::test(sim)]` tries, in place of the test's own number: for a nightly run |
 //! | `DAPPLE_CANCEL=17:late` | [`cancel_everywhere`] runs this wait and mode alone, with the seed of `DAPPLE_SEED` |
-//! | `DAPPLE_TRACE=FILE` | where the [`Trace`] of a run that fails is written to; `-` is stderr |
+//! | `DAPPLE_TRACE=FILE` | the file for the [`Trace`] of a run that fails; `-` is stderr |
 //!
-//! They are for [`explore`], [`Sim::explore`], [`Sim::run`] and tests. What returns a failure as a value
-//! ([`Sim::try_run`], [`Sim::try_explore`]) does not look at them.
+//! They are for [`explore`], [`Sim::explore`], [`Sim::run`] and tests. The functions that return a failure as a value
+//! ([`Sim::try_run`], [`Sim::try_explore`]) ignore them.
 //!
 //! # Time and work
 //!
-//! Code takes no virtual time, but for a fraction of a microsecond per poll, which differs, so that polls
+//! Code takes no virtual time, except for a random fraction of a microsecond per poll, so that polls
 //! come in any order. [`work`] stands for code that takes long: it keeps its virtual worker busy, while
-//! others go on. That makes a simulation a plan of a machine with more cores than one has. For that there
-//! are [steady](Sim::steady) simulations, in which nothing else takes time. Nobody stands in for a worker that is busy
-//! for long, as in a real runtime, unless [`Sim::max_spares`] says so.
+//! others go on. So a simulation can model a machine with more cores than the real one. Use a
+//! [steady](Sim::steady) simulation for that, in which nothing else takes time. Unlike in a real runtime, no spare
+//! stands in for a worker that is busy for long, unless [`Sim::max_spares`] allows it.
 //!
-//! # What a simulation is not
+//! # Limits of a simulation
 //!
-//! * A poll runs from its start to its end, unless it calls [`work`]: what can go wrong between two
-//!   *instructions* is not found here, but by loom. So a test of exclusion must [`work`] inside of what is
-//!   to be exclusive (zero is enough), or it cannot fail.
-//! * There is no outside. Sockets, processes, signals and names fail with an error that says so;
+//! * A poll runs from its start to its end, unless it calls [`work`]. Errors that need a switch between two
+//!   *instructions* are found by loom, not here. So a test of mutual exclusion must call [`work`] inside the
+//!   critical section (zero is enough), or it cannot fail.
+//! * There is no outside world. Sockets, processes, signals and name lookups return an error that explains it;
 //!   [`net`] has listeners and streams for inside. [`blocking`](crate::blocking()) works, on virtual
-//!   threads; a call in it that really blocks, and a thread that is started, holds up everything and
-//!   is not simulated.
+//!   threads. A call in it that really blocks holds up everything, and a thread that it starts is not
+//!   simulated.
 //! * Instants and timers (a [`sleep`](crate::time::sleep()), a [`timeout`](crate::time::timeout())) that are made outside
-//!   of the simulation go by the real clock: awaited inside, a timer is over too early or too late. Make them inside.
-//! * What is random by itself is not the same every time: the order of a `HashMap` with the standard
-//!   hasher, addresses, the clock of the standard library. [`random`] is the same.
-//! * Virtual workers share their real thread's `thread_local!`s; and a lock of the standard library that
-//!   is held over [`work`] blocks the real thread if another virtual worker wants it.
+//!   of the simulation go by the real clock: awaited inside, such a timer ends too early or too late. Make them inside.
+//! * Other sources of randomness differ from run to run: the order of a `HashMap` with the standard
+//!   hasher, addresses, the clock of the standard library. [`random`] is the same in each run.
+//! * Virtual workers share the `thread_local!`s of their real thread. A lock of the standard library that
+//!   is held over [`work`] blocks the real thread if another virtual worker locks it.
 
 mod cancel_everywhere;
 mod explore;
@@ -86,11 +86,11 @@ pub use trace::{Poll, Trace};
 
 use crate::world;
 
-/// Stands for so much work of the processor.
+/// Stands for CPU work of this duration.
 ///
-/// In a simulation, virtual time passes on this worker, which is busy with it, while others go on. It
-/// is a place where others may come between, also if `duration` is zero. Elsewhere it really computes,
-/// for so much time of the processor: so a program can be run both ways, and compared.
+/// In a simulation, virtual time passes on this worker, which is busy, while others go on. Other workers may run
+/// in between, also if `duration` is zero. Outside of a simulation it really computes,
+/// for `duration` of CPU time. So a program can be run both ways, and compared.
 ///
 /// # Examples
 ///
@@ -115,7 +115,7 @@ pub fn work(duration: Duration) {
     }
 }
 
-/// Computes for so much time of the processor.
+/// Computes for `duration` of CPU time.
 fn burn(duration: Duration) {
     use rustix::time::{ClockId, clock_gettime};
     let spent = || {
@@ -130,7 +130,7 @@ fn burn(duration: Duration) {
     }
 }
 
-/// A random number, by the seed of the simulation.
+/// Returns a random number, by the seed of the simulation.
 ///
 /// # Panics
 ///
@@ -150,13 +150,13 @@ pub fn random() -> u64 {
     world::with(|world| world.dice.next()).expect("dapple::sim::random() called outside of a simulation")
 }
 
-/// Has a future run after the program of this simulation has ended, uncancelled: for its invariants.
+/// Registers a future that runs after the program of this simulation has ended, uncancelled. Use it to check invariants.
 ///
-/// A program that returns early, cancelled perhaps, does not get to the assertions at its end. One that was dropped by
-/// [`cancel_everywhere`] does not either. These futures run in any case, in the order in which they were registered,
-/// after the future of [`Sim::run`] has returned. A future owns what it captures until then: capture the state to look
-/// at, not a sender, whose channel would stay open. (They do not run if that has panicked, or if nothing can go on: the run
-/// has failed anyway.)
+/// A program that returns early, because it was cancelled for example, does not reach the assertions at its end. Nor
+/// does a program that was dropped by [`cancel_everywhere`]. These futures run in any case, in the order in which they
+/// were registered, after the future of [`Sim::run`] has returned. A future keeps its captures alive until then: capture
+/// the state to check, not a sender, whose channel would stay open. (They do not run after a panic of the program or a
+/// deadlock: then the run has failed already.)
 ///
 /// # Panics
 ///
@@ -189,7 +189,7 @@ pub fn check_after(check: impl Future<Output = ()> + 'static) {
 struct Checks(RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>);
 
 impl Checks {
-    /// Runs those of this simulation.
+    /// Runs the checks of this simulation.
     async fn run() {
         let take = || world::with(|world| world.part::<Checks>().0.take()).unwrap_or_default();
         let mut checks = take();
@@ -202,7 +202,16 @@ impl Checks {
     }
 }
 
-/// Whether this is a simulation.
+/// Whether the calling code runs in a simulation.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sim::{Sim, is_simulated};
+///
+/// assert!(!is_simulated());
+/// Sim::new(0).run(async { assert!(is_simulated()) });
+/// ```
 #[must_use]
 pub fn is_simulated() -> bool {
     world::is_simulated()

@@ -17,10 +17,10 @@ use crate::task::header::TaskKindTag;
 use crate::task::panics::{OnPanic, PanicReport};
 use crate::world::{EarlyEnd, World};
 
-/// How many polls a run may have unless it is set: some ten seconds of them.
+/// The default limit on the polls of a run: some ten seconds of them.
 const MOST_POLLS: u64 = 100_000_000;
 
-/// A simulation: a future on virtual workers, in virtual time, by a seed. See [the module](super).
+/// A simulation: it runs a future on virtual workers, in virtual time, by a seed. See [the module](super).
 ///
 /// # Examples
 ///
@@ -52,7 +52,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// A simulation of four workers, by this seed.
+    /// Makes a simulation of four workers, with this seed.
     pub fn new(seed: u64) -> Sim {
         Sim {
             seed,
@@ -67,7 +67,7 @@ impl Sim {
         }
     }
 
-    /// How many virtual workers there are.
+    /// Sets the number of virtual workers.
     ///
     /// # Panics
     ///
@@ -80,14 +80,14 @@ impl Sim {
         self
     }
 
-    /// Who decides where what has become runnable goes, and what goes first; see
+    /// Sets the scheduling policy, which decides where runnable tasks go, and in which order they run; see
     /// [`runtime::Builder::policy`](RuntimeBuilder::policy).
     pub fn policy(mut self, policy: impl Policy) -> Sim {
         self.policy = Chosen::new(policy);
         self
     }
 
-    /// When a worker counts as stalled; see [`runtime::Builder::stall_after`](RuntimeBuilder::stall_after).
+    /// Sets the time after which a worker counts as stalled; see [`runtime::Builder::stall_after`](RuntimeBuilder::stall_after).
     ///
     /// # Panics
     ///
@@ -100,9 +100,9 @@ impl Sim {
         self
     }
 
-    /// How many spares may stand in for workers that are stalled; see [`runtime::Builder::max_spares`](RuntimeBuilder::max_spares). By default
-    /// none, other than in a real runtime: a simulation has as many cores as it has workers, and a spare that runs
-    /// is a core more, since [`work`](super::work) on one takes nothing from the others.
+    /// Sets the most spares that may stand in for stalled workers; see [`runtime::Builder::max_spares`](RuntimeBuilder::max_spares). Unlike in a real
+    /// runtime the default is none: a simulation has as many cores as it has workers, and a spare that runs
+    /// is one more core, because [`work`](super::work) on one worker does not slow down the others.
     ///
     /// # Panics
     ///
@@ -121,15 +121,15 @@ impl Sim {
         self
     }
 
-    /// Nothing takes time but sleeps and [`work`](super::work): polls and wake-ups take none (a poll a
-    /// nanosecond, so that the clock moves). For plans rather than for tests: there is less that differs
-    /// between seeds.
+    /// Makes sleeps and [`work`](super::work) the only operations that take virtual time: wake-ups take none, and a poll
+    /// takes a nanosecond, so that the clock moves. Use it to model performance rather than to test: seeds then differ
+    /// less.
     pub fn steady(mut self) -> Sim {
         self.is_steady = true;
         self
     }
 
-    /// How many polls a run may have until it counts as one that does not end. By default a hundred
+    /// Sets the number of polls after which a run counts as endless. The default is a hundred
     /// million.
     pub fn max_polls(mut self, polls: u64) -> Sim {
         self.max_polls = polls.max(1);
@@ -137,25 +137,25 @@ impl Sim {
     }
 
     /// Runs a future to its end, as [`dapple::run`](crate::run) does: in the main color, on the first
-    /// virtual worker. It need not be `Send`. When it is done, all tasks are cancelled, get a (virtual)
-    /// second, and are then dropped.
+    /// virtual worker. It need not be `Send`. When it has ended, all tasks are cancelled, get one second of virtual
+    /// time, and are then dropped.
     ///
     /// Make timers inside of the future: `run(async { timeout(limit, work()).await })`. In `run(timeout(limit, work()))`
-    /// the deadline is taken before there is a simulation, by the real clock, and means nothing in virtual time.
+    /// the deadline is taken from the real clock, before the simulation exists, and means nothing in virtual time.
     ///
     /// # Panics
     ///
-    /// If the future panics, if nothing can go on (a deadlock), and if it does not end. The seed is
-    /// printed, with a line that runs it again. On a worker of a runtime, and inside of a simulation.
+    /// If the future panics, if nothing can run (a deadlock), and if the run does not end. The seed is
+    /// printed, with a command line that runs it again. Also on a worker of a runtime, and inside of a simulation.
     #[track_caller]
     pub fn run<F: Future>(&self, future: F) -> F::Output {
-        // A future cannot be run again: what may be asked for afterwards is kept from the start.
+        // The future cannot be run again, so a trace that may be wanted is kept from the start.
         let is_traced = self.is_traced || super::failure::wants_trace().is_some();
         let sim = Sim { is_traced, ..self.clone() };
         sim.try_run(future).unwrap_or_else(|failure| failure.report_and_unwind())
     }
 
-    /// As [`run`](Self::run), and tells what happened.
+    /// As [`run`](Self::run), and also returns a trace of the run.
     ///
     /// # Panics
     ///
@@ -166,11 +166,21 @@ impl Sim {
         sim.start(future).unwrap_or_else(|failure| failure.report_and_unwind())
     }
 
-    /// As [`run`](Self::run), with the failure as a value.
+    /// As [`run`](Self::run), but returns a failure as a value.
     ///
     /// # Errors
     ///
-    /// If the future panics, if nothing can go on (a deadlock), and if it does not end.
+    /// If the future panics, if nothing can run (a deadlock), and if the run does not end.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sim::Sim;
+    ///
+    /// let failure = Sim::new(7).try_run(std::future::pending::<()>()).unwrap_err();
+    /// assert_eq!(failure.seed(), 7);
+    /// assert!(failure.why().contains("deadlock"));
+    /// ```
     ///
     /// # Panics
     ///
@@ -180,7 +190,7 @@ impl Sim {
         self.start(future).map(|(output, _)| output)
     }
 
-    /// Runs what `f` makes with one seed after the other, and stops at the first that fails: see
+    /// Runs the future that `f` makes with one seed after the other, and stops at the first that fails: see
     /// [`explore`](super::explore()).
     ///
     /// # Panics
@@ -194,8 +204,8 @@ impl Sim {
         super::explore::explore_with(self, seeds, f);
     }
 
-    /// As [`explore`](Self::explore), quietly, with the first failure as a value; or how many seeds were
-    /// tried.
+    /// As [`explore`](Self::explore), without output. Returns the first failure as a value, or the number of seeds that
+    /// were tried.
     ///
     /// # Errors
     ///
@@ -249,7 +259,7 @@ impl Sim {
             if let Some(points) = points {
                 world.when_stuck(move || points.let_go());
             }
-            let future = Box::pin(future); // it may be large, and the block around it would have room for two
+            let future = Box::pin(future); // it may be large, and the async block would have room for it twice
             let program = async {
                 let output = future.await;
                 crate::shield(Checks::run()).await; // the program may have cancelled its task
@@ -282,7 +292,7 @@ impl Sim {
     }
 }
 
-/// All tasks, with what they do, a line for each.
+/// Describes all tasks, each in a line.
 fn describe(core: &Arc<Core>) -> String {
     let mut text = String::new();
     core.runtime_shared().each_task(|task| {

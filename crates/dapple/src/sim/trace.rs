@@ -1,4 +1,4 @@
-//! What happened in a run: who ran what, when, on which virtual worker.
+//! The trace of a run: each poll, with its time and virtual worker.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Sim;
 use crate::world::log::{PollLog, StableColor};
 
-/// Who ran what, when, and on which virtual worker; see [`Sim::run_traced`].
+/// The polls of a run, with their times and virtual workers; see [`Sim::run_traced`].
 ///
 /// `Display` writes a line for each poll, in the order in which they began. It is the same text for the
 /// same seed, on every machine and from every build of the same program.
@@ -31,17 +31,17 @@ pub struct Trace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Poll<'a> {
-    /// When it began, since the simulation did.
+    /// The time of its start, from the start of the simulation.
     pub begun: Duration,
-    /// How long it took: what it [worked](super::work).
+    /// Its duration: the time that it [worked](super::work).
     pub took: Duration,
-    /// On which worker; `None` for a blocking call.
+    /// The worker; `None` for a blocking call.
     pub worker: Option<usize>,
-    /// The number of the task, in the order of their spawning.
+    /// The number of the task, in the order of spawning.
     pub number: u64,
     /// The name of the task, or the type of its future.
     pub task: &'a str,
-    /// The number of its color, if it shares it with others; 0 is the main color.
+    /// The number of the color, if the task shares it with others; 0 is the main color.
     pub color: Option<u64>,
 }
 

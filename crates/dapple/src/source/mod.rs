@@ -1,17 +1,17 @@
-//! A file descriptor that can be waited for: what all sockets, pipes and the like are made of.
+//! A file descriptor that can be waited for: the base of all sockets and pipes.
 //!
-//! An operation is tried first. Only if the kernel says that it would block, the file descriptor is
-//! registered, with the driver of the worker that this happens on, and stays there until it is
+//! An operation is tried first. Only if it would block, the file descriptor is
+//! registered with the driver of the current worker, and stays registered until it is
 //! closed. So a connection that never has to wait costs no registration. Pipes, whose other end is often a task
-//! of the same program, first let others run and try again ([`PollStrategy`]).
+//! of the same program, first let other tasks run and try again ([`PollStrategy`]).
 //!
 //! # Invariants
 //!
 //! * **TRY-AGAIN**: an operation is tried after the readiness was read and before it is cleared, and
-//!   again whenever the kernel has spoken since. So no edge is lost.
+//!   again whenever the kernel has reported since. So no edge is lost.
 //! * **LAST-TRY**: a wait that was begun and then cancelled tries its operation once more, after it has seen the
-//!   cancel, whatever the driver has reported. So an event that came before the cancel is not missed because the driver
-//!   has not been asked for it yet. (A loser of a `race` never gets that far: `Wait::begin` ends it.)
+//!   cancellation, whatever the driver has reported. So an event that came before the cancellation is not missed because
+//!   the driver has not polled for it yet. (A loser of a `race` does not get that far: `Wait::begin` ends it.)
 
 pub(crate) mod stream;
 
@@ -29,42 +29,42 @@ use crate::sched::Sched;
 use crate::task::runtime_here::no_runtime_error;
 use crate::task::wait::{self, Wait};
 
-/// A file descriptor in non-blocking mode, with what is known of it.
+/// A file descriptor in non-blocking mode, with its readiness.
 #[derive(Debug)]
 pub(crate) struct Source<T> {
-    registration: OnceLock<FdRegistration>, // goes before the file descriptor is closed
+    registration: OnceLock<FdRegistration>, // dropped before the file descriptor is closed
     registering: Mutex<()>,
     io: T,
 }
 
-/// What an operation tells beside its result.
+/// Whether an operation left something to transfer.
 pub(crate) enum Took {
-    /// There may be more.
+    /// There may be more to transfer.
     Some,
-    /// There is no more, until the kernel says so: what was asked for was more than what was there.
+    /// There is no more until the kernel reports: the operation asked for more than it got.
     All,
 }
 
-/// How bytes flow in one direction, for the only one who uses it: whether to be told by the kernel, or to try.
+/// The strategy of one direction, for its only user: to wait for the kernel's report, or to try again.
 ///
-/// When an operation took all there was, or all the room, the other end may be a task that only needs its turn.
-/// Then it is less work to let others run once and try again than to be told: there are no events, and as long
-/// as it goes well the file descriptor need not even be registered. Whether it does is found out. A success is
-/// credit for a failure, and where there is no credit left the kernel is asked, from then on.
+/// When an operation took all bytes, or all room, the other end may be a task that only needs to run.
+/// Then it is cheaper to let other tasks run once and try again than to wait for a report: there are no events, and
+/// while it succeeds the file descriptor need not even be registered. The strategy learns whether it does. Each success
+/// earns credit for a failure, and without credit it waits for the kernel, from then on.
 #[derive(Debug)]
 pub(crate) struct PollStrategy {
     next: NextTry,
     credit: u8,
 }
 
-/// What the next poll does.
+/// The action of the next poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NextTry {
-    /// The operation, if nothing is known against it.
+    /// Try the operation, unless it is known to block.
     AtOnce,
-    /// The last operation took all: it lets others run first, if there is credit.
+    /// The last operation took all: let others run first, if there is credit.
     AfterOthers,
-    /// Others have run: the operation, whatever is known.
+    /// Others have run: try the operation in any case.
     Again,
 }
 
@@ -76,7 +76,7 @@ impl PollStrategy {
         PollStrategy { next: NextTry::AtOnce, credit: PollStrategy::CREDIT }
     }
 
-    /// An operation was tried again.
+    /// Records the result of another try.
     #[inline]
     fn settle(&mut self, succeeded: bool) {
         self.credit = if succeeded {
@@ -99,7 +99,7 @@ fn would_block<R>(result: &io::Result<R>) -> bool {
 }
 
 impl<T: AsFd> Source<T> {
-    /// It must be in non-blocking mode.
+    /// `io` must be in non-blocking mode.
     pub(crate) fn new(io: T) -> Source<T> {
         Source { registration: OnceLock::new(), registering: Mutex::default(), io }
     }
@@ -112,7 +112,7 @@ impl<T: AsFd> Source<T> {
         &mut self.io
     }
 
-    /// Gives the file descriptor back, as it was but for the non-blocking mode.
+    /// Returns the file descriptor, still in non-blocking mode.
     pub(crate) fn into_inner(self) -> T {
         self.withdraw();
         self.io
@@ -123,15 +123,15 @@ impl<T: AsFd> Source<T> {
         Source { registration: self.registration, registering: Mutex::default(), io: f(self.io) }
     }
 
-    /// Takes it from the kernel's list. To be used if the file descriptor might live on.
+    /// Removes it from the epoll. For a file descriptor that may stay open elsewhere.
     pub(crate) fn withdraw(&self) {
         if let Some(registration) = self.registration.get() {
             registration.withdraw(&self.io);
         }
     }
 
-    /// Tries an operation, and waits until it can be done: for the only one who waits in this
-    /// direction. `wait` is the same from the first poll of an operation to its result.
+    /// Tries an operation, and waits until it succeeds: for the only waiter in this
+    /// direction. The caller passes the same `wait` from the first poll of an operation to its result.
     #[inline]
     pub(crate) fn poll_io<R>(
         &self,
@@ -143,7 +143,7 @@ impl<T: AsFd> Source<T> {
         self.poll_as(cx, direction, wait, None, |io| operation(io).map(|result| (result, Took::Some)))
     }
 
-    /// As `poll_io`, for bytes of a stream: less than `wanted`, but not nothing, was all there was.
+    /// As `poll_io`, for bytes of a stream: a result below `wanted`, but above 0, means that it took all.
     #[inline]
     pub(crate) fn poll_stream(
         &self,
@@ -161,7 +161,7 @@ impl<T: AsFd> Source<T> {
         polled
     }
 
-    /// As `poll_stream`, where the other end may be a task that has not had its turn; see [`PollStrategy`].
+    /// As `poll_stream`, where the other end may be a task that has not run yet; see [`PollStrategy`].
     #[inline]
     pub(crate) fn poll_flow(
         &self,
@@ -202,7 +202,7 @@ impl<T: AsFd> Source<T> {
                 }
             }
         }
-        // What is going to be tried again must not be known to be in vain.
+        // If it will be tried again, `Took::All` must not mark it as blocked.
         let tries = flow.credit > 0;
         let mut blocked = false;
         let result = self.poll_as(cx, direction, wait, None, |io| {
@@ -219,7 +219,7 @@ impl<T: AsFd> Source<T> {
         result
     }
 
-    /// Tries an operation, and waits until it can be done: for one of many who may wait.
+    /// Tries an operation, and waits until it succeeds: for one of several waiters.
     pub(crate) fn io<R, F>(&self, direction: Direction, operation: F) -> SourceWait<'_, T, F>
     where
         F: FnMut(&T) -> io::Result<R>,
@@ -227,12 +227,12 @@ impl<T: AsFd> Source<T> {
         SourceWait { source: self, direction, operation, number: None, wait: Wait::default() }
     }
 
-    /// Waits until it is ready, as the kernel sees it at that moment.
+    /// Waits until the kernel reports it as ready.
     pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
         self.io(direction, |io| is_ready(io.as_fd(), direction)).await
     }
 
-    /// As `ready`, for the only one who waits in this direction.
+    /// As `ready`, for the only waiter in this direction.
     pub(crate) fn poll_ready(
         &self,
         cx: &mut Context<'_>,
@@ -242,7 +242,7 @@ impl<T: AsFd> Source<T> {
         self.poll_io(cx, direction, wait, |io| is_ready(io.as_fd(), direction))
     }
 
-    /// Registers it now, instead of when it first has to wait.
+    /// Registers it now, instead of at the first wait.
     pub(crate) fn register(&self, direction: Direction) -> io::Result<&FdRegistration> {
         if let Some(registration) = self.registration.get() {
             registration.want(self.io.as_fd(), direction)?;
@@ -259,7 +259,7 @@ impl<T: AsFd> Source<T> {
         Ok(self.registration.get_or_init(|| registration))
     }
 
-    /// TRY-AGAIN
+    /// The loop of all waits. TRY-AGAIN
     fn poll_as<R>(
         &self,
         cx: &mut Context<'_>,
@@ -275,7 +275,7 @@ impl<T: AsFd> Source<T> {
             let registration = self.registration.get();
             let readiness = registration.map(|registration| &*registration.readiness);
             let seen: Option<Option<ReadinessSnapshot>> = match registration {
-                // What the kernel was not asked about is tried.
+                // A direction that the kernel does not report is tried.
                 Some(registration) if registration.asks_for(direction) => {
                     registration.readiness.seen(direction).map(Some)
                 }
@@ -365,19 +365,19 @@ fn try_last<R>(mut operation: impl FnMut() -> io::Result<R>) -> Option<io::Resul
     }
 }
 
-/// Asks the kernel; `WouldBlock` if it is not.
+/// Asks the kernel; `WouldBlock` if it is not ready.
 fn is_ready(fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let flags = match direction {
         Direction::Read => PollFlags::IN | PollFlags::RDHUP,
         Direction::Write => PollFlags::OUT,
-        Direction::Closed => PollFlags::empty(), // HUP and ERR are always told
+        Direction::Closed => PollFlags::empty(), // HUP and ERR are always reported
     };
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
     let ready = poll(&mut fds, Some(&now))?;
     match fds[0].revents().contains(PollFlags::NVAL) {
-        true => Err(rustix::io::Errno::BADF.into()), // closed elsewhere
+        true => Err(rustix::io::Errno::BADF.into()), // it was closed elsewhere
         false if ready > 0 => Ok(()),
         false => Err(ErrorKind::WouldBlock.into()),
     }

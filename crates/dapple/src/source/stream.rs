@@ -1,8 +1,8 @@
-//! Streams of bytes over a file descriptor, and their halves: what `TcpStream`, `UnixStream` and
-//! pipes have in common.
+//! Byte streams over a file descriptor, and their halves: the common part of `TcpStream`, `UnixStream` and
+//! pipes.
 //!
 //! A stream has one reader and one writer at a time, each with a wait of its own (`task::wait`), so
-//! that it is known from the first poll of an operation to its result whether it was cancelled.
+//! that a cancellation is known from the first poll of an operation to its result.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -26,7 +26,7 @@ impl<S> StreamHalf<S> {
     }
 }
 
-/// A shared reference to a source, of whatever kind.
+/// A way to share a source: owned, counted or borrowed.
 pub(crate) trait Shares<T> {
     fn share(&self) -> &Source<T>;
 }
@@ -49,10 +49,10 @@ impl<T> Shares<T> for Arc<Source<T>> {
     }
 }
 
-/// What has a stream of bytes.
+/// A file descriptor that carries a byte stream.
 pub(crate) trait ByteStream: AsFd {
-    /// Whether a read that got less than it could have has taken all there was. Otherwise the kernel is
-    /// asked once more, for it would say nothing of what is left.
+    /// Whether a short read means that it took all bytes. If not, the next read asks the kernel again,
+    /// because the kernel would not report the rest.
     const SHORT_READ_IS_ALL: bool;
 }
 
@@ -60,13 +60,13 @@ impl ByteStream for std::net::TcpStream {
     const SHORT_READ_IS_ALL: bool = true;
 }
 
-/// Of which size a read is that may fall short.
+/// The size below which a read counts as short.
 #[inline]
 fn wanted_of<T: ByteStream>(len: usize) -> usize {
     if T::SHORT_READ_IS_ALL { len } else { 0 }
 }
 
-/// Reads some bytes; none for an empty buffer, at once, and at the end of the stream.
+/// Reads some bytes. Returns 0 at once for an empty buffer, and at the end of the stream.
 #[inline]
 pub(crate) fn poll_read<T: ByteStream>(
     source: &Source<T>,
@@ -100,7 +100,7 @@ where
     source.poll_stream(cx, Direction::Read, wait, wanted_of::<T>(wanted), |mut io| io.read_vectored(buffers))
 }
 
-/// Writes some bytes; none of no bytes, at once.
+/// Writes some bytes. Returns 0 at once for no bytes.
 #[inline]
 pub(crate) fn poll_write<T: AsFd>(
     source: &Source<T>,
@@ -134,8 +134,8 @@ where
     source.poll_stream(cx, Direction::Write, wait, wanted, |mut io| io.write_vectored(slices))
 }
 
-/// The beginning of an operation that need not wait: whether its task was cancelled. It counts as a
-/// result, so that a loop of such operations gives way.
+/// Begins an operation that need not wait: fails if its task was cancelled. It counts as a
+/// result, so that a loop of such operations yields.
 pub(crate) async fn begin() -> io::Result<()> {
     let mut wait = Wait::default();
     poll_fn(|cx| wait.begin(cx)).await?;
@@ -143,7 +143,7 @@ pub(crate) async fn begin() -> io::Result<()> {
     Ok(())
 }
 
-/// An operation on no bytes: the kernel would make it wait for a byte, or for room for one.
+/// An operation on no bytes. The kernel would make it wait for a byte, or for room for one.
 #[cold]
 pub(crate) fn poll_nothing(wait: &mut Wait, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     ready!(wait.begin(cx))?;

@@ -1,4 +1,4 @@
-//! What happened in a world: which task was polled when, and by which thread.
+//! The log of a simulated world: each poll, with its task, time and thread.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,11 +6,11 @@ use std::collections::HashMap;
 /// The color of a task that is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PolledColor {
-    /// Its own.
+    /// The task's own color.
     Own,
-    /// That of the lane at this address.
+    /// The color of the lane at this address.
     Lane(usize),
-    /// None: it is a blocking call.
+    /// No color: it is a blocking call.
     None,
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum StableColor {
 
 #[derive(Clone, Debug)]
 pub(crate) struct PollRecord {
-    /// In nanoseconds from the beginning.
+    /// Nanoseconds from the beginning.
     pub(crate) begun: u64,
     pub(crate) ended: u64,
     pub(crate) thread: u32,
@@ -33,7 +33,7 @@ pub(crate) struct PollRecord {
     pub(crate) color: StableColor,
 }
 
-/// See the head of the file. Empty unless it is kept.
+/// The log. It is empty unless `is_kept` is set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PollLog {
     pub(crate) is_kept: bool,
@@ -45,14 +45,14 @@ pub(crate) struct PollLog {
 }
 
 impl PollLog {
-    /// A task was made.
+    /// Records the name of a new task.
     pub(crate) fn name(&mut self, task: u64, name: impl FnOnce() -> Cow<'static, str>) {
         if self.is_kept {
             self.names.insert(task, name());
         }
     }
 
-    /// A lane was made.
+    /// Records the number of a new lane's color.
     pub(crate) fn name_lane(&mut self, lane: usize, number: u64) {
         if self.is_kept {
             self.colors.insert(lane, number);

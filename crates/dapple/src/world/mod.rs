@@ -1,11 +1,11 @@
-//! The world that a thread lives in: the real one, or a simulated one that has a clock, a seed and
+//! The world that a thread lives in: the real one, or a simulated one with a clock, a seed and
 //! threads of its own.
 //!
-//! All that the runtime wants from outside, and that is different every time, it asks for here: what
-//! time it is, how a thread waits, when it goes on, and chance. In the real world that is the
-//! kernel's business. In a simulated one all threads are *virtual*: they take turns on one real
-//! thread, by a queue of events in the order of virtual time, and whatever is left open is settled by
-//! the seed. See docs/design/simulation.md.
+//! The runtime asks here for everything that comes from outside and differs from run to run: the
+//! time, how a thread waits, when it goes on, and random numbers. In the real world the kernel
+//! answers. In a simulated world all threads are *virtual*: they take turns on one real
+//! thread, by a queue of events in the order of virtual time, and the seed makes all choices that are
+//! left open. See docs/design/simulation.md.
 //!
 //! ```text
 //! threads  virtual threads, as coroutines, and the queue of events
@@ -17,8 +17,8 @@
 //! # Invariants
 //!
 //! * **ONE-WORLD**: the pointer to a world is set while, and only while, the real thread is in it.
-//! * **ONE-RUNS**: of the virtual threads of a world one runs at a time, and it gives way only where it
-//!   waits, works ([`World::work`]), or [`pause`]s. So what it does in between is atomic to the others.
+//! * **ONE-RUNS**: of the virtual threads of a world one runs at a time, and it yields only where it
+//!   waits, works ([`World::work`]), or [`pause`]s. So all that it does in between is atomic to the others.
 
 pub(crate) mod log;
 pub(crate) mod plain;
@@ -36,15 +36,15 @@ use log::PollLog;
 use rng::Rng;
 use threads::{Rung, Threads};
 
-/// How many workers there are in a simulation, if nobody says.
+/// The default number of workers of a simulation.
 pub(crate) const WORKERS: usize = 4;
-/// When a simulation begins: far from any moment of the real clock, with room before it.
+/// The start time of a simulation: far from any moment of the real clock, with room before it.
 const BEGIN: u64 = 10 * 365 * 24 * 3600 * 1_000_000_000;
 
-/// How long it takes to spin once, about, in nanoseconds.
+/// The virtual time of one spin, in nanoseconds.
 const SPIN: u64 = 20;
 
-/// The clock never gets here: what is later than this is for ever.
+/// The end of the clock, which it never reaches: a later moment means for ever.
 const FAR: u64 = u64::MAX / 2;
 
 thread_local! {
@@ -58,34 +58,34 @@ pub(crate) struct World {
     pub(crate) dice: Rng,
     threads: RefCell<Threads>,
     rung: Arc<Rung>,
-    /// The last number that a task or a color was given.
+    /// The last number that a task or a color got.
     numbers: Cell<u64>,
-    /// How many polls there have been, and may be.
+    /// The number of polls so far, and the limit.
     polls: Cell<u64>,
     most_polls: Cell<u64>,
-    /// How many events there have been since the last poll, or work.
+    /// The number of events since the last poll or work.
     idle_events: Cell<u64>,
-    /// When the last of them ended.
+    /// The end of the last poll.
     last_poll: Cell<u64>,
-    /// Why it must end, once that is so.
+    /// The reason for an early end, once there is one.
     ended: RefCell<Option<EarlyEnd>>,
-    /// Called when it must end.
+    /// Called when the world must end.
     on_end: RefCell<Option<Box<dyn Fn()>>>,
-    /// Called when nothing can run: `true` if it has changed that.
+    /// Called when nothing can run. Returns true if it has made something runnable.
     on_stuck: RefCell<Option<Box<dyn Fn() -> bool>>>,
     pub(crate) log: RefCell<PollLog>,
-    /// It calls what it was given, and no step lets others go on.
+    /// The world calls `on_stuck` or `on_end`, and no step lets other threads run.
     is_at_work: Cell<bool>,
-    /// What layers above keep in it, by type.
+    /// Values that layers above keep in the world, by type.
     parts: RefCell<Vec<Rc<dyn Any>>>,
 }
 
-/// Why a simulation must end before its future does.
+/// The reason why a simulation ends before its future does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EarlyEnd {
-    /// Nothing can run, and no time will change that.
+    /// Nothing can run, and the passing of time will not change that.
     Stuck,
-    /// It has gone on for longer than it may.
+    /// It has had more polls than the limit.
     Endless,
 }
 
@@ -93,7 +93,7 @@ pub(crate) enum EarlyEnd {
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&World) -> R) -> Option<R> {
     let world = WORLD.get();
-    // SAFETY: ONE-WORLD.
+    // SAFETY: ONE-WORLD: the pointer is null, or the thread is inside `World::enter`, which borrows the world.
     unsafe { world.as_ref() }.map(f)
 }
 
@@ -109,25 +109,25 @@ pub(crate) fn clock() -> Option<u64> {
     with(|world| world.now.get())
 }
 
-/// A number for a task or a color, of which no other in this world has the same; 0 in the real one.
+/// A number for a task or a color, unique in this world; 0 in the real world.
 pub(crate) fn number() -> u64 {
     with(World::number).unwrap_or(0)
 }
 
-/// In the midst of a protocol: others may come between. Nothing in the real world, where they may at any
-/// time.
+/// Lets other virtual threads run in the middle of a protocol. It does nothing in the real world, where they may run at
+/// any time.
 #[inline]
 pub(crate) fn pause() {
     with(World::pause);
 }
 
-/// Before each step of an atomic, and each lock: others may come between.
+/// Lets other virtual threads run. Called before each operation on an atomic or a lock.
 #[cfg(dapple_steps)]
 pub(crate) fn step() {
     with(World::step);
 }
 
-/// A lock is taken: others go on, among them the virtual thread that has it.
+/// Lets other virtual threads run, among them the holder of a lock that the caller waits for.
 pub(crate) fn let_others() {
     with(|world| world.wait(Some(world.now.get() + SPIN), true));
 }
@@ -138,8 +138,8 @@ pub(crate) fn spin() {
     if is_simulated() { pause() } else { std::hint::spin_loop() }
 }
 
-/// Spins so many times, which takes a simulated world so long as it takes the real one, too: whoever is looked
-/// out for gets on meanwhile.
+/// Spins `spins` times. In a simulated world the same time passes as in the real one, so that the thread that
+/// the caller waits for makes progress.
 #[inline]
 pub(crate) fn look_out(spins: u8) {
     if with(|world| world.wait(Some(world.now.get() + SPIN * u64::from(spins)), false)).is_none() {
@@ -147,28 +147,28 @@ pub(crate) fn look_out(spins: u8) {
     }
 }
 
-/// Holds this thread up for so long, or less: for who looks again and again whether something has come
-/// about.
+/// Suspends this thread for at most `duration`. For a caller that polls a condition again and
+/// again.
 pub(crate) fn sleep(duration: Duration) {
     if with(|world| world.rest(Some(duration))).is_none() {
         std::thread::sleep(duration);
     }
 }
 
-/// A thread that waits, or will: what it takes to make it go on.
+/// A thread that waits, or will, with the means to wake it.
 pub(crate) enum Sleeper {
     Real(std::thread::Thread),
     Virtual { rung: Arc<Rung>, thread: threads::ThreadId },
 }
 
 impl Sleeper {
-    /// This thread.
+    /// The current thread.
     pub(crate) fn current() -> Sleeper {
         let virtual_ = with(|world| Sleeper::Virtual { rung: world.rung.clone(), thread: world.thread() });
         virtual_.unwrap_or_else(|| Sleeper::Real(std::thread::current()))
     }
 
-    /// This thread waits until somebody wakes it, or `limit` has passed, or for no reason.
+    /// Suspends the current thread until it is woken, or `limit` has passed. It may also return for no reason.
     pub(crate) fn rest(&self, limit: Option<Duration>) {
         match (self, limit) {
             (Sleeper::Virtual { .. }, limit) => drop(with(|world| world.rest(limit))),
@@ -177,7 +177,7 @@ impl Sleeper {
         }
     }
 
-    /// Makes it go on, if it waits.
+    /// Wakes the thread, if it waits.
     pub(crate) fn wake(&self) {
         match self {
             Sleeper::Real(thread) => thread.unpark(),
@@ -185,7 +185,7 @@ impl Sleeper {
         }
     }
 
-    /// Whether it is this thread.
+    /// Whether it is the current thread.
     pub(crate) fn is_here(&self) -> bool {
         match self {
             Sleeper::Real(thread) => thread.id() == std::thread::current().id(),
@@ -195,8 +195,8 @@ impl Sleeper {
 }
 
 impl World {
-    /// A world whose first virtual thread is the one that enters it. `context` makes a place for what
-    /// a thread knows of itself, and the way to exchange it for what is in use.
+    /// Makes a world whose first virtual thread is the one that enters it. `context` makes a place for a thread's
+    /// own context; the returned function swaps it with the context in use.
     pub(crate) fn new(seed: u64, is_steady: bool, context: fn() -> threads::Context) -> World {
         let dice = Rng::new(seed, is_steady);
         World {
@@ -218,18 +218,19 @@ impl World {
         }
     }
 
-    /// Sets how many polls there may be, and what is called when the world must end.
+    /// Sets the limit on polls, and the function to call when the world must end.
     pub(crate) fn limit(&self, polls: u64, on_end: impl Fn() + 'static) {
         self.most_polls.set(polls);
         *self.on_end.borrow_mut() = Some(Box::new(on_end));
     }
 
-    /// Sets what is called when nothing can run, before that counts as a deadlock: `true` if it has changed that.
+    /// Sets the function to call when nothing can run, before that counts as a deadlock. It returns true if it has made
+    /// something runnable.
     pub(crate) fn when_stuck(&self, on_stuck: impl Fn() -> bool + 'static) {
         *self.on_stuck.borrow_mut() = Some(Box::new(on_stuck));
     }
 
-    /// Sets how many polls there may be in all.
+    /// Sets the limit on polls.
     pub(crate) fn limit_polls(&self, polls: u64) {
         self.most_polls.set(polls);
     }
@@ -241,7 +242,7 @@ impl World {
         is_helped
     }
 
-    /// Makes this the world of this thread while `f` is called. Afterwards its virtual threads are gone.
+    /// Makes this the world of this thread during the call of `f`. Afterwards its virtual threads are gone.
     pub(crate) fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
         struct LeaveWorld<'a>(&'a World);
         impl Drop for LeaveWorld<'_> {
@@ -263,17 +264,17 @@ impl World {
         self.numbers.get()
     }
 
-    /// How long it has been going on, to the last poll.
+    /// The virtual time from the start to the last poll.
     pub(crate) fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.last_poll.get() - BEGIN)
     }
 
-    /// How many polls there have been.
+    /// The number of polls so far.
     pub(crate) fn polls(&self) -> u64 {
         self.polls.get()
     }
 
-    /// Why it must end, if it must.
+    /// The reason for an early end, if there is one.
     pub(crate) fn ended(&self) -> Option<EarlyEnd> {
         *self.ended.borrow()
     }
@@ -300,33 +301,33 @@ impl World {
         })
     }
 
-    /// The current thread is busy for so long, and in a rough world a little longer, so that others can
-    /// come between also where that is no time.
+    /// Keeps the current thread busy for `duration`, and in a rough world a little longer, so that others can
+    /// run in between also if `duration` is zero.
     pub(crate) fn work(&self, duration: Duration) {
         self.idle_events.set(0);
         let until = self.after(duration).unwrap_or(FAR) + self.dice.work();
         self.wait(Some(until), false);
     }
 
-    /// The current thread waits, until it is rung for or for so long.
+    /// Suspends the current thread until it is rung for, or `limit` has passed.
     fn rest(&self, limit: Option<Duration>) {
         self.wait(limit.and_then(|limit| self.after(limit)), true);
     }
 
-    /// The moment so much later, if the clock will ever get there.
+    /// The moment `duration` later, if the clock will ever reach it.
     fn after(&self, duration: Duration) -> Option<u64> {
         let nanos = u64::try_from(duration.as_nanos()).ok()?;
         self.now.get().checked_add(nanos).filter(|time| *time < FAR)
     }
 
-    /// Others may come between.
+    /// Lets other virtual threads run, now and then.
     fn pause(&self) {
         if let Some(cost) = self.dice.pause() {
             self.wait(Some(self.now.get() + cost), false);
         }
     }
 
-    /// Others may come between, unless the world itself is at work.
+    /// Lets other virtual threads run, now and then, unless the world itself is at work.
     #[cfg(dapple_steps)]
     fn step(&self) {
         if !self.is_at_work.get()
@@ -337,12 +338,12 @@ impl World {
         }
     }
 
-    /// A poll begins, of the task with this number. What is returned is for [`World::end_poll`].
+    /// Records the start of a poll of a task. Pass the returned index to [`World::end_poll`].
     pub(crate) fn begin_poll(&self, task: u64, color: log::PolledColor) -> usize {
         self.log.borrow_mut().begin(self.now.get() - BEGIN, self.thread().index(), task, color)
     }
 
-    /// A poll has ended; that it took place takes some time, too.
+    /// Records the end of a poll. The poll itself takes some virtual time.
     pub(crate) fn end_poll(&self, begun: usize) {
         self.log.borrow_mut().end(begun, self.now.get() - BEGIN);
         self.polls.set(self.polls.get() + 1);
@@ -356,7 +357,7 @@ impl World {
     }
 }
 
-/// The error of what would reach out of a simulation.
+/// The error of an operation that would reach out of a simulation.
 pub(crate) fn no_outside(what: &str) -> std::io::Error {
     std::io::Error::new(
         std::io::ErrorKind::Unsupported,
@@ -366,7 +367,7 @@ pub(crate) fn no_outside(what: &str) -> std::io::Error {
     )
 }
 
-/// An error in a simulated world: `what` would reach out of it.
+/// Returns an error in a simulated world: `what` would reach out of it.
 #[inline]
 pub(crate) fn outside(what: &str) -> std::io::Result<()> {
     if is_simulated() { Err(no_outside(what)) } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! Atomics and locks of the standard library, at any time: the simulation itself is made of these. Its steps are none of
-//! those that it explores, so `prim` does not swap them.
+//! Atomics and locks of the standard library in every build. The simulation itself uses these: its own steps are not
+//! among those that it explores, so `prim` does not replace them.
 
 pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use std::sync::{Mutex, MutexGuard};

@@ -1,9 +1,9 @@
-//! Random numbers from a seed, and how rough a world is.
+//! Random numbers from a seed, and the random delays of a world.
 //!
-//! In a *rough* world, which is the usual one, a poll takes a little time, now and then much more (as
-//! when the kernel takes the processor away), some threads are slower than others, and to wake a thread
-//! takes a while. How much of that there is differs from seed to seed. In a *steady* one none of it
-//! takes any time, but for one nanosecond a poll, so that what goes round in circles does not keep the
+//! In a *rough* world, which is the default, a poll takes a little time, now and then much more (as
+//! when the kernel preempts a thread), some threads are slower than others, and to wake a thread
+//! takes a while. How much of that there is differs from seed to seed. In a *steady* world none of it
+//! takes any time, except for one nanosecond a poll, so that a busy loop does not keep the
 //! clock from moving.
 
 use std::cell::Cell;
@@ -11,16 +11,16 @@ use std::cell::Cell;
 pub(crate) struct Rng {
     state: Cell<u64>,
     is_steady: bool,
-    /// What a poll takes, about, in nanoseconds.
+    /// The average time of a poll, in nanoseconds.
     poll: u64,
-    /// One in so many polls takes much longer.
+    /// One in this many polls takes much longer.
     hiccup: u64,
-    /// How long it can take to wake a thread.
+    /// The longest time to wake a thread, in nanoseconds.
     wake: u64,
-    /// One in so many pauses lets others go on.
+    /// One in this many pauses lets others run.
     pause: u64,
-    /// One in so many steps lets others go on, for how long at the most. Drawn with `--cfg dapple_steps` alone: the same
-    /// seed is the same run without it.
+    /// One in this many steps lets others run, and for how long at most. Drawn only with `--cfg dapple_steps`, so that a
+    /// seed gives the same run as before without it.
     step: (u64, u64),
 }
 
@@ -33,16 +33,16 @@ impl Rng {
         dice.wake = 1 << (8 + dice.below(8));
         dice.pause = 1 + dice.below(4);
         if cfg!(dapple_steps) {
-            // Seldom and for long, or often and for a moment: a step takes little on the average.
+            // Seldom and for long, or often and for a moment: on average a step takes little time.
             let every = 4 << dice.below(8);
             dice.step = (every, every << (3 + dice.below(7)));
         }
         dice
     }
 
-    /// A number of 64 random bits.
+    /// 64 random bits.
     pub(crate) fn next(&self) -> u64 {
-        // SplitMix64: every state is as good as any other, so that seeds in a row are, too.
+        // SplitMix64: every state is as good as any other, so consecutive seeds are independent.
         let state = self.state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.state.set(state);
         let x = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -60,12 +60,12 @@ impl Rng {
         self.is_steady
     }
 
-    /// What is random in nanoseconds, of about this size: more often little than much.
+    /// A random number of nanoseconds up to about `most`: small values are more frequent.
     fn about(&self, most: u64) -> u64 {
         self.below(1 + (most >> self.below(8)))
     }
 
-    /// How long a poll takes, beside what it does.
+    /// The virtual time of a poll, in addition to its work.
     pub(super) fn poll(&self) -> u64 {
         match self.is_steady {
             true => 1,
@@ -74,40 +74,40 @@ impl Rng {
         }
     }
 
-    /// How much longer than it says something takes that takes a while.
+    /// The additional time of an operation that takes a while.
     pub(super) fn work(&self) -> u64 {
         if self.is_steady { 0 } else { self.about(1 << 12) }
     }
 
-    /// How many times slower than others a thread is.
+    /// The factor by which a thread is slower than others.
     pub(super) fn slowness(&self) -> u64 {
         if self.is_steady || self.below(4) > 0 { 1 } else { 1 << self.below(4) }
     }
 
-    /// How long it takes until a thread goes on that was woken.
+    /// The time until a woken thread runs.
     pub(super) fn wake(&self) -> u64 {
         if self.is_steady { 0 } else { self.about(self.wake) }
     }
 
-    /// How long others go on in a pause, if they do.
+    /// The time for which others run in a pause, if they do.
     pub(super) fn pause(&self) -> Option<u64> {
         (!self.is_steady && self.below(self.pause) == 0).then(|| self.about(1 << 10))
     }
 
-    /// How long others go on before a step, if they do.
+    /// The time for which others run before a step, if they do.
     #[cfg(dapple_steps)]
     pub(super) fn step(&self) -> Option<u64> {
         let (every, most) = self.step;
         (!self.is_steady && self.below(every) == 0).then(|| self.about(most))
     }
 
-    /// A threshold below which something is not done, for want of use: in a rough world that is now and
-    /// then done all the same.
+    /// The threshold below which an optional action is left out. In a rough world it is random, so that the action
+    /// happens now and then.
     pub(crate) fn threshold(&self, usual: u64) -> u64 {
         if self.is_steady || self.below(2) == 0 { usual } else { self.below(1 + usual) }
     }
 
-    /// Which of those who could go on at the same moment goes first: the least.
+    /// The order among threads that could run at the same moment: the least goes first.
     pub(super) fn tie(&self) -> u32 {
         (self.next() >> 32) as u32
     }

@@ -1,17 +1,17 @@
 //! Virtual threads: coroutines that take turns on one real thread, in the order of virtual time.
 //!
-//! The first one is the real thread itself. When it waits, it runs the others until its own event comes
-//! up; the others have stacks of their own, and give way by going back to its. So a world with one thread
+//! The first virtual thread is the real thread itself. When it waits, it runs the others until its own event comes
+//! up. The others have stacks of their own, and yield by returning to the first one's stack. So a world with one thread
 //! needs no other stack.
 //!
 //! # Invariants
 //!
-//! * **ONE-EVENT**: a thread that waits is known by the number of its wait. An event, or a ring, that
-//!   carries another number comes too late, and does nothing.
-//! * **OWN-STACK**: the yielder of a thread is used by that thread alone, on its own stack, and so while
-//!   it exists.
-//! * **LEFT-BEHIND**: a thread that has not ended when its world does is never run again, nor are its
-//!   stack or what is on it freed: others may refer to it.
+//! * **ONE-EVENT**: a thread that waits is identified by the number of its wait. An event, or a ring, with
+//!   another number comes too late, and has no effect.
+//! * **OWN-STACK**: only the thread itself uses its yielder, on its own stack, and so while
+//!   the yielder exists.
+//! * **LEFT-BEHIND**: a thread that has not ended when its world does never runs again, and neither its
+//!   stack nor the values on it are freed: others may refer to them.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -26,18 +26,18 @@ use super::{BEGIN, EarlyEnd, World};
 
 /// The thread that entered the world.
 const FIRST: usize = 0;
-/// As large as the standard library makes them. What is not used takes no memory.
+/// The stack size, which is that of the standard library. Unused pages take no memory.
 const STACK: usize = 2 << 20;
-/// How many events there may be without anything being polled or worked on: if there are more, something
-/// goes round in circles.
+/// The most events without a poll or work in between. If there are more, some thread is in an endless
+/// loop.
 const MOST_IDLE: u64 = 1_000_000;
-/// How long, in nanoseconds, threads may go on when their world ends.
+/// The virtual time in nanoseconds that threads get to end when their world ends.
 const LEAVE: u64 = 1_000_000_000;
 
-/// Exchanges what a virtual thread knows of itself for what is in use: on its way in, and out.
+/// Swaps the context of a virtual thread with the context in use. Called when the thread begins to run, and after.
 pub(crate) type Context = Box<dyn Fn()>;
 
-/// Which thread. A place is used again, the name is not.
+/// The identity of a thread. An index is reused, an id is not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ThreadId {
     index: usize,
@@ -50,7 +50,7 @@ impl ThreadId {
     }
 }
 
-/// Threads that were rung for, by anybody, and have not been told yet.
+/// Threads that were rung for, by any thread, and are not yet scheduled.
 #[derive(Default)]
 pub(crate) struct Rung {
     is_any: AtomicBool,
@@ -66,7 +66,7 @@ impl Rung {
 
 pub(super) struct Threads {
     list: Vec<Thread>,
-    /// When, who first at that moment, which thread, which of its waits.
+    /// The events: time, order among equal times, thread, and number of its wait.
     events: BinaryHeap<Reverse<(u64, u32, usize, u64)>>,
     current: usize,
     ids: u64,
@@ -75,13 +75,13 @@ pub(super) struct Threads {
 
 struct Thread {
     id: u64,
-    /// There while it waits, or is to begin. The first thread has none.
+    /// Present while the thread waits, or has not begun. The first thread has none.
     coroutine: Option<Coroutine<(), (), ()>>,
     /// OWN-STACK
     yielder: *const Yielder<(), ()>,
-    /// There while it does not run.
+    /// Present while the thread does not run.
     context: Option<Context>,
-    /// How many waits it has had. ONE-EVENT
+    /// The number of its waits so far. ONE-EVENT
     waits: u64,
     does: Does,
     slowness: u64,
@@ -90,9 +90,9 @@ struct Thread {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Does {
     Run,
-    /// It waits for a time alone.
+    /// It waits for a time only.
     Work,
-    /// It can be rung for.
+    /// It waits, and can be rung for.
     Rest,
     /// It has ended.
     Nothing,
@@ -105,7 +105,7 @@ thread_local! {
 
 fn new_stack() -> DefaultStack {
     let kept = STACKS.with_borrow_mut(Vec::pop);
-    kept.unwrap_or_else(|| DefaultStack::new(STACK).expect("no memory for the stack of a virtual thread"))
+    kept.unwrap_or_else(|| DefaultStack::new(STACK).expect("cannot allocate the stack of a virtual thread"))
 }
 
 impl Threads {
@@ -122,7 +122,7 @@ impl Threads {
         Threads { list: vec![first], events: BinaryHeap::new(), current: FIRST, ids: 0, context }
     }
 
-    /// The next event that is not too late, before `limit`.
+    /// The next event up to `limit` that is not outdated.
     fn next(&mut self, limit: u64) -> Option<(u64, usize)> {
         while let Some(&Reverse((time, _, index, wait))) = self.events.peek() {
             if time > limit {
@@ -179,9 +179,9 @@ impl World {
         threads.events.push(Reverse((time, tie, index, waits)));
     }
 
-    /// The current thread waits until a moment, or, if it `rests`, until it is rung for. Others go on.
+    /// Suspends the current thread until a moment, or, if it `rests`, until it is rung for. Others run meanwhile.
     pub(super) fn wait(&self, until: Option<u64>, rests: bool) {
-        // Who unwinds is not left for others, since they would seem to unwind, too; unless it waits for
+        // A thread that unwinds does not yield, because the others would seem to unwind, too; unless it waits for
         // them.
         if std::thread::panicking() && !rests {
             return;
@@ -202,14 +202,14 @@ impl World {
             }
             thread.yielder
         };
-        // SAFETY: it is this thread's, which is in its coroutine. OWN-STACK
+        // SAFETY: it is null, or it belongs to this thread, which runs on its own coroutine. OWN-STACK
         match unsafe { yielder.as_ref() } {
             Some(yielder) => yielder.suspend(()),
             None => self.run_others(),
         }
     }
 
-    /// Takes note of who was rung for.
+    /// Schedules the threads that were rung for.
     fn hear(&self) {
         if !self.rung.is_any.load(Ordering::Acquire) {
             return;
@@ -227,9 +227,10 @@ impl World {
         }
     }
 
-    /// Runs the others until it is the first thread's turn, which calls this.
+    /// Runs the others until it is the turn of the first thread, which calls this.
     fn run_others(&self) {
-        let own = self.threads.borrow_mut().list[FIRST].context.take().expect("the first thread is here");
+        let own =
+            self.threads.borrow_mut().list[FIRST].context.take().expect("the first thread calls this itself");
         own();
         loop {
             self.hear();
@@ -243,7 +244,7 @@ impl World {
             }
             match next {
                 Some((time, index)) if index != FIRST => self.run_thread(time, index),
-                // It is the first thread's turn; or it has to see for itself that the world has ended.
+                // It is the first thread's turn; or it must find out that the world has ended.
                 next => break self.now.set(next.map_or(0, |(time, _)| time).max(self.now.get())),
             }
         }
@@ -254,7 +255,7 @@ impl World {
         threads.list[FIRST].context = Some(own);
     }
 
-    /// Lets a thread go on until it waits.
+    /// Runs a thread until it waits.
     fn run_thread(&self, time: u64, index: usize) {
         self.now.set(time.max(self.now.get()));
         self.idle_events.set(self.idle_events.get() + 1);
@@ -283,7 +284,7 @@ impl World {
         }
     }
 
-    /// Lets all threads end that will, by the first, which is about to leave; LEFT-BEHIND are the others.
+    /// Lets all threads end that can, called by the first thread before it leaves. The others are LEFT-BEHIND.
     pub(super) fn leave_threads(&self) {
         let limit = self.now.get().saturating_add(LEAVE);
         while !std::thread::panicking() {
@@ -296,7 +297,7 @@ impl World {
             }
         }
         for thread in &mut self.threads.borrow_mut().list {
-            // One that has not begun has nothing on its stack but what it was given.
+            // A thread that has not begun has only its closure on its stack.
             if let Some(coroutine) = thread.coroutine.take().filter(Coroutine::started) {
                 std::mem::forget(coroutine); // LEFT-BEHIND
             }

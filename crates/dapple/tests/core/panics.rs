@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::common::{eventually, watched};
+use dapple::Runtime;
 use dapple::sim::Sim;
 use dapple::task::{self, Builder};
-use dapple::Runtime;
 
 /// What a hook was told: the task's name, the message, and whether a handle was there.
 type Told = Arc<Mutex<Vec<(String, String, bool)>>>;

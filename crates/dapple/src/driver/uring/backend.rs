@@ -1,4 +1,4 @@
-//! Whether the files of a runtime go through rings or through the pool: asked for, tried, and told once.
+//! The choice between io_uring and the blocking pool for a runtime's file operations. It is made and reported once.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -7,21 +7,21 @@ use super::super::Driver;
 use super::failures::Failures;
 use crate::world;
 
-/// How a runtime does what is to be done with files; see
+/// The mechanism that a runtime uses for file operations. Choose it with
 /// [`runtime::Builder::files`](crate::runtime::Builder::files).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Files {
-    /// By io_uring if the kernel lets us, or else by the pool for blocking calls.
+    /// io_uring if the kernel allows it, otherwise the pool for blocking calls.
     #[default]
     Auto,
-    /// By io_uring, the kernel's queue for such things; what it does not know, by the pool.
+    /// io_uring. An operation that the kernel's io_uring does not support goes to the pool.
     Ring,
-    /// By the pool for blocking calls.
+    /// The pool for blocking calls.
     Pool,
 }
 
-/// What was asked for, and what is in use.
+/// The mechanism that was asked for, and the one in use.
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
     wanted: Files,
@@ -30,18 +30,21 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// An error if what is asked for by name is not to be had.
+    /// Fails if io_uring was asked for by name and is not available.
     pub(crate) fn new(wanted: Files) -> io::Result<Choice> {
         let choice = Choice { wanted, ..Choice::default() };
         if wanted == Files::Ring && !world::is_simulated() {
             super::Uring::new(choice.failures.clone()).map_err(|error| {
-                io::Error::new(error.kind(), format!("files by io_uring, which cannot be had: {error}"))
+                io::Error::new(
+                    error.kind(),
+                    format!("Files::Ring was chosen, but io_uring is not available: {error}"),
+                )
             })?;
         }
         Ok(choice)
     }
 
-    /// What is in use: settled at the first call, with a driver to try it on.
+    /// The mechanism in use. It is settled at the first call, which tries to make a ring on `driver`.
     #[inline]
     pub(crate) fn in_use(&self, driver: &Driver) -> Files {
         self.in_use.get().copied().unwrap_or_else(|| self.settle(driver))
@@ -52,11 +55,11 @@ impl Choice {
         let (files, why) = match self.wanted {
             Files::Pool => (Files::Pool, "as asked for".to_owned()),
             Files::Auto | Files::Ring => match driver.files(&self.failures) {
-                Ok(_) => (Files::Ring, "io_uring is to be had".to_owned()),
-                Err(error) => (Files::Pool, format!("io_uring cannot be had: {error}")),
+                Ok(_) => (Files::Ring, "io_uring is available".to_owned()),
+                Err(error) => (Files::Pool, format!("io_uring is not available: {error}")),
             },
         };
-        // To tell is foreign code, which may ask for files itself: it is settled first.
+        // A subscriber of `tracing` is foreign code, which may use files itself: settle the choice first.
         let is_first = self.in_use.set(files).is_ok();
         if is_first {
             tell(files, &why);

@@ -1,11 +1,11 @@
-//! The end of the rings of a runtime: what becomes of their operations.
+//! The end of a runtime's rings, and of the operations in them.
 //!
-//! An operation that has not begun never will, except those that go on whoever waits (promised writes): these get the
-//! time to end. They go on also if other threads of the runtime end meanwhile, and the kernel gives up what those have
-//! submitted: the closing thread takes them in and submits them again (GOES-ON in `ring`). All rings are closed at
-//! once, so that the time is the same for all, and does not add up. The rest is given up, and waited for. If the kernel
-//! takes longer than that, a thread waits for it in our place: nothing that the kernel may write to is freed before it
-//! is done (LANDED-THEN-FREED in `node`).
+//! An operation that has not begun never will, except a promised write: it gets some time to end. Promised writes go on
+//! also if other threads of the runtime end meanwhile, and the kernel cancels the operations that those threads have
+//! submitted: the closing thread takes them in and submits them again (GOES-ON in `uring`). All rings are closed at
+//! once, so that they share one deadline. All other operations are cancelled, and waited for. If the kernel takes
+//! longer than that, a separate thread waits in place of the closing thread: no memory that the kernel may write to is
+//! freed before the kernel is done with it (LANDED-THEN-FREED in `node`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::prim::{Ordering, lock};
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::wake;
 
-/// How long what goes on is waited for, and how long what was given up is.
+/// The time that promised writes get to end, and then the time that cancelled operations get.
 const PATIENCE: Duration = Duration::from_millis(400);
-/// How long at a time.
+/// The longest wait between two looks.
 const STEP: Duration = Duration::from_millis(20);
 
-/// Takes nothing more, and waits for what the kernel is at, but not for long.
+/// Closes rings: they accept nothing more. Waits for the operations that the kernel works on, for a bounded time.
 pub(crate) fn close_all(mut rings: Vec<Arc<Uring>>) {
     rings.iter().for_each(|ring| ring.turn_all_away());
     wait_while(&rings, |ring| ring.going_on.load(Ordering::Relaxed) > 0);
@@ -36,7 +36,7 @@ pub(crate) fn close_all(mut rings: Vec<Arc<Uring>>) {
     rings.into_iter().filter(|ring| ring.is_in_use()).for_each(leave_behind);
 }
 
-/// Leaves a ring to a thread that waits for what the kernel is at.
+/// Leaves a ring to a thread that waits for the kernel's last operations.
 fn leave_behind(ring: Arc<Uring>) {
     let waits = ring.clone();
     let waits = std::thread::Builder::new().name("dapple-files".to_owned()).spawn(move || {
@@ -46,7 +46,7 @@ fn leave_behind(ring: Arc<Uring>) {
         }
     });
     if waits.is_err() {
-        // Nobody will ever take in what the kernel is at: it keeps what it has.
+        // No thread will take in these completions, so the ring and its requests are leaked: the kernel may write.
         std::mem::forget(ring);
     }
 }
@@ -64,13 +64,13 @@ fn wait_while(rings: &[Arc<Uring>], goes_on: impl Fn(&Uring) -> bool) {
         }
         let mut fds: Vec<_> = rings.iter().map(|ring| PollFd::new(&**ring, PollFlags::IN)).collect();
         let limit = STEP.min(deadline - now).as_nanos() as i64; // less than a second
-        // Whether or not something has happened, it is looked at.
+        // Both outcomes are the same: the loop looks again.
         let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: limit }));
     }
 }
 
 impl Uring {
-    /// Nobody will do it, unless it was promised and does not wait for another program: then it is done here.
+    /// Ends an operation that will not be submitted. A promised write that cannot block on another program is done here.
     pub(super) fn turn_away(&self, flight: &OpRef) {
         if flight.take_off()
             && let Some(waker) = flight.land(flight.at_the_end(), Some(&self.failures))
@@ -79,7 +79,7 @@ impl Uring {
         }
     }
 
-    /// Takes nothing more. What has not begun is turned away, except what goes on.
+    /// Closes the queue. Operations that have not begun end without effect, except promised writes.
     fn turn_all_away(&self) {
         let mut desk = lock(&self.desk);
         desk.closed = true;
@@ -91,7 +91,7 @@ impl Uring {
         others.iter().for_each(|flight| self.turn_away(flight));
     }
 
-    /// Takes in what is done.
+    /// Takes in completions, and wakes their waiters.
     fn step(&self) {
         let (mut wakers, mut landed) = (Vec::<GuardedWaker>::new(), Landed::default());
         self.take_in(&mut wakers, &mut landed);
@@ -99,8 +99,8 @@ impl Uring {
         landed.settle(self);
     }
 
-    /// The time is up: what goes on is not sent again, and the kernel is asked to give up all that it is at, as far as
-    /// it can.
+    /// The time is up: promised writes are not submitted again, and the kernel is asked to cancel all operations, as
+    /// far as it can.
     fn give_all_up(&self) {
         let mut desk = lock(&self.desk);
         desk.over = true;
@@ -118,7 +118,7 @@ impl Uring {
         }
         drop(desk);
         for flight in line {
-            // It was promised: whoever still has the file sends it to another runtime.
+            // A promised write: a holder of the file sends it to another runtime.
             if flight.take_off() {
                 self.land_for_good(&flight, OpResult::Failed(Errno::CANCELED));
             }

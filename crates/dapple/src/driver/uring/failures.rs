@@ -1,4 +1,4 @@
-//! Promised writes that failed with no file left to tell: counted for the metrics, and told to `tracing`.
+//! Promised writes that failed after their file was dropped: counted for the metrics, and reported to `tracing`.
 
 use std::io;
 use std::path::Path;
@@ -7,12 +7,12 @@ use crate::prim::{AtomicU64, Ordering};
 #[cfg(feature = "tracing")]
 use crate::task::guarded::guarded;
 
-/// The count of a runtime.
+/// The number of such failures in a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(AtomicU64);
 
 impl Failures {
-    /// One more. Call it with no lock held: a subscriber of `tracing` is foreign code.
+    /// Counts and reports a failure. Call it with no lock held: a subscriber of `tracing` is foreign code.
     #[cold]
     pub(crate) fn note(&self, path: Option<&Path>, error: &io::Error) {
         self.0.fetch_add(1, Ordering::Relaxed);

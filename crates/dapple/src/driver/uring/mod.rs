@@ -1,35 +1,35 @@
-//! The ring of a driver: operations that the kernel does by itself, io_uring's, for files.
+//! The ring of a driver: file operations that the kernel does by itself, by io_uring.
 //!
-//! A driver has one from when it is first asked for. Tasks put operations in line; the worker hands the line to
-//! the kernel when it looks around, before it sleeps, or when it has grown long; and completions are taken in
+//! A driver makes its ring when a task first needs it. Tasks queue operations. The worker hands the queue to the
+//! kernel when it looks for events, before it sleeps, or when the queue has grown long. Completions are taken in
 //! where the driver's other events are handed out. The ring is in the driver's epoll, so that the worker sleeps
 //! in one place. See docs/design/files.md.
 //!
 //! ```text
-//! node      one operation: what it is given, who waits for it, and how it ended
-//! choice    whether files go through a ring or through the pool
-//! close     what becomes of operations when the runtime ends
-//! failures  promised writes that failed with no file left to tell
+//! node      one operation: its request, its waiter and its result
+//! backend   the choice between a ring and the pool
+//! close     the end of operations when the runtime ends
+//! failures  promised writes that failed after their file was dropped
 //! ```
 //!
 //! # Invariants
 //!
 //! * **AT-THE-DESK**: the submission queue is touched under the lock of `desk`.
 //! * **ONE-READER**: the completion queue is touched under the lock of `reader`.
-//! * **COMPLETION-ROOM**: of operations that end by themselves (on regular files, block devices and names) no more are
-//!   given to the kernel than the completion queue has room for. An operation on anything else (a pipe, a terminal) may
-//!   wait for ever, so it takes no place from others: it is given to the kernel at once. If the completion queue
-//!   overflows then, the kernel keeps the rest (`IORING_FEAT_NODROP`), and `take_in` asks for it; a kernel that would
-//!   lose the rest gets no more than there is room for, whatever it is.
-//! * **GOES-ON**: an operation that goes on whoever waits (a promised write) and comes back before its end goes into
-//!   line again, by the thread that takes it in, and that thread hands the line to the kernel. So it does not matter
-//!   which thread submitted it, nor whether that thread still exists: the kernel gives up what a thread has submitted
-//!   when that thread ends.
-//! * **SUBMITTED-BEFORE-SLEEP**: whoever puts an operation in line holds the post that the ring belongs to, and
-//!   turns to the line before it sleeps; or it hands the line to the kernel itself. It looks whether it holds the
-//!   post after it has put the operation in line, and who takes the post over looks at the line after that.
-//! * **SAME-ADDRESS**: a request to give an operation up has a reference to its node until it is done itself.
-//!   So the number by which the kernel looks for the operation is not another's.
+//! * **COMPLETION-ROOM**: operations that end by themselves (on regular files, block devices and paths) are given to the
+//!   kernel only while the completion queue has room for them. An operation on anything else (a pipe, a terminal) may
+//!   wait for ever. So it takes no place from others, and is given to the kernel at once. If the completion queue
+//!   overflows then, the kernel keeps the rest (`IORING_FEAT_NODROP`), and `take_in` asks for it. A kernel without that
+//!   feature would lose the rest, so there all operations wait for room.
+//! * **GOES-ON**: a promised write, which goes on after its future is dropped, may come back before its end. The thread
+//!   that takes it in then queues it again, and hands the queue to the kernel. So it does not matter
+//!   which thread submitted it, nor whether that thread still exists: the kernel cancels the operations that a thread
+//!   has submitted when that thread ends.
+//! * **SUBMITTED-BEFORE-SLEEP**: a thread that queues an operation holds the post that the ring belongs to, and submits
+//!   the queue before it sleeps; otherwise it hands the queue to the kernel at once. It checks that it holds the post
+//!   after it has queued the operation, and a thread that takes the post over looks at the queue after that.
+//! * **SAME-ADDRESS**: a request to cancel an operation keeps a reference to its node until that request is done.
+//!   So the number by which the kernel looks for the operation is not reused meanwhile.
 
 pub(crate) mod backend;
 pub(crate) mod close;
@@ -55,16 +55,16 @@ use crate::task::wait::wake;
 use failures::Failures;
 use node::{OpRef, OpResult};
 
-/// How many the kernel takes at a time.
+/// The length of the kernel's submission queue.
 const SUBMISSIONS: u32 = 256;
-/// How many the kernel is at that count. COMPLETION-ROOM
+/// The most operations with the kernel that count against the room. COMPLETION-ROOM
 const MOST_IN_FLIGHT: usize = 1024;
-/// How long the line may get before it is handed over at once.
+/// The queue length at which the queue is handed to the kernel at once.
 const LONG: usize = 64;
-/// How many threads the kernel may use for operations that block, for each thread that submits: as many as the
+/// The most threads that the kernel may use for blocking operations, for each thread that submits: as many as the
 /// pool would.
 const KERNEL_THREADS: u32 = 512;
-/// Marks the number of a request to give an operation up: nodes are aligned to more than this.
+/// Marks the number of a request to cancel an operation: nodes are aligned to more than this.
 const GIVE_UP: u64 = 1;
 
 pub(crate) struct Uring {
@@ -72,45 +72,45 @@ pub(crate) struct Uring {
     desk: Mutex<Submissions>,
     /// ONE-READER
     reader: Mutex<()>,
-    /// How many are in line.
+    /// The number of queued operations and cancel requests.
     in_line: AtomicUsize,
-    /// How many completions are to come.
+    /// The number of completions that are to come.
     in_flight: AtomicUsize,
-    /// How many of them count. COMPLETION-ROOM
+    /// The number of operations with the kernel that count. COMPLETION-ROOM
     in_room: AtomicUsize,
-    /// Operations that go on whoever waits: in line, with the kernel, or between the two. GOES-ON
+    /// The number of promised writes: queued, with the kernel, or between the two. GOES-ON
     going_on: AtomicUsize,
     failures: Arc<Failures>,
-    /// The kernel did not take all that it was given.
+    /// The kernel did not accept all entries of the submission queue.
     refused: AtomicBool,
-    /// Which operations the kernel knows, by number.
+    /// The operations that the kernel supports, by number.
     codes: Box<[bool; 256]>,
 }
 
-/// Where operations are handed in. AT-THE-DESK
+/// The queue of operations for the kernel. AT-THE-DESK
 #[derive(Default)]
 struct Submissions {
     line: VecDeque<OpRef>,
-    /// Those to be given up.
+    /// Operations to be cancelled.
     give_up: VecDeque<OpRef>,
-    /// Nothing more is taken.
+    /// No new operation is accepted.
     closed: bool,
-    /// Nothing goes back into line, either.
+    /// No promised write is queued again, either.
     over: bool,
 }
 
-/// What was taken in, to be dealt with when no lock is held.
+/// Completions that were taken in, to be dealt with when no lock is held.
 #[derive(Default)]
 pub(crate) struct Landed {
-    /// References that are given up: the last one drops what a task has left behind, which is foreign code.
+    /// References to be dropped. The last reference drops the request of a dropped future, which is foreign code.
     flights: Vec<OpRef>,
-    /// Those that go on, with how they came back. GOES-ON
+    /// Promised writes that came back, with their results. GOES-ON
     going_on: Vec<(OpRef, OpResult)>,
 }
 
 impl Landed {
-    /// Deals with them, whatever their destructors do: those that go on and are not at their end are handed to the
-    /// kernel again, the others are landed and given up. It may take system calls, and calls foreign code.
+    /// Deals with them, also if a destructor panics: promised writes that are not at their end are submitted
+    /// again, the others are landed and dropped. It may make system calls, and runs foreign code.
     pub(crate) fn settle(&mut self, ring: &Uring) {
         let mut goes_back = false;
         for (flight, outcome) in self.going_on.drain(..) {
@@ -141,14 +141,14 @@ impl Drop for Landed {
 }
 
 impl Uring {
-    /// Makes one, and tries it out: it may be forbidden in more than one way.
+    /// Makes a ring, and tries it out, because io_uring may be forbidden in several ways.
     pub(crate) fn new(failures: Arc<Failures>) -> io::Result<Uring> {
         let make = |is_modern: bool| {
             let mut builder = IoUring::builder();
             builder.dontfork().setup_clamp().setup_cqsize(2 * MOST_IN_FLIGHT as u32);
             if is_modern {
-                // Completions wait until the worker enters the kernel by itself, at the latest with the next
-                // tick of its clock; and one bad entry does not hold up the others.
+                // Completions are posted when the worker enters the kernel by itself, at the latest with the next
+                // tick of its clock. And one bad entry does not hold up the others.
                 builder.setup_coop_taskrun().setup_submit_all();
             }
             builder.build(SUBMISSIONS)
@@ -160,7 +160,7 @@ impl Uring {
         let mut probe = Probe::new();
         uring.submitter().register_probe(&mut probe)?;
         let codes = std::array::from_fn(|code| probe.is_supported(code as u8));
-        // Or a few files that block for ever would hold up all others. It is a limit, and not in all kernels.
+        // Without it a few files that block for ever would hold up all others. Not all kernels have this limit.
         let _ = uring.submitter().register_iowq_max_workers(&mut [KERNEL_THREADS, KERNEL_THREADS]);
         try_out(&mut uring)?;
         Ok(Uring {
@@ -177,19 +177,19 @@ impl Uring {
         })
     }
 
-    /// Whether the kernel knows this operation.
+    /// Whether the kernel supports this operation.
     #[inline]
     pub(crate) fn can(&self, code: u8) -> bool {
         self.codes[usize::from(code)]
     }
 
-    /// Whether there is anything in it.
+    /// Whether an operation is queued or with the kernel.
     #[inline]
     pub(crate) fn is_in_use(&self) -> bool {
         self.in_line.load(Ordering::Relaxed) + self.in_flight.load(Ordering::Relaxed) > 0
     }
 
-    /// Puts an operation in line. SUBMITTED-BEFORE-SLEEP
+    /// Queues an operation. SUBMITTED-BEFORE-SLEEP
     fn push(&self, flight: OpRef, is_own: impl FnOnce() -> bool) {
         let mut desk = lock(&self.desk);
         if desk.closed {
@@ -206,7 +206,7 @@ impl Uring {
         }
     }
 
-    /// Asks the kernel to give an operation up.
+    /// Asks the kernel to cancel an operation.
     fn cancel(&self, flight: OpRef) {
         let mut desk = lock(&self.desk);
         desk.give_up.push_back(flight);
@@ -214,7 +214,7 @@ impl Uring {
         self.hand_over(&mut desk);
     }
 
-    /// Hands to the kernel what is in line. `true`: some of it was refused, and must be tried again soon.
+    /// Hands the queue to the kernel. `true`: the kernel refused some of it, and the caller must try again soon.
     pub(crate) fn submit(&self) -> bool {
         if self.in_line.load(Ordering::SeqCst) > 0 || self.refused.load(Ordering::Relaxed) {
             self.hand_over(&mut lock(&self.desk));
@@ -228,7 +228,7 @@ impl Uring {
             let mut queue = unsafe { self.uring.submission_shared() };
             self.fill(desk, &mut queue);
             let given = queue.len();
-            drop(queue); // tells the kernel of what is in it
+            drop(queue); // publishes its entries to the kernel
             if given == 0 {
                 self.refused.store(false, Ordering::Relaxed);
                 return;
@@ -236,7 +236,7 @@ impl Uring {
             let taken = match self.uring.submit() {
                 Ok(taken) => taken,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // It is short of memory: there will be more when something is done, or a little later.
+                // The kernel is short of memory. It will have more when an operation ends, or a little later.
                 Err(_) => 0,
             };
             self.refused.store(taken < given, Ordering::Relaxed);
@@ -246,12 +246,12 @@ impl Uring {
         }
     }
 
-    /// Moves what is in line to the submission queue. COMPLETION-ROOM
+    /// Moves queued operations to the submission queue. COMPLETION-ROOM
     fn fill(&self, desk: &mut Submissions, queue: &mut squeue::SubmissionQueue<'_>) {
         let mut moved = 0;
         let mut in_room = self.in_room.load(Ordering::Relaxed);
         let is_nodrop = self.is_nodrop();
-        // Those to be given up may be what there is no room for.
+        // Cancel requests go first: they may make the room that others wait for.
         while !queue.is_full()
             && (is_nodrop || self.in_flight.load(Ordering::Relaxed) < 2 * MOST_IN_FLIGHT)
             && let Some(flight) = desk.give_up.pop_front()
@@ -269,7 +269,7 @@ impl Uring {
         {
             moved += 1;
             if !flight.take_off() {
-                continue; // withdrawn
+                continue; // it was withdrawn
             }
             self.in_flight.fetch_add(1, Ordering::Relaxed);
             if self.counts(&flight) {
@@ -281,7 +281,7 @@ impl Uring {
         self.in_line.fetch_sub(moved, Ordering::Relaxed);
     }
 
-    /// The kernel keeps completions that the queue has no room for.
+    /// Whether the kernel keeps completions that the queue has no room for.
     fn is_nodrop(&self) -> bool {
         self.uring.params().is_feature_nodrop()
     }
@@ -291,20 +291,20 @@ impl Uring {
         flight.is_bounded() || !self.is_nodrop()
     }
 
-    /// Whether there is something to be taken in.
+    /// Whether there are completions to take in.
     pub(crate) fn has_completions(&self) -> bool {
         let Ok(_reader) = self.reader.try_lock() else { return false };
         // SAFETY: ONE-READER.
         !unsafe { self.uring.completion_shared() }.is_empty()
     }
 
-    /// Takes in what is done, unless somebody else is at it. What waits for it is to be woken.
+    /// Takes in completions, unless another thread does. The caller wakes `wakers`.
     pub(crate) fn take_in(&self, wakers: &mut Vec<GuardedWaker>, landed: &mut Landed) {
         let Ok(_reader) = self.reader.try_lock() else { return };
         while self.take_in_some(wakers, landed) {}
     }
 
-    /// Takes in what is in the completion queue. `true`: the kernel had kept more than there was room for.
+    /// Takes in the completion queue. `true`: the kernel had kept more completions than there was room for.
     fn take_in_some(&self, wakers: &mut Vec<GuardedWaker>, landed: &mut Landed) -> bool {
         let may_overflow = self.in_flight.load(Ordering::Relaxed) > self.uring.params().cq_entries() as usize;
         // SAFETY: ONE-READER.
@@ -312,9 +312,9 @@ impl Uring {
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
             let number = completion.user_data();
             if number == GIVE_UP {
-                continue; // all, at the end
+                continue; // the request to cancel all operations, made at the end
             }
-            // SAFETY: the kernel gives each number back once; a mark is ours.
+            // SAFETY: the number comes from `into_number`, and the kernel gives it back once. The mark is removed.
             let flight = unsafe { OpRef::from_number(number & !GIVE_UP) };
             if number & GIVE_UP == 0 {
                 self.land(flight, &completion, wakers, landed);
@@ -325,13 +325,13 @@ impl Uring {
         may_overflow && self.ask_for_kept()
     }
 
-    /// Asks the kernel for completions that it has kept; whether there were any. COMPLETION-ROOM
+    /// Asks the kernel for completions that it has kept. Returns whether there were any. COMPLETION-ROOM
     #[cold]
     fn ask_for_kept(&self) -> bool {
         let _desk = lock(&self.desk);
         // SAFETY: AT-THE-DESK.
         let is_kept = unsafe { self.uring.submission_shared() }.cq_overflow();
-        // With the mark set the call asks for them; if it fails, they are asked for at the next look.
+        // The kernel sets the overflow mark, and then the call fetches them. If it fails, the next look tries again.
         is_kept && self.uring.submit().is_ok()
     }
 
@@ -347,7 +347,7 @@ impl Uring {
         }
         let outcome = OpResult::of(completion.result());
         if flight.goes_on() {
-            // It may take a system call, and a failure may have to be told: not under these locks.
+            // It may need a system call or a report of its failure: neither under these locks.
             landed.going_on.push((flight, outcome));
         } else {
             wakers.extend(flight.land(outcome, None));
@@ -355,7 +355,7 @@ impl Uring {
         }
     }
 
-    /// One that goes on came back. `true` if it is in line again, and the line must be handed over. GOES-ON
+    /// Deals with a promised write that came back. `true`: it is queued again, and the queue must be handed over. GOES-ON
     fn go_on(&self, flight: OpRef, outcome: OpResult, flights: &mut Vec<OpRef>) -> bool {
         let mut outcome = outcome;
         if flight.goes_back(outcome) {
@@ -365,7 +365,7 @@ impl Uring {
                 self.in_line.fetch_add(1, Ordering::SeqCst);
                 return true;
             }
-            // Whoever still has the file sends the rest of it to another runtime.
+            // A holder of the file sends the rest to another runtime.
             flight.take_off();
             outcome = OpResult::Failed(Errno::CANCELED);
         }
@@ -374,7 +374,7 @@ impl Uring {
         false
     }
 
-    /// One that goes on is at its end.
+    /// Ends a promised write.
     fn land_for_good(&self, flight: &OpRef, outcome: OpResult) {
         if let Some(waker) = flight.land(outcome, Some(&self.failures)) {
             wake(waker);
@@ -382,18 +382,18 @@ impl Uring {
         self.going_on.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Waits for the kernel to be done with something, but not for longer than so.
+    /// Waits until the kernel has completed an operation, for at most `limit`.
     fn wait(&self, limit: Duration) {
         let limit = types::Timespec::from(limit);
         let args = types::SubmitArgs::new().timespec(&limit);
-        // Nothing is in the submission queue but what was refused; that the time is up is no error.
+        // The submission queue has only refused entries. A timeout is no error.
         let _ = self.uring.submitter().submit_with_args(1, &args);
     }
 }
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        // Nothing is under way any more, but somebody may have asked for what was done already to be given up.
+        // No operation is with the kernel, but requests to cancel completed operations may still be there.
         let mut landed = Landed::default();
         self.take_in(&mut Vec::new(), &mut landed);
         landed.settle(self);
@@ -401,22 +401,27 @@ impl Drop for Uring {
 }
 
 fn push_entry(queue: &mut squeue::SubmissionQueue<'_>, entry: &squeue::Entry) {
-    // SAFETY: what it points to outlives the operation: a request's own promise, and LANDED-THEN-FREED in `node`.
+    // SAFETY: the memory that an entry points to outlives the operation, by the contract of `Request` and by
+    // LANDED-THEN-FREED in `node`.
     let pushed = unsafe { queue.push(entry) };
-    pushed.expect("it was not full");
+    pushed.expect("the caller checked that the submission queue is not full");
 }
 
-/// Whether it can be used at all.
+/// Submits an operation without effect, to see that the ring works.
 fn try_out(uring: &mut IoUring) -> io::Result<()> {
     let nothing = opcode::Nop::new().build();
     push_entry(&mut uring.submission(), &nothing);
     uring.submit_and_wait(1)?;
-    uring.completion().next().map(drop).ok_or_else(|| io::Error::other("io_uring does nothing"))
+    uring
+        .completion()
+        .next()
+        .map(drop)
+        .ok_or_else(|| io::Error::other("io_uring completed no operation in a test"))
 }
 
 impl AsFd for Uring {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: it is open for as long as the ring is there.
+        // SAFETY: the descriptor is open as long as the ring exists.
         unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) }
     }
 }

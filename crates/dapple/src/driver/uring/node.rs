@@ -1,5 +1,4 @@
-//! One operation of the kernel's, from when it is asked for until it is done: what it is given, who waits for
-//! it, and how it ended.
+//! One file operation, from its request until its completion: the request, the waiter and the result.
 //!
 //! ```text
 //!              enlist              take off                 land
@@ -7,24 +6,25 @@
 //!                          \---- withdraw ----> WITHDRAWN
 //! ```
 //!
-//! An operation that goes on (a promised write) and came back before its end, interrupted or after a part of it, is
-//! not landed: it goes from FLYING back to QUEUED, without the future.
+//! A promised write that came back before its end, interrupted or after a part of it, is not landed: it goes from FLYING
+//! back to QUEUED, without the future.
 //!
-//! A node is counted. The future has one reference ([`Op`]), and who will land it has another ([`OpRef`]): a
-//! queue, the kernel (as the number that it gives back with a completion), or a closure of the pool.
+//! A node is reference-counted. The future has one reference ([`Op`]), and the party that will land the operation has
+//! another ([`OpRef`]): a queue, the kernel (as the number that it gives back with a completion), or a closure of the
+//! pool.
 //!
 //! # Invariants
 //!
-//! * **WITH-THE-KERNEL**: the request is touched by the future alone while the phase is WITH FUTURE, WITHDRAWN
-//!   or DONE, and by nobody but the one who took it off while it is FLYING. Each change of phase is made under
-//!   the lock, so the next owner sees all that the last one did.
-//! * **LANDED-THEN-FREED**: the memory of a request is given back with the last reference, and who lands a node gives
-//!   his up after that. So what the kernel may write to exists, in one place, until its completion, whatever
-//!   is dropped or leaked.
-//! * **LANDS-ONCE**: a flight that was taken off is landed or goes back into line, exactly once; `Departed` sees to it
-//!   for the pool, and the kernel completes what it was given.
-//! * **TOLD-OR-COUNTED**: an operation that goes on and fails tells its future, or is noted in [`Failures`]: by the
-//!   lander if the future was dropped before (`left`), or else by the future if it is dropped without having taken the
+//! * **WITH-THE-KERNEL**: while the phase is WITH FUTURE, WITHDRAWN or DONE, only the future touches the request. While
+//!   it is FLYING, only the party that took it off does. Each change of phase is made under the lock, so the next owner
+//!   sees all writes of the last one.
+//! * **LANDED-THEN-FREED**: the memory of a request is freed with the last reference, and the party that lands a node
+//!   drops its reference after landing. So memory that the kernel may write to exists, at one address, until the
+//!   completion, whatever is dropped or leaked.
+//! * **LANDS-ONCE**: an operation that was taken off is landed or queued again, exactly once. `Departed` ensures it
+//!   for the pool, and the kernel completes each operation once.
+//! * **TOLD-OR-COUNTED**: a promised write that fails reports to its future, or is noted in [`Failures`]: by the
+//!   lander if the future was dropped before (`left`), or else by the future if it is dropped before it has taken the
 //!   request back. Both look under the lock.
 
 use std::cell::UnsafeCell;
@@ -42,57 +42,57 @@ use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
 use crate::task::wait::wake;
 
-/// What the kernel is asked for, with all that it reads and writes meanwhile.
+/// A request to the kernel, with all memory that the kernel reads and writes meanwhile.
 ///
 /// # Safety
 ///
-/// Whatever the entry points to is owned by the request (or static), valid for what the kernel does with it,
-/// and stays where it is while the request itself does, until the operation is done.
+/// All memory that the entry points to is owned by the request (or static), and is valid for the operation. It
+/// stays at its address until the operation is done, as long as the request is not moved.
 pub(crate) unsafe trait Request: Send + 'static {
     /// The kernel's number of the operation, if a ring can do it.
     const CODE: Option<u8>;
 
-    /// Whether a ring is to do it, if it can.
+    /// Whether a ring should do it, if it supports the operation.
     fn by_ring(&self) -> bool {
         true
     }
 
-    /// The request in the kernel's terms. It is called once the request lies where it stays.
+    /// The request as an entry of the submission queue. It is called once the request is at its final address.
     fn entry(&mut self) -> Entry {
         unreachable!("a request that no ring can do")
     }
 
-    /// Does it here and now, by a call that may block.
+    /// Does the operation on this thread, by a call that may block.
     fn perform(&mut self) -> Result<u32, Errno>;
 
-    /// Whether it is done also if it was promised and the runtime ends before it was begun: it must not wait for
-    /// somebody else then.
+    /// Whether a promised operation is still done if the runtime ends before it has begun. Such an operation must not
+    /// wait for another program.
     fn at_the_end(&self) -> bool {
         false
     }
 
-    /// It was done, with this result: what that stands for must have an owner, in case nobody waits any more.
+    /// Takes ownership of the result of a completed operation, in case its future was dropped.
     fn done(&mut self, _result: u32) {}
 
-    /// Whether it ends within a bounded time, whatever other programs do: then it waits in line until the ring has
-    /// room (COMPLETION-ROOM in `uring`). One that may wait for ever takes no place from others.
+    /// Whether it ends within a bounded time, whatever other programs do. If so, it waits in the queue until the ring
+    /// has room (COMPLETION-ROOM in `uring`). An operation that may wait for ever takes no place from others.
     fn is_bounded(&self) -> bool {
         true
     }
 
-    /// Of an operation that goes on: takes note of a part that was done. `true` if there is more to do.
+    /// Records the part of a promised write that was done. `true` if there is more to do.
     fn advance(&mut self, _result: u32) -> bool {
         false
     }
 
-    /// The path of the file that it is about, if that is known.
+    /// The path of the operation's file, if it is known.
     fn path(&self) -> Option<&Path> {
         None
     }
 }
 
-/// How often in a row an operation that goes on may be interrupted without any progress. The threads that submit it may
-/// end one after the other; a file system that says so for ever must not keep a worker busy.
+/// The most interruptions in a row, without progress, of a promised write. The threads that submit it may
+/// end one after the other, but a file system that interrupts for ever must not keep a worker busy.
 const MOST_INTERRUPTIONS: u16 = 1000;
 
 const ERESTARTSYS: i32 = 512;
@@ -100,33 +100,33 @@ const ERESTART_RESTARTBLOCK: i32 = 516;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OpPhase {
-    /// It has not been asked for.
+    /// It has not been queued.
     WithFuture,
-    /// It waits to be taken off, and can be withdrawn.
+    /// It is queued, and can be withdrawn.
     Queued,
-    /// The kernel, or a thread of the pool, is at it.
+    /// The kernel, or a thread of the pool, works on it.
     Flying,
     /// It was withdrawn before it began, for good.
     Withdrawn,
-    /// It is done, and the outcome is there.
+    /// It is done, and the result is there.
     Done,
 }
 
-/// How an operation ended.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpResult {
     Did(u32),
     Failed(Errno),
-    /// Nobody will do it: the runtime has ended, or has no thread to give. It has had no effect.
+    /// It was never begun and had no effect: the runtime has ended, or has no thread for it.
     Gone,
 }
 
 impl OpResult {
-    /// What a completion says.
+    /// The result of a completion.
     pub(super) fn of(result: i32) -> OpResult {
         match u32::try_from(result) {
             Ok(result) => OpResult::Did(result),
-            // What the kernel says to itself when a call was interrupted, and here to us.
+            // The kernel's internal codes for an interrupted call, which io_uring passes on.
             Err(_) if (ERESTARTSYS..=ERESTART_RESTARTBLOCK).contains(&-result) => {
                 OpResult::Failed(Errno::INTR)
             }
@@ -134,8 +134,8 @@ impl OpResult {
         }
     }
 
-    /// The error of an operation that goes on, if it has failed. A part of nothing is a failure, too: nothing that
-    /// goes on is empty.
+    /// The error of a promised write, if it has failed. A write of zero bytes is a failure, because a promised write
+    /// is never empty.
     fn failure(self) -> Option<std::io::Error> {
         match self {
             OpResult::Did(0) => Some(std::io::ErrorKind::WriteZero.into()),
@@ -152,12 +152,12 @@ struct OpState {
     waker: Option<GuardedWaker>,
     /// The future was dropped. TOLD-OR-COUNTED
     left: bool,
-    /// How often in a row it was interrupted.
+    /// The number of interruptions in a row.
     interruptions: u16,
 }
 
-/// What is the same for all requests. `repr(C)`, and the first part of every node, so that a pointer to the
-/// one is a pointer to the other.
+/// The part of a node that does not depend on the request type. `repr(C)`, and the first field of every node, so that
+/// a pointer to the header is a pointer to the node.
 #[repr(C)]
 pub(super) struct OpHeader {
     inside: Mutex<OpState>,
@@ -184,7 +184,7 @@ struct OpNode<R> {
     request: UnsafeCell<Option<R>>,
 }
 
-// SAFETY: the request is `Send`, and touched by one at a time. WITH-THE-KERNEL
+// SAFETY: the request is `Send`, and one thread at a time touches it. WITH-THE-KERNEL
 unsafe impl<R: Send> Send for OpNode<R> {}
 // SAFETY: as above.
 unsafe impl<R: Send> Sync for OpNode<R> {}
@@ -192,7 +192,7 @@ unsafe impl<R: Send> Sync for OpNode<R> {}
 impl<R: Request> OpNode<R> {
     const VTABLE: Vtable = Vtable {
         advance: |header, result| {
-            // SAFETY: a flight's header is the first part of its node, which it has a reference to.
+            // SAFETY: the header of an `OpRef` is the first field of its node, and the `OpRef` keeps that node alive.
             let node = unsafe { header.cast::<OpNode<R>>().as_ref() };
             // SAFETY: it has come back to the caller, and is not landed yet. WITH-THE-KERNEL
             let request = unsafe { &mut *node.request.get() };
@@ -201,7 +201,7 @@ impl<R: Request> OpNode<R> {
         at_the_end: |header| {
             // SAFETY: as above.
             let node = unsafe { header.cast::<OpNode<R>>().as_ref() };
-            // SAFETY: it was just taken off by the caller. WITH-THE-KERNEL
+            // SAFETY: the caller has just taken it off. WITH-THE-KERNEL
             match unsafe { &mut *node.request.get() } {
                 Some(request) if request.at_the_end() => perform(request, true),
                 _ => OpResult::Gone,
@@ -210,36 +210,36 @@ impl<R: Request> OpNode<R> {
         lost: |header, failures, error| {
             // SAFETY: as above.
             let node = unsafe { header.cast::<OpNode<R>>().as_ref() };
-            // SAFETY: it is done, and its future is gone or is who calls. WITH-THE-KERNEL
+            // SAFETY: it is done, and its future is gone or is the caller. WITH-THE-KERNEL
             let request = unsafe { &*node.request.get() };
             failures.note(request.as_ref().and_then(Request::path), error);
         },
         entry: |header| {
-            // SAFETY: a flight's header is the first part of its node, which it has a reference to.
+            // SAFETY: the header of an `OpRef` is the first field of its node, and the `OpRef` keeps that node alive.
             let node = unsafe { header.cast::<OpNode<R>>().as_ref() };
-            // SAFETY: it was just taken off by the caller. WITH-THE-KERNEL
+            // SAFETY: the caller has just taken it off. WITH-THE-KERNEL
             let request = unsafe { &mut *node.request.get() };
-            request.as_mut().expect("a request that nobody has taken").entry()
+            request.as_mut().expect("the future cannot take a queued request").entry()
         },
         done: |header, result| {
             // SAFETY: as above.
             let node = unsafe { header.cast::<OpNode<R>>().as_ref() };
-            // SAFETY: who calls is about to land it. WITH-THE-KERNEL
+            // SAFETY: the caller is about to land it. WITH-THE-KERNEL
             if let Some(request) = unsafe { &mut *node.request.get() } {
                 request.done(result);
             }
         },
         release: |header| {
-            // SAFETY: it gives back the reference that the flight was made of.
+            // SAFETY: it drops the reference that `OpRef::of` made with `Arc::into_raw`.
             drop(unsafe { Arc::from_raw(header.cast::<OpNode<R>>().as_ptr()) });
         },
     };
 }
 
-/// The reference of who will land it.
+/// The reference of the party that will land the operation.
 pub(crate) struct OpRef(NonNull<OpHeader>);
 
-// SAFETY: nodes are `Send` and `Sync`, and counted.
+// SAFETY: nodes are `Send` and `Sync`, and reference-counted.
 unsafe impl Send for OpRef {}
 
 impl OpRef {
@@ -249,11 +249,11 @@ impl OpRef {
     }
 
     fn header(&self) -> &OpHeader {
-        // SAFETY: it counts as a reference. LANDED-THEN-FREED
+        // SAFETY: it counts as a reference, so the node is alive. LANDED-THEN-FREED
         unsafe { self.0.as_ref() }
     }
 
-    /// Whether it goes on to its end, whoever waits for it.
+    /// Whether it goes on to its end when its future is dropped.
     pub(super) fn goes_on(&self) -> bool {
         self.header().goes_on
     }
@@ -263,8 +263,8 @@ impl OpRef {
         self.header().is_bounded
     }
 
-    /// Of one that goes on: takes note of how it came back. `true` if it is in line again: it was interrupted, which
-    /// the kernel also does to all that a thread has submitted when that thread ends; or only a part was done.
+    /// Records the result of a promised write that came back. `true` if it is queued again, because only a part was
+    /// done or it was interrupted. The kernel also interrupts all operations of a thread when that thread ends.
     pub(super) fn goes_back(&self, outcome: OpResult) -> bool {
         let is_part = match outcome {
             // SAFETY: the vtable is that of its node, which came back to the caller.
@@ -284,16 +284,16 @@ impl OpRef {
         goes_back
     }
 
-    /// What becomes of it if the ring takes nothing more: a promised write to a regular file is done here and now.
+    /// The result of an operation when the ring is closed: a promised write to a regular file is done on this thread.
     pub(super) fn at_the_end(&self) -> OpResult {
         match self.goes_on() {
-            // SAFETY: the vtable is that of its node, which was taken off by the caller.
+            // SAFETY: the vtable is that of its node, which the caller has taken off.
             true => unsafe { (self.header().vtable.at_the_end)(self.0) },
             false => OpResult::Gone,
         }
     }
 
-    /// Takes it off, unless it was withdrawn. LANDS-ONCE: it must be landed then.
+    /// Takes it off, unless it was withdrawn. The caller must then land it. LANDS-ONCE
     pub(super) fn take_off(&self) -> bool {
         let mut inside = lock(&self.header().inside);
         let is_queued = inside.phase == OpPhase::Queued;
@@ -303,17 +303,18 @@ impl OpRef {
         is_queued
     }
 
-    /// The request in the kernel's terms, once it was taken off.
+    /// The request as an entry of the submission queue. It must have been taken off.
     pub(super) fn entry(&self) -> Entry {
         // SAFETY: the vtable is that of its node.
         unsafe { (self.header().vtable.entry)(self.0) }
     }
 
-    /// It is done. What is returned is to be woken. With no lock held if it goes on: a failure may have to be told.
+    /// Lands the operation. The caller wakes the returned waker. Call it with no lock held for a promised write, whose
+    /// failure may be reported to foreign code.
     #[must_use]
     pub(super) fn land(&self, outcome: OpResult, failures: Option<&Failures>) -> Option<GuardedWaker> {
         if let OpResult::Did(result) = outcome {
-            // SAFETY: the vtable is that of its node, which was taken off by the caller.
+            // SAFETY: the vtable is that of its node, which the caller has taken off.
             unsafe { (self.header().vtable.done)(self.0, result) };
         }
         let mut inside = lock(&self.header().inside);
@@ -328,38 +329,38 @@ impl OpRef {
         waker
     }
 
-    /// Nobody will hear how one that goes on has ended: if it has failed, that is counted.
+    /// Counts the failure of a promised write whose future is gone.
     fn count(&self, outcome: OpResult, failures: Option<&Failures>) {
         if let (Some(error), Some(failures)) = (outcome.failure(), failures) {
-            // SAFETY: the vtable is that of its node, which is done; its future is gone, or is who calls.
+            // SAFETY: the vtable is that of its node, which is done; its future is gone, or is the caller.
             unsafe { (self.header().vtable.lost)(self.0, failures, &error) };
         }
     }
 
-    /// The number by which the kernel gives it back. The reference goes along.
+    /// The number for the kernel to give back. The reference goes with it.
     pub(super) fn into_number(self) -> u64 {
         let number = self.0.expose_provenance().get() as u64;
         std::mem::forget(self);
         number
     }
 
-    /// The number by which the kernel knows it.
+    /// The number by which the kernel knows the operation.
     pub(super) fn number(&self) -> u64 {
         self.0.expose_provenance().get() as u64
     }
 
     /// # Safety
     ///
-    /// The number is from `into_number`, and comes back for the first time.
+    /// The number is from `into_number`, and no other `OpRef` was made of it since.
     pub(super) unsafe fn from_number(number: u64) -> OpRef {
         let header = std::ptr::with_exposed_provenance_mut(number as usize);
-        OpRef(NonNull::new(header).expect("a number that the kernel was given"))
+        OpRef(NonNull::new(header).expect("the kernel gave back a number of an operation, not 0"))
     }
 }
 
 impl Drop for OpRef {
     fn drop(&mut self) {
-        // SAFETY: the vtable is that of its node, and the reference is ours.
+        // SAFETY: the vtable is that of its node, and this value owns the reference.
         unsafe { (self.header().vtable.release)(self.0) };
     }
 }
@@ -367,19 +368,19 @@ impl Drop for OpRef {
 /// The future's side of an operation.
 pub(crate) struct Op<R: Request> {
     node: Arc<OpNode<R>>,
-    /// Where it flies, or last did.
+    /// Where the operation is, or last was.
     place: OpRoute,
-    /// The kernel has been asked to give it up.
+    /// The kernel has been asked to cancel it.
     asked: bool,
     /// The request was taken back.
     taken: bool,
 }
 
-/// Where an operation flies.
+/// The place where an operation is done.
 enum OpRoute {
     Nowhere,
     Ring(Arc<Uring>),
-    /// What is counted, of one that goes on.
+    /// The pool, and the counter for a promised write.
     Pool(Option<Arc<Failures>>),
 }
 
@@ -393,7 +394,7 @@ impl OpRoute {
     }
 }
 
-/// Does a request here and now, by calls that may block; all of it if it goes on.
+/// Does a request on this thread, by calls that may block; all of it if it is a promised write.
 fn perform<R: Request>(request: &mut R, goes_on: bool) -> OpResult {
     loop {
         match request.perform() {
@@ -406,12 +407,12 @@ fn perform<R: Request>(request: &mut R, goes_on: bool) -> OpResult {
 }
 
 impl<R: Request> Op<R> {
-    /// An operation that is given up if this is dropped.
+    /// An operation that is cancelled if this value is dropped.
     pub(crate) fn new(request: R) -> Op<R> {
         Op::with(request, false)
     }
 
-    /// An operation that goes on to its end also if this is dropped.
+    /// A promised operation: it goes on to its end also if this value is dropped.
     pub(crate) fn going_on(request: R) -> Op<R> {
         Op::with(request, true)
     }
@@ -431,31 +432,31 @@ impl<R: Request> Op<R> {
         Op { node, place: OpRoute::Nowhere, asked: false, taken: false }
     }
 
-    /// The reference for who will do it.
+    /// Queues the operation, and returns the reference for the party that will do it.
     fn enlist(&mut self) -> OpRef {
         let mut inside = lock(&self.node.header.inside);
-        debug_assert!(matches!(inside.phase, OpPhase::WithFuture | OpPhase::Done), "asked for twice");
+        debug_assert!(matches!(inside.phase, OpPhase::WithFuture | OpPhase::Done), "queued twice");
         inside.phase = OpPhase::Queued;
         drop(inside);
         self.asked = false;
         OpRef::of(&self.node)
     }
 
-    /// As for a thread of the pool, with the flight in the hands of a test.
+    /// As for a thread of the pool, with the `OpRef` in the hands of a test.
     #[cfg(test)]
     pub(super) fn enlist_at(&mut self, failures: &Arc<Failures>) -> OpRef {
         self.place = OpRoute::Pool(Some(failures.clone()));
         self.enlist()
     }
 
-    /// Asks a ring for it. `is_own`: this thread drives the worker that turns to that ring before it sleeps.
+    /// Queues it in a ring. `is_own`: this thread drives the worker that submits to that ring before it sleeps.
     pub(crate) fn send_to_ring(&mut self, ring: &Arc<Uring>, is_own: impl FnOnce() -> bool) {
         let flight = self.enlist();
         self.place = OpRoute::Ring(ring.clone());
         ring.push(flight, is_own);
     }
 
-    /// What a thread of the pool is to call.
+    /// The closure that a thread of the pool calls to do the operation.
     pub(crate) fn for_pool(&mut self, failures: &Arc<Failures>) -> impl FnOnce() + Send + use<R> {
         let failures = self.node.header.goes_on.then(|| failures.clone());
         self.place = OpRoute::Pool(failures.clone());
@@ -463,12 +464,12 @@ impl<R: Request> Op<R> {
         move || departure.depart(false)
     }
 
-    /// Where it is counted if nobody hears of its failure.
+    /// The counter for a failure after the future is dropped.
     pub(crate) fn failures(&self) -> Option<Arc<Failures>> {
         self.place.failures().cloned()
     }
 
-    /// The outcome, or else `waker` is woken when it is there.
+    /// The result, if it is there. Otherwise `waker` is woken when it is.
     pub(crate) fn outcome(&self, waker: &Waker) -> Option<OpResult> {
         let is_known = |inside: &OpState| inside.waker.as_ref().is_some_and(|old| old.will_wake(waker));
         let is_known = is_known(&lock(&self.node.header.inside));
@@ -483,7 +484,7 @@ impl<R: Request> Op<R> {
         None
     }
 
-    /// Whether it was taken back before it began. Then it has no effect.
+    /// Withdraws the operation if it has not begun. `true`: it is withdrawn, and has no effect.
     pub(crate) fn withdraw(&self) -> bool {
         let mut inside = lock(&self.node.header.inside);
         if inside.phase == OpPhase::Queued {
@@ -492,7 +493,7 @@ impl<R: Request> Op<R> {
         inside.phase == OpPhase::Withdrawn
     }
 
-    /// Asks the kernel to give it up, once. Its own completion says whether it did.
+    /// Asks the kernel to cancel it, once. The operation's own completion shows whether it was cancelled.
     pub(crate) fn cancel(&mut self) {
         if let OpRoute::Ring(ring) = &self.place
             && !std::mem::replace(&mut self.asked, true)
@@ -506,24 +507,24 @@ impl<R: Request> Op<R> {
         matches!(phase, OpPhase::WithFuture | OpPhase::Withdrawn | OpPhase::Done)
     }
 
-    /// The request, which is with the future.
+    /// Takes the request back.
     ///
     /// # Panics
     ///
-    /// If it is not, or if it has been taken before.
+    /// If the operation is not at its end, or if the request has been taken before.
     pub(crate) fn take(&mut self) -> R {
         self.taken = true;
-        self.request().take().expect("taken once")
+        self.request().take().expect("the request is taken once")
     }
 
-    /// As `take`, without taking it.
+    /// The request, as from `take`, without taking it.
     pub(crate) fn get_mut(&mut self) -> &mut R {
-        self.request().as_mut().expect("not taken")
+        self.request().as_mut().expect("the request has not been taken")
     }
 
     fn request(&mut self) -> &mut Option<R> {
-        assert!(self.is_with_future(), "what an operation was given is not to be had before its end");
-        // SAFETY: it is with the future, and stays there until that enlists it again. WITH-THE-KERNEL
+        assert!(self.is_with_future(), "the request is with the kernel until the operation ends");
+        // SAFETY: the future owns it, and keeps it until it is queued again through `&mut self`. WITH-THE-KERNEL
         unsafe { &mut *self.node.request.get() }
     }
 }
@@ -547,7 +548,7 @@ impl<R: Request> Drop for Op<R> {
     }
 }
 
-/// A flight in a closure of the pool, which may be dropped without having been called.
+/// An operation in a closure of the pool. The pool may drop the closure without calling it.
 struct Departure<R: Request> {
     node: Arc<OpNode<R>>,
     flight: Option<OpRef>,
@@ -555,8 +556,8 @@ struct Departure<R: Request> {
 }
 
 impl<R: Request> Departure<R> {
-    /// Does it here and now, unless it was withdrawn. `is_over`: the pool has closed, and it is done only if it was
-    /// promised; on a thread of its own if it may wait for another program.
+    /// Does the operation on this thread, unless it was withdrawn. `is_over`: the pool has closed. Then only a promised
+    /// operation is done, on a thread of its own if it may wait for another program.
     fn depart(&mut self, is_over: bool) {
         let Some(flight) = self.flight.take() else { return };
         if !flight.take_off() {
@@ -568,7 +569,7 @@ impl<R: Request> Departure<R> {
         if is_over && !goes_on {
             departed.land(OpResult::Gone);
         } else if is_over && !departed.request().at_the_end() {
-            // If there is no thread to be had, `departed` is dropped, and it has failed. Nobody waits for the thread.
+            // If no thread can be started, `departed` is dropped, which lands it as failed. No thread waits for this one.
             let thread = std::thread::Builder::new().name("dapple-files".to_owned());
             drop(thread.spawn(move || departed.perform()));
         } else {
@@ -583,7 +584,7 @@ impl<R: Request> Drop for Departure<R> {
     }
 }
 
-/// A flight that a thread of the pool has taken off. LANDS-ONCE
+/// An operation that a thread of the pool has taken off. LANDS-ONCE
 struct Departed<R: Request> {
     node: Arc<OpNode<R>>,
     flight: Option<OpRef>,
@@ -592,12 +593,12 @@ struct Departed<R: Request> {
 
 impl<R: Request> Departed<R> {
     fn request(&mut self) -> &mut R {
-        // SAFETY: it was taken off for this `Departed`, there is no other, and it is not landed. WITH-THE-KERNEL
+        // SAFETY: it was taken off for this `Departed`, which is the only one, and is not landed. WITH-THE-KERNEL
         let request = unsafe { &mut *self.node.request.get() };
-        request.as_mut().expect("a request that nobody has taken")
+        request.as_mut().expect("the future cannot take a request that is under way")
     }
 
-    /// Does it, and lands it.
+    /// Does the operation, and lands it.
     fn perform(mut self) {
         let goes_on = self.node.header.goes_on;
         let outcome = perform(self.request(), goes_on);
@@ -619,7 +620,7 @@ impl<R: Request> Departed<R> {
 
 impl<R: Request> Drop for Departed<R> {
     fn drop(&mut self) {
-        // It panicked, which is a bug of ours; or there was no thread for it.
+        // A request panicked, which is a bug of this crate, or no thread could be started.
         self.land_as(OpResult::Failed(Errno::IO));
     }
 }

@@ -1,4 +1,4 @@
-//! A ring alone: how much it takes, what overflows, and what goes back into line.
+//! Tests of a ring alone: how many operations it takes, overflow of completions, and operations that are queued again.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -14,7 +14,7 @@ use super::node::{Op, OpResult, Request};
 use super::{Landed, MOST_IN_FLIGHT, Uring};
 use crate::prim::Ordering;
 
-/// A ring, if there is one to be had. Under Miri there is none.
+/// A ring, or `None` where io_uring is not available, as under Miri.
 fn ring() -> Option<Arc<Uring>> {
     if cfg!(miri) {
         return None;
@@ -23,7 +23,7 @@ fn ring() -> Option<Arc<Uring>> {
     ring.map_err(|error| eprintln!("not run: no io_uring: {error}")).ok().map(Arc::new)
 }
 
-/// Hands over what is in line, and takes in what is done.
+/// Submits the queue, and takes in completions.
 fn look(ring: &Uring) {
     ring.submit();
     let mut landed = Landed::default();
@@ -31,7 +31,7 @@ fn look(ring: &Uring) {
     landed.settle(ring);
 }
 
-/// Is done at once, or waits for something that does not happen.
+/// An operation that is done at once, or that waits for an event that never comes.
 struct Probe {
     silent: Option<Arc<OwnedFd>>,
     is_bounded: bool,
@@ -49,7 +49,7 @@ unsafe impl Request for Probe {
     }
 
     fn perform(&mut self) -> Result<u32, Errno> {
-        unreachable!("by a ring alone")
+        unreachable!("no pool in this test")
     }
 
     fn is_bounded(&self) -> bool {
@@ -67,7 +67,7 @@ fn is_done<R: Request>(op: &Op<R>) -> bool {
     op.outcome(Waker::noop()).is_some()
 }
 
-/// COMPLETION-ROOM, with an operation that waits for ever in every place that the ring would have.
+/// COMPLETION-ROOM, with more operations that wait for ever than the ring counts room for.
 #[test]
 fn what_waits_for_ever_takes_no_place() {
     let Some(ring) = ring() else { return };
@@ -78,7 +78,7 @@ fn what_waits_for_ever_takes_no_place() {
     let op = send(&ring, None, true);
     look(&ring);
     assert!(is_done(&op));
-    drop(waiting); // each is asked for to be given up, though there is more of it than room
+    drop(waiting); // each is cancelled, though there are more cancel requests than room
     for _ in 0..1000 {
         look(&ring);
     }
@@ -96,7 +96,7 @@ fn what_ends_by_itself_waits_for_room_in_order() {
     assert_eq!(ring.in_line.load(Ordering::Relaxed), 3);
     for done in 1..=3 {
         drop(first.pop());
-        look(&ring); // one is given up, and one has room
+        look(&ring); // one operation is cancelled, and the next has room
         look(&ring);
         let is_done = then.each_ref().map(is_done);
         assert!(is_done[..done].iter().all(|is_done| *is_done), "{done}: {is_done:?}");
@@ -119,12 +119,12 @@ fn no_completion_is_lost_when_the_queue_overflows() {
     assert!(!ring.is_in_use());
 }
 
-/// A promised write of which a part is done at a time.
+/// A promised write that is done in parts.
 struct Parts {
     left: u32,
 }
 
-// SAFETY: no ring does it.
+// SAFETY: no ring does it, so the kernel gets no pointer.
 unsafe impl Request for Parts {
     const CODE: Option<u8> = None;
 
@@ -142,8 +142,8 @@ const INTERRUPTED: OpResult = OpResult::Failed(Errno::INTR);
 const GIVEN_UP: OpResult = OpResult::Failed(Errno::CANCELED);
 const NO_ROOM: OpResult = OpResult::Failed(Errno::NOSPC);
 
-/// GOES-ON and TOLD-OR-COUNTED, at each step: how the kernel gives it back, and when the file is dropped. After the last
-/// step it is at its end, and not before.
+/// GOES-ON and TOLD-OR-COUNTED, for each sequence of results from the kernel, and each moment at which the file is
+/// dropped. The write ends with the last step, and not before.
 #[test]
 fn what_goes_on_goes_back_until_its_end() {
     use OpResult::Did;
@@ -162,7 +162,7 @@ fn what_goes_on_goes_back_until_its_end() {
         (&[Did(0)], true),
     ];
     for (steps, fails) in ways {
-        // Dropped before so many steps; or after all of them, unread or read.
+        // Dropped before this step; or after all of them, with the result unread or read.
         for dropped_before in 0..=steps.len() + 1 {
             let failures = Arc::new(Failures::default());
             let mut op = Op::going_on(Parts { left: 10 });

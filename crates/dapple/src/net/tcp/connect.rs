@@ -1,4 +1,4 @@
-//! From addresses to a connection: one after the other, each for so long.
+//! Connecting: the addresses in turn, each with a time limit.
 
 use std::error::Error;
 use std::fmt;
@@ -40,30 +40,30 @@ pub(super) async fn connect_to_any(target: LookupTarget, each: Duration) -> io::
     Err(unreached(tried))
 }
 
-/// The error of having tried all addresses.
+/// The error after all addresses were tried.
 pub(crate) fn unreached(tried: Vec<(SocketAddr, io::Error)>) -> io::Error {
     let kind = tried.last().map_or(ErrorKind::InvalidInput, |(_, error)| error.kind());
     io::Error::new(kind, Unreached { tried })
 }
 
-/// Connects a socket. If that does not succeed, or the future is dropped, the socket is closed.
+/// Connects a socket. If it fails, or the future is dropped, the socket is closed.
 pub(super) async fn connect(
     socket: Socket,
     addr: SocketAddr,
     limit: Option<Duration>,
 ) -> io::Result<TcpStream> {
     let (source, address) = (Source::new(socket), SockAddr::from(addr));
-    // To ask a socket to connect that was asked before is to ask how that went.
+    // A second `connect` on the same socket returns the result of the first.
     let mut connecting = source.io(Direction::Write, |socket| match socket.connect(&address) {
         Err(error) => match error.raw_os_error() {
             Some(libc::EINPROGRESS) => match socket.connect(&address) {
-                // Over loopback it is often done by now.
+                // Over loopback it is often connected by now.
                 Err(error) if is_under_way(&error) => Err(ErrorKind::WouldBlock.into()),
                 result => result,
             },
             Some(libc::EALREADY) => Err(ErrorKind::WouldBlock.into()),
             Some(libc::EISCONN) => Ok(()),
-            // Not that it would block, as the name of its kind says.
+            // `EAGAIN` would become `WouldBlock`, but it means that no local port is free.
             Some(libc::EAGAIN) => Err(io::Error::new(
                 ErrorKind::AddrNotAvailable,
                 "no local port is free for it: see /proc/sys/net/ipv4/ip_local_port_range",
@@ -114,23 +114,23 @@ impl Error for Unreached {
 }
 
 impl TcpSocket {
-    /// Connects to an address; how long that takes is up to the system (about two minutes).
+    /// Connects to an address. The system decides how long it tries (about two minutes).
     ///
     /// # Errors
     ///
-    /// If there is nobody at the address, or no way to it; if the wait was cancelled
+    /// If no listener is at the address, or there is no route to it; if the wait was cancelled
     /// ([`is_cancelled`](crate::is_cancelled)); outside of a runtime, if it has to wait.
     ///
     /// # Cancellation
     ///
     /// *Dropped early*: **lossy**: the socket is closed. *Scope cancelled*: returns the connection if
-    /// there was one then, or an error, and then the socket is closed.
+    /// it was ready, or an error, and then the socket is closed.
     pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
         world::outside("TcpSocket::connect")?;
         connect(self.into_socket(), addr, None).await
     }
 
-    /// As [`connect`](Self::connect), for as long as `limit`.
+    /// As [`connect`](Self::connect), with a time limit.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl TcpSocket {
     /// # Cancellation
     ///
     /// *Dropped early*: **lossy**: the socket is closed. *Scope cancelled*: returns the connection if
-    /// there was one then, or an error, and then the socket is closed.
+    /// it was ready, or an error, and then the socket is closed.
     pub async fn connect_timeout(self, addr: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
         world::outside("TcpSocket::connect_timeout")?;
         connect(self.into_socket(), addr, Some(limit)).await

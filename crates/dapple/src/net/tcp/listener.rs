@@ -1,4 +1,4 @@
-//! What accepts TCP connections.
+//! The TCP listener.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ use crate::net::lookup::{ToAddrs, resolve};
 use crate::net::socket_traits::impl_socket;
 use crate::world;
 
-/// How many connections may wait to be accepted, unless it is said.
+/// The default for the most connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 
 /// A TCP socket that listens for connections.
@@ -43,19 +43,19 @@ const BACKLOG: u32 = 1024;
 pub struct TcpListener(ListeningSocket<std::net::TcpListener>);
 
 impl TcpListener {
-    /// Listens at an address: the first of those given that can be had. Port 0 is any that is free.
+    /// Listens at an address: the first of those given that is free. Port 0 means any free port.
     ///
     /// The address may have been in use a moment ago (`SO_REUSEADDR`), and 1024 connections may wait
-    /// to be accepted; use a [`TcpSocket`] to have it otherwise.
+    /// to be accepted. For other settings use a [`TcpSocket`].
     ///
     /// # Errors
     ///
-    /// If no address can be had, with that of the last one; those of [`lookup`](crate::net::lookup).
+    /// If no address is free, with the error of the last one; those of [`lookup`](crate::net::lookup).
     ///
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the listener, if the
-    /// address was known then.
+    /// address was known.
     pub async fn bind(addrs: impl ToAddrs) -> io::Result<TcpListener> {
         world::outside("TcpListener::bind")?;
         let addrs = resolve(addrs.target()).await?;
@@ -75,7 +75,7 @@ impl TcpListener {
         Err(last.expect("there is an address, or `resolve` fails"))
     }
 
-    /// Takes over a listener of the standard library's, and puts it in non-blocking mode.
+    /// Wraps a listener of the standard library, and puts it in non-blocking mode.
     ///
     /// # Errors
     ///
@@ -90,13 +90,14 @@ impl TcpListener {
         TcpListener(ListeningSocket::new(listener))
     }
 
-    /// While there is no room by `limit` ([`Limit::has_room`](crate::limit::Limit::has_room)), nothing is accepted:
-    /// connections wait in the kernel's queue, which holds as many as [`listen`](crate::net::TcpSocket::listen) said. Accepting goes on by itself.
+    /// Sets a limit on accepting. While `limit` has no room ([`Limit::has_room`](crate::limit::Limit::has_room)), nothing
+    /// is accepted, and connections wait in the kernel's queue, whose length
+    /// [`listen`](crate::net::TcpSocket::listen) sets. Accepting resumes by itself.
     pub fn set_limit(&mut self, limit: crate::limit::Limit) {
         self.0.set_limit(limit);
     }
 
-    /// Gives the listener to the standard library. It stays in non-blocking mode.
+    /// Converts it to a listener of the standard library. It stays in non-blocking mode.
     ///
     /// # Errors
     ///
@@ -109,10 +110,10 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// If file descriptors or memory have run out. The connection is not lost, and to accept again
-    /// is right: that waits for a moment first (1 ms, then longer, up to 100 ms), so that a loop
-    /// does not spin. A connection that breaks before it is accepted is not an error, and is passed
-    /// over.
+    /// If file descriptors or memory have run out. The connection is not lost, so accept
+    /// again: that first waits a moment (1 ms, then longer, up to 100 ms), so that a loop
+    /// does not spin. A connection that breaks before it is accepted is not an error, and is
+    /// skipped.
     ///
     /// If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)); if the runtime has ended;
     /// outside of a runtime, if it has to wait.
@@ -120,13 +121,13 @@ impl TcpListener {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: returns an error, or a
-    /// connection if there was one then.
+    /// connection if one was ready.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         self.0.accept().await.and_then(accepted)
     }
 
-    /// As [`accept`](Self::accept), for futures written by hand: for one task, which is woken when it
-    /// is worth another try.
+    /// As [`accept`](Self::accept), for futures written by hand. One task may use it, and is woken when it
+    /// should poll again.
     ///
     /// # Errors
     ///
@@ -135,13 +136,13 @@ impl TcpListener {
         self.0.poll_accept(cx).map(|result| result.and_then(accepted))
     }
 
-    /// The connections as a `Stream`, which never ends by itself: go on after an error, unless it
+    /// Returns the connections as a `Stream`, which never ends by itself: go on after an error, unless it
     /// [`is_cancelled`](crate::is_cancelled).
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: gives an error, or a
-    /// connection if there was one then.
+    /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: yields an error, or a
+    /// connection if one was ready.
     ///
     /// # Examples
     ///
@@ -167,12 +168,12 @@ impl TcpListener {
         Incoming(self.0.accept())
     }
 
-    /// As [`incoming`](Self::incoming), with the listener inside.
+    /// As [`incoming`](Self::incoming), with the listener in the stream.
     pub fn into_incoming(self) -> IntoIncoming {
         IntoIncoming(self)
     }
 
-    /// The address at which it listens.
+    /// The address of the listener.
     ///
     /// # Errors
     ///
@@ -181,7 +182,7 @@ impl TcpListener {
         self.0.get().local_addr()
     }
 
-    /// How many routers a packet may pass.
+    /// The most routers that a packet may pass.
     ///
     /// # Errors
     ///
@@ -190,7 +191,7 @@ impl TcpListener {
         self.0.get().ttl()
     }
 
-    /// See [`ttl`](Self::ttl). Accepted connections take it over.
+    /// Sets the [`ttl`](Self::ttl). Accepted connections inherit it.
     ///
     /// # Errors
     ///
@@ -199,7 +200,7 @@ impl TcpListener {
         self.0.get().set_ttl(ttl)
     }
 
-    /// The error that waits to be told, if there is one.
+    /// Takes the pending socket error (`SO_ERROR`), if there is one.
     ///
     /// # Errors
     ///
@@ -212,8 +213,9 @@ impl TcpListener {
 fn accepted((fd, from): AcceptedFd) -> io::Result<(TcpStream, SocketAddr)> {
     let stream = TcpStream::from_nonblocking(std::net::TcpStream::from(fd));
     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-    // A listener that was made of something else than a TCP socket.
-    let from = from.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a listener of TCP"))?;
+    // The listener was made from a socket that is not a TCP socket.
+    let from =
+        from.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the listener is not a TCP socket"))?;
     Ok((stream, from))
 }
 
@@ -244,7 +246,7 @@ impl fmt::Debug for Incoming<'_> {
 pub struct IntoIncoming(TcpListener);
 
 impl IntoIncoming {
-    /// The listener inside.
+    /// Returns the listener.
     #[must_use]
     pub fn into_inner(self) -> TcpListener {
         self.0

@@ -1,9 +1,9 @@
-//! What of a connection is still on its way.
+//! The send queue of a connection.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// How many bytes were written to a socket and not acknowledged by the other side.
+/// The number of bytes that were written to a socket and not acknowledged by the peer.
 pub(super) fn unacknowledged(socket: impl AsFd) -> io::Result<usize> {
     let mut count: libc::c_int = 0;
     let fd = socket.as_fd().as_raw_fd();

@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use super::listener::TcpListener;
 use crate::world;
 
-/// A socket in non-blocking mode, that other programs do not inherit, in one system call.
+/// Makes a socket, non-blocking and close-on-exec, in one system call.
 pub(super) fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
     Socket::new_raw(Domain::for_address(addr), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
 }
@@ -45,27 +45,27 @@ pub(super) fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
 pub struct TcpSocket(Socket);
 
 impl TcpSocket {
-    /// A socket for IPv4.
+    /// Makes a socket for IPv4.
     ///
     /// # Errors
     ///
-    /// If there is no file descriptor left.
+    /// If no file descriptor is left.
     pub fn new_v4() -> io::Result<TcpSocket> {
         world::outside("TcpSocket::new_v4")?;
         new_socket(([0, 0, 0, 0], 0).into()).map(TcpSocket)
     }
 
-    /// A socket for IPv6, and if bound to `::` and not [only](Self::set_only_v6), for IPv4 too.
+    /// Makes a socket for IPv6. If it is bound to `::` and not [only for IPv6](Self::set_only_v6), it is for IPv4, too.
     ///
     /// # Errors
     ///
-    /// If there is no file descriptor left, or no IPv6 on this machine.
+    /// If no file descriptor is left, or this machine has no IPv6.
     pub fn new_v6() -> io::Result<TcpSocket> {
         world::outside("TcpSocket::new_v6")?;
         new_socket(([0_u16; 8], 0).into()).map(TcpSocket)
     }
 
-    /// A socket for the kind of address that `addr` is.
+    /// Makes a socket for the kind of address that `addr` is.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl TcpSocket {
         new_socket(addr).map(TcpSocket)
     }
 
-    /// Takes over a socket that another library has made and not connected, and puts it in
+    /// Wraps a socket that another library has made and not connected, and puts it in
     /// non-blocking mode.
     ///
     /// # Errors
@@ -92,28 +92,28 @@ impl TcpSocket {
         self.0
     }
 
-    /// Gives the socket an address of this machine. Port 0 is any that is free.
+    /// Binds the socket to an address of this machine. Port 0 means any free port.
     ///
     /// # Errors
     ///
-    /// If the address is in use, is not of this machine, or must not be used.
+    /// If the address is in use, is not of this machine, or is not allowed.
     pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
         self.0.bind(&SockAddr::from(addr))
     }
 
-    /// Makes it listen for connections, of which up to `backlog` wait to be accepted (the system's
+    /// Listens for connections, of which up to `backlog` wait to be accepted (the system's
     /// limit is in `/proc/sys/net/core/somaxconn`).
     ///
     /// # Errors
     ///
-    /// If another listens at the address.
+    /// If another socket listens at the address.
     pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
         world::outside("TcpSocket::listen")?;
         self.0.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
         Ok(TcpListener::from_nonblocking(self.0.into()))
     }
 
-    /// Lets it be bound to an address at which connections of an earlier listener still linger.
+    /// Sets whether it can be bound to an address at which connections of an earlier listener still linger.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl TcpSocket {
         self.0.reuse_address()
     }
 
-    /// Lets several sockets that all say so be bound to one address. The system divides connections
+    /// Sets whether several sockets with this option can be bound to one address. The system divides connections
     /// between them.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl TcpSocket {
         self.0.reuse_port()
     }
 
-    /// Whether a socket for IPv6 is for that alone. The system's default is in
+    /// Sets whether an IPv6 socket is only for IPv6. The system's default is in
     /// `/proc/sys/net/ipv6/bindv6only`.
     ///
     /// # Errors
@@ -169,8 +169,8 @@ impl TcpSocket {
         self.0.only_v6()
     }
 
-    /// Whether bytes are sent at once, rather than kept back for a moment in case more follow.
-    /// Accepted connections take it over from their listener.
+    /// Sets whether bytes are sent at once, rather than delayed for a moment in case more follow.
+    /// Accepted connections inherit it from their listener.
     ///
     /// # Errors
     ///
@@ -188,8 +188,8 @@ impl TcpSocket {
         self.0.tcp_nodelay()
     }
 
-    /// After how long without a sign of life the other side is asked for one; `None`: never.
-    /// Accepted connections take it over from their listener.
+    /// Sets the idle time after which the peer is probed; `None`: never.
+    /// Accepted connections inherit it from their listener.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl TcpSocket {
         keepalive(socket2::SockRef::from(&self.0))
     }
 
-    /// What becomes of bytes not sent yet when it is closed; see
+    /// Sets what a drop does with bytes that are not sent yet; see
     /// [`TcpStream::set_linger`](super::TcpStream::set_linger).
     ///
     /// # Errors
@@ -226,7 +226,7 @@ impl TcpSocket {
         self.0.linger()
     }
 
-    /// How many bytes the system keeps that are to be sent. It takes this for a wish: Linux doubles
+    /// Sets the size of the send buffer. Linux doubles
     /// it, and limits it by `/proc/sys/net/core/wmem_max`.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl TcpSocket {
         self.0.send_buffer_size()
     }
 
-    /// How many bytes the system keeps that are to be read. It takes this for a wish: Linux doubles
+    /// Sets the size of the receive buffer. Linux doubles
     /// it, and limits it by `/proc/sys/net/core/rmem_max`.
     ///
     /// # Errors
@@ -268,12 +268,12 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// If there is none of this name.
+    /// If there is no interface of this name.
     pub fn bind_device(&self, interface: Option<&[u8]>) -> io::Result<()> {
         self.0.bind_device(interface)
     }
 
-    /// Its own address.
+    /// The local address.
     ///
     /// # Errors
     ///
@@ -283,7 +283,7 @@ impl TcpSocket {
         addr.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not an IP socket"))
     }
 
-    /// The error that waits to be told, if there is one.
+    /// Takes the pending socket error (`SO_ERROR`), if there is one.
     ///
     /// # Errors
     ///

@@ -25,8 +25,8 @@ macro_rules! peeks {
             ///
             /// # Cancellation
             ///
-            /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if there
-            /// were some then.
+            /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if some
+            /// were there.
             pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
                 self.stream().peek(buffer).await
             }

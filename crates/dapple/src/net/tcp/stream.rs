@@ -17,28 +17,28 @@ use crate::source::stream::{Shares, Stream, begin};
 use crate::source::{Direction, Source};
 use crate::world;
 
-/// How long each address is tried, unless it is said.
+/// The default time limit for each address.
 const EACH: Duration = Duration::from_secs(10);
 
 /// A TCP connection.
 ///
-/// It is read and written through `futures_io::{AsyncRead, AsyncWrite}`; with the feature `tokio-io`
+/// Use it through `futures_io::{AsyncRead, AsyncWrite}`; with the feature `tokio-io`
 /// also through tokio's traits, and with `hyper` through hyper's. Closing it
-/// (`AsyncWrite::poll_close`) tells the other side that no more will be sent, and leaves it open for
-/// reading; dropping it closes both.
+/// (`AsyncWrite::poll_close`) ends the stream to the peer, and leaves it open for
+/// reading; dropping it closes both directions.
 ///
-/// One task reads and one writes at a time; to have two tasks do so, [split](Self::into_split) it.
+/// One task reads and one writes at a time. For two tasks, [split](Self::into_split) it.
 ///
 /// # Cancellation
 ///
-/// Reading, writing: *Dropped early*: **clean**: bytes that were not read stay, and what was written
-/// was returned as written. *Scope cancelled*: returns an error for which
-/// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it could be
-/// had then.
+/// Reading, writing: *Dropped early*: **clean**: bytes that were not read stay, and all bytes that were written
+/// were counted in a result. *Scope cancelled*: returns an error for which
+/// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it was
+/// ready.
 ///
-/// That is so for what [`dapple::io`](crate::io) does. A read that was begun through the polled traits by
-/// somebody else, and given up, leaves no trace to tell it by: the next one, in a task that was cancelled
-/// meanwhile, passes for its continuation, and may still take bytes.
+/// This holds for the methods of [`dapple::io`](crate::io). If other code polls a read through the traits, and
+/// drops it while it is pending, the stream cannot notice: the next read, in a task that was cancelled
+/// meanwhile, counts as its continuation, and may still take bytes.
 ///
 /// # Examples
 ///
@@ -74,14 +74,14 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// If none can be connected to: the message says which were tried and how each failed, and the
+    /// If none can be connected to: the message lists the addresses with their errors, and the
     /// kind is that of the last. Those of [`lookup`](crate::net::lookup). If the wait was cancelled
     /// ([`is_cancelled`](crate::is_cancelled)); outside of a runtime, if it has to wait.
     ///
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**: an attempt under way is closed. *Scope cancelled*: returns an
-    /// error, or the connection if there was one then.
+    /// error, or the connection if it was ready.
     ///
     /// # Examples
     ///
@@ -100,7 +100,7 @@ impl TcpStream {
         connect_to_any(addrs.target(), EACH).await
     }
 
-    /// As [`connect`](Self::connect), for as long as `each` with each address.
+    /// As [`connect`](Self::connect), with a time limit for each address.
     ///
     /// # Errors
     ///
@@ -109,13 +109,13 @@ impl TcpStream {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**: an attempt under way is closed. *Scope cancelled*: returns an
-    /// error, or the connection if there was one then.
+    /// error, or the connection if it was ready.
     pub async fn connect_timeout(addrs: impl ToAddrs, each: Duration) -> io::Result<TcpStream> {
         world::outside("TcpStream::connect_timeout")?;
         connect_to_any(addrs.target(), each).await
     }
 
-    /// Takes over a connection of the standard library's, and puts it in non-blocking mode.
+    /// Wraps a connection of the standard library, and puts it in non-blocking mode.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl TcpStream {
         TcpStream(Stream::new(stream))
     }
 
-    /// Gives the connection to the standard library. It stays in non-blocking mode.
+    /// Converts it to a connection of the standard library. It stays in non-blocking mode.
     ///
     /// # Errors
     ///
@@ -139,13 +139,13 @@ impl TcpStream {
         Ok(self.0.source.into_inner())
     }
 
-    /// Two halves that borrow it: one to read, one to write, for two futures in one task.
+    /// Borrows the stream as two halves: one to read, one to write, for two futures in one task.
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         split::borrowed(self)
     }
 
-    /// Two halves that own it together, for two tasks. [`OwnedReadHalf::reunite`] puts them together
-    /// again. Dropping the half that writes tells the other side that no more will be sent.
+    /// Splits the stream into two halves that own it together, for two tasks. [`OwnedReadHalf::reunite`] puts them
+    /// together again. Dropping the write half ends the stream to the peer.
     ///
     /// # Examples
     ///
@@ -166,8 +166,8 @@ impl TcpStream {
         split::owned(self)
     }
 
-    /// Waits for bytes and copies them, without taking them: they can be read afterwards. None is
-    /// the end of the stream, or an empty buffer.
+    /// Waits for bytes and copies them, without taking them: they can be read afterwards. Returns 0 at
+    /// the end of the stream, or for an empty buffer.
     ///
     /// # Errors
     ///
@@ -175,8 +175,8 @@ impl TcpStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if there were
-    /// some then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if some were
+    /// there.
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return begin().await.map(|()| 0);
@@ -184,7 +184,7 @@ impl TcpStream {
         self.0.source.io(Direction::Read, |stream| stream.peek(buffer)).await
     }
 
-    /// Waits until there is something to read, the end of the stream and errors included.
+    /// Waits until the stream is readable, at its end, or has an error.
     ///
     /// # Errors
     ///
@@ -192,12 +192,12 @@ impl TcpStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn readable(&self) -> io::Result<()> {
         self.0.source.ready(Direction::Read).await
     }
 
-    /// Waits until there is room to write to, errors included.
+    /// Waits until the stream is writable, or has an error.
     ///
     /// # Errors
     ///
@@ -205,15 +205,15 @@ impl TcpStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn writable(&self) -> io::Result<()> {
         self.0.source.ready(Direction::Write).await
     }
 
-    /// Waits until the connection is closed in both directions: the other side has reset it, or both sides have ended
-    /// theirs. A peer that has ended its own side (`Shutdown::Write`) and still reads does not end the wait.
+    /// Waits until the connection is closed in both directions: the peer has reset it, or both sides have shut
+    /// down writing. A peer that has shut down writing (`Shutdown::Write`) and still reads does not end the wait.
     ///
-    /// To be used for a peer whose stream was read to its end: a read returns that end for ever, also after a reset.
+    /// Use it for a peer whose stream was read to its end: a read returns that end for ever, also after a reset.
     ///
     /// # Errors
     ///
@@ -221,13 +221,13 @@ impl TcpStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was closed then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was closed.
     pub async fn closed(&self) -> io::Result<()> {
         self.0.source.ready(Direction::Closed).await
     }
 
-    /// Calls `operation` until it returns anything but `WouldBlock` (or `Interrupted`), waiting until
-    /// there is something to read before each call but the first: for system calls that have no
+    /// Calls `operation` until it returns anything but `WouldBlock` (or `Interrupted`). Before each call but the first
+    /// it waits until the stream is readable. For system calls that have no
     /// method here.
     ///
     /// # Errors
@@ -236,8 +236,8 @@ impl TcpStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: what `operation` has done it has returned. *Scope cancelled*:
-    /// returns the result of `operation`, or an error, and then it has done nothing.
+    /// *Dropped early*: **clean**: every effect of `operation` was in a result. *Scope cancelled*:
+    /// returns the result of `operation`, or an error if it has done nothing.
     pub async fn read_with<R>(
         &self,
         operation: impl FnMut(&std::net::TcpStream) -> io::Result<R>,
@@ -253,8 +253,8 @@ impl TcpStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: what `operation` has done it has returned. *Scope cancelled*:
-    /// returns the result of `operation`, or an error, and then it has done nothing.
+    /// *Dropped early*: **clean**: every effect of `operation` was in a result. *Scope cancelled*:
+    /// returns the result of `operation`, or an error if it has done nothing.
     pub async fn write_with<R>(
         &self,
         operation: impl FnMut(&std::net::TcpStream) -> io::Result<R>,
@@ -262,7 +262,7 @@ impl TcpStream {
         self.0.source.io(Direction::Write, operation).await
     }
 
-    /// As [`readable`](Self::readable), for futures written by hand: for the one task that reads, which is
+    /// As [`readable`](Self::readable), for futures written by hand. The one task that reads may use it, and is
     /// woken.
     ///
     /// # Errors
@@ -272,7 +272,7 @@ impl TcpStream {
         self.0.source.poll_ready(cx, Direction::Read, &mut self.0.reading)
     }
 
-    /// As [`writable`](Self::writable), for futures written by hand: for the one task that writes, which is
+    /// As [`writable`](Self::writable), for futures written by hand. The one task that writes may use it, and is
     /// woken.
     ///
     /// # Errors
@@ -282,7 +282,7 @@ impl TcpStream {
         self.0.source.poll_ready(cx, Direction::Write, &mut self.0.writing)
     }
 
-    /// As [`closed`](Self::closed), for futures written by hand: for the one task that reads, which is woken.
+    /// As [`closed`](Self::closed), for futures written by hand. The one task that reads may use it, and is woken.
     ///
     /// # Errors
     ///
@@ -291,11 +291,11 @@ impl TcpStream {
         self.0.source.poll_ready(cx, Direction::Closed, &mut self.0.reading)
     }
 
-    /// Reads what is there; see [`readable`](Self::readable).
+    /// Reads the bytes that are there, without waiting; see [`readable`](Self::readable).
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](ErrorKind::WouldBlock) if nothing is; those of reading.
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if there are none; those of reading.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() { Ok(0) } else { self.0.get().read(buffer) }
     }
@@ -313,11 +313,11 @@ impl TcpStream {
         }
     }
 
-    /// Writes what there is room for; see [`writable`](Self::writable).
+    /// Writes as many bytes as there is room for, without waiting; see [`writable`](Self::writable).
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](ErrorKind::WouldBlock) if there is none; those of writing.
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if there is no room; those of writing.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.get().write(bytes)
     }
@@ -331,12 +331,12 @@ impl TcpStream {
         self.0.get().write_vectored(slices)
     }
 
-    /// Ends the stream in one direction or both. After `Shutdown::Write` the other side reads to the
+    /// Shuts down one direction or both. After `Shutdown::Write` the peer reads to the
     /// end, and can still send.
     ///
     /// # Errors
     ///
-    /// If it is not connected any more.
+    /// If it is no longer connected.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.get().shutdown(how)
     }
@@ -373,7 +373,7 @@ impl TcpStream {
     }
 
     pub(crate) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(())) // nothing is kept back here
+        Poll::Ready(Ok(())) // there is no buffer to flush
     }
 
     pub(crate) fn poll_close(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -386,7 +386,7 @@ impl_write!(TcpStream);
 
 /// Options. Those that have no method here can be set through `socket2::SockRef::from(&stream)`.
 impl TcpStream {
-    /// This side's address.
+    /// The local address.
     ///
     /// # Errors
     ///
@@ -395,16 +395,16 @@ impl TcpStream {
         self.0.get().local_addr()
     }
 
-    /// The other side's address.
+    /// The address of the peer.
     ///
     /// # Errors
     ///
-    /// If it is not connected any more.
+    /// If it is no longer connected.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().peer_addr()
     }
 
-    /// Whether bytes are sent at once, rather than kept back for a moment in case more follow.
+    /// Sets whether bytes are sent at once, rather than delayed for a moment in case more follow.
     ///
     /// # Errors
     ///
@@ -422,7 +422,7 @@ impl TcpStream {
         self.0.get().nodelay()
     }
 
-    /// Whether what arrives is acknowledged at once. The system may change its mind later.
+    /// Sets whether received bytes are acknowledged at once. The system may change this mode later.
     ///
     /// # Errors
     ///
@@ -431,8 +431,8 @@ impl TcpStream {
         SockRef::from(self).set_tcp_quickack(on)
     }
 
-    /// How many bytes were written and not acknowledged by the other side: those that the system has not sent, and those
-    /// that are on their way. It falls while the other side receives.
+    /// The number of bytes that were written and not acknowledged by the peer: those that the system has not sent, and
+    /// those that are in flight. It falls while the peer receives.
     ///
     /// # Errors
     ///
@@ -450,7 +450,7 @@ impl TcpStream {
         SockRef::from(self).tcp_quickack()
     }
 
-    /// After how long without a sign of life the other side is asked for one; `None`: never.
+    /// Sets the idle time after which the peer is probed; `None`: never.
     ///
     /// # Errors
     ///
@@ -468,9 +468,9 @@ impl TcpStream {
         keepalive(SockRef::from(self))
     }
 
-    /// How often the other side is asked for a sign of life, and how many times in vain before the
-    /// connection is taken to be broken. [`set_keepalive`](Self::set_keepalive) says when that
-    /// begins.
+    /// Sets the interval between probes, and the number of unanswered probes after which the
+    /// connection counts as broken. [`set_keepalive`](Self::set_keepalive) sets the time before the first
+    /// probe.
     ///
     /// # Errors
     ///
@@ -482,9 +482,9 @@ impl TcpStream {
         socket.set_keepalive(is_on)
     }
 
-    /// What becomes of bytes not sent yet when the connection is dropped. `None`: the system goes on
-    /// sending them. Zero: they are thrown away, and the other side sees the connection break
-    /// ("reset"). Anything longer would block the thread that drops it for so long, and is no good
+    /// Sets what a drop does with bytes that are not sent yet. `None`: the system goes on
+    /// sending them. Zero: they are discarded, and the peer sees a
+    /// reset. Any other time would block the thread that drops the stream for up to that time, so do not use it
     /// in a task.
     ///
     /// # Errors
@@ -503,7 +503,7 @@ impl TcpStream {
         SockRef::from(self).linger()
     }
 
-    /// How many routers a packet may pass.
+    /// The most routers that a packet may pass.
     ///
     /// # Errors
     ///
@@ -521,7 +521,7 @@ impl TcpStream {
         self.0.get().set_ttl(ttl)
     }
 
-    /// The error that waits to be told, if there is one.
+    /// Takes the pending socket error (`SO_ERROR`), if there is one.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Addresses, and what must be attempted again after a while: there is no event that tells when a
-//! listener, or the receiver of a datagram, has room again.
+//! Attempts that are repeated after a pause: there is no event for a
+//! listener, or the receiver of a datagram, that has room again.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -20,7 +20,7 @@ use crate::time::sleep;
 const FIRST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(32);
 
-/// Ever longer pauses.
+/// A sequence of growing pauses.
 pub(super) struct Pauses(Duration);
 
 impl Default for Pauses {
@@ -40,7 +40,7 @@ impl Pauses {
     }
 }
 
-/// Connects a new stream, in non-blocking mode. In a cancelled task it does nothing.
+/// Connects a new stream, in non-blocking mode. Returns an error in a cancelled task.
 pub(super) async fn connect(to: &SocketAddr) -> io::Result<OwnedFd> {
     let mut wait = Wait::default();
     poll_fn(|cx| wait.begin(cx)).await?;

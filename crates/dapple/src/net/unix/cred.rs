@@ -1,14 +1,14 @@
-//! Who is at the other end.
+//! The credentials of the peer.
 //!
-//! Asked for with `libc`: `rustix` keeps the process in a type that cannot be 0, which the kernel says
-//! of one that cannot be seen from here.
+//! They are read with `libc`: `rustix` has the process id in a type that cannot be 0, but the kernel returns 0
+//! for a process outside of this PID namespace.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The process at the other end of a Unix stream, as it was when it connected (or listened, for the
-/// one who connected); see [`UnixStream::peer_cred`](super::UnixStream::peer_cred).
+/// The user, group and process id of a peer of a Unix stream, at the time when it connected (or listened, if the peer is
+/// the listener); see [`UnixStream::peer_cred`](super::UnixStream::peer_cred).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UCred {
     uid: u32,
@@ -28,7 +28,7 @@ impl UCred {
         if got != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: it consists of integers, for which zeros would do.
+        // SAFETY: it was zeroed or filled by the kernel, and consists of integers, for which all bytes are valid.
         let cred = unsafe { cred.assume_init() };
         Ok(UCred { uid: cred.uid, gid: cred.gid, pid: (cred.pid != 0).then_some(cred.pid) })
     }
@@ -45,8 +45,8 @@ impl UCred {
         self.gid
     }
 
-    /// The process, unless it cannot be seen from here. It may have ended since, and its number have
-    /// been given to another: do not decide by it what is allowed.
+    /// The process id, if it is visible here. The process may have ended since, and its number may be
+    /// another's: do not use it for access decisions.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.pid

@@ -19,21 +19,21 @@ use crate::world;
 /// A Unix socket for datagrams.
 ///
 /// All operations take a shared reference: any number of tasks may send and receive at the same time,
-/// for example through an `Arc`. Each datagram goes to one of those who receive.
+/// for example through an `Arc`. Each datagram goes to one of the receivers.
 ///
-/// Datagrams between sockets of one machine are neither lost nor reordered. A receiver that does not
-/// get on makes those who send wait.
+/// Datagrams between sockets of one machine are neither lost nor reordered. If the receiver is
+/// slow, senders wait.
 ///
 /// # Lengths
 ///
-/// What does not fit into the buffer that a datagram is received into is **lost**, and nothing tells that
-/// there was more. A datagram may have no bytes: 0 is not an end.
+/// The part of a datagram that does not fit into the receiver's buffer is **lost**, and nothing shows that
+/// there was more. A datagram may be empty, so a length of 0 does not mean an end.
 ///
 /// # Names
 ///
 /// A path that a socket is bound to stays in the file system when the socket is gone, and cannot be
-/// bound to again until it is removed. An abstract name
-/// ([`bind_addr`](Self::bind_addr)) goes with its socket.
+/// bound again until it is removed. An abstract name
+/// ([`bind_addr`](Self::bind_addr)) ends with its socket.
 ///
 /// # Examples
 ///
@@ -53,17 +53,17 @@ use crate::world;
 /// ```
 pub struct UnixDatagram {
     shared: DatagramSocket<std_net::UnixDatagram>,
-    /// Whether reading was shut down. A socket that does not block never says so itself.
+    /// Whether reading was shut down. The kernel does not report it for a non-blocking socket.
     at_end: AtomicBool,
 }
 
-/// Making one.
+/// Creation.
 impl UnixDatagram {
     /// Makes a socket with a path, where others can send to it.
     ///
     /// # Errors
     ///
-    /// `AddrInUse` if there is something at the path, be it only left over; those of making a file.
+    /// `AddrInUse` if the path exists, also if it is left over from an earlier socket; those of creating a file.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
         world::outside("UnixDatagram::bind")?;
         let path = path.as_ref();
@@ -89,14 +89,14 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// `AddrInUse` if it is in use; those of making a file.
+    /// `AddrInUse` if it is in use; those of creating a file.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixDatagram> {
         world::outside("UnixDatagram::bind_addr")?;
         let bound = std_net::UnixDatagram::bind_addr(addr);
         UnixDatagram::from_std(bound.map_err(|why| failed(format!("cannot bind to {addr:?}"), why))?)
     }
 
-    /// Makes a socket without a name, which nobody can answer to.
+    /// Makes a socket without a name. A receiver of its datagrams cannot answer.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl UnixDatagram {
         Ok((UnixDatagram::from_std(near)?, UnixDatagram::from_std(far)?))
     }
 
-    /// Takes a socket that was made elsewhere, and puts it in non-blocking mode (which all its
+    /// Wraps a socket that was made elsewhere, and puts it in non-blocking mode (which all its
     /// duplicates share).
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl UnixDatagram {
         Ok(UnixDatagram { shared: DatagramSocket::new(socket), at_end: AtomicBool::new(false) })
     }
 
-    /// Gives the socket back. It stays in non-blocking mode.
+    /// Returns the socket. It stays in non-blocking mode.
     ///
     /// # Errors
     ///
@@ -138,11 +138,11 @@ impl UnixDatagram {
         Ok(self.shared.into_inner())
     }
 
-    /// Lets the socket send to the one at a path, and receive from it alone.
+    /// Connects the socket to the one at a path: it then sends to that socket, and receives from it alone.
     ///
     /// # Errors
     ///
-    /// If there is none, or it is connected to another.
+    /// If there is no socket, or it is connected to another.
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.shared.get().connect(path)
     }
@@ -151,7 +151,7 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// If there is none, or it is connected to another.
+    /// If there is no socket, or it is connected to another.
     pub fn connect_addr(&self, addr: &SocketAddr) -> io::Result<()> {
         self.shared.get().connect_addr(addr)
     }
@@ -174,7 +174,7 @@ impl UnixDatagram {
         self.shared.get().peer_addr()
     }
 
-    /// An error that has come in and that no operation has returned yet. It is taken by this.
+    /// Takes the pending socket error (`SO_ERROR`), if there is one.
     ///
     /// # Errors
     ///
@@ -183,15 +183,15 @@ impl UnixDatagram {
         self.shared.get().take_error()
     }
 
-    /// Ends one direction of a connected socket, or both. Those who receive from here on get what has
-    /// come before, and then 0 bytes.
+    /// Shuts down one direction of a connected socket, or both. Receivers then get the datagrams that have
+    /// come before, and after those 0 bytes.
     ///
     /// # Errors
     ///
     /// `NotConnected` if it is not.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let ends = matches!(how, Shutdown::Read | Shutdown::Both);
-        // First, for those who wait look at it when they are woken.
+        // Stored first, because waiters read it when they are woken.
         let before = ends.then(|| self.at_end.swap(true, Ordering::Release));
         let result = self.shared.get().shutdown(how);
         if result.is_err() && before == Some(false) {
@@ -201,14 +201,14 @@ impl UnixDatagram {
     }
 }
 
-/// Connected sockets.
+/// Operations of connected sockets.
 impl UnixDatagram {
-    /// Sends a datagram to the socket that this one is connected to. Waits while that has no room for it.
+    /// Sends a datagram to the socket that this one is connected to. Waits while the receiver has no room for it.
     /// Returns the number of bytes sent, which is all of them.
     ///
     /// # Errors
     ///
-    /// If the socket is not connected; if the other one is gone; if the datagram is too long. If the
+    /// If the socket is not connected; if the peer is gone; if the datagram is too long. If the
     /// wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
     ///
     /// # Cancellation
@@ -223,13 +223,13 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// If the socket that it is connected to is gone. If the wait was cancelled
+    /// If the connected peer is gone. If the wait was cancelled
     /// ([`is_cancelled`](crate::is_cancelled)).
     ///
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; no datagram is lost. *Scope cancelled*: returns an error, and the
-    /// datagrams stay; or a datagram, if there was one when the wait was polled again.
+    /// datagrams stay; or a datagram, if there was one at the next poll.
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.shared.io(Direction::Read, |io| self.recv_now(io, buffer)).await
     }
@@ -252,8 +252,8 @@ impl UnixDatagram {
         self.recv_now(self.shared.get(), buffer)
     }
 
-    /// As [`send`](Self::send), for futures written by hand. Of those who poll to send, in whatever
-    /// form, the last one is woken.
+    /// As [`send`](Self::send), for futures written by hand. Of all tasks that poll to send, in any
+    /// form, only the last one is woken.
     ///
     /// # Errors
     ///
@@ -262,8 +262,8 @@ impl UnixDatagram {
         self.shared.poll_io(cx, Direction::Write, |io| io.send(bytes))
     }
 
-    /// As [`recv`](Self::recv), for futures written by hand. Of those who poll to receive, in
-    /// whatever form, the last one is woken.
+    /// As [`recv`](Self::recv), for futures written by hand. Of all tasks that poll to receive, in
+    /// any form, only the last one is woken.
     ///
     /// # Errors
     ///
@@ -273,13 +273,13 @@ impl UnixDatagram {
     }
 }
 
-/// Anybody.
+/// Operations with any address.
 impl UnixDatagram {
-    /// Sends a datagram to the socket at a path. Waits while that has no room for it. Returns the number
+    /// Sends a datagram to the socket at a path. Waits while the receiver has no room for it. Returns the number
     /// of bytes sent, which is all of them.
     ///
-    /// The kernel does not tell when a socket that this one is not connected to has room again: that is
-    /// tried after pauses of 1 to 32 milliseconds. Those who wait are not in line.
+    /// The kernel reports no event when a receiver that this socket is not connected to has room again, so the
+    /// call tries after pauses of 1 to 32 milliseconds. Waiting senders are not in order.
     ///
     /// # Errors
     ///
@@ -318,7 +318,7 @@ impl UnixDatagram {
         }
     }
 
-    /// Receives the next datagram, and tells where it is from. Returns its length; see
+    /// Receives the next datagram. Returns its length and its sender's address; see
     /// [Lengths](Self#lengths).
     ///
     /// # Errors
@@ -328,7 +328,7 @@ impl UnixDatagram {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; no datagram is lost. *Scope cancelled*: returns an error, and the
-    /// datagrams stay; or a datagram, if there was one when the wait was polled again.
+    /// datagrams stay; or a datagram, if there was one at the next poll.
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.shared.io(Direction::Read, |io| self.recv_from_now(io, buffer)).await
     }
@@ -362,7 +362,7 @@ impl UnixDatagram {
 
     /// As [`recv_from`](Self::recv_from), for futures written by hand; see
     /// [`poll_recv`](Self::poll_recv). There is no such form of [`send_to`](Self::send_to), which may
-    /// have to wait for a time.
+    /// have to wait for a timer.
     ///
     /// # Errors
     ///
@@ -400,10 +400,10 @@ impl UnixDatagram {
     }
 }
 
-/// Waiting without receiving, and system calls of one's own.
+/// Waiting without receiving, and the caller's own system calls.
 impl UnixDatagram {
-    /// Waits until there is a datagram, or an error, to be received. Another may be faster; so be
-    /// prepared for `WouldBlock` from a `try_` form.
+    /// Waits until a datagram, or an error, can be received. Another task may receive it first, so
+    /// a `try_` form may still return `WouldBlock`.
     ///
     /// # Errors
     ///
@@ -411,7 +411,7 @@ impl UnixDatagram {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn readable(&self) -> io::Result<()> {
         self.shared.ready(Direction::Read).await
     }
@@ -425,7 +425,7 @@ impl UnixDatagram {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn writable(&self) -> io::Result<()> {
         self.shared.ready(Direction::Write).await
     }
@@ -448,8 +448,8 @@ impl UnixDatagram {
         self.shared.poll_ready(cx, Direction::Write)
     }
 
-    /// Calls `operation` until it returns anything but `WouldBlock` (or `Interrupted`), waiting for
-    /// datagrams before each call but the first: for `recvmsg` and the like.
+    /// Calls `operation` until it returns anything but `WouldBlock` (or `Interrupted`). Before each call but the first
+    /// it waits for datagrams. For `recvmsg` and the like.
     ///
     /// # Errors
     ///
@@ -457,8 +457,8 @@ impl UnixDatagram {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: what `operation` has done it has returned. *Scope cancelled*:
-    /// returns the result of `operation`, or an error, and then it has done nothing.
+    /// *Dropped early*: **clean**: every effect of `operation` was in a result. *Scope cancelled*:
+    /// returns the result of `operation`, or an error if it has done nothing.
     pub async fn read_with<R>(
         &self,
         operation: impl FnMut(&std_net::UnixDatagram) -> io::Result<R>,
@@ -475,8 +475,8 @@ impl UnixDatagram {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: what `operation` has done it has returned. *Scope cancelled*:
-    /// returns the result of `operation`, or an error, and then it has done nothing.
+    /// *Dropped early*: **clean**: every effect of `operation` was in a result. *Scope cancelled*:
+    /// returns the result of `operation`, or an error if it has done nothing.
     pub async fn write_with<R>(
         &self,
         operation: impl FnMut(&std_net::UnixDatagram) -> io::Result<R>,
@@ -485,8 +485,8 @@ impl UnixDatagram {
     }
 }
 
-/// Whether it is the receiver who has no room, of which no event will tell. If this socket is connected
-/// to another one, its own readiness tells of that one, too.
+/// Whether it is the receiver that has no room, for which there is no event. If this socket is connected
+/// to another one, its own readiness includes the room of that one.
 fn is_for_receiver(socket: &std_net::UnixDatagram) -> io::Result<bool> {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let has_room = poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&now))? > 0;

@@ -1,4 +1,4 @@
-//! What accepts connections from processes of this machine.
+//! The Unix listener, for connections from processes of this machine.
 
 use std::fmt;
 use std::io;
@@ -23,8 +23,8 @@ use crate::world;
 /// # The file stays
 ///
 /// A path that a listener is bound to stays in the file system when the listener is gone, and cannot be
-/// bound to again until it is removed (`std::fs::remove_file`, best *before* binding, so that it does
-/// not matter how the program ended last time). An abstract name ([`bind_addr`](Self::bind_addr)) goes
+/// bound again until it is removed (`std::fs::remove_file`, best *before* binding, so that it does
+/// not matter how the program ended last time). An abstract name ([`bind_addr`](Self::bind_addr)) ends
 /// with its listener.
 ///
 /// # Examples
@@ -61,7 +61,7 @@ impl UnixListener {
     ///
     /// # Errors
     ///
-    /// `AddrInUse` if there is something at the path, be it only left over; those of making a file.
+    /// `AddrInUse` if the path exists, also if it is left over from an earlier listener; those of creating a file.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
         world::outside("UnixListener::bind")?;
         let path = path.as_ref();
@@ -87,14 +87,14 @@ impl UnixListener {
     ///
     /// # Errors
     ///
-    /// `AddrInUse` if it is in use; those of making a file.
+    /// `AddrInUse` if it is in use; those of creating a file.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixListener> {
         world::outside("UnixListener::bind_addr")?;
         let bound = std_net::UnixListener::bind_addr(addr);
         UnixListener::from_std(bound.map_err(|why| failed(format!("cannot listen at {addr:?}"), why))?)
     }
 
-    /// Takes over a listener of the standard library's, and puts it in non-blocking mode.
+    /// Wraps a listener of the standard library, and puts it in non-blocking mode.
     ///
     /// # Errors
     ///
@@ -105,13 +105,13 @@ impl UnixListener {
         Ok(UnixListener(ListeningSocket::new(listener)))
     }
 
-    /// While there is no room by `limit` ([`Limit::has_room`](crate::limit::Limit::has_room)), nothing is accepted:
-    /// connections wait in the kernel's queue. Accepting goes on by itself.
+    /// Sets a limit on accepting. While `limit` has no room ([`Limit::has_room`](crate::limit::Limit::has_room)), nothing
+    /// is accepted, and connections wait in the kernel's queue. Accepting resumes by itself.
     pub fn set_limit(&mut self, limit: crate::limit::Limit) {
         self.0.set_limit(limit);
     }
 
-    /// Gives the listener to the standard library. It stays in non-blocking mode.
+    /// Converts it to a listener of the standard library. It stays in non-blocking mode.
     ///
     /// # Errors
     ///
@@ -120,12 +120,12 @@ impl UnixListener {
         Ok(self.0.into_inner())
     }
 
-    /// Accepts a connection. The address is that of the other side, which most often has none.
+    /// Accepts a connection. The address is that of the peer, which most often has none.
     ///
     /// # Errors
     ///
-    /// If file descriptors or memory have run out. The connection is not lost, and to accept again is
-    /// right: that waits for a moment first (1 ms, then longer, up to 100 ms), so that a loop does not
+    /// If file descriptors or memory have run out. The connection is not lost, so accept again:
+    /// that first waits a moment (1 ms, then longer, up to 100 ms), so that a loop does not
     /// spin.
     ///
     /// If the wait was cancelled ([`is_cancelled`](crate::is_cancelled)); if the runtime has ended;
@@ -134,13 +134,13 @@ impl UnixListener {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: returns an error, or a
-    /// connection if there was one then.
+    /// connection if one was ready.
     pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         self.0.accept().await.and_then(accepted)
     }
 
-    /// As [`accept`](Self::accept), for futures written by hand: for one task, which is woken when it
-    /// is worth another try.
+    /// As [`accept`](Self::accept), for futures written by hand. One task may use it, and is woken when it
+    /// should poll again.
     ///
     /// # Errors
     ///
@@ -149,23 +149,23 @@ impl UnixListener {
         self.0.poll_accept(cx).map(|result| result.and_then(accepted))
     }
 
-    /// The connections as a `Stream`, which never ends by itself: go on after an error, unless it
+    /// Returns the connections as a `Stream`, which never ends by itself: go on after an error, unless it
     /// [`is_cancelled`](crate::is_cancelled).
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: gives an error, or a
-    /// connection if there was one then.
+    /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: yields an error, or a
+    /// connection if one was ready.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming(self.0.accept())
     }
 
-    /// As [`incoming`](Self::incoming), with the listener inside.
+    /// As [`incoming`](Self::incoming), with the listener in the stream.
     pub fn into_incoming(self) -> IntoIncoming {
         IntoIncoming(self)
     }
 
-    /// The address at which it listens.
+    /// The address of the listener.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl UnixListener {
         self.0.get().local_addr()
     }
 
-    /// The error that waits to be told, if there is one.
+    /// Takes the pending socket error (`SO_ERROR`), if there is one.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl UnixListener {
 
 fn accepted((fd, from): AcceptedFd) -> io::Result<(UnixStream, SocketAddr)> {
     let stream = std_net::UnixStream::from(fd);
-    // Most have no name. A name may fill all the room there is for one, which `rustix` does not expect.
+    // Most peers have no name. A name may fill the whole address structure, which `rustix` does not expect.
     let is_named = from.is_some_and(|from| from.addr_len() as usize > size_of::<libc::sa_family_t>());
     let name = is_named.then(|| stream.peer_addr().ok()).flatten();
     let from = name.map_or_else(|| SocketAddr::from_pathname(""), Ok)?;
@@ -220,7 +220,7 @@ impl fmt::Debug for Incoming<'_> {
 pub struct IntoIncoming(UnixListener);
 
 impl IntoIncoming {
-    /// The listener inside.
+    /// Returns the listener.
     #[must_use]
     pub fn into_inner(self) -> UnixListener {
         self.0

@@ -1,4 +1,4 @@
-//! A connection between processes of one machine.
+//! A Unix stream.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
@@ -19,25 +19,25 @@ use crate::world;
 
 /// A Unix stream: a connection between processes of one machine, or within one.
 ///
-/// It is read and written through `futures_io::{AsyncRead, AsyncWrite}`; with the feature `tokio-io` also
-/// through tokio's traits, and with `hyper` through hyper's. Closing it (`AsyncWrite::poll_close`) tells
-/// the other side that no more will be sent, and leaves it open for reading; dropping it closes both.
+/// Use it through `futures_io::{AsyncRead, AsyncWrite}`; with the feature `tokio-io` also
+/// through tokio's traits, and with `hyper` through hyper's. Closing it (`AsyncWrite::poll_close`) ends
+/// the stream to the peer, and leaves it open for reading; dropping it closes both directions.
 ///
-/// One task reads and one writes at a time; to have two tasks do so, [split](Self::into_split) it.
+/// One task reads and one writes at a time. For two tasks, [split](Self::into_split) it.
 ///
-/// File descriptors can be passed along with [`read_with`](Self::read_with) and
+/// Pass file descriptors with [`read_with`](Self::read_with) and
 /// [`write_with`](Self::write_with), by `recvmsg` and `sendmsg`.
 ///
 /// # Cancellation
 ///
-/// Reading, writing: *Dropped early*: **clean**: bytes that were not read stay, and what was written
-/// was returned as written. *Scope cancelled*: returns an error for which
-/// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it could be had
-/// then.
+/// Reading, writing: *Dropped early*: **clean**: bytes that were not read stay, and all bytes that were written
+/// were counted in a result. *Scope cancelled*: returns an error for which
+/// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it was
+/// ready.
 ///
-/// That is so for what [`dapple::io`](crate::io) does. A read that was begun through the polled traits by
-/// somebody else, and given up, leaves no trace to tell it by: the next one, in a task that was cancelled
-/// meanwhile, passes for its continuation, and may still take bytes.
+/// This holds for the methods of [`dapple::io`](crate::io). If other code polls a read through the traits, and
+/// drops it while it is pending, the stream cannot notice: the next read, in a task that was cancelled
+/// meanwhile, counts as its continuation, and may still take bytes.
 ///
 /// # Examples
 ///
@@ -62,20 +62,20 @@ pub struct UnixStream(pub(super) Stream<std_net::UnixStream>);
 impl UnixStream {
     /// Connects to a listener at a path.
     ///
-    /// While the listener has as many connections to accept as it may have, this waits. The kernel does
-    /// not tell when there is room again: that is tried after pauses of 1 to 32 milliseconds. Those who
-    /// wait are not in line.
+    /// While the listener's queue is full, this waits. The kernel reports no event
+    /// when there is room again, so the call tries after pauses of 1 to 32 milliseconds. Waiting
+    /// clients are not in order.
     ///
     /// # Errors
     ///
-    /// `NotFound` if there is nothing at the path, `ConnectionRefused` if nobody listens there (the path
+    /// `NotFound` if the path does not exist, `ConnectionRefused` if no listener is there (the path
     /// may be left over), those of opening a file. If the wait was cancelled
     /// ([`is_cancelled`](crate::is_cancelled)); outside of a runtime, if it has to wait.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: nobody was connected to. *Scope cancelled*: returns an error, and
-    /// nobody was connected to.
+    /// *Dropped early*: **clean**: no connection was made. *Scope cancelled*: returns an error, and
+    /// no connection was made.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<UnixStream> {
         world::outside("UnixStream::connect")?;
         let path = path.as_ref();
@@ -96,8 +96,8 @@ impl UnixStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: nobody was connected to. *Scope cancelled*: returns an error, and
-    /// nobody was connected to.
+    /// *Dropped early*: **clean**: no connection was made. *Scope cancelled*: returns an error, and
+    /// no connection was made.
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<UnixStream> {
         world::outside("UnixStream::connect_addr")?;
         Ok(UnixStream::from_nonblocking(attempt::connect(addr).await?.into()))
@@ -114,7 +114,7 @@ impl UnixStream {
         Ok((UnixStream::from_std(near)?, UnixStream::from_std(far)?))
     }
 
-    /// Takes over a connection of the standard library's, and puts it in non-blocking mode.
+    /// Wraps a connection of the standard library, and puts it in non-blocking mode.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl UnixStream {
         UnixStream(Stream::new(stream))
     }
 
-    /// Gives the connection to the standard library. It stays in non-blocking mode.
+    /// Converts it to a connection of the standard library. It stays in non-blocking mode.
     ///
     /// # Errors
     ///
@@ -138,18 +138,18 @@ impl UnixStream {
         Ok(self.0.source.into_inner())
     }
 
-    /// Two halves that borrow it: one to read, one to write, for two futures in one task.
+    /// Borrows the stream as two halves: one to read, one to write, for two futures in one task.
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         split::borrowed(self)
     }
 
-    /// Two halves that own it together, for two tasks. [`OwnedReadHalf::reunite`] puts them together
-    /// again. Dropping the half that writes tells the other side that no more will be sent.
+    /// Splits the stream into two halves that own it together, for two tasks. [`OwnedReadHalf::reunite`] puts them
+    /// together again. Dropping the write half ends the stream to the peer.
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         split::owned(self)
     }
 
-    /// Waits until there is something to read, the end of the stream and errors included.
+    /// Waits until the stream is readable, at its end, or has an error.
     ///
     /// # Errors
     ///
@@ -157,12 +157,12 @@ impl UnixStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn readable(&self) -> io::Result<()> {
         self.0.source.ready(Direction::Read).await
     }
 
-    /// Waits until there is room to write to, errors included.
+    /// Waits until the stream is writable, or has an error.
     ///
     /// # Errors
     ///
@@ -170,15 +170,15 @@ impl UnixStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn writable(&self) -> io::Result<()> {
         self.0.source.ready(Direction::Write).await
     }
 
-    /// Waits until the connection is closed in both directions: the other side has reset it, or both sides have ended
-    /// theirs. A peer that has ended its own side (`Shutdown::Write`) and still reads does not end the wait.
+    /// Waits until the connection is closed in both directions: the peer has reset it, or both sides have shut
+    /// down writing. A peer that has shut down writing (`Shutdown::Write`) and still reads does not end the wait.
     ///
-    /// To be used for a peer whose stream was read to its end: a read returns that end for ever, also after a reset.
+    /// Use it for a peer whose stream was read to its end: a read returns that end for ever, also after a reset.
     ///
     /// # Errors
     ///
@@ -186,12 +186,12 @@ impl UnixStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was closed then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was closed.
     pub async fn closed(&self) -> io::Result<()> {
         self.0.source.ready(Direction::Closed).await
     }
 
-    /// As [`readable`](Self::readable), for futures written by hand: for the one task that reads, which is
+    /// As [`readable`](Self::readable), for futures written by hand. The one task that reads may use it, and is
     /// woken.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl UnixStream {
         self.0.source.poll_ready(cx, Direction::Read, &mut self.0.reading)
     }
 
-    /// As [`writable`](Self::writable), for futures written by hand: for the one task that writes, which is
+    /// As [`writable`](Self::writable), for futures written by hand. The one task that writes may use it, and is
     /// woken.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl UnixStream {
         self.0.source.poll_ready(cx, Direction::Write, &mut self.0.writing)
     }
 
-    /// As [`closed`](Self::closed), for futures written by hand: for the one task that reads, which is woken.
+    /// As [`closed`](Self::closed), for futures written by hand. The one task that reads may use it, and is woken.
     ///
     /// # Errors
     ///
@@ -220,11 +220,11 @@ impl UnixStream {
         self.0.source.poll_ready(cx, Direction::Closed, &mut self.0.reading)
     }
 
-    /// Reads what is there; see [`readable`](Self::readable).
+    /// Reads the bytes that are there, without waiting; see [`readable`](Self::readable).
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](ErrorKind::WouldBlock) if nothing is; those of reading.
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if there are none; those of reading.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() { Ok(0) } else { self.0.get().read(buffer) }
     }
@@ -242,11 +242,11 @@ impl UnixStream {
         }
     }
 
-    /// Writes what there is room for; see [`writable`](Self::writable).
+    /// Writes as many bytes as there is room for, without waiting; see [`writable`](Self::writable).
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](ErrorKind::WouldBlock) if there is none; those of writing.
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if there is no room; those of writing.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.get().write(bytes)
     }
@@ -260,8 +260,8 @@ impl UnixStream {
         self.0.get().write_vectored(slices)
     }
 
-    /// Calls `operation` until it returns anything but `WouldBlock` (or `Interrupted`), waiting until
-    /// there is something to read before each call but the first: for `recvmsg`, which gets file
+    /// Calls `operation` until it returns anything but `WouldBlock` (or `Interrupted`). Before each call but the first
+    /// it waits until the stream is readable. For `recvmsg`, which receives file
     /// descriptors.
     ///
     /// # Errors
@@ -270,8 +270,8 @@ impl UnixStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: what `operation` has done it has returned. *Scope cancelled*:
-    /// returns the result of `operation`, or an error, and then it has done nothing.
+    /// *Dropped early*: **clean**: every effect of `operation` was in a result. *Scope cancelled*:
+    /// returns the result of `operation`, or an error if it has done nothing.
     pub async fn read_with<R>(
         &self,
         operation: impl FnMut(&std_net::UnixStream) -> io::Result<R>,
@@ -287,8 +287,8 @@ impl UnixStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: what `operation` has done it has returned. *Scope cancelled*:
-    /// returns the result of `operation`, or an error, and then it has done nothing.
+    /// *Dropped early*: **clean**: every effect of `operation` was in a result. *Scope cancelled*:
+    /// returns the result of `operation`, or an error if it has done nothing.
     pub async fn write_with<R>(
         &self,
         operation: impl FnMut(&std_net::UnixStream) -> io::Result<R>,
@@ -296,12 +296,12 @@ impl UnixStream {
         self.0.source.io(Direction::Write, operation).await
     }
 
-    /// Ends the stream in one direction or both. After `Shutdown::Write` the other side reads to the
+    /// Shuts down one direction or both. After `Shutdown::Write` the peer reads to the
     /// end, and can still send.
     ///
     /// # Errors
     ///
-    /// If it is not connected any more.
+    /// If it is no longer connected.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.get().shutdown(how)
     }
@@ -313,7 +313,7 @@ impl UnixStream {
         }
     }
 
-    /// This side's address, if it has one.
+    /// The local address, if it has one.
     ///
     /// # Errors
     ///
@@ -322,16 +322,16 @@ impl UnixStream {
         self.0.get().local_addr()
     }
 
-    /// The other side's address, if it has one.
+    /// The address of the peer, if it has one.
     ///
     /// # Errors
     ///
-    /// If it is not connected any more.
+    /// If it is no longer connected.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().peer_addr()
     }
 
-    /// Who is at the other side: the process that connected, or listened, or made the pair.
+    /// The credentials of the peer: the process that connected, or listened, or made the pair.
     ///
     /// # Errors
     ///
@@ -340,7 +340,7 @@ impl UnixStream {
         UCred::of_peer(self)
     }
 
-    /// The error that waits to be told, if there is one.
+    /// Takes the pending socket error (`SO_ERROR`), if there is one.
     ///
     /// # Errors
     ///
@@ -350,7 +350,7 @@ impl UnixStream {
     }
 }
 
-/// What the traits come down to.
+/// The methods behind the I/O traits.
 impl UnixStream {
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         self.0.poll_read(cx, buffer)
@@ -377,7 +377,7 @@ impl UnixStream {
     }
 
     pub(crate) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(())) // nothing is kept back here
+        Poll::Ready(Ok(())) // there is no buffer to flush
     }
 
     pub(crate) fn poll_close(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -389,7 +389,7 @@ impl_read!(UnixStream);
 impl_write!(UnixStream);
 
 impl ByteStream for std_net::UnixStream {
-    /// A read stops behind bytes that came with file descriptors.
+    /// A read stops after bytes that came with file descriptors.
     const SHORT_READ_IS_ALL: bool = false;
 }
 

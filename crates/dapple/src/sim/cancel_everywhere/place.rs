@@ -5,10 +5,10 @@ use std::fmt;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 
-/// Where the sources of this crate are.
+/// The folder of this crate's sources.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 
-/// The first frame outside of dapple, core and std, and the last one of dapple's before it.
+/// The first frame outside of dapple, core and std, and the last frame of dapple before it.
 #[derive(Debug)]
 pub(super) struct WaitSite {
     function: String,
@@ -17,7 +17,7 @@ pub(super) struct WaitSite {
     kind: Option<String>,
 }
 
-/// One frame, as the standard library prints it: a line with a number and a function, and, if that is known, one with
+/// One frame, as the standard library prints it: a line with a number and a function, and, if it is known, a line with
 /// `at`, file, line and column.
 struct Frame<'a> {
     function: &'a str,
@@ -25,8 +25,8 @@ struct Frame<'a> {
 }
 
 impl WaitSite {
-    /// By a backtrace, or, if no frame of it is the program's (a callback that waits for its time), by the place where
-    /// the task was spawned.
+    /// Finds the place in a backtrace. If no frame is the program's (a callback that waits for its time), it is the
+    /// place where the task was spawned.
     pub(super) fn of(backtrace: &Backtrace, spawned_at: Option<&Location<'_>>) -> WaitSite {
         let folder = std::env::current_dir().unwrap_or_default();
         let place = WaitSite::parse(&backtrace.to_string(), &folder);
@@ -37,7 +37,7 @@ impl WaitSite {
         })
     }
 
-    /// Reads a backtrace that names files relative to `folder`. An error: only the kind is known.
+    /// Parses a backtrace that names files relative to `folder`. The error has the kind, if only that is known.
     fn parse(text: &str, folder: &Path) -> Result<WaitSite, Option<String>> {
         let mut kind = None;
         let mut lines = text.lines().map(str::trim).peekable();
@@ -61,14 +61,14 @@ impl WaitSite {
         Err(kind)
     }
 
-    /// The module of dapple's that the program called.
+    /// The module of dapple that the program called.
     pub(super) fn kind(&self) -> Option<&str> {
         self.kind.as_deref()
     }
 }
 
 impl Frame<'_> {
-    /// The module of dapple's that it is in, if it is. With little debug information a function has no path, so the
+    /// The module of dapple that the frame is in. With little debug information a function has no path, so the
     /// file decides if there is one.
     fn module_of_dapple(&self, folder: &Path) -> Option<String> {
         let Some(at) = self.at else {
@@ -83,7 +83,7 @@ impl Frame<'_> {
         Some(format!("dapple::{}", module.trim_end_matches("::mod")))
     }
 
-    /// Whether it is of core, alloc or std, or of `futures-io`, which only hands on what is polled behind a reference.
+    /// Whether it is in core, alloc or std, or in `futures-io`, which only forwards polls through a reference.
     fn is_of_the_language(&self) -> bool {
         let path = self.function.trim_start_matches('<');
         let crates = ["core::", "std::", "alloc::", "__rust", "futures_io::", "&mut T as futures_io::"];

@@ -1,4 +1,4 @@
-//! One run: the program, observed, and the check after it.
+//! One run: the observed program, and the check after it.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,14 +11,14 @@ use crate::task::cancel_points::CancelPoints;
 use crate::time::sleep;
 use crate::world;
 
-/// The program in a simulation: it can be dropped, and says when it begins and ends.
+/// The program in a simulation. It can be dropped, and reports its begin and end.
 pub(super) struct Program<F> {
     work: Option<Pin<Box<F>>>,
     points: Rc<CancelPoints>,
     has_begun: bool,
 }
 
-/// How a program ended.
+/// The end of a program.
 pub(super) enum ProgramEnd<T> {
     Returned(T),
     Dropped,
@@ -29,11 +29,11 @@ pub(super) struct Run<T> {
     /// `None` if the program did not end.
     pub(super) ended: Option<ProgramEnd<T>>,
     pub(super) failure: Option<Failure>,
-    /// How many polls the program had.
+    /// The number of polls of the program.
     pub(super) polls: u64,
     /// The messages of tasks that panicked.
     pub(super) panics: Vec<String>,
-    /// If it did not fail.
+    /// The trace, if the run did not fail.
     pub(super) trace: Option<Trace>,
 }
 
@@ -48,14 +48,14 @@ impl<F: Future> Future for Program<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if !std::mem::replace(&mut self.has_begun, true) {
-            self.points.begin_program(); // which has it polled again, observed
+            self.points.begin_program(); // it polls the program again, observed
             return Poll::Pending;
         }
         if self.points.drops_program() {
             self.work = None;
             return Poll::Ready(ProgramEnd::Dropped);
         }
-        let work = self.work.as_mut().expect("a program is polled until it has ended");
+        let work = self.work.as_mut().expect("`Program` was polled after it had ended");
         let output = ready!(work.as_mut().poll(cx));
         self.work = None;
         Poll::Ready(ProgramEnd::Returned(output))

@@ -1,4 +1,4 @@
-//! How far it has come: a bar on a terminal, and one line at the end.
+//! Progress of an exploration: a bar on a terminal, and one line at the end.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Once;
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use crate::prim::{AtomicBool, Ordering};
 
-/// How often the bar is drawn, at most.
+/// The least time between two redraws of the bar.
 const REDRAW: Duration = Duration::from_millis(100);
-/// How long the bar is, in characters, within its brackets.
+/// The length of the bar, in characters, within its brackets.
 const LENGTH: u64 = 10;
-/// To the start of the line, which is cleared.
+/// Moves to the start of the line, and clears it.
 const CLEAR: &str = "\r\x1b[K";
-/// What does not fit into a line is cut off, or is wrapped as usual: a bar that is wrapped is not cleared.
+/// Turns line wrapping off and on: a bar that wraps would not be cleared.
 const CUT: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 
@@ -23,9 +23,9 @@ pub(super) struct Progress {
     begun: Instant,
     all: u64,
     tried: u64,
-    /// When the bar is drawn next, if it is at all.
+    /// The time of the next redraw, if there is a bar.
     next: Option<Instant>,
-    /// IS_DRAWN is this one's.
+    /// Whether this value has set IS_DRAWN.
     is_drawn: bool,
 }
 
@@ -38,7 +38,7 @@ impl Progress {
         Progress { begun, all, tried: 0, next: is_wanted.then(|| begun + REDRAW), is_drawn: false }
     }
 
-    /// One more was tried.
+    /// Counts one more run.
     pub(super) fn step(&mut self) {
         self.tried += 1;
         let Some(next) = self.next else { return };
@@ -56,7 +56,7 @@ impl Progress {
         }
     }
 
-    /// Sums it up.
+    /// Ends the bar, and prints the summary.
     pub(super) fn end(mut self, result: &str) {
         self.clear();
         eprintln!("{}", summary(self.tried, self.all, self.begun.elapsed(), result));
@@ -75,13 +75,13 @@ impl Drop for Progress {
     }
 }
 
-/// What is shown is for those who look at it just then: it does not matter if it cannot be.
+/// Writes to stderr. An error does not matter: the bar is only for a person who watches.
 fn show(text: &str) {
     let mut stderr = std::io::stderr().lock();
     _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
-/// The message of a panic comes in the place of the bar, not behind it.
+/// Clears the bar before the message of a panic, so that the message replaces it.
 fn clear_before_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

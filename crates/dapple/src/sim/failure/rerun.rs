@@ -1,7 +1,7 @@
-//! The line that runs a program, or one test of it, again: as it was started, as far as it can be told.
+//! The command that runs a program, or one of its tests, again, as far as the way it was started is known.
 //!
-//! Cargo says by its environment which package it runs something of. What of it is run shows in the path
-//! of the executable:
+//! Cargo's environment names the package. The path of the executable shows which
+//! target of the package runs:
 //!
 //! ```text
 //! target/debug/deps/accounts-0123456789abcdef     tests: of tests/accounts.rs, of a library, of a program
@@ -11,51 +11,51 @@
 //! /tmp/rustdoctest.../...                         an example of the documentation
 //! ```
 //!
-//! What is left open is left out: the line then runs more, but what it should as well.
+//! An option that is not known is left out: the command then runs more, but includes the failed run.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// What can be known of how a process was started.
+/// The known facts about the start of this process.
 struct ProcessStart {
     /// Its arguments, the program's name first.
     arguments: Vec<String>,
     executable: PathBuf,
-    /// The package that cargo runs something of, if it does, and where its manifest is.
+    /// The package that cargo runs, if it does, and the folder of its manifest.
     package: Option<String>,
     folder: PathBuf,
-    /// Whether this looks like a build for release, if the path does not tell.
+    /// Whether this looks like a release build, if the path does not show it.
     is_release: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RunKind<'a> {
-    /// Tests, of the crate with this name, which can be of an example.
+    /// Tests of the crate with this name, which may be an example.
     Tests { name: &'a str, of_example: bool },
     /// Examples of the documentation.
     Documentation,
-    /// Something with a `main` of its own.
+    /// A program with a `main` of its own.
     Program { name: &'a str, is_example: bool },
 }
 
-/// The test that this thread runs, if it looks like one.
+/// The name of the test that this thread runs, if it looks like a test.
 pub(super) fn test_of_this_thread() -> Option<String> {
     let thread = std::thread::current();
     thread.name().filter(|name| is_path(name) || is_place(name)).map(str::to_owned)
 }
 
-/// Whether it is the path of a function: the threads of tests are called so. The main thread is not.
+/// Whether it is the path of a function: the harness names the threads of tests so. The main thread is not one.
 fn is_path(name: &str) -> bool {
     let is_part = |part: &str| !part.is_empty() && part.chars().all(|c| c == '_' || c.is_alphanumeric());
     name != "main" && name.split("::").all(is_part)
 }
 
-/// Whether it is a place in the documentation.
+/// Whether it is the name of a doctest.
 fn is_place(name: &str) -> bool {
     name.contains(" - ") && name.contains("(line ")
 }
 
-/// Whether what this process prints is seen: tests keep it from that, unless they are told not to.
+/// Whether the output of this process is visible: the test harness captures it, unless told otherwise.
 pub(in crate::sim) fn shows_all() -> bool {
     let started = ProcessStart::this();
     let is_told = || std::env::var_os("RUST_TEST_NOCAPTURE").is_some_and(|value| value != "0");
@@ -63,7 +63,7 @@ pub(in crate::sim) fn shows_all() -> bool {
     matches!(started.kind(), RunKind::Program { .. }) || is_asked() || is_told()
 }
 
-/// The command that runs this again; with `test` alone, if there are tests.
+/// The command that runs this again, restricted to `test` if there are tests.
 pub(super) fn command(test: Option<&str>) -> String {
     ProcessStart::this().command(test)
 }
@@ -123,7 +123,7 @@ impl ProcessStart {
                 line.extend(["cargo", "test"]);
                 self.push_profile(&mut line);
                 line.extend(["-p", package, "--doc"]);
-                // The line in the name of the example may be another by then.
+                // The line number in the name of the doctest may change before the next run.
                 let item = test.and_then(|test| test.split(" (line ").next());
                 line.extend(item.into_iter().flat_map(|item| ["--", item]));
             }
@@ -148,7 +148,7 @@ impl ProcessStart {
         line.push(test);
     }
 
-    /// Cargo builds into a folder that has the name of the profile, but for `dev` and what inherits it.
+    /// Adds the profile. Cargo names the folder after the profile, except for `dev` and `test`, which use `debug`.
     fn push_profile(&self, line: &mut RerunCommand) {
         let folder = self.executable.parent();
         let is_inner = |name: &str| name == "deps" || name == "examples";
@@ -156,7 +156,7 @@ impl ProcessStart {
         match folder_name(folder) {
             "debug" => {}
             "release" => line.push("--release"),
-            // Examples of the documentation are built elsewhere, always with the profile for tests.
+            // Doctests are built elsewhere, always with the test profile.
             _ if self.kind() != RunKind::Documentation && self.has_marks_of_a_build(folder) => {
                 line.extend(["--profile", folder_name(folder)]);
             }
@@ -168,13 +168,13 @@ impl ProcessStart {
         folder.is_some_and(|folder| folder.join("deps").is_dir() && folder.join(".fingerprint").is_dir())
     }
 
-    /// The options of cargo for the target whose tests are called `name`, if that can be told.
+    /// The cargo options for the target whose tests are called `name`, if it is known.
     fn target_of_tests(&self, package: &str, name: &str, of_example: bool) -> Vec<String> {
         let options = |option: &str, name: &str| vec![option.to_owned(), name.to_owned()];
         if of_example {
             return options("--example", name);
         }
-        // A file may be called otherwise than its crate: `two-words`.
+        // A file may be named with dashes: `two-words`.
         let with_dashes = name.replace('_', "-");
         let is_file = |path: String| self.folder.join(path).is_file();
         let find = |folder: &str| {

@@ -1,15 +1,15 @@
-//! Those who wait for something to arrive, each with an alarm for the moment when it will.
+//! Waiters for an arrival on a simulated connection, each with a timer for the moment of the arrival.
 //!
-//! Who waits and knows what is on its way sets his alarm himself; what is sent while he waits sets it for
-//! him. So he is woken when something arrives, and not when it is sent. An alarm is a timer of the driver
-//! at hand.
+//! A waiter that knows of data in flight sets a timer for its arrival. If data is sent later, the sender sets
+//! the timer of the waiter. So a waiter is woken when data arrives, and not when it is sent. The timer belongs to
+//! the driver of the worker that sets it.
 //!
 //! # Invariants
 //!
-//! * **LOOK-AND-JOIN**: from looking, through joining, to the end of the poll no other virtual thread comes
-//!   between (**ONE-RUNS**, see `world`), so that nothing is missed.
-//! * **FIRST-ALARM**: who waits is woken at the first moment that was named since he joined. What is there
-//!   afterwards, he looks for himself.
+//! * **LOOK-AND-JOIN**: a waiter looks, joins the list and ends its poll without a switch to another virtual thread
+//!   (**ONE-RUNS**, see `world`), so that it misses no event.
+//! * **FIRST-ALARM**: a waiter is woken at the earliest arrival that was announced since it joined. It then looks
+//!   by itself at what has arrived.
 
 use std::io;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ struct Waiter {
     alarm: Option<ArrivalTimer>,
 }
 
-/// Somebody's waker. Counted, so that no foreign code runs under a lock.
+/// The waker of a waiter. It is reference-counted, so that no foreign code runs under a lock.
 struct ArrivalWaker(GuardedWaker);
 
 impl ArrivalWaker {
@@ -58,7 +58,7 @@ impl Wake for ArrivalWaker {
     }
 }
 
-/// A timer, until it is dropped.
+/// A timer. It ends when this value is dropped.
 struct ArrivalTimer {
     at: u64,
     timers: &'static Timers,
@@ -66,7 +66,7 @@ struct ArrivalTimer {
 }
 
 impl ArrivalTimer {
-    /// `None` if there is nothing to wait for: the moment has come, or there is nobody to tell it.
+    /// `None` if there is nothing to wait for: the moment has come, or there is no simulation.
     fn set(at: u64, call: &Arc<ArrivalWaker>) -> Option<ArrivalTimer> {
         if world::clock().is_none_or(|now| at <= now) {
             return None;
@@ -85,7 +85,7 @@ impl Drop for ArrivalTimer {
 }
 
 impl Arrivals {
-    /// Something will be there at this moment.
+    /// Announces an arrival at this moment.
     pub(super) fn expect(&self, at: u64) {
         let mut now = Vec::new();
         let mut waiting = lock(&self.waiting);
@@ -93,7 +93,7 @@ impl Arrivals {
             if waiter.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
                 continue; // FIRST-ALARM
             }
-            // The one before goes with it; the waiter's own count keeps its waker alive.
+            // The earlier timer is dropped here. The waiter still counts its waker, so no foreign destructor runs.
             waiter.alarm = ArrivalTimer::set(at, &waiter.call);
             if waiter.alarm.is_none() {
                 now.push(waiter.call.clone());
@@ -103,7 +103,7 @@ impl Arrivals {
         now.into_iter().for_each(|call| call.0.wake_by_ref());
     }
 
-    /// Something is there.
+    /// Announces that something is there now.
     pub(super) fn call(&self) {
         self.expect(0);
     }
@@ -140,14 +140,14 @@ impl Arrivals {
     }
 }
 
-/// How an attempt went.
+/// The result of an attempt.
 pub(super) enum Tried<T> {
     Done(T),
-    /// It is worth another try at this moment, if one is known, or when something happens.
+    /// Try again at this moment, if one is known, or when an event happens.
     NotYet(Option<u64>),
 }
 
-/// One who tries something until it can be done; one thing after the other.
+/// A wait of one caller, which tries until it succeeds. It can be used for one operation after the other.
 #[derive(Default)]
 pub(super) struct ArrivalWait {
     wait: Wait,
@@ -155,7 +155,7 @@ pub(super) struct ArrivalWait {
 }
 
 impl ArrivalWait {
-    /// Tries, and waits until it can be done.
+    /// Tries, and waits until the attempt succeeds.
     pub(super) fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,

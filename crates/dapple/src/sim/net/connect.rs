@@ -1,4 +1,4 @@
-//! From addresses to a connection in a simulation: one after the other, each for so long.
+//! Connecting in a simulation: the addresses in turn, each with a time limit.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,10 +15,10 @@ use crate::net::tcp::unreached;
 use crate::time::sleep;
 use crate::world;
 
-/// How long it takes until one tries again who was not let in; twice as long every time.
+/// The time until a client that found the listener's queue full tries again. It doubles each time.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Finds the addresses. In a cancelled task it does nothing.
+/// Finds the addresses. Returns an error in a cancelled task.
 pub(super) async fn find(target: LookupTarget) -> io::Result<Addrs> {
     let target = match target {
         LookupTarget::Name(host, port) if host == "localhost" => {
@@ -69,11 +69,11 @@ fn from_now(at: u64) -> Duration {
     Duration::from_nanos(at.saturating_sub(world::clock().unwrap_or(at)))
 }
 
-/// A connection that is being made. If that is given up, there is nothing to accept.
+/// A connection that is being made. If the attempt is dropped, the listener does not get it.
 struct ConnectAttempt(Option<Dialed>);
 
 impl ConnectAttempt {
-    /// `None`: it is to be tried again.
+    /// The result; `None` if the caller must try again.
     fn finish(mut self) -> Option<io::Result<TcpStream>> {
         match self.0.take()? {
             Dialed::Connected(socket, ..) => Some(Ok(TcpStream::new(socket))),
@@ -91,7 +91,7 @@ impl Drop for ConnectAttempt {
     }
 }
 
-/// After the answer there is a connection, and it is closed as any other.
+/// Withdraws a connection before the answer has arrived. After that it is closed as any other.
 fn withdraw(socket: &SimSocket, listening: &SimListener, answered: u64) {
     if world::clock().is_some_and(|now| now < answered) {
         listening.forget(socket.local_addr());

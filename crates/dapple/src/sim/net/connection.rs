@@ -1,11 +1,11 @@
-//! A connection: bytes on their way in two directions, and what each side knows of the other.
+//! A simulated connection: bytes in flight in two directions, and the knowledge of each side about the other.
 //!
-//! What is sent is there at once, with the moment of its arrival; the side that it is for sees it only
-//! from then on. So nothing need happen at that moment but that who waits is woken.
+//! A sender puts its bytes into the receiver's queue at once, with the moment of their arrival. The receiver sees them
+//! only from then on. So at that moment only the waiters have to be woken.
 //!
 //! # Invariants
 //!
-//! * **ARRIVES-IN-ORDER**: nothing arrives before what was sent earlier in the same direction, the end included.
+//! * **ARRIVES-IN-ORDER**: no byte, and no end, arrives before the bytes that were sent earlier in the same direction.
 //! * **BYTES-TAKEN-ONCE**: bytes leave the queue in the call that returns their number, and enter it likewise.
 
 use std::collections::VecDeque;
@@ -19,53 +19,53 @@ use super::network::{Network, system_error};
 use super::options::SocketOptions;
 use crate::prim::{Mutex, MutexGuard, lock};
 
-/// How many bytes a direction holds.
+/// The most bytes that a direction holds.
 const CAPACITY: usize = 64 << 10;
 
 struct SimConnection {
     network: Arc<Network>,
-    /// Who connected, and who listened.
+    /// The addresses of the client and of the listener.
     addrs: [SocketAddr; 2],
     readers: [Arc<Arrivals>; 2],
     writers: [Arc<Arrivals>; 2],
     sides: Mutex<[Side; 2]>,
 }
 
-/// What there is at one side.
+/// The state of one side.
 struct Side {
     incoming: InFlight,
-    /// The way of what it sends.
+    /// The link for the bytes that it sends.
     way: LinkDirection,
-    /// Nobody has it any more.
+    /// The socket was dropped.
     is_gone: bool,
-    /// It has said that it sends no more.
+    /// It has shut down writing.
     has_ended: bool,
-    /// It has said that it reads no more.
+    /// It has shut down reading.
     reads_no_more: bool,
-    /// When it learns that what it sends is not taken any more.
+    /// The moment at which it learns that the peer accepts no more bytes.
     refused: Option<u64>,
-    /// It knows that the other side has reset the connection.
+    /// It has returned the error of the peer's reset.
     is_told: bool,
 }
 
-/// What is on its way to a side, or has arrived and was not read.
+/// The bytes in flight to a side, and those that have arrived and were not read.
 #[derive(Default)]
 struct InFlight {
     bytes: VecDeque<u8>,
-    /// How many of them have arrived.
+    /// The number of bytes that have arrived.
     arrived: usize,
-    /// When the others will, and how many at a time. ARRIVES-IN-ORDER
+    /// The arrivals of the others: the moment, and the number of bytes. ARRIVES-IN-ORDER
     on_the_way: VecDeque<(u64, usize)>,
-    /// When the last of what was sent arrives. ARRIVES-IN-ORDER
+    /// The latest arrival of all that was sent. ARRIVES-IN-ORDER
     last: u64,
-    /// When the end arrives.
+    /// The arrival of the end.
     end: Option<u64>,
-    /// When it arrives that the other side has reset the connection.
+    /// The arrival of the peer's reset.
     reset: Option<u64>,
 }
 
 impl InFlight {
-    /// Takes note of what has arrived.
+    /// Counts the bytes that have arrived by now.
     fn settle(&mut self, now: u64) {
         while let Some(&(_, n)) = self.on_the_way.front().filter(|(at, _)| *at <= now) {
             self.arrived += n;
@@ -101,14 +101,14 @@ impl Side {
         }
     }
 
-    /// Whether a read would not wait.
+    /// Whether a read would return at once.
     fn is_readable(&self, now: u64) -> bool {
         let incoming = &self.incoming;
         let is_over = has_come(incoming.end, now) || has_come(incoming.reset, now);
         incoming.arrived > 0 || is_over || self.reads_no_more
     }
 
-    /// The error of writing, if it is known that there is no use in it.
+    /// The error of a write, if this side knows that the peer accepts no more.
     fn refusal(&mut self, now: u64) -> Option<io::Error> {
         if !self.has_ended && has_come(self.incoming.reset, now) && !self.is_told {
             self.is_told = true;
@@ -118,33 +118,33 @@ impl Side {
         (self.has_ended || is_refused).then(|| system_error(libc::EPIPE))
     }
 
-    /// When the other side may have become known to be gone.
+    /// The moment at which this side learns that the peer is gone.
     fn refused_at(&self) -> Option<u64> {
         self.refused.into_iter().chain(self.incoming.reset).min()
     }
 }
 
-/// A side and the other one.
+/// A side and its peer.
 fn near_and_far(sides: &mut [Side; 2], near: usize) -> (&mut Side, &mut Side) {
     let [first, second] = sides;
     if near == 0 { (first, second) } else { (second, first) }
 }
 
-/// When what is sent now arrives. ARRIVES-IN-ORDER
+/// The arrival of bytes that are sent now. ARRIVES-IN-ORDER
 fn arrival(way: &LinkDirection, far: &mut InFlight, now: u64) -> u64 {
     far.last = far.last.max(now + way.latency());
     far.last
 }
 
-/// The right to one side of a connection. Dropping it closes it.
+/// One side of a connection. Dropping it closes the side.
 pub(super) struct SimSocket {
     connection: Arc<SimConnection>,
     near: usize,
     pub(super) options: Mutex<SocketOptions>,
 }
 
-/// Makes a connection: the side of who connected, and of who listened. The ways are those of what they
-/// send. Nothing arrives at a side before the moment that is given for it.
+/// Makes a connection: the sockets of the client and of the listener. `ways` are the links for the bytes that
+/// they send. Nothing arrives at a side before its moment in `from`.
 pub(super) fn connect(
     network: &Arc<Network>,
     addrs: [SocketAddr; 2],
@@ -178,17 +178,17 @@ impl SimSocket {
         1 - self.near
     }
 
-    /// Where those wait who read.
+    /// The waiters for bytes.
     pub(super) fn readers(&self) -> &Arc<Arrivals> {
         &self.connection.readers[self.near]
     }
 
-    /// Where those wait who write.
+    /// The waiters for room.
     pub(super) fn writers(&self) -> &Arc<Arrivals> {
         &self.connection.writers[self.near]
     }
 
-    /// The state, and the time, with what has arrived by then.
+    /// Locks the state, and counts the bytes that have arrived by now. Returns the state and the time.
     fn look(&self) -> io::Result<(MutexGuard<'_, [Side; 2]>, u64)> {
         let now = self.connection.network.enter()?;
         let mut sides = lock(&self.connection.sides);
@@ -196,7 +196,7 @@ impl SimSocket {
         Ok((sides, now))
     }
 
-    /// Reads some bytes, and takes them unless `is_peek`.
+    /// Reads some bytes. They stay in the queue if `is_peek`.
     pub(super) fn read(&self, buffers: &mut [IoSliceMut<'_>], is_peek: bool) -> io::Result<Tried<usize>> {
         let (mut sides, now) = self.look()?;
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
@@ -226,7 +226,7 @@ impl SimSocket {
         }
         side.incoming.arrived -= n;
         drop(sides);
-        self.connection.writers[self.far()].call(); // there is room
+        self.connection.writers[self.far()].call(); // the peer has room to write
         Ok(Tried::Done(n))
     }
 
@@ -248,7 +248,7 @@ impl SimSocket {
         let n = link_conditions::some_of(wanted.min(room));
         let at = arrival(&near.way, &mut far.incoming, now);
         if far.is_gone {
-            // They go on their way, and it comes back that nobody took them.
+            // The bytes are sent, and after a round trip this side learns that the peer did not accept them.
             near.refused.get_or_insert_with(|| at + far.way.latency());
             return Ok(Tried::Done(n));
         }
@@ -264,14 +264,14 @@ impl SimSocket {
         Ok(Tried::Done(n))
     }
 
-    /// Whether a read would not wait.
+    /// Whether a read would return at once.
     pub(super) fn readable(&self) -> io::Result<Tried<()>> {
         let (sides, now) = self.look()?;
         let side = &sides[self.near];
         Ok(if side.is_readable(now) { Tried::Done(()) } else { Tried::NotYet(side.incoming.next()) })
     }
 
-    /// Whether a write would not wait.
+    /// Whether a write would return at once.
     pub(super) fn writable(&self) -> io::Result<Tried<()>> {
         let (mut sides, now) = self.look()?;
         let (near, far) = near_and_far(&mut sides, self.near);
@@ -319,7 +319,7 @@ impl SimSocket {
         Ok(())
     }
 
-    /// The error that nobody was told.
+    /// The pending socket error (`SO_ERROR`).
     pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
         let (mut sides, now) = self.look()?;
         let side = &mut sides[self.near];
@@ -327,7 +327,7 @@ impl SimSocket {
         Ok(is_news.then(|| system_error(libc::ECONNRESET)))
     }
 
-    /// The other side will see it break.
+    /// Makes the drop of this socket reset the connection.
     pub(super) fn reset_on_drop(&self) {
         lock(&self.options).linger = Some(std::time::Duration::ZERO);
     }
@@ -337,7 +337,7 @@ impl Drop for SimSocket {
     fn drop(&mut self) {
         let resets = lock(&self.options).linger.is_some_and(|linger| linger.is_zero());
         let SimConnection { network, addrs, sides, readers, writers } = &*self.connection;
-        // Outside of the simulation no time passes: everything arrives as soon as it can.
+        // Outside of the simulation no time passes, so everything arrives as soon as it can.
         let now = network.enter().unwrap_or(0);
         let mut sides = lock(sides);
         let (near, far) = near_and_far(&mut sides, self.near);
@@ -354,13 +354,13 @@ impl Drop for SimSocket {
             if !near.has_ended {
                 far.incoming.end = Some(at);
             }
-            // What is on its way comes back.
+            // The bytes in flight to this side are answered with a refusal.
             if let Some(&(arrives, _)) = near.incoming.on_the_way.front() {
                 far.refused.get_or_insert(at.max(arrives + near.way.latency()));
             }
         }
         near.has_ended = true;
-        // Who waits for room goes on waiting: that there is nobody to make room is what he learns then.
+        // A writer of the peer that waits for room goes on waiting until the refusal arrives.
         let refused = far.refused;
         drop(sides);
         readers[self.far()].expect(at);

@@ -1,19 +1,19 @@
-//! What the network is like: how long bytes take, and how many of them go at a time, by the seed.
+//! The conditions of a simulated link: latency, and the number of bytes that go at a time, by the seed.
 //!
-//! Everything that goes from one side to the other asks here when it arrives. So this is the place for
-//! faults to come: what is held back, cut off or slowed down between two addresses.
+//! Each transfer asks here for its arrival. So faults between two addresses (delays, partitions, slow links) would be
+//! added here.
 
 use crate::world;
 
-/// In a steady world, in nanoseconds.
+/// The latency of a steady simulation, in nanoseconds.
 const STEADY: u64 = 100_000;
-/// The least of what is usual.
+/// The least average latency of a link, in nanoseconds.
 const LEAST: u64 = 20_000;
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkDirection {
-    /// What is usual, in nanoseconds.
+    /// The average latency, in nanoseconds.
     latency: u64,
 }
 
@@ -26,8 +26,8 @@ impl LinkDirection {
         LinkDirection { latency: world::with(usual).unwrap_or(0) }
     }
 
-    /// How long it takes this time: between half and one and a half times the usual, that is between 10
-    /// and 960 microseconds. Nothing outside of a simulation, where time does not go on.
+    /// The latency of one transfer: between half and one and a half times the average, that is between 10
+    /// and 960 microseconds. Zero outside of a simulation, where no time passes.
     pub(super) fn latency(&self) -> u64 {
         let latency = |world: &world::World| match world.dice.is_steady() {
             true => self.latency,
@@ -37,7 +37,7 @@ impl LinkDirection {
     }
 }
 
-/// How many bytes go at a time, of `most` that could.
+/// The number of bytes that go at a time, of the `most` that could.
 pub(super) fn some_of(most: usize) -> usize {
     let some = |world: &world::World| match most {
         0 | 1 => most,

@@ -1,4 +1,4 @@
-//! What accepts connections in a simulation.
+//! The listener of a simulated network.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -20,14 +20,14 @@ use crate::net::ToAddrs;
 use crate::net::error::failed;
 use crate::prim::{AtomicU32, Mutex, Ordering, lock};
 
-/// How many connections may wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: usize = 1024;
 
-/// An address at which somebody listens.
+/// An address with a listener.
 pub(super) struct SimListener {
     network: Arc<Network>,
     addr: SocketAddr,
-    /// Connections to be accepted, from so on, in this order.
+    /// The connections to be accepted, each from its moment on, in this order.
     queue: Mutex<Vec<(u64, SimSocket)>>,
     acceptors: Arc<Arrivals>,
 }
@@ -41,7 +41,7 @@ impl SimListener {
         lock(&self.queue).len() >= BACKLOG
     }
 
-    /// A connection arrives at a moment.
+    /// Queues a connection that arrives at this moment.
     pub(super) fn put(&self, socket: SimSocket, at: u64) {
         let mut queue = lock(&self.queue);
         let index = queue.partition_point(|(other, _)| *other <= at);
@@ -50,7 +50,7 @@ impl SimListener {
         self.acceptors.expect(at);
     }
 
-    /// The connection from this address does not come about.
+    /// Removes the connection from this address, whose client has given up.
     pub(super) fn forget(&self, from: SocketAddr) {
         let mut queue = lock(&self.queue);
         let index = queue.iter().position(|(_, socket)| socket.peer_addr() == from);
@@ -99,16 +99,16 @@ impl SimListener {
 pub struct TcpListener {
     listening: Arc<SimListener>,
     ttl: AtomicU32,
-    /// Of the one who has it to himself.
+    /// The wait of the caller with exclusive access.
     turn: ArrivalWait,
 }
 
 impl TcpListener {
-    /// Listens at an address: the first of those given that can be had. Port 0 is the next that is free.
+    /// Listens at an address: the first of those given that is free. Port 0 means the next free port.
     ///
     /// # Errors
     ///
-    /// If no address can be had, with that of the last one; if there is a name among them, other than
+    /// If no address is free, with the error of the last one; if there is a name among them, other than
     /// `localhost`. Outside of a simulation.
     ///
     /// # Cancellation
@@ -142,15 +142,15 @@ impl TcpListener {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: returns an error, or a
-    /// connection if there was one then.
+    /// connection if one was ready.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let mut turn = ArrivalWait::default();
         let socket = poll_fn(|cx| self.listening.poll_accept(&mut turn, cx)).await?;
         Ok(self.accepted(socket))
     }
 
-    /// As [`accept`](Self::accept), for futures written by hand: for one task, which is woken when it
-    /// is worth another try.
+    /// As [`accept`](Self::accept), for futures written by hand. One task may use it, and is woken when it
+    /// should poll again.
     ///
     /// # Errors
     ///
@@ -166,23 +166,23 @@ impl TcpListener {
         (TcpStream::new(socket), from)
     }
 
-    /// The connections as a `Stream`, which never ends by itself: go on after an error, unless it
+    /// Returns the connections as a `Stream`, which never ends by itself: go on after an error, unless it
     /// [`is_cancelled`](crate::is_cancelled).
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: gives an error, or a
-    /// connection if there was one then.
+    /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: yields an error, or a
+    /// connection if one was ready.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self, turn: ArrivalWait::default() }
     }
 
-    /// As [`incoming`](Self::incoming), with the listener inside.
+    /// As [`incoming`](Self::incoming), with the listener in the stream.
     pub fn into_incoming(self) -> IntoIncoming {
         IntoIncoming(self)
     }
 
-    /// The address at which it listens.
+    /// The address of the listener.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl TcpListener {
         Ok(self.listening.addr)
     }
 
-    /// How many routers a packet may pass. Of no effect here.
+    /// The most routers that a packet may pass. It has no effect here.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl TcpListener {
         Ok(self.ttl.load(Ordering::Relaxed))
     }
 
-    /// See [`ttl`](Self::ttl). Accepted connections take it over.
+    /// Sets the [`ttl`](Self::ttl). Accepted connections inherit it.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl TcpListener {
         Ok(())
     }
 
-    /// The error that waits to be told: none here.
+    /// The pending socket error (`SO_ERROR`): none here.
     ///
     /// # Errors
     ///
@@ -258,7 +258,7 @@ impl Stream for Incoming<'_> {
 pub struct IntoIncoming(TcpListener);
 
 impl IntoIncoming {
-    /// The listener inside.
+    /// Returns the listener.
     #[must_use]
     pub fn into_inner(self) -> TcpListener {
         self.0

@@ -1,6 +1,6 @@
 //! A network inside of a simulation: `TcpListener` and `TcpStream` in memory.
 //!
-//! They have the methods of those in [`dapple::net`](crate::net), so that a server that was written for
+//! They have the methods of those in [`dapple::net`](crate::net), so a server that was written for
 //! those is tested by changing one `use` line:
 //!
 //! ```
@@ -30,29 +30,29 @@
 //! });
 //! ```
 //!
-//! # What it is like
+//! # Behaviour
 //!
-//! By the seed, as everything in a simulation:
+//! The seed decides, as everywhere in a simulation:
 //!
 //! * Each direction of a connection has a latency, between ten microseconds and a millisecond, which
 //!   differs from write to write. To connect takes a round trip. Bytes stay in order.
-//! * A read gets, and a write puts, any number of bytes from one up to what could be had.
-//! * A direction holds 64 KiB. Who is ahead by so much waits.
+//! * A read or a write transfers any number of bytes, from one up to the most that is possible.
+//! * A direction holds 64 KiB. A writer that is ahead by more waits.
 //!
 //! No byte is lost, doubled or reordered. In a [steady](super::Sim::steady) simulation the latency is
 //! always a tenth of a millisecond, and reads and writes are not cut short. As with real connections:
 //!
-//! * Whoever has a connection reads what was sent before the other side ended it, and then the end. If
-//!   the other side was dropped with bytes that had arrived, and that it had not read, the end is a
-//!   `ConnectionReset`. Writing to one who is gone works for a round trip, and fails with `BrokenPipe`
-//!   (or `ConnectionReset`) from then on.
-//! * 1024 connections may wait to be accepted. Whoever connects beyond that tries again after a second,
-//!   and after two more, and so on. A listener that is dropped resets those that wait.
+//! * A reader gets the bytes that were sent before the peer ended the stream, and then the end. If
+//!   the peer was dropped with bytes that had arrived there and were not read, the reader gets
+//!   `ConnectionReset` in place of the end. Writing to a peer that is gone works for a round trip, and from then on
+//!   fails with `BrokenPipe` (or `ConnectionReset`).
+//! * 1024 connections may wait to be accepted. A client beyond that tries again after a second,
+//!   and after two more, and so on. A listener that is dropped resets the connections that wait.
 //!
-//! There is one machine, which has all addresses: one can listen at any, and `0.0.0.0` and `::` are for
-//! all. Of names it knows `localhost`. Two simulations never meet.
+//! There is one machine, which has all addresses: a listener can use any, and `0.0.0.0` and `::` stand for
+//! all. The only name is `localhost`. Two simulations are not connected.
 //!
-//! What has no place here is missing: `from_std` and `into_std`, `read_with` and `write_with`, the file
+//! Functions that make no sense here are missing: `from_std` and `into_std`, `read_with` and `write_with`, the file
 //! descriptor, and `TcpSocket`. There are no faults yet, such as partitions.
 
 mod arrivals;

@@ -1,4 +1,4 @@
-//! The network of a simulation: who listens where, and which ports are taken.
+//! The network of a simulation: its listeners, and the ports in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,7 +11,7 @@ use super::listener::SimListener;
 use crate::prim::{Mutex, lock};
 use crate::world;
 
-/// The ports that are given out, as Linux does.
+/// The range of ports that are given out, as on Linux.
 const FIRST_PORT: u16 = 32768;
 const LAST_PORT: u16 = 60999;
 
@@ -23,27 +23,27 @@ pub(super) struct Network {
 #[derive(Default)]
 struct NetworkState {
     listeners: BTreeMap<SocketAddr, Arc<SimListener>>,
-    /// The addresses of those who connected.
+    /// The addresses of clients.
     clients: BTreeSet<SocketAddr>,
     /// Counts the ports that were given out.
     ports: u16,
 }
 
-/// How it went to call somebody.
+/// The result of an attempt to connect.
 pub(super) enum Dialed {
-    /// It is done at a moment.
+    /// Connected. The answer arrives at the moment.
     Connected(SimSocket, Arc<SimListener>, u64),
-    /// Nobody listens there, which is known at a moment.
+    /// There is no listener. The refusal arrives at the moment.
     Refused(u64),
-    /// Too many wait to be accepted.
+    /// Too many connections wait to be accepted.
     Full,
 }
 
-/// What the world keeps.
+/// The network as a part of the simulated world.
 #[derive(Default)]
 struct NetworkPart(Arc<Network>);
 
-/// An error as the system would have it, with its number.
+/// The error that the system would return, by its number.
 pub(super) fn system_error(number: i32) -> io::Error {
     io::Error::from_raw_os_error(number)
 }
@@ -58,17 +58,17 @@ impl Network {
         })
     }
 
-    /// What time it is; an error outside of its simulation.
+    /// The time; an error outside of this network's simulation.
     pub(super) fn enter(&self) -> io::Result<u64> {
         let here = Network::current("a connection of dapple::sim::net")?;
         if !std::ptr::eq(&raw const *here, self) {
             let message = "a connection of dapple::sim::net: it belongs to another simulation";
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
-        Ok(world::clock().expect("it is in a simulation"))
+        Ok(world::clock().expect("`Network::current` found a simulation"))
     }
 
-    /// Listens at an address. Port 0 is the next that is free.
+    /// Listens at an address. Port 0 means the next free port.
     pub(super) fn listen(self: &Arc<Network>, addr: SocketAddr) -> io::Result<Arc<SimListener>> {
         let mut state = lock(&self.state);
         let addr = match addr.port() {
@@ -83,13 +83,13 @@ impl Network {
         Ok(listening)
     }
 
-    /// Nobody listens there any more.
+    /// Removes the listener at an address.
     pub(super) fn hang_up(&self, addr: SocketAddr) {
         let listening = lock(&self.state).listeners.remove(&addr);
         drop(listening);
     }
 
-    /// Connects to an address: what is needed goes there and back.
+    /// Connects to an address. The handshake takes a round trip.
     pub(super) fn dial(self: &Arc<Network>, to: SocketAddr) -> io::Result<Dialed> {
         let now = self.enter()?;
         let to = SocketAddr::new(reached_by(to.ip()), to.port());
@@ -103,21 +103,21 @@ impl Network {
         let from = state.free_port(to.ip())?;
         state.clients.insert(from);
         drop(state);
-        // The third part of the handshake: only then there is something to accept.
+        // The third part of the handshake: only when it arrives there is a connection to accept.
         let arrives = answered + ways[0].latency();
         let [near, far] = connection::connect(self, [from, to], ways, [answered, arrives]);
         listening.put(far, arrives);
         Ok(Dialed::Connected(near, listening, answered))
     }
 
-    /// The address of one who connected is free again.
+    /// Frees the address of a client.
     pub(super) fn release(&self, addr: SocketAddr) {
         lock(&self.state).clients.remove(&addr);
     }
 }
 
 impl NetworkState {
-    /// The next port that is free.
+    /// The next free port.
     fn free_port(&mut self, ip: IpAddr) -> io::Result<SocketAddr> {
         for _ in FIRST_PORT..=LAST_PORT {
             let addr = SocketAddr::new(ip, FIRST_PORT + self.ports);
@@ -142,12 +142,12 @@ impl NetworkState {
     }
 }
 
-/// Whether one who listens at `all` is meant by `ip`, too: `::` stands for all addresses of both kinds.
+/// Whether a listener at `all` also gets connections to `ip`: `::` stands for all addresses of both kinds.
 fn covers(all: IpAddr, ip: IpAddr) -> bool {
     all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4())
 }
 
-/// Who connects to no address in particular means this machine.
+/// The address that a connection goes to: the unspecified address means this machine.
 fn reached_by(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),

@@ -1,4 +1,4 @@
-//! Options of a connection: remembered, and but for one of no effect.
+//! Options of a connection. They are stored, and all but `linger` have no effect.
 
 use std::io;
 use std::time::Duration;
@@ -20,12 +20,12 @@ impl Default for SocketOptions {
     }
 }
 
-/// As the system has it.
+/// Checks a TTL by the rules of Linux.
 pub(super) fn check_ttl(ttl: u32) -> io::Result<u32> {
     if (1..=255).contains(&ttl) { Ok(ttl) } else { Err(system_error(libc::EINVAL)) }
 }
 
-/// As the system has it.
+/// Checks a keep-alive time by the rules of Linux.
 pub(super) fn check_keepalive(after: Option<Duration>) -> io::Result<Option<Duration>> {
     let is_fine = after.is_none_or(|after| (1..=32767).contains(&after.as_secs()));
     if is_fine { Ok(after) } else { Err(system_error(libc::EINVAL)) }

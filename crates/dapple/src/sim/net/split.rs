@@ -16,7 +16,7 @@ use crate::net::halves::halves;
 // The name that `halves!` uses.
 use self::SimHalf as StreamHalf;
 
-/// One direction of a stream, shared or borrowed, and who has it to himself.
+/// One direction of a stream, shared or borrowed, and the wait of its caller.
 #[derive(Debug)]
 struct SimHalf<S> {
     source: S,
@@ -66,8 +66,8 @@ macro_rules! peeks {
             ///
             /// # Cancellation
             ///
-            /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if there
-            /// were some then.
+            /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if some
+            /// were there.
             pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
                 self.stream().peek(buffer).await
             }

@@ -1,4 +1,4 @@
-//! A connection in a simulation, as `TcpStream` of `dapple::net` has it.
+//! A simulated connection with the methods of `dapple::net::TcpStream`.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -17,29 +17,29 @@ use crate::io::foreign::{impl_read, impl_write};
 use crate::net::ToAddrs;
 use crate::prim::lock;
 
-/// How long each address is tried, unless it is said.
+/// The default time limit for each address.
 const EACH: Duration = Duration::from_secs(10);
 
-/// What is waited for.
+/// Wait descriptions shown in dumps.
 const BYTES: &&str = &"bytes to read";
 const ROOM: &&str = &"room to write to";
 const CLOSED: &&str = &"a connection to be closed by both sides, or reset";
 
 /// A TCP connection in a simulation; as [`dapple::net::TcpStream`](crate::net::TcpStream).
 ///
-/// It is read and written through `futures_io::{AsyncRead, AsyncWrite}`; with the feature `tokio-io`
+/// Use it through `futures_io::{AsyncRead, AsyncWrite}`; with the feature `tokio-io`
 /// also through tokio's traits, and with `hyper` through hyper's. Closing it
-/// (`AsyncWrite::poll_close`) tells the other side that no more will be sent, and leaves it open for
-/// reading; dropping it closes both.
+/// (`AsyncWrite::poll_close`) ends the stream to the peer, and leaves it open for
+/// reading; dropping it closes both directions.
 ///
-/// One task reads and one writes at a time; to have two tasks do so, [split](Self::into_split) it.
+/// One task reads and one writes at a time. For two tasks, [split](Self::into_split) it.
 ///
 /// # Cancellation
 ///
-/// Reading, writing: *Dropped early*: **clean**: bytes that were not read stay, and what was written
-/// was returned as written. *Scope cancelled*: returns an error for which
-/// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it could be
-/// had then.
+/// Reading, writing: *Dropped early*: **clean**: bytes that were not read stay, and all bytes that were written
+/// were counted in a result. *Scope cancelled*: returns an error for which
+/// [`is_cancelled`](crate::is_cancelled) holds and has done nothing, or the result if it was
+/// ready.
 ///
 /// # Examples
 ///
@@ -94,7 +94,7 @@ impl SimSocket {
     }
 }
 
-/// The result of an attempt that is not to wait.
+/// The result of an attempt that must not wait.
 fn at_once<T>(tried: io::Result<Tried<T>>) -> io::Result<T> {
     match tried? {
         Tried::Done(done) => Ok(done),
@@ -114,24 +114,24 @@ impl TcpStream {
 
     /// Connects to an address, which takes a round trip.
     ///
-    /// If there are several, they are tried in turn, for ten seconds each, until one answers. Whoever
-    /// finds too many waiting to be accepted tries again after a second, and after two more, and so on.
+    /// If there are several, they are tried in turn, for ten seconds each, until one answers. If too many
+    /// connections wait to be accepted, the client tries again after a second, and after two more, and so on.
     ///
     /// # Errors
     ///
-    /// If none can be connected to: the message says which were tried and how each failed, and the
+    /// If none can be connected to: the message lists the addresses with their errors, and the
     /// kind is that of the last. If there is a name among them, other than `localhost`. If the wait was
     /// cancelled ([`is_cancelled`](crate::is_cancelled)). Outside of a simulation.
     ///
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**: an attempt under way is closed. *Scope cancelled*: returns an
-    /// error, or the connection if there was one then.
+    /// error, or the connection if it was ready.
     pub async fn connect(addrs: impl ToAddrs) -> io::Result<TcpStream> {
         connect_to_any(addrs.target(), EACH).await
     }
 
-    /// As [`connect`](Self::connect), for as long as `each` with each address.
+    /// As [`connect`](Self::connect), with a time limit for each address.
     ///
     /// # Errors
     ///
@@ -140,24 +140,24 @@ impl TcpStream {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**: an attempt under way is closed. *Scope cancelled*: returns an
-    /// error, or the connection if there was one then.
+    /// error, or the connection if it was ready.
     pub async fn connect_timeout(addrs: impl ToAddrs, each: Duration) -> io::Result<TcpStream> {
         connect_to_any(addrs.target(), each).await
     }
 
-    /// Two halves that borrow it: one to read, one to write, for two futures in one task.
+    /// Borrows the stream as two halves: one to read, one to write, for two futures in one task.
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         split::borrowed(self)
     }
 
-    /// Two halves that own it together, for two tasks. [`OwnedReadHalf::reunite`] puts them together
-    /// again. Dropping the half that writes tells the other side that no more will be sent.
+    /// Splits the stream into two halves that own it together, for two tasks. [`OwnedReadHalf::reunite`] puts them
+    /// together again. Dropping the write half ends the stream to the peer.
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         split::owned(self)
     }
 
-    /// Waits for bytes and copies them, without taking them: they can be read afterwards. None is
-    /// the end of the stream, or an empty buffer.
+    /// Waits for bytes and copies them, without taking them: they can be read afterwards. Returns 0 at
+    /// the end of the stream, or for an empty buffer.
     ///
     /// # Errors
     ///
@@ -165,15 +165,15 @@ impl TcpStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if there were
-    /// some then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if some were
+    /// there.
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let (mut turn, mut buffers) = (ArrivalWait::default(), [IoSliceMut::new(buffer)]);
         let socket = &self.socket;
         poll_fn(|cx| turn.poll(cx, socket.readers(), BYTES, || socket.read(&mut buffers, true))).await
     }
 
-    /// Waits until there is something to read, the end of the stream and errors included.
+    /// Waits until the stream is readable, at its end, or has an error.
     ///
     /// # Errors
     ///
@@ -181,13 +181,13 @@ impl TcpStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn readable(&self) -> io::Result<()> {
         let (mut turn, socket) = (ArrivalWait::default(), &self.socket);
         poll_fn(|cx| turn.poll(cx, socket.readers(), BYTES, || socket.readable())).await
     }
 
-    /// Waits until there is room to write to, errors included.
+    /// Waits until the stream is writable, or has an error.
     ///
     /// # Errors
     ///
@@ -195,16 +195,16 @@ impl TcpStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn writable(&self) -> io::Result<()> {
         let (mut turn, socket) = (ArrivalWait::default(), &self.socket);
         poll_fn(|cx| turn.poll(cx, socket.writers(), ROOM, || socket.writable())).await
     }
 
-    /// Waits until the connection is closed in both directions: the other side has reset it, or both sides have ended
-    /// theirs. A peer that has ended its own side (`Shutdown::Write`) and still reads does not end the wait.
+    /// Waits until the connection is closed in both directions: the peer has reset it, or both sides have shut
+    /// down writing. A peer that has shut down writing (`Shutdown::Write`) and still reads does not end the wait.
     ///
-    /// To be used for a peer whose stream was read to its end: a read returns that end for ever, also after a reset.
+    /// Use it for a peer whose stream was read to its end: a read returns that end for ever, also after a reset.
     ///
     /// # Errors
     ///
@@ -212,13 +212,13 @@ impl TcpStream {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was closed then.
+    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was closed.
     pub async fn closed(&self) -> io::Result<()> {
         let (mut turn, socket) = (ArrivalWait::default(), &self.socket);
         poll_fn(|cx| turn.poll(cx, socket.writers(), CLOSED, || socket.closed())).await
     }
 
-    /// As [`readable`](Self::readable), for futures written by hand: for the one task that reads, which is
+    /// As [`readable`](Self::readable), for futures written by hand. The one task that reads may use it, and is
     /// woken.
     ///
     /// # Errors
@@ -229,7 +229,7 @@ impl TcpStream {
         self.reading.poll(cx, socket.readers(), BYTES, || socket.readable())
     }
 
-    /// As [`writable`](Self::writable), for futures written by hand: for the one task that writes, which is
+    /// As [`writable`](Self::writable), for futures written by hand. The one task that writes may use it, and is
     /// woken.
     ///
     /// # Errors
@@ -240,7 +240,7 @@ impl TcpStream {
         self.writing.poll(cx, socket.writers(), ROOM, || socket.writable())
     }
 
-    /// As [`closed`](Self::closed), for futures written by hand: for the one task that reads, which is woken.
+    /// As [`closed`](Self::closed), for futures written by hand. The one task that reads may use it, and is woken.
     ///
     /// # Errors
     ///
@@ -250,11 +250,11 @@ impl TcpStream {
         self.closing.poll(cx, socket.writers(), CLOSED, || socket.closed())
     }
 
-    /// Reads what is there; see [`readable`](Self::readable).
+    /// Reads the bytes that are there, without waiting; see [`readable`](Self::readable).
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](ErrorKind::WouldBlock) if nothing is; those of reading.
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if there are none; those of reading.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.try_read_vectored(&mut [IoSliceMut::new(buffer)])
     }
@@ -268,11 +268,11 @@ impl TcpStream {
         at_once(self.socket.read(buffers, false))
     }
 
-    /// Writes what there is room for; see [`writable`](Self::writable).
+    /// Writes as many bytes as there is room for, without waiting; see [`writable`](Self::writable).
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](ErrorKind::WouldBlock) if there is none; those of writing.
+    /// [`WouldBlock`](ErrorKind::WouldBlock) if there is no room; those of writing.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.try_write_vectored(&[IoSlice::new(bytes)])
     }
@@ -286,12 +286,12 @@ impl TcpStream {
         at_once(self.socket.write(slices))
     }
 
-    /// Ends the stream in one direction or both. After `Shutdown::Write` the other side reads to the
+    /// Shuts down one direction or both. After `Shutdown::Write` the peer reads to the
     /// end, and can still send.
     ///
     /// # Errors
     ///
-    /// If it is not connected any more.
+    /// If it is no longer connected.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.shutdown(how)
     }
@@ -328,7 +328,7 @@ impl TcpStream {
     }
 
     pub(crate) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(())) // nothing is kept back here
+        Poll::Ready(Ok(())) // there is no buffer to flush
     }
 
     pub(crate) fn poll_close(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -339,9 +339,9 @@ impl TcpStream {
 impl_read!(TcpStream);
 impl_write!(TcpStream);
 
-/// Options. They are remembered; of effect is [`set_linger`](Self::set_linger) alone.
+/// Options. They are stored; only [`set_linger`](Self::set_linger) has an effect.
 impl TcpStream {
-    /// This side's address.
+    /// The local address.
     ///
     /// # Errors
     ///
@@ -350,7 +350,7 @@ impl TcpStream {
         Ok(self.socket.local_addr())
     }
 
-    /// The other side's address.
+    /// The address of the peer.
     ///
     /// # Errors
     ///
@@ -359,7 +359,7 @@ impl TcpStream {
         Ok(self.socket.peer_addr())
     }
 
-    /// Whether bytes are sent at once, which they always are.
+    /// Sets whether bytes are sent at once, which they always are here.
     ///
     /// # Errors
     ///
@@ -378,7 +378,7 @@ impl TcpStream {
         Ok(lock(&self.socket.options).nodelay)
     }
 
-    /// Whether what arrives is acknowledged at once.
+    /// Sets whether received bytes are acknowledged at once.
     ///
     /// # Errors
     ///
@@ -397,7 +397,7 @@ impl TcpStream {
         Ok(lock(&self.socket.options).quickack)
     }
 
-    /// After how long without a sign of life the other side is asked for one; `None`: never.
+    /// Sets the idle time after which the peer is probed; `None`: never.
     ///
     /// # Errors
     ///
@@ -416,8 +416,8 @@ impl TcpStream {
         Ok(lock(&self.socket.options).keepalive)
     }
 
-    /// How often the other side is asked for a sign of life, and how many times in vain before the
-    /// connection is taken to be broken.
+    /// Sets the interval between probes, and the number of unanswered probes after which the
+    /// connection counts as broken.
     ///
     /// # Errors
     ///
@@ -427,8 +427,8 @@ impl TcpStream {
         if (1..=127).contains(&times) { Ok(()) } else { Err(system_error(libc::EINVAL)) }
     }
 
-    /// What becomes of the connection when it is dropped. `None`: what was sent arrives, and then the end.
-    /// Zero: the other side sees the connection break ("reset").
+    /// Sets what a drop does. `None`: the bytes that were sent arrive, and then the end.
+    /// Zero: the peer sees a reset.
     ///
     /// # Errors
     ///
@@ -447,7 +447,7 @@ impl TcpStream {
         Ok(lock(&self.socket.options).linger)
     }
 
-    /// How many routers a packet may pass.
+    /// The most routers that a packet may pass.
     ///
     /// # Errors
     ///
@@ -466,7 +466,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// The error that waits to be told, if there is one.
+    /// The pending socket error (`SO_ERROR`), if there is one.
     ///
     /// # Errors
     ///
