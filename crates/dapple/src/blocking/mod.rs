@@ -6,7 +6,12 @@
 //!   or the pool is at its limit (or at the system's), and each thread that becomes free looks.
 //! * **BEGUN-OR-ENDED**: a call in line is run, or ended when the pool closes. Never neither.
 
+#[expect(unsafe_code, reason = "reads the part of a cell that belongs to its kind")]
+mod kind;
+
 use std::time::Duration;
+
+pub(crate) use self::kind::Blocking;
 
 use crate::prim::{Condvar, Mutex, lock};
 use crate::task::Runnable;

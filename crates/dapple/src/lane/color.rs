@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::Hash;
 
-use super::in_lane::promote;
+use super::promotion::promote;
 use super::keyed;
 use super::lane::{Lane, NewLane};
 use crate::prim::Ordering;

@@ -39,10 +39,10 @@ use super::ranked::PriorityCounts;
 use crate::prim::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sched::Sched;
 use crate::task::context::{ThreadContext, with_context};
-use crate::task::header::{Header, LaneAccess, LaneFacts, TaskKindTag, TaskPtr, VTable, field};
+use crate::task::header::{Header, LaneAccess, LaneFacts, TaskPtr, VTable, field};
 use crate::task::inbox::{Inbox, InboxNode, NodeList, Pushed};
 use crate::task::poll::{StepOutcome, step};
-use crate::task::runtime_shared::RuntimePhase;
+use crate::task::runtime_shared::{RuntimePhase, WholeRuntime};
 use crate::task::slab::{class_of, put_cell};
 use crate::task::state::{ABORTED, StateWord};
 use crate::task::{Priority, QueuePosition, Runnable, RuntimeShared, Task};
@@ -134,8 +134,9 @@ static LANE: VTable = VTable {
     type_name: || "lane",
     join_offset: 0,
     stage_offset: 0,
-    kind: TaskKindTag::Lane,
     lane: Some(&LaneAccess { facts: Lane::facts, note_ran: Lane::note_ran }),
+    queued: None,
+    withdraw: None,
     drops_output: false,
     is_extended: false,
 };
@@ -155,6 +156,7 @@ impl Lane {
     pub(super) fn make(home: &RuntimeShared, new: NewLane) -> Option<TaskPtr> {
         let slab = with_context(|here| here.slab_of(home));
         let ptr = home.take_cell(slab, CLASS, LAYOUT)?;
+        let counts_lines = Sched::of(home).rules.counts_lines;
         let body = LaneFields {
             ptr,
             inbox: if new.of.is_some() { Inbox::new_owned() } else { Inbox::new() },
@@ -166,9 +168,9 @@ impl Lane {
             of: new.of,
             locals: Locals::default(),
             main: new.main,
-            is_counted: home.rules.counts_lines,
-            is_special: AtomicBool::new(home.rules.counts_lines),
-            is_watched: AtomicBool::new(home.rules.counts_lines),
+            is_counted: counts_lines,
+            is_special: AtomicBool::new(counts_lines),
+            is_watched: AtomicBool::new(counts_lines),
             priority: AtomicU8::new(Priority::Normal as u8),
             queued_at: AtomicU8::new(0),
             waiting: PriorityCounts::default(),
@@ -356,7 +358,7 @@ impl Lane {
             0 => plain,
             before => before,
         };
-        let raises = before < priority as u8 + 1 && self.runtime_shared().rules.raises;
+        let raises = before < priority as u8 + 1 && Sched::of(self.runtime_shared()).rules.raises;
         if raises {
             self.enqueue_at(priority);
         }
@@ -370,10 +372,10 @@ impl Lane {
     /// The caller has an entry of the lane and gives it away.
     #[inline]
     pub(super) unsafe fn enqueue(ptr: TaskPtr, place: QueuePosition) {
-        // SAFETY: the runtime's core outlives its lanes. LIVE-UNTIL-EMPTY
-        let home = unsafe { &*RuntimeShared::of(ptr) };
+        // SAFETY: a lane has the settled pointer, and its runtime outlives it. LIVE-UNTIL-EMPTY
+        let sched = unsafe { Sched::from_settled(RuntimeShared::of(ptr)) };
         // SAFETY: handed on from the caller.
-        Sched::of(home).enqueue(unsafe { Runnable::new(ptr) }, place);
+        sched.enqueue(unsafe { Runnable::new(ptr) }, place);
     }
 
     /// Hands an entry to the scheduler, by its priority. ENTRY-LIVES
@@ -503,10 +505,11 @@ impl Lane {
             lane.note_turn();
         }
         let home = lane.runtime_shared();
+        let sched = Sched::of(home);
         let stopped = home.phase() == RuntimePhase::Stopped;
         here.lane.set(ptr.as_ptr());
         here.color.set(lane.id);
-        let mut budget = home.rules.turn;
+        let mut budget = sched.rules.turn;
         while budget > 0 {
             let Some(task) = lane.next() else {
                 // SAFETY: we have the turn.
@@ -528,7 +531,7 @@ impl Lane {
                 }
                 lane.append(task);
             }
-            if home.has_ranks() && home.has_above(lane.priority_of_turn()) {
+            if sched.has_ranks() && sched.has_above(lane.priority_of_turn()) {
                 budget = 0;
             }
         }

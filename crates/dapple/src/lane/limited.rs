@@ -15,12 +15,12 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::in_lane::{InLane, LaneExtra};
+use super::in_lane::{InLane, LaneExtra, priority_of};
 use super::lane::Lane;
 use crate::prim::{AtomicU64, Mutex, Ordering, lock};
 use crate::task::cell::Front;
 use crate::task::context::with_context;
-use crate::task::header::{Header, TaskKindTag, TaskPtr};
+use crate::task::header::{Header, QueuedAccess, TaskPtr};
 use crate::task::inbox::NodeList;
 use crate::task::poll::Passage;
 use crate::task::runtime_shared::RuntimePhase;
@@ -223,8 +223,9 @@ impl Limited {
 }
 
 impl LaneExtra for Limited {
-    const KIND: TaskKindTag = TaskKindTag::Limited;
     const GATE: Option<unsafe fn(TaskPtr) -> Passage> = Some(pass);
+    const QUEUED: Option<&'static QueuedAccess> =
+        Some(&QueuedAccess { priority: priority_of::<Limited>, is_refused: is_limited_refused });
 
     fn priority(&self) -> Option<Priority> {
         self.priority
@@ -242,10 +243,18 @@ impl LaneExtra for Limited {
 /// The task exists, and the caller owns it.
 unsafe fn is_refused(task: TaskPtr) -> bool {
     // SAFETY: handed on from the caller.
-    if unsafe { task.as_ref() }.vtable().kind != TaskKindTag::Limited {
-        return false;
-    }
-    // SAFETY: as above, and it is of this kind.
+    let queued = unsafe { task.as_ref() }.vtable().queued;
+    // SAFETY: as above, and the function is that of the task's kind.
+    queued.is_some_and(|queued| unsafe { (queued.is_refused)(task) })
+}
+
+/// As [`is_refused`], for a task of the kind `InLane<Limited>`.
+///
+/// # Safety
+///
+/// As for [`is_refused`], and the task is of that kind.
+unsafe fn is_limited_refused(task: TaskPtr) -> bool {
+    // SAFETY: handed on from the caller.
     unsafe { Front::<InLane<Limited>>::of(task) }.kind.extra.stage.get() == AdmissionStage::Refused
 }
 

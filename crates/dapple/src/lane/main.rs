@@ -28,7 +28,7 @@ use crate::prim::{AtomicBool, Ordering, Unpark};
 use crate::sched::MainTurn;
 use crate::task::cell::Front;
 use crate::task::context::{SetAside, ThreadContext, with_context};
-use crate::task::header::{TaskKindTag, TaskPtr};
+use crate::task::header::TaskPtr;
 use crate::task::state::ABORTED;
 use crate::task::{QueuePosition, RuntimeShared, Task};
 
@@ -129,8 +129,6 @@ impl Default for MainTask {
 }
 
 impl LaneExtra for MainTask {
-    const KIND: TaskKindTag = TaskKindTag::Local;
-
     fn leave(&self) {
         Locals::remove(self);
     }

@@ -2,11 +2,8 @@
 
 use std::cell::Cell;
 
-use super::in_lane::{InLane, LaneExtra};
-use super::limited::Limited;
 use crate::task::Priority;
-use crate::task::cell::Front;
-use crate::task::header::{Header, TaskKindTag, TaskPtr};
+use crate::task::header::{Header, TaskPtr};
 
 /// How many wait in a line: those without a priority, then by priority. Kept from when the lane is known to be
 /// ranked. For the one who has the turn.
@@ -30,17 +27,10 @@ impl PriorityCounts {
     #[inline]
     fn count_of(&self, task: TaskPtr) -> &Cell<u32> {
         // SAFETY: what is in line is owned by the lane, so it exists.
-        let index = match unsafe { task.as_ref() }.vtable().kind {
-            // SAFETY: as above, and it is of this kind.
-            TaskKindTag::Ranked => 1 + unsafe { Front::<InLane<Priority>>::of(task) }.kind.extra as usize,
-            TaskKindTag::Limited => {
-                // SAFETY: as above, and it is of this kind.
-                let priority = unsafe { Front::<InLane<Limited>>::of(task) }.kind.extra.priority();
-                priority.map_or(0, |priority| 1 + priority as usize)
-            }
-            _ => 0,
-        };
-        &self.counts[index]
+        let queued = unsafe { task.as_ref() }.vtable().queued;
+        // SAFETY: as above, and the function is that of the task's kind.
+        let priority = queued.and_then(|queued| unsafe { (queued.priority)(task) });
+        &self.counts[priority.map_or(0, |priority| 1 + priority as usize)]
     }
 
     /// What hangs together from `first` on has come to the end of the line.

@@ -1,10 +1,4 @@
-//! What a runtime consists of, shared by its threads, its handles and whatever outlives them.
-//!
-//! # Invariants
-//!
-//! * **WHOLE**: the home is the first field of the scheduler, that the first of the core, and the
-//!   pointer that tasks have of their home comes from the core's `Arc`. So the hooks may go back
-//!   from the one to the other.
+//! The parts of a runtime, shared by its threads and its handles.
 
 use std::io;
 use std::ops::Range;
@@ -21,7 +15,7 @@ use crate::prim::{AtomicBool, Mutex, lock};
 use crate::sched::Sched;
 use crate::task::RuntimeShared;
 use crate::task::context::with_context;
-use crate::task::runtime_shared::Hooks;
+use crate::task::runtime_shared::WholeRuntime;
 use crate::world;
 
 #[repr(C)]
@@ -40,23 +34,8 @@ pub(crate) struct Core {
     stack_size: Option<usize>,
 }
 
-static HOOKS: Hooks = Hooks {
-    enqueue: |home, runnable, place| {
-        // SAFETY: WHOLE.
-        unsafe { &*home.cast::<Sched>() }.enqueue(runnable, place);
-    },
-    enqueue_blocking: |home, runnable| {
-        // SAFETY: WHOLE; whoever submits a call keeps the core alive while it does.
-        let core = unsafe { &*home.cast::<Core>() };
-        core.pool.submit(runnable, || core.start_pool_thread());
-    },
-    // SAFETY: WHOLE; the caller runs one of its tasks.
-    keep_grace: |home, grace| super::grace::keep(unsafe { &*home }, grace),
-    // SAFETY: WHOLE; the core is alive when it is called.
-    keep: |home| unsafe { Arc::increment_strong_count(home.cast::<Core>()) },
-    // SAFETY: gives back what `keep` took.
-    retire: |home| unsafe { Arc::decrement_strong_count(home.cast::<Core>()) },
-};
+// SAFETY: it is `repr(C)` and begins with the scheduler, and only `Core::new` makes one. WHOLE
+unsafe impl WholeRuntime for Core {}
 
 impl Core {
     /// A core whose workers nobody drives yet.
@@ -67,7 +46,7 @@ impl Core {
             pool = PoolLimits { keep_alive: Duration::ZERO, ..pool };
         }
         let core = Arc::new(Core {
-            sched: Sched::new(&builder.sched_settings(), &HOOKS)?,
+            sched: Sched::new(&builder.sched_settings(), super::grace::keep)?,
             pool: Pool::new(pool),
             mains: MainColors::default(),
             files: Choice::new(builder.files)?,
@@ -77,7 +56,7 @@ impl Core {
             thread_name: builder.thread_name.as_deref().unwrap_or("dapple").into(),
             stack_size: builder.stack_size,
         });
-        RuntimeShared::settle(Arc::as_ptr(&core).cast());
+        core.sched.settle(&core);
         Ok(core)
     }
 
@@ -117,16 +96,12 @@ impl Core {
         self.start_thread(&self.threads, &format!("spare-{spare}"), move || core.sched.run_spare(spare))
     }
 
-    /// Another reference to it.
+    /// Another reference to this core.
     pub(super) fn counted(&self) -> Arc<Core> {
-        let whole = self.sched.home.whole().cast::<Core>();
-        // SAFETY: WHOLE; the core is alive, since we are called on it.
-        unsafe { Arc::increment_strong_count(whole) };
-        // SAFETY: the reference was just counted.
-        unsafe { Arc::from_raw(whole) }
+        self.sched.counted().downcast().expect("a scheduler is settled in its core")
     }
 
-    fn start_pool_thread(&self) -> io::Result<()> {
+    pub(super) fn start_pool_thread(&self) -> io::Result<()> {
         let core = self.counted();
         self.start_thread(&self.pool_threads, "blocking", move || {
             with_context(|here| here.home.set(core.sched.home.whole()));
@@ -188,15 +163,7 @@ impl Core {
     pub(crate) fn current<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
         let home = with_context(|here| here.home.get());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
-        let whole = unsafe { home.as_ref() }?.whole();
-        // SAFETY: WHOLE.
-        Some(f(unsafe { &*whole.cast::<Core>() }))
-    }
-
-    /// The core around a home.
-    pub(super) fn of(home: &RuntimeShared) -> &Core {
-        // SAFETY: WHOLE.
-        unsafe { &*home.whole().cast::<Core>() }
+        unsafe { home.as_ref() }.map(|home| f(Core::of(home)))
     }
 
     pub(crate) fn runtime_shared(&self) -> &RuntimeShared {

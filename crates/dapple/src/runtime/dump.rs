@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use super::core::Core;
-use crate::task::header::TaskKindTag;
+use crate::task::runtime_shared::WholeRuntime;
 use crate::task::{RuntimeShared, Task};
 
 /// All tasks of a runtime, as they were found one after the other; see
@@ -63,8 +63,8 @@ impl Dump {
 
 impl TaskInfo {
     fn of(task: &Task) -> TaskInfo {
-        let state = match task.kind() {
-            TaskKindTag::Blocking => TaskState::Blocking,
+        let state = match task {
+            _ if task.is_blocking() => TaskState::Blocking,
             _ if task.is_waiting() => TaskState::Waiting,
             _ => TaskState::Runnable,
         };

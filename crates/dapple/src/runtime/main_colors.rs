@@ -6,7 +6,7 @@ use crate::prim::{Mutex, lock};
 use crate::task::RuntimeShared;
 use crate::task::context::with_context;
 use crate::task::runtime_here::require;
-use crate::task::runtime_shared::RuntimePhase;
+use crate::task::runtime_shared::{RuntimePhase, WholeRuntime};
 
 /// The main colors of a runtime that are open.
 #[derive(Default)]

@@ -13,6 +13,7 @@ mod core;
 mod dump;
 mod grace;
 mod main_colors;
+mod on_pool;
 mod shutdown;
 
 use std::fmt;
@@ -27,14 +28,16 @@ pub use self::builder::RuntimeBuilder;
 pub(crate) use self::builder::STALL_AFTER;
 pub use self::dump::{Dump, TaskInfo, TaskState};
 pub(crate) use self::main_colors::{has_stopped, in_main_color};
+pub(crate) use self::on_pool::OnPool;
 pub use self::shutdown::Shutdown;
 
 pub(crate) use self::core::Core;
 use crate::driver::uring::backend::Files;
-use crate::spawn::submit::{FreshColor, OnPool, submit};
+use crate::spawn::submit::{FreshColor, submit};
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
 use crate::task::runtime_here::require;
+use crate::task::runtime_shared::WholeRuntime;
 use crate::{Color, JoinHandle, Metrics};
 
 /// A runtime: its workers, its pool for blocking calls, and all tasks spawned on it.
@@ -188,7 +191,7 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        submit(OnPool(self.core.runtime_shared()), ClosureFuture::new(f), Meta::of_caller())
+        submit(OnPool(&self.core), ClosureFuture::new(f), Meta::of_caller())
     }
 
     /// Runs `future` on this thread, in a main color of its own, until it is done.

@@ -8,12 +8,13 @@
 
 use std::cell::Cell;
 
+use super::own_color::OwnColor;
 use crate::driver::clock::Time;
 use crate::task::QueuePosition;
 use crate::task::cell::{Front, TaskKind};
 use crate::task::context::{ThreadContext, with_context};
-use crate::task::header::{TaskKindTag, TaskPtr};
-use crate::task::poll::{OwnColor, StepOutcome};
+use crate::task::header::TaskPtr;
+use crate::task::poll::StepOutcome;
 
 /// The kind of a task that has a color of its own and knows since when it has been in line.
 #[derive(Default)]
@@ -40,8 +41,6 @@ impl Clocked {
 
 // SAFETY: as for `OwnColor`, which it is but for the stamp.
 unsafe impl TaskKind for Clocked {
-    const KIND: TaskKindTag = TaskKindTag::Clocked;
-
     #[inline(always)]
     unsafe fn run(
         task: TaskPtr,

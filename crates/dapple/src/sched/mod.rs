@@ -33,6 +33,8 @@ mod metrics;
 #[cfg(not(loom))]
 mod monitor;
 #[cfg(not(loom))]
+pub(crate) mod own_color;
+#[cfg(not(loom))]
 mod policy;
 #[cfg(not(loom))]
 mod policy_queues;

@@ -17,8 +17,24 @@ use super::policy::{Chosen, LaneView, MOST_WEIGHED, Policy, WorkerView, Workers}
 use super::worker::Worker;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 use crate::task::header::LaneFacts;
-use crate::task::runtime_shared::Rules;
 use crate::task::{Priority, Runnable};
+
+/// Settings of lanes that depend on the policy.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules {
+    /// How many tasks one turn of a lane steps at the most.
+    pub(crate) turn: usize,
+    /// Whether lanes count their queued tasks.
+    pub(crate) counts_lines: bool,
+    /// Whether a lane that has become more urgent gets another entry.
+    pub(crate) raises: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules { turn: 64, counts_lines: false, raises: true }
+    }
+}
 
 pub(super) struct Managed {
     policy: Arc<dyn Policy>,

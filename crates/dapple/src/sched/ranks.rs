@@ -1,7 +1,7 @@
 //! What is in line by its priority: the lanes in which something has one.
 //!
 //! A line for each priority, shared by all workers: what is urgent goes to the first that has a hand free.
-//! `Home::ranks` says which of them are not empty. As long as none is, workers pick without a look at it; whoever
+//! `Sched::queued_ranks` says which of them are not empty. As long as none is, workers pick without a look at it; whoever
 //! puts something in the first line makes them look. A worker that looks takes from the highest, but for its
 //! ageing: see `Ranks::order`.
 
@@ -25,26 +25,26 @@ impl Ranks {
         let mut line = lock(&self.0[priority as usize]);
         line.push_back(entry);
         if line.len() == 1 {
-            sched.home.ranks.fetch_or(1 << priority as u8, Ordering::SeqCst);
+            sched.queued_ranks.fetch_or(1 << priority as u8, Ordering::SeqCst);
         }
     }
 
     /// Takes the first of a priority.
     pub(super) fn pop(&self, sched: &Sched, priority: Priority) -> Option<Runnable> {
-        if sched.home.ranks.load(Ordering::Relaxed) & 1 << priority as u8 == 0 {
+        if sched.queued_ranks.load(Ordering::Relaxed) & 1 << priority as u8 == 0 {
             return None;
         }
         let mut line = lock(&self.0[priority as usize]);
         let entry = line.pop_front()?;
         if line.is_empty() {
-            sched.home.ranks.fetch_and(!(1 << priority as u8), Ordering::SeqCst);
+            sched.queued_ranks.fetch_and(!(1 << priority as u8), Ordering::SeqCst);
         }
         Some(entry)
     }
 
     /// Takes one of any priority.
     pub(super) fn pop_any(&self, sched: &Sched) -> Option<Runnable> {
-        if !sched.home.has_ranks() {
+        if !sched.has_ranks() {
             return None;
         }
         Priority::ALL.into_iter().rev().find_map(|priority| self.pop(sched, priority))
@@ -80,7 +80,7 @@ impl Sched {
         if let Some(managed) = self.managed.as_ref().filter(|managed| managed.weighs()) {
             return managed.enqueue(self, entry);
         }
-        let was_none = self.home.ranks.load(Ordering::Relaxed) == 0;
+        let was_none = self.queued_ranks.load(Ordering::Relaxed) == 0;
         self.ranks.push(self, entry, priority);
         if was_none {
             self.all_workers().for_each(Worker::look_soon);

@@ -1,26 +1,28 @@
 //! The scheduler of one runtime: its workers and what they share.
 
+use std::any::Any;
 use std::io;
 use std::ptr::null;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::idle::Idle;
 use super::injector::Injector;
 use super::monitor::Monitor;
 use super::policy::Chosen;
-use super::policy_queues::Managed;
+use super::policy_queues::{Managed, Rules};
 use super::ranks::Ranks;
 use super::worker::{WORTH_WAKING, Worker};
 use super::worker_slot::{Spares, WorkerSlot};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
-use crate::prim::{AbortOnUnwind, AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::prim::{AbortOnUnwind, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
 use crate::task::context::{SetAside, ThreadContext, with_context};
-use crate::task::header::{QueuePosition, Runnable, TaskKindTag};
+use crate::task::cancel::Grace;
+use crate::task::header::{QueuePosition, Runnable};
 use crate::task::panics::OnPanic;
-use crate::task::runtime_shared::{Hooks, Rules, RuntimePhase, RuntimeShared};
+use crate::task::runtime_shared::{RuntimePhase, RuntimeShared, WholeRuntime};
 use crate::task::state::ABORTED;
 use crate::world;
 
@@ -46,6 +48,12 @@ pub(crate) struct SchedSettings {
 #[repr(C)]
 pub(crate) struct Sched {
     pub(crate) home: RuntimeShared,
+    /// The whole runtime, which the memory of its tasks keeps alive after the workers have left.
+    whole: OnceLock<Weak<dyn Any + Send + Sync>>,
+    /// The priorities of which a lane is queued, a bit for each.
+    pub(super) queued_ranks: AtomicU8,
+    /// What the policy asks of lanes.
+    pub(crate) rules: Rules,
     pub(super) workers: Box<[Worker]>,
     /// One for each of the workers.
     pub(super) posts: Box<[WorkerSlot]>,
@@ -73,18 +81,20 @@ pub(crate) struct Sched {
     drained: AtomicBool,
 }
 
+// SAFETY: it is `repr(C)` and begins with the `RuntimeShared`, and only `Sched::new` makes one. WHOLE
+unsafe impl WholeRuntime for Sched {}
+
 impl Sched {
-    pub(crate) fn new(settings: &SchedSettings, hooks: &'static Hooks) -> io::Result<Sched> {
+    pub(crate) fn new(settings: &SchedSettings, keep_grace: fn(&RuntimeShared, Grace)) -> io::Result<Sched> {
         let &SchedSettings { workers, seed, events, .. } = settings;
         let managed = Managed::new(&settings.policy, workers);
         crate::prim::init_fences();
         let worth_waking = world::with(|world| world.dice.threshold(WORTH_WAKING)).unwrap_or(WORTH_WAKING);
         Ok(Sched {
-            home: RuntimeShared::new(
-                hooks,
-                managed.as_ref().map_or_else(Rules::default, Managed::rules),
-                settings.on_panic.clone(),
-            ),
+            home: RuntimeShared::new(keep_grace, settings.on_panic.clone()),
+            whole: OnceLock::new(),
+            queued_ranks: AtomicU8::new(0),
+            rules: managed.as_ref().map_or_else(Rules::default, Managed::rules),
             workers: (0..workers).map(|i| Worker::new(i, seed, managed.is_some(), events)).collect(),
             posts: (0..workers).map(WorkerSlot::new).collect::<io::Result<_>>()?,
             spares: Spares::new(settings.max_spares, seed),
@@ -104,11 +114,29 @@ impl Sched {
         })
     }
 
-    /// The scheduler around a home.
+    /// Tells the scheduler which runtime it is the first field of. Before the first task.
+    pub(crate) fn settle<W: WholeRuntime + Send + Sync + 'static>(&self, whole: &Arc<W>) {
+        RuntimeShared::settle(Arc::as_ptr(whole).cast());
+        debug_assert!(std::ptr::eq(self, Sched::of(&self.home)), "the scheduler of this runtime");
+        let weak: Weak<dyn Any + Send + Sync> = Arc::<W>::downgrade(whole);
+        self.whole.set(weak).expect("a scheduler is settled once");
+    }
+
+    /// Another reference to the whole runtime, which the caller keeps alive.
+    pub(crate) fn counted(&self) -> Arc<dyn Any + Send + Sync> {
+        self.whole.get().and_then(Weak::upgrade).expect("the caller keeps the runtime alive")
+    }
+
+    /// Whether any lane is queued by its priority.
     #[inline]
-    pub(crate) fn of(home: &RuntimeShared) -> &Sched {
-        // SAFETY: every home is the first part of a scheduler, and `whole` a pointer to all of it.
-        unsafe { &*home.whole().cast::<Sched>() }
+    pub(crate) fn has_ranks(&self) -> bool {
+        self.queued_ranks.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a lane of a higher priority is queued.
+    #[inline]
+    pub(crate) fn has_above(&self, priority: Priority) -> bool {
+        self.queued_ranks.load(Ordering::Relaxed) >> (priority as u8 + 1) != 0
     }
 
     /// Calls `f` with the scheduler of the runtime that this thread is in, if it is in one.
@@ -175,7 +203,7 @@ impl Sched {
     /// Whether there is something that any worker could take.
     pub(super) fn has_work(&self) -> bool {
         !self.injector.is_empty()
-            || self.home.ranks.load(Ordering::SeqCst) != 0
+            || self.queued_ranks.load(Ordering::SeqCst) != 0
             || match &self.managed {
                 Some(managed) => managed.has_work(),
                 None => self.all_workers().any(|worker| worker.has_spare(0)),
@@ -278,18 +306,12 @@ impl Sched {
         // Idle tasks are in no queue: wake them into the shared line, to their end.
         self.home.each_task(|task| {
             // The thread of a main color, if it is still in `block_on`, ends its tasks itself.
-            if task.kind() != TaskKindTag::Blocking {
+            if !task.is_blocking() {
                 task.wake_with(ABORTED);
             }
         });
         self.drain();
-        let (home, hooks) = (self.home.whole(), self.home.hooks);
-        // SAFETY: `home` is a pointer to the runtime's core, which is alive: we are in it.
-        unsafe { (hooks.keep)(home) };
-        if !self.home.slab.close() {
-            // SAFETY: it gives back what `keep` took. Whoever called us keeps the core.
-            unsafe { (hooks.retire)(home) };
-        }
+        self.home.slab.close(self.counted());
         Driver::close_all(self.posts.iter().map(|post| &*post.driver));
         self.drained.store(true, Ordering::Release);
     }
@@ -298,7 +320,7 @@ impl Sched {
     fn drain(&self) {
         let is_some_left = || {
             let managed = self.managed.as_ref().is_some_and(Managed::has_work);
-            managed || !self.injector.is_empty() || self.home.ranks.load(Ordering::SeqCst) != 0
+            managed || !self.injector.is_empty() || self.queued_ranks.load(Ordering::SeqCst) != 0
         };
         while is_some_left() && !self.draining.swap(true, Ordering::SeqCst) {
             let _aside = SetAside::new();
@@ -308,7 +330,7 @@ impl Sched {
                 self.injector.pop_one().or_else(|| self.ranks.pop_any(self)).or_else(managed)
             };
             while let Some(runnable) = next() {
-                if runnable.header().vtable().kind != TaskKindTag::Lane {
+                if !runnable.header().vtable().is_lane() {
                     runnable.header().state.mark(ABORTED);
                 }
                 // A lane sees for itself that all is over.

@@ -222,7 +222,7 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn look(&self, sched: &Sched) -> ControlFlow<Option<Runnable>> {
-        if sched.managed.is_none() && !sched.home.has_ranks() {
+        if sched.managed.is_none() && !sched.has_ranks() {
             return match self.look_around(sched) {
                 None => ControlFlow::Continue(()),
                 shared => ControlFlow::Break(shared),

@@ -2,13 +2,15 @@
 
 use std::borrow::Cow;
 
-use super::submit::{FreshClocked, FreshColor, InColor, OnPool, gone, submit, submit_local};
+use super::submit::{FreshClocked, FreshColor, InColor, gone, submit, submit_local};
 use crate::Color;
 use crate::limit::Limit;
+use crate::runtime::{Core, OnPool};
 use crate::task::header::Meta;
 use crate::task::or_else::OrElse;
 use crate::task::poll::ClosureFuture;
 use crate::task::runtime_here::{HANDLE, require};
+use crate::task::runtime_shared::WholeRuntime;
 use crate::task::{JoinHandle, Priority, RuntimeShared};
 
 /// Spawns tasks with a name, in a color, of a priority, or with a drop closure; the place of the spawn is kept
@@ -218,7 +220,7 @@ impl<D> Builder<D> {
     {
         assert!(self.color.is_none(), "a blocking call has no color: it may run beside anything");
         let meta = self.meta();
-        submit(OnPool(require("task::Builder::blocking", HANDLE)), call, meta)
+        submit(OnPool(Core::of(require("task::Builder::blocking", HANDLE))), call, meta)
     }
 }
 

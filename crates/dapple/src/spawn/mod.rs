@@ -11,11 +11,13 @@ mod color;
 pub(crate) mod submit;
 
 pub use self::builder::{Builder, DropClosure, NoDropClosure};
-use self::submit::{FreshColor, OnPool, submit, submit_local};
+use self::submit::{FreshColor, submit, submit_local};
+use crate::runtime::{Core, OnPool};
 use crate::task::JoinHandle;
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
 use crate::task::runtime_here::{HANDLE, require};
+use crate::task::runtime_shared::WholeRuntime;
 
 /// Spawns a task with a color of its own: it runs in parallel with everything else.
 ///
@@ -113,5 +115,5 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    submit(OnPool(require("dapple::blocking", HANDLE)), ClosureFuture::new(f), Meta::of_caller())
+    submit(OnPool(Core::of(require("dapple::blocking", HANDLE))), ClosureFuture::new(f), Meta::of_caller())
 }

@@ -10,9 +10,10 @@ use crate::lane::limited::Limited;
 use crate::lane::main::MainTask;
 use crate::sched::Sched;
 use crate::sched::clocked::Clocked;
+use crate::sched::own_color::OwnColor;
 use crate::task::cell::{Cell, TaskKind};
 use crate::task::header::{Meta, QueuePosition, Runnable, TaskPtr};
-use crate::task::poll::{Blocking, OwnColor};
+use crate::task::runtime_shared::WholeRuntime;
 use crate::task::{JoinHandle, Priority, RuntimeShared, drop_unspawned};
 
 /// Where a new task goes.
@@ -77,16 +78,6 @@ impl Placement for FreshClocked<'_> {
     }
 }
 
-/// The pool for calls that block. The future is done at its first poll.
-pub(crate) struct OnPool<'a>(pub(crate) &'a RuntimeShared);
-
-impl Placement for OnPool<'_> {
-    unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
-        // SAFETY: handed on from the caller.
-        unsafe { put(self.0, Blocking::default(), future, meta, enqueue::<Blocking>) }
-    }
-}
-
 /// The line of a color, which may be a main color or have a limit. `color` is a [`Color`] to give away or a reference to
 /// one, `rank` the task's own priority or `()`. In a main color a task has no priority.
 pub(crate) struct InColor<C, R> {
@@ -146,7 +137,7 @@ unsafe fn put_in_lane<X: LaneExtra, F: Future>(
 ///
 /// As for [`Cell::make`]. `home` is there until `kind` has been dropped.
 #[inline]
-unsafe fn put<K: TaskKind, F: Future>(
+pub(crate) unsafe fn put<K: TaskKind, F: Future>(
     home: *const RuntimeShared,
     kind: K,
     future: F,

@@ -17,7 +17,9 @@ use std::task::{Context, Poll};
 
 use super::cancel_points;
 use super::context::{ThreadContext, with_context};
-use super::header::{Extended, Header, Meta, PollOutcome, Reason, TaskKindTag, TaskPtr, VTable, field};
+use super::header::{
+    Extended, Header, Meta, PollOutcome, QueuedAccess, Reason, TaskPtr, VTable, field,
+};
 use super::join::JoinSlot;
 use super::poll::{Passage, Plain, StepOutcome, pass, step_with};
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
@@ -36,7 +38,6 @@ use crate::world;
 ///
 /// `run` and `enqueue` keep RUN-ONCE; `LEFT` is called once, by the owner.
 pub(crate) unsafe trait TaskKind: Sized {
-    const KIND: TaskKindTag;
     /// See [`VTable::run`]; `step` is [`VTable::step`], known at compile time.
     unsafe fn run(
         task: TaskPtr,
@@ -49,6 +50,10 @@ pub(crate) unsafe trait TaskKind: Sized {
     const GATE: Option<unsafe fn(TaskPtr) -> Passage> = None;
     /// See [`VTable::left`].
     const LEFT: Option<unsafe fn(TaskPtr)> = None;
+    /// See [`VTable::queued`].
+    const QUEUED: Option<&'static QueuedAccess> = None;
+    /// See [`VTable::withdraw`].
+    const WITHDRAW: Option<unsafe fn(TaskPtr)> = None;
     /// See [`VTable::color`].
     unsafe fn color(task: TaskPtr) -> usize;
 }
@@ -114,8 +119,9 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         type_name: name_of::<F>,
         join_offset: offset_of!(Self, join),
         stage_offset: offset_of!(Self, stage),
-        kind: K::KIND,
         lane: None,
+        queued: K::QUEUED,
+        withdraw: K::WITHDRAW,
         drops_output: std::mem::needs_drop::<F::Output>(),
         is_extended: false,
     };

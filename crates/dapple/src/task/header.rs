@@ -146,27 +146,6 @@ pub(crate) enum Reason {
     Gone,
 }
 
-/// Who runs it, and by what rules it is found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TaskKindTag {
-    /// A task with a color of its own: the header is its lane.
-    Own,
-    /// A task in the line of a lane.
-    Laned,
-    /// The same, with a priority of its own.
-    Ranked,
-    /// The same, in a color with a limit.
-    Limited,
-    /// As `Own`, and knows since when it has been in line.
-    Clocked,
-    /// A task of the main color: only that color's thread may touch its future, until it has left. HOME-THREAD
-    Local,
-    /// A closure for the pool of blocking calls.
-    Blocking,
-    /// Not a task: a lane.
-    Lane,
-}
-
 /// What differs between kinds of tasks and types of futures.
 #[repr(C)]
 #[derive(Clone)]
@@ -196,13 +175,36 @@ pub(crate) struct VTable {
     pub(crate) join_offset: usize,
     /// Where future, output, payload and reason lie.
     pub(crate) stage_offset: usize,
-    pub(crate) kind: TaskKindTag,
-    /// Of a lane: for policies.
+    /// Of a lane: for policies. `None` for a task.
     pub(crate) lane: Option<&'static LaneAccess>,
+    /// Of a task in the queue of a lane: for that lane.
+    pub(crate) queued: Option<&'static QueuedAccess>,
+    /// Of a blocking call: keeps the call from beginning, unless it has begun. The caller has a reference.
+    pub(crate) withdraw: Option<unsafe fn(TaskPtr)>,
     /// Whether the output has a destructor.
     pub(crate) drops_output: bool,
     /// Whether this is the head of an [`Extended`].
     pub(crate) is_extended: bool,
+}
+
+impl VTable {
+    /// Whether this is a lane, not a task.
+    pub(crate) fn is_lane(&self) -> bool {
+        self.lane.is_some()
+    }
+
+    /// Whether this is a call for the pool of blocking calls.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.withdraw.is_some()
+    }
+}
+
+/// How a lane asks a task in its queue for the facts that not all kinds have. Both take a task that exists.
+pub(crate) struct QueuedAccess {
+    /// The task's own priority. `None`: it has that of its color.
+    pub(crate) priority: unsafe fn(TaskPtr) -> Option<Priority>,
+    /// Whether a limit has refused the task before its first poll. For the owner.
+    pub(crate) is_refused: unsafe fn(TaskPtr) -> bool,
 }
 
 /// How the scheduler asks a lane for its facts, and tells it where it ran. Only a runtime with a policy does.

@@ -5,15 +5,14 @@ use std::ptr::null;
 
 use super::cancel;
 use super::cancel_points;
-use super::cell::{Front, PanicPayload, TaskKind, discard};
+use super::cell::{PanicPayload, discard};
 use super::context::{SetAside, ThreadContext, with_context};
-use super::header::{Header, PollOutcome, Reason, Runnable, TaskKindTag, TaskPtr, field};
+use super::header::{Header, PollOutcome, Reason, Runnable, TaskPtr, field};
 use super::join::JoinSlot;
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
 use super::state::{ABORTED, CANCELLED, ENDED, Finished, JOIN_INTEREST, PANICKED, RestOutcome, Snapshot};
 use super::wait::BUDGET;
-use super::{QueuePosition, Task, panics};
-use crate::prim::{AtomicU8, Ordering};
+use super::{Task, panics};
 
 /// What became of a task in one step.
 #[derive(PartialEq, Eq)]
@@ -377,119 +376,6 @@ pub(super) unsafe fn read_reason(task: TaskPtr) -> Reason {
     let offset = unsafe { task.as_ref() }.vtable().stage_offset;
     // SAFETY: the stage lies there, and holds a reason.
     unsafe { field::<Reason>(task, offset).read() }
-}
-
-/// The kind of an ordinary task: its color is its own, and its header is its lane.
-pub(crate) struct OwnColor;
-
-// SAFETY: the right to run goes to `step`, or into a run queue, and nowhere else.
-unsafe impl TaskKind for OwnColor {
-    const KIND: TaskKindTag = TaskKindTag::Own;
-
-    #[inline(always)]
-    unsafe fn run(
-        task: TaskPtr,
-        here: &ThreadContext,
-        step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
-    ) -> Option<TaskPtr> {
-        here.color.set(task.addr().get());
-        let after = step(task, here); // the caller gives us the right to run. ONE-OWNER
-        here.color.set(0);
-        if !here.lane.get().is_null() {
-            // SAFETY: as above, and the task has got a lane meanwhile, whose turn we have.
-            return unsafe { leave_new_lane(task, after, here) };
-        }
-        (after == StepOutcome::Again).then_some(task)
-    }
-
-    #[inline]
-    unsafe fn enqueue(task: TaskPtr, place: QueuePosition) {
-        let home = RuntimeShared::of(task);
-        // SAFETY: a task's home outlives it.
-        let enqueue = unsafe { &*home }.hooks.enqueue;
-        // SAFETY: the caller has the right to run, and gives it away.
-        let runnable = unsafe { Runnable::new(task) };
-        // SAFETY: `home` is the runnable's.
-        unsafe { enqueue(home, runnable, place) };
-    }
-
-    unsafe fn color(task: TaskPtr) -> usize {
-        task.addr().get()
-    }
-}
-
-/// Ends the first turn of a lane that a task got in the poll that is just over. What is returned is the lane, if
-/// something is in line there, of which the caller has an entry then.
-///
-/// # Safety
-///
-/// The thread has the lane's turn; for `StepOutcome::Again` the caller owns the task.
-#[cold]
-unsafe fn leave_new_lane(task: TaskPtr, after: StepOutcome, here: &ThreadContext) -> Option<TaskPtr> {
-    if after == StepOutcome::Again {
-        // SAFETY: an owned task exists.
-        let enqueue = unsafe { task.as_ref() }.vtable().enqueue;
-        // SAFETY: we own the task. It goes into its lane's line, since we have that lane's turn.
-        unsafe { enqueue(task, QueuePosition::Back) };
-    }
-    let lane = TaskPtr::new(here.lane.get().cast_mut()).expect("the lane of this turn");
-    // SAFETY: this thread has the turn, and gives it away.
-    (unsafe { step(lane, here) } == StepOutcome::Again).then_some(lane)
-}
-
-/// The kind of a closure for the pool of blocking calls.
-///
-/// Whether it begins or is withdrawn is decided in one step, by its thread or by a wait for it that is cancelled.
-#[derive(Default)]
-pub(crate) struct Blocking(AtomicU8);
-
-const IN_LINE: u8 = 0;
-const BEGUN: u8 = 1;
-const WITHDRAWN: u8 = 2;
-
-impl Blocking {
-    /// Sees to it that a call does not begin, unless it has.
-    pub(crate) fn withdraw(task: &Task) {
-        debug_assert!(task.kind() == TaskKindTag::Blocking);
-        // SAFETY: we have a reference, and the task is of this kind.
-        let word = &unsafe { Front::<Blocking>::of(task.ptr()) }.kind.0;
-        let _ = word.compare_exchange(IN_LINE, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
-    }
-}
-
-// SAFETY: the right to run goes to `step`, or into the pool's queue, and nowhere else.
-unsafe impl TaskKind for Blocking {
-    const KIND: TaskKindTag = TaskKindTag::Blocking;
-
-    unsafe fn run(
-        task: TaskPtr,
-        here: &ThreadContext,
-        step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
-    ) -> Option<TaskPtr> {
-        // SAFETY: a task that is owned exists, and it is of this kind.
-        let front = unsafe { Front::<Blocking>::of(task) };
-        if front.kind.0.swap(BEGUN, Ordering::AcqRel) == WITHDRAWN {
-            // SAFETY: as above.
-            unsafe { task.as_ref() }.state.mark(ABORTED);
-        }
-        let after = step(task, here); // the caller gives us the right to run. ONE-OWNER
-        debug_assert!(after == StepOutcome::Done, "a closure does not wait");
-        None
-    }
-
-    unsafe fn enqueue(task: TaskPtr, _place: QueuePosition) {
-        let home = RuntimeShared::of(task);
-        // SAFETY: a task's home outlives it.
-        let enqueue = unsafe { &*home }.hooks.enqueue_blocking;
-        // SAFETY: the caller has the right to run, and gives it away.
-        let runnable = unsafe { Runnable::new(task) };
-        // SAFETY: `home` is the runnable's.
-        unsafe { enqueue(home, runnable) };
-    }
-
-    unsafe fn color(_task: TaskPtr) -> usize {
-        0
-    }
 }
 
 /// A future that calls a closure at its first poll.

@@ -1,10 +1,15 @@
-//! The runtime as tasks see it: where their memory lies and who puts them in line.
+//! The runtime as its tasks see it: their memory, the phase of shutdown, counts and panics.
+//!
+//! # Invariants
+//!
+//! * **WHOLE**: this is the first field of the scheduler, which is the first field of the runtime's core. The pointer that
+//!   tasks have of it comes from the core's `Arc`, so it is valid for all of the core. [`WholeRuntime`] has the only cast.
 
 use super::cancel::Grace;
-use super::header::{Runnable, TaskPtr};
+use super::header::TaskPtr;
 use super::panics::{OnPanic, Panics};
 use super::slab::{Chunk, LocalSlab, Slab};
-use super::{Priority, QueuePosition, Task};
+use super::Task;
 use crate::prim::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 /// How far a runtime is on its way out.
@@ -28,51 +33,45 @@ pub(crate) struct RuntimeShared {
     whole: AtomicPtr<RuntimeShared>,
     phase: AtomicU8,
     pub(crate) is_simulated: bool,
-    /// The priorities above and below the ordinary of which something is in line, a bit for each.
-    pub(crate) ranks: AtomicU8,
-    pub(crate) rules: Rules,
     /// Tasks spawned and finished by threads that are not workers; each worker counts its own.
     spawned: AtomicU64,
     finished: AtomicU64,
     /// Tasks that were refused before they began.
     refused: AtomicU64,
     pub(crate) panics: Panics,
-    pub(crate) hooks: &'static Hooks,
+    /// Starts the timekeeper of a cancelled task, which is a task itself: the one call to the layers above.
+    pub(super) keep_grace: fn(&RuntimeShared, Grace),
 }
 
-/// What a policy asks of lanes.
-#[derive(Clone, Copy)]
-pub(crate) struct Rules {
-    /// How many tasks a turn steps at the most, before others of the worker get theirs.
-    pub(crate) turn: usize,
-    /// Whether lanes count what is in line.
-    pub(crate) counts_lines: bool,
-    /// Whether a lane that has become more urgent gets another entry.
-    pub(crate) raises: bool,
-}
+/// The type of a whole runtime, or of a larger part of it, whose first field is the [`RuntimeShared`].
+///
+/// # Safety
+///
+/// The type is `repr(C)`, and its first field is `RuntimeShared` or a type with this trait. Every `RuntimeShared` that was
+/// [settled](RuntimeShared::settle) lies in a value of this type. WHOLE
+pub(crate) unsafe trait WholeRuntime: Sized {
+    /// The whole around `shared`.
+    #[inline]
+    fn of(shared: &RuntimeShared) -> &Self {
+        // SAFETY: `whole` is the pointer that `settle` was given, and the whole lives as long as its first field.
+        unsafe { Self::from_settled(shared.whole()) }
+    }
 
-impl Default for Rules {
-    fn default() -> Rules {
-        Rules { turn: 64, counts_lines: false, raises: true }
+    /// The whole, by the pointer that its tasks have ([`RuntimeShared::of`]).
+    ///
+    /// # Safety
+    ///
+    /// `shared` is the pointer that [`RuntimeShared::settle`] was given, and the runtime exists for as long as the result
+    /// is used.
+    #[inline]
+    unsafe fn from_settled<'a>(shared: *const RuntimeShared) -> &'a Self {
+        // SAFETY: WHOLE: the pointer is valid for all of the whole, which begins here.
+        unsafe { &*shared.cast::<Self>() }
     }
 }
 
-/// What the layers above do for tasks.
-pub(crate) struct Hooks {
-    /// Puts a runnable in line.
-    pub(crate) enqueue: unsafe fn(*const RuntimeShared, Runnable, QueuePosition),
-    /// Puts a closure in line for the pool of blocking calls.
-    pub(crate) enqueue_blocking: unsafe fn(*const RuntimeShared, Runnable),
-    /// Keeps the time of a task that was cancelled: tells the grace when that is up.
-    pub(crate) keep_grace: unsafe fn(*const RuntimeShared, Grace),
-    /// Called once, when the workers have left: keeps the whole for the memory that is in use.
-    pub(crate) keep: unsafe fn(*const RuntimeShared),
-    /// Called once, after `keep`, when the last of it is back: gives the whole up.
-    pub(crate) retire: unsafe fn(*const RuntimeShared),
-}
-
 impl RuntimeShared {
-    pub(crate) fn new(hooks: &'static Hooks, rules: Rules, on_panic: OnPanic) -> RuntimeShared {
+    pub(crate) fn new(keep_grace: fn(&RuntimeShared, Grace), on_panic: OnPanic) -> RuntimeShared {
         let is_simulated = crate::world::is_simulated();
         let phase = if is_simulated { RuntimePhase::Simulated } else { RuntimePhase::Running };
         RuntimeShared {
@@ -80,13 +79,11 @@ impl RuntimeShared {
             whole: AtomicPtr::default(),
             phase: AtomicU8::new(phase as u8),
             is_simulated,
-            ranks: AtomicU8::new(0),
-            rules,
             spawned: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             panics: Panics::new(on_panic),
-            hooks,
+            keep_grace,
         }
     }
 
@@ -115,18 +112,6 @@ impl RuntimeShared {
             2 => RuntimePhase::Cancelling,
             _ => RuntimePhase::Stopped,
         }
-    }
-
-    /// Whether anything is in line by its priority.
-    #[inline]
-    pub(crate) fn has_ranks(&self) -> bool {
-        self.ranks.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether something more urgent is in line, by its priority.
-    #[inline]
-    pub(crate) fn has_above(&self, priority: Priority) -> bool {
-        self.ranks.load(Ordering::Relaxed) >> (priority as u8 + 1) != 0
     }
 
     /// Moves on to `phase`, never back.
