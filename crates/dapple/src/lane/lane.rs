@@ -35,7 +35,7 @@ use std::sync::{Arc, OnceLock};
 use super::keyed;
 use super::limited::LaneLimit;
 use super::main::{Locals, MainThread};
-use super::ranked::PriorityCounts;
+use super::priority::PriorityCounts;
 use crate::prim::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sched::Sched;
 use crate::task::context::{ThreadContext, with_context};

@@ -17,7 +17,7 @@ mod keyed;
 mod lane;
 pub(crate) mod limited;
 pub(crate) mod main;
+mod priority;
 mod promotion;
-mod ranked;
 
 pub use {color::Color, color_cell::ColorCell};
