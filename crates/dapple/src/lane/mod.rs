@@ -19,5 +19,6 @@ pub(crate) mod limited;
 pub(crate) mod main;
 mod priority;
 mod promotion;
+mod turn;
 
 pub use {color::Color, color_cell::ColorCell};

@@ -2,8 +2,13 @@
 
 use std::cell::Cell;
 
-use crate::task::Priority;
-use crate::task::header::{Header, TaskPtr};
+use super::lane::Lane;
+use crate::prim::Ordering;
+use crate::sched::Sched;
+use crate::task::header::{Header, LaneFacts, TaskPtr};
+use crate::task::inbox::Pushed;
+use crate::task::runtime_shared::WholeRuntime;
+use crate::task::{Priority, QueuePosition, Runnable};
 
 /// How many wait in a line: those without a priority, then by priority. Kept from when the lane is known to be
 /// ranked. For the one who has the turn.
@@ -71,5 +76,107 @@ impl PriorityCounts {
         let plain = (self.counts[0].get() > 0).then_some(of_color);
         let ranked = Priority::ALL.into_iter().rev().find(|p| self.counts[1 + *p as usize].get() > 0);
         plain.max(ranked).unwrap_or(of_color)
+    }
+}
+
+impl Lane {
+    /// As `push`, for a lane in which something has a priority, or that counts.
+    ///
+    /// # Safety
+    ///
+    /// As for `push`.
+    #[cold]
+    pub(super) unsafe fn push_ranked(ptr: TaskPtr, task: TaskPtr, place: QueuePosition, priority: Option<Priority>) {
+        // SAFETY: the task is not done, so its lane lives. LANE-LIVES
+        let lane = unsafe { Lane::of(ptr) };
+        let enqueue = lane.header.vtable().enqueue;
+        lane.header.state.add_ref(); // for another entry, should there be one
+        lane.count(1);
+        if priority.is_some() && lane.main.is_none() {
+            lane.inbox.rank();
+        }
+        let priority = priority.unwrap_or_else(|| lane.priority());
+        // SAFETY: a task that is owned exists, and its link is its owner's.
+        match unsafe { lane.inbox.push(task) } {
+            // SAFETY: the entry is ours.
+            Pushed::First { is_ranked: false } => unsafe { enqueue(ptr, place) },
+            Pushed::First { is_ranked: true } => {
+                lane.queued_at.fetch_max(priority as u8 + 1, Ordering::AcqRel);
+                lane.enqueue_at(priority);
+            }
+            Pushed::InLine if lane.raise(priority) => return, // with the reference. ENTRY-LIVES
+            Pushed::InLine | Pushed::Running => {}
+        }
+        // SAFETY: it is ours, and we do not use it again.
+        unsafe { Lane::drop_ref(ptr) };
+    }
+
+    /// The color's priority.
+    pub(super) fn priority(&self) -> Priority {
+        Priority::from_u8(self.priority.load(Ordering::Relaxed))
+    }
+
+    /// Sets the color's priority, which what is in line already goes by, too.
+    pub(super) fn set_priority(&self, priority: Priority) {
+        self.priority.store(priority as u8, Ordering::Relaxed);
+        if self.main.is_some() || (priority == Priority::Normal && !self.inbox.is_ranked()) {
+            return; // a main color is in no queue
+        }
+        self.header.state.add_ref();
+        if !(self.inbox.rank() && self.raise(priority)) {
+            self.header.state.drop_ref(); // the caller has another one
+        }
+    }
+
+    /// Adds an entry to a lane in line, if it is more urgent than the lane was queued for. On `true` a reference
+    /// of the caller's has become the entry's. ENTRY-LIVES
+    fn raise(&self, priority: Priority) -> bool {
+        let plain = Priority::Normal as u8 + 1;
+        let before = match self.queued_at.fetch_max(priority as u8 + 1, Ordering::AcqRel) {
+            0 => plain,
+            before => before,
+        };
+        let raises = before < priority as u8 + 1 && Sched::of(self.runtime_shared()).rules.raises;
+        if raises {
+            self.enqueue_at(priority);
+        }
+        raises
+    }
+
+    /// Hands an entry to the scheduler, by its priority. ENTRY-LIVES
+    pub(super) fn enqueue_at(&self, priority: Priority) {
+        // SAFETY: the caller has an entry, which is the right to run a lane once.
+        let entry = unsafe { Runnable::new(self.ptr) };
+        Sched::of(self.runtime_shared()).enqueue_ranked(entry, priority);
+    }
+
+    /// # Safety
+    ///
+    /// As [`LaneAccess`] says.
+    pub(super) unsafe fn facts(lane: TaskPtr) -> LaneFacts {
+        // SAFETY: it is a lane, which lives as long as its entry. ENTRY-LIVES
+        let lane = unsafe { Lane::of(lane) };
+        LaneFacts {
+            priority: lane.queued_for(),
+            len: lane.len.load(Ordering::Relaxed) as usize,
+            tag: lane.tag.load(Ordering::Relaxed),
+            ran_on: lane.ran_on.load(Ordering::Relaxed).checked_sub(1).map(|worker| worker as usize),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As [`LaneAccess`] says.
+    pub(super) unsafe fn note_ran(lane: TaskPtr, worker: usize) {
+        // SAFETY: it is a lane, which lives as long as its entry. ENTRY-LIVES
+        unsafe { Lane::of(lane) }.ran_on.store(worker as u32 + 1, Ordering::Relaxed);
+    }
+
+    /// The priority that it is queued for, as far as that is known.
+    fn queued_for(&self) -> Priority {
+        match self.queued_at.load(Ordering::Relaxed) {
+            0 => self.priority(),
+            queued => Priority::from_u8(queued - 1),
+        }
     }
 }

@@ -12,22 +12,18 @@ use std::alloc::Layout;
 use std::any::Any;
 use std::mem::{ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use super::cancel_points;
 use super::context::{ThreadContext, with_context};
 use super::header::{
-    Extended, Header, Meta, PollOutcome, QueuedAccess, Reason, TaskPtr, VTable, field,
+    Extended, Header, Meta, QueuedAccess, Reason, TaskPtr, VTable, field,
 };
 use super::join::JoinSlot;
-use super::poll::{Passage, Plain, StepOutcome, pass, step_with};
+use super::poll::{Passage, Plain, StepOutcome};
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
 use super::slab::{LARGE, MAX_ALIGN, class_of, put_cell};
 use super::state::{CANCELLED, StateWord};
 use super::traced::TracedVTable;
 use super::type_name::name_of;
-use super::waker::borrowed_waker;
 use super::{QueuePosition, Task};
 use crate::prim::light_fence;
 use crate::world;
@@ -69,12 +65,12 @@ pub(crate) struct Cell<K, F: Future> {
 
 /// `repr(C)`, so that all of it lies at the same place.
 #[repr(C)]
-union TaskStage<F: Future> {
-    future: ManuallyDrop<F>,
-    output: ManuallyDrop<F::Output>,
+pub(super) union TaskStage<F: Future> {
+    pub(super) future: ManuallyDrop<F>,
+    pub(super) output: ManuallyDrop<F::Output>,
     /// Boxed twice to be one word.
-    payload: ManuallyDrop<Box<PanicPayload>>,
-    reason: Reason,
+    pub(super) payload: ManuallyDrop<Box<PanicPayload>>,
+    pub(super) reason: Reason,
 }
 
 pub(crate) type PanicPayload = Box<dyn Any + Send>;
@@ -169,104 +165,17 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     }
 
     #[inline]
-    unsafe fn stage<'a>(task: TaskPtr) -> &'a mut TaskStage<F> {
+    pub(super) unsafe fn stage<'a>(task: TaskPtr) -> &'a mut TaskStage<F> {
         let cell = task.cast::<Self>().as_ptr();
         // SAFETY: the caller may touch the stage, and nobody else does. TASK-STAGE
         unsafe { &mut (*cell).stage }
     }
 
     /// How a task of this type ends if all is plain: no destructor of its output need be run.
-    const PLAIN: Option<Plain> = match std::mem::needs_drop::<F::Output>() {
+    pub(super) const PLAIN: Option<Plain> = match std::mem::needs_drop::<F::Output>() {
         false if Self::CLASS != LARGE => Some(Plain { class: Self::CLASS, left: K::LEFT }),
         _ => None,
     };
-
-    unsafe fn run(task: TaskPtr, here: &ThreadContext) -> Option<TaskPtr> {
-        // SAFETY: `run` calls it for the task that it is given, whose owner it is then.
-        let step = |task, here: &ThreadContext| unsafe { Self::step_inline(task, here) };
-        // SAFETY: handed on from the caller.
-        unsafe { K::run(task, here, step) }
-    }
-
-    unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
-        if let Some(gate) = K::GATE
-            // SAFETY: handed on from the caller; the gate is of the task's kind.
-            && let Some(after) = unsafe { pass(task, here, gate) }
-        {
-            return after;
-        }
-        // SAFETY: handed on from the caller.
-        unsafe { Self::step_inline(task, here) }
-    }
-
-    #[inline(always)]
-    unsafe fn step_inline(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
-        // SAFETY: it is called for this task, whose owner we are, and whose future is there. TASK-STAGE
-        let poll = |task| unsafe { Self::poll_inline(task) };
-        // SAFETY: handed on from the caller.
-        unsafe { step_with(task, here, poll, Self::PLAIN) }
-    }
-
-    #[inline(always)]
-    unsafe fn poll_inline(task: TaskPtr) -> PollOutcome {
-        // SAFETY: the caller is the owner. TASK-STAGE
-        let stage = unsafe { Self::stage(task) };
-        let mut future_is_there = true;
-        let polled = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: the stage holds the future (TASK-STAGE), which is pinned: it stays in its cell
-            // until it is dropped there.
-            let future = unsafe { Pin::new_unchecked(&mut *stage.future) };
-            match future.poll(&mut Context::from_waker(&borrowed_waker(task))) {
-                Poll::Pending => PollOutcome::Pending,
-                Poll::Ready(output) => {
-                    future_is_there = false;
-                    // SAFETY: the stage holds the future; it is not touched again.
-                    unsafe { ManuallyDrop::drop(&mut stage.future) };
-                    stage.output = ManuallyDrop::new(output);
-                    PollOutcome::Ready
-                }
-            }
-        }));
-        // SAFETY: handed on from the caller.
-        polled.unwrap_or_else(|payload| unsafe { Self::panicked(task, payload, future_is_there) })
-    }
-
-    /// Puts the payload of a panic in place of the future.
-    #[cold]
-    unsafe fn panicked(task: TaskPtr, payload: PanicPayload, future_is_there: bool) -> PollOutcome {
-        // SAFETY: the caller is the owner. TASK-STAGE
-        let stage = unsafe { Self::stage(task) };
-        if future_is_there {
-            // SAFETY: the stage still holds the future; it is not touched again.
-            let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
-            if dropped.is_err() {
-                // SAFETY: a task's home outlives it.
-                unsafe { &(*RuntimeShared::of(task)).panics }.count_one();
-            }
-            discard(dropped); // a second panic has nobody to go to
-        }
-        cancel_points::note_panic(&payload);
-        stage.payload = ManuallyDrop::new(Box::new(payload));
-        PollOutcome::Panicked
-    }
-
-    unsafe fn end(task: TaskPtr, reason: Reason) -> PollOutcome {
-        // SAFETY: the caller is the owner. TASK-STAGE
-        let stage = unsafe { Self::stage(task) };
-        // SAFETY: the stage holds the future; it is not touched again.
-        let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
-        match dropped {
-            Ok(()) => {
-                stage.reason = reason;
-                PollOutcome::Ended
-            }
-            Err(payload) => {
-                cancel_points::note_panic(&payload);
-                stage.payload = ManuallyDrop::new(Box::new(payload));
-                PollOutcome::Panicked
-            }
-        }
-    }
 
     unsafe fn take(task: TaskPtr, to: *mut ()) {
         // SAFETY: the output belongs to the caller. TASK-STAGE

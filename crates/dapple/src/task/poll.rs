@@ -1,17 +1,21 @@
 //! One step of a task: poll it, then put it to rest, in line again, or to its end.
 
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::ptr::null;
+use std::task::{Context, Poll};
 
 use super::cancel;
 use super::cancel_points;
-use super::cell::{PanicPayload, discard};
+use super::cell::{Cell, PanicPayload, TaskKind, discard};
 use super::context::{SetAside, ThreadContext, with_context};
 use super::header::{Header, PollOutcome, Reason, Runnable, TaskPtr, field};
 use super::join::JoinSlot;
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
 use super::state::{ABORTED, CANCELLED, ENDED, Finished, JOIN_INTEREST, PANICKED, RestOutcome, Snapshot};
 use super::wait::BUDGET;
+use super::waker::borrowed_waker;
 use super::{Task, panics};
 
 /// What became of a task in one step.
@@ -55,6 +59,96 @@ pub(crate) unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
     let step = unsafe { task.as_ref() }.vtable().step;
     // SAFETY: handed on from the caller.
     unsafe { step(task, here) }
+}
+
+/// How a task of one kind and type is run, stepped and polled, in this order.
+impl<K: TaskKind, F: Future> Cell<K, F> {
+    pub(super) unsafe fn run(task: TaskPtr, here: &ThreadContext) -> Option<TaskPtr> {
+        // SAFETY: `run` calls it for the task that it is given, whose owner it is then.
+        let step = |task, here: &ThreadContext| unsafe { Self::step_inline(task, here) };
+        // SAFETY: handed on from the caller.
+        unsafe { K::run(task, here, step) }
+    }
+
+    pub(super) unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
+        if let Some(gate) = K::GATE
+            // SAFETY: handed on from the caller; the gate is of the task's kind.
+            && let Some(after) = unsafe { pass(task, here, gate) }
+        {
+            return after;
+        }
+        // SAFETY: handed on from the caller.
+        unsafe { Self::step_inline(task, here) }
+    }
+
+    #[inline(always)]
+    unsafe fn step_inline(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
+        // SAFETY: it is called for this task, whose owner we are, and whose future is there. TASK-STAGE
+        let poll = |task| unsafe { Self::poll_inline(task) };
+        // SAFETY: handed on from the caller.
+        unsafe { step_with(task, here, poll, Self::PLAIN) }
+    }
+
+    #[inline(always)]
+    unsafe fn poll_inline(task: TaskPtr) -> PollOutcome {
+        // SAFETY: the caller is the owner. TASK-STAGE
+        let stage = unsafe { Self::stage(task) };
+        let mut future_is_there = true;
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: the stage holds the future (TASK-STAGE), which is pinned: it stays in its cell
+            // until it is dropped there.
+            let future = unsafe { Pin::new_unchecked(&mut *stage.future) };
+            match future.poll(&mut Context::from_waker(&borrowed_waker(task))) {
+                Poll::Pending => PollOutcome::Pending,
+                Poll::Ready(output) => {
+                    future_is_there = false;
+                    // SAFETY: the stage holds the future; it is not touched again.
+                    unsafe { ManuallyDrop::drop(&mut stage.future) };
+                    stage.output = ManuallyDrop::new(output);
+                    PollOutcome::Ready
+                }
+            }
+        }));
+        // SAFETY: handed on from the caller.
+        polled.unwrap_or_else(|payload| unsafe { Self::panicked(task, payload, future_is_there) })
+    }
+
+    /// Puts the payload of a panic in place of the future.
+    #[cold]
+    unsafe fn panicked(task: TaskPtr, payload: PanicPayload, future_is_there: bool) -> PollOutcome {
+        // SAFETY: the caller is the owner. TASK-STAGE
+        let stage = unsafe { Self::stage(task) };
+        if future_is_there {
+            // SAFETY: the stage still holds the future; it is not touched again.
+            let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
+            if dropped.is_err() {
+                // SAFETY: a task's home outlives it.
+                unsafe { &(*RuntimeShared::of(task)).panics }.count_one();
+            }
+            discard(dropped); // a second panic has nobody to go to
+        }
+        cancel_points::note_panic(&payload);
+        stage.payload = ManuallyDrop::new(Box::new(payload));
+        PollOutcome::Panicked
+    }
+
+    pub(super) unsafe fn end(task: TaskPtr, reason: Reason) -> PollOutcome {
+        // SAFETY: the caller is the owner. TASK-STAGE
+        let stage = unsafe { Self::stage(task) };
+        // SAFETY: the stage holds the future; it is not touched again.
+        let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
+        match dropped {
+            Ok(()) => {
+                stage.reason = reason;
+                PollOutcome::Ended
+            }
+            Err(payload) => {
+                cancel_points::note_panic(&payload);
+                stage.payload = ManuallyDrop::new(Box::new(payload));
+                PollOutcome::Panicked
+            }
+        }
+    }
 }
 
 /// As [`step`], for a type of future: `poll` polls it, and `plain` says how it ends if all goes well.
