@@ -64,8 +64,8 @@ impl Color {
         in_runtime("Color::new()", Color::new_in)
     }
 
-    pub(crate) fn new_in(home: &RuntimeShared) -> Option<Color> {
-        Lane::make(home, NewLane { key: None, main: None, of: None }).map(Color)
+    pub(crate) fn new_in(shared: &RuntimeShared) -> Option<Color> {
+        Lane::make(shared, NewLane { key: None, main: None, of: None }).map(Color)
     }
 
     /// The color of a key: the same key is the same color, within a runtime.
@@ -89,11 +89,11 @@ impl Color {
     #[must_use]
     #[track_caller]
     pub fn keyed(key: &(impl Hash + ?Sized)) -> Color {
-        in_runtime("Color::keyed()", |home| Color::keyed_in(home, key))
+        in_runtime("Color::keyed()", |shared| Color::keyed_in(shared, key))
     }
 
-    pub(crate) fn keyed_in(home: &RuntimeShared, key: &(impl Hash + ?Sized)) -> Option<Color> {
-        keyed::lane(home, keyed::hash(key)).map(Color)
+    pub(crate) fn keyed_in(shared: &RuntimeShared, key: &(impl Hash + ?Sized)) -> Option<Color> {
+        keyed::lane(shared, keyed::hash(key)).map(Color)
     }
 
     /// The main color of the innermost `run` or `block_on` on this thread: its future's own.
@@ -156,9 +156,9 @@ impl Color {
     /// Gives the running task, whose color was its own, a lane that others can share.
     fn promote(task: Task) -> Color {
         // SAFETY: a task's home outlives it.
-        let home = unsafe { &*RuntimeShared::of(task.ptr()) };
+        let shared = unsafe { &*RuntimeShared::of(task.ptr()) };
         let new = NewLane { key: None, main: None, of: Some(task.clone()) };
-        let lane = Lane::make(home, new).expect("the runtime of a running task");
+        let lane = Lane::make(shared, new).expect("the runtime of a running task");
         // SAFETY: just made. One reference is the color's, and one the task's. LANE-LIVES
         unsafe { lane.as_ref() }.state.add_ref();
         promote(&task, lane);

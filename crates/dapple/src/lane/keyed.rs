@@ -34,13 +34,13 @@ pub(super) fn hash(key: &(impl Hash + ?Sized)) -> u64 {
     HASHER.hash_one(key)
 }
 
-fn entry_of(home: &RuntimeShared, key: u64) -> (&'static KeyShard, (usize, u64)) {
-    (&TABLE[(key >> 58) as usize % SHARDS], (std::ptr::from_ref(home).addr(), key))
+fn entry_of(shared: &RuntimeShared, key: u64) -> (&'static KeyShard, (usize, u64)) {
+    (&TABLE[(key >> 58) as usize % SHARDS], (std::ptr::from_ref(shared).addr(), key))
 }
 
 /// The lane of a key, with a reference for the caller; `None` once the runtime is gone.
-pub(super) fn lane(home: &RuntimeShared, key: u64) -> Option<TaskPtr> {
-    let (shard, index) = entry_of(home, key);
+pub(super) fn lane(shared: &RuntimeShared, key: u64) -> Option<TaskPtr> {
+    let (shard, index) = entry_of(shared, key);
     let mut known = lock(shard);
     let entry = known.entry(index);
     if let Entry::Occupied(entry) = &entry {
@@ -50,14 +50,14 @@ pub(super) fn lane(home: &RuntimeShared, key: u64) -> Option<TaskPtr> {
             return Some(lane);
         }
     }
-    let lane = Lane::make(home, NewLane { key: Some(key), main: None, of: None })?;
+    let lane = Lane::make(shared, NewLane { key: Some(key), main: None, of: None })?;
     entry.insert_entry(Known(lane));
     Some(lane)
 }
 
 /// Takes a lane out that nobody refers to any more.
-pub(super) fn forget(home: &RuntimeShared, key: u64, lane: TaskPtr) {
-    let (shard, index) = entry_of(home, key);
+pub(super) fn forget(shared: &RuntimeShared, key: u64, lane: TaskPtr) {
+    let (shard, index) = entry_of(shared, key);
     let mut known = lock(shard);
     if known.get(&index).is_some_and(|found| found.0 == lane) {
         known.remove(&index);

@@ -148,10 +148,10 @@ pub(super) struct NewLane {
 
 impl Lane {
     /// A lane with one reference, the caller's; `None` once the runtime is gone.
-    pub(super) fn make(home: &RuntimeShared, new: NewLane) -> Option<TaskPtr> {
-        let slab = with_context(|here| here.slab_of(home));
-        let ptr = home.take_cell(slab, CLASS, LAYOUT)?;
-        let counts_lines = Sched::of(home).rules.counts_lines;
+    pub(super) fn make(shared: &RuntimeShared, new: NewLane) -> Option<TaskPtr> {
+        let slab = with_context(|here| here.slab_of(shared));
+        let ptr = shared.take_cell(slab, CLASS, LAYOUT)?;
+        let counts_lines = Sched::of(shared).rules.counts_lines;
         let body = LaneFields {
             ptr,
             inbox: if new.of.is_some() { Inbox::new_owned() } else { Inbox::new() },
@@ -179,7 +179,7 @@ impl Lane {
         unsafe { field::<UnsafeCell<LaneFields>>(ptr, offset_of!(Lane, body)).write(UnsafeCell::new(body)) };
         // SAFETY: a cell has a header at all times. ZEROED
         unsafe { ptr.as_ref() }.install(vtable, StateWord::new_counted());
-        if home.is_simulated {
+        if shared.is_simulated {
             // SAFETY: we have the only reference.
             unsafe { Lane::of(ptr) }.number();
         }

@@ -189,11 +189,11 @@ pub(crate) struct MainLane {
 
 impl MainLane {
     /// A main color for this thread, the innermost from now on; `None` if the runtime is gone.
-    pub(crate) fn open(home: &RuntimeShared, sleeper: Arc<dyn Unpark>) -> Option<MainLane> {
+    pub(crate) fn open(shared: &RuntimeShared, sleeper: Arc<dyn Unpark>) -> Option<MainLane> {
         let (ready, closing, has_left) = Default::default();
         let thread = Arc::new(MainThread { ready, sleeper, closing, has_left });
         let new = NewLane { key: None, main: Some(thread.clone()), of: None };
-        let lane = super::Color::from_counted(Lane::make(home, new)?);
+        let lane = super::Color::from_counted(Lane::make(shared, new)?);
         let outer = with_context(|here| here.main.replace(lane.lane().ptr().as_ptr()));
         Some(MainLane { lane, thread, outer })
     }

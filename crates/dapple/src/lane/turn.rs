@@ -90,9 +90,9 @@ impl Lane {
         if lane.is_watched() {
             lane.note_turn();
         }
-        let home = lane.runtime_shared();
-        let sched = Sched::of(home);
-        let stopped = home.phase() == RuntimePhase::Stopped;
+        let shared = lane.runtime_shared();
+        let sched = Sched::of(shared);
+        let stopped = shared.phase() == RuntimePhase::Stopped;
         here.lane.set(ptr.as_ptr());
         here.color.set(lane.id);
         let mut budget = sched.rules.turn;

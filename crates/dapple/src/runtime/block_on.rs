@@ -44,12 +44,12 @@ unsafe fn spawn_root<F: Future>(main: &MainLane, future: F) -> JoinHandle<F::Out
 pub(super) fn block_on<F: Future>(core: &Arc<Core>, future: F) -> F::Output {
     assert_not_on_worker("block_on");
     let _outer = SetAside::new();
-    with_context(|here| here.home.set(core.sched.home.whole()));
+    with_context(|here| here.home.set(core.sched.shared.whole()));
     let parker = Arc::new(Parker::default());
     let main =
         MainLane::open(core.runtime_shared(), parker.clone()).expect("block_on: the runtime has ended");
     let color = main.color().clone();
-    let _listed = core.mains.list(&color, false);
+    let _listed = core.main_colors.list(&color, false);
     // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
     let mut root = unsafe { spawn_root(&main, future) };
     while !root.is_finished() {
@@ -108,22 +108,22 @@ pub(crate) fn run_on<F: Future>(
 ) -> Option<Result<F::Output, JoinError>> {
     // Whatever happens from here on, the runtime ends with this call.
     let _end = super::Runtime::of(core.clone());
-    let seat = core.sched.take_seat(0);
+    let guard = core.sched.enter_worker(0);
     core.start_workers(1..workers).unwrap_or_else(|error| panic!("dapple::run: {error}"));
     let main = MainLane::open(core.runtime_shared(), core.sched.driver(0).clone()).expect("a new runtime");
     let color = main.color().clone();
-    let _listed = core.mains.list(&color, true);
+    let _listed = core.main_colors.list(&color, true);
     // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
     let mut root = unsafe { spawn_root(&main, future) };
-    seat.drive(&main, None, || root.is_finished() || give_up());
+    guard.drive(&main, None, || root.is_finished() || give_up());
     let result = root.is_finished().then(|| root.take_finished());
     core.cancel_all();
     let deadline = Time::now().later(GRACE);
     let poll = Some(Duration::from_millis(2));
     let is_over = || core.sched.alive() == 0 || Time::now() >= deadline || give_up();
-    seat.drive(&main, poll, is_over);
+    guard.drive(&main, poll, is_over);
     drop(main);
     core.sched.stop();
-    drop(seat);
+    drop(guard);
     result
 }

@@ -22,7 +22,7 @@ use crate::world;
 pub(crate) struct Core {
     pub(crate) sched: Sched,
     pub(crate) pool: Pool,
-    pub(super) mains: MainColors,
+    pub(super) main_colors: MainColors,
     /// How files are read and written.
     pub(crate) files: Choice,
     /// The threads that were started, but for those known to have ended: of workers, spares and the monitor.
@@ -48,7 +48,7 @@ impl Core {
         let core = Arc::new(Core {
             sched: Sched::new(&builder.sched_settings(), super::grace::keep)?,
             pool: Pool::new(pool),
-            mains: MainColors::default(),
+            main_colors: MainColors::default(),
             files: Choice::new(builder.files)?,
             threads: Mutex::default(),
             pool_threads: Mutex::default(),
@@ -76,8 +76,8 @@ impl Core {
         for index in workers {
             let core = self.clone();
             self.start_thread(&self.threads, &index.to_string(), move || {
-                let seat = core.sched.take_seat(index);
-                seat.drive_alone(|| seat.is_stopped());
+                let guard = core.sched.enter_worker(index);
+                guard.drive_alone(|| guard.is_stopped());
             })?;
             *started += 1;
         }
@@ -104,7 +104,7 @@ impl Core {
     pub(super) fn start_pool_thread(&self) -> io::Result<()> {
         let core = self.counted();
         self.start_thread(&self.pool_threads, "blocking", move || {
-            with_context(|here| here.home.set(core.sched.home.whole()));
+            with_context(|here| here.home.set(core.sched.shared.whole()));
             core.pool.work();
             with_context(|here| here.home.set(std::ptr::null()));
         })
@@ -161,13 +161,13 @@ impl Core {
     /// Calls `f` with the core of the runtime that this thread is in, if it is in one.
     #[inline]
     pub(crate) fn current<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
-        let home = with_context(|here| here.home.get());
+        let shared = with_context(|here| here.home.get());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
-        unsafe { home.as_ref() }.map(|home| f(Core::of(home)))
+        unsafe { shared.as_ref() }.map(|shared| f(Core::of(shared)))
     }
 
     pub(crate) fn runtime_shared(&self) -> &RuntimeShared {
-        &self.sched.home
+        &self.sched.shared
     }
 }
 

@@ -50,10 +50,10 @@ pub enum TaskState {
 }
 
 impl Dump {
-    pub(super) fn of(home: &RuntimeShared) -> Dump {
+    pub(super) fn of(shared: &RuntimeShared) -> Dump {
         let mut tasks = Vec::new();
-        let stalled = Core::of(home).sched.stalled();
-        home.each_task(|task| {
+        let stalled = Core::of(shared).sched.stalled();
+        shared.each_task(|task| {
             let stuck = stalled.iter().find(|(stuck, _)| stuck.id() == task.id());
             tasks.push(TaskInfo { stuck_for: stuck.map(|(_, time)| *time), ..TaskInfo::of(&task) });
         });

@@ -12,7 +12,7 @@ use crate::task::cancel::{GRACE, Grace, is_current_cancelled};
 use crate::task::header::Meta;
 
 /// Tells `grace` when its time is up, and keeps it until it is needless.
-pub(super) fn keep(home: &RuntimeShared, grace: Grace) {
+pub(super) fn keep(shared: &RuntimeShared, grace: Grace) {
     let mut alarm = WakeTimer::default();
     // Not a `sleep`: that would be a wait of the program, which a simulation may cancel.
     let keeps = poll_fn(move |cx| {
@@ -27,5 +27,5 @@ pub(super) fn keep(home: &RuntimeShared, grace: Grace) {
         Poll::Pending
     });
     let name = Some("the grace of a cancelled task".into());
-    submit(FreshColor(home), keeps, Meta { name, is_kept: true, ..Meta::of_caller() }).detach();
+    submit(FreshColor(shared), keeps, Meta { name, is_kept: true, ..Meta::of_caller() }).detach();
 }

@@ -20,7 +20,7 @@ struct MainColor {
 
 /// Takes a main color off the list when it is dropped.
 pub(super) struct MainColorGuard<'a> {
-    mains: &'a MainColors,
+    main_colors: &'a MainColors,
     color: &'a Color,
 }
 
@@ -38,7 +38,7 @@ impl MainColors {
     /// that there is none.
     pub(super) fn list<'a>(&'a self, color: &'a Color, is_of_run: bool) -> MainColorGuard<'a> {
         lock(&self.0).push(MainColor { color: color.clone(), is_of_run });
-        MainColorGuard { mains: self, color }
+        MainColorGuard { main_colors: self, color }
     }
 
     /// The one of `run`, or else the only one.
@@ -54,7 +54,7 @@ impl MainColors {
 
 impl Drop for MainColorGuard<'_> {
     fn drop(&mut self) {
-        let mut open = lock(&self.mains.0);
+        let mut open = lock(&self.main_colors.0);
         let index = open.iter().position(|main| main.color == *self.color);
         let closed = index.map(|index| open.swap_remove(index));
         drop(open);
@@ -76,10 +76,10 @@ pub(crate) fn in_main_color<R>(what: &str, f: impl FnOnce(Option<&Color>) -> R) 
 #[cold]
 #[track_caller]
 fn main_elsewhere(what: &str) -> Option<Color> {
-    let home = require(what, ", or give the callback a color");
-    let missing = match Core::of(home).mains.find() {
+    let shared = require(what, ", or give the callback a color");
+    let missing = match Core::of(shared).main_colors.find() {
         Ok(color) => return Some(color),
-        Err(_) if home.phase() == RuntimePhase::Stopped => return None,
+        Err(_) if shared.phase() == RuntimePhase::Stopped => return None,
         Err(Missing::All) => {
             "there is no main color: this runtime is not one of dapple::run, and nobody is in block_on"
         }
@@ -92,7 +92,7 @@ fn main_elsewhere(what: &str) -> Option<Color> {
 
 /// Whether the runtime that this thread is in has stopped.
 pub(crate) fn has_stopped() -> bool {
-    let home = with_context(|here| here.home.get());
+    let shared = with_context(|here| here.home.get());
     // SAFETY: it is set only while this thread works for a runtime or has entered it.
-    unsafe { home.as_ref() }.is_none_or(|home: &RuntimeShared| home.phase() == RuntimePhase::Stopped)
+    unsafe { shared.as_ref() }.is_none_or(|shared: &RuntimeShared| shared.phase() == RuntimePhase::Stopped)
 }

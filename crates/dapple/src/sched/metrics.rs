@@ -99,8 +99,8 @@ impl Sched {
             longest_stall: stalls.longest(),
             spawned,
             finished,
-            refused: self.home.refused(),
-            panics: self.home.panics.count(),
+            refused: self.shared.refused(),
+            panics: self.shared.panics.count(),
             shared_line: self.injector.line_len(),
             ranked: self.ranks.len(),
             sleeping: self.idle.sleeping(),
@@ -114,9 +114,9 @@ impl Sched {
     fn task_counts(&self) -> (u64, u64) {
         // What has finished was spawned before, so it is counted first.
         let finished: u64 = self.all_workers().map(|worker| worker.slab.finished.get()).sum();
-        let finished = finished + self.home.foreign_counts().1;
+        let finished = finished + self.shared.foreign_counts().1;
         let spawned: u64 = self.all_workers().map(|worker| worker.slab.spawned.get()).sum();
-        (spawned + self.home.foreign_counts().0, finished)
+        (spawned + self.shared.foreign_counts().0, finished)
     }
 
     /// Tasks that exist.

@@ -167,7 +167,7 @@ impl Sched {
         }
         // It may have been stuck for longer than since it was last seen to get on, by as long as looks are apart. So
         // nobody waits for longer than was said.
-        if stuck_for + self.monitor.period() >= limit && worker.holds_post(self) && self.needs_relief(worker)
+        if stuck_for + self.monitor.period() >= limit && worker.owns_slot(self) && self.needs_relief(worker)
         {
             match self.hand_off(worker, start) {
                 Relief::Sent => self.monitor.stalls.note_relief(),

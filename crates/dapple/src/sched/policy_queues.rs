@@ -134,7 +134,7 @@ impl Managed {
 
     /// Puts a lane in line where the policy wants it.
     pub(super) fn enqueue(&self, sched: &Sched, lane: Runnable) {
-        let here = sched.with_worker_here(Worker::post);
+        let here = sched.with_worker_here(Worker::slot);
         let from = here.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) % self.seats.len());
         let view = view(&lane, from);
         let place = self.ask(|policy| policy.place(&view, &Workers(&self.seats)));
@@ -146,7 +146,7 @@ impl Managed {
         // One alone is for this worker, which is about to look.
         let is_own = here == Some(worker);
         if !(is_own && queued == 1)
-            && let Some(worker) = sched.idle.whom_to_wake_for(sched.posts[worker].owner())
+            && let Some(worker) = sched.idle.whom_to_wake_for(sched.slots[worker].owner())
         {
             sched.unpark(worker);
         }

@@ -47,7 +47,7 @@ pub(crate) struct SchedSettings {
 /// See the head of the module. `repr(C)`, so that a pointer to its home is a pointer to it.
 #[repr(C)]
 pub(crate) struct Sched {
-    pub(crate) home: RuntimeShared,
+    pub(crate) shared: RuntimeShared,
     /// The whole runtime, which the memory of its tasks keeps alive after the workers have left.
     whole: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// The priorities of which a lane is queued, a bit for each.
@@ -56,7 +56,7 @@ pub(crate) struct Sched {
     pub(crate) rules: Rules,
     pub(super) workers: Box<[Worker]>,
     /// One for each of the workers.
-    pub(super) posts: Box<[WorkerSlot]>,
+    pub(super) slots: Box<[WorkerSlot]>,
     pub(super) spares: Spares,
     /// The priority of events.
     pub(super) events: Priority,
@@ -91,12 +91,12 @@ impl Sched {
         crate::prim::init_fences();
         let worth_waking = world::with(|world| world.dice.threshold(WORTH_WAKING)).unwrap_or(WORTH_WAKING);
         Ok(Sched {
-            home: RuntimeShared::new(keep_grace, settings.on_panic.clone()),
+            shared: RuntimeShared::new(keep_grace, settings.on_panic.clone()),
             whole: OnceLock::new(),
             queued_ranks: AtomicU8::new(0),
             rules: managed.as_ref().map_or_else(Rules::default, Managed::rules),
             workers: (0..workers).map(|i| Worker::new(i, seed, managed.is_some(), events)).collect(),
-            posts: (0..workers).map(WorkerSlot::new).collect::<io::Result<_>>()?,
+            slots: (0..workers).map(WorkerSlot::new).collect::<io::Result<_>>()?,
             spares: Spares::new(settings.max_spares, seed),
             events,
             ranks: Ranks::default(),
@@ -117,7 +117,7 @@ impl Sched {
     /// Tells the scheduler which runtime it is the first field of. Before the first task.
     pub(crate) fn settle<W: WholeRuntime + Send + Sync + 'static>(&self, whole: &Arc<W>) {
         RuntimeShared::settle(Arc::as_ptr(whole).cast());
-        debug_assert!(std::ptr::eq(self, Sched::of(&self.home)), "the scheduler of this runtime");
+        debug_assert!(std::ptr::eq(self, Sched::of(&self.shared)), "the scheduler of this runtime");
         let weak: Weak<dyn Any + Send + Sync> = Arc::<W>::downgrade(whole);
         self.whole.set(weak).expect("a scheduler is settled once");
     }
@@ -142,9 +142,9 @@ impl Sched {
     /// Calls `f` with the scheduler of the runtime that this thread is in, if it is in one.
     #[inline]
     pub(crate) fn current<R>(f: impl FnOnce(&Sched) -> R) -> Option<R> {
-        let home = with_context(|here| here.home.get());
+        let shared = with_context(|here| here.home.get());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
-        unsafe { home.as_ref() }.map(|home| f(Sched::of(home)))
+        unsafe { shared.as_ref() }.map(|shared| f(Sched::of(shared)))
     }
 
     /// Puts a runnable in line: with this thread's worker if it is one of ours, else in the shared
@@ -152,7 +152,7 @@ impl Sched {
     #[inline]
     pub(crate) fn enqueue(&self, runnable: Runnable, place: QueuePosition) {
         let worker =
-            with_context(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
+            with_context(|here| if self.is_thread_of(here) { here.worker.get().cast::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         match unsafe { worker.as_ref() } {
             Some(worker) => worker.enqueue(self, runnable, place),
@@ -161,15 +161,15 @@ impl Sched {
     }
 
     #[inline]
-    fn is_home(&self, here: &ThreadContext) -> bool {
-        std::ptr::eq(here.home.get(), &raw const self.home)
+    fn is_thread_of(&self, here: &ThreadContext) -> bool {
+        std::ptr::eq(here.home.get(), &raw const self.shared)
     }
 
     /// Calls `f` with the worker that this thread drives, if it is one of ours.
     #[inline]
     pub(super) fn with_worker_here<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
         let worker =
-            with_context(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
+            with_context(|here| if self.is_thread_of(here) { here.worker.get().cast::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         unsafe { worker.as_ref() }.map(f)
     }
@@ -226,14 +226,14 @@ impl Sched {
 
     /// A configured worker's driver, which also wakes it, whatever the reason.
     pub(crate) fn driver(&self, worker: usize) -> &Arc<Driver> {
-        &self.posts[worker].driver
+        &self.slots[worker].driver
     }
 
     /// The driver for a new timer: that of this thread's worker, if it is one of ours, or else any.
     #[inline]
     pub(crate) fn driver_here(&self) -> &Arc<Driver> {
-        self.with_worker_here(|worker| worker.post())
-            .map_or_else(|| self.any_driver(), |post| &self.posts[post].driver)
+        self.with_worker_here(|worker| worker.slot())
+            .map_or_else(|| self.any_driver(), |slot| &self.slots[slot].driver)
     }
 
     /// What runs on this thread found a state in use, or others in line for it.
@@ -248,7 +248,7 @@ impl Sched {
     #[cold]
     fn any_driver(&self) -> &Arc<Driver> {
         let next = self.next_driver.fetch_add(1, Ordering::Relaxed);
-        &self.posts[next % self.posts.len()].driver
+        &self.slots[next % self.slots.len()].driver
     }
 
     /// The driver for a new file descriptor: the one that has most of them, unless another has far fewer. Events
@@ -256,7 +256,7 @@ impl Sched {
     /// each, all would be woken for little. A server of many connections is spread over all.
     pub(crate) fn driver_for_source(&self) -> &Arc<Driver> {
         let (mut fullest, mut least) = (self.driver_here(), self.driver_here());
-        for driver in self.posts.iter().map(|post| &post.driver) {
+        for driver in self.slots.iter().map(|slot| &slot.driver) {
             if driver.sources() > fullest.sources() {
                 fullest = driver;
             } else if driver.sources() < least.sources() {
@@ -267,11 +267,11 @@ impl Sched {
     }
 
     /// Makes this thread drive a worker until the guard is dropped. Once for each worker.
-    pub(crate) fn take_seat(&self, worker: usize) -> WorkerGuard<'_> {
+    pub(crate) fn enter_worker(&self, worker: usize) -> WorkerGuard<'_> {
         let aside = SetAside::new();
         let worker = self.worker(worker);
         with_context(|here| {
-            here.home.set(self.home.whole());
+            here.home.set(self.shared.whole());
             here.worker.set(std::ptr::from_ref(worker).cast());
             here.slab.set(&raw const worker.slab);
         });
@@ -281,8 +281,8 @@ impl Sched {
 
     /// Tells all workers to leave. Returns at once.
     pub(crate) fn stop(&self) {
-        self.home.enter_phase(RuntimePhase::Stopped);
-        self.posts.iter().for_each(|post| post.driver.ring());
+        self.shared.enter_phase(RuntimePhase::Stopped);
+        self.slots.iter().for_each(|slot| slot.driver.ring());
         self.spares.stop();
         self.monitor.stop();
     }
@@ -301,18 +301,18 @@ impl Sched {
     }
 
     fn close(&self) {
-        self.home.enter_phase(RuntimePhase::Stopped); // also when a panic brought us here early
+        self.shared.enter_phase(RuntimePhase::Stopped); // also when a panic brought us here early
         self.closed.store(true, Ordering::SeqCst);
         // Idle tasks are in no queue: wake them into the shared line, to their end.
-        self.home.each_task(|task| {
+        self.shared.each_task(|task| {
             // The thread of a main color, if it is still in `block_on`, ends its tasks itself.
             if !task.is_blocking() {
                 task.wake_with(ABORTED);
             }
         });
         self.drain();
-        self.home.slab.close(self.counted());
-        Driver::close_all(self.posts.iter().map(|post| &*post.driver));
+        self.shared.slab.close(self.counted());
+        Driver::close_all(self.slots.iter().map(|slot| &*slot.driver));
         self.drained.store(true, Ordering::Release);
     }
 
@@ -324,7 +324,7 @@ impl Sched {
         };
         while is_some_left() && !self.draining.swap(true, Ordering::SeqCst) {
             let _aside = SetAside::new();
-            with_context(|here| here.home.set(self.home.whole()));
+            with_context(|here| here.home.set(self.shared.whole()));
             let next = || {
                 let managed = || self.managed.as_ref().and_then(Managed::take_one);
                 self.injector.pop_one().or_else(|| self.ranks.pop_any(self)).or_else(managed)
@@ -352,7 +352,7 @@ impl Sched {
 
     /// Whether this thread drives one of its workers.
     pub(crate) fn is_here(&self) -> bool {
-        with_context(|here| !here.worker.get().is_null() && self.is_home(here))
+        with_context(|here| !here.worker.get().is_null() && self.is_thread_of(here))
     }
 }
 
@@ -442,7 +442,7 @@ impl Drop for WorkerGuard<'_> {
     fn drop(&mut self) {
         self.worker.window.close();
         self.worker.retire(self.sched);
-        self.sched.home.slab.take_over(&self.worker.slab);
+        self.sched.shared.slab.take_over(&self.worker.slab);
         drop(self.aside.take());
         self.sched.forgo(1);
     }

@@ -180,7 +180,7 @@ impl Sched {
     pub(super) fn task_of(&self, worker: &Worker) -> Option<Task> {
         let progress = worker.progress().0;
         let current = worker.window.current()?;
-        let task = self.home.task_at(current)?;
+        let task = self.shared.task_at(current)?;
         // Or it has gone on meanwhile, and the memory may be another's.
         let is_it = worker.window.current() == Some(current) && worker.progress().0 == progress;
         is_it.then_some(task)

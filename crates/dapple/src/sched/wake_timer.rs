@@ -20,7 +20,7 @@ impl Sched {
         let driver = self.driver_here();
         if let TimerInsert::At { key, is_first } = driver.timers.insert(due.not_before(), waker) {
             *timer = Some((driver.timers, key));
-            if is_first && !Sched::is_at_post() {
+            if is_first && !Sched::owns_slot_here() {
                 driver.ring();
             }
         }

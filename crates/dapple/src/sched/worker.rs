@@ -76,7 +76,7 @@ const CLOSED_SLOT: *mut Header = std::ptr::without_provenance_mut(1);
 pub(crate) struct Worker {
     number: usize,
     /// Which post it holds, or holds no more. Its own, unless it is a spare.
-    post: AtomicUsize,
+    slot: AtomicUsize,
     ring: RunQueue<Header>,
     next: AtomicPtr<Header>,
     /// It sleeps, or is about to.
@@ -153,7 +153,7 @@ impl Worker {
         let seed = seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Worker {
             number,
-            post: AtomicUsize::new(number),
+            slot: AtomicUsize::new(number),
             ring: if is_managed { RunQueue::closed() } else { RunQueue::new() },
             next: AtomicPtr::new(if is_managed { CLOSED_SLOT } else { null_mut() }),
             is_asleep: AtomicBool::new(false),
@@ -192,25 +192,25 @@ impl Worker {
     }
 
     #[inline]
-    pub(super) fn post(&self) -> usize {
-        self.post.load(Ordering::Relaxed)
+    pub(super) fn slot(&self) -> usize {
+        self.slot.load(Ordering::Relaxed)
     }
 
     /// For a spare that rests. ONE-THREAD in `post`
-    pub(super) fn set_post(&self, post: usize) {
-        self.post.store(post, Ordering::Relaxed);
+    pub(super) fn set_slot(&self, slot: usize) {
+        self.slot.store(slot, Ordering::Relaxed);
     }
 
     /// The driver of its post.
     #[inline]
     pub(super) fn driver<'a>(&self, sched: &'a Sched) -> &'a Arc<Driver> {
-        &sched.posts[self.post()].driver
+        &sched.slots[self.slot()].driver
     }
 
     /// Takes its post back, if somebody stood in for it. For the owner.
-    fn mind_post(&self, sched: &Sched) {
-        if self.number < sched.posts.len() && !self.holds_post(sched) {
-            sched.take_post_back(self);
+    fn keep_slot(&self, sched: &Sched) {
+        if self.number < sched.slots.len() && !self.owns_slot(sched) {
+            sched.take_slot_back(self);
         }
     }
 
@@ -241,7 +241,7 @@ impl Worker {
         }
         let managed = sched.managed.as_ref();
         if let Some(managed) = managed.filter(|managed| managed.weighs()) {
-            return ControlFlow::Break(managed.pick(sched, self.post(), self.post()));
+            return ControlFlow::Break(managed.pick(sched, self.slot(), self.slot()));
         }
         let picks = self.own.picks.get().wrapping_add(1);
         self.own.picks.set(picks);
@@ -263,7 +263,7 @@ impl Worker {
                 None if self.has_ordinary(sched) => return ControlFlow::Continue(()),
                 // Where there is always something urgent, nobody searches.
                 None => Ranks::is_aged(picks).then(|| self.steal(sched, 1)).flatten(),
-                Some(managed) => managed.pick(sched, self.post(), self.post()),
+                Some(managed) => managed.pick(sched, self.slot(), self.slot()),
             };
             if let Some(runnable) = ordinary.or_else(ranked) {
                 return ControlFlow::Break(Some(runnable));

@@ -31,22 +31,22 @@ use crate::task::runtime_shared::RuntimePhase;
 pub(super) struct WorkerSlot {
     pub(super) driver: Arc<Driver>,
     /// Who holds it, by number. ONE-HOLDER
-    holder: SlotOwner,
+    owner: SlotOwner,
 }
 
 impl WorkerSlot {
     pub(super) fn new(worker: usize) -> io::Result<WorkerSlot> {
-        Ok(WorkerSlot { driver: Arc::new(Driver::new()?), holder: SlotOwner::new(worker) })
+        Ok(WorkerSlot { driver: Arc::new(Driver::new()?), owner: SlotOwner::new(worker) })
     }
 
     /// Gives it from one to another, if it is that one's. ONE-HOLDER
     fn pass(&self, from: &Worker, to: &Worker) -> bool {
-        self.holder.pass(from.number(), to.number())
+        self.owner.pass(from.number(), to.number())
     }
 
     #[inline]
     pub(super) fn owner(&self) -> usize {
-        self.holder.get()
+        self.owner.get()
     }
 }
 
@@ -140,12 +140,12 @@ impl Sched {
             }
             spare.has_thread.store(true, Ordering::Relaxed);
         }
-        worker.set_post(stuck.post());
-        let post = &self.posts[stuck.post()];
-        if !post.pass(stuck, worker) {
+        worker.set_slot(stuck.slot());
+        let slot = &self.slots[stuck.slot()];
+        if !slot.pass(stuck, worker) {
             return Relief::Late;
         }
-        post.driver.ring(); // HOLDER-SLEEPS: it may have come back, and sleep
+        slot.driver.ring(); // HOLDER-SLEEPS: it may have come back, and sleep
         spare.is_out.store(true, Ordering::SeqCst); // OUT-AND-HOLDER
         spare.parker.unpark();
         Relief::Sent
@@ -168,13 +168,13 @@ impl Sched {
 
     /// What the thread of a spare does until the workers are told to leave. ONE-THREAD
     pub(crate) fn run_spare(&self, spare: usize) {
-        let seat = self.take_seat(self.workers.len() + spare);
+        let guard = self.enter_worker(self.workers.len() + spare);
         let Spare { worker, is_out, parker, .. } = &self.spares.list[spare];
         let worker = worker.get().expect("a spare is made before its thread");
-        while !seat.is_stopped() {
+        while !guard.is_stopped() {
             if is_out.load(Ordering::Acquire) {
-                seat.drive_alone(|| seat.is_stopped() || !worker.holds_post(self));
-                if !seat.is_stopped() {
+                guard.drive_alone(|| guard.is_stopped() || !worker.owns_slot(self));
+                if !guard.is_stopped() {
                     worker.leave(self);
                     is_out.store(false, Ordering::Release);
                 }
@@ -186,16 +186,16 @@ impl Sched {
 
     /// Takes the post of a configured worker back, which has come back from where it was stuck.
     #[cold]
-    pub(super) fn take_post_back(&self, worker: &Worker) {
-        let post = &self.posts[worker.number()];
-        post.holder.take_back(worker.number());
-        post.driver.ring(); // HOLDER-SLEEPS
+    pub(super) fn take_slot_back(&self, worker: &Worker) {
+        let slot = &self.slots[worker.number()];
+        slot.owner.take_back(worker.number());
+        slot.driver.ring(); // HOLDER-SLEEPS
     }
 
     /// Whether this thread drives a worker that holds its post: it looks at the driver before it sleeps, and nobody
     /// else does.
-    pub(crate) fn is_at_post() -> bool {
-        Sched::current(|sched| sched.with_worker_here(|worker| worker.holds_post(sched)))
+    pub(crate) fn owns_slot_here() -> bool {
+        Sched::current(|sched| sched.with_worker_here(|worker| worker.owns_slot(sched)))
             .flatten()
             .unwrap_or(false)
     }
@@ -207,15 +207,15 @@ impl Sched {
 
     /// Whether the workers were told to leave.
     pub(super) fn is_stopped(&self) -> bool {
-        self.home.phase() == RuntimePhase::Stopped
+        self.shared.phase() == RuntimePhase::Stopped
     }
 }
 
 impl Worker {
     /// Whether it is the one that sleeps in the driver of its post.
     #[inline]
-    pub(super) fn holds_post(&self, sched: &Sched) -> bool {
-        sched.posts[self.post()].owner() == self.number()
+    pub(super) fn owns_slot(&self, sched: &Sched) -> bool {
+        sched.slots[self.slot()].owner() == self.number()
     }
 
     /// Gives up what it has, to those that go on. For a spare that has lost its post.

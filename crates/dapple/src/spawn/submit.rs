@@ -125,9 +125,9 @@ unsafe fn put_in_lane<X: LaneExtra, F: Future>(
     future: F,
     meta: Meta,
 ) -> JoinHandle<F::Output> {
-    let home: *const RuntimeShared = color.lane().runtime_shared();
+    let shared: *const RuntimeShared = color.lane().runtime_shared();
     // SAFETY: handed on from the caller; a lane's home outlives it.
-    unsafe { put(home, InLane::new(color, extra), future, meta, enqueue::<InLane<X>>) }
+    unsafe { put(shared, InLane::new(color, extra), future, meta, enqueue::<InLane<X>>) }
 }
 
 /// Makes a task and puts it in line by `enqueue`, which has the right to run it. If the runtime is gone, the future is
@@ -138,14 +138,14 @@ unsafe fn put_in_lane<X: LaneExtra, F: Future>(
 /// As for [`Cell::make`]. `home` is there until `kind` has been dropped.
 #[inline]
 pub(crate) unsafe fn put<K: TaskKind, F: Future>(
-    home: *const RuntimeShared,
+    shared: *const RuntimeShared,
     kind: K,
     future: F,
     meta: Meta,
     enqueue: impl FnOnce(TaskPtr),
 ) -> JoinHandle<F::Output> {
     // SAFETY: handed on from the caller. Not a parameter: the kind may be the last that keeps it.
-    let shared = unsafe { &*home };
+    let shared = unsafe { &*shared };
     // SAFETY: handed on from the caller.
     match unsafe { Cell::make(shared, kind, future, meta) } {
         Ok(task) => {

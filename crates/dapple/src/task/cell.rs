@@ -130,13 +130,13 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     /// The task is run only where `F` may be polled and dropped, and not after what `F` borrows is
     /// gone; its output is taken only where `F::Output` may go.
     #[inline]
-    pub(crate) unsafe fn make(home: &RuntimeShared, kind: K, future: F, meta: Meta) -> Result<Task, (K, F)> {
-        let phase = home.phase();
+    pub(crate) unsafe fn make(shared: &RuntimeShared, kind: K, future: F, meta: Meta) -> Result<Task, (K, F)> {
+        let phase = shared.phase();
         if phase != RuntimePhase::Running && phase == RuntimePhase::Stopped {
             return Err((kind, future));
         }
-        let slab = with_context(|here| here.slab_of(home));
-        let Some(task) = home.take_cell(slab, Self::CLASS, Self::LAYOUT) else {
+        let slab = with_context(|here| here.slab_of(shared));
+        let Some(task) = shared.take_cell(slab, Self::CLASS, Self::LAYOUT) else {
             return Err((kind, future));
         };
         // SAFETY: the memory is ours, and of the layout of a cell. The state is written below, as
@@ -150,16 +150,16 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         // SAFETY: as above; a zeroed or left-behind header is a valid one.
         let header = unsafe { task.as_ref() };
         if phase != RuntimePhase::Running || meta.is_kept {
-            install_unusual(home, header, Self::VTABLE, meta, phase);
+            install_unusual(shared, header, Self::VTABLE, meta, phase);
         } else {
             header.install(Self::VTABLE, StateWord::new(false));
         }
         light_fence();
-        if home.phase() != phase {
+        if shared.phase() != phase {
             // Whoever is cancelling everything may have looked at this cell before it was a task.
             header.state.mark(CANCELLED); // CANCEL-OR-SEE
         }
-        home.count_spawned(slab);
+        shared.count_spawned(slab);
         // SAFETY: the state counts one reference for a handle.
         Ok(unsafe { Task::from_counted(task) })
     }
@@ -197,19 +197,19 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
 /// Makes the header of a task that is born cancelled, of which more is kept, or that is of a simulation.
 #[cold]
 fn install_unusual(
-    home: &RuntimeShared,
+    shared: &RuntimeShared,
     header: &Header,
     vtable: &'static VTable,
     meta: Meta,
     phase: RuntimePhase,
 ) {
     let state = StateWord::new(phase == RuntimePhase::Cancelling);
-    if !meta.is_kept && !home.is_simulated {
+    if !meta.is_kept && !shared.is_simulated {
         return header.install(vtable, state);
     }
     header.set_vtable(std::ptr::from_ref(vtable).cast_mut());
     let mut extended = Extended::over(header, Some(meta), std::ptr::null());
-    if home.is_simulated {
+    if shared.is_simulated {
         let observed = TracedVTable::over(&mut extended.vtable);
         extended.observed = Some(observed);
         let name = || extended.meta.name.clone().unwrap_or_else(|| (vtable.type_name)().into());

@@ -257,8 +257,8 @@ unsafe fn is_left_alone(task: TaskPtr, here: &ThreadContext, before: Snapshot) -
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     // SAFETY: a task's home outlives it.
-    let home = unsafe { &*RuntimeShared::of(task) };
-    if !matches!(home.phase(), RuntimePhase::Running | RuntimePhase::Simulated) {
+    let shared = unsafe { &*RuntimeShared::of(task) };
+    if !matches!(shared.phase(), RuntimePhase::Running | RuntimePhase::Simulated) {
         return false; // a runtime that ends has cancelled all its tasks, and gives them time
     }
     header.state.add_ref();
@@ -313,8 +313,8 @@ pub(super) unsafe fn pass(
 /// As for [`finish`]; `plain` is true of the task.
 #[inline(always)]
 unsafe fn finish_plain(task: TaskPtr, here: &ThreadContext, plain: Plain) -> bool {
-    let home = RuntimeShared::of(task);
-    let Some(slab) = here.slab_of(home) else { return false };
+    let shared = RuntimeShared::of(task);
+    let Some(slab) = here.slab_of(shared) else { return false };
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     if header.vtable().is_extended {
@@ -328,7 +328,7 @@ unsafe fn finish_plain(task: TaskPtr, here: &ThreadContext, plain: Plain) -> boo
     here.current.set(null());
     match header.state.finish(0, here.unsettled.get(), false) {
         // SAFETY: no reference is left.
-        Finished::Last => unsafe { slab.put(home, plain.class, task) },
+        Finished::Last => unsafe { slab.put(shared, plain.class, task) },
         // SAFETY: we have declared the task done, and it says so.
         Finished::WakeJoiner => unsafe { wake_joiner(task) },
         Finished::Shared | Finished::Unwanted => {}
@@ -363,8 +363,8 @@ unsafe fn wake_joiner(task: TaskPtr) {
 #[cold]
 unsafe fn end(task: TaskPtr) -> PollOutcome {
     // SAFETY: a task's home outlives it.
-    let home = unsafe { &*RuntimeShared::of(task) };
-    let reason = if home.phase() == RuntimePhase::Stopped { Reason::Gone } else { Reason::Aborted };
+    let shared = unsafe { &*RuntimeShared::of(task) };
+    let reason = if shared.phase() == RuntimePhase::Stopped { Reason::Gone } else { Reason::Aborted };
     // SAFETY: the caller owns the task, so it exists.
     let end = unsafe { task.as_ref() }.vtable().end;
     // SAFETY: handed on from the caller.
@@ -379,7 +379,7 @@ unsafe fn end(task: TaskPtr) -> PollOutcome {
 unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
-    let home = RuntimeShared::of(task);
+    let shared = RuntimeShared::of(task);
     if polled == PollOutcome::Panicked {
         // SAFETY: the stage holds a payload, which is the owner's until the task is done. TASK-STAGE
         let payload = unsafe { &*field::<Box<PanicPayload>>(task, header.vtable().stage_offset) };
@@ -387,7 +387,7 @@ unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
         unsafe { panics::report(task, here, payload) };
     }
     // SAFETY: a task's home outlives it.
-    unsafe { &*home }.count_finished(here.slab_of(home));
+    unsafe { &*shared }.count_finished(here.slab_of(shared));
     let how = match polled {
         PollOutcome::Panicked => PANICKED,
         PollOutcome::Ended => ENDED,

@@ -23,7 +23,7 @@ impl Worker {
     /// returned is from the shared line.
     #[cold]
     pub(super) fn look_around(&self, sched: &Sched) -> Option<Runnable> {
-        self.mind_post(sched);
+        self.keep_slot(sched);
         let (now, runs) = (Time::now(), self.counts.runs.get());
         self.look_at_pace(sched, now, runs);
         let mut more = false;

@@ -35,7 +35,7 @@ impl Worker {
     #[cold]
     fn enqueue_first(&self, sched: &Sched, runnable: Runnable) {
         if let Some(managed) = &sched.managed {
-            return managed.enqueue_first(sched, self.post(), runnable);
+            return managed.enqueue_first(sched, self.slot(), runnable);
         }
         let other = self.take_next();
         self.next.store(runnable.into_ptr().as_ptr(), Ordering::Release); // OWNER-PUTS
@@ -134,7 +134,7 @@ impl Worker {
 
     pub(in crate::sched) fn queued(&self, sched: &Sched) -> usize {
         if let Some(managed) = &sched.managed {
-            return if self.number < sched.posts.len() { managed.queued(self.number) } else { 0 };
+            return if self.number < sched.slots.len() { managed.queued(self.number) } else { 0 };
         }
         self.ring.len() + usize::from(!self.next.load(Ordering::Relaxed).is_null())
     }

@@ -20,7 +20,7 @@ impl Worker {
     /// Sleeps until there is something to do, `awake` says that there is, or `limit` has passed.
     pub(in crate::sched) fn sleep(&self, sched: &Sched, limit: Option<Duration>, awake: impl Fn() -> bool) {
         world::pause(); // something may come in after the last look
-        self.mind_post(sched);
+        self.keep_slot(sched);
         self.is_asleep.store(true, Ordering::Release);
         sched.idle.fall_asleep(self.number, self.own.searching.replace(false));
         world::pause();
@@ -29,7 +29,7 @@ impl Worker {
             if let Some(since) = self.own.helps_since.take() {
                 self.has_helped(sched, since);
             }
-            let events = self.driver(sched).sleep(limit, || self.holds_post(sched));
+            let events = self.driver(sched).sleep(limit, || self.owns_slot(sched));
             if events.is_none() {
                 world::sleep(A_MOMENT); // who stood in is about to leave
             }

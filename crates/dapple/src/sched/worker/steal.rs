@@ -20,9 +20,9 @@ impl Worker {
         }
         if let Some(managed) = &sched.managed {
             // Looks in any case: what is in line for one that is just waking up would keep this one from sleeping.
-            let (this, posts) = (self.post(), sched.posts.len());
-            let first = self.random() as usize % posts;
-            return (first..first + posts).find_map(|of| managed.pick(sched, this, of % posts));
+            let (this, slots) = (self.slot(), sched.slots.len());
+            let first = self.random() as usize % slots;
+            return (first..first + slots).find_map(|of| managed.pick(sched, this, of % slots));
         }
         if !may_search {
             return None;
@@ -71,7 +71,7 @@ impl Worker {
     /// woken; less and less if it turns out to be in vain.
     fn linger(&self, sched: &Sched) -> Option<Runnable> {
         // Where events come from outside, they come to those who sleep.
-        if sched.posts.iter().any(|post| post.driver.sources() > 0) {
+        if sched.slots.iter().any(|slot| slot.driver.sources() > 0) {
             return None;
         }
         let looks = self.own.patience.get();
