@@ -9,7 +9,7 @@ use crate::task::state::ABORTED;
 
 /// The kind of a closure for the pool of blocking calls.
 ///
-/// Whether it begins or is withdrawn is decided in one step, by its thread or by a wait for it that is cancelled.
+/// One atomic step decides whether it begins or is withdrawn: by its thread, or by a cancelled wait for it.
 #[derive(Default)]
 pub(crate) struct Blocking(AtomicU8);
 
@@ -43,13 +43,15 @@ unsafe impl TaskKind for Blocking {
             // SAFETY: as above.
             unsafe { task.as_ref() }.state.mark(ABORTED);
         }
-        let after = step(task, here); // the caller gives us the right to run. ONE-OWNER
+        let after = step(task, here); // the caller gives away the right to run. ONE-OWNER
         debug_assert!(after == StepOutcome::Done, "a closure does not wait");
         None
     }
 
     unsafe fn enqueue(_task: TaskPtr, _place: QueuePosition) {
-        unreachable!("a blocking call is queued once, by its pool: it is owned until it is done, so no wake-up enqueues it");
+        unreachable!(
+            "a blocking call is queued once, by its pool: it is owned until it is done, so no wake-up enqueues it"
+        );
     }
 
     unsafe fn color(_task: TaskPtr) -> usize {

@@ -1,7 +1,7 @@
-//! Tasks in the line of a lane: those spawned into a color, and those promoted to a lane of their own.
+//! Tasks in the queue of a lane: those spawned into a color.
 //!
-//! All that are spawned into a color are of one kind, [`InLane`], with more or less in it ([`LaneExtra`]): nothing, a
-//! priority of its own, its admission by a limit (`limited`), its place in the list of a main color (`main`).
+//! All of them are of one kind, [`InLane`], with additional fields ([`LaneExtra`]): none, a priority of its own, its
+//! admission by a limit (`limited`), or its position in the task list of a main color (`main`).
 
 use std::mem::ManuallyDrop;
 
@@ -15,12 +15,12 @@ use crate::task::{Priority, QueuePosition};
 
 /// The kind of a task in a lane.
 pub(crate) struct InLane<X: LaneExtra> {
-    /// A counted reference, until the future is gone. LANE-LIVES
+    /// A counted reference, until the future has been dropped. LANE-LIVES
     lane: TaskPtr,
     pub(super) extra: X,
 }
 
-/// The part of a task in a lane that is not the same for all.
+/// Additional fields of a task in a lane.
 pub(crate) trait LaneExtra: Sized {
     /// See [`TaskKind::GATE`].
     const GATE: Option<unsafe fn(TaskPtr) -> Passage> = None;
@@ -32,11 +32,11 @@ pub(crate) trait LaneExtra: Sized {
         None
     }
 
-    /// The future is gone, or there will be no task.
+    /// The future has been dropped, or the task was never made.
     fn leave(&self) {}
 }
 
-/// Nothing: as urgent as its color.
+/// No additional field: the task has the priority of its color.
 impl LaneExtra for () {}
 
 /// A priority of its own.
@@ -59,7 +59,7 @@ pub(super) unsafe fn priority_of<X: LaneExtra>(task: TaskPtr) -> Option<Priority
     unsafe { Front::<InLane<X>>::of(task) }.kind.extra.priority()
 }
 
-/// A color that a task is spawned into: one to give away, or a reference to one.
+/// The color that a task is spawned into: an owned one to give away, or a reference.
 pub(crate) trait LaneOwner {
     fn lane(&self) -> &Lane;
     /// The lane, with a counted reference for a task.
@@ -99,7 +99,7 @@ impl<X: LaneExtra> InLane<X> {
 
     /// # Safety
     ///
-    /// The reference to the lane is there, and not used again.
+    /// The reference to the lane exists, and is not used again.
     #[inline]
     unsafe fn leave(&self) {
         self.extra.leave();
@@ -108,10 +108,10 @@ impl<X: LaneExtra> InLane<X> {
     }
 }
 
-/// One that never came to be a task; of others only [`left`] is called.
+/// For a value that never became part of a task. For others only [`left`] is called.
 impl<X: LaneExtra> Drop for InLane<X> {
     fn drop(&mut self) {
-        // SAFETY: it goes with this.
+        // SAFETY: the reference is dropped together with `self`.
         unsafe { self.leave() };
     }
 }
@@ -126,7 +126,7 @@ unsafe fn left<X: LaneExtra>(task: TaskPtr) {
     unsafe { kind.leave() };
 }
 
-// SAFETY: the right to run goes into the lane's line and nowhere else.
+// SAFETY: the right to run goes into the lane's queue and nowhere else.
 unsafe impl<X: LaneExtra> TaskKind for InLane<X> {
     const QUEUED: Option<&'static QueuedAccess> = X::QUEUED;
     const GATE: Option<unsafe fn(TaskPtr) -> Passage> = X::GATE;

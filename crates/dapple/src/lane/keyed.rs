@@ -1,12 +1,12 @@
-//! The table of keyed colors: the same key is the same color, for as long as anybody holds it.
+//! The table of keyed colors: equal keys give the same color, while the color has a holder.
 //!
-//! A key is known by its hash. Two keys with the same hash share a color, which costs them
-//! parallelism and nothing else.
+//! Keys are compared by their hash. Two keys with the same hash share a color, which costs them parallelism and
+//! nothing else.
 //!
 //! # Invariants
 //!
-//! * **WEAK**: the table holds no reference. A lane takes itself out before its memory goes, under
-//!   the lock; one that is on its way out is never given out again (`try_ref_counted`).
+//! * **WEAK**: the table holds no references. A lane removes itself under the lock before its memory is freed. A lane
+//!   whose last reference was dropped is never given out again (`try_ref_counted`).
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
@@ -22,7 +22,7 @@ const SHARDS: usize = 64;
 
 struct Known(TaskPtr);
 
-// SAFETY: an address; what may be done with it, WEAK says.
+// SAFETY: it is only an address, which is used as WEAK says.
 unsafe impl Send for Known {}
 
 type KeyShard = Mutex<HashMap<(usize, u64), Known>>;
@@ -38,14 +38,14 @@ fn entry_of(shared: &RuntimeShared, key: u64) -> (&'static KeyShard, (usize, u64
     (&TABLE[(key >> 58) as usize % SHARDS], (std::ptr::from_ref(shared).addr(), key))
 }
 
-/// The lane of a key, with a reference for the caller; `None` once the runtime is gone.
+/// The lane of a key, with a reference for the caller. `None`: the runtime has ended.
 pub(super) fn lane(shared: &RuntimeShared, key: u64) -> Option<TaskPtr> {
     let (shard, index) = entry_of(shared, key);
     let mut known = lock(shard);
     let entry = known.entry(index);
     if let Entry::Occupied(entry) = &entry {
         let lane = entry.get().0;
-        // SAFETY: it is in the table, so its memory is still there, and we have the lock. WEAK
+        // SAFETY: the lane is in the table and the lock is held, so its memory exists. WEAK
         if unsafe { lane.as_ref() }.state.try_ref_counted() {
             return Some(lane);
         }
@@ -55,7 +55,7 @@ pub(super) fn lane(shared: &RuntimeShared, key: u64) -> Option<TaskPtr> {
     Some(lane)
 }
 
-/// Takes a lane out that nobody refers to any more.
+/// Removes a lane whose last reference was dropped.
 pub(super) fn forget(shared: &RuntimeShared, key: u64, lane: TaskPtr) {
     let (shard, index) = entry_of(shared, key);
     let mut known = lock(shard);

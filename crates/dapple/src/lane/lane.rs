@@ -1,29 +1,29 @@
-//! A lane: the line of tasks that share a color, and the turn at it.
+//! A lane: the queue of tasks that share a color. `turn` has the turn at it, and `priority` its priorities.
 //!
-//! Pushing onto an idle lane makes the *lane* runnable. The worker that takes it has its *turn*:
-//! it steps the tasks in line, up to a budget, and puts the lane back if more wait. So order
-//! within a color is the order of the line, and nobody ever looks for a task that may run.
+//! Pushing a task onto an idle lane makes the *lane* runnable. The worker that takes the lane has its *turn*: it
+//! steps the queued tasks, up to a budget, and puts the lane back if more are queued. So the order within a color is
+//! the order of the queue, and no worker searches for a task that may run.
 //!
-//! A lane is as urgent as the most urgent that waits in it: a task with a priority of its own, or
-//! any other, with that of the color. Whoever puts something more urgent in line than the lane was queued for
-//! adds an entry for it further ahead (`inbox`).
+//! A lane has the priority of the most urgent task in its queue. A task without a priority of its own has the
+//! priority of the color. A thread that queues a more urgent task than the lane was queued for adds another entry of
+//! the lane (`inbox`).
 //!
 //! # Invariants
 //!
 //! * **ONE-TURN**, **ONE-PLAIN**: see `inbox`.
-//! * **TURN-OWNS-LINE**: `first`, `last`, `unsettled` and `locals` are touched only by the thread
-//!   that has the turn, which has the lane in its [`ThreadContext`].
-//! * **PULL-FIRST**: what the turn itself puts in line goes behind what is in the inbox.
+//! * **TURN-OWNS-LINE**: `first`, `last`, `unsettled` and `locals` are touched only by the thread that has the turn,
+//!   whose [`ThreadContext`] names the lane.
+//! * **PULL-FIRST**: a task that the turn itself queues goes behind those in the inbox.
 //! * **LANE-LIVES**: every task that is not done holds a reference to its lane, and so does every
-//!   [`Color`](super::Color). What turns add (tasks spawned) or drop (tasks that ended) is counted in `unsettled`, and
-//!   settled when the lane becomes idle; also when it is put back, once it is [much](MOST_UNSETTLED), or a color that
-//!   is never idle would count up for ever. From the push that makes a lane runnable until it is idle again, there are
-//!   more tasks that are not done than are unsettled: at first one and none; both grow and shrink together in turns,
-//!   and `put_back` leaves one that is owed. So the word counts one or more without the references of others, and a
-//!   lane outlives its turns.
-//! * **ENTRY-LIVES**: there are as many entries of a lane as it has references for them, and one more while it
-//!   is in line, when LANE-LIVES keeps it alive. An entry that finds nothing to claim gives up one such reference,
-//!   whichever of them it was. So a lane outlives its entries.
+//!   [`Color`](super::Color). A turn counts the references that it adds (spawned tasks) and drops (ended tasks) in
+//!   `unsettled`. They are settled when the lane becomes idle, and also when it is put back with more than
+//!   `MOST_UNSETTLED` of them, because a color that is never idle would count up for ever. From the push that makes a
+//!   lane runnable until it is idle again, there are more tasks that are not done than unsettled drops: at first one
+//!   and none. Both change together in turns, and `put_back` leaves one drop owed. So the state word counts at least
+//!   one reference besides those of colors, and a lane outlives its turns.
+//! * **ENTRY-LIVES**: a lane has one reference for each of its entries, except for one entry while tasks are queued,
+//!   when LANE-LIVES keeps the lane alive. An entry that finds nothing to claim gives up one such reference, no
+//!   matter which entry it was made for. So a lane outlives its entries.
 
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
@@ -47,50 +47,51 @@ use crate::task::state::StateWord;
 use crate::task::{Priority, QueuePosition, Runnable, RuntimeShared, Task};
 use crate::world;
 
-/// See the head of this file. `repr(C)`, so that a pointer to its header is a pointer to it.
+/// See the head of this file. `repr(C)`: a pointer to its header is a pointer to it.
 #[repr(C)]
 pub(crate) struct Lane {
     pub(crate) header: Header,
-    /// In a cell, so that a lane may be freed while a `&Lane` is still in scope (and not used any
-    /// more) in the function that frees it.
+    /// In an `UnsafeCell`, because a `&Lane` may still be in scope (and not used any more) in the function that frees
+    /// the lane.
     body: UnsafeCell<LaneFields>,
 }
 
-/// A lane but for its header, which walkers over the slab may look at while a lane is made.
+/// The fields of a lane without its header. Walkers over the slab may read the header while a lane is made.
 pub(crate) struct LaneFields {
-    /// The pointer that the slab gave out: one to the lane would not reach the chunk's head.
+    /// The pointer that the slab gave out. A pointer derived from `&Lane` would not be valid for the head of the
+    /// chunk.
     pub(super) ptr: TaskPtr,
     pub(super) inbox: Inbox<Header>,
     pub(super) first: Cell<*mut Header>,
     pub(super) last: Cell<*mut Header>,
-    /// References that this turn has added (tasks spawned) or dropped (tasks that ended).
+    /// References that this turn has added (spawned tasks) minus those that it has dropped (ended tasks).
     pub(super) unsettled: Cell<i64>,
-    /// What tells its color from others: its address, or that of the task it was made for.
+    /// Identity of its color: its address, or that of the task it was made for.
     pub(crate) id: usize,
     pub(crate) key: Option<u64>,
     /// The task that was promoted to it, which keeps `id` from being used again.
     of: Option<Task>,
     pub(crate) main: Option<Arc<MainThread>>,
     pub(super) locals: Locals,
-    /// Whether `len` is kept: a policy wants to know.
+    /// Whether `len` is counted, for a policy.
     pub(super) is_counted: bool,
-    /// Whether the lane counts or has a limit.
+    /// Whether the lane counts its tasks or has a limit.
     pub(super) is_special: AtomicBool,
-    /// Whether anything of `len`, `waiting` and `limits` is kept.
+    /// Whether any of `len`, `waiting` and `limits` is in use.
     pub(super) is_watched: AtomicBool,
     /// The color's priority.
     pub(super) priority: AtomicU8,
-    /// The highest priority of which there is an entry, and one; 0 if there is none, or none by priority.
+    /// One more than the highest priority of an entry. 0: no entry was queued by priority.
     pub(super) queued_at: AtomicU8,
-    /// What waits in line, by priority, once the lane is ranked. TURN-OWNS-LINE
+    /// Queued tasks by priority, once the lane is ranked. TURN-OWNS-LINE
     pub(super) waiting: PriorityCounts,
-    /// How many are in line and in the inbox.
+    /// Number of tasks in the queue and in the inbox.
     pub(super) len: AtomicU32,
-    /// The worker that last had its turn, as a policy sees it, and one.
+    /// One more than the number of the worker that last had the turn, for a policy.
     pub(super) ran_on: AtomicU32,
-    /// What the program tells its policy.
+    /// The number that the program sets for its policy.
     pub(crate) tag: AtomicU64,
-    /// What it knows once it has had a limit.
+    /// Set once the lane has had a limit.
     pub(super) limits: OnceLock<Box<LaneLimit>>,
 }
 
@@ -98,7 +99,7 @@ impl Deref for Lane {
     type Target = LaneFields;
 
     fn deref(&self) -> &LaneFields {
-        // SAFETY: nobody has it mutable, but for whoever makes or frees the lane.
+        // SAFETY: no `&mut` to it exists, except where the lane is made or freed.
         unsafe { &*self.body.get() }
     }
 }
@@ -138,16 +139,16 @@ static LANE: VTable = VTable {
 
 static MAIN_LANE: VTable = VTable { enqueue: MainThread::enqueue, ..LANE };
 
-/// What makes one lane different from another.
+/// Properties of a new lane.
 pub(super) struct NewLane {
     pub(super) key: Option<u64>,
     pub(super) main: Option<Arc<MainThread>>,
-    /// The running task that is to be promoted: the caller has the new lane's turn then.
+    /// The running task that is promoted. The caller then has the new lane's turn.
     pub(super) of: Option<Task>,
 }
 
 impl Lane {
-    /// A lane with one reference, the caller's; `None` once the runtime is gone.
+    /// Makes a lane with one reference, which is the caller's. `None`: the runtime has ended.
     pub(super) fn make(shared: &RuntimeShared, new: NewLane) -> Option<TaskPtr> {
         let slab = with_context(|here| here.slab_of(shared));
         let ptr = shared.take_cell(slab, CLASS, LAYOUT)?;
@@ -175,18 +176,18 @@ impl Lane {
             limits: OnceLock::new(),
         };
         let vtable = if body.main.is_some() { &MAIN_LANE } else { &LANE };
-        // SAFETY: the memory is ours and of a lane's layout.
+        // SAFETY: the memory belongs to the caller and has a lane's layout.
         unsafe { field::<UnsafeCell<LaneFields>>(ptr, offset_of!(Lane, body)).write(UnsafeCell::new(body)) };
         // SAFETY: a cell has a header at all times. ZEROED
         unsafe { ptr.as_ref() }.install(vtable, StateWord::new_counted());
         if shared.is_simulated {
-            // SAFETY: we have the only reference.
+            // SAFETY: the caller has the only reference.
             unsafe { Lane::of(ptr) }.number();
         }
         Some(ptr)
     }
 
-    /// Gives it a number in a simulation.
+    /// Gives the lane a number in a simulation.
     #[cold]
     fn number(&self) {
         let of = self.of.as_ref().and_then(Task::number);
@@ -203,7 +204,7 @@ impl Lane {
     }
 
     pub(crate) fn runtime_shared(&self) -> &RuntimeShared {
-        // SAFETY: the runtime's core outlives its lanes. LIVE-UNTIL-EMPTY
+        // SAFETY: a lane's runtime outlives it. LIVE-UNTIL-EMPTY
         unsafe { &*RuntimeShared::of(self.ptr()) }
     }
 
@@ -215,7 +216,7 @@ impl Lane {
         std::ptr::eq(here.lane.get(), &raw const self.header)
     }
 
-    /// Adds a reference for a task that is about to be put in line.
+    /// Adds a reference for a task that is about to be queued.
     pub(super) fn add_task(&self, here: &ThreadContext) {
         if self.is_my_turn(here) {
             self.unsettled.set(self.unsettled.get() + 1);
@@ -228,9 +229,9 @@ impl Lane {
     ///
     /// # Safety
     ///
-    /// The task had one to this lane, and does not use it again.
+    /// The task had a reference to this lane, and does not use it again.
     pub(super) unsafe fn drop_task(ptr: TaskPtr, here: &ThreadContext) {
-        // SAFETY: the reference that we are about to drop keeps it alive.
+        // SAFETY: the reference that is about to be dropped keeps it alive.
         let lane = unsafe { Lane::of(ptr) };
         if lane.is_my_turn(here) {
             lane.unsettled.set(lane.unsettled.get() - 1); // LANE-LIVES
@@ -240,7 +241,7 @@ impl Lane {
         }
     }
 
-    /// Puts a task in line.
+    /// Queues a task.
     ///
     /// # Safety
     ///
@@ -268,18 +269,18 @@ impl Lane {
     unsafe fn push_plain(ptr: TaskPtr, task: TaskPtr, place: QueuePosition) {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
-        // The task may run, end and take the lane with it as soon as it is in the inbox.
+        // As soon as the task is in the inbox, it may run, end and take the lane with it.
         let enqueue = lane.header.vtable().enqueue;
-        // SAFETY: a task that is owned exists, and its link is its owner's.
+        // SAFETY: a task that is owned exists, and its link belongs to its owner. LINK-OWNED
         match unsafe { lane.inbox.push(task) } {
-            // SAFETY: the entry is ours.
+            // SAFETY: `First` gives the caller an entry.
             Pushed::First { is_ranked: false } => unsafe { enqueue(ptr, place) },
             Pushed::First { is_ranked: true } => lane.enqueue_at(lane.priority()),
             Pushed::InLine | Pushed::Running => {}
         }
     }
 
-    /// As `push`, for a lane that has a limit, or counts, or in which something has a priority.
+    /// As `push`, for a lane that has a limit, counts its tasks, or has tasks with a priority.
     ///
     /// # Safety
     ///
@@ -297,7 +298,7 @@ impl Lane {
         unsafe { Lane::push_plain(ptr, task, place) }
     }
 
-    /// Hands an entry to the scheduler. A lane's `enqueue`, unless it is of a main color.
+    /// Passes an entry to the scheduler. This is `VTable::enqueue` of a lane, except of a main color's lane.
     ///
     /// # Safety
     ///
@@ -320,11 +321,11 @@ impl Lane {
     ///
     /// # Safety
     ///
-    /// It is the caller's, who does not use the lane again.
+    /// The reference is the caller's, which does not use the lane again.
     pub(super) unsafe fn drop_ref(ptr: TaskPtr) {
         // SAFETY: the reference keeps it alive.
         if unsafe { Lane::of(ptr) }.header.state.drop_ref() {
-            // SAFETY: it was the last.
+            // SAFETY: it was the last reference.
             unsafe { Lane::free(ptr) };
         }
     }
@@ -333,14 +334,14 @@ impl Lane {
     ///
     /// The caller gave up the last reference.
     pub(super) unsafe fn free(ptr: TaskPtr) {
-        // SAFETY: nobody else can reach the lane.
+        // SAFETY: no other thread can reach the lane.
         let lane = unsafe { Lane::of(ptr) };
         if let Some(key) = lane.key {
             keyed::forget(lane.runtime_shared(), key, ptr);
         }
-        // SAFETY: nobody else can reach the lane, and the body is not used again.
+        // SAFETY: no other thread can reach the lane, and the body is not used again.
         unsafe { field::<UnsafeCell<LaneFields>>(ptr, offset_of!(Lane, body)).drop_in_place() };
-        // SAFETY: as above; the state counts no references, so walkers pass it by.
+        // SAFETY: as above. The state counts no references, so walkers ignore the cell. ZEROED
         unsafe { put_cell(ptr) };
     }
 }

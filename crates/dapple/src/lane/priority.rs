@@ -1,4 +1,4 @@
-//! What a lane knows of those that wait in it, by priority.
+//! Priorities of lanes: the queued tasks by priority, and the entries of a lane that is queued by priority.
 
 use std::cell::Cell;
 
@@ -10,8 +10,8 @@ use crate::task::inbox::Pushed;
 use crate::task::runtime_shared::WholeRuntime;
 use crate::task::{Priority, QueuePosition, Runnable};
 
-/// How many wait in a line: those without a priority, then by priority. Kept from when the lane is known to be
-/// ranked. For the one who has the turn.
+/// Number of queued tasks: first those without a priority, then by priority. Counted once the lane is known to be
+/// ranked. For the holder of the turn.
 #[derive(Default)]
 pub(crate) struct PriorityCounts {
     is_kept: Cell<bool>,
@@ -19,7 +19,7 @@ pub(crate) struct PriorityCounts {
 }
 
 impl PriorityCounts {
-    /// Counts what is in line already, the first time.
+    /// Starts counting, with the tasks that are queued already.
     #[inline]
     pub(super) fn begin(&self, first: *mut Header) {
         if !self.is_kept.replace(true)
@@ -31,14 +31,14 @@ impl PriorityCounts {
 
     #[inline]
     fn count_of(&self, task: TaskPtr) -> &Cell<u32> {
-        // SAFETY: what is in line is owned by the lane, so it exists.
+        // SAFETY: the lane owns the tasks in its queue, so they exist.
         let queued = unsafe { task.as_ref() }.vtable().queued;
         // SAFETY: as above, and the function is that of the task's kind.
         let priority = queued.and_then(|queued| unsafe { (queued.priority)(task) });
         &self.counts[priority.map_or(0, |priority| 1 + priority as usize)]
     }
 
-    /// What hangs together from `first` on has come to the end of the line.
+    /// Counts the linked tasks from `first` on, which were added to the queue.
     #[inline]
     pub(super) fn add_list(&self, first: TaskPtr) {
         if self.is_kept.get() {
@@ -52,12 +52,12 @@ impl PriorityCounts {
         while let Some(task) = next {
             let count = self.count_of(task);
             count.set(count.get() + 1);
-            // SAFETY: what is in line is owned by the lane, so it exists.
+            // SAFETY: the lane owns the tasks in its queue, so they exist.
             next = TaskPtr::new(unsafe { task.as_ref() }.next_link());
         }
     }
 
-    /// The first in line is taken.
+    /// The first task was taken from the queue.
     #[inline]
     pub(super) fn remove(&self, task: TaskPtr) {
         if self.is_kept.get() {
@@ -66,8 +66,8 @@ impl PriorityCounts {
         }
     }
 
-    /// The priority of the most urgent, where those that have none have that of the color; also if there is
-    /// nobody.
+    /// The priority of the most urgent queued task. Tasks without a priority have that of the color, and so has an
+    /// empty queue.
     #[inline]
     pub(super) fn highest(&self, of_color: Priority) -> Priority {
         if !self.is_kept.get() {
@@ -80,34 +80,39 @@ impl PriorityCounts {
 }
 
 impl Lane {
-    /// As `push`, for a lane in which something has a priority, or that counts.
+    /// As `push`, for a lane that counts its tasks or has tasks with a priority.
     ///
     /// # Safety
     ///
     /// As for `push`.
     #[cold]
-    pub(super) unsafe fn push_ranked(ptr: TaskPtr, task: TaskPtr, place: QueuePosition, priority: Option<Priority>) {
+    pub(super) unsafe fn push_ranked(
+        ptr: TaskPtr,
+        task: TaskPtr,
+        place: QueuePosition,
+        priority: Option<Priority>,
+    ) {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         let enqueue = lane.header.vtable().enqueue;
-        lane.header.state.add_ref(); // for another entry, should there be one
+        lane.header.state.add_ref(); // for another entry, if there will be one
         lane.count(1);
         if priority.is_some() && lane.main.is_none() {
             lane.inbox.rank();
         }
         let priority = priority.unwrap_or_else(|| lane.priority());
-        // SAFETY: a task that is owned exists, and its link is its owner's.
+        // SAFETY: a task that is owned exists, and its link belongs to its owner. LINK-OWNED
         match unsafe { lane.inbox.push(task) } {
-            // SAFETY: the entry is ours.
+            // SAFETY: `First` gives the caller an entry.
             Pushed::First { is_ranked: false } => unsafe { enqueue(ptr, place) },
             Pushed::First { is_ranked: true } => {
                 lane.queued_at.fetch_max(priority as u8 + 1, Ordering::AcqRel);
                 lane.enqueue_at(priority);
             }
-            Pushed::InLine if lane.raise(priority) => return, // with the reference. ENTRY-LIVES
+            Pushed::InLine if lane.raise(priority) => return, // the reference belongs to the entry now. ENTRY-LIVES
             Pushed::InLine | Pushed::Running => {}
         }
-        // SAFETY: it is ours, and we do not use it again.
+        // SAFETY: the reference was added above, and the lane is not used again.
         unsafe { Lane::drop_ref(ptr) };
     }
 
@@ -116,7 +121,7 @@ impl Lane {
         Priority::from_u8(self.priority.load(Ordering::Relaxed))
     }
 
-    /// Sets the color's priority, which what is in line already goes by, too.
+    /// Sets the color's priority, which also applies to queued tasks.
     pub(super) fn set_priority(&self, priority: Priority) {
         self.priority.store(priority as u8, Ordering::Relaxed);
         if self.main.is_some() || (priority == Priority::Normal && !self.inbox.is_ranked()) {
@@ -124,12 +129,12 @@ impl Lane {
         }
         self.header.state.add_ref();
         if !(self.inbox.rank() && self.raise(priority)) {
-            self.header.state.drop_ref(); // the caller has another one
+            self.header.state.drop_ref(); // not the last: the caller has another one
         }
     }
 
-    /// Adds an entry to a lane in line, if it is more urgent than the lane was queued for. On `true` a reference
-    /// of the caller's has become the entry's. ENTRY-LIVES
+    /// Adds an entry of a queued lane, if `priority` is above the one that the lane was queued for. On `true` a
+    /// reference of the caller belongs to the entry. ENTRY-LIVES
     fn raise(&self, priority: Priority) -> bool {
         let plain = Priority::Normal as u8 + 1;
         let before = match self.queued_at.fetch_max(priority as u8 + 1, Ordering::AcqRel) {
@@ -143,16 +148,16 @@ impl Lane {
         raises
     }
 
-    /// Hands an entry to the scheduler, by its priority. ENTRY-LIVES
+    /// Passes an entry to the scheduler, by priority. ENTRY-LIVES
     pub(super) fn enqueue_at(&self, priority: Priority) {
-        // SAFETY: the caller has an entry, which is the right to run a lane once.
+        // SAFETY: the caller has an entry, which is the right to run a lane once. RUN-ONCE
         let entry = unsafe { Runnable::new(self.ptr) };
         Sched::of(self.runtime_shared()).enqueue_ranked(entry, priority);
     }
 
     /// # Safety
     ///
-    /// As [`LaneAccess`] says.
+    /// As for [`LaneAccess`](crate::task::header::LaneAccess).
     pub(super) unsafe fn facts(lane: TaskPtr) -> LaneFacts {
         // SAFETY: it is a lane, which lives as long as its entry. ENTRY-LIVES
         let lane = unsafe { Lane::of(lane) };
@@ -166,13 +171,13 @@ impl Lane {
 
     /// # Safety
     ///
-    /// As [`LaneAccess`] says.
+    /// As for [`LaneAccess`](crate::task::header::LaneAccess).
     pub(super) unsafe fn note_ran(lane: TaskPtr, worker: usize) {
         // SAFETY: it is a lane, which lives as long as its entry. ENTRY-LIVES
         unsafe { Lane::of(lane) }.ran_on.store(worker as u32 + 1, Ordering::Relaxed);
     }
 
-    /// The priority that it is queued for, as far as that is known.
+    /// The priority that it is queued for, as far as known.
     fn queued_for(&self) -> Priority {
         match self.queued_at.load(Ordering::Relaxed) {
             0 => self.priority(),

@@ -8,7 +8,7 @@ use crate::task::header::{Extended, Header, TaskPtr};
 use crate::task::{QueuePosition, Task};
 
 fn promoted_lane(task: TaskPtr) -> TaskPtr {
-    // SAFETY: this is called for tasks that their owner, or somebody with a reference, names.
+    // SAFETY: the callers own the task or have a reference to it, so it exists.
     let extended = Extended::of(unsafe { task.as_ref() });
     let lane = extended.map_or(std::ptr::null(), |extended| extended.lane);
     TaskPtr::new(lane.cast_mut()).expect("a promoted task has a lane")
@@ -33,8 +33,8 @@ unsafe fn left_promoted(task: TaskPtr) {
 
 /// Makes the running task, whose color is its own, a task of `lane`, whose turn this thread has.
 ///
-/// A wake-up from elsewhere cannot meet this: the task is owned by the thread that runs it, so
-/// nobody else enqueues it until that gives it up, which is a release (VTABLE-BY-OWNER).
+/// No wake-up can interfere: the thread that runs the task owns it, so no other thread enqueues it until the owner
+/// gives it up, which is a release (VTABLE-BY-OWNER).
 pub(super) fn promote(task: &Task, lane: TaskPtr) {
     let mut extended = Extended::over(task.header(), None, lane.as_ptr());
     extended.vtable.enqueue = enqueue_promoted;

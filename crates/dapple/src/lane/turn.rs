@@ -1,4 +1,4 @@
-//! One turn at a lane: taking it, stepping the tasks in line, and giving it back.
+//! One turn at a lane: taking it, stepping the queued tasks, and giving it back.
 //!
 //! The invariants are at the head of `lane.rs`.
 
@@ -15,12 +15,12 @@ use crate::task::poll::{StepOutcome, step};
 use crate::task::runtime_shared::{RuntimePhase, WholeRuntime};
 use crate::task::state::ABORTED;
 
-/// How many references a lane that is put back may leave unsettled, so that most turns need not touch the word. Few
-/// beside what a word can count (`state::TOO_MANY_REFS`). LANE-LIVES
+/// How many references a lane that is put back may leave unsettled, so that most turns do not write to the state
+/// word. It is small compared to the range of the counter (`state::TOO_MANY_REFS`). LANE-LIVES
 const MOST_UNSETTLED: u64 = 1 << 10;
 
 impl Lane {
-    /// For the one who has the turn.
+    /// Adds a task at the end of the queue. For the holder of the turn.
     pub(super) fn append(&self, task: TaskPtr) {
         if !self.inbox.is_empty() {
             self.pull(); // PULL-FIRST
@@ -48,18 +48,18 @@ impl Lane {
         }
         match TaskPtr::new(self.last.replace(list.last.as_ptr())) {
             None => self.first.set(list.first.as_ptr()),
-            // SAFETY: what is in line is owned by the lane, so it exists.
+            // SAFETY: the lane owns the tasks in its queue, so they exist.
             Some(last) => unsafe { last.as_ref() }.set_link(list.first.as_ptr()),
         }
     }
 
-    /// The first in line. For the one who has the turn.
+    /// Takes the first task from the queue. For the holder of the turn.
     fn next(&self) -> Option<TaskPtr> {
         if self.first.get().is_null() && !self.inbox.is_empty() {
             self.pull();
         }
         let task = TaskPtr::new(self.first.get())?;
-        // SAFETY: what is in line is owned by the lane, so it exists.
+        // SAFETY: the lane owns the tasks in its queue, so they exist.
         let next = unsafe { task.as_ref() }.next_link();
         self.first.set(next);
         if next.is_null() {
@@ -73,8 +73,8 @@ impl Lane {
         Some(task)
     }
 
-    /// One turn, for one who has an entry. If the lane comes back, more is in line, and the entry is the
-    /// caller's again.
+    /// One turn, for the holder of an entry. If the lane is returned, more tasks are queued, and the caller has the
+    /// entry again.
     ///
     /// # Safety
     ///
@@ -83,7 +83,7 @@ impl Lane {
         // SAFETY: the lane lives as long as its entry, and through its turn. ENTRY-LIVES, LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         if !lane.take_turn() {
-            // SAFETY: an entry too many has a reference. ENTRY-LIVES
+            // SAFETY: an entry that cannot claim the turn gives up a reference. ENTRY-LIVES
             unsafe { Lane::drop_ref(ptr) };
             return None;
         }
@@ -98,20 +98,20 @@ impl Lane {
         let mut budget = sched.rules.turn;
         while budget > 0 {
             let Some(task) = lane.next() else {
-                // SAFETY: we have the turn.
+                // SAFETY: this thread has the turn.
                 if unsafe { Lane::leave(ptr, here) } {
                     return None;
                 }
                 continue;
             };
             if stopped || lane.main.as_ref().is_some_and(|main| main.admit(lane, task)) {
-                // SAFETY: what is in line exists.
+                // SAFETY: the lane owns the tasks in its queue, so they exist.
                 unsafe { task.as_ref() }.state.mark(ABORTED);
             }
             budget -= 1;
-            // SAFETY: the line's right to run the task is ours. TURN-OWNS-LINE
+            // SAFETY: the queue's right to run the task was taken with the task. TURN-OWNS-LINE
             if unsafe { step(task, here) } == StepOutcome::Again {
-                // Alone in its color, it gives way to other colors.
+                // A task that is alone in its color gives way to other colors.
                 if lane.first.get().is_null() && lane.inbox.is_empty() {
                     budget = 0;
                 }
@@ -123,11 +123,11 @@ impl Lane {
         }
         here.lane.set(null());
         here.color.set(0);
-        // SAFETY: we have the turn, and do not use it again.
+        // SAFETY: this thread has the turn, and does not use it again.
         unsafe { Lane::put_back(ptr) }
     }
 
-    /// Claims the turn, with one of the lane's entries.
+    /// Claims the turn with one of the lane's entries.
     #[inline]
     fn take_turn(&self) -> bool {
         let Some((list, is_ranked)) = self.inbox.claim() else { return false };
@@ -140,7 +140,7 @@ impl Lane {
         true
     }
 
-    /// Begins to keep count of what waits by priority, as soon as anything has one. For the one who has the turn.
+    /// Starts counting queued tasks by priority once any task has one. For the holder of the turn.
     fn look_at_ranks(&self) {
         if self.inbox.is_ranked() {
             self.is_watched.store(true, Ordering::Relaxed);
@@ -152,13 +152,13 @@ impl Lane {
         self.is_watched.load(Ordering::Relaxed)
     }
 
-    /// How urgent what is in line is, for the one who has the turn.
+    /// Priority of the most urgent queued task. For the holder of the turn.
     fn priority_of_turn(&self) -> Priority {
         self.waiting.highest(self.priority())
     }
 
-    /// Ends the turn that a running task got together with its lane, after the poll. `Again`: something is in line, and
-    /// an entry is the caller's. A lane's `step`.
+    /// Ends the turn that a running task got together with its lane, after the poll. `Again`: tasks are queued, and
+    /// the caller has an entry. This is `VTable::step` of a lane.
     ///
     /// # Safety
     ///
@@ -168,21 +168,21 @@ impl Lane {
         // SAFETY: the lane lives through its turn. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         while lane.first.get().is_null() && lane.inbox.is_empty() {
-            // SAFETY: we have the turn.
+            // SAFETY: this thread has the turn.
             if unsafe { Lane::leave(ptr, here) } {
                 return StepOutcome::Rest;
             }
         }
         here.lane.set(null());
-        // SAFETY: we have the turn, and do not use it again.
+        // SAFETY: this thread has the turn, and does not use it again.
         if unsafe { Lane::put_back(ptr) }.is_some() { StepOutcome::Again } else { StepOutcome::Rest }
     }
 
-    /// Ends a turn that leaves something in line.
+    /// Ends a turn that leaves tasks queued. Returns an entry, unless it has passed that to the scheduler.
     ///
     /// # Safety
     ///
-    /// The caller has the turn, and gives it away. What comes back is an entry.
+    /// The caller has the turn, and gives it away.
     unsafe fn put_back(ptr: TaskPtr) -> Option<TaskPtr> {
         // SAFETY: the lane lives through its turn. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
@@ -207,7 +207,7 @@ impl Lane {
         None
     }
 
-    /// Settles the references, for the one who has the turn; one may still be owed. LANE-LIVES
+    /// Settles the references. One drop may still be owed. For the holder of the turn. LANE-LIVES
     #[cold]
     fn settle(&self) {
         let unsettled = self.unsettled.get();
@@ -221,7 +221,8 @@ impl Lane {
         }
     }
 
-    /// Ends the turn if nothing has come in, and settles the references.
+    /// Ends the turn if the inbox is empty, and settles the references. `false`: tasks have arrived, and the turn
+    /// goes on.
     ///
     /// # Safety
     ///
@@ -244,9 +245,9 @@ impl Lane {
         }
         here.lane.set(null());
         here.color.set(0);
-        // From here on the lane is there only if references are owed. LANE-LIVES
+        // From here on the lane exists only if drops are owed. LANE-LIVES
         if owed < 0 && lane.header.state.drop_refs(owed.unsigned_abs()) {
-            // SAFETY: they were the last.
+            // SAFETY: the references were the last.
             unsafe { Lane::free(ptr) };
         }
         true
@@ -260,8 +261,8 @@ mod tests {
     use crate::sim::Sim;
     use crate::task::yield_now;
 
-    /// A task that gives way again and again keeps its color busy, and others call and spawn there meanwhile: the
-    /// references that are counted stay few, from wherever they come.
+    /// A task that yields again and again keeps its color busy while others call and spawn there. The counted
+    /// references stay few.
     #[test]
     fn a_color_that_is_never_idle_counts_no_references_of_what_has_ended() {
         Sim::new(7).workers(2).run(async {
@@ -282,7 +283,7 @@ mod tests {
             busy.await.unwrap_err();
             color.call(|| ()).await.unwrap();
             for _ in 0..1000 {
-                yield_now().await; // until the last turn is over
+                yield_now().await; // until the last turn has ended
             }
             assert_eq!(color.lane().header.state.refs(), 1, "idle, and settled");
         });

@@ -25,9 +25,9 @@ pub(crate) struct Core {
     pub(super) main_colors: MainColors,
     /// How files are read and written.
     pub(crate) files: Choice,
-    /// The threads that were started, but for those known to have ended: of workers, spares and the monitor.
+    /// Threads of workers, spares and the monitor, except those known to have ended.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The same of the pool.
+    /// Threads of the pool, except those known to have ended.
     pool_threads: Mutex<Vec<JoinHandle<()>>>,
     pub(super) has_ended: AtomicBool,
     thread_name: Box<str>,
@@ -38,11 +38,11 @@ pub(crate) struct Core {
 unsafe impl WholeRuntime for Core {}
 
 impl Core {
-    /// A core whose workers nobody drives yet.
+    /// Makes a core. No thread drives its workers yet.
     pub(crate) fn new(builder: &RuntimeBuilder) -> io::Result<Arc<Core>> {
         let mut pool = builder.pool.clone();
         if world::is_simulated() {
-            // A virtual thread is had at once: none waits for calls that may come.
+            // Starting a virtual thread costs little, so none waits for later calls.
             pool = PoolLimits { keep_alive: Duration::ZERO, ..pool };
         }
         let core = Arc::new(Core {
@@ -60,8 +60,8 @@ impl Core {
         Ok(core)
     }
 
-    /// Starts threads for the given workers, and the monitor if there is somebody whom a worker could
-    /// hold up. If one cannot be had, those that were started leave.
+    /// Starts threads for the given workers, and the monitor if a worker could hold up other work. If a thread cannot
+    /// be started, those that were started leave.
     pub(super) fn start_workers(self: &Arc<Core>, workers: Range<usize>) -> io::Result<()> {
         let mut started = 0;
         self.start_all(workers.clone(), &mut started).inspect_err(|_| {
@@ -71,7 +71,7 @@ impl Core {
     }
 
     fn start_all(self: &Arc<Core>, workers: Range<usize>, started: &mut usize) -> io::Result<()> {
-        // A worker that `run` drives, alone and without spares, has nobody beside it whom it could hold up.
+        // A worker that `run` drives, alone and without spares, cannot hold up other workers.
         let is_alone = workers == (1..1) && !self.sched.has_spares();
         for index in workers {
             let core = self.clone();
@@ -90,7 +90,7 @@ impl Core {
         Ok(())
     }
 
-    /// Starts the thread of a spare, which is in its place at a post already.
+    /// Starts the thread of a spare, which owns its worker slot already.
     fn start_spare(self: &Arc<Core>, spare: usize) -> io::Result<()> {
         let core = self.clone();
         self.start_thread(&self.threads, &format!("spare-{spare}"), move || core.sched.run_spare(spare))
@@ -135,10 +135,10 @@ impl Core {
         Ok(())
     }
 
-    /// Waits for all threads to end, but not past `deadline`, not for itself, and not for threads of the pool that are in a
-    /// call: nothing tells how long a call takes.
+    /// Waits for all threads to end, but not past `deadline`, not for the calling thread, and not for threads of the
+    /// pool that are in a call: a call may take for ever.
     pub(super) fn join_threads(&self, deadline: Time) {
-        // The monitor, which is one of them, may start another one until it ends.
+        // The monitor, whose thread is one of these, may start another thread until it ends.
         let next = || lock(&self.threads).pop();
         for thread in std::iter::from_fn(next) {
             while !thread.is_finished() && !is_here(&thread) && Time::now() < deadline {
@@ -149,7 +149,7 @@ impl Core {
         let mut threads = std::mem::take(&mut *lock(&self.pool_threads));
         threads.retain(|thread| !is_here(thread));
         loop {
-            let running = self.pool.running(); // before the look at who has ended: a thread ends its call first
+            let running = self.pool.running(); // read before `is_finished`: a thread leaves its call before it ends
             threads.extract_if(.., |thread| thread.is_finished()).for_each(join_finished);
             if threads.len() <= running || Time::now() >= deadline {
                 return;
@@ -178,7 +178,7 @@ fn is_here(thread: &JoinHandle<()>) -> bool {
 /// Joins a thread if it has ended.
 fn join_finished(thread: JoinHandle<()>) {
     if thread.is_finished() {
-        // It has nothing left to do, and its panics are caught at the task.
+        // It has nothing left to do, and panics are caught at the task.
         let ended = thread.join();
         debug_assert!(ended.is_ok(), "a thread of the runtime panicked outside of any task");
     }

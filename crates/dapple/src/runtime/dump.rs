@@ -1,4 +1,4 @@
-//! Every task of a runtime, by name, color and state.
+//! A dump: every task of a runtime, by name, color and state.
 
 use std::fmt;
 use std::panic::Location;
@@ -17,35 +17,35 @@ pub struct Dump {
     pub tasks: Vec<TaskInfo>,
 }
 
-/// What is known of a task.
+/// Facts about a task.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskInfo {
-    /// The name that it was given, or the type of its future.
+    /// The name given by its builder, or the type of its future.
     pub name: String,
-    /// A number that tells colors apart; 0 for a blocking call, which has none.
+    /// Number that identifies its color. 0 for a blocking call, which has none.
     pub color: usize,
-    /// What it was doing.
+    /// Its state.
     pub state: TaskState,
-    /// What it waits for, if it waits and that was kept: for tasks with a name
-    /// ([`Builder`](crate::task::Builder)), and for all with the feature `trace`.
+    /// The operation that it waits for, if it waits and the operation was recorded: for tasks with a name
+    /// ([`Builder`](crate::task::Builder)), and for all tasks with the feature `trace`.
     pub waits_for: Option<&'static str>,
-    /// For how long it has not returned from its poll, if it holds up its worker by that; see
+    /// How long it has not returned from its poll, if its worker is stalled by that; see
     /// [`stall_after`](crate::RuntimeBuilder::stall_after).
     pub stuck_for: Option<Duration>,
-    /// Where it was spawned, if that was kept.
+    /// Where it was spawned, if that was recorded.
     pub spawned_at: Option<&'static Location<'static>>,
 }
 
-/// What a task was doing.
+/// State of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskState {
-    /// It waits for something.
+    /// It waits.
     Waiting,
-    /// It is being run, or in line to be.
+    /// It is running or queued.
     Runnable,
-    /// A blocking call, in line or running.
+    /// It is a blocking call, running or queued.
     Blocking,
 }
 

@@ -1,6 +1,6 @@
 //! Tasks with a color of their own: the kind of most tasks.
 //!
-//! The header of such a task is its lane: what goes to a run queue is the task itself. If the running task is asked for its
+//! The header of such a task is its lane: the task itself goes to a run queue. If the running task is asked for its
 //! color, it is *promoted*: it gets a lane that others can share (`lane/promotion.rs`).
 
 use super::Sched;
@@ -23,10 +23,10 @@ unsafe impl TaskKind for OwnColor {
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
         here.color.set(task.addr().get());
-        let after = step(task, here); // the caller gives us the right to run. ONE-OWNER
+        let after = step(task, here); // the caller gives away the right to run. ONE-OWNER
         here.color.set(0);
         if !here.lane.get().is_null() {
-            // SAFETY: as above, and the task has got a lane meanwhile, whose turn we have.
+            // SAFETY: as above, and the task has got a lane in this poll, whose turn this thread has.
             return unsafe { leave_new_lane(task, after, here) };
         }
         (after == StepOutcome::Again).then_some(task)
@@ -45,8 +45,8 @@ unsafe impl TaskKind for OwnColor {
     }
 }
 
-/// Ends the first turn of a lane that a task got in the poll that is just over. What is returned is the lane, if
-/// something is in line there, of which the caller has an entry then.
+/// Ends the first turn of a lane that a task got in the poll that has just ended. Returns the lane if tasks are
+/// queued in it. Then the caller has an entry of the lane.
 ///
 /// # Safety
 ///
@@ -56,7 +56,7 @@ unsafe fn leave_new_lane(task: TaskPtr, after: StepOutcome, here: &ThreadContext
     if after == StepOutcome::Again {
         // SAFETY: an owned task exists.
         let enqueue = unsafe { task.as_ref() }.vtable().enqueue;
-        // SAFETY: we own the task. It goes into its lane's line, since we have that lane's turn.
+        // SAFETY: the caller owns the task. It goes into the queue of its lane, whose turn this thread has.
         unsafe { enqueue(task, QueuePosition::Back) };
     }
     let lane = TaskPtr::new(here.lane.get().cast_mut()).expect("the lane of this turn");

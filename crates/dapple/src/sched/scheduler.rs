@@ -1,4 +1,4 @@
-//! The scheduler of one runtime: its workers and what they share.
+//! The scheduler of one runtime: its workers, and the queues and lists that they share.
 
 use std::any::Any;
 use std::io;
@@ -18,21 +18,21 @@ use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
-use crate::task::context::{SetAside, ThreadContext, with_context};
 use crate::task::cancel::Grace;
+use crate::task::context::{SetAside, ThreadContext, with_context};
 use crate::task::header::{QueuePosition, Runnable};
 use crate::task::panics::OnPanic;
 use crate::task::runtime_shared::{RuntimePhase, RuntimeShared, WholeRuntime};
 use crate::task::state::ABORTED;
 use crate::world;
 
-/// How many picks may pass before the main color gets its turn; fewer if they take long.
+/// Most picks between two turns of the main color. Fewer if the picks take long.
 const MAIN_EVERY: u64 = 16;
-/// How many file descriptors more than another a driver may have: so many a worker serves alone, with
-/// fewer wake-ups than two would need.
+/// How many more file descriptors than another driver one driver may have. One worker serves this many with fewer
+/// wake-ups than two workers would need.
 const CLUSTER: usize = 1024;
 
-/// What a scheduler is made by.
+/// Settings of a scheduler.
 pub(crate) struct SchedSettings {
     pub(crate) workers: usize,
     pub(crate) seed: u64,
@@ -44,40 +44,40 @@ pub(crate) struct SchedSettings {
     pub(crate) on_panic: OnPanic,
 }
 
-/// See the head of the module. `repr(C)`, so that a pointer to its home is a pointer to it.
+/// See the head of the module. `repr(C)`: a pointer to `shared` is a pointer to the scheduler (WHOLE).
 #[repr(C)]
 pub(crate) struct Sched {
     pub(crate) shared: RuntimeShared,
-    /// The whole runtime, which the memory of its tasks keeps alive after the workers have left.
+    /// The whole runtime. The slab keeps it alive after the workers have left, until its last cell is back.
     whole: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// The priorities of which a lane is queued, a bit for each.
     pub(super) queued_ranks: AtomicU8,
-    /// What the policy asks of lanes.
+    /// Settings of lanes that depend on the policy.
     pub(crate) rules: Rules,
     pub(super) workers: Box<[Worker]>,
-    /// One for each of the workers.
+    /// One for each configured worker.
     pub(super) slots: Box<[WorkerSlot]>,
     pub(super) spares: Spares,
     /// The priority of events.
     pub(super) events: Priority,
     pub(super) injector: Injector,
     pub(super) ranks: Ranks,
-    /// What takes the place of rings and the shared line in a runtime with a policy.
+    /// Replaces run queues and the shared queue in a runtime with a policy.
     pub(super) managed: Option<Managed>,
     pub(super) idle: Idle,
     pub(super) monitor: Monitor,
-    /// How long what is in a ring must be going to take, in nanoseconds, for another to be woken.
+    /// How long the work in a run queue must take, in nanoseconds, before another worker is woken for it.
     pub(super) worth_waking: AtomicU64,
-    /// At least: `WORTH_WAKING`, or what a simulation says.
+    /// Lower bound of `worth_waking`: `WORTH_WAKING`, or the choice of a simulation.
     pub(super) least_worth_waking: u64,
-    /// Whose turn it is to take what a thread from outside brings.
+    /// Number of the next driver for timers and descriptors from threads that are not workers.
     next_driver: AtomicUsize,
     /// Workers that are driven, or will be.
     driven: AtomicUsize,
     /// LAST-OUT
     pub(super) closed: AtomicBool,
     draining: AtomicBool,
-    /// The last driver has left and all that was to be ended has been.
+    /// The last driving thread has left, and all queued work was ended.
     drained: AtomicBool,
 }
 
@@ -114,7 +114,7 @@ impl Sched {
         })
     }
 
-    /// Tells the scheduler which runtime it is the first field of. Before the first task.
+    /// Tells the scheduler which runtime it is the first field of. Call it before the first task is made.
     pub(crate) fn settle<W: WholeRuntime + Send + Sync + 'static>(&self, whole: &Arc<W>) {
         RuntimeShared::settle(Arc::as_ptr(whole).cast());
         debug_assert!(std::ptr::eq(self, Sched::of(&self.shared)), "the scheduler of this runtime");
@@ -147,12 +147,13 @@ impl Sched {
         unsafe { shared.as_ref() }.map(|shared| f(Sched::of(shared)))
     }
 
-    /// Puts a runnable in line: with this thread's worker if it is one of ours, else in the shared
-    /// line.
+    /// Queues a runnable: with this thread's worker if the worker is of this runtime, otherwise in the shared queue.
     #[inline]
     pub(crate) fn enqueue(&self, runnable: Runnable, place: QueuePosition) {
         let worker =
-            with_context(|here| if self.is_thread_of(here) { here.worker.get().cast::<Worker>() } else { null() });
+            with_context(
+                |here| if self.is_thread_of(here) { here.worker.get().cast::<Worker>() } else { null() },
+            );
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         match unsafe { worker.as_ref() } {
             Some(worker) => worker.enqueue(self, runnable, place),
@@ -165,11 +166,13 @@ impl Sched {
         std::ptr::eq(here.home.get(), &raw const self.shared)
     }
 
-    /// Calls `f` with the worker that this thread drives, if it is one of ours.
+    /// Calls `f` with the worker that this thread drives, if the worker is of this runtime.
     #[inline]
     pub(super) fn with_worker_here<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
         let worker =
-            with_context(|here| if self.is_thread_of(here) { here.worker.get().cast::<Worker>() } else { null() });
+            with_context(
+                |here| if self.is_thread_of(here) { here.worker.get().cast::<Worker>() } else { null() },
+            );
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         unsafe { worker.as_ref() }.map(f)
     }
@@ -185,7 +188,7 @@ impl Sched {
         }
     }
 
-    /// Wakes somebody for what has just been put where all take from.
+    /// Wakes a worker for a runnable that was put where all workers take from.
     pub(super) fn wake_for_one(&self) {
         if let Some(worker) = self.idle.whom_to_wake_from_outside() {
             self.unpark(worker);
@@ -193,14 +196,14 @@ impl Sched {
         self.drain_if_closed();
     }
 
-    /// Ends what has come in, if nobody is left to run it. LAST-OUT
+    /// Ends queued work if no worker is left to run it. LAST-OUT
     pub(super) fn drain_if_closed(&self) {
         if self.closed.load(Ordering::SeqCst) {
             self.drain();
         }
     }
 
-    /// Whether there is something that any worker could take.
+    /// Whether a queue has work that any worker could take.
     pub(super) fn has_work(&self) -> bool {
         !self.injector.is_empty()
             || self.queued_ranks.load(Ordering::SeqCst) != 0
@@ -210,7 +213,7 @@ impl Sched {
             }
     }
 
-    /// Wakes a worker if there is something for it, and nobody searches.
+    /// Wakes a worker if there is work to take and no worker searches.
     pub(super) fn wake_for_more(&self) {
         if self.has_work()
             && let Some(worker) = self.idle.whom_to_wake()
@@ -224,19 +227,19 @@ impl Sched {
         self.worker(worker).driver(self).ring();
     }
 
-    /// A configured worker's driver, which also wakes it, whatever the reason.
+    /// The driver of a configured worker. Notifying it wakes the worker.
     pub(crate) fn driver(&self, worker: usize) -> &Arc<Driver> {
         &self.slots[worker].driver
     }
 
-    /// The driver for a new timer: that of this thread's worker, if it is one of ours, or else any.
+    /// The driver for a new timer: that of this thread's worker if the worker is of this runtime, otherwise any.
     #[inline]
     pub(crate) fn driver_here(&self) -> &Arc<Driver> {
         self.with_worker_here(|worker| worker.slot())
             .map_or_else(|| self.any_driver(), |slot| &self.slots[slot].driver)
     }
 
-    /// What runs on this thread found a state in use, or others in line for it.
+    /// Notes that the running task found a state in use, or other tasks waiting for it.
     pub(crate) fn contended() {
         let worker = with_context(|here| here.worker.get().cast::<Worker>());
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
@@ -251,9 +254,9 @@ impl Sched {
         &self.slots[next % self.slots.len()].driver
     }
 
-    /// The driver for a new file descriptor: the one that has most of them, unless another has far fewer. Events
-    /// then come many at a time and to one worker, whom others help if that is worth it; if they came one by one to
-    /// each, all would be woken for little. A server of many connections is spread over all.
+    /// The driver for a new file descriptor: the one that has most of them, unless another has far fewer. Then many
+    /// events come at once to one worker, and others help it if that is worth it. Events that come one by one to each
+    /// worker would wake all of them for little. A server with many connections is spread over all drivers.
     pub(crate) fn driver_for_source(&self) -> &Arc<Driver> {
         let (mut fullest, mut least) = (self.driver_here(), self.driver_here());
         for driver in self.slots.iter().map(|slot| &slot.driver) {
@@ -287,25 +290,25 @@ impl Sched {
         self.monitor.stop();
     }
 
-    /// A worker that was never driven counts as one that has left.
+    /// Counts workers that were never driven as workers that have left.
     pub(crate) fn forgo(&self, workers: usize) {
         if workers > 0 && self.driven.fetch_sub(workers, Ordering::AcqRel) == workers {
             self.close();
         }
     }
 
-    /// Another worker will be driven; `false` if the last has left.
+    /// Counts one more worker that will be driven. `false`: the last has left.
     pub(super) fn count_driver(&self) -> bool {
         let more = |driven: usize| (driven > 0).then_some(driven + 1);
         self.driven.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
     fn close(&self) {
-        self.shared.enter_phase(RuntimePhase::Stopped); // also when a panic brought us here early
+        self.shared.enter_phase(RuntimePhase::Stopped); // also when a panic of `run` closes the scheduler early
         self.closed.store(true, Ordering::SeqCst);
-        // Idle tasks are in no queue: wake them into the shared line, to their end.
+        // Idle tasks are in no queue: waking puts them into the shared queue, where `drain` ends them.
         self.shared.each_task(|task| {
-            // The thread of a main color, if it is still in `block_on`, ends its tasks itself.
+            // A thread that is still in `block_on` ends the tasks of its main color itself.
             if !task.is_blocking() {
                 task.wake_with(ABORTED);
             }
@@ -316,7 +319,7 @@ impl Sched {
         self.drained.store(true, Ordering::Release);
     }
 
-    /// Ends all that is in line, unless somebody else is at it.
+    /// Ends all queued work, unless another thread does so already.
     fn drain(&self) {
         let is_some_left = || {
             let managed = self.managed.as_ref().is_some_and(Managed::has_work);
@@ -333,14 +336,14 @@ impl Sched {
                 if !runnable.header().vtable().is_lane() {
                     runnable.header().state.mark(ABORTED);
                 }
-                // A lane sees for itself that all is over.
+                // A lane sees by itself that the runtime has stopped.
                 self.injector.push(with_context(|here| runnable.run(here)));
             }
             self.draining.store(false, Ordering::SeqCst);
         }
     }
 
-    /// Waits until the last driver has left and everything was ended; `false` if `limit` passed.
+    /// Waits until the last driving thread has left and all queued work was ended. `false`: `limit` passed first.
     pub(crate) fn wait_drained(&self, limit: Duration) -> bool {
         let begun = Time::now();
         let is_over = || Time::now().nanos_since(begun) >= limit.as_nanos() as u64;
@@ -350,22 +353,22 @@ impl Sched {
         self.drained.load(Ordering::Acquire)
     }
 
-    /// Whether this thread drives one of its workers.
+    /// Whether this thread drives a worker of this runtime.
     pub(crate) fn is_here(&self) -> bool {
         with_context(|here| !here.worker.get().is_null() && self.is_thread_of(here))
     }
 }
 
-/// The color that the thread of a worker runs beside the worker: the main color of `run`.
+/// The main color of `run`, which the thread of a worker runs beside the worker.
 pub(crate) trait MainTurn {
-    /// Whether there is a turn to be taken.
+    /// Whether a turn can be taken.
     fn is_ready(&self) -> bool;
 
-    /// Takes a turn, if there is one to be taken.
+    /// Takes a turn, if one can be taken.
     fn take_turn(&self);
 }
 
-/// Of a thread that runs its worker alone.
+/// The main color of a thread that has none.
 struct NoMainTurn;
 
 impl MainTurn for NoMainTurn {
@@ -385,13 +388,13 @@ pub(crate) struct WorkerGuard<'a> {
 }
 
 impl WorkerGuard<'_> {
-    /// Runs what there is to run until `until` says to stop; sleeps when there is nothing, for
-    /// `limit` at a time. Without a limit, whoever makes `until` true must unpark the worker.
+    /// Runs work until `until` returns true. Sleeps when there is none, for `limit` at a time. Without a limit, the
+    /// thread that makes `until` true must notify the worker's driver.
     pub(crate) fn drive(&self, main: &impl MainTurn, limit: Option<Duration>, until: impl Fn() -> bool) {
         with_context(|here| self.drive_here(here, main, limit, until));
     }
 
-    /// The same, on a thread without a main color, and without a limit.
+    /// As `drive`, on a thread without a main color and without a limit.
     pub(crate) fn drive_alone(&self, until: impl Fn() -> bool) {
         self.drive(&NoMainTurn, None, until);
     }
@@ -403,7 +406,7 @@ impl WorkerGuard<'_> {
         limit: Option<Duration>,
         until: impl Fn() -> bool,
     ) {
-        // A panic here is a bug of ours, and would leave tasks owned for ever.
+        // A panic outside of a task is a defect of the runtime, and would leave tasks owned for ever.
         let abort = AbortOnUnwind("a worker panicked outside of any task");
         let (sched, worker) = (self.sched, self.worker);
         let mut until_main = 0;
@@ -432,7 +435,7 @@ impl WorkerGuard<'_> {
         std::mem::forget(abort);
     }
 
-    /// Whether workers have been told to leave.
+    /// Whether the runtime has stopped, so that workers leave.
     pub(crate) fn is_stopped(&self) -> bool {
         self.sched.is_stopped()
     }

@@ -1,12 +1,12 @@
-//! A task in memory: header, what its kind adds, the join slot, and the future or what it left.
+//! A task in memory: header, fields of its kind, join slot, and the stage with the future or its result.
 //!
 //! # Invariants
 //!
-//! * **TASK-STAGE**: until the owner has seen the future end, the stage holds the future; afterwards
-//!   what [`PollOutcome`] says. Only the owner touches it before DONE, and only the one whom the output
-//!   belongs to (HANDLE-OUTPUT) after it.
-//! * **CANCEL-OR-SEE**: who cancels all tasks changes the phase, fences, and walks over the memory;
-//!   who makes a task puts it there, fences, and looks at the phase again. So no task is missed.
+//! * **TASK-STAGE**: until the owner has seen the future end, the stage holds the future, afterwards the result that
+//!   [`PollOutcome`] names. Before DONE only the owner touches it, and after DONE only the owner of the output
+//!   (HANDLE-OUTPUT).
+//! * **CANCEL-OR-SEE**: a thread that cancels all tasks changes the phase, fences, and walks over the memory. A
+//!   thread that makes a task writes it to memory, fences, and reads the phase again. So no task is missed.
 
 use std::alloc::Layout;
 use std::any::Any;
@@ -14,9 +14,7 @@ use std::mem::{ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::context::{ThreadContext, with_context};
-use super::header::{
-    Extended, Header, Meta, QueuedAccess, Reason, TaskPtr, VTable, field,
-};
+use super::header::{Extended, Header, Meta, QueuedAccess, Reason, TaskPtr, VTable, field};
 use super::join::JoinSlot;
 use super::poll::{Passage, Plain, StepOutcome};
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
@@ -28,7 +26,7 @@ use super::{QueuePosition, Task};
 use crate::prim::light_fence;
 use crate::world;
 
-/// What a kind of task adds to its header, and how it is run and put in line.
+/// A kind of task: the fields that it adds to the header, and how it is run and queued.
 ///
 /// # Safety
 ///
@@ -42,7 +40,7 @@ pub(crate) unsafe trait TaskKind: Sized {
     ) -> Option<TaskPtr>;
     /// See [`VTable::enqueue`].
     unsafe fn enqueue(task: TaskPtr, place: QueuePosition);
-    /// What is asked, by the owner, before the first poll; for kinds that may not begin at once.
+    /// Asked by the owner before the first poll. For kinds that may be held back or refused.
     const GATE: Option<unsafe fn(TaskPtr) -> Passage> = None;
     /// See [`VTable::left`].
     const LEFT: Option<unsafe fn(TaskPtr)> = None;
@@ -63,7 +61,7 @@ pub(crate) struct Cell<K, F: Future> {
     stage: TaskStage<F>,
 }
 
-/// `repr(C)`, so that all of it lies at the same place.
+/// `repr(C)`, so that all variants have the same address.
 #[repr(C)]
 pub(super) union TaskStage<F: Future> {
     pub(super) future: ManuallyDrop<F>,
@@ -75,7 +73,7 @@ pub(super) union TaskStage<F: Future> {
 
 pub(crate) type PanicPayload = Box<dyn Any + Send>;
 
-/// The part of a cell that comes before the join slot: what the code of a kind may see.
+/// The part of a cell in front of the join slot, which the code of a kind uses.
 #[repr(C)]
 pub(crate) struct Front<K> {
     header: Header,
@@ -122,15 +120,20 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         is_extended: false,
     };
 
-    /// Makes a task and the right to run it, with a reference for a handle; gives kind and future back
-    /// if the runtime is gone.
+    /// Makes a task and the right to run it, with a reference for a handle. Returns kind and future if the runtime
+    /// has ended.
     ///
     /// # Safety
     ///
-    /// The task is run only where `F` may be polled and dropped, and not after what `F` borrows is
-    /// gone; its output is taken only where `F::Output` may go.
+    /// The task is run only where `F` may be polled and dropped, and only while everything that `F` borrows exists.
+    /// Its output is taken only where `F::Output` may go.
     #[inline]
-    pub(crate) unsafe fn make(shared: &RuntimeShared, kind: K, future: F, meta: Meta) -> Result<Task, (K, F)> {
+    pub(crate) unsafe fn make(
+        shared: &RuntimeShared,
+        kind: K,
+        future: F,
+        meta: Meta,
+    ) -> Result<Task, (K, F)> {
         let phase = shared.phase();
         if phase != RuntimePhase::Running && phase == RuntimePhase::Stopped {
             return Err((kind, future));
@@ -139,15 +142,15 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         let Some(task) = shared.take_cell(slab, Self::CLASS, Self::LAYOUT) else {
             return Err((kind, future));
         };
-        // SAFETY: the memory is ours, and of the layout of a cell. The state is written below, as
-        // the last: until then it counts no references, and walkers pass it by (ZEROED).
+        // SAFETY: the memory belongs to the caller and has the layout of a cell. The state is written last: until
+        // then it counts no references, and walkers ignore the cell (ZEROED).
         unsafe { field::<K>(task, offset_of!(Self, kind)).write(kind) };
         // SAFETY: as above.
         unsafe { field::<JoinSlot>(task, offset_of!(Self, join)).write(JoinSlot::default()) };
         let stage = TaskStage { future: ManuallyDrop::new(future) };
         // SAFETY: as above.
         unsafe { field::<TaskStage<F>>(task, offset_of!(Self, stage)).write(stage) };
-        // SAFETY: as above; a zeroed or left-behind header is a valid one.
+        // SAFETY: as above. A zeroed or reused header is a valid one.
         let header = unsafe { task.as_ref() };
         if phase != RuntimePhase::Running || meta.is_kept {
             install_unusual(shared, header, Self::VTABLE, meta, phase);
@@ -156,7 +159,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         }
         light_fence();
         if shared.phase() != phase {
-            // Whoever is cancelling everything may have looked at this cell before it was a task.
+            // The thread that cancels all tasks may have walked over this cell before it was a task.
             header.state.mark(CANCELLED); // CANCEL-OR-SEE
         }
         shared.count_spawned(slab);
@@ -167,11 +170,11 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     #[inline]
     pub(super) unsafe fn stage<'a>(task: TaskPtr) -> &'a mut TaskStage<F> {
         let cell = task.cast::<Self>().as_ptr();
-        // SAFETY: the caller may touch the stage, and nobody else does. TASK-STAGE
+        // SAFETY: the caller may touch the stage, and no other thread does. TASK-STAGE
         unsafe { &mut (*cell).stage }
     }
 
-    /// How a task of this type ends if all is plain: no destructor of its output need be run.
+    /// How a task of this type ends if its output has no destructor.
     pub(super) const PLAIN: Option<Plain> = match std::mem::needs_drop::<F::Output>() {
         false if Self::CLASS != LARGE => Some(Plain { class: Self::CLASS, left: K::LEFT }),
         _ => None,
@@ -194,7 +197,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     }
 }
 
-/// Makes the header of a task that is born cancelled, of which more is kept, or that is of a simulation.
+/// Makes the header of a task that is cancelled from the start, has facts to keep, or belongs to a simulation.
 #[cold]
 fn install_unusual(
     shared: &RuntimeShared,
@@ -224,7 +227,7 @@ pub(crate) fn message(payload: &PanicPayload) -> &str {
     message.or_else(|| payload.downcast_ref::<String>().map(|s| &**s)).unwrap_or("(not a string)")
 }
 
-/// Drops the payload of a panic that nobody waits for, however it behaves.
+/// Drops the payload of a panic that has no receiver. A panic of its destructor is caught.
 pub(crate) fn discard(result: Result<(), PanicPayload>) {
     if let Err(payload) = result
         && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))

@@ -5,41 +5,41 @@
 //! * **WHOLE**: this is the first field of the scheduler, which is the first field of the runtime's core. The pointer that
 //!   tasks have of it comes from the core's `Arc`, so it is valid for all of the core. [`WholeRuntime`] has the only cast.
 
+use super::Task;
 use super::cancel::Grace;
 use super::header::TaskPtr;
 use super::panics::{OnPanic, Panics};
 use super::slab::{Chunk, LocalSlab, Slab};
-use super::Task;
 use crate::prim::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-/// How far a runtime is on its way out.
+/// Phase of a runtime, from running to stopped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(crate) enum RuntimePhase {
     Running,
-    /// The same, in a simulated world.
+    /// As `Running`, in a simulated world.
     Simulated,
-    /// Everything has been cancelled; what is spawned now is born cancelled.
+    /// All tasks have been cancelled. A task that is spawned now is cancelled from the start.
     Cancelling,
-    /// Nothing new is taken, and workers leave.
+    /// No task is made any more, and workers leave.
     Stopped,
 }
 
-/// The part of a runtime that its tasks know of. Every task finds it through its memory.
+/// The part of a runtime that its tasks use. Every task finds it by the address of its memory.
 #[repr(C)]
 pub(crate) struct RuntimeShared {
     pub(crate) slab: Slab,
-    /// A pointer to the whole of which this is the first part; see [`RuntimeShared::settle`].
+    /// Pointer to the whole of which this is the first field; see [`RuntimeShared::settle`].
     whole: AtomicPtr<RuntimeShared>,
     phase: AtomicU8,
     pub(crate) is_simulated: bool,
-    /// Tasks spawned and finished by threads that are not workers; each worker counts its own.
+    /// Tasks spawned and finished by threads that are not workers. Each worker counts its own.
     spawned: AtomicU64,
     finished: AtomicU64,
     /// Tasks that were refused before they began.
     refused: AtomicU64,
     pub(crate) panics: Panics,
-    /// Starts the timekeeper of a cancelled task, which is a task itself: the one call to the layers above.
+    /// Starts the timekeeper of a cancelled task, which is a task itself. It is the only call to the layers above.
     pub(super) keep_grace: fn(&RuntimeShared, Grace),
 }
 
@@ -87,10 +87,10 @@ impl RuntimeShared {
         }
     }
 
-    /// Tells the home where it lies for good, by a pointer from which the layers above can get back
-    /// to the whole. Before the first task.
+    /// Stores the final address of the whole runtime, from which `WholeRuntime` gets back to it. Call it before the
+    /// first task is made.
     pub(crate) fn settle(whole: *const RuntimeShared) {
-        // SAFETY: the caller has just put it there.
+        // SAFETY: the caller has just moved the runtime to this address.
         unsafe { &*whole }.whole.store(whole.cast_mut(), Ordering::Release);
     }
 
@@ -98,7 +98,7 @@ impl RuntimeShared {
         self.whole.load(Ordering::Acquire)
     }
 
-    /// The home of a task or a lane.
+    /// The runtime of a task or a lane: the pointer that `settle` was given.
     #[inline]
     pub(crate) fn of(ptr: TaskPtr) -> *const RuntimeShared {
         Chunk::of(ptr).home
@@ -114,12 +114,12 @@ impl RuntimeShared {
         }
     }
 
-    /// Moves on to `phase`, never back.
+    /// Advances to `phase`. Never goes back.
     pub(crate) fn enter_phase(&self, phase: RuntimePhase) {
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
-    /// Counts a task, with `slab` from [`Here::slab_of`](super::context::ThreadContext::slab_of).
+    /// Counts a spawned task. `slab` comes from [`ThreadContext::slab_of`](super::context::ThreadContext::slab_of).
     #[inline]
     pub(crate) fn count_spawned(&self, slab: Option<&LocalSlab>) {
         match slab {
@@ -128,7 +128,7 @@ impl RuntimeShared {
         }
     }
 
-    /// As `count_spawned`.
+    /// Counts a finished task, as `count_spawned` does.
     #[inline]
     pub(crate) fn count_finished(&self, slab: Option<&LocalSlab>) {
         match slab {
@@ -152,15 +152,15 @@ impl RuntimeShared {
         (self.spawned.load(Ordering::Acquire), finished)
     }
 
-    /// The task at an address, if there is one that is not done. Whatever the address.
+    /// The task at an address, if one is there that is not done. Any address is allowed.
     pub(crate) fn task_at(&self, address: usize) -> Option<Task> {
         self.slab.task_at(address)
     }
 
-    /// Calls `visit` with every task that is not done, and may miss those spawned meanwhile.
+    /// Calls `visit` with every task that is not done. It may miss tasks that are spawned meanwhile.
     pub(crate) fn each_task(&self, mut visit: impl FnMut(Task)) {
         if self.is_simulated {
-            // In the order in which they were made: where they lie is not the same in every run.
+            // In the order in which they were made: their addresses differ from run to run.
             let mut index = 0;
             let chunks = std::iter::from_fn(|| {
                 index += 1;
@@ -178,7 +178,7 @@ impl RuntimeShared {
     }
 }
 
-/// A counter that one thread writes and any may read.
+/// A counter that one thread writes and any thread may read.
 #[derive(Default)]
 pub(crate) struct OwnCount(AtomicU64);
 
