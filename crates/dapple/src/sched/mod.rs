@@ -59,7 +59,9 @@ pub use crate::task::priority::Priority;
 #[cfg(not(loom))]
 pub(crate) use policy::Chosen;
 #[cfg(not(loom))]
-pub(crate) use scheduler::{MainTurn, Sched, SchedSettings};
+pub(crate) use scheduler::{Sched, SchedSettings};
+#[cfg(not(loom))]
+pub(crate) use worker::drive::MainTurn;
 #[cfg(not(loom))]
 pub use {
     metrics::{Metrics, WorkerMetrics},

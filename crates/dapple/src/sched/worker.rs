@@ -15,12 +15,13 @@
 //! are closed.
 //!
 //! ```text
-//! queue  the next slot and the run queue
+//! drive  the loop: pick, run, sleep; queue: the next slot and the run queue
 //! pick   from its own queues and the shared queue; steal: from other workers
 //! pace   how long a runnable takes, and which work is worth moving
 //! sleep  in the driver of its worker slot
 //! ```
 
+pub(super) mod drive;
 mod pace;
 mod pick;
 mod queue;
@@ -40,7 +41,6 @@ use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
-use crate::task::context::ThreadContext;
 use crate::task::header::{Header, Runnable};
 use crate::task::runtime_shared::OwnCount;
 use crate::task::slab::LocalSlab;
@@ -274,17 +274,6 @@ impl Worker {
     /// Measure of progress: the number of runs so far, and the content of the next slot.
     pub(super) fn progress(&self) -> (u64, *const Header) {
         (self.counts.runs.get() + self.counts.main_turns.get(), self.next.load(Ordering::Relaxed))
-    }
-
-    /// Runs a runnable that was found.
-    #[inline]
-    pub(super) fn run(&self, sched: &Sched, here: &ThreadContext, runnable: Runnable) {
-        self.found(sched);
-        self.counts.runs.add_one();
-        if let Some(again) = runnable.run(here) {
-            self.own.came_back.set(self.own.came_back.get() + 1);
-            self.enqueue_back(sched, again, self.next.load(Ordering::Relaxed).is_null());
-        }
     }
 
     /// Stops counting as a searching worker. SEARCHES in `idle`

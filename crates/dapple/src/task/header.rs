@@ -100,14 +100,6 @@ impl Runnable {
         // SAFETY: the owner of a runnable holds a reference, so it exists (EXISTS).
         unsafe { self.0.as_ref() }
     }
-
-    /// Runs it: one poll of a task, or one turn of a lane. The caller queues the returned runnable again, at the end.
-    #[inline]
-    pub(crate) fn run(self, here: &ThreadContext) -> Option<Runnable> {
-        let run = self.header().vtable().run;
-        // SAFETY: `self` is the right to run it. RUN-ONCE
-        unsafe { run(self.0, here) }.map(Runnable)
-    }
 }
 
 /// Position in the queue for a runnable.

@@ -49,6 +49,18 @@ pub(crate) struct Plain {
     pub(crate) left: Option<unsafe fn(TaskPtr)>,
 }
 
+impl Runnable {
+    /// Runs it: one poll of a task, or one turn of a lane. The caller queues the returned runnable again, at the end.
+    #[inline]
+    pub(crate) fn run(self, here: &ThreadContext) -> Option<Runnable> {
+        let run = self.header().vtable().run;
+        // SAFETY: `self` is the right to run it. RUN-ONCE
+        let again = unsafe { run(self.into_ptr(), here) };
+        // SAFETY: `run` returns a right to run.
+        again.map(|again| unsafe { Runnable::new(again) })
+    }
+}
+
 /// Polls a task once, or drops its future if it was aborted.
 ///
 /// # Safety
