@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **TASK-STAGE**: until the owner has seen the future end, the stage holds the future, afterwards the result that
-//!   [`PollOutcome`] names. Before DONE only the owner touches it, and after DONE only the owner of the output
+//!   `PollOutcome` names. Before DONE only the owner touches it, and after DONE only the owner of the output
 //!   (HANDLE-OUTPUT).
 //! * **CANCEL-OR-SEE**: a thread that cancels all tasks changes the phase, fences, and walks over the memory. A
 //!   thread that makes a task writes it to memory, fences, and reads the phase again. So no task is missed.
