@@ -1,12 +1,17 @@
-//! The pool for calls that block: threads that come when needed and go when idle.
+//! The pool for blocking calls: threads that are started when needed and end when idle.
 //!
 //! # Invariants
 //!
-//! * **ENOUGH**: for each call in line there is an idle thread that was told, a thread on its way,
-//!   or the pool is at its limit (or at the system's), and each thread that becomes free looks.
-//! * **BEGUN-OR-ENDED**: a call in line is run, or ended when the pool closes. Never neither.
+//! * **ENOUGH**: for each queued call there is an idle thread that was notified or a thread that is starting, or the
+//!   pool is at its limit (or at the system's). Each thread that becomes free looks at the queue.
+//! * **BEGUN-OR-ENDED**: a queued call is run, or ended when the pool closes.
+
+#[expect(unsafe_code, reason = "reads the part of a cell that belongs to its kind")]
+mod kind;
 
 use std::time::Duration;
+
+pub(crate) use self::kind::Blocking;
 
 use crate::prim::{Condvar, Mutex, lock};
 use crate::task::Runnable;
@@ -15,7 +20,7 @@ use crate::task::poll::refuse;
 use crate::task::queue::RunnableQueue;
 use crate::task::state::ABORTED;
 
-/// How a pool behaves.
+/// Limits of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolLimits {
     pub(crate) max_threads: usize,
@@ -49,7 +54,7 @@ impl Pool {
         Pool { line: Mutex::default(), has_work: Condvar::new(), limits }
     }
 
-    /// Puts a call in line. `start_thread` makes a thread that calls [`work`](Self::work).
+    /// Queues a call. `start_thread` makes a thread that calls [`work`](Self::work).
     pub(crate) fn submit(&self, call: Runnable, start_thread: impl FnOnce() -> std::io::Result<()>) {
         let mut line = lock(&self.line);
         if line.closed {
@@ -67,7 +72,7 @@ impl Pool {
         line.threads += 1;
         drop(line);
         if start_thread().is_err() {
-            // The system has no thread to give. If there is none at all, nothing will ever run.
+            // The system cannot start a thread. Without any thread, no queued call would ever run.
             let mut line = lock(&self.line);
             line.threads -= 1;
             while line.threads == 0
@@ -80,7 +85,7 @@ impl Pool {
         }
     }
 
-    /// What a thread of the pool does, until it has been idle for long enough.
+    /// Runs a thread of the pool until it has been idle for `keep_alive`, or the pool is closed.
     pub(crate) fn work(&self) {
         let mut line = lock(&self.line);
         loop {
@@ -106,7 +111,7 @@ impl Pool {
         line.threads -= 1;
     }
 
-    /// Ends what has not begun, and sends the threads home.
+    /// Ends the calls that have not begun, and makes the threads leave.
     pub(crate) fn close(&self) {
         let mut line = lock(&self.line);
         line.closed = true;
@@ -118,20 +123,19 @@ impl Pool {
         }
     }
 
-    /// How many threads are in a call, which may take for ever.
+    /// Number of threads that are in a call, which may take for ever.
     pub(crate) fn running(&self) -> usize {
         lock(&self.line).running
     }
 
-    /// Threads, and calls in line.
+    /// Number of threads, and of queued calls.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let line = lock(&self.line);
         (line.threads, line.calls.len())
     }
 }
 
-/// Ends a call that will not begin: the runtime is going. This thread may be in the middle of
-/// something else.
+/// Ends a call that will not begin, because the runtime is ending. This thread may be in the middle of another task.
 fn end(call: Runnable) {
     let home = with_context(|here| here.home.get());
     let _aside = SetAside::new();

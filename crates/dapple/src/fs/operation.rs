@@ -64,7 +64,7 @@ pub(super) fn has_ring() -> bool {
 pub(super) fn send<R: Request>(op: &mut Op<R>) -> io::Result<()> {
     let code = R::CODE.filter(|_| op.get_mut().by_ring());
     match place(code)? {
-        FsRoute::Ring(ring) => op.send_to_ring(&ring, Sched::is_at_post),
+        FsRoute::Ring(ring) => op.send_to_ring(&ring, Sched::owns_slot_here),
         FsRoute::Pool => {
             let call = Core::current(|core| op.for_pool(&core.files.failures));
             blocking(call.expect("`place` found a runtime")).detach();

@@ -3,27 +3,27 @@
 use std::fmt;
 use std::hash::Hash;
 
-use super::in_lane::promote;
 use super::keyed;
 use super::lane::{Lane, NewLane};
+use super::promotion::promote;
 use crate::prim::Ordering;
 use crate::task::context::with_context;
 use crate::task::header::{Header, TaskPtr};
 use crate::task::runtime_here::require;
 use crate::task::{ColorName, Priority, RuntimeShared, Task};
 
-/// A label that says what may not run at the same time.
+/// A label for work that may not run at the same time.
 ///
-/// What has the same color runs one after the other, in the order in which it was submitted; what
-/// has different colors runs in parallel. State that is used in one color only needs no lock: see
+/// Tasks and calls of the same color run one after the other, in the order in which they were submitted. Those of
+/// different colors run in parallel. State that is used in one color only needs no lock: see
 /// [`ColorCell`](crate::ColorCell).
 ///
-/// A color orders *runnables*: one poll of a task, or one closure. Between two polls of a task
-/// (that is, while it awaits something) others of its color may run. Keep what must not be seen
-/// half-done within one poll or one closure.
+/// A color orders *runnables*: one poll of a task, or one closure. Between two polls of a task, while it awaits
+/// something, other tasks of its color may run. Do work that must not be seen half-done within one poll or one
+/// closure.
 ///
-/// Every task has a color; [`spawn`](crate::spawn()) gives it a fresh one. A color costs nothing
-/// until it is asked for, and is forgotten when nobody holds it.
+/// Every task has a color; [`spawn`](crate::spawn()) gives it a fresh one. A fresh color costs nothing until the task
+/// is asked for it. A color is forgotten when its last holder drops it.
 ///
 /// # Examples
 ///
@@ -45,14 +45,14 @@ use crate::task::{ColorName, Priority, RuntimeShared, Task};
 /// ```
 pub struct Color(TaskPtr);
 
-// SAFETY: a counted reference to a lane, whose shared parts are atomic and whose other parts only
-// the one with the turn touches (TURN-OWNS-LINE).
+// SAFETY: it is a counted reference to a lane, whose shared fields are atomic and whose other fields only the holder
+// of the turn touches (TURN-OWNS-LINE).
 unsafe impl Send for Color {}
 // SAFETY: as above.
 unsafe impl Sync for Color {}
 
 impl Color {
-    /// A new color of the runtime that is running here.
+    /// A new color of the current runtime.
     ///
     /// # Panics
     ///
@@ -64,14 +64,14 @@ impl Color {
         in_runtime("Color::new()", Color::new_in)
     }
 
-    pub(crate) fn new_in(home: &RuntimeShared) -> Option<Color> {
-        Lane::make(home, NewLane { key: None, main: None, of: None }).map(Color)
+    pub(crate) fn new_in(shared: &RuntimeShared) -> Option<Color> {
+        Lane::make(shared, NewLane { key: None, main: None, of: None }).map(Color)
     }
 
-    /// The color of a key: the same key is the same color, within a runtime.
+    /// The color of a key: within a runtime, equal keys give the same color.
     ///
-    /// Modules that know nothing of each other agree on a color by using the same key. Keys are
-    /// known by their hash: two that collide (one pair in 2^64) run one after the other.
+    /// Modules that know nothing of each other agree on a color by using the same key. Keys are compared by their
+    /// hash: two keys that collide (one pair in 2^64) share a color.
     ///
     /// # Panics
     ///
@@ -89,24 +89,24 @@ impl Color {
     #[must_use]
     #[track_caller]
     pub fn keyed(key: &(impl Hash + ?Sized)) -> Color {
-        in_runtime("Color::keyed()", |home| Color::keyed_in(home, key))
+        in_runtime("Color::keyed()", |shared| Color::keyed_in(shared, key))
     }
 
-    pub(crate) fn keyed_in(home: &RuntimeShared, key: &(impl Hash + ?Sized)) -> Option<Color> {
-        keyed::lane(home, keyed::hash(key)).map(Color)
+    pub(crate) fn keyed_in(shared: &RuntimeShared, key: &(impl Hash + ?Sized)) -> Option<Color> {
+        keyed::lane(shared, keyed::hash(key)).map(Color)
     }
 
-    /// The main color of the innermost `run` or `block_on` on this thread: its future's own.
+    /// The main color of the innermost `run` or `block_on` on this thread: the color of its future.
     ///
-    /// Once that `run` or `block_on` is over, nothing is polled in the color any more. A task that is spawned there, or a
-    /// call, ends ([`is_aborted`](crate::JoinError::is_aborted)): its future is dropped and its drop closure called, in the
-    /// color as all of its are, one after the other. Where no color is running (outside of tasks, and in a blocking
-    /// call) this has happened when `spawn` or `call` returns, unless another thread is busy with the color: hold no
-    /// lock there that the drop closure takes. In all other cases another thread does it soon after.
+    /// Once that `run` or `block_on` has returned, nothing is polled in the color any more. A task that is spawned
+    /// there, or a call, ends ([`is_aborted`](crate::JoinError::is_aborted)): its future is dropped and its drop
+    /// closure called, in the color, one task after the other. Where no color is running (outside of tasks, and in a
+    /// blocking call) this has happened when `spawn` or `call` returns, unless another thread is busy with the color:
+    /// hold no lock there that the drop closure takes. In all other cases another thread does it soon after.
     ///
     /// # Panics
     ///
-    /// If what calls this is not running in a main color.
+    /// If the caller does not run in a main color.
     #[must_use]
     #[track_caller]
     pub fn main() -> Color {
@@ -119,7 +119,7 @@ impl Color {
         }
     }
 
-    /// The main color, if it is running here.
+    /// The main color, if it is running on this thread.
     pub(crate) fn try_main() -> Option<Color> {
         with_context(|here| {
             let main = here.main.get();
@@ -127,13 +127,13 @@ impl Color {
                 return None;
             }
             let lane = TaskPtr::new(main.cast_mut())?;
-            // SAFETY: the main color's thread keeps it open, and is in its turn.
+            // SAFETY: the thread of the main color keeps it open, and is in its turn.
             unsafe { lane.as_ref() }.state.add_ref();
             Some(Color(lane))
         })
     }
 
-    /// The color that is running here.
+    /// The color that is running on this thread.
     ///
     /// # Panics
     ///
@@ -155,11 +155,11 @@ impl Color {
 
     /// Gives the running task, whose color was its own, a lane that others can share.
     fn promote(task: Task) -> Color {
-        // SAFETY: a task's home outlives it.
-        let home = unsafe { &*RuntimeShared::of(task.ptr()) };
+        // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
+        let shared = unsafe { &*RuntimeShared::of(task.ptr()) };
         let new = NewLane { key: None, main: None, of: Some(task.clone()) };
-        let lane = Lane::make(home, new).expect("the runtime of a running task");
-        // SAFETY: just made. One reference is the color's, and one the task's. LANE-LIVES
+        let lane = Lane::make(shared, new).expect("the runtime of a running task");
+        // SAFETY: the lane was just made. One reference is the color's, and one the task's. LANE-LIVES
         unsafe { lane.as_ref() }.state.add_ref();
         promote(&task, lane);
         Color(lane)
@@ -170,17 +170,17 @@ impl Color {
     }
 
     pub(crate) fn lane(&self) -> &Lane {
-        // SAFETY: we have a reference.
+        // SAFETY: `self` has a reference.
         unsafe { Lane::of(self.0) }
     }
 
-    /// What tells it from other colors while it exists.
+    /// Identity of the color, unique while it exists.
     pub(crate) fn id(&self) -> usize {
         self.lane().id
     }
 
-    /// How urgent what runs in this color is, but for tasks and callbacks with a priority of their own. By default
-    /// [`Normal`](Priority::Normal). A hint to the scheduler: see [`Priority`]. The main color has none.
+    /// Sets the priority of tasks and calls in this color, except those with a priority of their own. By default
+    /// [`Normal`](Priority::Normal). It is a hint to the scheduler: see [`Priority`]. The main color has none.
     ///
     /// # Examples
     ///
@@ -198,19 +198,18 @@ impl Color {
         self.lane().set_priority(priority);
     }
 
-    /// How urgent what runs in this color is.
+    /// The priority of tasks and calls in this color.
     #[must_use]
     pub fn priority(&self) -> Priority {
         self.lane().priority()
     }
 
-    /// Sets a number that means something to the program's [`Policy`](crate::sched::Policy), such as a deadline.
-    /// By default 0.
+    /// Sets a number for the program's [`Policy`](crate::sched::Policy), such as a deadline. By default 0.
     pub fn set_tag(&self, tag: u64) {
         self.lane().tag.store(tag, Ordering::Relaxed);
     }
 
-    /// What [`set_tag`](Color::set_tag) has set.
+    /// The number set by [`set_tag`](Color::set_tag).
     #[must_use]
     pub fn tag(&self) -> u64 {
         self.lane().tag.load(Ordering::Relaxed)

@@ -1,12 +1,11 @@
-//! State that belongs to a color: no lock, since a color never overlaps with itself.
+//! State that belongs to a color. It needs no lock, because a color never overlaps with itself.
 //!
 //! # Invariants
 //!
-//! * **IN-COLOR**: the value and the borrow flag are touched only while the cell's color runs on
-//!   this thread, which at most one thread's does (ONE-OWNER, ONE-TURN), or by the one who owns
-//!   the cell.
-//! * **ID-HELD**: the cell holds a reference to the lane, or to the task, whose address identifies
-//!   its color, so that no other color can come to have that address.
+//! * **IN-COLOR**: the value and the borrow flag are touched only while the cell's color runs on this thread, which
+//!   at most one thread does at a time (ONE-OWNER, ONE-TURN), or by the owner of the cell.
+//! * **ID-HELD**: the cell holds a reference to the lane or the task whose address identifies its color, so no other
+//!   color can get that address.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
@@ -44,15 +43,15 @@ pub struct ColorCell<T> {
 
 enum ColorOwner {
     Color(Color),
-    /// The color of a task that has not been asked for it; asking would cost it a lane.
+    /// The color of a task that has not been asked for it. Asking would give the task a lane.
     Task(Task),
 }
 
-// SAFETY: the value is reached from one thread at a time (IN-COLOR), but from any.
+// SAFETY: any thread may reach the value, but only one at a time (IN-COLOR).
 unsafe impl<T: Send> Sync for ColorCell<T> {}
 
 impl<T> ColorCell<T> {
-    /// A cell of the color that is running here.
+    /// A cell of the color that is running on this thread.
     ///
     /// # Panics
     ///
@@ -81,8 +80,8 @@ impl<T> ColorCell<T> {
     ///
     /// # Panics
     ///
-    /// If another color is running here than the cell's, naming both, and if `f` comes back to the
-    /// same cell. A panic in `f` goes on to the caller and leaves the cell usable.
+    /// If another color than the cell's is running, with both colors in the message, and if `f` uses the same cell
+    /// again. A panic in `f` is passed on to the caller and leaves the cell usable.
     #[track_caller]
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         if with_context(|here| here.color.get()) != self.id {
@@ -116,12 +115,12 @@ impl<T> ColorCell<T> {
         }
     }
 
-    /// The value, for whoever owns the cell.
+    /// Mutable access for the owner of the cell.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// The value, for whoever owns the cell.
+    /// The value. For the owner of the cell.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }

@@ -1,7 +1,7 @@
-//! Tasks in the line of a lane: those spawned into a color, and those promoted to a lane of their own.
+//! Tasks in the queue of a lane: those spawned into a color.
 //!
-//! All that are spawned into a color are of one kind, [`InLane`], with more or less in it ([`LaneExtra`]): nothing, a
-//! priority of its own, its admission by a limit (`limited`), its place in the list of a main color (`main`).
+//! All of them are of one kind, [`InLane`], with additional fields ([`LaneExtra`]): none, a priority of its own, its
+//! admission by a limit (`limited`), or its position in the task list of a main color (`main`).
 
 use std::mem::ManuallyDrop;
 
@@ -9,47 +9,57 @@ use super::Color;
 use super::lane::Lane;
 use crate::task::cell::{Front, TaskKind};
 use crate::task::context::{ThreadContext, with_context};
-use crate::task::header::{Extended, Header, TaskKindTag, TaskPtr};
+use crate::task::header::{QueuedAccess, TaskPtr};
 use crate::task::poll::{Passage, StepOutcome};
-use crate::task::{Priority, QueuePosition, Task};
+use crate::task::{Priority, QueuePosition};
 
 /// The kind of a task in a lane.
 pub(crate) struct InLane<X: LaneExtra> {
-    /// A counted reference, until the future is gone. LANE-LIVES
+    /// A counted reference, until the future has been dropped. LANE-LIVES
     lane: TaskPtr,
     pub(super) extra: X,
 }
 
-/// The part of a task in a lane that is not the same for all.
+/// Additional fields of a task in a lane.
 pub(crate) trait LaneExtra: Sized {
-    const KIND: TaskKindTag;
     /// See [`TaskKind::GATE`].
     const GATE: Option<unsafe fn(TaskPtr) -> Passage> = None;
+    /// See [`TaskKind::QUEUED`]. `None` if `priority` always is.
+    const QUEUED: Option<&'static QueuedAccess> = None;
 
     /// The task's own priority.
     fn priority(&self) -> Option<Priority> {
         None
     }
 
-    /// The future is gone, or there will be no task.
+    /// The future has been dropped, or the task was never made.
     fn leave(&self) {}
 }
 
-/// Nothing: as urgent as its color.
-impl LaneExtra for () {
-    const KIND: TaskKindTag = TaskKindTag::Laned;
-}
+/// No additional field: the task has the priority of its color.
+impl LaneExtra for () {}
 
 /// A priority of its own.
 impl LaneExtra for Priority {
-    const KIND: TaskKindTag = TaskKindTag::Ranked;
+    const QUEUED: Option<&'static QueuedAccess> =
+        Some(&QueuedAccess { priority: priority_of::<Priority>, is_refused: |_| false });
 
     fn priority(&self) -> Option<Priority> {
         Some(*self)
     }
 }
 
-/// A color that a task is spawned into: one to give away, or a reference to one.
+/// The own priority of a task in a lane: a [`QueuedAccess::priority`].
+///
+/// # Safety
+///
+/// The task exists, and is of the kind `InLane<X>`.
+pub(super) unsafe fn priority_of<X: LaneExtra>(task: TaskPtr) -> Option<Priority> {
+    // SAFETY: handed on from the caller.
+    unsafe { Front::<InLane<X>>::of(task) }.kind.extra.priority()
+}
+
+/// The color that a task is spawned into: an owned one to give away, or a reference.
 pub(crate) trait LaneOwner {
     fn lane(&self) -> &Lane;
     /// The lane, with a counted reference for a task.
@@ -89,7 +99,7 @@ impl<X: LaneExtra> InLane<X> {
 
     /// # Safety
     ///
-    /// The reference to the lane is there, and not used again.
+    /// The reference to the lane exists, and is not used again.
     #[inline]
     unsafe fn leave(&self) {
         self.extra.leave();
@@ -98,10 +108,10 @@ impl<X: LaneExtra> InLane<X> {
     }
 }
 
-/// One that never came to be a task; of others only [`left`] is called.
+/// For a value that never became part of a task. For others only [`left`] is called.
 impl<X: LaneExtra> Drop for InLane<X> {
     fn drop(&mut self) {
-        // SAFETY: it goes with this.
+        // SAFETY: the reference is dropped together with `self`.
         unsafe { self.leave() };
     }
 }
@@ -116,9 +126,9 @@ unsafe fn left<X: LaneExtra>(task: TaskPtr) {
     unsafe { kind.leave() };
 }
 
-// SAFETY: the right to run goes into the lane's line and nowhere else.
+// SAFETY: the right to run goes into the lane's queue and nowhere else.
 unsafe impl<X: LaneExtra> TaskKind for InLane<X> {
-    const KIND: TaskKindTag = X::KIND;
+    const QUEUED: Option<&'static QueuedAccess> = X::QUEUED;
     const GATE: Option<unsafe fn(TaskPtr) -> Passage> = X::GATE;
 
     unsafe fn run(
@@ -142,42 +152,4 @@ unsafe impl<X: LaneExtra> TaskKind for InLane<X> {
         // SAFETY: the caller has a reference, and the task is of this kind.
         unsafe { Front::<InLane<X>>::of(task) }.kind.lane.addr().get()
     }
-}
-
-fn promoted_lane(task: TaskPtr) -> TaskPtr {
-    // SAFETY: this is called for tasks that their owner, or somebody with a reference, names.
-    let extended = Extended::of(unsafe { task.as_ref() });
-    let lane = extended.map_or(std::ptr::null(), |extended| extended.lane);
-    TaskPtr::new(lane.cast_mut()).expect("a promoted task has a lane")
-}
-
-/// # Safety
-///
-/// As for `VTable::enqueue`.
-unsafe fn enqueue_promoted(task: TaskPtr, place: QueuePosition) {
-    // SAFETY: handed on from the caller.
-    unsafe { Lane::push(promoted_lane(task), task, place, None) };
-}
-
-/// # Safety
-///
-/// As for `VTable::left`.
-unsafe fn left_promoted(task: TaskPtr) {
-    let lane = promoted_lane(task);
-    // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-    with_context(|here| unsafe { Lane::drop_task(lane, here) });
-}
-
-/// Makes the running task, whose color is its own, a task of `lane`, whose turn this thread has.
-///
-/// A wake-up from elsewhere cannot meet this: the task is owned by the thread that runs it, so
-/// nobody else enqueues it until that gives it up, which is a release (VTABLE-BY-OWNER).
-pub(super) fn promote(task: &Task, lane: TaskPtr) {
-    let mut extended = Extended::over(task.header(), None, lane.as_ptr());
-    extended.vtable.enqueue = enqueue_promoted;
-    extended.vtable.left = Some(left_promoted);
-    extended.vtable.color = |task| promoted_lane(task).addr().get();
-    extended.vtable.kind = TaskKindTag::Laned;
-    task.header().set_vtable(Box::into_raw(extended).cast());
-    with_context(|here| here.lane.set(lane.as_ptr().cast_const().cast::<Header>()));
 }

@@ -1,12 +1,12 @@
-//! The table of keyed colors: the same key is the same color, for as long as anybody holds it.
+//! The table of keyed colors: equal keys give the same color, while the color has a holder.
 //!
-//! A key is known by its hash. Two keys with the same hash share a color, which costs them
-//! parallelism and nothing else.
+//! Keys are compared by their hash. Two keys with the same hash share a color, which costs them parallelism and
+//! nothing else.
 //!
 //! # Invariants
 //!
-//! * **WEAK**: the table holds no reference. A lane takes itself out before its memory goes, under
-//!   the lock; one that is on its way out is never given out again (`try_ref_counted`).
+//! * **WEAK**: the table holds no references. A lane removes itself under the lock before its memory is freed. A lane
+//!   whose last reference was dropped is never given out again (`try_ref_counted`).
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
@@ -22,7 +22,7 @@ const SHARDS: usize = 64;
 
 struct Known(TaskPtr);
 
-// SAFETY: an address; what may be done with it, WEAK says.
+// SAFETY: it is only an address, which is used as WEAK says.
 unsafe impl Send for Known {}
 
 type KeyShard = Mutex<HashMap<(usize, u64), Known>>;
@@ -34,30 +34,30 @@ pub(super) fn hash(key: &(impl Hash + ?Sized)) -> u64 {
     HASHER.hash_one(key)
 }
 
-fn entry_of(home: &RuntimeShared, key: u64) -> (&'static KeyShard, (usize, u64)) {
-    (&TABLE[(key >> 58) as usize % SHARDS], (std::ptr::from_ref(home).addr(), key))
+fn entry_of(shared: &RuntimeShared, key: u64) -> (&'static KeyShard, (usize, u64)) {
+    (&TABLE[(key >> 58) as usize % SHARDS], (std::ptr::from_ref(shared).addr(), key))
 }
 
-/// The lane of a key, with a reference for the caller; `None` once the runtime is gone.
-pub(super) fn lane(home: &RuntimeShared, key: u64) -> Option<TaskPtr> {
-    let (shard, index) = entry_of(home, key);
+/// The lane of a key, with a reference for the caller. `None`: the runtime has ended.
+pub(super) fn lane(shared: &RuntimeShared, key: u64) -> Option<TaskPtr> {
+    let (shard, index) = entry_of(shared, key);
     let mut known = lock(shard);
     let entry = known.entry(index);
     if let Entry::Occupied(entry) = &entry {
         let lane = entry.get().0;
-        // SAFETY: it is in the table, so its memory is still there, and we have the lock. WEAK
+        // SAFETY: the lane is in the table and the lock is held, so its memory exists. WEAK
         if unsafe { lane.as_ref() }.state.try_ref_counted() {
             return Some(lane);
         }
     }
-    let lane = Lane::make(home, NewLane { key: Some(key), main: None, of: None })?;
+    let lane = Lane::make(shared, NewLane { key: Some(key), main: None, of: None })?;
     entry.insert_entry(Known(lane));
     Some(lane)
 }
 
-/// Takes a lane out that nobody refers to any more.
-pub(super) fn forget(home: &RuntimeShared, key: u64, lane: TaskPtr) {
-    let (shard, index) = entry_of(home, key);
+/// Removes a lane whose last reference was dropped.
+pub(super) fn forget(shared: &RuntimeShared, key: u64, lane: TaskPtr) {
+    let (shard, index) = entry_of(shared, key);
     let mut known = lock(shard);
     if known.get(&index).is_some_and(|found| found.0 == lane) {
         known.remove(&index);

@@ -1,42 +1,44 @@
-//! Tasks in a color that has a limit: until they have begun they may be refused, or held back.
+//! Tasks in a color that has a limit: before they begin they may be refused or held back.
 //!
-//! Who decides is a [`Admission`], which `limit/` has the only kind of. What is here is when it is asked, and what becomes
-//! of a task then. A refused one goes ahead of what is in line, and is dropped in its color's turn as everything is.
+//! An [`Admission`] decides, of which `limit/` has the only implementation. This file decides when it is asked, and
+//! acts on its answer. A refused task goes ahead of the queued tasks, and is dropped in its color's turn as all tasks
+//! are.
 //!
 //! # Invariants
 //!
-//! * **ASKED-ONCE-BEGUN**: a gate is told of the arrival of a task, then asked before its first poll until it lets it
-//!   begin or refuses it, and told when its future is gone: each task leaves once, by the stage that it is in.
-//! * **READY-SINCE**: `ready` is when a lane was last put in line, and 0 while it is idle or nobody saw it. It is a
-//!   measurement: who reads it beside a change gets one or the other.
+//! * **ASKED-ONCE-BEGUN**: an admission learns of the arrival of a task. Before the first poll it is asked until it
+//!   lets the task begin or refuses it. It learns when the future has been dropped: each task leaves once, with the
+//!   stage that it has reached.
+//! * **READY-SINCE**: `ready` is the time at which a lane was last queued, and 0 while it is idle or no thread has
+//!   taken the time. It is a measurement: a thread that reads it beside a change gets the old or the new value.
 
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::in_lane::{InLane, LaneExtra};
+use super::in_lane::{InLane, LaneExtra, priority_of};
 use super::lane::Lane;
 use crate::prim::{AtomicU64, Mutex, Ordering, lock};
 use crate::task::cell::Front;
 use crate::task::context::with_context;
-use crate::task::header::{Header, TaskKindTag, TaskPtr};
+use crate::task::header::{Header, QueuedAccess, TaskPtr};
 use crate::task::inbox::NodeList;
 use crate::task::poll::Passage;
 use crate::task::runtime_shared::RuntimePhase;
 use crate::task::waker::borrowed_waker;
 use crate::task::{Priority, RuntimeShared};
 
-/// Who decides what may begin.
+/// Decides which tasks of a color may begin.
 pub(crate) trait Admission: Send + Sync {
-    /// Nanoseconds of the clock.
+    /// The clock, in nanoseconds.
     fn now(&self) -> u64;
-    /// A task is about to be put in line, for what has waited since then. `false`: it is refused.
+    /// A task is about to be queued for work that has waited since `since`. `false`: it is refused.
     fn arrive(&self, since: u64) -> bool;
-    /// A task comes to its turn. One that is held back is woken to ask again; `ticket`, 0 at first, is the gate's to
-    /// know it by.
+    /// A task is about to begin. A task that is held back is woken to ask again. `ticket`, at first 0, identifies it
+    /// to the admission.
     fn begin(&self, since: u64, ticket: &Cell<u64>, waker: &Waker) -> Passage;
-    /// The future of a task is gone.
+    /// The future of a task has been dropped.
     fn leave(&self, stage: AdmissionStage, ticket: u64);
 }
 
@@ -48,14 +50,14 @@ pub(crate) enum AdmissionStage {
     Begun,
 }
 
-/// What a lane with a limit knows more than others.
+/// Additional fields of a lane with a limit.
 pub(crate) struct LaneLimit {
     gate: Mutex<Arc<dyn Admission>>,
     /// READY-SINCE
     ready: AtomicU64,
-    /// `ready`, of the turn that is running. TURN-OWNS-LINE
+    /// `ready` of the turn that is running. TURN-OWNS-LINE
     since: Cell<u64>,
-    /// The last of those at the head of the line that were refused when they came. TURN-OWNS-LINE
+    /// The last of the tasks at the head of the queue that were refused on arrival. TURN-OWNS-LINE
     last_refused: Cell<*mut Header>,
 }
 
@@ -79,7 +81,7 @@ impl LaneLimit {
 }
 
 impl Lane {
-    /// Gives the lane a limit, for what is spawned from now on. A main color has none.
+    /// Gives the lane a limit, for tasks that are spawned from now on. A main color has none.
     pub(crate) fn set_limit(&self, gate: Arc<dyn Admission>) {
         if self.main.is_some() {
             return;
@@ -90,7 +92,7 @@ impl Lane {
         self.is_special.store(true, Ordering::Release);
     }
 
-    /// Something is about to be put in line from outside of its turn.
+    /// A task is about to be queued by a thread that does not have the turn.
     pub(super) fn note_ready(&self) {
         if let Some(limits) = self.limits.get()
             && self.inbox.is_idle()
@@ -99,7 +101,7 @@ impl Lane {
         }
     }
 
-    /// The turn begins: since when was it waited for?
+    /// The turn begins: notes since when it was waited for.
     pub(super) fn note_turn(&self) {
         if let Some(limits) = self.limits.get() {
             let ready = limits.ready.swap(0, Ordering::Relaxed);
@@ -107,27 +109,26 @@ impl Lane {
         }
     }
 
-    /// The turn ends, and leaves something in line.
+    /// The turn ends and leaves tasks queued.
     pub(super) fn note_put_back(&self) {
         if let Some(limits) = self.limits.get() {
             limits.ready.store(limits.now(), Ordering::Relaxed);
         }
     }
 
-    /// The turn ends, and leaves nothing.
+    /// The turn ends and leaves the queue empty.
     pub(super) fn note_left(&self) {
         if let Some(limits) = self.limits.get() {
             limits.ready.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Puts those of `list` that were refused ahead of what is in line, and gives back the rest. For the one who has
-    /// the turn.
+    /// Puts the refused tasks of `list` ahead of the queued tasks, and returns the rest. For the holder of the turn.
     pub(super) fn sift(&self, list: NodeList<Header>) -> Option<NodeList<Header>> {
         let Some(limits) = self.limits.get() else { return Some(list) };
         let (mut rest, mut next) = (None::<NodeList<Header>>, Some(list.first));
         while let Some(task) = next {
-            // SAFETY: what is in line is owned by the lane, so it exists.
+            // SAFETY: the lane owns the tasks in its queue, so they exist.
             let header = unsafe { task.as_ref() };
             next = TaskPtr::new(header.next_link());
             header.set_link(null_mut());
@@ -148,9 +149,9 @@ impl Lane {
         rest
     }
 
-    /// Puts a task at the head of the line, behind those that were put there before.
+    /// Puts a task at the head of the queue, behind those that were put there before.
     fn put_ahead(&self, task: TaskPtr, last_ahead: &Cell<*mut Header>) {
-        // SAFETY: what is in line is owned by the lane, so it exists.
+        // SAFETY: the lane owns the tasks in its queue, so they exist.
         let header = unsafe { task.as_ref() };
         let before = match TaskPtr::new(last_ahead.replace(task.as_ptr())) {
             None => self.first.replace(task.as_ptr()),
@@ -168,7 +169,7 @@ impl Lane {
         }
     }
 
-    /// The first in line is taken.
+    /// The first task was taken from the queue.
     pub(super) fn note_taken(&self, task: TaskPtr) {
         if let Some(limits) = self.limits.get()
             && limits.last_refused.get() == task.as_ptr()
@@ -178,7 +179,7 @@ impl Lane {
     }
 }
 
-/// Since when what runs here has waited, in nanoseconds; `None` if nobody has looked.
+/// Since when the running task has waited, in nanoseconds. `None`: no thread has taken the time.
 pub(crate) fn waited_since() -> Option<u64> {
     with_context(|here| {
         if here.since.get() > 0 {
@@ -190,19 +191,19 @@ pub(crate) fn waited_since() -> Option<u64> {
     })
 }
 
-/// What a task in a lane with a limit has more.
+/// Additional fields of a task in a lane with a limit.
 pub(crate) struct Limited {
     priority: Option<Priority>,
     since: u64,
-    /// The maker's, then the owner's. ONE-OWNER
+    /// Belongs to the maker, then to the owner. ONE-OWNER
     stage: Cell<AdmissionStage>,
     ticket: Cell<u64>,
-    /// Until the task has left.
+    /// Present until the task has left.
     gate: Cell<Option<Arc<dyn Admission>>>,
 }
 
 impl Limited {
-    /// For a task of `lane`, if that has a limit. The task has arrived then.
+    /// Announces the arrival of a task of `lane`, if the lane has a limit.
     #[inline]
     pub(crate) fn arrive(lane: &Lane, priority: Option<Priority>) -> Option<Limited> {
         if !lane.is_special.load(Ordering::Acquire) {
@@ -213,7 +214,7 @@ impl Limited {
 
     fn new(lane: &Lane, limits: &LaneLimit, priority: Option<Priority>) -> Limited {
         let gate = limits.gate();
-        // What a turn spawns into its own color is what that turn was waited for.
+        // A task that a turn spawns into its own color counts as waiting since that turn's work was queued.
         let is_my_turn = with_context(|here| lane.is_my_turn(here));
         let since = if is_my_turn { limits.since.get() } else { gate.now() };
         let stage = if gate.arrive(since) { AdmissionStage::InLine } else { AdmissionStage::Refused };
@@ -223,8 +224,9 @@ impl Limited {
 }
 
 impl LaneExtra for Limited {
-    const KIND: TaskKindTag = TaskKindTag::Limited;
     const GATE: Option<unsafe fn(TaskPtr) -> Passage> = Some(pass);
+    const QUEUED: Option<&'static QueuedAccess> =
+        Some(&QueuedAccess { priority: priority_of::<Limited>, is_refused: is_limited_refused });
 
     fn priority(&self) -> Option<Priority> {
         self.priority
@@ -242,14 +244,22 @@ impl LaneExtra for Limited {
 /// The task exists, and the caller owns it.
 unsafe fn is_refused(task: TaskPtr) -> bool {
     // SAFETY: handed on from the caller.
-    if unsafe { task.as_ref() }.vtable().kind != TaskKindTag::Limited {
-        return false;
-    }
-    // SAFETY: as above, and it is of this kind.
+    let queued = unsafe { task.as_ref() }.vtable().queued;
+    // SAFETY: as above, and the function is that of the task's kind.
+    queued.is_some_and(|queued| unsafe { (queued.is_refused)(task) })
+}
+
+/// As [`is_refused`], for a task of the kind `InLane<Limited>`.
+///
+/// # Safety
+///
+/// As for [`is_refused`], and the task is of that kind.
+unsafe fn is_limited_refused(task: TaskPtr) -> bool {
+    // SAFETY: handed on from the caller.
     unsafe { Front::<InLane<Limited>>::of(task) }.kind.extra.stage.get() == AdmissionStage::Refused
 }
 
-/// Whether a task may begin, or has.
+/// Whether a task may begin or has begun.
 ///
 /// # Safety
 ///
@@ -262,10 +272,10 @@ unsafe fn pass(task: TaskPtr) -> Passage {
         AdmissionStage::Refused => return Passage::Refuse,
         AdmissionStage::InLine => {}
     }
-    // SAFETY: a task's home outlives it.
+    // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
     let is_ending = unsafe { &*RuntimeShared::of(task) }.phase() >= RuntimePhase::Cancelling;
     let passage = if is_ending {
-        kind.leave(); // as one that never began
+        kind.leave(); // as a task that never began
         Passage::Refuse
     } else {
         let gate = kind.gate.take().expect("a task that has not left");

@@ -1,22 +1,23 @@
-//! The main color: a lane that only one thread runs, the one that called `run` or `block_on`.
+//! The main color: a lane that only one thread runs, the thread that called `run` or `block_on`.
 //!
 //! # Invariants
 //!
 //! * **HOME-THREAD**: until its thread leaves, the lane of a main color is in no queue. A push sets `ready` and wakes
-//!   the thread, and only that thread takes its turn. So a future that is not `Send` is polled and dropped where it was
-//!   made.
-//! * **LEFT-TO-OTHERS**: the thread leaves once no task of the color has a future (LISTED) and nothing is in line, in a
-//!   last turn of its own: it notes that it has left, and gives the turn back. A push after that sees the note (it
-//!   acquires what the turn released), and hands the lane to the spawning thread or to the workers (AT-ONCE); what was
-//!   pushed during the turn is handed to the workers. Only tasks that are `Send` are spawned from elsewhere, so any
-//!   thread may drop their futures: it ends them, unpolled, one after the other, in the color's turn.
-//! * **AT-ONCE**: a thread that spawns into such a color, is no worker, and is in no color itself (it runs no task, or
-//!   a blocking call) takes the color's turn itself, if no other thread has it or is about to. So the task has ended
-//!   when `spawn` returns. The turn is taken by its only entry (ONE-TURN), under no lock, for as many tasks as any
-//!   turn; the rest goes to the workers. A drop closure runs in that turn, that is, in a color: so whatever it spawns
-//!   is put in line there, or left to the workers, and such turns are never inside of each other.
-//! * **LISTED**: a task of a main color is in the list of its lane from before its first step
-//!   until its future is gone. So all can be found and ended before the thread goes on.
+//!   the thread, and only that thread takes the turn. So a future that is not `Send` is polled and dropped on the
+//!   thread that made it.
+//! * **LEFT-TO-OTHERS**: the thread leaves once no task of the color has a future (LISTED) and none is queued. In a
+//!   last turn it sets `has_left` and gives the turn back. A push after that sees `has_left`, because the push
+//!   acquires what the turn released, and hands the lane to the spawning thread or to the workers (AT-ONCE). Tasks
+//!   that were pushed during the last turn are handed to the workers. Only tasks that are `Send` are spawned from
+//!   other threads, so any thread may drop their futures. It ends them unpolled, one after the other, in the color's
+//!   turn.
+//! * **AT-ONCE**: a thread that spawns into such a color, is no worker, and runs no color itself (it runs no task, or
+//!   a blocking call) takes the color's turn itself, unless another thread has it or is about to. So the task has
+//!   ended when `spawn` returns. The turn is taken by its only entry (ONE-TURN), without a lock, for as many tasks as
+//!   any turn. The rest goes to the workers. A drop closure runs in that turn, and so in a color: tasks that it
+//!   spawns are queued there or left to the workers, so such turns never nest.
+//! * **LISTED**: a task of a main color is in the list of its lane from before its first step until its future has
+//!   been dropped. So all tasks can be found and ended before the thread goes on.
 
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
@@ -28,23 +29,23 @@ use crate::prim::{AtomicBool, Ordering, Unpark};
 use crate::sched::MainTurn;
 use crate::task::cell::Front;
 use crate::task::context::{SetAside, ThreadContext, with_context};
-use crate::task::header::{TaskKindTag, TaskPtr};
+use crate::task::header::TaskPtr;
 use crate::task::state::ABORTED;
 use crate::task::{QueuePosition, RuntimeShared, Task};
 
 /// The thread of a main color, as the lane sees it.
 pub(crate) struct MainThread {
-    /// The lane's turn waits to be taken.
+    /// The lane's turn can be taken.
     ready: AtomicBool,
     sleeper: Arc<dyn Unpark>,
-    /// Everything that comes in now is dropped. Written by the thread itself, and read in turns.
+    /// All tasks that arrive now are ended. Written by the thread itself, and read in turns.
     closing: AtomicBool,
     /// Written by the thread itself, in its last turn. LEFT-TO-OTHERS
     has_left: AtomicBool,
 }
 
 impl MainThread {
-    /// Hands the lane's turn to its thread. A lane's `enqueue`.
+    /// Hands the lane's turn to its thread. This is `VTable::enqueue` of a main color's lane.
     pub(super) unsafe fn enqueue(lane: TaskPtr, place: QueuePosition) {
         // SAFETY: the caller has the only entry, so the lane lives. LANE-LIVES
         let own = unsafe { Lane::of(lane) };
@@ -54,10 +55,10 @@ impl MainThread {
             // SAFETY: handed on from the caller. LEFT-TO-OTHERS
             return unsafe { MainThread::enqueue_late(lane, place) };
         }
-        // Once the thread has the turn, the lane may go.
+        // Once the thread has the turn, the lane may be freed.
         let main = main.clone();
         main.ready.store(true, Ordering::Release); // HANDOVER
-        // On its own thread nobody sleeps, and it looks before it does.
+        // The thread itself is awake, and looks at `ready` before it sleeps.
         if with_context(|here| here.main.get() != lane.as_ptr()) {
             main.sleeper.unpark();
         }
@@ -84,14 +85,14 @@ impl MainThread {
         }
     }
 
-    /// Called for each task that is about to be stepped. `true`: it must end.
+    /// Called for each task that is about to be stepped. `true`: the task must end.
     pub(super) fn admit(&self, lane: &Lane, task: TaskPtr) -> bool {
         lane.locals.add(task);
         self.closing.load(Ordering::Relaxed)
     }
 }
 
-/// One turn of a lane on a thread of the program's own, as if the thread were in the lane's runtime. AT-ONCE
+/// One turn of a lane on a thread that is not a worker, with the context of the lane's runtime. AT-ONCE
 ///
 /// # Safety
 ///
@@ -111,11 +112,11 @@ pub(crate) struct Locals {
     first: Cell<*mut MainFront>,
 }
 
-/// What a task of a main color has more: its place in the list of the color's tasks.
+/// Additional fields of a task of a main color: its position in the list of the color's tasks.
 pub(crate) struct MainTask {
     listed: Cell<bool>,
     next: Cell<*mut MainFront>,
-    /// The link that points at this task: the list's own, or another task's `next`.
+    /// The pointer to this task: the list's first, or another task's `next`.
     back: Cell<*const Cell<*mut MainFront>>,
 }
 
@@ -129,17 +130,15 @@ impl Default for MainTask {
 }
 
 impl LaneExtra for MainTask {
-    const KIND: TaskKindTag = TaskKindTag::Local;
-
     fn leave(&self) {
         Locals::remove(self);
     }
 }
 
 impl Locals {
-    /// Lists a task, if it is not. LISTED
+    /// Adds a task to the list, if it is not in it. LISTED
     fn add(&self, task: TaskPtr) {
-        // SAFETY: tasks in a main color's line are of kind `MainTask`, and exist.
+        // SAFETY: tasks in the queue of a main color are of kind `MainTask`, and exist.
         let kind = &unsafe { MainFront::of(task) }.kind.extra;
         if kind.listed.replace(true) {
             return;
@@ -148,7 +147,7 @@ impl Locals {
         kind.next.set(after);
         kind.back.set(&raw const self.first);
         if let Some(after) = NonNull::new(after) {
-            // SAFETY: what is in the list exists. LISTED
+            // SAFETY: tasks in the list exist. LISTED
             unsafe { after.as_ref() }.kind.extra.back.set(&raw const kind.next);
         }
     }
@@ -158,10 +157,10 @@ impl Locals {
             return;
         }
         let after = local.next.get();
-        // SAFETY: it points into the list or into a task that is listed.
+        // SAFETY: it points into the list or into a task in the list. LISTED
         unsafe { &*local.back.get() }.set(after);
         if let Some(after) = NonNull::new(after) {
-            // SAFETY: what is in the list exists. LISTED
+            // SAFETY: tasks in the list exist. LISTED
             unsafe { after.as_ref() }.kind.extra.back.set(local.back.get());
         }
     }
@@ -170,7 +169,7 @@ impl Locals {
         let mut tasks = Vec::new();
         let mut next = self.first.get();
         while let Some(front) = NonNull::new(next) {
-            // SAFETY: what is in the list exists. LISTED
+            // SAFETY: tasks in the list exist. LISTED
             next = unsafe { front.as_ref() }.kind.extra.next.get();
             let task: TaskPtr = front.cast();
             // SAFETY: as above.
@@ -190,12 +189,12 @@ pub(crate) struct MainLane {
 }
 
 impl MainLane {
-    /// A main color for this thread, the innermost from now on; `None` if the runtime is gone.
-    pub(crate) fn open(home: &RuntimeShared, sleeper: Arc<dyn Unpark>) -> Option<MainLane> {
+    /// Opens a main color for this thread, the innermost from now on. `None`: the runtime has ended.
+    pub(crate) fn open(shared: &RuntimeShared, sleeper: Arc<dyn Unpark>) -> Option<MainLane> {
         let (ready, closing, has_left) = Default::default();
         let thread = Arc::new(MainThread { ready, sleeper, closing, has_left });
         let new = NewLane { key: None, main: Some(thread.clone()), of: None };
-        let lane = super::Color::from_counted(Lane::make(home, new)?);
+        let lane = super::Color::from_counted(Lane::make(shared, new)?);
         let outer = with_context(|here| here.main.replace(lane.lane().ptr().as_ptr()));
         Some(MainLane { lane, thread, outer })
     }
@@ -204,22 +203,22 @@ impl MainLane {
         &self.lane
     }
 
-    /// Whether there is a turn to be taken.
+    /// Whether a turn can be taken.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         self.thread.ready.load(Ordering::Relaxed)
     }
 
-    /// Takes a turn, if there is one to be taken.
+    /// Takes a turn, if one can be taken.
     pub(crate) fn take_turn(&self) -> bool {
         if !self.is_ready() || !self.thread.ready.swap(false, Ordering::Acquire) {
             return false;
         }
         let lane = self.lane.lane().ptr();
-        // SAFETY: `ready` hands the turn over, and we took it. HANDOVER, HOME-THREAD
+        // SAFETY: `ready` hands the turn over, and the swap took it. HANDOVER, HOME-THREAD
         let again = with_context(|here| unsafe { Lane::run(lane, here) });
         if again.is_some() {
-            // SAFETY: the turn is still ours.
+            // SAFETY: the turn still belongs to this thread.
             unsafe { MainThread::enqueue(lane, QueuePosition::Back) };
         }
         true
@@ -230,7 +229,7 @@ impl MainLane {
         self.tasks().iter().for_each(Task::cancel);
     }
 
-    /// Whether no task of the color has a future any more, as far as this thread has seen.
+    /// Whether no task of the color has a future, as far as this thread has seen.
     pub(crate) fn is_empty(&self) -> bool {
         self.lane.lane().locals.first.get().is_null()
     }
@@ -239,7 +238,7 @@ impl MainLane {
         self.lane.lane().locals.tasks()
     }
 
-    /// Ends all tasks of the color, here, and leaves those that come later to others, which end them.
+    /// Ends all tasks of the color on this thread. Tasks that arrive later are ended by other threads.
     pub(crate) fn close(&self) {
         self.thread.closing.store(true, Ordering::Relaxed);
         for task in self.tasks() {
@@ -247,7 +246,7 @@ impl MainLane {
         }
         loop {
             while self.take_turn() {}
-            // A task that somebody is waking just now comes in a moment later.
+            // A task that another thread is waking just now arrives a moment later.
             if self.is_empty() && self.leave() {
                 return;
             }
@@ -255,7 +254,7 @@ impl MainLane {
         }
     }
 
-    /// Leaves the color to others, unless something is in line; no task of it has a future. LEFT-TO-OTHERS
+    /// Leaves the color to other threads, unless a task is queued. No task of it has a future. LEFT-TO-OTHERS
     fn leave(&self) -> bool {
         let lane = self.lane.lane();
         if !lane.inbox.claim_idle() {
@@ -264,7 +263,7 @@ impl MainLane {
         self.thread.has_left.store(true, Ordering::Relaxed); // released with the turn
         if !lane.inbox.release() {
             lane.inbox.put_back();
-            // SAFETY: the lane is in line, and the entry is ours.
+            // SAFETY: the lane is in its queued state, and the entry belongs to this thread.
             unsafe { Lane::enqueue(lane.ptr(), QueuePosition::Back) };
         }
         true
@@ -283,11 +282,11 @@ impl MainTurn for MainLane {
 }
 
 impl super::Color {
-    /// The main color of the innermost `run` or `block_on` on this thread, whatever color is running on it.
+    /// The main color of the innermost `run` or `block_on` on this thread, whatever color is running.
     #[inline]
     pub(crate) fn main_of_thread() -> Option<std::mem::ManuallyDrop<super::Color>> {
         let main = with_context(|here| here.main.get());
-        // Not counted, and not dropped: this thread keeps it open while it is in that `run` or `block_on`.
+        // Not counted and not dropped: this thread keeps it open while it is in that `run` or `block_on`.
         TaskPtr::new(main.cast_mut())
             .map(|lane| std::mem::ManuallyDrop::new(super::Color::from_counted(lane)))
     }

@@ -1,12 +1,11 @@
-//! Colors and their lanes: what has the same color runs one after the other, in order.
+//! Colors and their lanes: tasks and calls of one color run one after the other, in order.
 //!
 //! ```text
-//! lane    a lane: its inbox (`task::inbox`), the line behind it, one turn
-//! in_lane tasks in a lane; how a running task gets one; limited: those that may be refused; ranked: those that wait in
-//!         a lane, by priority
-//! main    the main color: a lane that only one thread runs
-//! keyed   the table of keyed colors
-//! color   what users hold; color_cell: state that belongs to a color
+//! lane       one lane: its inbox (`task::inbox`) and its queue; turn: one turn at it; priority: its priorities
+//! in_lane    tasks in a lane; limited: those that may be refused; promotion: how a running task gets a lane
+//! main       the main color: a lane that only one thread runs
+//! keyed      the table of keyed colors
+//! color      the public handle; color_cell: state that belongs to a color
 //! ```
 
 mod color;
@@ -17,6 +16,8 @@ mod keyed;
 mod lane;
 pub(crate) mod limited;
 pub(crate) mod main;
-mod ranked;
+mod priority;
+mod promotion;
+mod turn;
 
 pub use {color::Color, color_cell::ColorCell};

@@ -107,7 +107,7 @@ fn a_wake_up_after_promotion_goes_to_the_lane() {
                 }
             }
         });
-        // A poll in which the task is promoted. `in_lane::promote`, `poll::leave_new_lane`
+        // A poll in which the task is promoted. `promotion::promote`, `own_color::leave_new_lane`
         let before = task.state.before_poll();
         task.item.payload.write(1);
         task.promoted.lane.write(Some(1));

@@ -1,4 +1,4 @@
-//! `run` and `block_on`: a future in a main color, on the thread that calls.
+//! `run` and `block_on`: a future in a main color, on the calling thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::task::context::{SetAside, with_context};
 use crate::task::header::Meta;
 use crate::task::{JoinError, JoinHandle};
 
-/// How long tasks have to end by themselves when `run` is over.
+/// How long tasks have to end by themselves after the future of `run` or `block_on` has returned.
 const GRACE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); // Miri is slow
 
 #[track_caller]
@@ -28,14 +28,14 @@ pub(crate) fn assert_not_on_worker(what: &str) {
     );
 }
 
-/// Spawns the future that a `run` or `block_on` is about.
+/// Spawns the future of a `run` or `block_on`.
 ///
 /// # Safety
 ///
-/// The caller runs this lane on this thread until the future is gone.
+/// The caller runs this lane on this thread until the future has been dropped.
 unsafe fn spawn_root<F: Future>(main: &MainLane, future: F) -> JoinHandle<F::Output> {
     let meta = Meta { name: Some("main".into()), ..Meta::of_caller() };
-    // SAFETY: it is run and dropped on this thread, before the caller returns.
+    // SAFETY: the future is run and dropped on this thread, before the caller returns.
     unsafe { InColor::new(main.color()).put_task(future, meta) }
 }
 
@@ -44,13 +44,14 @@ unsafe fn spawn_root<F: Future>(main: &MainLane, future: F) -> JoinHandle<F::Out
 pub(super) fn block_on<F: Future>(core: &Arc<Core>, future: F) -> F::Output {
     assert_not_on_worker("block_on");
     let _outer = SetAside::new();
-    with_context(|here| here.home.set(core.sched.home.whole()));
+    with_context(|here| here.home.set(core.sched.shared.whole()));
     let parker = Arc::new(Parker::default());
     let main =
         MainLane::open(core.runtime_shared(), parker.clone()).expect("block_on: the runtime has ended");
     let color = main.color().clone();
-    let _listed = core.mains.list(&color, false);
-    // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
+    let _listed = core.main_colors.list(&color, false);
+    // SAFETY: this thread runs `main` until the future is done, or closes `main` on unwinding, which drops the
+    // future.
     let mut root = unsafe { spawn_root(&main, future) };
     while !root.is_finished() {
         if !main.take_turn() {
@@ -65,17 +66,16 @@ pub(super) fn block_on<F: Future>(core: &Arc<Core>, future: F) -> F::Output {
     result.unwrap_or_else(JoinError::unwind_any)
 }
 
-/// Runs a future on a new runtime of default settings, of which this thread is the first worker.
+/// Runs a future on a new runtime with default settings. This thread is its first worker.
 ///
-/// The future runs in the main color, on this thread, and need not be `Send`. When it returns,
-/// all tasks are cancelled, get a second to end by themselves, and are then dropped. A
-/// [`blocking`](crate::blocking()) call that still runs gets the second, too, and is then left behind on its thread. For
-/// another limit, or to see what was still running, use a [`Runtime`](crate::Runtime) and its
-/// [`shutdown`](crate::Runtime::shutdown).
+/// The future runs in the main color, on this thread, and need not be `Send`. When it returns, all tasks are
+/// cancelled, get a second to end by themselves, and are then dropped. A [`blocking`](crate::blocking()) call that
+/// still runs gets the same second, and is then left behind on its thread. For another limit, or to see which tasks
+/// were still running, use a [`Runtime`](crate::Runtime) and its [`shutdown`](crate::Runtime::shutdown).
 ///
 /// # Panics
 ///
-/// On a worker of a runtime; if the system has no threads to give; if the future panics.
+/// On a worker of a runtime; if the system cannot start threads; if the future panics.
 ///
 /// # Examples
 ///
@@ -97,8 +97,8 @@ pub(crate) fn run_with<F: Future>(builder: RuntimeBuilder, future: F) -> F::Outp
     result.expect("it runs until it is finished").unwrap_or_else(JoinError::unwind_any)
 }
 
-/// Runs a future on a new core, of which this thread is the first worker, until it is finished, or
-/// until `give_up` says so (and the worker was woken): `None`.
+/// Runs a future on a new core, with this thread as its first worker, until it is finished. `None`: `give_up`
+/// returned true first, after the worker was woken.
 #[track_caller]
 pub(crate) fn run_on<F: Future>(
     core: &Arc<Core>,
@@ -106,24 +106,25 @@ pub(crate) fn run_on<F: Future>(
     future: F,
     give_up: impl Fn() -> bool,
 ) -> Option<Result<F::Output, JoinError>> {
-    // Whatever happens from here on, the runtime ends with this call.
+    // The runtime ends with this call, also on unwinding.
     let _end = super::Runtime::of(core.clone());
-    let seat = core.sched.take_seat(0);
+    let guard = core.sched.enter_worker(0);
     core.start_workers(1..workers).unwrap_or_else(|error| panic!("dapple::run: {error}"));
     let main = MainLane::open(core.runtime_shared(), core.sched.driver(0).clone()).expect("a new runtime");
     let color = main.color().clone();
-    let _listed = core.mains.list(&color, true);
-    // SAFETY: `main` is run here until it is done, or closed (and it dropped) on unwinding.
+    let _listed = core.main_colors.list(&color, true);
+    // SAFETY: this thread runs `main` until the future is done, or closes `main` on unwinding, which drops the
+    // future.
     let mut root = unsafe { spawn_root(&main, future) };
-    seat.drive(&main, None, || root.is_finished() || give_up());
+    guard.drive(&main, None, || root.is_finished() || give_up());
     let result = root.is_finished().then(|| root.take_finished());
     core.cancel_all();
     let deadline = Time::now().later(GRACE);
     let poll = Some(Duration::from_millis(2));
     let is_over = || core.sched.alive() == 0 || Time::now() >= deadline || give_up();
-    seat.drive(&main, poll, is_over);
+    guard.drive(&main, poll, is_over);
     drop(main);
     core.sched.stop();
-    drop(seat);
+    drop(guard);
     result
 }

@@ -1,4 +1,4 @@
-//! How a runtime is set up.
+//! Settings of a runtime.
 
 use std::io;
 use std::time::Duration;
@@ -46,50 +46,50 @@ impl Default for RuntimeBuilder {
     }
 }
 
-/// When a worker counts as stalled, and how many spares there may be, if nobody says.
+/// Defaults: when a worker counts as stalled, and how many spares there may be.
 pub(crate) const STALL_AFTER: Duration = Duration::from_millis(if cfg!(miri) { 10_000 } else { 10 }); // Miri is slow
 const MAX_SPARES: usize = 64;
 
-/// More spares than this are taken for a mistake.
+/// A larger number of spares is rejected as a mistake.
 const MOST_SPARES: usize = 1 << 14;
 
-/// More workers than this are taken for a mistake.
+/// A larger number of workers is rejected as a mistake.
 const MAX_WORKERS: usize = 1 << 15;
 
 impl RuntimeBuilder {
-    /// How many workers run tasks. By default as many as there are processors for this process,
-    /// its affinity and its cgroup considered.
+    /// Sets how many workers run tasks. By default the number of processors that this process may use, by its
+    /// affinity and its cgroup.
     pub fn workers(mut self, workers: usize) -> RuntimeBuilder {
         self.workers = Some(workers);
         self
     }
 
-    /// What threads are called: `name-0`, `name-1`, ..., `name-blocking`. By default `dapple`.
+    /// Sets the prefix of thread names: `name-0`, `name-1`, ..., `name-blocking`. By default `dapple`.
     pub fn thread_name(mut self, name: impl Into<String>) -> RuntimeBuilder {
         self.thread_name = Some(name.into());
         self
     }
 
-    /// The stack size of the runtime's threads, in bytes. By default the system's.
+    /// Sets the stack size of the runtime's threads, in bytes. By default the system's.
     pub fn thread_stack_size(mut self, bytes: usize) -> RuntimeBuilder {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// How many threads the pool for blocking calls may have. By default 512.
+    /// Sets how many threads the pool for blocking calls may have. By default 512.
     pub fn max_blocking_threads(mut self, threads: usize) -> RuntimeBuilder {
         self.pool.max_threads = threads;
         self
     }
 
-    /// How long an idle thread of the pool for blocking calls stays. By default 10 seconds.
+    /// Sets how long an idle thread of the pool for blocking calls stays. By default 10 seconds.
     pub fn blocking_keep_alive(mut self, time: Duration) -> RuntimeBuilder {
         self.pool.keep_alive = time;
         self
     }
 
-    /// How files are read and written: by io_uring, or by the pool for blocking calls. By default by io_uring
-    /// if it is to be had; see [`Runtime::files`] for what that turned out to be.
+    /// Sets how files are read and written: by io_uring, or by the pool for blocking calls. By default by io_uring if
+    /// the system allows it; [`Runtime::files`] says which is in use.
     ///
     /// # Examples
     ///
@@ -106,13 +106,13 @@ impl RuntimeBuilder {
         self
     }
 
-    /// What the choices that the scheduler leaves to chance (whom to steal from) start from.
+    /// Sets the seed of random scheduling decisions, such as which worker to steal from.
     pub fn random_seed(mut self, seed: u64) -> RuntimeBuilder {
         self.seed = Some(seed);
         self
     }
 
-    /// Who decides where what has become runnable goes, and what goes first. By default
+    /// Sets the policy: which worker a runnable lane goes to, and which lane goes first. By default
     /// [`Home`](crate::sched::Home).
     pub fn policy(self, policy: impl Policy) -> RuntimeBuilder {
         self.chosen_policy(Chosen::new(policy))
@@ -123,28 +123,28 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How soon the kernel is asked for events (what has come in at sockets) while there is something to run,
-    /// which goes ahead of them: with [`Normal`](Priority::Normal), the default, every 100 microseconds, with
-    /// `Low` every millisecond, with `High` every 25 microseconds, with `Urgent` before each runnable, which
-    /// costs a system call each time. Workers with nothing to run wait for events in any case.
+    /// Sets how often a busy worker asks the kernel for events, such as bytes that arrive at sockets. With
+    /// [`Normal`](Priority::Normal), the default, every 100 microseconds; with `Low` every millisecond; with `High`
+    /// every 25 microseconds; with `Urgent` before each runnable, which costs a system call each time. Idle workers
+    /// wait for events in any case.
     pub fn event_priority(mut self, priority: Priority) -> RuntimeBuilder {
         self.events = priority;
         self
     }
 
-    /// For how long a worker may be in one runnable (a poll of a task, or a turn of a color) before it counts as
+    /// Sets how long a worker may be in one runnable (a poll of a task, or a turn of a color) before it counts as
     /// *stalled*. By default 10 milliseconds.
     ///
-    /// A task that blocks, computes for long, or waits for a lock of the standard library holds up its color; it
-    /// does not hold up the rest. A spare worker, on a thread of its own, takes the place of the one that is
-    /// stalled, if there is anything that could need it: what waits in its queue, its sockets, its timers, what comes from outside. When
-    /// the stalled one comes back, the spare rests, until it is needed again. So the number of workers that
-    /// get on is [`workers`](Self::workers), or a little more for a moment. Stalls are counted in
-    /// [`Metrics`](crate::runtime::Metrics), and told to `tracing` (with that feature), once for each kind of task.
+    /// A task that blocks, computes for long, or waits for a lock of the standard library holds up its color, but not
+    /// other colors. A spare worker, on a thread of its own, replaces the stalled worker if any work could need that:
+    /// tasks in its queue, its sockets, its timers, or work from outside. When the stalled worker comes back, the
+    /// spare rests until it is needed again. So the number of workers that make progress is
+    /// [`workers`](Self::workers), or a little more for a moment. Stalls are counted in [`Metrics`](crate::runtime::Metrics),
+    /// and reported to `tracing` (with that feature), once for each kind of task.
     ///
-    /// The spare comes up to a quarter of the time earlier, so that nobody waits for longer. The less time, the more
-    /// often workers are looked at while any is awake (four times in it, but at most every half millisecond), and the
-    /// more a worker that the system keeps waiting for a processor is taken for one that is stuck.
+    /// The spare starts up to a quarter of this time earlier, so that no task waits for longer. With a shorter time
+    /// workers are checked more often while any is awake (four times in it, but at most every half millisecond), and
+    /// a worker that waits for a processor is more often taken for a stalled one.
     ///
     /// # Examples
     ///
@@ -163,26 +163,28 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How many spare workers there may be, to stand in for workers that are stalled; see
-    /// [`stall_after`](Self::stall_after). By default 64. With 0 nobody stands in.
+    /// Sets how many spare workers may replace stalled workers; see [`stall_after`](Self::stall_after). By default
+    /// 64. With 0 no worker is replaced.
     ///
-    /// A spare is made when it is first needed, and kept. Beyond this number workers that are stalled hold up
-    /// what they have taken, and new work if all are; that is counted
-    /// ([`Metrics::stalls_unrelieved`](crate::runtime::Metrics::stalls_unrelieved)). A program in which so many block at
+    /// A spare is made when it is first needed, and kept. Beyond this number a stalled worker holds up the tasks that
+    /// it has taken, and new tasks too if all workers are stalled. This is counted in
+    /// [`Metrics::stalls_unrelieved`](crate::runtime::Metrics::stalls_unrelieved). A program in which that many tasks block at
     /// a time should call [`blocking`](crate::blocking()).
     pub fn max_spares(mut self, spares: usize) -> RuntimeBuilder {
         self.max_spares = spares;
         self
     }
 
-    /// Calls `hook` for each panic that ends a task, a callback or a blocking call of this runtime, also one that no
-    /// [`JoinHandle`](crate::JoinHandle) will ever give to its owner: that of a detached task. By default there is no hook, and such
-    /// a panic is told by the process's panic hook and counted in [`Metrics::panics`](crate::runtime::Metrics::panics), no more.
+    /// Calls `hook` for each panic that ends a task, a callback or a blocking call of this runtime. This includes a
+    /// panic that no [`JoinHandle`](crate::JoinHandle) returns, such as that of a detached task. By default there is
+    /// no hook: a panic is reported by the process's panic hook and counted in
+    /// [`Metrics::panics`](crate::runtime::Metrics::panics).
     ///
-    /// It is called on the thread that ran the task, in the color of the task, before the task counts as done, and holds
-    /// them up as long as it takes. It may spawn, send and lock as any thread may; there is no current task in it, so it
-    /// cannot wait. If it panics itself, that is counted, and nothing else happens. The future that is given to
-    /// [`block_on`](Runtime::block_on) or [`run`](crate::run) is a task, too, whose panic also goes on to the caller.
+    /// The hook is called on the thread that ran the task, in the color of the task, before the task counts as done,
+    /// and holds up both while it runs. It may spawn, send and lock as any thread may. It has no current task, so it
+    /// cannot wait. A panic of the hook is counted, and has no other effect. The future that is given to
+    /// [`block_on`](Runtime::block_on) or [`run`](crate::run) is a task too, and its panic is also passed on to the
+    /// caller.
     ///
     /// # Examples
     ///
@@ -215,9 +217,8 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     ///
-    /// If a setting makes no sense (no workers, no blocking threads, a zero byte in the name), or
-    /// if the system has no thread to give, or no io_uring although it was asked for by name. Nothing is left
-    /// running then.
+    /// If a setting is not valid (no workers, no blocking threads, a zero byte in the name), if the system cannot
+    /// start a thread, or if io_uring was asked for by name and is not available. No thread is left running then.
     pub fn build(self) -> io::Result<Runtime> {
         self.check()?;
         let core = Core::new(&self)?;

@@ -1,10 +1,4 @@
-//! What a runtime consists of, shared by its threads, its handles and whatever outlives them.
-//!
-//! # Invariants
-//!
-//! * **WHOLE**: the home is the first field of the scheduler, that the first of the core, and the
-//!   pointer that tasks have of their home comes from the core's `Arc`. So the hooks may go back
-//!   from the one to the other.
+//! The parts of a runtime, shared by its threads and its handles.
 
 use std::io;
 use std::ops::Range;
@@ -21,55 +15,40 @@ use crate::prim::{AtomicBool, Mutex, lock};
 use crate::sched::Sched;
 use crate::task::RuntimeShared;
 use crate::task::context::with_context;
-use crate::task::runtime_shared::Hooks;
+use crate::task::runtime_shared::WholeRuntime;
 use crate::world;
 
 #[repr(C)]
 pub(crate) struct Core {
     pub(crate) sched: Sched,
     pub(crate) pool: Pool,
-    pub(super) mains: MainColors,
+    pub(super) main_colors: MainColors,
     /// How files are read and written.
     pub(crate) files: Choice,
-    /// The threads that were started, but for those known to have ended: of workers, spares and the monitor.
+    /// Threads of workers, spares and the monitor, except those known to have ended.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The same of the pool.
+    /// Threads of the pool, except those known to have ended.
     pool_threads: Mutex<Vec<JoinHandle<()>>>,
     pub(super) has_ended: AtomicBool,
     thread_name: Box<str>,
     stack_size: Option<usize>,
 }
 
-static HOOKS: Hooks = Hooks {
-    enqueue: |home, runnable, place| {
-        // SAFETY: WHOLE.
-        unsafe { &*home.cast::<Sched>() }.enqueue(runnable, place);
-    },
-    enqueue_blocking: |home, runnable| {
-        // SAFETY: WHOLE; whoever submits a call keeps the core alive while it does.
-        let core = unsafe { &*home.cast::<Core>() };
-        core.pool.submit(runnable, || core.start_pool_thread());
-    },
-    // SAFETY: WHOLE; the caller runs one of its tasks.
-    keep_grace: |home, grace| super::grace::keep(unsafe { &*home }, grace),
-    // SAFETY: WHOLE; the core is alive when it is called.
-    keep: |home| unsafe { Arc::increment_strong_count(home.cast::<Core>()) },
-    // SAFETY: gives back what `keep` took.
-    retire: |home| unsafe { Arc::decrement_strong_count(home.cast::<Core>()) },
-};
+// SAFETY: it is `repr(C)` and begins with the scheduler, and only `Core::new` makes one. WHOLE
+unsafe impl WholeRuntime for Core {}
 
 impl Core {
-    /// A core whose workers nobody drives yet.
+    /// Makes a core. No thread drives its workers yet.
     pub(crate) fn new(builder: &RuntimeBuilder) -> io::Result<Arc<Core>> {
         let mut pool = builder.pool.clone();
         if world::is_simulated() {
-            // A virtual thread is had at once: none waits for calls that may come.
+            // Starting a virtual thread costs little, so none waits for later calls.
             pool = PoolLimits { keep_alive: Duration::ZERO, ..pool };
         }
         let core = Arc::new(Core {
-            sched: Sched::new(&builder.sched_settings(), &HOOKS)?,
+            sched: Sched::new(&builder.sched_settings(), super::grace::keep)?,
             pool: Pool::new(pool),
-            mains: MainColors::default(),
+            main_colors: MainColors::default(),
             files: Choice::new(builder.files)?,
             threads: Mutex::default(),
             pool_threads: Mutex::default(),
@@ -77,12 +56,12 @@ impl Core {
             thread_name: builder.thread_name.as_deref().unwrap_or("dapple").into(),
             stack_size: builder.stack_size,
         });
-        RuntimeShared::settle(Arc::as_ptr(&core).cast());
+        core.sched.settle(&core);
         Ok(core)
     }
 
-    /// Starts threads for the given workers, and the monitor if there is somebody whom a worker could
-    /// hold up. If one cannot be had, those that were started leave.
+    /// Starts threads for the given workers, and the monitor if a worker could hold up other work. If a thread cannot
+    /// be started, those that were started leave.
     pub(super) fn start_workers(self: &Arc<Core>, workers: Range<usize>) -> io::Result<()> {
         let mut started = 0;
         self.start_all(workers.clone(), &mut started).inspect_err(|_| {
@@ -92,13 +71,13 @@ impl Core {
     }
 
     fn start_all(self: &Arc<Core>, workers: Range<usize>, started: &mut usize) -> io::Result<()> {
-        // A worker that `run` drives, alone and without spares, has nobody beside it whom it could hold up.
+        // A worker that `run` drives, alone and without spares, cannot hold up other workers.
         let is_alone = workers == (1..1) && !self.sched.has_spares();
         for index in workers {
             let core = self.clone();
             self.start_thread(&self.threads, &index.to_string(), move || {
-                let seat = core.sched.take_seat(index);
-                seat.drive_alone(|| seat.is_stopped());
+                let guard = core.sched.enter_worker(index);
+                guard.drive_alone(|| guard.is_stopped());
             })?;
             *started += 1;
         }
@@ -111,25 +90,21 @@ impl Core {
         Ok(())
     }
 
-    /// Starts the thread of a spare, which is in its place at a post already.
+    /// Starts the thread of a spare, which owns its worker slot already.
     fn start_spare(self: &Arc<Core>, spare: usize) -> io::Result<()> {
         let core = self.clone();
         self.start_thread(&self.threads, &format!("spare-{spare}"), move || core.sched.run_spare(spare))
     }
 
-    /// Another reference to it.
+    /// Another reference to this core.
     pub(super) fn counted(&self) -> Arc<Core> {
-        let whole = self.sched.home.whole().cast::<Core>();
-        // SAFETY: WHOLE; the core is alive, since we are called on it.
-        unsafe { Arc::increment_strong_count(whole) };
-        // SAFETY: the reference was just counted.
-        unsafe { Arc::from_raw(whole) }
+        self.sched.counted().downcast().expect("a scheduler is settled in its core")
     }
 
-    fn start_pool_thread(&self) -> io::Result<()> {
+    pub(super) fn start_pool_thread(&self) -> io::Result<()> {
         let core = self.counted();
         self.start_thread(&self.pool_threads, "blocking", move || {
-            with_context(|here| here.home.set(core.sched.home.whole()));
+            with_context(|here| here.home.set(core.sched.shared.whole()));
             core.pool.work();
             with_context(|here| here.home.set(std::ptr::null()));
         })
@@ -160,10 +135,10 @@ impl Core {
         Ok(())
     }
 
-    /// Waits for all threads to end, but not past `deadline`, not for itself, and not for threads of the pool that are in a
-    /// call: nothing tells how long a call takes.
+    /// Waits for all threads to end, but not past `deadline`, not for the calling thread, and not for threads of the
+    /// pool that are in a call: a call may take for ever.
     pub(super) fn join_threads(&self, deadline: Time) {
-        // The monitor, which is one of them, may start another one until it ends.
+        // The monitor, whose thread is one of these, may start another thread until it ends.
         let next = || lock(&self.threads).pop();
         for thread in std::iter::from_fn(next) {
             while !thread.is_finished() && !is_here(&thread) && Time::now() < deadline {
@@ -174,7 +149,7 @@ impl Core {
         let mut threads = std::mem::take(&mut *lock(&self.pool_threads));
         threads.retain(|thread| !is_here(thread));
         loop {
-            let running = self.pool.running(); // before the look at who has ended: a thread ends its call first
+            let running = self.pool.running(); // read before `is_finished`: a thread leaves its call before it ends
             threads.extract_if(.., |thread| thread.is_finished()).for_each(join_finished);
             if threads.len() <= running || Time::now() >= deadline {
                 return;
@@ -186,21 +161,13 @@ impl Core {
     /// Calls `f` with the core of the runtime that this thread is in, if it is in one.
     #[inline]
     pub(crate) fn current<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
-        let home = with_context(|here| here.home.get());
+        let shared = with_context(|here| here.home.get());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
-        let whole = unsafe { home.as_ref() }?.whole();
-        // SAFETY: WHOLE.
-        Some(f(unsafe { &*whole.cast::<Core>() }))
-    }
-
-    /// The core around a home.
-    pub(super) fn of(home: &RuntimeShared) -> &Core {
-        // SAFETY: WHOLE.
-        unsafe { &*home.whole().cast::<Core>() }
+        unsafe { shared.as_ref() }.map(|shared| f(Core::of(shared)))
     }
 
     pub(crate) fn runtime_shared(&self) -> &RuntimeShared {
-        &self.sched.home
+        &self.sched.shared
     }
 }
 
@@ -211,7 +178,7 @@ fn is_here(thread: &JoinHandle<()>) -> bool {
 /// Joins a thread if it has ended.
 fn join_finished(thread: JoinHandle<()>) {
     if thread.is_finished() {
-        // It has nothing left to do, and its panics are caught at the task.
+        // It has nothing left to do, and panics are caught at the task.
         let ended = thread.join();
         debug_assert!(ended.is_ok(), "a thread of the runtime panicked outside of any task");
     }

@@ -1,11 +1,11 @@
-//! Every task of a runtime, by name, color and state.
+//! A dump: every task of a runtime, by name, color and state.
 
 use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
 use super::core::Core;
-use crate::task::header::TaskKindTag;
+use crate::task::runtime_shared::WholeRuntime;
 use crate::task::{RuntimeShared, Task};
 
 /// All tasks of a runtime, as they were found one after the other; see
@@ -17,43 +17,43 @@ pub struct Dump {
     pub tasks: Vec<TaskInfo>,
 }
 
-/// What is known of a task.
+/// Facts about a task.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskInfo {
-    /// The name that it was given, or the type of its future.
+    /// The name given by its builder, or the type of its future.
     pub name: String,
-    /// A number that tells colors apart; 0 for a blocking call, which has none.
+    /// Number that identifies its color. 0 for a blocking call, which has none.
     pub color: usize,
-    /// What it was doing.
+    /// Its state.
     pub state: TaskState,
-    /// What it waits for, if it waits and that was kept: for tasks with a name
-    /// ([`Builder`](crate::task::Builder)), and for all with the feature `trace`.
+    /// The operation that it waits for, if it waits and the operation was recorded: for tasks with a name
+    /// ([`Builder`](crate::task::Builder)), and for all tasks with the feature `trace`.
     pub waits_for: Option<&'static str>,
-    /// For how long it has not returned from its poll, if it holds up its worker by that; see
+    /// How long it has not returned from its poll, if its worker is stalled by that; see
     /// [`stall_after`](crate::runtime::Builder::stall_after).
     pub stuck_for: Option<Duration>,
-    /// Where it was spawned, if that was kept.
+    /// Where it was spawned, if that was recorded.
     pub spawned_at: Option<&'static Location<'static>>,
 }
 
-/// What a task was doing.
+/// State of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskState {
-    /// It waits for something.
+    /// It waits.
     Waiting,
-    /// It is being run, or in line to be.
+    /// It is running or queued.
     Runnable,
-    /// A blocking call, in line or running.
+    /// It is a blocking call, running or queued.
     Blocking,
 }
 
 impl Dump {
-    pub(super) fn of(home: &RuntimeShared) -> Dump {
+    pub(super) fn of(shared: &RuntimeShared) -> Dump {
         let mut tasks = Vec::new();
-        let stalled = Core::of(home).sched.stalled();
-        home.each_task(|task| {
+        let stalled = Core::of(shared).sched.stalled();
+        shared.each_task(|task| {
             let stuck = stalled.iter().find(|(stuck, _)| stuck.id() == task.id());
             tasks.push(TaskInfo { stuck_for: stuck.map(|(_, time)| *time), ..TaskInfo::of(&task) });
         });
@@ -63,8 +63,8 @@ impl Dump {
 
 impl TaskInfo {
     fn of(task: &Task) -> TaskInfo {
-        let state = match task.kind() {
-            TaskKindTag::Blocking => TaskState::Blocking,
+        let state = match task {
+            _ if task.is_blocking() => TaskState::Blocking,
             _ if task.is_waiting() => TaskState::Waiting,
             _ => TaskState::Runnable,
         };

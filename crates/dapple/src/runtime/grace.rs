@@ -1,6 +1,6 @@
-//! Timekeeper of a cancelled task that waits beside waits which are not polled any more: a task of its own.
+//! Timekeeper of a cancelled task that is linked to waits which are no longer polled: a task of its own.
 //!
-//! See LEFT-ALONE in `task/cancel.rs`. That such a task is rare is why this one costs others nothing.
+//! See LEFT-ALONE in `task/cancel.rs`. Such tasks are rare, and other tasks pay nothing for this one.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -11,13 +11,13 @@ use crate::task::RuntimeShared;
 use crate::task::cancel::{GRACE, Grace, is_current_cancelled};
 use crate::task::header::Meta;
 
-/// Tells `grace` when its time is up, and keeps it until it is needless.
-pub(super) fn keep(home: &RuntimeShared, grace: Grace) {
+/// Ends `grace` when its time is up, and keeps it until it is needless.
+pub(super) fn keep(shared: &RuntimeShared, grace: Grace) {
     let mut alarm = WakeTimer::default();
     // Not a `sleep`: that would be a wait of the program, which a simulation may cancel.
     let keeps = poll_fn(move |cx| {
         if grace.is_needless() || is_current_cancelled() {
-            return Poll::Ready(()); // the latter: the runtime ends, and gives its tasks a time of its own
+            return Poll::Ready(()); // or the runtime ends, which has a deadline of its own for its tasks
         }
         if alarm.is_late() {
             grace.end();
@@ -27,5 +27,5 @@ pub(super) fn keep(home: &RuntimeShared, grace: Grace) {
         Poll::Pending
     });
     let name = Some("the grace of a cancelled task".into());
-    submit(FreshColor(home), keeps, Meta { name, is_kept: true, ..Meta::of_caller() }).detach();
+    submit(FreshColor(shared), keeps, Meta { name, is_kept: true, ..Meta::of_caller() }).detach();
 }

@@ -1,4 +1,4 @@
-//! The main colors that are open on a runtime: where a callback without a color goes, from wherever it is submitted.
+//! The open main colors of a runtime. A callback without a color runs in one of them, whatever thread submits it.
 
 use super::core::Core;
 use crate::Color;
@@ -6,42 +6,42 @@ use crate::prim::{Mutex, lock};
 use crate::task::RuntimeShared;
 use crate::task::context::with_context;
 use crate::task::runtime_here::require;
-use crate::task::runtime_shared::RuntimePhase;
+use crate::task::runtime_shared::{RuntimePhase, WholeRuntime};
 
-/// The main colors of a runtime that are open.
+/// The open main colors of a runtime.
 #[derive(Default)]
 pub(crate) struct MainColors(Mutex<Vec<MainColor>>);
 
 struct MainColor {
     color: Color,
-    /// Of `run`, not of a `block_on`.
+    /// It belongs to `run`, not to a `block_on`.
     is_of_run: bool,
 }
 
-/// Takes a main color off the list when it is dropped.
+/// Removes a main color from the list when it is dropped.
 pub(super) struct MainColorGuard<'a> {
-    mains: &'a MainColors,
+    main_colors: &'a MainColors,
     color: &'a Color,
 }
 
-/// Why there is no main color to be had.
+/// Reason for not finding a main color.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
-    /// There is none.
+    /// No main color is open.
     All,
-    /// There are several, of `block_on`s.
+    /// Several are open, all of them of `block_on`.
     Choice,
 }
 
 impl MainColors {
-    /// Lists a main color that was opened. To be dropped after it was closed: so nobody who comes in between is told
-    /// that there is none.
+    /// Adds a main color to the list. Drop the guard after the color was closed: a thread that looks in between then
+    /// finds the color.
     pub(super) fn list<'a>(&'a self, color: &'a Color, is_of_run: bool) -> MainColorGuard<'a> {
         lock(&self.0).push(MainColor { color: color.clone(), is_of_run });
-        MainColorGuard { mains: self, color }
+        MainColorGuard { main_colors: self, color }
     }
 
-    /// The one of `run`, or else the only one.
+    /// The main color of `run`, otherwise the only one.
     fn find(&self) -> Result<Color, Missing> {
         let open = lock(&self.0);
         match (open.iter().find(|main| main.is_of_run), &open[..]) {
@@ -54,7 +54,7 @@ impl MainColors {
 
 impl Drop for MainColorGuard<'_> {
     fn drop(&mut self) {
-        let mut open = lock(&self.mains.0);
+        let mut open = lock(&self.main_colors.0);
         let index = open.iter().position(|main| main.color == *self.color);
         let closed = index.map(|index| open.swap_remove(index));
         drop(open);
@@ -62,8 +62,8 @@ impl Drop for MainColorGuard<'_> {
     }
 }
 
-/// Calls `f` with the main color of the innermost `run` or `block_on` on this thread; elsewhere with that of the
-/// runtime's `run`, or of its only `block_on`. `None`: the runtime is ending.
+/// Calls `f` with the main color of the innermost `run` or `block_on` on this thread; on other threads with that of
+/// the runtime's `run`, or of its only `block_on`. `None`: the runtime is ending.
 #[inline]
 #[track_caller]
 pub(crate) fn in_main_color<R>(what: &str, f: impl FnOnce(Option<&Color>) -> R) -> R {
@@ -76,10 +76,10 @@ pub(crate) fn in_main_color<R>(what: &str, f: impl FnOnce(Option<&Color>) -> R) 
 #[cold]
 #[track_caller]
 fn main_elsewhere(what: &str) -> Option<Color> {
-    let home = require(what, ", or give the callback a color");
-    let missing = match Core::of(home).mains.find() {
+    let shared = require(what, ", or give the callback a color");
+    let missing = match Core::of(shared).main_colors.find() {
         Ok(color) => return Some(color),
-        Err(_) if home.phase() == RuntimePhase::Stopped => return None,
+        Err(_) if shared.phase() == RuntimePhase::Stopped => return None,
         Err(Missing::All) => {
             "there is no main color: this runtime is not one of dapple::run, and nobody is in block_on"
         }
@@ -92,7 +92,7 @@ fn main_elsewhere(what: &str) -> Option<Color> {
 
 /// Whether the runtime that this thread is in has stopped.
 pub(crate) fn has_stopped() -> bool {
-    let home = with_context(|here| here.home.get());
+    let shared = with_context(|here| here.home.get());
     // SAFETY: it is set only while this thread works for a runtime or has entered it.
-    unsafe { home.as_ref() }.is_none_or(|home: &RuntimeShared| home.phase() == RuntimePhase::Stopped)
+    unsafe { shared.as_ref() }.is_none_or(|shared: &RuntimeShared| shared.phase() == RuntimePhase::Stopped)
 }

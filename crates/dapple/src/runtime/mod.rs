@@ -1,8 +1,8 @@
-//! A runtime: how it is built, entered, asked and ended.
+//! A runtime: building, entering, inspecting and ending it.
 //!
 //! ```text
-//! core      what its threads share; builder: the settings
-//! block_on  the main color: run, block_on; mains: those that are open
+//! core      shared by its threads; builder: the settings; on_pool: spawning on the pool for blocking calls
+//! block_on  the main color: run, block_on; main_colors: those that are open
 //! shutdown  cancel, wait, drop, report; dump: every task by name
 //! grace     the time that a cancelled task is given
 //! ```
@@ -13,6 +13,7 @@ mod core;
 mod dump;
 mod grace;
 mod main_colors;
+mod on_pool;
 mod shutdown;
 
 use std::fmt;
@@ -27,26 +28,29 @@ pub use self::builder::RuntimeBuilder as Builder;
 pub(crate) use self::builder::STALL_AFTER;
 pub use self::dump::{Dump, TaskInfo, TaskState};
 pub(crate) use self::main_colors::{has_stopped, in_main_color};
+pub(crate) use self::on_pool::OnPool;
 pub use self::shutdown::Shutdown;
 pub use crate::sched::metrics::{Metrics, WorkerMetrics};
 pub use crate::task::panics::PanicReport;
 
 pub(crate) use self::core::Core;
 use crate::driver::uring::backend::Files;
-use crate::spawn::submit::{FreshColor, OnPool, submit};
+use crate::spawn::submit::{FreshColor, submit};
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
 use crate::task::runtime_here::require;
+use crate::task::runtime_shared::WholeRuntime;
 use crate::{Color, JoinHandle};
 
 /// A runtime: its workers, its pool for blocking calls, and all tasks spawned on it.
 ///
-/// [`dapple::run`](crate::run) is enough for most programs. A runtime of one's own is for several
-/// in one process, for threads that come and go, and for settings.
+/// [`dapple::run`](crate::run) is enough for most programs. Make a `Runtime` for settings, for several runtimes in
+/// one process, and for threads that come and go.
 ///
-/// Dropping a runtime ends its tasks where they wait, and waits for its workers to leave the polls that they are in, but
-/// no longer than a second. It does not wait for [`blocking`](crate::blocking()) calls that have begun: they go on, each on
-/// its thread. Inside one of its own tasks it does not wait. [`shutdown`](Runtime::shutdown) lets tasks end by themselves.
+/// Dropping a runtime drops its tasks where they wait, and waits up to a second for its workers to return from the
+/// polls that they are in. It does not wait for [`blocking`](crate::blocking()) calls that have begun: they go on,
+/// each on its thread. Inside one of its own tasks it does not wait. [`shutdown`](Runtime::shutdown) lets tasks end
+/// by themselves.
 ///
 /// # Examples
 ///
@@ -61,16 +65,16 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A runtime with default settings.
+    /// Makes a runtime with default settings.
     ///
     /// # Errors
     ///
-    /// If the system has no thread to give.
+    /// If the system cannot start a thread.
     pub fn new() -> io::Result<Runtime> {
         Runtime::builder().build()
     }
 
-    /// The settings of a runtime to be built.
+    /// A builder with default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -100,7 +104,7 @@ impl Runtime {
         self.handle.spawn(future)
     }
 
-    /// What the scheduler has done so far.
+    /// A snapshot of the scheduler's counters.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.handle.metrics()
@@ -121,10 +125,10 @@ impl Runtime {
     /// Ends the runtime: cancels all tasks, gives them until `timeout` to end by themselves, then
     /// drops them.
     ///
-    /// Returns once all is over, or at the timeout. [`blocking`](crate::blocking()) calls that run by then are left behind on
-    /// their threads, and named in the result. So are tasks that do not return from their polls, after the workers
-    /// had up to a second more to leave them. With a timeout of zero nothing is given time to end by itself. Inside a
-    /// task of the runtime it does not wait: all that has not ended by then is dropped and named.
+    /// Returns once all tasks have ended, or at the timeout. [`blocking`](crate::blocking()) calls that are running
+    /// by then are left behind on their threads, and named in the result. So are tasks that do not return from their
+    /// polls, after the workers had up to a second more. With a timeout of zero no task gets time to end by itself.
+    /// Inside a task of the runtime it does not wait: all tasks that have not ended are dropped and named.
     pub fn shutdown(self, timeout: Duration) -> Shutdown {
         self.handle.core.shut_down(timeout)
     }
@@ -142,7 +146,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// A way to a runtime. It does not keep the runtime from ending; what is spawned afterwards says
+/// A handle to a runtime. It does not keep the runtime from ending. A task that is spawned afterwards ends with
 /// [`is_gone`](crate::JoinError::is_gone).
 #[derive(Clone)]
 pub struct Handle {
@@ -150,11 +154,11 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The runtime that this code runs in.
+    /// The current runtime.
     ///
     /// # Panics
     ///
-    /// Outside of a runtime: elsewhere than in a task, a [`blocking`](crate::blocking()) call,
+    /// Outside of a runtime: anywhere but in a task, a [`blocking`](crate::blocking()) call,
     /// [`dapple::run`](crate::run) or [`block_on`](Handle::block_on).
     ///
     /// # Examples
@@ -190,18 +194,18 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        submit(OnPool(self.core.runtime_shared()), ClosureFuture::new(f), Meta::of_caller())
+        submit(OnPool(&self.core), ClosureFuture::new(f), Meta::of_caller())
     }
 
     /// Runs `future` on this thread, in a main color of its own, until it is done.
     ///
-    /// The future need not be `Send`. What it spawns with [`spawn_local`](crate::spawn_local) runs
-    /// on this thread too; what is left of that when the future is done is cancelled, may run
-    /// until it waits again, and is dropped. Calls may be nested on a thread that is not a worker.
+    /// The future need not be `Send`. Tasks that it spawns with [`spawn_local`](crate::spawn_local) run on this
+    /// thread too. Those that are left when the future is done are cancelled, may run until they wait again, and are
+    /// dropped. Calls may be nested on a thread that is not a worker.
     ///
     /// # Panics
     ///
-    /// On a worker, whose tasks would have to wait: await the future there, or move the call into
+    /// On a worker, whose other tasks would have to wait: await the future there, or move the call into
     /// [`blocking`](crate::blocking()). If the runtime has ended. If the future panics.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         block_on::block_on(&self.core, future)
@@ -227,7 +231,7 @@ impl Handle {
         Color::keyed_in(self.core.runtime_shared(), key).expect("the runtime has ended")
     }
 
-    /// What the scheduler has done so far.
+    /// A snapshot of the scheduler's counters.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let mut metrics = self.core.sched.metrics();
@@ -236,8 +240,8 @@ impl Handle {
         metrics
     }
 
-    /// How files are read and written: [`Files::Ring`] or [`Files::Pool`]. It is settled when it is first
-    /// asked for, or with the first file, and told to `tracing` then (with that feature).
+    /// How files are read and written: [`Files::Ring`] or [`Files::Pool`]. This is decided at the first call, or with
+    /// the first file, and then reported to `tracing` (with that feature).
     #[must_use]
     pub fn files(&self) -> Files {
         self.core.files.in_use(self.core.sched.driver_here())

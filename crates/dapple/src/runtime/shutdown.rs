@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! running --cancel_all--> cancelling --stop--> stopped: workers leave, one by one;
-//!                                              the last ends what is left (LAST-OUT in `sched`)
+//!                                              the last ends the tasks that are left (LAST-OUT in `sched`)
 //! ```
 
 use std::fmt;
@@ -17,17 +17,17 @@ use crate::task::context::with_context;
 use crate::task::runtime_shared::RuntimePhase;
 use crate::world;
 
-/// How long to wait for threads to end, beyond what the caller allowed.
+/// How long to wait for threads to end, beyond the caller's timeout.
 const LEAVE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); // Miri is slow
 
-/// What was still running when a runtime ended.
+/// Report of a shutdown: the tasks that were still running.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shutdown {
-    /// Tasks that had not ended by the deadline. They were dropped then, but for those that did
-    /// not return from a poll (and blocking calls), which go on until they do.
+    /// Tasks that had not ended by the deadline. They were dropped then, except blocking calls and tasks that did not
+    /// return from a poll, which go on until they return.
     pub still_running: Vec<TaskInfo>,
-    /// Tasks with a [`Limit`](crate::limit::Limit) that had not begun when the end was called for, and were refused.
+    /// Tasks with a [`Limit`](crate::limit::Limit) that had not begun when the shutdown began, and were refused.
     pub refused: u64,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Shutdown {
 }
 
 impl Core {
-    /// Cancels all tasks, and whatever is spawned from now on.
+    /// Cancels all tasks, and all that are spawned from now on.
     pub(super) fn cancel_all(&self) {
         self.runtime_shared().enter_phase(RuntimePhase::Cancelling);
         heavy_fence(); // CANCEL-OR-SEE in `task::cell`
@@ -61,13 +61,13 @@ impl Core {
     }
 
     pub(super) fn shut_down(&self, timeout: Duration) -> Shutdown {
-        // A deadline too far away to be told is none.
+        // A deadline that overflows the clock counts as none.
         let deadline = Time::now().checked_add(timeout);
         let is_over = || deadline.is_some_and(|deadline| Time::now() >= deadline);
         let refused_before = self.runtime_shared().refused();
         self.cancel_all();
-        // Who is waiting in a task of this runtime, or in a `block_on`, must not wait for itself; and
-        // a worker that waits would keep its tasks from ending.
+        // A caller in a task of this runtime, or in a `block_on`, must not wait for itself, and a worker that waits
+        // would keep its tasks from ending.
         let inside = with_context(|here| std::ptr::eq(here.home.get(), self.runtime_shared()));
         let mut pause = Duration::from_micros(50);
         while !self.sched.is_here() && self.sched.alive() > u64::from(inside) && !is_over() {
@@ -80,8 +80,8 @@ impl Core {
         Shutdown { still_running, refused: self.runtime_shared().refused() - refused_before }
     }
 
-    /// Stops the workers and the pool, once. Waits for their threads, unless this is a worker, and not
-    /// for long; not at all for blocking calls that have begun.
+    /// Stops the workers and the pool, once. Waits for their threads for a short time, unless this thread is a
+    /// worker. Does not wait for blocking calls that have begun.
     pub(super) fn end(&self) {
         if self.has_ended.swap(true, Ordering::AcqRel) {
             return;

@@ -1,21 +1,21 @@
-//! Tasks that know since when they have been in line: what `Limit::try_admit` goes by where
-//! there is no color with a limit.
+//! Tasks that know when they were queued. `Limit::try_admit` uses that time where there is no color with a limit.
 //!
 //! # Invariants
 //!
-//! * **READY-STAMPED**: `ready` is written by who puts the task in line, before, and read by who runs it. Both own the
-//!   task then (ONE-OWNER), so they never meet.
+//! * **READY-STAMPED**: `ready` is written by the thread that queues the task, before it does, and read by the thread
+//!   that runs the task. Each owns the task at that time (ONE-OWNER), so the accesses never overlap.
 
 use std::cell::Cell;
 
+use super::own_color::OwnColor;
 use crate::driver::clock::Time;
 use crate::task::QueuePosition;
 use crate::task::cell::{Front, TaskKind};
 use crate::task::context::{ThreadContext, with_context};
-use crate::task::header::{TaskKindTag, TaskPtr};
-use crate::task::poll::{OwnColor, StepOutcome};
+use crate::task::header::TaskPtr;
+use crate::task::poll::StepOutcome;
 
-/// The kind of a task that has a color of its own and knows since when it has been in line.
+/// The kind of a task that has a color of its own and knows when it was queued.
 #[derive(Default)]
 pub(crate) struct Clocked {
     /// In nanoseconds. READY-STAMPED
@@ -25,10 +25,10 @@ pub(crate) struct Clocked {
 impl Clocked {
     /// # Safety
     ///
-    /// The caller owns the task, which is of this kind, and puts it in line next.
+    /// The caller owns the task, which is of this kind, and queues it next.
     unsafe fn stamp(task: TaskPtr, place: QueuePosition) {
         let ready = with_context(|here| match (here.since.get(), here.moment.get()) {
-            // What a turn spawns is what that turn was waited for.
+            // A task that is spawned in a turn counts as queued when that turn's task was.
             (since @ 1.., _) if place == QueuePosition::New => since,
             (_, 0) => Time::now().nanos(),
             (_, moment) => moment,
@@ -38,23 +38,21 @@ impl Clocked {
     }
 }
 
-// SAFETY: as for `OwnColor`, which it is but for the stamp.
+// SAFETY: as for `OwnColor`, from which it differs only by the stamp.
 unsafe impl TaskKind for Clocked {
-    const KIND: TaskKindTag = TaskKindTag::Clocked;
-
     #[inline(always)]
     unsafe fn run(
         task: TaskPtr,
         here: &ThreadContext,
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
-        // SAFETY: the caller gives us the right to run. READY-STAMPED
+        // SAFETY: the caller gives away the right to run. READY-STAMPED
         here.since.set(unsafe { Front::<Clocked>::of(task) }.kind.ready.get());
         // SAFETY: handed on from the caller.
         let again = unsafe { OwnColor::run(task, here, step) };
         here.since.set(0);
         if again == Some(task) {
-            // SAFETY: we own it, and the caller puts it in line.
+            // SAFETY: the task is owned here, and the caller queues it.
             unsafe { Clocked::stamp(task, QueuePosition::Back) };
         }
         again

@@ -1,8 +1,8 @@
-//! The runtime's shared line: what comes from outside, and what does not fit into the rings.
+//! The shared queue of a runtime: runnables from outside, and those that do not fit into run queues.
 //!
-//! What comes from outside is pushed to an inbox, without a lock: a thread that wakes many tasks
-//! is not held up by the workers that take them. Whoever takes from the inbox takes all of it, and
-//! puts what it cannot keep into the line proper, which is behind a lock.
+//! Runnables from outside are pushed to an inbox, without a lock: workers that take tasks do not hold up a thread
+//! that wakes many. A worker that takes from the inbox takes all of it, and puts the runnables that it cannot keep
+//! into the queue behind the lock.
 
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
 use crate::task::Runnable;
@@ -11,10 +11,10 @@ use crate::task::inbox::Inbox;
 use crate::task::queue::RunnableQueue;
 
 pub(crate) struct Injector {
-    /// Always owned, by nobody in particular: each `pull` takes a list of its own.
+    /// Always in the owned state, without one owner: each `pull` takes a list of its own.
     inbox: Inbox<Header>,
     line: Mutex<RunnableQueue>,
-    /// The length of the line, for a glance at it without the lock.
+    /// Length of the queue behind the lock, readable without it.
     len: AtomicUsize,
 }
 
@@ -30,14 +30,14 @@ impl Injector {
         self.inbox.is_empty() && self.len.load(Ordering::SeqCst) == 0
     }
 
-    /// How many are in the line proper.
+    /// Length of the queue behind the lock.
     pub(crate) fn line_len(&self) -> usize {
         self.len.load(Ordering::SeqCst)
     }
 
-    /// Puts one in, from outside.
+    /// Pushes a runnable from outside.
     pub(crate) fn push_one(&self, runnable: Runnable) {
-        // SAFETY: the right to run it keeps it alive, and its link is the caller's. LINK-OWNED
+        // SAFETY: the right to run it keeps it alive, and its link belongs to the caller. LINK-OWNED
         unsafe { self.inbox.push(runnable.into_ptr()) };
     }
 
@@ -47,8 +47,8 @@ impl Injector {
         self.len.store(line.len(), Ordering::SeqCst);
     }
 
-    /// Takes the first, and hands others to `each`: a share of the line, `share(len)` of them, or
-    /// up to `most` of what came in just now.
+    /// Takes the first runnable, and passes others to `each`: `share(len)` of the queue behind the lock, or up to
+    /// `most` of the inbox if that queue is empty.
     pub(crate) fn pop(
         &self,
         share: impl FnOnce(usize) -> usize,
@@ -76,17 +76,17 @@ impl Injector {
         first
     }
 
-    /// Takes one.
+    /// Takes one runnable.
     pub(crate) fn pop_one(&self) -> Option<Runnable> {
         self.pop(|_| 0, 0, |_| {})
     }
 
-    /// All that has come in from outside, the oldest first.
+    /// Takes all runnables of the inbox, the oldest first.
     fn take_inbox(&self) -> RunnableQueue {
         let mut queue = RunnableQueue::default();
         let mut next = if self.inbox.is_empty() { None } else { self.inbox.pull().map(|list| list.first) };
         while let Some(node) = next {
-            // SAFETY: the inbox owned the right to run it, and gave it to us.
+            // SAFETY: the inbox owned the right to run it, and gave it to the caller.
             let runnable = unsafe { Runnable::new(node) };
             next = std::ptr::NonNull::new(runnable.header().next_link());
             queue.push(runnable);

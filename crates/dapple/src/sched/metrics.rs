@@ -1,44 +1,42 @@
-//! What the scheduler has done so far, as plain numbers.
+//! Counters of the scheduler as a plain snapshot.
 
 use std::time::Duration;
 
 use super::Sched;
 use super::worker::Worker;
 
-/// A snapshot of a runtime's counters. Taken without stopping anybody, so the numbers need not fit
-/// together exactly.
+/// A snapshot of a runtime's counters. It is taken without stopping any worker, so the numbers may not match each
+/// other exactly.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Metrics {
     /// One for each worker.
     pub workers: Vec<WorkerMetrics>,
-    /// One for each spare that has stood in for a worker so far, whether or not it does now.
+    /// One for each spare that has replaced a worker so far, whether or not it does now.
     pub spares: Vec<WorkerMetrics>,
-    /// Spares that do not rest: they stand in for a worker that is stuck, or are stuck themselves.
+    /// Spares that do not rest: they replace a stuck worker, or are stuck themselves.
     pub spares_running: usize,
     /// How often a worker was found to be stuck in one runnable for longer than
     /// [`stall_after`](crate::runtime::Builder::stall_after).
     pub stalls: u64,
-    /// How often a spare was sent to stand in for one.
+    /// How often a spare was sent to replace a stuck worker.
     pub spares_sent: u64,
-    /// How often a spare was needed and none was to be had; see
-    /// [`max_spares`](crate::runtime::Builder::max_spares).
+    /// How often a spare was needed and could not be had; see [`max_spares`](crate::runtime::Builder::max_spares).
     pub stalls_unrelieved: u64,
-    /// The longest of these stalls, or how long it has taken so far.
+    /// The longest of these stalls, including one that still goes on.
     pub longest_stall: Duration,
     /// Tasks spawned so far, blocking calls included.
     pub spawned: u64,
-    /// Tasks that have ended, in whatever way.
+    /// Tasks that have ended in any way.
     pub finished: u64,
     /// Tasks that a [`Limit`](super::Limit) has refused before they began.
     pub refused: u64,
-    /// Panics of tasks, callbacks and blocking calls, those of their destructors included: of each one that ended such
-    /// a runnable, whether or not a handle is there to see it, and of the
-    /// [hook](crate::runtime::Builder::on_panic) itself.
+    /// Panics that ended a task, a callback or a blocking call, whether or not a handle is there to see them. Panics
+    /// of their destructors and of the [hook](crate::runtime::Builder::on_panic) itself are included.
     pub panics: u64,
-    /// What waits in the shared line, but for what has come in from outside just now.
+    /// Runnables in the shared queue, except those that came from outside just now.
     pub shared_line: usize,
-    /// What waits because of its priority, wherever it will run.
+    /// Lanes that are queued by priority.
     pub ranked: usize,
     /// Workers that sleep.
     pub sleeping: usize,
@@ -46,8 +44,8 @@ pub struct Metrics {
     pub blocking_threads: usize,
     /// Blocking calls that wait for a thread.
     pub blocking_queued: usize,
-    /// Promised writes that failed when no [`File`](crate::fs::File) was left to tell: it was dropped before the write
-    /// was done, or without a flush after it.
+    /// Promised writes that failed when no [`File`](crate::fs::File) was left to report them: it was dropped before
+    /// the write was done, or without a flush after it.
     pub failed_writes: u64,
 }
 
@@ -59,21 +57,21 @@ impl Metrics {
     }
 }
 
-/// What one worker has done so far.
+/// Counters of one worker.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
-    /// Runnables taken up: polls of tasks, and turns of lanes.
+    /// Runnables run: polls of tasks, and turns of lanes.
     pub runs: u64,
     /// Successful searches at other workers.
     pub steals: u64,
-    /// Runnables that came from them.
+    /// Runnables stolen from other workers.
     pub stolen: u64,
     /// How often it went to sleep.
     pub sleeps: u64,
-    /// How often its queue was full, and half of it went to the shared line.
+    /// How often its run queue was full, and half of it was moved to the shared queue.
     pub overflows: u64,
-    /// What waits in its queue.
+    /// Runnables in its queues.
     pub queued: usize,
 }
 
@@ -99,8 +97,8 @@ impl Sched {
             longest_stall: stalls.longest(),
             spawned,
             finished,
-            refused: self.home.refused(),
-            panics: self.home.panics.count(),
+            refused: self.shared.refused(),
+            panics: self.shared.panics.count(),
             shared_line: self.injector.line_len(),
             ranked: self.ranks.len(),
             sleeping: self.idle.sleeping(),
@@ -112,11 +110,11 @@ impl Sched {
 
     /// Tasks spawned and finished so far.
     fn task_counts(&self) -> (u64, u64) {
-        // What has finished was spawned before, so it is counted first.
+        // Finished tasks are counted first: they were spawned before.
         let finished: u64 = self.all_workers().map(|worker| worker.slab.finished.get()).sum();
-        let finished = finished + self.home.foreign_counts().1;
+        let finished = finished + self.shared.foreign_counts().1;
         let spawned: u64 = self.all_workers().map(|worker| worker.slab.spawned.get()).sum();
-        (spawned + self.home.foreign_counts().0, finished)
+        (spawned + self.shared.foreign_counts().0, finished)
     }
 
     /// Tasks that exist.

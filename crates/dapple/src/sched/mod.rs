@@ -1,27 +1,27 @@
-//! The scheduler, as far as a program may have a say in it: [`Priority`] and [`Policy`].
+//! Scheduling settings for programs: [`Priority`], [`Policy`] and limits.
 //!
 //! # Inside
 //!
-//! Workers, their queues, who sleeps, and what happens when they leave.
+//! Workers, their queues, how they sleep and are woken, and how they leave.
 //!
 //! ```text
-//! run_queue a worker's run queue; thieves take half of it
-//! injector  the shared line: from outside, and what does not fit into the rings
-//! idle      who sleeps, and whom to wake
-//! ranks     what is more or less urgent than the ordinary
-//! policy    what a program can change about the order; policy_queues: the queues of one that does
-//! worker    what to run next
-//! scheduler what workers share; wake_timer: how timers are entered
-//! clocked   tasks that know since when they have been in line
-//! worker_slot  which spare takes the place of a worker that is stuck; slot_owner: of the two, which has the slot;
-//!              monitor: notices that it is stuck; stall_reports: counts and tells
+//! run_queue    the run queue of a worker, from which others steal half
+//! injector     the shared queue: runnables from outside, and those that do not fit into run queues
+//! idle         which workers sleep, and which one to wake
+//! ranks        lanes that are queued by priority
+//! policy       the public trait; policy_queues: the queues of a runtime with a policy
+//! worker       picks and runs the next runnable
+//! scheduler    shared by all workers; wake_timer: how timers are entered
+//! own_color    tasks with a color of their own; clocked: those that know when they were queued
+//! worker_slot  replaces a stuck worker by a spare; slot_owner: which of the two owns the slot
+//! monitor      notices stuck workers; stall_reports: counts and reports them
 //! ```
 //!
 //! # Invariants
 //!
-//! * **ONE-DRIVER**: a worker, a spare too, is driven by one thread, from `take_seat` to its end.
-//! * **LAST-OUT**: the last driver to leave closes the scheduler: from then on whatever becomes
-//!   runnable is ended on the spot, one after the other, by whoever brings it.
+//! * **ONE-DRIVER**: a worker, also a spare, is driven by one thread, from `enter_worker` to its end.
+//! * **LAST-OUT**: the last driving thread to leave closes the scheduler. From then on a thread that makes something
+//!   runnable also ends it, one runnable after the other.
 
 #[cfg(not(loom))]
 pub(crate) mod clocked;
@@ -32,6 +32,8 @@ mod injector;
 pub(crate) mod metrics;
 #[cfg(not(loom))]
 mod monitor;
+#[cfg(not(loom))]
+pub(crate) mod own_color;
 #[cfg(not(loom))]
 mod policy;
 #[cfg(not(loom))]
@@ -58,7 +60,9 @@ pub use policy::{
     FirstLanes, Home, LaneView, LongestLane, MOST_WEIGHED, Policy, ShortestQueue, WorkerView, Workers,
 };
 #[cfg(not(loom))]
-pub(crate) use scheduler::{MainTurn, Sched, SchedSettings};
+pub(crate) use scheduler::{Sched, SchedSettings};
+#[cfg(not(loom))]
+pub(crate) use worker::drive::MainTurn;
 
 #[cfg(not(loom))]
 mod scheduler;

@@ -1,19 +1,20 @@
-//! The monitor: notices a worker that does not get on, frees what waits with it, and sends a spare to its post.
+//! The monitor: a thread that notices a stuck worker, frees the work that waits with it, and gives its slot to a
+//! spare.
 //!
-//! What is in a worker's ring can be stolen by anybody who searches. What is in its slot is left
-//! to it, since it is about to run it; but a task that blocks, or computes for long, would hide it
-//! there. The monitor looks every few milliseconds, and moves what it finds for the second time to
-//! the shared line, and hands out the events and timers of its driver in its place. It also wakes a
-//! worker for what others could take, should that have escaped the last one who searched.
+//! A searching worker can steal from any run queue. The runnable in a worker's next slot is left to that worker,
+//! which is about to run it. But a task that blocks or computes for long would hide it there. The monitor looks every
+//! few milliseconds. A runnable that it finds there for the second time it moves to the shared queue, and it hands
+//! out the events and timers of that worker's driver. It also wakes a worker if there is work that others could take
+//! and that the last searching worker missed.
 //!
-//! A worker that has been in one runnable for longer than `stall_after` is *stalled*: what is in its slot goes
-//! at once, and if there is anything that could need it, a spare takes its post (`post`), at the last look before.
+//! A worker that has been in one runnable for longer than `stall_after` is *stalled*. Then the runnable in its next
+//! slot is moved at once. If any work could need the worker's slot, a spare gets the slot (`worker_slot`), at the
+//! last look before that time.
 //!
 //! # Invariants
 //!
-//! * **SLEEPS-WITH-ALL**: the monitor sleeps for good when all workers have slept for a while, those that are
-//!   stuck and those that stand in included, and a worker that wakes up wakes it. So an idle process makes no
-//!   wake-ups.
+//! * **SLEEPS-WITH-ALL**: the monitor sleeps without a timeout once all workers have slept for a while, stuck workers
+//!   and spares included. A worker that wakes up wakes the monitor. So an idle process makes no wake-ups.
 
 use std::io;
 use std::time::Duration;
@@ -26,15 +27,15 @@ use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, Ordering, Parker, fence_seq_cst};
 use crate::task::header::Header;
 
-/// How often it looks, at the least and at the most: four times while a worker stalls.
+/// Longest and shortest time between two looks. It looks four times while a worker stalls.
 const SELDOM: Duration = Duration::from_millis(5);
 const OFTEN: Duration = Duration::from_micros(500);
-/// A worker that has run so few in 5 ms takes long for each, and may not have looked around.
+/// A worker that ran fewer runnables than this in 5 ms takes long for each, and may not have looked around.
 const FEW: u64 = 64;
-/// How many times as long it takes for a worker to count as stalled that is not in a task: it waits for a processor,
-/// and to send another would make that worse; or a foreign waker blocks.
+/// Factor for the time after which a worker outside of a task counts as stalled. Such a worker waits for a processor,
+/// where another thread would make matters worse, or a foreign waker blocks.
 const OUTSIDE: u32 = 10;
-/// How long it looks at workers that all sleep before it sleeps too.
+/// How long all workers must have slept before the monitor sleeps without a timeout.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 pub(crate) struct Monitor {
@@ -54,7 +55,7 @@ impl Monitor {
         }
     }
 
-    /// Called by a worker that has woken up, and does not count as a sleeper any more.
+    /// Wakes the monitor. For a worker that has woken up and no longer counts as sleeping.
     pub(super) fn wake(&self) {
         fence_seq_cst();
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::SeqCst) {
@@ -71,13 +72,13 @@ impl Monitor {
     }
 }
 
-/// What the monitor knows of a worker.
+/// The monitor's record of a worker.
 struct Watch {
     progress: (u64, *const Header),
-    /// When it was last seen to have got on.
+    /// When it was last seen to make progress.
     since: Time,
     is_stalled: bool,
-    /// It was told what it is stuck in; that nobody can stand in for it was counted.
+    /// Its stall was reported; the lack of a spare for it was counted.
     is_told: bool,
     is_unrelieved: bool,
 }
@@ -90,7 +91,7 @@ impl Watch {
 }
 
 impl Sched {
-    /// What the monitor's thread does until the workers are told to leave. `start` starts the thread of a spare.
+    /// Runs the monitor's thread until the runtime stops. `start` starts the thread of a spare.
     pub(crate) fn watch(&self, start: impl Fn(usize) -> io::Result<()>) {
         let period = self.monitor.period();
         let patience = PATIENCE.div_duration_f32(period) as u32;
@@ -126,7 +127,7 @@ impl Sched {
         }
     }
 
-    /// Whether all sleep who do not rest.
+    /// Whether all workers sleep that do not rest.
     fn all_sleep(&self) -> bool {
         self.idle.sleeping() == self.workers.len() + self.spares.out()
     }
@@ -165,10 +166,9 @@ impl Sched {
         if stuck_for >= limit {
             self.note_stall(worker, watch, stuck_for);
         }
-        // It may have been stuck for longer than since it was last seen to get on, by as long as looks are apart. So
-        // nobody waits for longer than was said.
-        if stuck_for + self.monitor.period() >= limit && worker.holds_post(self) && self.needs_relief(worker)
-        {
+        // It may have been stuck since just after the look before `since`, so one period is added: no work waits for
+        // longer than the limit.
+        if stuck_for + self.monitor.period() >= limit && worker.owns_slot(self) && self.needs_relief(worker) {
             match self.hand_off(worker, start) {
                 Relief::Sent => self.monitor.stalls.note_relief(),
                 Relief::Late => {}
@@ -181,7 +181,7 @@ impl Sched {
         }
     }
 
-    /// Counts that a worker is stalled.
+    /// Counts a stalled worker.
     fn note_stall(&self, worker: &Worker, watch: &mut Watch, stuck_for: Duration) {
         let is_new = !std::mem::replace(&mut watch.is_stalled, true);
         self.monitor.stalls.note(is_new, stuck_for);
@@ -190,7 +190,7 @@ impl Sched {
         }
     }
 
-    /// Tells that a worker is stalled, once all is counted and a spare is sent: a subscriber may take its time.
+    /// Reports a stalled worker, after it was counted and a spare was sent: a subscriber may take its time.
     fn tell_of_stall(&self, worker: &Worker, watch: &mut Watch, stuck_for: Duration) {
         if watch.is_unrelieved {
             self.monitor.stalls.tell_nobody(self.spares.most());
@@ -203,8 +203,8 @@ impl Sched {
         }
     }
 
-    /// Whether there is anything that could need the post of a worker that is stuck. If everybody else is awake,
-    /// there will be, from outside.
+    /// Whether any work could need the slot of a stuck worker. If all other workers are awake, work from outside
+    /// could.
     fn needs_relief(&self, worker: &Worker) -> bool {
         let driver = worker.driver(self);
         worker.has_own()

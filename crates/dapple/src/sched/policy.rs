@@ -1,6 +1,6 @@
-//! Policies: where a lane that has become runnable goes, and which of those in line goes first.
+//! Policies: which worker a runnable lane goes to, and which queued lane goes first.
 //!
-//! Without one, or with [`Home`], workers use their rings (`ring`) and pay nothing for any of this.
+//! Without a policy, or with [`Home`], workers use their run queues (`run_queue`) and pay nothing for this.
 
 use std::any::TypeId;
 use std::fmt;
@@ -10,22 +10,22 @@ use std::sync::Arc;
 use super::Priority;
 use super::policy_queues::PolicyWorker;
 
-/// Decides where what has become runnable goes, and which of those in line goes first.
+/// Decides which worker a runnable lane goes to, and which queued lane goes first.
 ///
 /// Given to [`runtime::Builder::policy`](crate::runtime::Builder::policy) or
-/// [`Sim::policy`](crate::sim::Sim::policy). A policy sees *lanes*: a color with what is in line behind it; a
-/// task with a color of its own is a lane of one. What it cannot change is order within a color, and that a
-/// worker with nothing to do takes from another.
+/// [`Sim::policy`](crate::sim::Sim::policy). A policy sees *lanes*: a color with the tasks that are queued in it. A
+/// task with a color of its own is a lane of one task. A policy cannot change the order within a color, and an idle
+/// worker always takes lanes from other workers.
 ///
-/// No lane is passed over for ever: the first in line is picked after [`MOST_WEIGHED`] others, whatever weighs
-/// more.
+/// No lane is passed over for ever: the first in the queue is picked after [`MOST_WEIGHED`] others, whatever their
+/// weights.
 ///
-/// Its methods are called by the scheduler, often, and on any thread: they should be short. They must not
-/// call the runtime (spawn, wake, lock what a task holds), and a panic in one ends the process.
+/// The scheduler calls these methods often, and on any thread, so they should be short. They must not call the
+/// runtime (spawn, wake, lock a state that a task holds). A panic in one aborts the process.
 ///
 /// # Examples
 ///
-/// A policy by which what has waited in line in the largest number goes to the worker with the least to do:
+/// A policy that sends lanes with many queued tasks to the worker with the fewest queued lanes:
 ///
 /// ```
 /// use dapple::sched::{LaneView, Policy, WorkerView, Workers};
@@ -44,46 +44,46 @@ use super::policy_queues::PolicyWorker;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait Policy: Send + Sync + 'static {
-    /// Which worker, by its index, a lane goes to that has become runnable. By default its home. An index that
-    /// there is not counts as its home.
+    /// The index of the worker that a runnable lane goes to. By default the lane's home, which also replaces an index
+    /// that does not exist.
     fn place(&self, lane: &LaneView<'_>, workers: &Workers<'_>) -> usize {
         let _ = workers;
         lane.home()
     }
 
-    /// How many of the lanes in line at a worker are weighed against each other, from the first on; at most
-    /// [`MOST_WEIGHED`]. By default none: first come, first served, and priorities as without a policy.
+    /// How many queued lanes of a worker are weighed against each other, from the first on. At most [`MOST_WEIGHED`].
+    /// By default none: first come, first served, and priorities as without a policy.
     fn weighs(&self) -> usize {
         0
     }
 
-    /// How much a lane weighs for a worker that is about to pick one: the heaviest is picked, and of equal ones
-    /// the first in line. Only called if [`weighs`](Policy::weighs) is not zero; priorities mean only what
-    /// this makes of them then.
+    /// The weight of a lane for a worker that is about to pick one. The heaviest lane is picked, and of equal ones
+    /// the first in the queue. Only called if [`weighs`](Policy::weighs) is not zero. Then priorities have no effect
+    /// other than on this weight.
     fn weight(&self, lane: &LaneView<'_>, worker: &WorkerView<'_>) -> i64 {
         let _ = worker;
         lane.priority() as i64
     }
 }
 
-/// The most lanes that are weighed against each other in one pick.
+/// Most lanes that are weighed against each other in one pick.
 pub const MOST_WEIGHED: usize = 64;
 
-/// The default: a lane goes to the worker that makes it runnable or last ran it, and is served first come,
-/// first served, by priorities.
+/// Default policy: a lane goes to the worker that makes it runnable or last ran it, first come, first served, by
+/// priorities.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Home;
 
 impl Policy for Home {}
 
-/// A lane goes to the worker with the fewest in line: join the shortest queue.
+/// Join the shortest queue: a lane goes to the worker with the fewest queued lanes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShortestQueue;
 
 impl Policy for ShortestQueue {
     fn place(&self, lane: &LaneView<'_>, workers: &Workers<'_>) -> usize {
         let home = lane.home();
-        // Its home, if no other is better.
+        // The lane's home, if no other worker is better.
         let load = |worker: &WorkerView<'_>| {
             (worker.queued() + usize::from(!worker.is_idle()), worker.index() != home)
         };
@@ -91,7 +91,7 @@ impl Policy for ShortestQueue {
     }
 }
 
-/// The lane with the most in line goes first: the color that holds everybody up, without anybody saying so.
+/// Longest lane first: the color with the most queued tasks, which holds up the most work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LongestLane;
 
@@ -105,13 +105,13 @@ impl Policy for LongestLane {
     }
 }
 
-/// libasync-mp's own: of the first few lanes in line the one with the highest priority goes first, where one
-/// more counts for the color that the worker ran last.
+/// The policy of libasync-mp: of the first few queued lanes the one with the highest priority goes first. The color
+/// that the worker ran last counts one more.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstLanes(usize);
 
 impl FirstLanes {
-    /// Weighs the first `lanes` in line against each other.
+    /// Weighs the first `lanes` in the queue against each other.
     #[must_use]
     pub fn new(lanes: usize) -> FirstLanes {
         FirstLanes(lanes)
@@ -128,7 +128,7 @@ impl Policy for FirstLanes {
     }
 }
 
-/// A lane, as a policy sees it: a color with what is in line, or a task with a color of its own.
+/// A lane, as a policy sees it: a color with its queued tasks, or a task with a color of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneView<'a> {
     pub(super) color: usize,
@@ -140,27 +140,27 @@ pub struct LaneView<'a> {
 }
 
 impl LaneView<'_> {
-    /// The priority of the most urgent in line.
+    /// The priority of the most urgent queued task.
     #[must_use]
     pub fn priority(&self) -> Priority {
         self.priority
     }
 
-    /// How many are in line, about.
+    /// Approximate number of queued tasks.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "what is runnable is not empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The worker that last ran it; if none has, or it is a task with a color of its own, the one that made it
-    /// runnable, or any if that was a thread from outside.
+    /// The worker that last ran it. If none has, or for a task with a color of its own: the worker that made it
+    /// runnable, or any worker if a thread from outside did.
     #[must_use]
     pub fn home(&self) -> usize {
         self.home
     }
 
-    /// What [`Color::set_tag`](crate::Color::set_tag) has set.
+    /// The tag set by [`Color::set_tag`](crate::Color::set_tag).
     #[must_use]
     pub fn tag(&self) -> u64 {
         self.tag
@@ -175,13 +175,13 @@ pub struct WorkerView<'a> {
 }
 
 impl WorkerView<'_> {
-    /// Which one it is, from 0 on.
+    /// Its index, from 0 on.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// How many lanes are in line with it.
+    /// Number of lanes in its queue.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.seat.queued()
@@ -193,7 +193,7 @@ impl WorkerView<'_> {
         self.seat.is_idle()
     }
 
-    /// Whether this lane is the one that it ran last.
+    /// Whether it ran this lane last.
     #[must_use]
     pub fn ran_last(&self, lane: &LaneView<'_>) -> bool {
         self.seat.last_color() == lane.color
@@ -213,26 +213,26 @@ impl fmt::Debug for WorkerView<'_> {
 pub struct Workers<'a>(pub(super) &'a [PolicyWorker]);
 
 impl<'a> Workers<'a> {
-    /// How many there are.
+    /// Number of workers.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// One of them.
+    /// The worker with this index.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<WorkerView<'a>> {
         self.0.get(index).map(|seat| WorkerView { index, seat })
     }
 
-    /// All of them, in order.
+    /// All workers, in the order of their indices.
     pub fn iter(&self) -> impl Iterator<Item = WorkerView<'a>> + use<'a> {
         self.0.iter().enumerate().map(|(index, seat)| WorkerView { index, seat })
     }
 }
 
-/// The policy that was chosen, if it is not the default.
+/// The chosen policy, if it is not the default.
 #[derive(Clone, Default)]
 pub(crate) struct Chosen(pub(super) Option<Arc<dyn Policy>>);
 

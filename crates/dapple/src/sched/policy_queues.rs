@@ -1,13 +1,13 @@
-//! The run queues of a runtime with a policy: one for each worker, behind a lock, and what the policy sees of them.
+//! The run queues of a runtime with a policy: one for each worker, behind a lock.
 //!
-//! They take the place of slots, rings and the shared line. A worker of such a runtime has its slot and its
-//! ring *closed*, that is, full for ever (`Worker::new`), and looks around at every pick: so what would go
-//! there takes the slow way, which leads here, and a runtime without a policy pays nothing for it.
+//! They replace next slots, run queues and the shared queue. In such a runtime the next slot and the run queue of a
+//! worker are *closed*, which means always full (`Worker::new`), and the worker looks around at every pick. So
+//! runnables take the slow path, which leads here, and a runtime without a policy pays nothing.
 //!
 //! # Invariants
 //!
-//! * **NO-LOCK-HELD**: a policy is called while no lock is held, with copies of what it sees.
-//! * **SLEEP-OR-SEE**: see `idle`; whatever is put into a queue is followed by a look at who sleeps.
+//! * **NO-LOCK-HELD**: a policy is called while no lock is held, with copies of the facts that it sees.
+//! * **SLEEP-OR-SEE**: see `idle`. A thread that puts a lane into a queue looks for sleeping workers afterwards.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,32 +17,48 @@ use super::policy::{Chosen, LaneView, MOST_WEIGHED, Policy, WorkerView, Workers}
 use super::worker::Worker;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 use crate::task::header::LaneFacts;
-use crate::task::runtime_shared::Rules;
 use crate::task::{Priority, Runnable};
+
+/// Settings of lanes that depend on the policy.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules {
+    /// How many tasks one turn of a lane steps at the most.
+    pub(crate) turn: usize,
+    /// Whether lanes count their queued tasks.
+    pub(crate) counts_lines: bool,
+    /// Whether a lane that has become more urgent gets another entry.
+    pub(crate) raises: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules { turn: 64, counts_lines: false, raises: true }
+    }
+}
 
 pub(super) struct Managed {
     policy: Arc<dyn Policy>,
-    /// How many are weighed against each other; 0: none.
+    /// How many lanes are weighed against each other. 0: none.
     weighs: usize,
     seats: Box<[PolicyWorker]>,
-    /// Whose turn it is to get what comes from outside.
+    /// Number of the next worker for lanes from outside.
     next: AtomicUsize,
 }
 
-/// The queue of one worker, and what is known of it.
+/// The queue of one worker, and facts about that worker for the policy.
 #[repr(align(128))]
 pub(crate) struct PolicyWorker {
     line: Mutex<PolicyQueue>,
     queued: AtomicUsize,
     is_busy: AtomicBool,
-    /// The color that it ran last.
+    /// The color that the worker ran last.
     last: AtomicUsize,
 }
 
 #[derive(Default)]
 struct PolicyQueue {
     lanes: VecDeque<Runnable>,
-    /// How often the first of them was passed over.
+    /// How often the first lane was passed over.
     passed: usize,
 }
 
@@ -59,7 +75,7 @@ impl PolicyWorker {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Changes the queue, and notes how long it is then.
+    /// Changes the queue, and updates `queued`.
     fn with_line<R>(&self, change: impl FnOnce(&mut PolicyQueue) -> R) -> R {
         let mut line = lock(&self.line);
         let result = change(&mut line);
@@ -87,14 +103,14 @@ impl Managed {
         Some(Managed { policy, weighs, seats: (0..workers).map(seat).collect(), next: AtomicUsize::new(0) })
     }
 
-    /// What is asked of lanes.
+    /// Settings of lanes under this policy.
     pub(super) fn rules(&self) -> Rules {
-        // Where lanes are weighed, they are weighed anew after each runnable, by what is in line then.
+        // A policy that weighs lanes weighs them again after each runnable, by the tasks queued then.
         let turn = if self.weighs() { 1 } else { Rules::default().turn };
         Rules { turn, counts_lines: true, raises: !self.weighs() }
     }
 
-    /// Whether lanes are weighed against each other: all of them are here then, whatever their priority.
+    /// Whether lanes are weighed against each other. Then all lanes are in these queues, whatever their priority.
     pub(super) fn weighs(&self) -> bool {
         self.weighs > 0
     }
@@ -103,12 +119,12 @@ impl Managed {
         self.seats[worker].queued()
     }
 
-    /// Whether anything is in line.
+    /// Whether any lane is queued.
     pub(super) fn has_work(&self) -> bool {
         self.seats.iter().any(|seat| seat.queued.load(Ordering::SeqCst) > 0)
     }
 
-    /// Calls the policy, which must not panic: what is in its hands would be lost.
+    /// Calls the policy. A panic in it would lose lanes, so it aborts the process.
     fn ask<R>(&self, question: impl FnOnce(&dyn Policy) -> R) -> R {
         let abort = AbortOnUnwind("a scheduling policy panicked");
         let answer = question(&*self.policy);
@@ -116,9 +132,9 @@ impl Managed {
         answer
     }
 
-    /// Puts a lane in line where the policy wants it.
+    /// Queues a lane where the policy wants it.
     pub(super) fn enqueue(&self, sched: &Sched, lane: Runnable) {
-        let here = sched.with_worker_here(Worker::post);
+        let here = sched.with_worker_here(Worker::slot);
         let from = here.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) % self.seats.len());
         let view = view(&lane, from);
         let place = self.ask(|policy| policy.place(&view, &Workers(&self.seats)));
@@ -127,23 +143,23 @@ impl Managed {
             line.lanes.push_back(lane);
             line.lanes.len()
         });
-        // One alone is for this worker, which is about to look.
+        // A single lane is for this worker, which picks soon.
         let is_own = here == Some(worker);
         if !(is_own && queued == 1)
-            && let Some(worker) = sched.idle.whom_to_wake_for(sched.posts[worker].owner())
+            && let Some(worker) = sched.idle.whom_to_wake_for(sched.slots[worker].owner())
         {
             sched.unpark(worker);
         }
         sched.drain_if_closed();
     }
 
-    /// Puts what gave way to it first: ahead of all that is in line with this worker.
+    /// Queues a lane ahead of all others of this worker: a task gave way to it.
     pub(super) fn enqueue_first(&self, sched: &Sched, worker: usize, lane: Runnable) {
         self.seats[worker].with_line(|line| line.lanes.push_front(lane));
         sched.drain_if_closed();
     }
 
-    /// What a worker runs next, of its own or of another's.
+    /// Picks the next lane for `worker` from the queue of the worker `of`.
     pub(super) fn pick(&self, sched: &Sched, worker: usize, of: usize) -> Option<Runnable> {
         let seat = &self.seats[worker];
         let picked = if self.weighs() { self.pick_heaviest(sched, worker, of) } else { self.pick_first(of) };
@@ -164,7 +180,7 @@ impl Managed {
         self.seats[of].with_line(|line| line.lanes.pop_front())
     }
 
-    /// Takes the first few out, weighs them, and puts back all but the heaviest. NO-LOCK-HELD
+    /// Takes the first few lanes, weighs them, and puts back all but the heaviest. NO-LOCK-HELD
     fn pick_heaviest(&self, sched: &Sched, worker: usize, of: usize) -> Option<Runnable> {
         if self.queued(of) == 0 {
             return None;
@@ -183,7 +199,7 @@ impl Managed {
             let mut most = i64::MIN;
             for (index, weight) in lanes.iter().map(weight).enumerate() {
                 if weight > most {
-                    (heaviest, most) = (index, weight); // of equal ones the first
+                    (heaviest, most) = (index, weight); // of equal weights the first
                 }
             }
         }
@@ -193,27 +209,27 @@ impl Managed {
             lanes.drain(..).rev().for_each(|lane| line.lanes.push_front(lane));
             !line.lanes.is_empty()
         });
-        // Who looked meanwhile has seen too little.
+        // A worker that looked meanwhile has not seen all lanes.
         if is_some_left {
             sched.wake_for_more();
         }
         Some(picked)
     }
 
-    /// Takes one of those in line, whichever, when all is over.
+    /// Takes any queued lane, when the runtime ends.
     pub(super) fn take_one(&self) -> Option<Runnable> {
         (0..self.seats.len()).find_map(|worker| self.pick_first(worker))
     }
 }
 
-/// The facts of the lane behind an entry, if it is not a task with a color of its own.
+/// The facts of a lane by its entry. `None` for a task with a color of its own.
 fn lane_facts(entry: &Runnable) -> Option<LaneFacts> {
     let access = entry.header().vtable().lane?;
     // SAFETY: it is a lane, which lives as long as its entry. ENTRY-LIVES
     Some(unsafe { (access.facts)(entry.ptr()) })
 }
 
-/// What a policy sees of what is in line; `from` is who put it there.
+/// The policy's view of a queued lane. `from` is the worker that queued it.
 fn view(entry: &Runnable, from: usize) -> LaneView<'static> {
     let facts = lane_facts(entry);
     LaneView {

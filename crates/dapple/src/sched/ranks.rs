@@ -1,9 +1,9 @@
-//! What is in line by its priority: the lanes in which something has one.
+//! Lanes that are queued by priority.
 //!
-//! A line for each priority, shared by all workers: what is urgent goes to the first that has a hand free.
-//! `Home::ranks` says which of them are not empty. As long as none is, workers pick without a look at it; whoever
-//! puts something in the first line makes them look. A worker that looks takes from the highest, but for its
-//! ageing: see `Ranks::order`.
+//! There is one queue for each priority, shared by all workers: an urgent lane goes to the first worker that picks.
+//! `Sched::queued_ranks` says which queues are not empty. While all are empty, workers pick without looking at them.
+//! The thread that queues the first lane makes the workers look. A worker that looks takes the highest priority
+//! first, except for ageing: see `Ranks::order`.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ use super::worker::Worker;
 use crate::prim::{Mutex, Ordering, lock};
 use crate::task::{Priority, Runnable};
 
-/// While there is always something more urgent, one pick in so many goes to the priority, if anything of it is
-/// in line. Not for `Urgent`, which there is nothing above of.
+/// Ageing: while more urgent lanes are always queued, one pick in this many goes to `Low`, `Normal` and `High`.
+/// `Urgent` needs none.
 const EVERY: [u32; 3] = [64, 16, 4];
 
 /// Entries of lanes, by their priority.
@@ -25,38 +25,38 @@ impl Ranks {
         let mut line = lock(&self.0[priority as usize]);
         line.push_back(entry);
         if line.len() == 1 {
-            sched.home.ranks.fetch_or(1 << priority as u8, Ordering::SeqCst);
+            sched.queued_ranks.fetch_or(1 << priority as u8, Ordering::SeqCst);
         }
     }
 
-    /// Takes the first of a priority.
+    /// Takes the first lane of a priority.
     pub(super) fn pop(&self, sched: &Sched, priority: Priority) -> Option<Runnable> {
-        if sched.home.ranks.load(Ordering::Relaxed) & 1 << priority as u8 == 0 {
+        if sched.queued_ranks.load(Ordering::Relaxed) & 1 << priority as u8 == 0 {
             return None;
         }
         let mut line = lock(&self.0[priority as usize]);
         let entry = line.pop_front()?;
         if line.is_empty() {
-            sched.home.ranks.fetch_and(!(1 << priority as u8), Ordering::SeqCst);
+            sched.queued_ranks.fetch_and(!(1 << priority as u8), Ordering::SeqCst);
         }
         Some(entry)
     }
 
-    /// Takes one of any priority.
+    /// Takes a lane of any priority, the highest first.
     pub(super) fn pop_any(&self, sched: &Sched) -> Option<Runnable> {
-        if !sched.home.has_ranks() {
+        if !sched.has_ranks() {
             return None;
         }
         Priority::ALL.into_iter().rev().find_map(|priority| self.pop(sched, priority))
     }
 
-    /// How many are in line.
+    /// Number of queued lanes.
     pub(super) fn len(&self) -> usize {
         self.0.iter().map(|line| lock(line).len()).sum()
     }
 
-    /// In which order a worker looks at priorities at its `pick`th pick: the most urgent first, but for the turn
-    /// of one that has waited.
+    /// The order in which a worker looks at priorities at its `pick`th pick: the most urgent first, unless it is the
+    /// turn of a lower one by ageing.
     pub(super) fn order(pick: u32) -> impl Iterator<Item = Priority> {
         let aged = Ranks::aged(pick);
         aged.into_iter().chain(Priority::ALL.into_iter().rev().filter(move |p| Some(*p) != aged))
@@ -67,20 +67,20 @@ impl Ranks {
         aged.map(|(priority, _)| priority)
     }
 
-    /// Whether the `pick`th is the turn of what is ordinary and has waited.
+    /// Whether the `pick`th pick goes to ordinary runnables by ageing.
     pub(super) fn is_aged(pick: u32) -> bool {
         Ranks::aged(pick) == Some(Priority::Normal)
     }
 }
 
 impl Sched {
-    /// Puts an entry of a lane in line, by its priority.
+    /// Queues an entry of a lane by its priority.
     #[cold]
     pub(crate) fn enqueue_ranked(&self, entry: Runnable, priority: Priority) {
         if let Some(managed) = self.managed.as_ref().filter(|managed| managed.weighs()) {
             return managed.enqueue(self, entry);
         }
-        let was_none = self.home.ranks.load(Ordering::Relaxed) == 0;
+        let was_none = self.queued_ranks.load(Ordering::Relaxed) == 0;
         self.ranks.push(self, entry, priority);
         if was_none {
             self.all_workers().for_each(Worker::look_soon);

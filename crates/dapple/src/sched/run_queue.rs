@@ -1,23 +1,24 @@
-//! A worker's run queue: a ring that its owner pushes to and anybody takes from.
+//! The run queue of a worker: a ring buffer that its owner pushes to and any thread takes from.
 //!
-//! Two counters, which only grow: `head` (taken up to here) and `tail` (pushed up to here). The
-//! owner pops one by moving `head` by one; a thief copies half of what is there and then moves
-//! `head` past it. Whoever's compare-and-swap fails has copied nothing that counts.
+//! It has two counters that only grow: `head` (taken up to here) and `tail` (pushed up to here). The owner pops one
+//! by moving `head` by one. A thief copies half of the content and then moves `head` past it. If its compare-and-swap
+//! fails, the copy is discarded.
 //!
 //! # Invariants
 //!
 //! * **OWNER-PUSHES**: only the owner writes slots and `tail`.
-//! * **SLOT-KEPT**: a slot between `head` and `tail` is not overwritten: the owner reads `head`
-//!   with acquire before it writes, and one who moves `head` does so with release, after reading.
-//! * **TAKEN-ONCE**: what lies before `head` belongs to the one whose compare-and-swap moved it.
-//! * **PUBLISHED**: `tail` is stored with release and loaded with acquire, so that what was pushed
-//!   is seen with it.
+//! * **SLOT-KEPT**: a slot between `head` and `tail` is not overwritten: the owner reads `head` with acquire before
+//!   it writes, and a thread moves `head` with release, after reading the slots.
+//! * **TAKEN-ONCE**: the content of slots before `head` belongs to the thread whose compare-and-swap moved `head`
+//!   past them.
+//! * **PUBLISHED**: `tail` is stored with release and loaded with acquire, so a thread that sees `tail` sees the
+//!   pushed content.
 
 use std::ptr::NonNull;
 
 use crate::prim::{AtomicPtr, AtomicUsize, Ordering};
 
-/// How many a ring holds. Small under loom, so that a model reaches full and empty.
+/// Capacity of a run queue. Small under loom, so that a model reaches full and empty.
 pub(crate) const CAPACITY: usize = if cfg!(loom) { 4 } else { 1024 };
 
 pub(crate) struct RunQueue<N> {
@@ -32,7 +33,7 @@ impl<N> RunQueue<N> {
         RunQueue { head: AtomicUsize::new(0), tail: AtomicUsize::new(0), slots }
     }
 
-    /// One that is full for ever: everything is pushed elsewhere. Nobody may take from it.
+    /// A run queue that is always full: every push fails. No thread may take from it.
     #[cfg(not(loom))]
     pub(crate) fn closed() -> RunQueue<N> {
         RunQueue { tail: AtomicUsize::new(CAPACITY), ..RunQueue::new() }
@@ -42,21 +43,20 @@ impl<N> RunQueue<N> {
         &self.slots[index % CAPACITY]
     }
 
-    /// How many are in it, about.
+    /// Approximate length.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         let head = self.head.load(Ordering::Acquire);
         self.tail.load(Ordering::Acquire).wrapping_sub(head).min(CAPACITY)
     }
 
-    /// Whether there is nothing in it. For the owner.
+    /// Whether it is empty. For the owner.
     #[inline]
     pub(crate) fn is_empty_for_owner(&self) -> bool {
         self.tail.load(Ordering::Relaxed) == self.head.load(Ordering::Relaxed) // OWNER-PUSHES
     }
 
-    /// Puts one at the end and says whether it is the only one, or gives it back if the ring is
-    /// full. For the owner.
+    /// Pushes at the end. `Ok(true)`: it is the only one. `Err` returns it if the queue is full. For the owner.
     #[inline]
     pub(crate) fn push(&self, node: NonNull<N>) -> Result<bool, NonNull<N>> {
         let tail = self.tail.load(Ordering::Relaxed); // OWNER-PUSHES
@@ -84,20 +84,20 @@ impl<N> RunQueue<N> {
         None
     }
 
-    /// Where the next is going to be put: a position, which is used once. For the owner.
+    /// The position of the next push. Each position is used once. For the owner.
     #[cfg(not(loom))]
     pub(crate) fn end(&self) -> usize {
         self.tail.load(Ordering::Relaxed) // OWNER-PUSHES
     }
 
-    /// Whether the oldest was put before this position, which `end` has told. For the owner.
+    /// Whether the oldest was pushed before this position, which `end` returned. For the owner.
     #[cfg(not(loom))]
     pub(crate) fn begins_before(&self, position: usize) -> bool {
         let ahead = position.wrapping_sub(self.head.load(Ordering::Relaxed));
         (1..=CAPACITY).contains(&ahead)
     }
 
-    /// Takes the older half, for when it is full. For the owner.
+    /// Takes the older half of a full queue. For the owner.
     pub(crate) fn pop_half(&self, mut each: impl FnMut(NonNull<N>)) {
         const HALF: usize = CAPACITY / 2;
         let head = self.head.load(Ordering::Relaxed);
@@ -106,22 +106,22 @@ impl<N> RunQueue<N> {
             return; // thieves have made room
         }
         for index in 0..HALF {
-            // What lies before `head` is still in its slot: only we overwrite it. OWNER-PUSHES
+            // The content before `head` is still in its slot: only the owner overwrites it. OWNER-PUSHES
             let node = self.slot(head.wrapping_add(index)).load(Ordering::Relaxed);
             NonNull::new(node).into_iter().for_each(&mut each);
         }
     }
 
-    /// Takes the older half (rounded up) into the thief's own ring, which must be empty, but for
-    /// the last of them, which is returned to be run. For any thread that owns `into`.
+    /// Moves the older half (rounded up) into the thief's own queue, which must be empty, except the last of them,
+    /// which is returned to be run. For a thread that owns `into`.
     pub(crate) fn steal_into(&self, into: &RunQueue<N>) -> Option<NonNull<N>> {
-        let start = into.tail.load(Ordering::Relaxed); // OWNER-PUSHES: `into` is the caller's
+        let start = into.tail.load(Ordering::Relaxed); // OWNER-PUSHES: `into` belongs to the caller
         debug_assert_eq!(into.len(), 0);
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let there = self.tail.load(Ordering::Acquire).wrapping_sub(head); // PUBLISHED
             if there == 0 || there > CAPACITY {
-                return None; // empty, or `head` is old: others are at work here
+                return None; // empty, or `head` is out of date because other threads take from it
             }
             let count = there - there / 2;
             for index in 0..count {
@@ -142,7 +142,7 @@ impl<N> RunQueue<N> {
     #[inline]
     fn move_head(&self, from: usize, by: usize) -> Result<(), usize> {
         let to = from.wrapping_add(by);
-        // Release: we have read the slots (SLOT-KEPT). Acquire: for another try.
+        // Release: the slots have been read (SLOT-KEPT). Acquire: for another try.
         self.head.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 }

@@ -1,36 +1,36 @@
-//! The scheduler of one runtime: its workers and what they share.
+//! The scheduler of one runtime: its workers, and the queues and lists that they share.
 
+use std::any::Any;
 use std::io;
 use std::ptr::null;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::idle::Idle;
 use super::injector::Injector;
 use super::monitor::Monitor;
 use super::policy::Chosen;
-use super::policy_queues::Managed;
+use super::policy_queues::{Managed, Rules};
 use super::ranks::Ranks;
 use super::worker::{WORTH_WAKING, Worker};
 use super::worker_slot::{Spares, WorkerSlot};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
-use crate::prim::{AbortOnUnwind, AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::prim::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
+use crate::task::cancel::Grace;
 use crate::task::context::{SetAside, ThreadContext, with_context};
-use crate::task::header::{QueuePosition, Runnable, TaskKindTag};
+use crate::task::header::{QueuePosition, Runnable};
 use crate::task::panics::OnPanic;
-use crate::task::runtime_shared::{Hooks, Rules, RuntimePhase, RuntimeShared};
+use crate::task::runtime_shared::{RuntimePhase, RuntimeShared, WholeRuntime};
 use crate::task::state::ABORTED;
 use crate::world;
 
-/// How many picks may pass before the main color gets its turn; fewer if they take long.
-const MAIN_EVERY: u64 = 16;
-/// How many file descriptors more than another a driver may have: so many a worker serves alone, with
-/// fewer wake-ups than two would need.
+/// How many more file descriptors than another driver one driver may have. One worker serves this many with fewer
+/// wake-ups than two workers would need.
 const CLUSTER: usize = 1024;
 
-/// What a scheduler is made by.
+/// Settings of a scheduler.
 pub(crate) struct SchedSettings {
     pub(crate) workers: usize,
     pub(crate) seed: u64,
@@ -42,51 +42,59 @@ pub(crate) struct SchedSettings {
     pub(crate) on_panic: OnPanic,
 }
 
-/// See the head of the module. `repr(C)`, so that a pointer to its home is a pointer to it.
+/// See the head of the module. `repr(C)`: a pointer to `shared` is a pointer to the scheduler (WHOLE).
 #[repr(C)]
 pub(crate) struct Sched {
-    pub(crate) home: RuntimeShared,
+    pub(crate) shared: RuntimeShared,
+    /// The whole runtime. The slab keeps it alive after the workers have left, until its last cell is back.
+    whole: OnceLock<Weak<dyn Any + Send + Sync>>,
+    /// The priorities of which a lane is queued, a bit for each.
+    pub(super) queued_ranks: AtomicU8,
+    /// Settings of lanes that depend on the policy.
+    pub(crate) rules: Rules,
     pub(super) workers: Box<[Worker]>,
-    /// One for each of the workers.
-    pub(super) posts: Box<[WorkerSlot]>,
+    /// One for each configured worker.
+    pub(super) slots: Box<[WorkerSlot]>,
     pub(super) spares: Spares,
     /// The priority of events.
     pub(super) events: Priority,
     pub(super) injector: Injector,
     pub(super) ranks: Ranks,
-    /// What takes the place of rings and the shared line in a runtime with a policy.
+    /// Replaces run queues and the shared queue in a runtime with a policy.
     pub(super) managed: Option<Managed>,
     pub(super) idle: Idle,
     pub(super) monitor: Monitor,
-    /// How long what is in a ring must be going to take, in nanoseconds, for another to be woken.
+    /// How long the work in a run queue must take, in nanoseconds, before another worker is woken for it.
     pub(super) worth_waking: AtomicU64,
-    /// At least: `WORTH_WAKING`, or what a simulation says.
+    /// Lower bound of `worth_waking`: `WORTH_WAKING`, or the choice of a simulation.
     pub(super) least_worth_waking: u64,
-    /// Whose turn it is to take what a thread from outside brings.
+    /// Number of the next driver for timers and descriptors from threads that are not workers.
     next_driver: AtomicUsize,
     /// Workers that are driven, or will be.
     driven: AtomicUsize,
     /// LAST-OUT
     pub(super) closed: AtomicBool,
     draining: AtomicBool,
-    /// The last driver has left and all that was to be ended has been.
+    /// The last driving thread has left, and all queued work was ended.
     drained: AtomicBool,
 }
 
+// SAFETY: it is `repr(C)` and begins with the `RuntimeShared`, and only `Sched::new` makes one. WHOLE
+unsafe impl WholeRuntime for Sched {}
+
 impl Sched {
-    pub(crate) fn new(settings: &SchedSettings, hooks: &'static Hooks) -> io::Result<Sched> {
+    pub(crate) fn new(settings: &SchedSettings, keep_grace: fn(&RuntimeShared, Grace)) -> io::Result<Sched> {
         let &SchedSettings { workers, seed, events, .. } = settings;
         let managed = Managed::new(&settings.policy, workers);
         crate::prim::init_fences();
         let worth_waking = world::with(|world| world.dice.threshold(WORTH_WAKING)).unwrap_or(WORTH_WAKING);
         Ok(Sched {
-            home: RuntimeShared::new(
-                hooks,
-                managed.as_ref().map_or_else(Rules::default, Managed::rules),
-                settings.on_panic.clone(),
-            ),
+            shared: RuntimeShared::new(keep_grace, settings.on_panic.clone()),
+            whole: OnceLock::new(),
+            queued_ranks: AtomicU8::new(0),
+            rules: managed.as_ref().map_or_else(Rules::default, Managed::rules),
             workers: (0..workers).map(|i| Worker::new(i, seed, managed.is_some(), events)).collect(),
-            posts: (0..workers).map(WorkerSlot::new).collect::<io::Result<_>>()?,
+            slots: (0..workers).map(WorkerSlot::new).collect::<io::Result<_>>()?,
             spares: Spares::new(settings.max_spares, seed),
             events,
             ranks: Ranks::default(),
@@ -104,27 +112,46 @@ impl Sched {
         })
     }
 
-    /// The scheduler around a home.
+    /// Tells the scheduler which runtime it is the first field of. Call it before the first task is made.
+    pub(crate) fn settle<W: WholeRuntime + Send + Sync + 'static>(&self, whole: &Arc<W>) {
+        RuntimeShared::settle(Arc::as_ptr(whole).cast());
+        debug_assert!(std::ptr::eq(self, Sched::of(&self.shared)), "the scheduler of this runtime");
+        let weak: Weak<dyn Any + Send + Sync> = Arc::<W>::downgrade(whole);
+        self.whole.set(weak).expect("a scheduler is settled once");
+    }
+
+    /// Another reference to the whole runtime, which the caller keeps alive.
+    pub(crate) fn counted(&self) -> Arc<dyn Any + Send + Sync> {
+        self.whole.get().and_then(Weak::upgrade).expect("the caller keeps the runtime alive")
+    }
+
+    /// Whether any lane is queued by its priority.
     #[inline]
-    pub(crate) fn of(home: &RuntimeShared) -> &Sched {
-        // SAFETY: every home is the first part of a scheduler, and `whole` a pointer to all of it.
-        unsafe { &*home.whole().cast::<Sched>() }
+    pub(crate) fn has_ranks(&self) -> bool {
+        self.queued_ranks.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a lane of a higher priority is queued.
+    #[inline]
+    pub(crate) fn has_above(&self, priority: Priority) -> bool {
+        self.queued_ranks.load(Ordering::Relaxed) >> (priority as u8 + 1) != 0
     }
 
     /// Calls `f` with the scheduler of the runtime that this thread is in, if it is in one.
     #[inline]
     pub(crate) fn current<R>(f: impl FnOnce(&Sched) -> R) -> Option<R> {
-        let home = with_context(|here| here.home.get());
+        let shared = with_context(|here| here.home.get());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
-        unsafe { home.as_ref() }.map(|home| f(Sched::of(home)))
+        unsafe { shared.as_ref() }.map(|shared| f(Sched::of(shared)))
     }
 
-    /// Puts a runnable in line: with this thread's worker if it is one of ours, else in the shared
-    /// line.
+    /// Queues a runnable: with this thread's worker if the worker is of this runtime, otherwise in the shared queue.
     #[inline]
     pub(crate) fn enqueue(&self, runnable: Runnable, place: QueuePosition) {
         let worker =
-            with_context(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
+            with_context(
+                |here| if self.is_thread_of(here) { here.worker.get().cast::<Worker>() } else { null() },
+            );
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         match unsafe { worker.as_ref() } {
             Some(worker) => worker.enqueue(self, runnable, place),
@@ -133,15 +160,17 @@ impl Sched {
     }
 
     #[inline]
-    fn is_home(&self, here: &ThreadContext) -> bool {
-        std::ptr::eq(here.home.get(), &raw const self.home)
+    fn is_thread_of(&self, here: &ThreadContext) -> bool {
+        std::ptr::eq(here.home.get(), &raw const self.shared)
     }
 
-    /// Calls `f` with the worker that this thread drives, if it is one of ours.
+    /// Calls `f` with the worker that this thread drives, if the worker is of this runtime.
     #[inline]
     pub(super) fn with_worker_here<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
         let worker =
-            with_context(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
+            with_context(
+                |here| if self.is_thread_of(here) { here.worker.get().cast::<Worker>() } else { null() },
+            );
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         unsafe { worker.as_ref() }.map(f)
     }
@@ -157,7 +186,7 @@ impl Sched {
         }
     }
 
-    /// Wakes somebody for what has just been put where all take from.
+    /// Wakes a worker for a runnable that was put where all workers take from.
     pub(super) fn wake_for_one(&self) {
         if let Some(worker) = self.idle.whom_to_wake_from_outside() {
             self.unpark(worker);
@@ -165,24 +194,24 @@ impl Sched {
         self.drain_if_closed();
     }
 
-    /// Ends what has come in, if nobody is left to run it. LAST-OUT
+    /// Ends queued work if no worker is left to run it. LAST-OUT
     pub(super) fn drain_if_closed(&self) {
         if self.closed.load(Ordering::SeqCst) {
             self.drain();
         }
     }
 
-    /// Whether there is something that any worker could take.
+    /// Whether a queue has work that any worker could take.
     pub(super) fn has_work(&self) -> bool {
         !self.injector.is_empty()
-            || self.home.ranks.load(Ordering::SeqCst) != 0
+            || self.queued_ranks.load(Ordering::SeqCst) != 0
             || match &self.managed {
                 Some(managed) => managed.has_work(),
                 None => self.all_workers().any(|worker| worker.has_spare(0)),
             }
     }
 
-    /// Wakes a worker if there is something for it, and nobody searches.
+    /// Wakes a worker if there is work to take and no worker searches.
     pub(super) fn wake_for_more(&self) {
         if self.has_work()
             && let Some(worker) = self.idle.whom_to_wake()
@@ -196,19 +225,19 @@ impl Sched {
         self.worker(worker).driver(self).ring();
     }
 
-    /// A configured worker's driver, which also wakes it, whatever the reason.
+    /// The driver of a configured worker. Notifying it wakes the worker.
     pub(crate) fn driver(&self, worker: usize) -> &Arc<Driver> {
-        &self.posts[worker].driver
+        &self.slots[worker].driver
     }
 
-    /// The driver for a new timer: that of this thread's worker, if it is one of ours, or else any.
+    /// The driver for a new timer: that of this thread's worker if the worker is of this runtime, otherwise any.
     #[inline]
     pub(crate) fn driver_here(&self) -> &Arc<Driver> {
-        self.with_worker_here(|worker| worker.post())
-            .map_or_else(|| self.any_driver(), |post| &self.posts[post].driver)
+        self.with_worker_here(|worker| worker.slot())
+            .map_or_else(|| self.any_driver(), |slot| &self.slots[slot].driver)
     }
 
-    /// What runs on this thread found a state in use, or others in line for it.
+    /// Notes that the running task found a state in use, or other tasks waiting for it.
     pub(crate) fn contended() {
         let worker = with_context(|here| here.worker.get().cast::<Worker>());
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
@@ -220,15 +249,15 @@ impl Sched {
     #[cold]
     fn any_driver(&self) -> &Arc<Driver> {
         let next = self.next_driver.fetch_add(1, Ordering::Relaxed);
-        &self.posts[next % self.posts.len()].driver
+        &self.slots[next % self.slots.len()].driver
     }
 
-    /// The driver for a new file descriptor: the one that has most of them, unless another has far fewer. Events
-    /// then come many at a time and to one worker, whom others help if that is worth it; if they came one by one to
-    /// each, all would be woken for little. A server of many connections is spread over all.
+    /// The driver for a new file descriptor: the one that has most of them, unless another has far fewer. Then many
+    /// events come at once to one worker, and others help it if that is worth it. Events that come one by one to each
+    /// worker would wake all of them for little. A server with many connections is spread over all drivers.
     pub(crate) fn driver_for_source(&self) -> &Arc<Driver> {
         let (mut fullest, mut least) = (self.driver_here(), self.driver_here());
-        for driver in self.posts.iter().map(|post| &post.driver) {
+        for driver in self.slots.iter().map(|slot| &slot.driver) {
             if driver.sources() > fullest.sources() {
                 fullest = driver;
             } else if driver.sources() < least.sources() {
@@ -238,87 +267,68 @@ impl Sched {
         if fullest.sources() > least.sources() + CLUSTER { least } else { fullest }
     }
 
-    /// Makes this thread drive a worker until the guard is dropped. Once for each worker.
-    pub(crate) fn take_seat(&self, worker: usize) -> WorkerGuard<'_> {
-        let aside = SetAside::new();
-        let worker = self.worker(worker);
-        with_context(|here| {
-            here.home.set(self.home.whole());
-            here.worker.set(std::ptr::from_ref(worker).cast());
-            here.slab.set(&raw const worker.slab);
-        });
-        worker.window.open();
-        WorkerGuard { sched: self, worker, aside: Some(aside) }
-    }
-
     /// Tells all workers to leave. Returns at once.
     pub(crate) fn stop(&self) {
-        self.home.enter_phase(RuntimePhase::Stopped);
-        self.posts.iter().for_each(|post| post.driver.ring());
+        self.shared.enter_phase(RuntimePhase::Stopped);
+        self.slots.iter().for_each(|slot| slot.driver.ring());
         self.spares.stop();
         self.monitor.stop();
     }
 
-    /// A worker that was never driven counts as one that has left.
+    /// Counts workers that were never driven as workers that have left.
     pub(crate) fn forgo(&self, workers: usize) {
         if workers > 0 && self.driven.fetch_sub(workers, Ordering::AcqRel) == workers {
             self.close();
         }
     }
 
-    /// Another worker will be driven; `false` if the last has left.
+    /// Counts one more worker that will be driven. `false`: the last has left.
     pub(super) fn count_driver(&self) -> bool {
         let more = |driven: usize| (driven > 0).then_some(driven + 1);
         self.driven.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
     fn close(&self) {
-        self.home.enter_phase(RuntimePhase::Stopped); // also when a panic brought us here early
+        self.shared.enter_phase(RuntimePhase::Stopped); // also when a panic of `run` closes the scheduler early
         self.closed.store(true, Ordering::SeqCst);
-        // Idle tasks are in no queue: wake them into the shared line, to their end.
-        self.home.each_task(|task| {
-            // The thread of a main color, if it is still in `block_on`, ends its tasks itself.
-            if task.kind() != TaskKindTag::Blocking {
+        // Idle tasks are in no queue: waking puts them into the shared queue, where `drain` ends them.
+        self.shared.each_task(|task| {
+            // A thread that is still in `block_on` ends the tasks of its main color itself.
+            if !task.is_blocking() {
                 task.wake_with(ABORTED);
             }
         });
         self.drain();
-        let (home, hooks) = (self.home.whole(), self.home.hooks);
-        // SAFETY: `home` is a pointer to the runtime's core, which is alive: we are in it.
-        unsafe { (hooks.keep)(home) };
-        if !self.home.slab.close() {
-            // SAFETY: it gives back what `keep` took. Whoever called us keeps the core.
-            unsafe { (hooks.retire)(home) };
-        }
-        Driver::close_all(self.posts.iter().map(|post| &*post.driver));
+        self.shared.slab.close(self.counted());
+        Driver::close_all(self.slots.iter().map(|slot| &*slot.driver));
         self.drained.store(true, Ordering::Release);
     }
 
-    /// Ends all that is in line, unless somebody else is at it.
+    /// Ends all queued work, unless another thread does so already.
     fn drain(&self) {
         let is_some_left = || {
             let managed = self.managed.as_ref().is_some_and(Managed::has_work);
-            managed || !self.injector.is_empty() || self.home.ranks.load(Ordering::SeqCst) != 0
+            managed || !self.injector.is_empty() || self.queued_ranks.load(Ordering::SeqCst) != 0
         };
         while is_some_left() && !self.draining.swap(true, Ordering::SeqCst) {
             let _aside = SetAside::new();
-            with_context(|here| here.home.set(self.home.whole()));
+            with_context(|here| here.home.set(self.shared.whole()));
             let next = || {
                 let managed = || self.managed.as_ref().and_then(Managed::take_one);
                 self.injector.pop_one().or_else(|| self.ranks.pop_any(self)).or_else(managed)
             };
             while let Some(runnable) = next() {
-                if runnable.header().vtable().kind != TaskKindTag::Lane {
+                if !runnable.header().vtable().is_lane() {
                     runnable.header().state.mark(ABORTED);
                 }
-                // A lane sees for itself that all is over.
+                // A lane sees by itself that the runtime has stopped.
                 self.injector.push(with_context(|here| runnable.run(here)));
             }
             self.draining.store(false, Ordering::SeqCst);
         }
     }
 
-    /// Waits until the last driver has left and everything was ended; `false` if `limit` passed.
+    /// Waits until the last driving thread has left and all queued work was ended. `false`: `limit` passed first.
     pub(crate) fn wait_drained(&self, limit: Duration) -> bool {
         let begun = Time::now();
         let is_over = || Time::now().nanos_since(begun) >= limit.as_nanos() as u64;
@@ -328,100 +338,8 @@ impl Sched {
         self.drained.load(Ordering::Acquire)
     }
 
-    /// Whether this thread drives one of its workers.
+    /// Whether this thread drives a worker of this runtime.
     pub(crate) fn is_here(&self) -> bool {
-        with_context(|here| !here.worker.get().is_null() && self.is_home(here))
-    }
-}
-
-/// The color that the thread of a worker runs beside the worker: the main color of `run`.
-pub(crate) trait MainTurn {
-    /// Whether there is a turn to be taken.
-    fn is_ready(&self) -> bool;
-
-    /// Takes a turn, if there is one to be taken.
-    fn take_turn(&self);
-}
-
-/// Of a thread that runs its worker alone.
-struct NoMainTurn;
-
-impl MainTurn for NoMainTurn {
-    #[inline]
-    fn is_ready(&self) -> bool {
-        false
-    }
-
-    fn take_turn(&self) {}
-}
-
-/// The right to drive a worker. ONE-DRIVER
-pub(crate) struct WorkerGuard<'a> {
-    sched: &'a Sched,
-    worker: &'a Worker,
-    aside: Option<SetAside>,
-}
-
-impl WorkerGuard<'_> {
-    /// Runs what there is to run until `until` says to stop; sleeps when there is nothing, for
-    /// `limit` at a time. Without a limit, whoever makes `until` true must unpark the worker.
-    pub(crate) fn drive(&self, main: &impl MainTurn, limit: Option<Duration>, until: impl Fn() -> bool) {
-        with_context(|here| self.drive_here(here, main, limit, until));
-    }
-
-    /// The same, on a thread without a main color, and without a limit.
-    pub(crate) fn drive_alone(&self, until: impl Fn() -> bool) {
-        self.drive(&NoMainTurn, None, until);
-    }
-
-    fn drive_here(
-        &self,
-        here: &ThreadContext,
-        main: &impl MainTurn,
-        limit: Option<Duration>,
-        until: impl Fn() -> bool,
-    ) {
-        // A panic here is a bug of ours, and would leave tasks owned for ever.
-        let abort = AbortOnUnwind("a worker panicked outside of any task");
-        let (sched, worker) = (self.sched, self.worker);
-        let mut until_main = 0;
-        while !until() {
-            if until_main == 0 && main.is_ready() {
-                until_main = worker.picks_in_a_while(MAIN_EVERY);
-                worker.found(sched);
-                worker.counts.main_turns.add_one();
-                main.take_turn();
-                worker.look_soon();
-            }
-            let Some(runnable) = worker.pick(sched) else {
-                until_main = 0;
-                if main.is_ready() {
-                    continue;
-                }
-                match worker.search(sched) {
-                    Some(runnable) => worker.run(sched, here, runnable),
-                    None => worker.sleep(sched, limit, || main.is_ready() || until()),
-                }
-                continue;
-            };
-            until_main = until_main.saturating_sub(1);
-            worker.run(sched, here, runnable);
-        }
-        std::mem::forget(abort);
-    }
-
-    /// Whether workers have been told to leave.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.sched.is_stopped()
-    }
-}
-
-impl Drop for WorkerGuard<'_> {
-    fn drop(&mut self) {
-        self.worker.window.close();
-        self.worker.retire(self.sched);
-        self.sched.home.slab.take_over(&self.worker.slab);
-        drop(self.aside.take());
-        self.sched.forgo(1);
+        with_context(|here| !here.worker.get().is_null() && self.is_thread_of(here))
     }
 }

@@ -1,13 +1,14 @@
-//! Stalls: how many there were, what each worker is stuck in, and what is said about it.
+//! Stalls: how many there were, which tasks workers are stuck in, and reports about them.
 //!
-//! A worker that is stuck cannot tell what in, and it may never come back. So others look: at the pointer to the
-//! task that its thread is running, which that thread writes anyway (`with_context`). The task may end, and its memory be
-//! another's, while they do: they ask the slab for a reference to whatever is there, as a walk over all tasks does.
+//! A stuck worker cannot report its task, and may never come back. So other threads look at the pointer to the task
+//! that the worker's thread is running, which that thread writes anyway (`with_context`). The task may end meanwhile,
+//! and its memory may be used for another. So they ask the slab for a reference to the task at that address, as a
+//! walk over all tasks does.
 //!
 //! # Invariants
 //!
-//! * **THERE-WHILE-SEATED**: `CurrentTaskView` points into a thread's own memory only while that thread is in its seat,
-//!   and is read and taken down under its lock.
+//! * **THERE-WHILE-SEATED**: `CurrentTaskView` points into the memory of a thread only while that thread drives the
+//!   worker. The pointer is read and cleared under its lock.
 
 use std::time::Duration;
 
@@ -22,12 +23,12 @@ use crate::task::guarded::guarded;
 use crate::task::header::Header;
 use crate::world;
 
-/// Of so many kinds of tasks that were stuck it is said. What gives each task a name of its own is not told of for
-/// ever.
+/// Most kinds of tasks whose stalls are reported. A program that gives each task a name of its own gets no more
+/// reports after that.
 #[cfg(feature = "tracing")]
 const MOST_TOLD: usize = 256;
 
-/// What the monitor counts.
+/// Stall counters of the monitor.
 #[derive(Default)]
 pub(super) struct Stalls {
     count: AtomicU64,
@@ -37,7 +38,7 @@ pub(super) struct Stalls {
     told: Mutex<Told>,
 }
 
-/// What has been said.
+/// Reports made so far.
 #[derive(Default)]
 struct Told {
     #[cfg(feature = "tracing")]
@@ -47,7 +48,7 @@ struct Told {
 }
 
 impl Stalls {
-    /// A worker is stalled, for so long so far.
+    /// Counts a stall, or updates how long it has taken.
     pub(super) fn note(&self, is_new: bool, stuck_for: Duration) {
         if is_new {
             self.count.fetch_add(1, Ordering::Relaxed);
@@ -56,12 +57,12 @@ impl Stalls {
         self.longest.fetch_max(nanos, Ordering::Relaxed);
     }
 
-    /// A spare was sent.
+    /// Counts a spare that was sent.
     pub(super) fn note_relief(&self) {
         self.relieved.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A spare was needed, and none was to be had.
+    /// Counts a spare that was needed and could not be had.
     pub(super) fn note_nobody(&self) {
         self.unrelieved.fetch_add(1, Ordering::Relaxed);
     }
@@ -82,7 +83,7 @@ impl Stalls {
         self.unrelieved.load(Ordering::Relaxed)
     }
 
-    /// Tells of a task that a worker is stuck in, once for each kind.
+    /// Reports the task that a worker is stuck in, once for each kind.
     #[cfg(feature = "tracing")]
     pub(super) fn tell(&self, task: &Task, stuck_for: Duration) {
         let name = task.name();
@@ -108,7 +109,7 @@ impl Stalls {
     #[cfg(not(feature = "tracing"))]
     pub(super) fn tell(&self, _task: &Task, _stuck_for: Duration) {}
 
-    /// Tells that a spare was needed and none was to be had, once.
+    /// Reports once that a spare was needed and could not be had.
     #[cfg(feature = "tracing")]
     pub(super) fn tell_nobody(&self, most: usize) {
         if std::mem::replace(&mut lock(&self.told).nobody, true) {
@@ -129,29 +130,29 @@ impl Stalls {
     }
 }
 
-/// Through which others see what the thread of a worker is running. THERE-WHILE-SEATED
+/// View of the task that a worker's thread is running, for other threads. THERE-WHILE-SEATED
 #[derive(Default)]
 pub(super) struct CurrentTaskView {
     current: Mutex<Option<RunningPtr>>,
-    /// Since when, in nanoseconds, the worker has been stuck, if it is stalled; 0 otherwise.
+    /// Since when, in nanoseconds, the worker has been stuck, if it is stalled. 0 otherwise.
     stalled_since: AtomicU64,
 }
 
 struct RunningPtr(*const Published<Header>);
 
-// SAFETY: what it points to may be read by any thread, while it is there.
+// SAFETY: any thread may read the atomic that it points to while that exists.
 unsafe impl Send for RunningPtr {}
 
 impl CurrentTaskView {
     /// This thread drives the worker from now on.
     pub(super) fn open(&self) {
-        // Virtual threads share what is a thread's own.
+        // Virtual threads share the thread-local storage of one thread.
         if !world::is_simulated() {
             *lock(&self.current) = Some(RunningPtr(with_context(|here| &raw const here.current)));
         }
     }
 
-    /// It does so no more.
+    /// This thread stops driving the worker.
     pub(super) fn close(&self) {
         *lock(&self.current) = None;
     }
@@ -164,24 +165,24 @@ impl CurrentTaskView {
         (!current.is_null()).then(|| current.addr())
     }
 
-    /// Whether the worker is in a task, as far as that can be told.
+    /// Whether the worker seems to be in a task.
     pub(super) fn shows_task(&self) -> bool {
         world::is_simulated() || self.current().is_some()
     }
 
-    /// Whether the worker is stalled, and since when. For the monitor.
+    /// Notes since when the worker is stalled, if it is. For the monitor.
     pub(super) fn set_stalled(&self, since: Option<Time>) {
         self.stalled_since.store(since.map_or(0, Time::nanos), Ordering::Relaxed);
     }
 }
 
 impl Sched {
-    /// The task that a worker is stuck in, if that can be told.
+    /// The task that a worker is stuck in, if it can be found.
     pub(super) fn task_of(&self, worker: &Worker) -> Option<Task> {
         let progress = worker.progress().0;
         let current = worker.window.current()?;
-        let task = self.home.task_at(current)?;
-        // Or it has gone on meanwhile, and the memory may be another's.
+        let task = self.shared.task_at(current)?;
+        // The worker may have gone on, and the memory may be used for another task.
         let is_it = worker.window.current() == Some(current) && worker.progress().0 == progress;
         is_it.then_some(task)
     }

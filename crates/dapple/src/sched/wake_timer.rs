@@ -1,4 +1,4 @@
-//! Timers: how one is entered, and a moment at which the waiter for something else is to be polled, too.
+//! Entering timers, and a timeout beside another wait.
 
 use std::task::Context;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use crate::driver::clock::Time;
 use crate::driver::timers::{Fired, Key, TimerInsert, Timers};
 use crate::task::guarded::GuardedWaker;
 
-/// Where a timer was entered, if it was.
+/// Location of a timer, if one was entered.
 pub(crate) type TimerSlot = Option<(&'static Timers, Key)>;
 
 impl Sched {
-    /// Enters a timer with the driver of this thread's worker, or with any, and wakes the worker that sleeps there if the
-    /// timer is the first to fire. Nothing is entered if its time has come, or the runtime has ended.
+    /// Enters a timer with the driver of this thread's worker, or with any driver, and wakes the worker that sleeps
+    /// there if the timer is the first to fire. Enters nothing if its time has come or the runtime has ended.
     ///
-    /// `time::Sleep` has these lines once more: by this function it costs 5 instructions more.
+    /// `time::Sleep` repeats these lines: calling this function would cost it 5 instructions.
     pub(crate) fn enter_timer(&self, due: Time, waker: GuardedWaker, timer: &mut TimerSlot) {
         let driver = self.driver_here();
         if let TimerInsert::At { key, is_first } = driver.timers.insert(due.not_before(), waker) {
             *timer = Some((driver.timers, key));
-            if is_first && !Sched::is_at_post() {
+            if is_first && !Sched::owns_slot_here() {
                 driver.ring();
             }
         }
     }
 }
 
-/// Wakes who waits after a while, if nobody does before. Where there is no runtime, nobody wakes him.
+/// Timeout beside another wait: wakes the waiter after a while. Without a runtime it never fires.
 #[derive(Default)]
 pub(crate) struct WakeTimer {
     due: Option<Time>,
@@ -35,12 +35,12 @@ pub(crate) struct WakeTimer {
 }
 
 impl WakeTimer {
-    /// Whether it was set, and the time has come.
+    /// Whether it was set and its time has come.
     pub(crate) fn is_late(&self) -> bool {
         self.due.is_some_and(|due| Time::now() >= due)
     }
 
-    /// Sees to it that the waker is woken after so long, from when it was first set or the time last came.
+    /// Sets the timer to `after` from now, unless it is set and has not fired yet.
     pub(crate) fn set(&mut self, after: Duration, cx: &mut Context<'_>) {
         if let Some((timers, key)) = self.timer {
             match timers.has_fired(key, cx.waker()) {

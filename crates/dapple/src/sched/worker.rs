@@ -1,26 +1,27 @@
-//! A worker: picks what to run next, from its own queues, the shared line, or other workers.
+//! A worker: picks the next runnable from its own queues, the shared queue, or other workers.
 //!
-//! A worker is a value; a thread *drives* it. It owns a ring (`ring`), a slot for what should run
-//! next (`next`), and a store of memory, and sleeps in the driver of its post (`post`). In the order of picking:
+//! A worker is a value, and a thread *drives* it. It owns a run queue, a *next slot* (`next`) for the runnable that
+//! goes first, and a slab cache. It sleeps in the driver of its worker slot (`worker_slot`). It picks in this order:
 //!
-//! 1. every so often it *looks around*: what has happened outside, which timers are due, and what is
-//!    in the shared line, so that none of these starves; whoever puts something in line by its priority
-//!    (`ranks`) makes it look at every pick, for as long as there is any;
-//! 2. the slot, a bounded number of times in a row: what a task wakes finds its data in the cache;
-//! 3. the ring;
-//! 4. the shared line, a batch at a time;
-//! 5. another worker's ring, half of it, or its slot if its owner seems stuck.
+//! 1. Now and then it *looks around*: at events, at timers that are due, and at the shared queue, so that none of
+//!    them starves. A thread that queues a lane by priority (`ranks`) makes it look at every pick while such lanes
+//!    are queued.
+//! 2. The next slot, a bounded number of times in a row: a task that the last task woke finds its data in the cache.
+//! 3. The run queue.
+//! 4. The shared queue, a batch at a time.
+//! 5. Half of another worker's run queue, or its next slot if that worker seems stuck.
 //!
-//! A worker of a runtime with a policy takes what the policy says (`policy_queues`), and its slot and its ring are
-//! closed.
+//! A worker of a runtime with a policy picks as the policy says (`policy_queues`). Its next slot and its run queue
+//! are closed.
 //!
 //! ```text
-//! queue  its slot and its ring
-//! pick   its own, and the shared line; steal: those of others
-//! pace   how long a runnable takes, and what is worth moving
-//! sleep  in the driver of its post
+//! drive  the loop: pick, run, sleep; queue: the next slot and the run queue
+//! pick   from its own queues and the shared queue; steal: from other workers
+//! pace   how long a runnable takes, and which work is worth moving
+//! sleep  in the driver of its worker slot
 //! ```
 
+pub(super) mod drive;
 mod pace;
 mod pick;
 mod queue;
@@ -40,57 +41,55 @@ use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
-use crate::task::context::ThreadContext;
 use crate::task::header::{Header, Runnable};
 use crate::task::runtime_shared::OwnCount;
 use crate::task::slab::LocalSlab;
 use crate::world;
 
-/// How many picks may pass before the worker looks around, and how long, in nanoseconds, if they take
-/// long.
+/// The worker looks around after this many picks, or after this time in nanoseconds if picks take long.
 const LOOK_EVERY: u32 = 64;
 const LOOK_AFTER: u64 = 50_000;
-/// From this length on the shared line, whose head is older than what is in the rings, goes first.
+/// From this length on the shared queue goes first: its head is older than the runnables in the run queues.
 const SHARED_FIRST: usize = 2 * CAPACITY;
-/// How long, in nanoseconds, the kernel is not asked for events while there is something to run, by the
-/// priority of events. What nobody asks about is not later than the first of them.
+/// How long, in nanoseconds, a busy worker does not ask the kernel for events, by the priority of events. Events that
+/// are not asked for are delivered no later than with the lowest priority.
 const EVENTS_AFTER: [u64; Priority::ALL.len()] = [1_000_000, 100_000, 25_000, 0];
-/// How often a searcher looks out for something to come in before it falls asleep, and how long it
-/// pauses in between: together about as long as falling asleep takes.
+/// How often a searching worker looks for new work before it falls asleep, and how long it pauses between looks.
+/// Together this takes about as long as falling asleep.
 const PATIENCE: u32 = if cfg!(miri) { 1 } else { 32 };
 const PAUSE: u32 = 4;
-/// How long what is in a ring must be going to take, in nanoseconds, for another to be woken for it: a
-/// few times as long as waking it takes. If it turns out that whoever is woken goes to sleep again
-/// soon, it takes more, up to what nobody should have to wait.
+/// How long the work in a run queue must take, in nanoseconds, before another worker is woken for it: a few times as
+/// long as waking takes. The bound grows if woken workers go back to sleep soon, up to `NO_WAITING`, which no task
+/// should have to wait.
 pub(super) const WORTH_WAKING: u64 = 20_000;
 const SOON: u64 = 300_000;
 const NO_WAITING: u64 = 1_000_000;
-/// How long a runnable must take, in nanoseconds, to be worth moving to another core: as long as the
-/// cache misses of that. What does not fit into the ring is moved all the same.
+/// How long a runnable must take, in nanoseconds, to be worth moving to another core: as long as the cache misses of
+/// the move. Runnables that do not fit into the run queue are moved all the same.
 const WORTH_MOVING: u64 = 100;
-/// What lies for ever in the slot of a worker with a policy, so that nothing else does.
+/// Value of the next slot of a worker with a policy: the slot is never free.
 const CLOSED_SLOT: *mut Header = std::ptr::without_provenance_mut(1);
 
-/// Aligned so that what workers write often does not share a cache line.
+/// Aligned so that fields that workers write often do not share a cache line.
 #[repr(align(128))]
 pub(crate) struct Worker {
     number: usize,
-    /// Which post it holds, or holds no more. Its own, unless it is a spare.
-    post: AtomicUsize,
-    ring: RunQueue<Header>,
+    /// The worker slot that it owns or owned last. Its own, unless it is a spare.
+    slot: AtomicUsize,
+    run_queue: RunQueue<Header>,
     next: AtomicPtr<Header>,
     /// It sleeps, or is about to.
     is_asleep: AtomicBool,
-    /// It was woken for what is in the ring of another.
+    /// It was woken for work in another worker's run queue.
     announced: AtomicBool,
-    /// How many more picks until it looks around.
+    /// Picks until it looks around.
     until_look: AtomicU32,
-    /// How long a runnable takes here on the average, in nanoseconds; at least `WORTH_MOVING` if most
-    /// come back, and so would be moved once to be run many times.
+    /// Average time of a runnable, in nanoseconds. At least `WORTH_MOVING` if most runnables come back: each would be
+    /// moved once and run many times.
     pace: AtomicU64,
-    /// What it runs would only get into each other's way elsewhere.
+    /// Its tasks contend for the same state, so they would wait for each other elsewhere.
     stays_together: AtomicBool,
-    /// How long a runnable must take to be worth moving: `WORTH_MOVING`, or what a simulation says.
+    /// How long a runnable must take to be worth moving: `WORTH_MOVING`, or the choice of a simulation.
     worth_moving: u64,
     /// One of `EVENTS_AFTER`.
     events_after: u64,
@@ -100,7 +99,7 @@ pub(crate) struct Worker {
     own: WorkerPrivate,
 }
 
-/// What a worker counts of itself.
+/// Counters of a worker.
 #[derive(Default)]
 pub(super) struct WorkerCounts {
     pub(super) runs: OwnCount,
@@ -112,40 +111,40 @@ pub(super) struct WorkerCounts {
     pub(super) overflows: OwnCount,
 }
 
-/// What only the thread that drives the worker touches.
+/// Fields that only the driving thread touches.
 struct WorkerPrivate {
     streak: Cell<u32>,
     random: Cell<u64>,
-    /// Runnables that came back since the pace was last looked at.
+    /// Runnables that came back since the pace was last computed.
     came_back: Cell<u64>,
-    /// How often, since then, somebody found a state in use, or others in line for it.
+    /// How often, since then, a task found a state in use, or other tasks waiting for it.
     contended: Cell<u64>,
-    /// When the pace was last looked at, after so many runs.
+    /// When the pace was last computed, and the number of runs at that time.
     paced: Cell<(Time, u64)>,
     /// When the kernel was last asked for events.
     asked: Cell<Time>,
-    /// When it woke up, if it was for what is in the ring of another.
+    /// When it woke up, if it was woken for work in another worker's run queue.
     helps_since: Cell<Option<Time>>,
-    /// When, and after how many runs, the shared line last got one ahead.
+    /// When the shared queue last went first, and the number of runs at that time.
     shared: Cell<(Time, u64)>,
-    /// After how many runs all that came from the shared line, in the last trade, has been taken up, or more.
+    /// Number of runs after which all runnables of the last trade with the shared queue have been picked, or more.
     older_until: Cell<u64>,
-    /// Where in the ring that ends which was taken from the shared line, or from another worker.
+    /// Position in the run queue where the runnables from the shared queue or from another worker end.
     older_end: Cell<usize>,
-    /// How much there must be in a ring for it to steal from it at once.
+    /// Length of another worker's run queue from which on it steals at once.
     greed: Cell<usize>,
-    /// How often it looks out for something before it falls asleep.
+    /// How often it looks for new work before it falls asleep.
     patience: Cell<u32>,
-    /// How often it did so in vain.
+    /// How often it looked without success.
     tried: Cell<u32>,
     searching: Cell<bool>,
-    /// How many picks by priority, or by a policy, until it looks around; how many there were.
+    /// Picks by priority or by policy until it looks around, and the number of such picks so far.
     until_around: Cell<u32>,
     picks: Cell<u32>,
 }
 
-// SAFETY: `own` and the owner's side of the rest are used only by the thread that drives the
-// worker, of which `Sched::drive` lets there be one.
+// SAFETY: ONE-DRIVER: `own`, and the owner's side of the other fields, are used only by the one thread that drives
+// the worker.
 unsafe impl Sync for Worker {}
 
 impl Worker {
@@ -153,8 +152,8 @@ impl Worker {
         let seed = seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Worker {
             number,
-            post: AtomicUsize::new(number),
-            ring: if is_managed { RunQueue::closed() } else { RunQueue::new() },
+            slot: AtomicUsize::new(number),
+            run_queue: if is_managed { RunQueue::closed() } else { RunQueue::new() },
             next: AtomicPtr::new(if is_managed { CLOSED_SLOT } else { null_mut() }),
             is_asleep: AtomicBool::new(false),
             announced: AtomicBool::new(false),
@@ -192,37 +191,37 @@ impl Worker {
     }
 
     #[inline]
-    pub(super) fn post(&self) -> usize {
-        self.post.load(Ordering::Relaxed)
+    pub(super) fn slot(&self) -> usize {
+        self.slot.load(Ordering::Relaxed)
     }
 
-    /// For a spare that rests. ONE-THREAD in `post`
-    pub(super) fn set_post(&self, post: usize) {
-        self.post.store(post, Ordering::Relaxed);
+    /// For a spare that rests. ONE-THREAD in `worker_slot`
+    pub(super) fn set_slot(&self, slot: usize) {
+        self.slot.store(slot, Ordering::Relaxed);
     }
 
-    /// The driver of its post.
+    /// The driver of its worker slot.
     #[inline]
     pub(super) fn driver<'a>(&self, sched: &'a Sched) -> &'a Arc<Driver> {
-        &sched.posts[self.post()].driver
+        &sched.slots[self.slot()].driver
     }
 
-    /// Takes its post back, if somebody stood in for it. For the owner.
-    fn mind_post(&self, sched: &Sched) {
-        if self.number < sched.posts.len() && !self.holds_post(sched) {
-            sched.take_post_back(self);
+    /// Takes its worker slot back if a spare has it. For the driving thread.
+    fn keep_slot(&self, sched: &Sched) {
+        if self.number < sched.slots.len() && !self.owns_slot(sched) {
+            sched.take_slot_back(self);
         }
     }
 
-    /// Looks around, if it is time to, and at what is in line by priority or policy. If it does not pick, the
-    /// worker does as always.
+    /// Looks around if it is time to, then at lanes that are queued by priority or policy. `Continue`: nothing was
+    /// picked, and the worker goes on with its own queues.
     ///
-    /// How often that is depends on the clock, so `versus/instructions` leaves it out, by its name; that is why it stands
-    /// in the file of the type.
+    /// How often it looks around depends on the clock. `versus/instructions` excludes this function by its name, so
+    /// it stays in the file of the type.
     #[cold]
     #[inline(never)]
     fn look(&self, sched: &Sched) -> ControlFlow<Option<Runnable>> {
-        if sched.managed.is_none() && !sched.home.has_ranks() {
+        if sched.managed.is_none() && !sched.has_ranks() {
             return match self.look_around(sched) {
                 None => ControlFlow::Continue(()),
                 shared => ControlFlow::Break(shared),
@@ -232,7 +231,7 @@ impl Worker {
             0 => {
                 let shared = self.look_around(sched);
                 self.own.until_around.set(self.until_look.load(Ordering::Relaxed));
-                self.until_look.store(0, Ordering::Relaxed); // it goes on looking
+                self.until_look.store(0, Ordering::Relaxed); // look again at the next pick
                 if shared.is_some() {
                     return ControlFlow::Break(shared);
                 }
@@ -241,7 +240,7 @@ impl Worker {
         }
         let managed = sched.managed.as_ref();
         if let Some(managed) = managed.filter(|managed| managed.weighs()) {
-            return ControlFlow::Break(managed.pick(sched, self.post(), self.post()));
+            return ControlFlow::Break(managed.pick(sched, self.slot(), self.slot()));
         }
         let picks = self.own.picks.get().wrapping_add(1);
         self.own.picks.set(picks);
@@ -252,7 +251,7 @@ impl Worker {
                 }
                 continue;
             }
-            // What has a priority after all, and what has none, in turns.
+            // Normal lanes that are queued by priority, and ordinary runnables, alternate.
             let ranked = || sched.ranks.pop(sched, Priority::Normal);
             if picks.is_multiple_of(2)
                 && let Some(runnable) = ranked()
@@ -261,9 +260,9 @@ impl Worker {
             }
             let ordinary = match managed {
                 None if self.has_ordinary(sched) => return ControlFlow::Continue(()),
-                // Where there is always something urgent, nobody searches.
+                // While urgent lanes are always queued no worker searches, so this one steals now and then.
                 None => Ranks::is_aged(picks).then(|| self.steal(sched, 1)).flatten(),
-                Some(managed) => managed.pick(sched, self.post(), self.post()),
+                Some(managed) => managed.pick(sched, self.slot(), self.slot()),
             };
             if let Some(runnable) = ordinary.or_else(ranked) {
                 return ControlFlow::Break(Some(runnable));
@@ -272,23 +271,12 @@ impl Worker {
         if managed.is_some() { ControlFlow::Break(None) } else { ControlFlow::Continue(()) }
     }
 
-    /// What tells whether it gets on: what it has run so far, and what waits in its slot.
+    /// Measure of progress: the number of runs so far, and the content of the next slot.
     pub(super) fn progress(&self) -> (u64, *const Header) {
         (self.counts.runs.get() + self.counts.main_turns.get(), self.next.load(Ordering::Relaxed))
     }
 
-    /// Runs something, after having found it.
-    #[inline]
-    pub(super) fn run(&self, sched: &Sched, here: &ThreadContext, runnable: Runnable) {
-        self.found(sched);
-        self.counts.runs.add_one();
-        if let Some(again) = runnable.run(here) {
-            self.own.came_back.set(self.own.came_back.get() + 1);
-            self.enqueue_back(sched, again, self.next.load(Ordering::Relaxed).is_null());
-        }
-    }
-
-    /// Counts as searching no more.
+    /// Stops counting as a searching worker. SEARCHES in `idle`
     #[inline]
     pub(super) fn found(&self, sched: &Sched) {
         if self.own.searching.get() {
@@ -299,7 +287,7 @@ impl Worker {
         }
     }
 
-    /// Gives up what it has, when its thread leaves.
+    /// Gives up its queued work. For the driving thread, when it leaves.
     pub(super) fn retire(&self, sched: &Sched) {
         if self.own.searching.replace(false) {
             sched.idle.end_search();

@@ -1,21 +1,21 @@
-//! Posts and spares: who stands in for a worker that is stuck in a runnable.
+//! Worker slots and spares: how a spare replaces a worker that is stuck in a runnable.
 //!
-//! A *post* is what others depend on of a worker: its driver, with its events and timers, and that somebody is
-//! there to run what comes. Each configured worker has one, and *holds* it. When the monitor finds that it is
-//! stuck in a runnable while others wait, it gives the post to a *spare*: another worker, with a ring, a slot and
-//! a store of memory of its own, which sleeps in the post's driver and takes what it can get from the one that is
-//! stuck, as any other worker does. If the spare gets stuck, too, the next one takes the post. When the configured
-//! worker comes back it takes its post back by itself, and the spare, when it sees that, hands over what it has
-//! and rests. So there are as many that run as were configured, and those that are stuck. See
-//! docs/design/stalls.md.
+//! A *worker slot* is the part of a worker that others depend on: its driver, with events and timers, and a thread
+//! that serves it. Each configured worker has a slot and *owns* it at first. When the monitor finds the worker stuck
+//! in a runnable while other work waits, it gives the slot to a *spare*: another worker with a run queue, a next slot
+//! and a slab cache of its own. The spare sleeps in the slot's driver and steals from the stuck worker as any other
+//! worker does. If the spare gets stuck too, the next spare gets the slot. A configured worker that is no longer
+//! stuck takes its slot back by itself. The spare sees that, hands over its work and rests. So as many workers run as
+//! were configured, besides those that are stuck. See docs/design/stalls.md.
 //!
 //! # Invariants
 //!
 //! * **ONE-HOLDER**, **HOLDER-SLEEPS**, **PASSED-ON**: see `slot_owner`.
-//! * **ONE-THREAD**: a spare has one thread, from when it is first sent to a post until the runtime stops. Its post
-//!   changes only while it rests, by the monitor.
-//! * **OUT-AND-HOLDER**: a spare is sent out after it was made the holder. If it were the other way round, its thread,
-//!   which may be awake for a token of last time, could find that it does not hold its post, and come to rest with it.
+//! * **ONE-THREAD**: a spare has one thread, from when it first gets a slot until the runtime stops. Only the monitor
+//!   changes its slot, and only while the spare rests.
+//! * **OUT-AND-HOLDER**: a spare becomes the owner of the slot before it is marked as out. In the other order its
+//!   thread, which an old token may have woken, could find that it does not own its slot, and come to rest as the
+//!   owner.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -27,57 +27,57 @@ use crate::driver::Driver;
 use crate::prim::{AtomicBool, AtomicUsize, Ordering, Parker, fence_seq_cst};
 use crate::task::runtime_shared::RuntimePhase;
 
-/// What a worker is there for.
+/// The part of a worker that others depend on.
 pub(super) struct WorkerSlot {
     pub(super) driver: Arc<Driver>,
-    /// Who holds it, by number. ONE-HOLDER
-    holder: SlotOwner,
+    /// The number of the worker that owns the slot. ONE-HOLDER
+    owner: SlotOwner,
 }
 
 impl WorkerSlot {
     pub(super) fn new(worker: usize) -> io::Result<WorkerSlot> {
-        Ok(WorkerSlot { driver: Arc::new(Driver::new()?), holder: SlotOwner::new(worker) })
+        Ok(WorkerSlot { driver: Arc::new(Driver::new()?), owner: SlotOwner::new(worker) })
     }
 
-    /// Gives it from one to another, if it is that one's. ONE-HOLDER
+    /// Passes the slot from `from` to `to`, if `from` owns it. ONE-HOLDER
     fn pass(&self, from: &Worker, to: &Worker) -> bool {
-        self.holder.pass(from.number(), to.number())
+        self.owner.pass(from.number(), to.number())
     }
 
     #[inline]
     pub(super) fn owner(&self) -> usize {
-        self.holder.get()
+        self.owner.get()
     }
 }
 
-/// Those that may stand in.
+/// The spare workers of a runtime.
 pub(super) struct Spares {
     list: Box<[Spare]>,
-    /// So many of them have been made.
+    /// How many of them have been made.
     made: AtomicUsize,
-    /// What the others are made by.
+    /// Seed of the spares that are made later.
     seed: u64,
 }
 
 #[derive(Default)]
 struct Spare {
     worker: OnceLock<Box<Worker>>,
-    /// It was sent to a post, and has not come to rest again. Set by the monitor, cleared by its thread. OUT-AND-HOLDER
+    /// It has got a slot and has not come to rest since. Set by the monitor, cleared by its thread. OUT-AND-HOLDER
     is_out: AtomicBool,
-    /// Its thread was started. Only used by the monitor. ONE-THREAD
+    /// Its thread was started. Used only by the monitor. ONE-THREAD
     has_thread: AtomicBool,
-    /// Where it rests.
+    /// Parks the thread of a spare that rests.
     parker: Parker,
 }
 
-/// What became of an attempt to relieve a worker.
+/// Result of an attempt to replace a stuck worker.
 #[derive(PartialEq, Eq)]
 pub(super) enum Relief {
     /// A spare was sent.
     Sent,
-    /// It is not needed any more.
+    /// No spare is needed any more.
     Late,
-    /// No spare, or no thread for one, is to be had.
+    /// No spare is left, or no thread for one can be started.
     Nobody,
 }
 
@@ -86,13 +86,13 @@ impl Spares {
         Spares { list: (0..most).map(|_| Spare::default()).collect(), made: AtomicUsize::new(0), seed }
     }
 
-    /// Those that have been made, in the order of their numbers.
+    /// The spares that have been made, in the order of their numbers.
     pub(super) fn made(&self) -> impl Iterator<Item = &Worker> {
         let made = self.made.load(Ordering::Acquire);
         self.list[..made].iter().filter_map(|spare| spare.worker.get()).map(|worker| &**worker)
     }
 
-    /// How many do not rest.
+    /// How many spares do not rest.
     pub(super) fn out(&self) -> usize {
         let made = self.made.load(Ordering::Acquire);
         self.list[..made].iter().filter(|spare| spare.is_out.load(Ordering::Acquire)).count()
@@ -102,19 +102,19 @@ impl Spares {
         self.list[spare].is_out.load(Ordering::Acquire)
     }
 
-    /// How many there may be.
+    /// Most spares that may be made.
     pub(super) fn most(&self) -> usize {
         self.list.len()
     }
 
-    /// Wakes all who rest, to see that it is over.
+    /// Wakes all spares that rest, so that they see the end of the runtime.
     pub(super) fn stop(&self) {
         self.list.iter().for_each(|spare| spare.parker.unpark());
     }
 }
 
 impl Sched {
-    /// All workers, those that were configured and then the spares, in the order of their numbers.
+    /// All workers in the order of their numbers: configured workers, then spares.
     pub(super) fn all_workers(&self) -> impl Iterator<Item = &Worker> {
         self.workers.iter().chain(self.spares.made())
     }
@@ -127,25 +127,25 @@ impl Sched {
         }
     }
 
-    /// Gives the post of a worker that is stuck to a spare. `start` starts its thread. For the monitor.
+    /// Gives the slot of a stuck worker to a spare. `start` starts the spare's thread. For the monitor.
     pub(super) fn hand_off(&self, stuck: &Worker, start: &impl Fn(usize) -> io::Result<()>) -> Relief {
         let Some((index, spare)) = self.free_spare() else { return Relief::Nobody };
         let worker = spare.worker.get_or_init(|| Box::new(self.make_spare(index)));
         self.spares.made.fetch_max(index + 1, Ordering::Release);
-        // Before the post is passed on: there is no way back if it cannot be had, since the stuck worker may be a
-        // spare that has left meanwhile.
+        // The thread is started before the slot is passed on. Passing it back would not be possible: the stuck worker
+        // may be a spare that has left meanwhile.
         if !spare.has_thread.load(Ordering::Relaxed) {
             if !self.count_driver() || start(index).inspect_err(|_| self.forgo(1)).is_err() {
                 return Relief::Nobody;
             }
             spare.has_thread.store(true, Ordering::Relaxed);
         }
-        worker.set_post(stuck.post());
-        let post = &self.posts[stuck.post()];
-        if !post.pass(stuck, worker) {
+        worker.set_slot(stuck.slot());
+        let slot = &self.slots[stuck.slot()];
+        if !slot.pass(stuck, worker) {
             return Relief::Late;
         }
-        post.driver.ring(); // HOLDER-SLEEPS: it may have come back, and sleep
+        slot.driver.ring(); // HOLDER-SLEEPS: the stuck worker may have come back, and sleep
         spare.is_out.store(true, Ordering::SeqCst); // OUT-AND-HOLDER
         spare.parker.unpark();
         Relief::Sent
@@ -156,7 +156,7 @@ impl Sched {
         self.free_spare().is_some()
     }
 
-    /// One that rests, or the next to be made.
+    /// A spare that rests, or the next to be made.
     fn free_spare(&self) -> Option<(usize, &Spare)> {
         let is_free = |(_, spare): &(usize, &Spare)| !spare.is_out.load(Ordering::Acquire);
         self.spares.list.iter().enumerate().find(is_free)
@@ -166,15 +166,15 @@ impl Sched {
         Worker::new(self.workers.len() + index, self.spares.seed, self.managed.is_some(), self.events)
     }
 
-    /// What the thread of a spare does until the workers are told to leave. ONE-THREAD
+    /// Runs the thread of a spare until the runtime stops. ONE-THREAD
     pub(crate) fn run_spare(&self, spare: usize) {
-        let seat = self.take_seat(self.workers.len() + spare);
+        let guard = self.enter_worker(self.workers.len() + spare);
         let Spare { worker, is_out, parker, .. } = &self.spares.list[spare];
         let worker = worker.get().expect("a spare is made before its thread");
-        while !seat.is_stopped() {
+        while !guard.is_stopped() {
             if is_out.load(Ordering::Acquire) {
-                seat.drive_alone(|| seat.is_stopped() || !worker.holds_post(self));
-                if !seat.is_stopped() {
+                guard.drive_alone(|| guard.is_stopped() || !worker.owns_slot(self));
+                if !guard.is_stopped() {
                     worker.leave(self);
                     is_out.store(false, Ordering::Release);
                 }
@@ -184,45 +184,45 @@ impl Sched {
         }
     }
 
-    /// Takes the post of a configured worker back, which has come back from where it was stuck.
+    /// Takes the slot of a configured worker back. For its thread, which is no longer stuck.
     #[cold]
-    pub(super) fn take_post_back(&self, worker: &Worker) {
-        let post = &self.posts[worker.number()];
-        post.holder.take_back(worker.number());
-        post.driver.ring(); // HOLDER-SLEEPS
+    pub(super) fn take_slot_back(&self, worker: &Worker) {
+        let slot = &self.slots[worker.number()];
+        slot.owner.take_back(worker.number());
+        slot.driver.ring(); // HOLDER-SLEEPS
     }
 
-    /// Whether this thread drives a worker that holds its post: it looks at the driver before it sleeps, and nobody
-    /// else does.
-    pub(crate) fn is_at_post() -> bool {
-        Sched::current(|sched| sched.with_worker_here(|worker| worker.holds_post(sched)))
+    /// Whether this thread drives a worker that owns its slot: it looks at the driver before it sleeps, and no other
+    /// thread sleeps there. OWN-TIMERS
+    pub(crate) fn owns_slot_here() -> bool {
+        Sched::current(|sched| sched.with_worker_here(|worker| worker.owns_slot(sched)))
             .flatten()
             .unwrap_or(false)
     }
 
-    /// Whether anybody may stand in for a worker.
+    /// Whether stuck workers may be replaced.
     pub(crate) fn has_spares(&self) -> bool {
         self.spares.most() > 0
     }
 
-    /// Whether the workers were told to leave.
+    /// Whether the runtime has stopped, so that workers leave.
     pub(super) fn is_stopped(&self) -> bool {
-        self.home.phase() == RuntimePhase::Stopped
+        self.shared.phase() == RuntimePhase::Stopped
     }
 }
 
 impl Worker {
-    /// Whether it is the one that sleeps in the driver of its post.
+    /// Whether it owns its slot, and so may sleep in the slot's driver.
     #[inline]
-    pub(super) fn holds_post(&self, sched: &Sched) -> bool {
-        sched.posts[self.post()].owner() == self.number()
+    pub(super) fn owns_slot(&self, sched: &Sched) -> bool {
+        sched.slots[self.slot()].owner() == self.number()
     }
 
-    /// Gives up what it has, to those that go on. For a spare that has lost its post.
+    /// Hands its work over to the other workers. For a spare that has lost its slot.
     fn leave(&self, sched: &Sched) {
         self.found(sched);
         self.hand_over(sched);
-        fence_seq_cst(); // SLEEP-OR-SEE: it does not run what it has pushed itself
+        fence_seq_cst(); // SLEEP-OR-SEE: it will not run the runnables that it has pushed
         sched.wake_for_more();
     }
 }

@@ -13,7 +13,6 @@ use crate::runtime::{Core, STALL_AFTER, assert_not_on_worker, run_on};
 use crate::sched::{Chosen, Policy};
 use crate::task::cancel_points::CancelPoints;
 use crate::task::context::context;
-use crate::task::header::TaskKindTag;
 use crate::task::panics::{OnPanic, PanicReport};
 use crate::world::{EarlyEnd, World};
 
@@ -297,8 +296,8 @@ fn describe(core: &Arc<Core>) -> String {
     let mut text = String::new();
     core.runtime_shared().each_task(|task| {
         let number = task.number().unwrap_or_default();
-        let what = match task.kind() {
-            TaskKindTag::Blocking => "is a blocking call".to_owned(),
+        let what = match task {
+            _ if task.is_blocking() => "is a blocking call".to_owned(),
             _ if !task.is_waiting() => "can run".to_owned(),
             _ => format!("waits for {}", task.waited_for().unwrap_or("something that is not dapple's")),
         };

@@ -2,17 +2,18 @@
 
 use std::borrow::Cow;
 
-use super::submit::{FreshClocked, FreshColor, InColor, OnPool, gone, submit, submit_local};
+use super::submit::{FreshClocked, FreshColor, InColor, gone, submit, submit_local};
 use crate::Color;
 use crate::limit::Limit;
+use crate::runtime::{Core, OnPool};
 use crate::task::header::Meta;
 use crate::task::or_else::OrElse;
 use crate::task::poll::ClosureFuture;
 use crate::task::runtime_here::{HANDLE, require};
+use crate::task::runtime_shared::WholeRuntime;
 use crate::task::{JoinHandle, Priority, RuntimeShared};
 
-/// Spawns tasks with a name, in a color, of a priority, or with a drop closure; the place of the spawn is kept
-/// too.
+/// Spawns tasks with a name, a color, a priority, a limit or a drop closure. The place of the spawn is recorded too.
 ///
 /// # Examples
 ///
@@ -34,11 +35,11 @@ pub struct Builder<D = NoDropClosure> {
     drop_closure: D,
 }
 
-/// What a [`Builder`] has without [`or_else`](Builder::or_else).
+/// Type of a [`Builder`] without a drop closure ([`or_else`](Builder::or_else)).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDropClosure(());
 
-/// What a [`Builder`] has after [`or_else`](Builder::or_else).
+/// Type of a [`Builder`] with a drop closure ([`or_else`](Builder::or_else)).
 #[derive(Clone, Copy, Debug)]
 pub struct DropClosure<G>(G);
 
@@ -60,33 +61,34 @@ impl Builder {
 }
 
 impl<D> Builder<D> {
-    /// What the task is called in [`dump`](crate::Runtime::dump) and in messages.
+    /// Sets the name of the task in [`dump`](crate::Runtime::dump) and in messages.
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Builder<D> {
         self.name = Some(name.into());
         self
     }
 
-    /// The color that the task runs in.
+    /// Sets the color that the task runs in.
     pub fn color(mut self, color: &Color) -> Builder<D> {
         self.color = Some(color.clone());
         self
     }
 
-    /// How urgent the task is, whatever its color's priority. Without it, as urgent as its color.
+    /// Sets the priority of the task, whatever its color's priority. Without it, the task has the priority of its
+    /// color.
     ///
-    /// In a color it runs in line all the same: the color is as urgent as the most urgent that waits in it. In
-    /// the main color, and for blocking calls, it has no effect.
+    /// In a color the task keeps its place in the queue: the color gets the priority of the most urgent task that is
+    /// queued in it. In the main color, and for blocking calls, this has no effect.
     pub fn priority(mut self, priority: Priority) -> Builder<D> {
         self.priority = Some(priority);
         self
     }
 
-    /// Bounds what waits: see [`Limit`]. The task has a color of its own.
+    /// Bounds the tasks that wait: see [`Limit`]. The task has a color of its own.
     ///
     /// # Panics
     ///
-    /// The spawning, if a color was asked for: [its limit](Color::set_limit) goes for all that is in it. In the main
-    /// color, and for blocking calls, it has no effect.
+    /// The spawning panics if a color was set: [its limit](Color::set_limit) applies to all tasks in it. In the main
+    /// color, and for blocking calls, this has no effect.
     ///
     /// # Examples
     ///
@@ -107,11 +109,12 @@ impl<D> Builder<D> {
         self
     }
 
-    /// The task knows how long it has waited for its turn, which [`Limit::try_admit`] then goes by. What it spawns
-    /// in the same way has waited for as long, at first: what a task accepts was waiting when it was.
+    /// The task knows how long it has been queued, which [`Limit::try_admit`] then uses. A task that it spawns in the
+    /// same way counts as queued for as long, at first: a connection that a task accepts was waiting when that task
+    /// was.
     ///
-    /// For a task with a color of its own and no priority; a color [with a limit](Color::set_limit) knows it anyway.
-    /// Where it was spawned is kept only if it has a name: it is for tasks of which there are many.
+    /// For a task with a color of its own and no priority. A color [with a limit](Color::set_limit) knows the time
+    /// anyway. The place of the spawn is recorded only if the task has a name, because such tasks are many.
     ///
     /// # Examples
     ///
@@ -135,9 +138,9 @@ impl<D> Builder<D> {
         self
     }
 
-    /// What is called if the task comes to its end before it has begun: it was aborted, refused, or its
-    /// runtime ended. It is called in the task's color, after the future has been dropped; without a runtime,
-    /// or if it is gone, at once.
+    /// Sets the drop closure: it is called if the task ends before it has begun, because it was aborted or refused,
+    /// or its runtime ended. It is called in the task's color, after the future has been dropped. Without a runtime,
+    /// or if the runtime has ended, it is called at once.
     ///
     /// # Examples
     ///
@@ -162,7 +165,7 @@ impl<D> Builder<D> {
     #[track_caller]
     fn meta(&mut self) -> Meta {
         let (name, meta) = (self.name.take(), Meta::of_caller());
-        // Of clocked tasks there are many: one for each connection of a server.
+        // Clocked tasks are many: one for each connection of a server.
         Meta { is_kept: meta.is_kept || name.is_some() || !self.is_clocked, name, ..meta }
     }
 
@@ -218,7 +221,7 @@ impl<D> Builder<D> {
     {
         assert!(self.color.is_none(), "a blocking call has no color: it may run beside anything");
         let meta = self.meta();
-        submit(OnPool(require("task::Builder::blocking", HANDLE)), call, meta)
+        submit(OnPool(Core::of(require("task::Builder::blocking", HANDLE))), call, meta)
     }
 }
 
@@ -234,7 +237,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// Without a color, outside of a runtime.
+    /// Outside of a runtime, unless a color was set.
     #[track_caller]
     pub fn spawn<F>(self, future: F) -> JoinHandle<F::Output>
     where
@@ -248,7 +251,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// Outside of a main color, or if another color was asked for.
+    /// Outside of a main color, or if another color was set.
     #[track_caller]
     pub fn spawn_local<F>(self, future: F) -> JoinHandle<F::Output>
     where
@@ -266,7 +269,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// Outside of a runtime, or if a color was asked for, which a blocking call cannot have.
+    /// Outside of a runtime, or if a color was set: a blocking call has no color.
     #[track_caller]
     pub fn blocking<F, T>(self, f: F) -> JoinHandle<T>
     where

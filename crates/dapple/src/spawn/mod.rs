@@ -1,7 +1,7 @@
-//! Spawning, as users say it: `spawn`, `spawn_local`, `blocking`, the spawning of a color, and the builder of tasks.
+//! Spawning, as users call it: `spawn`, `spawn_local`, `blocking`, spawning into a color, and the builder of tasks.
 //!
 //! ```text
-//! submit   the one way for a new task to its queue; a layer of its own, below the runtime
+//! submit   the one path of a new task to its queue; a layer of its own, below the runtime
 //! builder  tasks with a name, a color, a priority, a limit or a drop closure
 //! color    Color::spawn and Color::call
 //! ```
@@ -11,15 +11,17 @@ mod color;
 pub(crate) mod submit;
 
 pub use self::builder::{Builder, DropClosure, NoDropClosure};
-use self::submit::{FreshColor, OnPool, submit, submit_local};
+use self::submit::{FreshColor, submit, submit_local};
+use crate::runtime::{Core, OnPool};
 use crate::task::JoinHandle;
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
 use crate::task::runtime_here::{HANDLE, require};
+use crate::task::runtime_shared::WholeRuntime;
 
 /// Spawns a task with a color of its own: it runs in parallel with everything else.
 ///
-/// If the runtime is ending, the handle says [`is_gone`](crate::JoinError::is_gone).
+/// If the runtime is ending, the handle returns [`is_gone`](crate::JoinError::is_gone).
 ///
 /// # Panics
 ///
@@ -51,9 +53,8 @@ where
 ///
 /// # Panics
 ///
-/// If what calls this is not running in a main color, that is, in the future of
-/// [`run`](crate::run) or [`block_on`](crate::Runtime::block_on), or in a task that was spawned
-/// there with `spawn_local`.
+/// If the caller does not run in a main color, that is, in the future of [`run`](crate::run) or
+/// [`block_on`](crate::Runtime::block_on), or in a task that was spawned there with `spawn_local`.
 ///
 /// # Examples
 ///
@@ -75,25 +76,24 @@ where
     submit_local(future, Meta::of_caller())
 }
 
-/// Calls `f` on a thread of its own, where it may block for as long as it likes.
+/// Calls `f` on a thread of the blocking pool, where it may block for as long as it likes.
 ///
-/// The pool's threads come when needed, up to a limit
-/// ([`max_blocking_threads`](crate::runtime::Builder::max_blocking_threads)), and go when idle. A
-/// call that has not begun can be aborted; one that has cannot. If not even one thread can be had,
-/// the handle says [`is_refused`](crate::JoinError::is_refused).
+/// The pool's threads are started when needed, up to a limit
+/// ([`max_blocking_threads`](crate::runtime::Builder::max_blocking_threads)), and end when idle. A call that has not
+/// begun can be aborted; one that has begun cannot. If not even one thread can be started, the handle returns
+/// [`is_refused`](crate::JoinError::is_refused).
 ///
-/// A task that blocks in its poll holds up its own color, and a worker, for which a spare has to stand in
-/// ([`stall_after`](crate::runtime::Builder::stall_after)): here it holds up nobody.
+/// A task that blocks in its poll holds up its own color, and a worker that a spare has to replace
+/// ([`stall_after`](crate::runtime::Builder::stall_after)). A blocking call holds up neither.
 ///
 /// # Cancellation
 ///
-/// *Handle dropped*: the call goes on, or will begin, and its result is dropped. *Scope cancelled* in which
-/// the handle is awaited, also by a [`timeout`](crate::time::timeout()) or a [`race`](crate::race): the wait says
-/// [`is_cancelled`](crate::JoinError::is_cancelled) at once. A call that has begun goes on, and awaiting `&mut handle`
-/// again gives its result; one that has not begun never does, and awaiting again says
+/// *Handle dropped*: the call goes on, or will begin, and its result is dropped. *Scope cancelled* in which the
+/// handle is awaited, also by a [`timeout`](crate::time::timeout()) or a [`race`](crate::race): the wait returns
+/// [`is_cancelled`](crate::JoinError::is_cancelled) at once. A call that has begun goes on, and awaiting `&mut
+/// handle` again gives its result. One that has not begun never does, and awaiting again returns
 /// [`is_aborted`](crate::JoinError::is_aborted). Await it in a [`shield`](crate::shield) to wait for it in any case.
-/// Inside of the call, waits that block are told if the call itself was cancelled
-/// ([`JoinHandle::cancel`]).
+/// Inside of the call, blocking waits learn that the call itself was cancelled ([`JoinHandle::cancel`]).
 ///
 /// # Panics
 ///
@@ -113,5 +113,5 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    submit(OnPool(require("dapple::blocking", HANDLE)), ClosureFuture::new(f), Meta::of_caller())
+    submit(OnPool(Core::of(require("dapple::blocking", HANDLE))), ClosureFuture::new(f), Meta::of_caller())
 }

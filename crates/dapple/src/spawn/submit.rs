@@ -1,7 +1,7 @@
-//! The one way for a new task to its queue: a [`Placement`] says where it goes, and so of which kind it is.
+//! The one path of a new task to its queue: a [`Placement`] says where the task goes, and so of which kind it is.
 //!
-//! Two functions are safe: [`submit`] for a future that may run on any thread, [`submit_local`] for one that stays on this
-//! thread. Both end in [`put`], which makes the task and puts it in line; nothing else does. A placement is a type, not a
+//! Two functions are safe: [`submit`] for a future that may run on any thread, [`submit_local`] for one that stays on
+//! this thread. Both end in [`put`], the only function that makes a task and queues it. A placement is a type, not a
 //! value: a future that is only ever spawned in one way is compiled as a task of one kind (docs/design/tasks.md).
 
 use crate::Color;
@@ -10,15 +10,16 @@ use crate::lane::limited::Limited;
 use crate::lane::main::MainTask;
 use crate::sched::Sched;
 use crate::sched::clocked::Clocked;
+use crate::sched::own_color::OwnColor;
 use crate::task::cell::{Cell, TaskKind};
 use crate::task::header::{Meta, QueuePosition, Runnable, TaskPtr};
-use crate::task::poll::{Blocking, OwnColor};
+use crate::task::runtime_shared::WholeRuntime;
 use crate::task::{JoinHandle, Priority, RuntimeShared, drop_unspawned};
 
-/// Where a new task goes.
+/// Destination of a new task.
 pub(crate) trait Placement {
-    /// Makes the task and puts it in line. If the runtime is gone, the future is dropped, and the handle is
-    /// that of a task that is gone.
+    /// Makes the task and queues it. If the runtime has ended, the future is dropped, and the handle returns
+    /// `is_gone`.
     ///
     /// # Safety
     ///
@@ -37,7 +38,7 @@ where
     unsafe { placement.put_task(future, meta) }
 }
 
-/// Spawns a future that stays on this thread: in the main color that is running here.
+/// Spawns a future that stays on this thread: in the main color that is running on it.
 #[track_caller]
 pub(crate) fn submit_local<F: Future + 'static>(future: F, meta: Meta) -> JoinHandle<F::Output> {
     let Some(color) = Color::try_main() else {
@@ -67,7 +68,7 @@ impl Placement for FreshColor<'_> {
     }
 }
 
-/// A color of its own, for a task that knows since when it has been in line.
+/// A color of its own, for a task that knows when it was queued.
 pub(crate) struct FreshClocked<'a>(pub(crate) &'a RuntimeShared);
 
 impl Placement for FreshClocked<'_> {
@@ -77,18 +78,8 @@ impl Placement for FreshClocked<'_> {
     }
 }
 
-/// The pool for calls that block. The future is done at its first poll.
-pub(crate) struct OnPool<'a>(pub(crate) &'a RuntimeShared);
-
-impl Placement for OnPool<'_> {
-    unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
-        // SAFETY: handed on from the caller.
-        unsafe { put(self.0, Blocking::default(), future, meta, enqueue::<Blocking>) }
-    }
-}
-
-/// The line of a color, which may be a main color or have a limit. `color` is a [`Color`] to give away or a reference to
-/// one, `rank` the task's own priority or `()`. In a main color a task has no priority.
+/// The queue of a color, which may be a main color or have a limit. `color` is a [`Color`] to give away or a
+/// reference to one, `rank` the task's own priority or `()`. In a main color a task has no priority.
 pub(crate) struct InColor<C, R> {
     color: C,
     rank: R,
@@ -126,7 +117,7 @@ impl<C: LaneOwner, R: LaneExtra> Placement for InColor<C, R> {
 
 /// # Safety
 ///
-/// As for [`Cell::make`]; `extra` is right for the lane.
+/// As for [`Cell::make`]; `extra` is the right type for the lane.
 #[inline]
 unsafe fn put_in_lane<X: LaneExtra, F: Future>(
     color: impl LaneOwner,
@@ -134,27 +125,27 @@ unsafe fn put_in_lane<X: LaneExtra, F: Future>(
     future: F,
     meta: Meta,
 ) -> JoinHandle<F::Output> {
-    let home: *const RuntimeShared = color.lane().runtime_shared();
+    let shared: *const RuntimeShared = color.lane().runtime_shared();
     // SAFETY: handed on from the caller; a lane's home outlives it.
-    unsafe { put(home, InLane::new(color, extra), future, meta, enqueue::<InLane<X>>) }
+    unsafe { put(shared, InLane::new(color, extra), future, meta, enqueue::<InLane<X>>) }
 }
 
-/// Makes a task and puts it in line by `enqueue`, which has the right to run it. If the runtime is gone, the future is
+/// Makes a task and queues it by `enqueue`, which has the right to run it. If the runtime has ended, the future is
 /// dropped here, and the kind after it.
 ///
 /// # Safety
 ///
-/// As for [`Cell::make`]. `home` is there until `kind` has been dropped.
+/// As for [`Cell::make`]. `shared` exists until `kind` has been dropped.
 #[inline]
-unsafe fn put<K: TaskKind, F: Future>(
-    home: *const RuntimeShared,
+pub(crate) unsafe fn put<K: TaskKind, F: Future>(
+    shared: *const RuntimeShared,
     kind: K,
     future: F,
     meta: Meta,
     enqueue: impl FnOnce(TaskPtr),
 ) -> JoinHandle<F::Output> {
     // SAFETY: handed on from the caller. Not a parameter: the kind may be the last that keeps it.
-    let shared = unsafe { &*home };
+    let shared = unsafe { &*shared };
     // SAFETY: handed on from the caller.
     match unsafe { Cell::make(shared, kind, future, meta) } {
         Ok(task) => {
@@ -166,14 +157,14 @@ unsafe fn put<K: TaskKind, F: Future>(
     }
 }
 
-/// The handle of a task that did not come to be.
+/// The handle of a task that was not made.
 #[cold]
 pub(crate) fn gone<F: Future>(future: F) -> JoinHandle<F::Output> {
     drop_unspawned(future);
     JoinHandle::gone()
 }
 
-/// Puts a new task of a kind in line.
+/// Queues a new task of a kind.
 #[inline]
 fn enqueue<K: TaskKind>(task: TaskPtr) {
     // SAFETY: a new task is owned by its maker, which is `put`. ONE-OWNER

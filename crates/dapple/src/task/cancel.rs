@@ -276,8 +276,7 @@ pub(super) fn is_left_alone(task: &Task, stays: bool) -> bool {
         (Some(Then::Answers), None) => {
             // SAFETY: a task's home outlives it.
             let home = unsafe { &*RuntimeShared::of(task.ptr()) };
-            // SAFETY: it is the pointer to the whole of this home.
-            unsafe { (home.hooks.keep_grace)(home.whole(), Grace::begin(task.clone())) };
+            (home.keep_grace)(home, Grace::begin(task.clone()));
             false
         }
     }

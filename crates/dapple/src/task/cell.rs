@@ -1,42 +1,37 @@
-//! A task in memory: header, what its kind adds, the join slot, and the future or what it left.
+//! A task in memory: header, fields of its kind, join slot, and the stage with the future or its result.
 //!
 //! # Invariants
 //!
-//! * **TASK-STAGE**: until the owner has seen the future end, the stage holds the future; afterwards
-//!   what [`PollOutcome`] says. Only the owner touches it before DONE, and only the one whom the output
-//!   belongs to (HANDLE-OUTPUT) after it.
-//! * **CANCEL-OR-SEE**: who cancels all tasks changes the phase, fences, and walks over the memory;
-//!   who makes a task puts it there, fences, and looks at the phase again. So no task is missed.
+//! * **TASK-STAGE**: until the owner has seen the future end, the stage holds the future, afterwards the result that
+//!   `PollOutcome` names. Before DONE only the owner touches it, and after DONE only the owner of the output
+//!   (HANDLE-OUTPUT).
+//! * **CANCEL-OR-SEE**: a thread that cancels all tasks changes the phase, fences, and walks over the memory. A
+//!   thread that makes a task writes it to memory, fences, and reads the phase again. So no task is missed.
 
 use std::alloc::Layout;
 use std::any::Any;
 use std::mem::{ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use super::cancel_points;
 use super::context::{ThreadContext, with_context};
-use super::header::{Extended, Header, Meta, PollOutcome, Reason, TaskKindTag, TaskPtr, VTable, field};
+use super::header::{Extended, Header, Meta, QueuedAccess, Reason, TaskPtr, VTable, field};
 use super::join::JoinSlot;
-use super::poll::{Passage, Plain, StepOutcome, pass, step_with};
+use super::poll::{Passage, Plain, StepOutcome};
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
 use super::slab::{LARGE, MAX_ALIGN, class_of, put_cell};
 use super::state::{CANCELLED, StateWord};
 use super::traced::TracedVTable;
 use super::type_name::name_of;
-use super::waker::borrowed_waker;
 use super::{QueuePosition, Task};
 use crate::prim::light_fence;
 use crate::world;
 
-/// What a kind of task adds to its header, and how it is run and put in line.
+/// A kind of task: the fields that it adds to the header, and how it is run and queued.
 ///
 /// # Safety
 ///
 /// `run` and `enqueue` keep RUN-ONCE; `LEFT` is called once, by the owner.
 pub(crate) unsafe trait TaskKind: Sized {
-    const KIND: TaskKindTag;
     /// See [`VTable::run`]; `step` is [`VTable::step`], known at compile time.
     unsafe fn run(
         task: TaskPtr,
@@ -45,10 +40,14 @@ pub(crate) unsafe trait TaskKind: Sized {
     ) -> Option<TaskPtr>;
     /// See [`VTable::enqueue`].
     unsafe fn enqueue(task: TaskPtr, place: QueuePosition);
-    /// What is asked, by the owner, before the first poll; for kinds that may not begin at once.
+    /// Asked by the owner before the first poll. For kinds that may be held back or refused.
     const GATE: Option<unsafe fn(TaskPtr) -> Passage> = None;
     /// See [`VTable::left`].
     const LEFT: Option<unsafe fn(TaskPtr)> = None;
+    /// See [`VTable::queued`].
+    const QUEUED: Option<&'static QueuedAccess> = None;
+    /// See [`VTable::withdraw`].
+    const WITHDRAW: Option<unsafe fn(TaskPtr)> = None;
     /// See [`VTable::color`].
     unsafe fn color(task: TaskPtr) -> usize;
 }
@@ -62,19 +61,19 @@ pub(crate) struct Cell<K, F: Future> {
     stage: TaskStage<F>,
 }
 
-/// `repr(C)`, so that all of it lies at the same place.
+/// `repr(C)`, so that all variants have the same address.
 #[repr(C)]
-union TaskStage<F: Future> {
-    future: ManuallyDrop<F>,
-    output: ManuallyDrop<F::Output>,
+pub(super) union TaskStage<F: Future> {
+    pub(super) future: ManuallyDrop<F>,
+    pub(super) output: ManuallyDrop<F::Output>,
     /// Boxed twice to be one word.
-    payload: ManuallyDrop<Box<PanicPayload>>,
-    reason: Reason,
+    pub(super) payload: ManuallyDrop<Box<PanicPayload>>,
+    pub(super) reason: Reason,
 }
 
 pub(crate) type PanicPayload = Box<dyn Any + Send>;
 
-/// The part of a cell that comes before the join slot: what the code of a kind may see.
+/// The part of a cell in front of the join slot, which the code of a kind uses.
 #[repr(C)]
 pub(crate) struct Front<K> {
     header: Header,
@@ -114,153 +113,72 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         type_name: name_of::<F>,
         join_offset: offset_of!(Self, join),
         stage_offset: offset_of!(Self, stage),
-        kind: K::KIND,
         lane: None,
+        queued: K::QUEUED,
+        withdraw: K::WITHDRAW,
         drops_output: std::mem::needs_drop::<F::Output>(),
         is_extended: false,
     };
 
-    /// Makes a task and the right to run it, with a reference for a handle; gives kind and future back
-    /// if the runtime is gone.
+    /// Makes a task and the right to run it, with a reference for a handle. Returns kind and future if the runtime
+    /// has ended.
     ///
     /// # Safety
     ///
-    /// The task is run only where `F` may be polled and dropped, and not after what `F` borrows is
-    /// gone; its output is taken only where `F::Output` may go.
+    /// The task is run only where `F` may be polled and dropped, and only while everything that `F` borrows exists.
+    /// Its output is taken only where `F::Output` may go.
     #[inline]
-    pub(crate) unsafe fn make(home: &RuntimeShared, kind: K, future: F, meta: Meta) -> Result<Task, (K, F)> {
-        let phase = home.phase();
+    pub(crate) unsafe fn make(
+        shared: &RuntimeShared,
+        kind: K,
+        future: F,
+        meta: Meta,
+    ) -> Result<Task, (K, F)> {
+        let phase = shared.phase();
         if phase != RuntimePhase::Running && phase == RuntimePhase::Stopped {
             return Err((kind, future));
         }
-        let slab = with_context(|here| here.slab_of(home));
-        let Some(task) = home.take_cell(slab, Self::CLASS, Self::LAYOUT) else {
+        let slab = with_context(|here| here.slab_of(shared));
+        let Some(task) = shared.take_cell(slab, Self::CLASS, Self::LAYOUT) else {
             return Err((kind, future));
         };
-        // SAFETY: the memory is ours, and of the layout of a cell. The state is written below, as
-        // the last: until then it counts no references, and walkers pass it by (ZEROED).
+        // SAFETY: the memory belongs to the caller and has the layout of a cell. The state is written last: until
+        // then it counts no references, and walkers ignore the cell (ZEROED).
         unsafe { field::<K>(task, offset_of!(Self, kind)).write(kind) };
         // SAFETY: as above.
         unsafe { field::<JoinSlot>(task, offset_of!(Self, join)).write(JoinSlot::default()) };
         let stage = TaskStage { future: ManuallyDrop::new(future) };
         // SAFETY: as above.
         unsafe { field::<TaskStage<F>>(task, offset_of!(Self, stage)).write(stage) };
-        // SAFETY: as above; a zeroed or left-behind header is a valid one.
+        // SAFETY: as above. A zeroed or reused header is a valid one.
         let header = unsafe { task.as_ref() };
         if phase != RuntimePhase::Running || meta.is_kept {
-            install_unusual(home, header, Self::VTABLE, meta, phase);
+            install_unusual(shared, header, Self::VTABLE, meta, phase);
         } else {
             header.install(Self::VTABLE, StateWord::new(false));
         }
         light_fence();
-        if home.phase() != phase {
-            // Whoever is cancelling everything may have looked at this cell before it was a task.
+        if shared.phase() != phase {
+            // The thread that cancels all tasks may have walked over this cell before it was a task.
             header.state.mark(CANCELLED); // CANCEL-OR-SEE
         }
-        home.count_spawned(slab);
+        shared.count_spawned(slab);
         // SAFETY: the state counts one reference for a handle.
         Ok(unsafe { Task::from_counted(task) })
     }
 
     #[inline]
-    unsafe fn stage<'a>(task: TaskPtr) -> &'a mut TaskStage<F> {
+    pub(super) unsafe fn stage<'a>(task: TaskPtr) -> &'a mut TaskStage<F> {
         let cell = task.cast::<Self>().as_ptr();
-        // SAFETY: the caller may touch the stage, and nobody else does. TASK-STAGE
+        // SAFETY: the caller may touch the stage, and no other thread does. TASK-STAGE
         unsafe { &mut (*cell).stage }
     }
 
-    /// How a task of this type ends if all is plain: no destructor of its output need be run.
-    const PLAIN: Option<Plain> = match std::mem::needs_drop::<F::Output>() {
+    /// How a task of this type ends if its output has no destructor.
+    pub(super) const PLAIN: Option<Plain> = match std::mem::needs_drop::<F::Output>() {
         false if Self::CLASS != LARGE => Some(Plain { class: Self::CLASS, left: K::LEFT }),
         _ => None,
     };
-
-    unsafe fn run(task: TaskPtr, here: &ThreadContext) -> Option<TaskPtr> {
-        // SAFETY: `run` calls it for the task that it is given, whose owner it is then.
-        let step = |task, here: &ThreadContext| unsafe { Self::step_inline(task, here) };
-        // SAFETY: handed on from the caller.
-        unsafe { K::run(task, here, step) }
-    }
-
-    unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
-        if let Some(gate) = K::GATE
-            // SAFETY: handed on from the caller; the gate is of the task's kind.
-            && let Some(after) = unsafe { pass(task, here, gate) }
-        {
-            return after;
-        }
-        // SAFETY: handed on from the caller.
-        unsafe { Self::step_inline(task, here) }
-    }
-
-    #[inline(always)]
-    unsafe fn step_inline(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
-        // SAFETY: it is called for this task, whose owner we are, and whose future is there. TASK-STAGE
-        let poll = |task| unsafe { Self::poll_inline(task) };
-        // SAFETY: handed on from the caller.
-        unsafe { step_with(task, here, poll, Self::PLAIN) }
-    }
-
-    #[inline(always)]
-    unsafe fn poll_inline(task: TaskPtr) -> PollOutcome {
-        // SAFETY: the caller is the owner. TASK-STAGE
-        let stage = unsafe { Self::stage(task) };
-        let mut future_is_there = true;
-        let polled = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: the stage holds the future (TASK-STAGE), which is pinned: it stays in its cell
-            // until it is dropped there.
-            let future = unsafe { Pin::new_unchecked(&mut *stage.future) };
-            match future.poll(&mut Context::from_waker(&borrowed_waker(task))) {
-                Poll::Pending => PollOutcome::Pending,
-                Poll::Ready(output) => {
-                    future_is_there = false;
-                    // SAFETY: the stage holds the future; it is not touched again.
-                    unsafe { ManuallyDrop::drop(&mut stage.future) };
-                    stage.output = ManuallyDrop::new(output);
-                    PollOutcome::Ready
-                }
-            }
-        }));
-        // SAFETY: handed on from the caller.
-        polled.unwrap_or_else(|payload| unsafe { Self::panicked(task, payload, future_is_there) })
-    }
-
-    /// Puts the payload of a panic in place of the future.
-    #[cold]
-    unsafe fn panicked(task: TaskPtr, payload: PanicPayload, future_is_there: bool) -> PollOutcome {
-        // SAFETY: the caller is the owner. TASK-STAGE
-        let stage = unsafe { Self::stage(task) };
-        if future_is_there {
-            // SAFETY: the stage still holds the future; it is not touched again.
-            let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
-            if dropped.is_err() {
-                // SAFETY: a task's home outlives it.
-                unsafe { &(*RuntimeShared::of(task)).panics }.count_one();
-            }
-            discard(dropped); // a second panic has nobody to go to
-        }
-        cancel_points::note_panic(&payload);
-        stage.payload = ManuallyDrop::new(Box::new(payload));
-        PollOutcome::Panicked
-    }
-
-    unsafe fn end(task: TaskPtr, reason: Reason) -> PollOutcome {
-        // SAFETY: the caller is the owner. TASK-STAGE
-        let stage = unsafe { Self::stage(task) };
-        // SAFETY: the stage holds the future; it is not touched again.
-        let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
-        match dropped {
-            Ok(()) => {
-                stage.reason = reason;
-                PollOutcome::Ended
-            }
-            Err(payload) => {
-                cancel_points::note_panic(&payload);
-                stage.payload = ManuallyDrop::new(Box::new(payload));
-                PollOutcome::Panicked
-            }
-        }
-    }
 
     unsafe fn take(task: TaskPtr, to: *mut ()) {
         // SAFETY: the output belongs to the caller. TASK-STAGE
@@ -279,22 +197,22 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     }
 }
 
-/// Makes the header of a task that is born cancelled, of which more is kept, or that is of a simulation.
+/// Makes the header of a task that is cancelled from the start, has facts to keep, or belongs to a simulation.
 #[cold]
 fn install_unusual(
-    home: &RuntimeShared,
+    shared: &RuntimeShared,
     header: &Header,
     vtable: &'static VTable,
     meta: Meta,
     phase: RuntimePhase,
 ) {
     let state = StateWord::new(phase == RuntimePhase::Cancelling);
-    if !meta.is_kept && !home.is_simulated {
+    if !meta.is_kept && !shared.is_simulated {
         return header.install(vtable, state);
     }
     header.set_vtable(std::ptr::from_ref(vtable).cast_mut());
     let mut extended = Extended::over(header, Some(meta), std::ptr::null());
-    if home.is_simulated {
+    if shared.is_simulated {
         let observed = TracedVTable::over(&mut extended.vtable);
         extended.observed = Some(observed);
         let name = || extended.meta.name.clone().unwrap_or_else(|| (vtable.type_name)().into());
@@ -309,7 +227,7 @@ pub(crate) fn message(payload: &PanicPayload) -> &str {
     message.or_else(|| payload.downcast_ref::<String>().map(|s| &**s)).unwrap_or("(not a string)")
 }
 
-/// Drops the payload of a panic that nobody waits for, however it behaves.
+/// Drops the payload of a panic that has no receiver. A panic of its destructor is caught.
 pub(crate) fn discard(result: Result<(), PanicPayload>) {
     if let Err(payload) = result
         && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))

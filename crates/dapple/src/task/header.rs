@@ -1,15 +1,13 @@
-//! The head of everything that can be run: 24 bytes in front of a task's future, or of a lane.
+//! The header of everything that can be run: 24 bytes in front of a task's future, or of a lane.
 //!
 //! # Invariants
 //!
-//! * **RUN-ONCE**: a [`Runnable`] is the right to run something once. There is at most one for
-//!   each task (ONE-OWNER). For a lane it is an entry, the right to try: there may be several, of which one
-//!   gets the turn (ONE-TURN, ENTRY-LIVES).
-//! * **LINK-OWNED**: `link` belongs to the queue that holds the runnable, or to the free list that
-//!   holds the memory.
-//! * **VTABLE-BY-OWNER**: only the one who is running a task changes its vtable (it is promoted to
-//!   a lane of its own then). Others read it after an acquire that follows that run, or read a
-//!   part of it that no change touches.
+//! * **RUN-ONCE**: a [`Runnable`] is the right to run something once. A task has at most one (ONE-OWNER). For a lane
+//!   it is an entry, the right to try: a lane may have several, of which one gets the turn (ONE-TURN, ENTRY-LIVES).
+//! * **LINK-OWNED**: `link` belongs to the queue that holds the runnable, or to the free list that holds the memory.
+//! * **VTABLE-BY-OWNER**: only the thread that runs a task changes its vtable (when the task is promoted to a lane of
+//!   its own). Other threads read the vtable after an acquire that follows that run, or read a field that no change
+//!   touches.
 
 use std::borrow::Cow;
 use std::panic::Location;
@@ -22,10 +20,10 @@ use super::state::StateWord;
 use super::traced::TracedVTable;
 use crate::prim::{AtomicPtr, Ordering};
 
-/// The address of something that can be run. Carries no right of its own.
+/// The address of a task or a lane. Gives no right to it.
 pub(crate) type TaskPtr = NonNull<Header>;
 
-/// Where something lies that comes `offset` bytes after a header.
+/// The address `offset` bytes after a header.
 pub(crate) fn field<T>(ptr: TaskPtr, offset: usize) -> *mut T {
     ptr.as_ptr().wrapping_byte_add(offset).cast()
 }
@@ -38,8 +36,8 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Makes a header out of what the memory was left with (ZEROED). The state is written last:
-    /// until then it counts no references.
+    /// Makes a header in memory that held another one or zeros (ZEROED). The state is written last: until then it
+    /// counts no references.
     #[inline]
     pub(crate) fn install(&self, vtable: *const VTable, state: StateWord) {
         self.set_vtable(vtable.cast_mut());
@@ -57,7 +55,7 @@ impl Header {
         self.vtable.load(Ordering::Acquire)
     }
 
-    /// Only for the one who is running the task. VTABLE-BY-OWNER
+    /// For the thread that runs the task. VTABLE-BY-OWNER
     pub(crate) fn set_vtable(&self, vtable: *mut VTable) {
         self.vtable.store(vtable, Ordering::Release);
     }
@@ -77,8 +75,8 @@ impl Header {
 #[must_use = "a runnable that is not run is lost"]
 pub(crate) struct Runnable(TaskPtr);
 
-// SAFETY: a right passes between threads; what runs is `Send`, or is kept on its thread by the
-// lane of the main color.
+// SAFETY: a right passes between threads. A future is `Send`, or the lane of the main color keeps it on its thread
+// (HOME-THREAD).
 unsafe impl Send for Runnable {}
 
 impl Runnable {
@@ -99,46 +97,37 @@ impl Runnable {
     }
 
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: what is to be run exists: its owner holds a reference (EXISTS).
+        // SAFETY: the owner of a runnable holds a reference, so it exists (EXISTS).
         unsafe { self.0.as_ref() }
-    }
-
-    /// Runs it: one poll of a task, one turn of a lane. What comes back is to be put in line again,
-    /// at the end.
-    #[inline]
-    pub(crate) fn run(self, here: &ThreadContext) -> Option<Runnable> {
-        let run = self.header().vtable().run;
-        // SAFETY: `self` is the right to run it. RUN-ONCE
-        unsafe { run(self.0, here) }.map(Runnable)
     }
 }
 
-/// Where in line a runnable goes.
+/// Position in the queue for a runnable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QueuePosition {
-    /// Ahead of everything: somebody gave way to it.
+    /// Ahead of all others: the running task gave way to it.
     First,
-    /// Ahead of the line, if nothing else is: its data is warm in this worker's cache.
+    /// In the next slot, if that is free: its data is warm in this worker's cache.
     Next,
-    /// As `Next` if nothing else waits, otherwise at the end: it is new, and others came first.
+    /// As `Next` if nothing else is queued, otherwise at the end: it is new.
     New,
-    /// At the end: it has had its turn.
+    /// At the end: it has been run.
     Back,
 }
 
-/// How one poll ended.
+/// Result of one poll.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PollOutcome {
     Pending,
-    /// The output is in place of the future.
+    /// The output has replaced the future.
     Ready,
-    /// The payload of a panic is in place of the future.
+    /// The payload of a panic has replaced the future.
     Panicked,
-    /// The [`Reason`] for having no output is in place of the future.
+    /// The [`Reason`] for having no output has replaced the future.
     Ended,
 }
 
-/// Why a task has no output although it did not panic.
+/// Reason for having no output, other than a panic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
     Aborted,
@@ -146,86 +135,89 @@ pub(crate) enum Reason {
     Gone,
 }
 
-/// Who runs it, and by what rules it is found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TaskKindTag {
-    /// A task with a color of its own: the header is its lane.
-    Own,
-    /// A task in the line of a lane.
-    Laned,
-    /// The same, with a priority of its own.
-    Ranked,
-    /// The same, in a color with a limit.
-    Limited,
-    /// As `Own`, and knows since when it has been in line.
-    Clocked,
-    /// A task of the main color: only that color's thread may touch its future, until it has left. HOME-THREAD
-    Local,
-    /// A closure for the pool of blocking calls.
-    Blocking,
-    /// Not a task: a lane.
-    Lane,
-}
-
-/// What differs between kinds of tasks and types of futures.
+/// The functions and facts that differ between kinds of tasks and types of futures.
 #[repr(C)]
 #[derive(Clone)]
 pub(crate) struct VTable {
-    /// Runs it once; the caller gives up the right to. The right to run what is returned is the
-    /// caller's, to be put in line again, at the end.
+    /// Runs it once. The caller gives up the right to run, and gets the right to run the returned one, to queue it at
+    /// the end.
     pub(crate) run: unsafe fn(TaskPtr, &ThreadContext) -> Option<TaskPtr>,
-    /// Puts it in line; the caller gives up the right to run it.
+    /// Queues it. The caller gives up the right to run it.
     pub(crate) enqueue: unsafe fn(TaskPtr, QueuePosition),
-    /// Polls the future once and sees to what follows; see [`step_with`](super::poll::step_with). Of a lane: ends the turn
-    /// that a running task got together with it.
+    /// Polls the future once, then rests, requeues or ends the task; see [`step_with`](super::poll::step_with). Of a
+    /// lane: ends the turn that a running task got together with it.
     pub(crate) step: unsafe fn(TaskPtr, &ThreadContext) -> StepOutcome,
     /// Drops the future and leaves `Reason` in its place. For the owner.
     pub(crate) end: unsafe fn(TaskPtr, Reason) -> PollOutcome,
-    /// Called by the owner once the future is gone, before DONE; for kinds that care.
+    /// Called by the owner once the future has been dropped, before DONE. For kinds that need it.
     pub(crate) left: Option<unsafe fn(TaskPtr)>,
-    /// Moves the output to the second argument. For whom the output belongs to (HANDLE-OUTPUT).
+    /// Moves the output to the second argument. For the owner of the output (HANDLE-OUTPUT).
     pub(crate) take: unsafe fn(TaskPtr, *mut ()),
-    /// Drops the output. For whom the output belongs to.
+    /// Drops the output. For the owner of the output.
     pub(crate) drop_output: unsafe fn(TaskPtr),
-    /// Frees the memory. For whoever gave up the last reference.
+    /// Frees the memory. For the thread that dropped the last reference.
     pub(crate) free: unsafe fn(TaskPtr),
     /// The identity of its color.
     pub(crate) color: unsafe fn(TaskPtr) -> usize,
     pub(crate) type_name: fn() -> &'static str,
-    /// Where the join slot lies, in bytes from the header.
+    /// Offset of the join slot from the header, in bytes.
     pub(crate) join_offset: usize,
-    /// Where future, output, payload and reason lie.
+    /// Offset of the stage, which holds the future, output, payload or reason.
     pub(crate) stage_offset: usize,
-    pub(crate) kind: TaskKindTag,
-    /// Of a lane: for policies.
+    /// Access to a lane for policies. `None` for a task.
     pub(crate) lane: Option<&'static LaneAccess>,
+    /// Access to a task in the queue of a lane, for that lane.
+    pub(crate) queued: Option<&'static QueuedAccess>,
+    /// Keeps a blocking call from beginning, unless it has begun. For a caller with a reference. `None` for other
+    /// tasks.
+    pub(crate) withdraw: Option<unsafe fn(TaskPtr)>,
     /// Whether the output has a destructor.
     pub(crate) drops_output: bool,
     /// Whether this is the head of an [`Extended`].
     pub(crate) is_extended: bool,
 }
 
-/// How the scheduler asks a lane for its facts, and tells it where it ran. Only a runtime with a policy does.
+impl VTable {
+    /// Whether this is a lane, not a task.
+    pub(crate) fn is_lane(&self) -> bool {
+        self.lane.is_some()
+    }
+
+    /// Whether this is a call on the pool of blocking calls.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.withdraw.is_some()
+    }
+}
+
+/// How a lane asks a queued task for facts that not all kinds have. The task must exist.
+pub(crate) struct QueuedAccess {
+    /// The task's own priority. `None`: it has the priority of its color.
+    pub(crate) priority: unsafe fn(TaskPtr) -> Option<Priority>,
+    /// Whether a limit has refused the task before its first poll. For the owner.
+    pub(crate) is_refused: unsafe fn(TaskPtr) -> bool,
+}
+
+/// How the scheduler asks a lane for its facts, and notes the worker that runs it. Only a runtime with a policy does.
 ///
-/// Both take a pointer to a lane that lives: the caller has an entry of it (ENTRY-LIVES in `lane`).
+/// For a lane that lives: the caller has an entry of it (ENTRY-LIVES in `lane`).
 pub(crate) struct LaneAccess {
     pub(crate) facts: unsafe fn(TaskPtr) -> LaneFacts,
-    /// A worker, by its number, is about to take the turn.
+    /// The worker with this number is about to take the turn.
     pub(crate) note_ran: unsafe fn(TaskPtr, usize),
 }
 
-/// The facts of a lane that a policy goes by.
+/// Facts of a lane for a policy.
 pub(crate) struct LaneFacts {
     pub(crate) priority: Priority,
-    /// How many are in line.
+    /// Number of queued tasks.
     pub(crate) len: usize,
-    /// What the program tells its policy.
+    /// The number that the program sets for its policy.
     pub(crate) tag: u64,
     /// The worker that last had its turn.
     pub(crate) ran_on: Option<usize>,
 }
 
-/// What is known of a task when it is made, and later on only if it is kept.
+/// Facts about a task from its spawn, which are kept only if `is_kept`.
 #[derive(Clone, Default)]
 pub(crate) struct Meta {
     pub(crate) name: Option<Cow<'static, str>>,
@@ -234,7 +226,7 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
-    /// Of a task that is spawned here: not kept but with the feature `trace`, and in a simulation.
+    /// The facts for the caller's position. They are kept only with the feature `trace`, and in a simulation.
     #[inline]
     #[track_caller]
     pub(crate) fn of_caller() -> Meta {
@@ -242,24 +234,23 @@ impl Meta {
     }
 }
 
-/// A vtable of one task alone, for the few that have a name, that were promoted to a lane, or that are
-/// of a simulation.
+/// A vtable for one task alone: a task that has a name, was promoted to a lane, or belongs to a simulation.
 #[repr(C)]
 pub(crate) struct Extended {
     pub(crate) vtable: VTable,
     pub(crate) meta: Meta,
     /// The lane that the task was promoted to, or null.
     pub(crate) lane: *const Header,
-    /// How the plain vtable frees the memory.
+    /// `free` of the plain vtable.
     free: unsafe fn(TaskPtr),
-    /// The one that this replaced: others may still be reading it.
+    /// The extended vtable that this one replaced: other threads may still be reading it.
     replaced: *mut VTable,
-    /// What the task waited for when it last had to, or null.
+    /// The operation that the task last waited for, or null.
     waits_for: AtomicPtr<&'static str>,
     pub(crate) observed: Option<TracedVTable>,
 }
 
-/// A note of what a task waits for, or that it has not waited.
+/// Name of the operation that a task waits for, or none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitNote(*mut &'static str);
 
@@ -269,13 +260,13 @@ impl WaitNote {
     }
 
     pub(crate) fn text(self) -> Option<&'static str> {
-        // SAFETY: it is null, or from a reference for ever.
+        // SAFETY: it is null, or comes from a `'static` reference.
         unsafe { self.0.as_ref() }.copied()
     }
 }
 
 impl Extended {
-    /// A copy of the task's vtable with more in it. Install it with [`Header::set_vtable`].
+    /// Copies the task's vtable and extends it. Install it with [`Header::set_vtable`].
     pub(crate) fn over(task: &Header, meta: Option<Meta>, lane: *const Header) -> Box<Extended> {
         let base = task.vtable();
         let old = Extended::of(task);
@@ -288,25 +279,25 @@ impl Extended {
         Box::new(Extended { vtable, meta, lane, free, replaced, waits_for: AtomicPtr::default(), observed })
     }
 
-    /// Notes what the task waits for.
+    /// Notes the operation that the task waits for.
     pub(crate) fn waits_for(&self, what: &'static &'static str) {
         self.waits_for.store(std::ptr::from_ref(what).cast_mut(), Ordering::Relaxed);
     }
 
-    /// As [`waits_for`](Self::waits_for), and returns the note that was there.
+    /// As [`waits_for`](Self::waits_for), and returns the previous note.
     pub(crate) fn replace_note(&self, what: WaitNote) -> WaitNote {
         WaitNote(self.waits_for.swap(what.0, Ordering::Relaxed))
     }
 
-    /// What the task waited for when it last had to.
+    /// The operation that the task last waited for.
     pub(crate) fn waited_for(&self) -> Option<&'static str> {
-        // SAFETY: it is null, or from `waits_for`, and so from a reference for ever.
+        // SAFETY: it is null, or was stored by `waits_for` from a `'static` reference.
         unsafe { self.waits_for.load(Ordering::Relaxed).as_ref() }.copied()
     }
 
     #[inline]
     pub(crate) fn of(task: &Header) -> Option<&Extended> {
-        let vtable = task.vtable_ptr(); // once: the task may be getting another one
+        let vtable = task.vtable_ptr(); // read once: the task may be getting another one
         // SAFETY: as in `Header::vtable`.
         let is_extended = unsafe { &*vtable }.is_extended;
         // SAFETY: as above; the flag says that it is the head of an `Extended`.
@@ -320,14 +311,14 @@ impl Extended {
 ///
 /// As for [`VTable::free`].
 unsafe fn free_extended(task: TaskPtr) {
-    // SAFETY: the caller has the last reference, so the task is there.
+    // SAFETY: the caller has the last reference, so the task exists.
     let mut vtable = unsafe { task.as_ref() }.vtable_ptr();
     // SAFETY: this function is only ever in the vtable of an `Extended`.
     let free = unsafe { (*vtable.cast::<Extended>()).free };
     // SAFETY: handed on from the caller.
     unsafe { free(task) };
     while !vtable.is_null() {
-        // SAFETY: it came from `Box::into_raw`, and nobody refers to the task that owned it.
+        // SAFETY: it came from `Box::into_raw`, and no reference to the task that owned it is left.
         let extended = unsafe { Box::from_raw(vtable.cast::<Extended>()) };
         vtable = extended.replaced;
     }

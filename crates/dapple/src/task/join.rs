@@ -15,8 +15,8 @@ use super::cancel_points::{self, Begin, OBSERVES};
 use super::cell::{PanicPayload, discard, message};
 use super::context::with_context;
 use super::guarded::GuardedWaker;
-use super::header::{Reason, TaskKindTag, TaskPtr, field};
-use super::poll::{Blocking, read_reason, take_payload};
+use super::header::{Reason, TaskPtr, field};
+use super::poll::{read_reason, take_payload};
 use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
 use super::waker::{pack, unpack, wakes_same};
 use super::{Task, cancel, cancel_scope};
@@ -259,8 +259,8 @@ impl<T> JoinHandle<T> {
             if over.is_ready() {
                 self.on_cancel.unlink();
                 // A blocking call that has not begun never does; one that has goes on, and can be waited for again.
-                if let Some(call) = self.task.as_ref().filter(|task| task.kind() == TaskKindTag::Blocking) {
-                    Blocking::withdraw(call);
+                if let Some(call) = &self.task {
+                    call.withdraw();
                 }
             }
         })

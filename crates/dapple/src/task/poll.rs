@@ -1,56 +1,71 @@
-//! One step of a task: poll it, then put it to rest, in line again, or to its end.
+//! One step of a task, in order: run, step, poll, then rest, queue again, or end.
 
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::ptr::null;
+use std::task::{Context, Poll};
 
 use super::cancel;
 use super::cancel_points;
-use super::cell::{Front, PanicPayload, TaskKind, discard};
+use super::cell::{Cell, PanicPayload, TaskKind, discard};
 use super::context::{SetAside, ThreadContext, with_context};
-use super::header::{Header, PollOutcome, Reason, Runnable, TaskKindTag, TaskPtr, field};
+use super::header::{Header, PollOutcome, Reason, Runnable, TaskPtr, field};
 use super::join::JoinSlot;
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
 use super::state::{ABORTED, CANCELLED, ENDED, Finished, JOIN_INTEREST, PANICKED, RestOutcome, Snapshot};
 use super::wait::BUDGET;
-use super::{QueuePosition, Task, panics};
-use crate::prim::{AtomicU8, Ordering};
+use super::waker::borrowed_waker;
+use super::{Task, panics};
 
-/// What became of a task in one step.
+/// Result of one step.
 #[derive(PartialEq, Eq)]
 pub(crate) enum StepOutcome {
-    /// It waits, and nobody owns it.
+    /// The task waits, and has no owner.
     Rest,
-    /// It is to be put in line again; the caller still owns it.
+    /// The task is to be queued again. The caller still owns it.
     Again,
-    /// It is done, and may be gone from memory.
+    /// The task is done, and its memory may be freed.
     Done,
 }
 
-/// Whether a task that comes to its turn may begin.
+/// Whether a task may begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Passage {
-    /// It may, or has.
+    /// It may begin, or has begun.
     Begin,
-    /// It never will.
+    /// It never begins.
     Refuse,
-    /// Not yet: it is woken to try again.
+    /// Not yet. It will be woken to try again.
     Hold,
 }
 
-/// What is known at compile time of a task that ends without ado.
+/// Facts known at compile time about a task whose end needs no destructor.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain {
-    /// The class of its memory.
+    /// Size class of its memory.
     pub(crate) class: u8,
     /// See [`VTable::left`](super::header::VTable::left).
     pub(crate) left: Option<unsafe fn(TaskPtr)>,
+}
+
+impl Runnable {
+    /// Runs it: one poll of a task, or one turn of a lane. The caller queues the returned runnable again, at the end.
+    #[inline]
+    pub(crate) fn run(self, here: &ThreadContext) -> Option<Runnable> {
+        let run = self.header().vtable().run;
+        // SAFETY: `self` is the right to run it. RUN-ONCE
+        let again = unsafe { run(self.into_ptr(), here) };
+        // SAFETY: `run` returns a right to run.
+        again.map(|again| unsafe { Runnable::new(again) })
+    }
 }
 
 /// Polls a task once, or drops its future if it was aborted.
 ///
 /// # Safety
 ///
-/// The caller owns the task, and (but for `StepOutcome::Again`) gives it up.
+/// The caller owns the task and, except for `StepOutcome::Again`, gives it up.
 pub(crate) unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
     // SAFETY: a task that is owned exists. EXISTS
     let step = unsafe { task.as_ref() }.vtable().step;
@@ -58,7 +73,97 @@ pub(crate) unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
     unsafe { step(task, here) }
 }
 
-/// As [`step`], for a type of future: `poll` polls it, and `plain` says how it ends if all goes well.
+/// How a task of one kind and type is run, stepped and polled, in this order.
+impl<K: TaskKind, F: Future> Cell<K, F> {
+    pub(super) unsafe fn run(task: TaskPtr, here: &ThreadContext) -> Option<TaskPtr> {
+        // SAFETY: `K::run` calls it for the task that it is given, and owns that task then.
+        let step = |task, here: &ThreadContext| unsafe { Self::step_inline(task, here) };
+        // SAFETY: handed on from the caller.
+        unsafe { K::run(task, here, step) }
+    }
+
+    pub(super) unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
+        if let Some(gate) = K::GATE
+            // SAFETY: handed on from the caller; the gate is of the task's kind.
+            && let Some(after) = unsafe { pass(task, here, gate) }
+        {
+            return after;
+        }
+        // SAFETY: handed on from the caller.
+        unsafe { Self::step_inline(task, here) }
+    }
+
+    #[inline(always)]
+    unsafe fn step_inline(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
+        // SAFETY: it is called for this task, which the caller owns, and whose stage holds the future. TASK-STAGE
+        let poll = |task| unsafe { Self::poll_inline(task) };
+        // SAFETY: handed on from the caller.
+        unsafe { step_with(task, here, poll, Self::PLAIN) }
+    }
+
+    #[inline(always)]
+    unsafe fn poll_inline(task: TaskPtr) -> PollOutcome {
+        // SAFETY: the caller is the owner. TASK-STAGE
+        let stage = unsafe { Self::stage(task) };
+        let mut future_is_there = true;
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: the stage holds the future (TASK-STAGE). The future is pinned: it stays in its cell until it is
+            // dropped there.
+            let future = unsafe { Pin::new_unchecked(&mut *stage.future) };
+            match future.poll(&mut Context::from_waker(&borrowed_waker(task))) {
+                Poll::Pending => PollOutcome::Pending,
+                Poll::Ready(output) => {
+                    future_is_there = false;
+                    // SAFETY: the stage holds the future, which is not touched again.
+                    unsafe { ManuallyDrop::drop(&mut stage.future) };
+                    stage.output = ManuallyDrop::new(output);
+                    PollOutcome::Ready
+                }
+            }
+        }));
+        // SAFETY: handed on from the caller.
+        polled.unwrap_or_else(|payload| unsafe { Self::panicked(task, payload, future_is_there) })
+    }
+
+    /// Replaces the future by the payload of a panic.
+    #[cold]
+    unsafe fn panicked(task: TaskPtr, payload: PanicPayload, future_is_there: bool) -> PollOutcome {
+        // SAFETY: the caller is the owner. TASK-STAGE
+        let stage = unsafe { Self::stage(task) };
+        if future_is_there {
+            // SAFETY: the stage still holds the future, which is not touched again.
+            let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
+            if dropped.is_err() {
+                // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
+                unsafe { &(*RuntimeShared::of(task)).panics }.count_one();
+            }
+            discard(dropped); // a second panic has no receiver
+        }
+        cancel_points::note_panic(&payload);
+        stage.payload = ManuallyDrop::new(Box::new(payload));
+        PollOutcome::Panicked
+    }
+
+    pub(super) unsafe fn end(task: TaskPtr, reason: Reason) -> PollOutcome {
+        // SAFETY: the caller is the owner. TASK-STAGE
+        let stage = unsafe { Self::stage(task) };
+        // SAFETY: the stage holds the future, which is not touched again.
+        let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut stage.future) }));
+        match dropped {
+            Ok(()) => {
+                stage.reason = reason;
+                PollOutcome::Ended
+            }
+            Err(payload) => {
+                cancel_points::note_panic(&payload);
+                stage.payload = ManuallyDrop::new(Box::new(payload));
+                PollOutcome::Panicked
+            }
+        }
+    }
+}
+
+/// As [`step`], for one type of future: `poll` polls it, and `plain` describes its end if that needs no destructor.
 ///
 /// # Safety
 ///
@@ -90,7 +195,7 @@ pub(super) unsafe fn step_with(
             return StepOutcome::Again;
         }
         if before.has(CANCELLED) {
-            // SAFETY: handed on from the caller, who has polled the task.
+            // SAFETY: handed on from the caller; the task was just polled.
             return unsafe { rest_cancelled(task, here, before) };
         }
         return rest(header, here, before);
@@ -98,13 +203,13 @@ pub(super) unsafe fn step_with(
     match plain {
         // SAFETY: handed on from the caller; the future is gone.
         Some(plain) if polled == PollOutcome::Ready && unsafe { finish_plain(task, here, plain) } => {}
-        // SAFETY: as above, and nothing has been done about it yet.
+        // SAFETY: as above, and `finish_plain` has done nothing.
         _ => unsafe { finish(task, here, polled) },
     }
     StepOutcome::Done
 }
 
-/// Whether a task that was aborted or cancelled was aborted. If not, it is going to be polled.
+/// Whether a task that was aborted or cancelled was aborted. If not, it will be polled.
 #[cold]
 fn is_aborted(here: &ThreadContext, before: Snapshot) -> bool {
     here.stays.set(0); // for `is_left_alone`
@@ -126,7 +231,7 @@ unsafe fn abort(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
     StepOutcome::Done
 }
 
-/// A task that was polled and has not woken itself comes to rest, unless it was woken by others.
+/// Puts a task to rest that was polled and has not woken itself, unless another thread has woken it.
 #[inline(always)]
 fn rest(header: &Header, here: &ThreadContext, before: Snapshot) -> StepOutcome {
     here.current.set(null());
@@ -137,11 +242,11 @@ fn rest(header: &Header, here: &ThreadContext, before: Snapshot) -> StepOutcome 
 }
 
 /// As [`rest`], for a task that was cancelled before its last poll: it is ended if it [is left alone](is_left_alone).
-/// One call at the end of [`step_with`], so that nothing has to be kept for what comes after it.
+/// It is one call at the end of [`step_with`], so that no registers are kept for code after it.
 ///
 /// # Safety
 ///
-/// As for `is_left_alone`; and the caller gives the task up, but for `StepOutcome::Again`.
+/// As for `is_left_alone`; and the caller, except for `StepOutcome::Again`, gives the task up.
 #[cold]
 #[inline(never)]
 unsafe fn rest_cancelled(task: TaskPtr, here: &ThreadContext, before: Snapshot) -> StepOutcome {
@@ -154,19 +259,20 @@ unsafe fn rest_cancelled(task: TaskPtr, here: &ThreadContext, before: Snapshot) 
     rest(unsafe { task.as_ref() }, here, before)
 }
 
-/// Whether a task that was cancelled before its last poll waits in nothing that could answer. LEFT-ALONE in `cancel`
+/// Whether a task that was cancelled before its last poll has no wait that could end by the cancel. LEFT-ALONE in
+/// `cancel`
 ///
 /// # Safety
 ///
-/// The caller owns the task, and has just polled it, and it has not woken itself.
+/// The caller owns the task and has just polled it, and the task has not woken itself.
 #[cold]
 unsafe fn is_left_alone(task: TaskPtr, here: &ThreadContext, before: Snapshot) -> bool {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
-    // SAFETY: a task's home outlives it.
-    let home = unsafe { &*RuntimeShared::of(task) };
-    if !matches!(home.phase(), RuntimePhase::Running | RuntimePhase::Simulated) {
-        return false; // a runtime that ends has cancelled all its tasks, and gives them time
+    // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
+    let shared = unsafe { &*RuntimeShared::of(task) };
+    if !matches!(shared.phase(), RuntimePhase::Running | RuntimePhase::Simulated) {
+        return false; // a runtime that ends has cancelled all its tasks, and has a deadline for them
     }
     header.state.add_ref();
     // SAFETY: the reference was just counted.
@@ -174,11 +280,11 @@ unsafe fn is_left_alone(task: TaskPtr, here: &ThreadContext, before: Snapshot) -
     cancel::is_left_alone(&task, here.stays.get() != 0) && !header.state.was_woken_since(before)
 }
 
-/// What becomes of a task of a kind that asks before it begins; `None`: it is to be polled.
+/// Asks the admission of a task before it begins. `None`: the task may be polled.
 ///
 /// # Safety
 ///
-/// As for [`step`]; but with `None` the task is still the caller's.
+/// As for [`step`]. With `None` the caller still owns the task.
 pub(super) unsafe fn pass(
     task: TaskPtr,
     here: &ThreadContext,
@@ -190,7 +296,7 @@ pub(super) unsafe fn pass(
     if before.has(ABORTED) {
         return None;
     }
-    // SAFETY: the caller owns the task, whose kind's it is.
+    // SAFETY: the caller owns the task, and the function belongs to the task's kind.
     match unsafe { gate(task) } {
         Passage::Begin => None,
         Passage::Hold => Some(match header.state.rest(before, 0) {
@@ -198,62 +304,62 @@ pub(super) unsafe fn pass(
             RestOutcome::Again => StepOutcome::Again,
         }),
         Passage::Refuse => {
-            // SAFETY: a task's home outlives it.
+            // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
             unsafe { &*RuntimeShared::of(task) }.count_refused();
             here.current.set(task.as_ptr());
             here.woken.set(false);
             here.unsettled.set(0);
-            // SAFETY: the right to run is ours. TASK-STAGE
+            // SAFETY: the caller owns the task. TASK-STAGE
             let polled = unsafe { (header.vtable().end)(task, Reason::Refused) };
-            // SAFETY: as above, and we give it up; the future is gone.
+            // SAFETY: as above, and the task is given up. The future has been dropped.
             unsafe { finish(task, here, polled) };
             Some(StepOutcome::Done)
         }
     }
 }
 
-/// As [`finish`], for the most common case: an output without a destructor, and memory that goes
-/// back to this worker. `false`: it is not that case after all, and nothing has been done.
+/// As [`finish`], for the most common case: an output without a destructor, and memory that returns to this worker.
+/// `false`: another case, and nothing has been done.
 ///
 /// # Safety
 ///
-/// As for [`finish`]; `plain` is true of the task.
+/// As for [`finish`]; `plain` describes the task.
 #[inline(always)]
 unsafe fn finish_plain(task: TaskPtr, here: &ThreadContext, plain: Plain) -> bool {
-    let home = RuntimeShared::of(task);
-    let Some(slab) = here.slab_of(home) else { return false };
+    let shared = RuntimeShared::of(task);
+    let Some(slab) = here.slab_of(shared) else { return false };
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     if header.vtable().is_extended {
         return false;
     }
     if let Some(left) = plain.left {
-        // SAFETY: we are the owner, and the future is gone.
+        // SAFETY: the caller owns the task, and the future has been dropped.
         unsafe { left(task) };
     }
     slab.finished.add_one();
     here.current.set(null());
     match header.state.finish(0, here.unsettled.get(), false) {
         // SAFETY: no reference is left.
-        Finished::Last => unsafe { slab.put(home, plain.class, task) },
-        // SAFETY: we have declared the task done, and it says so.
+        Finished::Last => unsafe { slab.put(shared, plain.class, task) },
+        // SAFETY: the task was just declared done, with this result.
         Finished::WakeJoiner => unsafe { wake_joiner(task) },
         Finished::Shared | Finished::Unwanted => {}
     }
     true
 }
 
-/// Wakes whoever waits for a task that is done, and lets go of it.
+/// Wakes the joiner of a task that is done, and drops the scheduler's references.
 ///
 /// # Safety
 ///
-/// The caller has just declared it done, and was told [`Finished::WakeJoiner`].
+/// The caller has just declared the task done, with the result [`Finished::WakeJoiner`].
 unsafe fn wake_joiner(task: TaskPtr) {
-    // SAFETY: the scheduler's references are there until `drop_existence`. EXISTS
+    // SAFETY: the scheduler's references exist until `drop_existence`. EXISTS
     let header = unsafe { task.as_ref() };
     // SAFETY: as above.
     let slot = unsafe { JoinSlot::of(task) };
-    // SAFETY: the slot holds a waker, and is ours. SLOT
+    // SAFETY: the slot holds a waker, and belongs to the thread that declared the task done. SLOT
     let waker = unsafe { slot.take() };
     waker.wake();
     if header.state.drop_existence() {
@@ -269,32 +375,32 @@ unsafe fn wake_joiner(task: TaskPtr) {
 /// As for [`VTable::end`](super::header::VTable::end).
 #[cold]
 unsafe fn end(task: TaskPtr) -> PollOutcome {
-    // SAFETY: a task's home outlives it.
-    let home = unsafe { &*RuntimeShared::of(task) };
-    let reason = if home.phase() == RuntimePhase::Stopped { Reason::Gone } else { Reason::Aborted };
+    // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
+    let shared = unsafe { &*RuntimeShared::of(task) };
+    let reason = if shared.phase() == RuntimePhase::Stopped { Reason::Gone } else { Reason::Aborted };
     // SAFETY: the caller owns the task, so it exists.
     let end = unsafe { task.as_ref() }.vtable().end;
     // SAFETY: handed on from the caller.
     unsafe { end(task, reason) }
 }
 
-/// Declares a task done, and sees to its output, its joiner and its memory.
+/// Declares a task done: reports a panic, drops an unwanted output, wakes the joiner, and frees the memory.
 ///
 /// # Safety
 ///
-/// The caller owns the task and gives it up; the stage holds what `polled` says.
+/// The caller owns the task and gives it up. The stage is as `polled` says.
 unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
-    let home = RuntimeShared::of(task);
+    let shared = RuntimeShared::of(task);
     if polled == PollOutcome::Panicked {
-        // SAFETY: the stage holds a payload, which is the owner's until the task is done. TASK-STAGE
+        // SAFETY: the stage holds a payload, which belongs to the owner until the task is done. TASK-STAGE
         let payload = unsafe { &*field::<Box<PanicPayload>>(task, header.vtable().stage_offset) };
         // SAFETY: handed on from the caller.
         unsafe { panics::report(task, here, payload) };
     }
-    // SAFETY: a task's home outlives it.
-    unsafe { &*home }.count_finished(here.slab_of(home));
+    // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
+    unsafe { &*shared }.count_finished(here.slab_of(shared));
     let how = match polled {
         PollOutcome::Panicked => PANICKED,
         PollOutcome::Ended => ENDED,
@@ -306,33 +412,33 @@ unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
     loop {
         if !unwanted && !header.state.load().has(JOIN_INTEREST) {
             unwanted = true;
-            // SAFETY: without a handle the output is the owner's. HANDLE-OUTPUT
+            // SAFETY: without a handle the output belongs to the owner. HANDLE-OUTPUT
             unsafe { drop_result(task, here, polled) };
         }
-        // Read anew: a destructor may have asked for the color, which gives the task a lane.
+        // Read again: a destructor may have asked for the color, which gives the task a lane.
         if !has_left && let Some(left) = header.vtable().left {
             has_left = true;
-            // SAFETY: we are the owner, and the future is gone.
+            // SAFETY: the caller owns the task, and the future has been dropped.
             unsafe { left(task) };
         }
         here.current.set(null());
         match header.state.finish(how, here.unsettled.get(), !unwanted) {
-            // The handle went between the two readings. The destructor may use our waker.
+            // The handle was dropped between the two reads. The destructor of the output may use the task's waker.
             Finished::Unwanted => here.current.set(task.as_ptr()),
             Finished::Shared => return,
             // SAFETY: no reference is left.
             Finished::Last => return unsafe { (header.vtable().free)(task) },
-            // SAFETY: we have declared the task done, and it says so.
+            // SAFETY: the task was just declared done, with this result.
             Finished::WakeJoiner => return unsafe { wake_joiner(task) },
         }
     }
 }
 
-/// Drops what a task left behind, whatever its destructor does.
+/// Drops the output or the payload of a task. A panic of the destructor is caught.
 ///
 /// # Safety
 ///
-/// The caller owns the task; what was left is the caller's, and is as `polled` says.
+/// The caller owns the task and its output or payload. The stage is as `polled` says.
 unsafe fn drop_result(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
     // SAFETY: the caller has a reference, or owns the task.
     let vtable = unsafe { task.as_ref() }.vtable();
@@ -359,137 +465,24 @@ unsafe fn drop_result(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) 
 ///
 /// # Safety
 ///
-/// The task panicked, and what it left is the caller's, who does not take it again.
+/// The task panicked, and the payload belongs to the caller, which does not take it again.
 pub(super) unsafe fn take_payload(task: TaskPtr) -> PanicPayload {
     // SAFETY: the caller has a reference, or owns the task.
     let offset = unsafe { task.as_ref() }.vtable().stage_offset;
-    // SAFETY: the stage lies there, and holds a payload.
+    // SAFETY: the stage is at this offset, and holds a payload.
     *unsafe { field::<Box<PanicPayload>>(task, offset).read() }
 }
 
-/// Why a task has no output.
+/// The reason for having no output.
 ///
 /// # Safety
 ///
-/// The task ended without one, and the caller has a reference.
+/// The task ended without an output or a panic, and the caller has a reference.
 pub(super) unsafe fn read_reason(task: TaskPtr) -> Reason {
     // SAFETY: the caller has a reference.
     let offset = unsafe { task.as_ref() }.vtable().stage_offset;
-    // SAFETY: the stage lies there, and holds a reason.
+    // SAFETY: the stage is at this offset, and holds a reason.
     unsafe { field::<Reason>(task, offset).read() }
-}
-
-/// The kind of an ordinary task: its color is its own, and its header is its lane.
-pub(crate) struct OwnColor;
-
-// SAFETY: the right to run goes to `step`, or into a run queue, and nowhere else.
-unsafe impl TaskKind for OwnColor {
-    const KIND: TaskKindTag = TaskKindTag::Own;
-
-    #[inline(always)]
-    unsafe fn run(
-        task: TaskPtr,
-        here: &ThreadContext,
-        step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
-    ) -> Option<TaskPtr> {
-        here.color.set(task.addr().get());
-        let after = step(task, here); // the caller gives us the right to run. ONE-OWNER
-        here.color.set(0);
-        if !here.lane.get().is_null() {
-            // SAFETY: as above, and the task has got a lane meanwhile, whose turn we have.
-            return unsafe { leave_new_lane(task, after, here) };
-        }
-        (after == StepOutcome::Again).then_some(task)
-    }
-
-    #[inline]
-    unsafe fn enqueue(task: TaskPtr, place: QueuePosition) {
-        let home = RuntimeShared::of(task);
-        // SAFETY: a task's home outlives it.
-        let enqueue = unsafe { &*home }.hooks.enqueue;
-        // SAFETY: the caller has the right to run, and gives it away.
-        let runnable = unsafe { Runnable::new(task) };
-        // SAFETY: `home` is the runnable's.
-        unsafe { enqueue(home, runnable, place) };
-    }
-
-    unsafe fn color(task: TaskPtr) -> usize {
-        task.addr().get()
-    }
-}
-
-/// Ends the first turn of a lane that a task got in the poll that is just over. What is returned is the lane, if
-/// something is in line there, of which the caller has an entry then.
-///
-/// # Safety
-///
-/// The thread has the lane's turn; for `StepOutcome::Again` the caller owns the task.
-#[cold]
-unsafe fn leave_new_lane(task: TaskPtr, after: StepOutcome, here: &ThreadContext) -> Option<TaskPtr> {
-    if after == StepOutcome::Again {
-        // SAFETY: an owned task exists.
-        let enqueue = unsafe { task.as_ref() }.vtable().enqueue;
-        // SAFETY: we own the task. It goes into its lane's line, since we have that lane's turn.
-        unsafe { enqueue(task, QueuePosition::Back) };
-    }
-    let lane = TaskPtr::new(here.lane.get().cast_mut()).expect("the lane of this turn");
-    // SAFETY: this thread has the turn, and gives it away.
-    (unsafe { step(lane, here) } == StepOutcome::Again).then_some(lane)
-}
-
-/// The kind of a closure for the pool of blocking calls.
-///
-/// Whether it begins or is withdrawn is decided in one step, by its thread or by a wait for it that is cancelled.
-#[derive(Default)]
-pub(crate) struct Blocking(AtomicU8);
-
-const IN_LINE: u8 = 0;
-const BEGUN: u8 = 1;
-const WITHDRAWN: u8 = 2;
-
-impl Blocking {
-    /// Sees to it that a call does not begin, unless it has.
-    pub(crate) fn withdraw(task: &Task) {
-        debug_assert!(task.kind() == TaskKindTag::Blocking);
-        // SAFETY: we have a reference, and the task is of this kind.
-        let word = &unsafe { Front::<Blocking>::of(task.ptr()) }.kind.0;
-        let _ = word.compare_exchange(IN_LINE, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
-    }
-}
-
-// SAFETY: the right to run goes to `step`, or into the pool's queue, and nowhere else.
-unsafe impl TaskKind for Blocking {
-    const KIND: TaskKindTag = TaskKindTag::Blocking;
-
-    unsafe fn run(
-        task: TaskPtr,
-        here: &ThreadContext,
-        step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
-    ) -> Option<TaskPtr> {
-        // SAFETY: a task that is owned exists, and it is of this kind.
-        let front = unsafe { Front::<Blocking>::of(task) };
-        if front.kind.0.swap(BEGUN, Ordering::AcqRel) == WITHDRAWN {
-            // SAFETY: as above.
-            unsafe { task.as_ref() }.state.mark(ABORTED);
-        }
-        let after = step(task, here); // the caller gives us the right to run. ONE-OWNER
-        debug_assert!(after == StepOutcome::Done, "a closure does not wait");
-        None
-    }
-
-    unsafe fn enqueue(task: TaskPtr, _place: QueuePosition) {
-        let home = RuntimeShared::of(task);
-        // SAFETY: a task's home outlives it.
-        let enqueue = unsafe { &*home }.hooks.enqueue_blocking;
-        // SAFETY: the caller has the right to run, and gives it away.
-        let runnable = unsafe { Runnable::new(task) };
-        // SAFETY: `home` is the runnable's.
-        unsafe { enqueue(home, runnable) };
-    }
-
-    unsafe fn color(_task: TaskPtr) -> usize {
-        0
-    }
 }
 
 /// A future that calls a closure at its first poll.
@@ -512,7 +505,7 @@ impl<F: FnOnce() -> T, T> Future for ClosureFuture<F> {
     }
 }
 
-/// Ends a task that has not begun, for want of the means to run it.
+/// Ends a task that has not begun, because no thread can run it.
 pub(crate) fn refuse(runnable: Runnable) {
     let task = runnable.into_ptr();
     // SAFETY: a task that is owned exists.
@@ -520,9 +513,9 @@ pub(crate) fn refuse(runnable: Runnable) {
     let _aside = SetAside::new();
     with_context(|here| {
         here.current.set(task.as_ptr());
-        // SAFETY: the right to run is ours. TASK-STAGE
+        // SAFETY: `runnable` was the right to run. TASK-STAGE
         let polled = unsafe { end(task, Reason::Refused) };
-        // SAFETY: as above, and we give it up; the future is gone.
+        // SAFETY: as above, and the task is given up. The future has been dropped.
         unsafe { finish(task, here, polled) };
     });
 }

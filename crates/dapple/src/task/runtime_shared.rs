@@ -1,78 +1,77 @@
-//! The runtime as tasks see it: where their memory lies and who puts them in line.
+//! The runtime as its tasks see it: their memory, the phase of shutdown, counts and panics.
+//!
+//! # Invariants
+//!
+//! * **WHOLE**: this is the first field of the scheduler, which is the first field of the runtime's core. The pointer that
+//!   tasks have of it comes from the core's `Arc`, so it is valid for all of the core. [`WholeRuntime`] has the only cast.
 
+use super::Task;
 use super::cancel::Grace;
-use super::header::{Runnable, TaskPtr};
+use super::header::TaskPtr;
 use super::panics::{OnPanic, Panics};
 use super::slab::{Chunk, LocalSlab, Slab};
-use super::{Priority, QueuePosition, Task};
 use crate::prim::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-/// How far a runtime is on its way out.
+/// Phase of a runtime, from running to stopped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(crate) enum RuntimePhase {
     Running,
-    /// The same, in a simulated world.
+    /// As `Running`, in a simulated world.
     Simulated,
-    /// Everything has been cancelled; what is spawned now is born cancelled.
+    /// All tasks have been cancelled. A task that is spawned now is cancelled from the start.
     Cancelling,
-    /// Nothing new is taken, and workers leave.
+    /// No task is made any more, and workers leave.
     Stopped,
 }
 
-/// The part of a runtime that its tasks know of. Every task finds it through its memory.
+/// The part of a runtime that its tasks use. Every task finds it by the address of its memory.
 #[repr(C)]
 pub(crate) struct RuntimeShared {
     pub(crate) slab: Slab,
-    /// A pointer to the whole of which this is the first part; see [`RuntimeShared::settle`].
+    /// Pointer to the whole of which this is the first field; see [`RuntimeShared::settle`].
     whole: AtomicPtr<RuntimeShared>,
     phase: AtomicU8,
     pub(crate) is_simulated: bool,
-    /// The priorities above and below the ordinary of which something is in line, a bit for each.
-    pub(crate) ranks: AtomicU8,
-    pub(crate) rules: Rules,
-    /// Tasks spawned and finished by threads that are not workers; each worker counts its own.
+    /// Tasks spawned and finished by threads that are not workers. Each worker counts its own.
     spawned: AtomicU64,
     finished: AtomicU64,
     /// Tasks that were refused before they began.
     refused: AtomicU64,
     pub(crate) panics: Panics,
-    pub(crate) hooks: &'static Hooks,
+    /// Starts the timekeeper of a cancelled task, which is a task itself. It is the only call to the layers above.
+    pub(super) keep_grace: fn(&RuntimeShared, Grace),
 }
 
-/// What a policy asks of lanes.
-#[derive(Clone, Copy)]
-pub(crate) struct Rules {
-    /// How many tasks a turn steps at the most, before others of the worker get theirs.
-    pub(crate) turn: usize,
-    /// Whether lanes count what is in line.
-    pub(crate) counts_lines: bool,
-    /// Whether a lane that has become more urgent gets another entry.
-    pub(crate) raises: bool,
-}
+/// The type of a whole runtime, or of a larger part of it, whose first field is the [`RuntimeShared`].
+///
+/// # Safety
+///
+/// The type is `repr(C)`, and its first field is `RuntimeShared` or a type with this trait. Every `RuntimeShared` that was
+/// [settled](RuntimeShared::settle) lies in a value of this type. WHOLE
+pub(crate) unsafe trait WholeRuntime: Sized {
+    /// The whole around `shared`.
+    #[inline]
+    fn of(shared: &RuntimeShared) -> &Self {
+        // SAFETY: `whole` is the pointer that `settle` was given, and the whole lives as long as its first field.
+        unsafe { Self::from_settled(shared.whole()) }
+    }
 
-impl Default for Rules {
-    fn default() -> Rules {
-        Rules { turn: 64, counts_lines: false, raises: true }
+    /// The whole, by the pointer that its tasks have ([`RuntimeShared::of`]).
+    ///
+    /// # Safety
+    ///
+    /// `shared` is the pointer that [`RuntimeShared::settle`] was given, and the runtime exists for as long as the result
+    /// is used.
+    #[inline]
+    unsafe fn from_settled<'a>(shared: *const RuntimeShared) -> &'a Self {
+        // SAFETY: WHOLE: the pointer is valid for all of the whole, which begins here.
+        unsafe { &*shared.cast::<Self>() }
     }
 }
 
-/// What the layers above do for tasks.
-pub(crate) struct Hooks {
-    /// Puts a runnable in line.
-    pub(crate) enqueue: unsafe fn(*const RuntimeShared, Runnable, QueuePosition),
-    /// Puts a closure in line for the pool of blocking calls.
-    pub(crate) enqueue_blocking: unsafe fn(*const RuntimeShared, Runnable),
-    /// Keeps the time of a task that was cancelled: tells the grace when that is up.
-    pub(crate) keep_grace: unsafe fn(*const RuntimeShared, Grace),
-    /// Called once, when the workers have left: keeps the whole for the memory that is in use.
-    pub(crate) keep: unsafe fn(*const RuntimeShared),
-    /// Called once, after `keep`, when the last of it is back: gives the whole up.
-    pub(crate) retire: unsafe fn(*const RuntimeShared),
-}
-
 impl RuntimeShared {
-    pub(crate) fn new(hooks: &'static Hooks, rules: Rules, on_panic: OnPanic) -> RuntimeShared {
+    pub(crate) fn new(keep_grace: fn(&RuntimeShared, Grace), on_panic: OnPanic) -> RuntimeShared {
         let is_simulated = crate::world::is_simulated();
         let phase = if is_simulated { RuntimePhase::Simulated } else { RuntimePhase::Running };
         RuntimeShared {
@@ -80,20 +79,18 @@ impl RuntimeShared {
             whole: AtomicPtr::default(),
             phase: AtomicU8::new(phase as u8),
             is_simulated,
-            ranks: AtomicU8::new(0),
-            rules,
             spawned: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             panics: Panics::new(on_panic),
-            hooks,
+            keep_grace,
         }
     }
 
-    /// Tells the home where it lies for good, by a pointer from which the layers above can get back
-    /// to the whole. Before the first task.
+    /// Stores the final address of the whole runtime, from which `WholeRuntime` gets back to it. Call it before the
+    /// first task is made.
     pub(crate) fn settle(whole: *const RuntimeShared) {
-        // SAFETY: the caller has just put it there.
+        // SAFETY: the caller has just moved the runtime to this address.
         unsafe { &*whole }.whole.store(whole.cast_mut(), Ordering::Release);
     }
 
@@ -101,7 +98,7 @@ impl RuntimeShared {
         self.whole.load(Ordering::Acquire)
     }
 
-    /// The home of a task or a lane.
+    /// The runtime of a task or a lane: the pointer that `settle` was given.
     #[inline]
     pub(crate) fn of(ptr: TaskPtr) -> *const RuntimeShared {
         Chunk::of(ptr).home
@@ -117,24 +114,12 @@ impl RuntimeShared {
         }
     }
 
-    /// Whether anything is in line by its priority.
-    #[inline]
-    pub(crate) fn has_ranks(&self) -> bool {
-        self.ranks.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether something more urgent is in line, by its priority.
-    #[inline]
-    pub(crate) fn has_above(&self, priority: Priority) -> bool {
-        self.ranks.load(Ordering::Relaxed) >> (priority as u8 + 1) != 0
-    }
-
-    /// Moves on to `phase`, never back.
+    /// Advances to `phase`. Never goes back.
     pub(crate) fn enter_phase(&self, phase: RuntimePhase) {
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
-    /// Counts a task, with `slab` from [`Here::slab_of`](super::context::ThreadContext::slab_of).
+    /// Counts a spawned task. `slab` comes from [`ThreadContext::slab_of`](super::context::ThreadContext::slab_of).
     #[inline]
     pub(crate) fn count_spawned(&self, slab: Option<&LocalSlab>) {
         match slab {
@@ -143,7 +128,7 @@ impl RuntimeShared {
         }
     }
 
-    /// As `count_spawned`.
+    /// Counts a finished task, as `count_spawned` does.
     #[inline]
     pub(crate) fn count_finished(&self, slab: Option<&LocalSlab>) {
         match slab {
@@ -167,15 +152,15 @@ impl RuntimeShared {
         (self.spawned.load(Ordering::Acquire), finished)
     }
 
-    /// The task at an address, if there is one that is not done. Whatever the address.
+    /// The task at an address, if one is there that is not done. Any address is allowed.
     pub(crate) fn task_at(&self, address: usize) -> Option<Task> {
         self.slab.task_at(address)
     }
 
-    /// Calls `visit` with every task that is not done, and may miss those spawned meanwhile.
+    /// Calls `visit` with every task that is not done. It may miss tasks that are spawned meanwhile.
     pub(crate) fn each_task(&self, mut visit: impl FnMut(Task)) {
         if self.is_simulated {
-            // In the order in which they were made: where they lie is not the same in every run.
+            // In the order in which they were made: their addresses differ from run to run.
             let mut index = 0;
             let chunks = std::iter::from_fn(|| {
                 index += 1;
@@ -193,7 +178,7 @@ impl RuntimeShared {
     }
 }
 
-/// A counter that one thread writes and any may read.
+/// A counter that one thread writes and any thread may read.
 #[derive(Default)]
 pub(crate) struct OwnCount(AtomicU64);
 

@@ -18,8 +18,10 @@
 //!   cells still in use are counted, and the last one to come back releases the core.
 
 use std::alloc::Layout;
+use std::any::Any;
 use std::cell::UnsafeCell;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 
 use super::Task;
 use super::context::with_context;
@@ -293,6 +295,8 @@ struct SlabShared {
     closed: bool,
     /// Cells in use; counted from `close` on.
     live: usize,
+    /// Set while the slab is closed and cells are in use. LIVE-UNTIL-EMPTY
+    keepalive: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 // SAFETY: chunks and free cells belong to the slab, wherever it is.
@@ -491,11 +495,9 @@ unsafe fn put_shared(home: *const RuntimeShared, class: u8, cell: TaskPtr) {
     if shared.closed {
         shared.live -= 1;
         if shared.live == 0 {
+            let keepalive = shared.keepalive.take();
             drop(shared);
-            // SAFETY: the home is there until it has retired.
-            let retire = unsafe { &*home }.hooks.retire;
-            // SAFETY: no cell is left, and `close` promised this call to the home.
-            unsafe { retire(home) };
+            drop(keepalive); // the runtime may end with it, and this slab with the runtime
         }
     }
 }
@@ -514,13 +516,15 @@ impl Slab {
         }
     }
 
-    /// Takes nothing new from here on. `true`: cells are still in use, and [`Hooks::retire`]
-    /// (super::home::Hooks) will be called when the last one is back. For when no worker is left.
-    pub(crate) fn close(&self) -> bool {
+    /// Gives out no more cells, and keeps `keepalive` until the last cell in use is back: what the slab lies in.
+    /// For when no worker is left.
+    pub(crate) fn close(&self, keepalive: Arc<dyn Any + Send + Sync>) {
         let mut shared = lock(&self.shared);
         shared.closed = true;
         shared.live = shared.in_use();
-        shared.live > 0
+        if shared.live > 0 {
+            shared.keepalive = Some(keepalive);
+        }
     }
 
     /// The task at an address, if there is one that is not done. Whatever the address.

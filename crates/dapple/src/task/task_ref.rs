@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 
 use super::context::with_context;
 use super::guarded::GuardedWaker;
-use super::header::{Extended, Header, QueuePosition, TaskKindTag, TaskPtr};
+use super::header::{Extended, Header, QueuePosition, TaskPtr};
 use super::state::DONE;
 use super::waker::borrowed_waker;
 
@@ -107,8 +107,17 @@ impl Task {
         self.header().state.load().is_idle()
     }
 
-    pub(crate) fn kind(&self) -> TaskKindTag {
-        self.header().vtable().kind
+    /// Whether it is a call on the pool of blocking calls.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.header().vtable().is_blocking()
+    }
+
+    /// Keeps a blocking call from beginning, unless it has begun. Does nothing to other tasks.
+    pub(super) fn withdraw(&self) {
+        if let Some(withdraw) = self.header().vtable().withdraw {
+            // SAFETY: we have a reference, and the function is that of the task's kind.
+            unsafe { withdraw(self.ptr()) };
+        }
     }
 
     /// Sets `flags` and wakes it, so that it sees them.

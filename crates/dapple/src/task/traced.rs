@@ -6,7 +6,7 @@
 
 use super::cancel_points;
 use super::context::ThreadContext;
-use super::header::{Extended, Header, TaskKindTag, TaskPtr, VTable};
+use super::header::{Extended, Header, TaskPtr, VTable};
 use super::poll::StepOutcome;
 use crate::world::{self, log};
 
@@ -53,11 +53,8 @@ unsafe fn run(task: TaskPtr, here: &ThreadContext) -> Option<TaskPtr> {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     let observed = TracedVTable::of(header);
-    let color = if header.vtable().kind == TaskKindTag::Blocking {
-        log::PolledColor::None
-    } else {
-        log::PolledColor::Own
-    };
+    let is_blocking = header.vtable().is_blocking();
+    let color = if is_blocking { log::PolledColor::None } else { log::PolledColor::Own };
     // SAFETY: handed on from the caller.
     observed.poll(task, here, color, || unsafe { (observed.run)(task, here) })
 }

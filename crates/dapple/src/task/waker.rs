@@ -6,13 +6,11 @@
 use std::mem::ManuallyDrop;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use super::cell::TaskKind;
 use super::child_waker;
 use super::context::{ThreadContext, with_context};
 use super::guarded::GuardedWaker;
 pub(super) use super::header::TaskPtr;
-use super::header::{Header, QueuePosition, TaskKindTag};
-use super::poll::OwnColor;
+use super::header::{Header, QueuePosition};
 use super::runtime_shared::RuntimeShared;
 use super::state::MAX_UNSETTLED;
 
@@ -223,9 +221,7 @@ fn drop_current(here: &ThreadContext, data: *const ()) {
 
 #[inline]
 fn enqueue(data: *const ()) {
-    let vtable = header(data).vtable();
-    // A call that is known saves one that is looked up, for the kind that is most common.
-    let enqueue = if vtable.kind == TaskKindTag::Own { OwnColor::enqueue } else { vtable.enqueue };
+    let enqueue = header(data).vtable().enqueue;
     // SAFETY: the wake-up that we counted was the first, so the right to run is ours. ONE-OWNER
     unsafe { enqueue(ptr(data), QueuePosition::Next) };
 }

@@ -119,7 +119,7 @@ impl Sleep {
                 TimerInsert::Due => return Ok(true),
                 TimerInsert::At { key, is_first } => {
                     self.timer = Some((driver.timers, key));
-                    if is_first && !Sched::is_at_post() {
+                    if is_first && !Sched::owns_slot_here() {
                         driver.ring();
                     }
                 }

@@ -1,11 +1,11 @@
-//! How long a runnable takes on a worker, and what follows: what is worth moving, and waking another for.
+//! How long a runnable takes on a worker, and so which work is worth moving or worth waking another worker for.
 
 use super::{LOOK_AFTER, NO_WAITING, SOON, WORTH_WAKING, Worker};
 use crate::driver::clock::Time;
 use crate::prim::Ordering;
 use crate::sched::Sched;
 
-/// Of how many workers at the most what contends for a state stays together on one.
+/// With up to this many workers, tasks that contend for a state stay together on one worker.
 const MOST_TOGETHER: usize = 4;
 
 impl Worker {
@@ -14,8 +14,8 @@ impl Worker {
         let (runs, nanos) = (runs - runs_then, now.nanos_since(since));
         let most_come_back = 2 * self.own.came_back.replace(0) >= runs;
         let many_contend = 8 * self.own.contended.replace(0) >= runs && runs > 0;
-        // Elsewhere they would wait for those here. Where there are many workers, those have something else to do
-        // meanwhile, more often than not.
+        // On another worker they would wait for the tasks on this one. With many workers the others mostly have other
+        // work to do meanwhile.
         let stays_together = many_contend && sched.workers.len() <= MOST_TOGETHER;
         if stays_together != self.stays_together.load(Ordering::Relaxed) {
             self.stays_together.store(stays_together, Ordering::Relaxed);
@@ -29,18 +29,18 @@ impl Worker {
         }
     }
 
-    /// How many picks it takes until somebody else has waited long, but no more than `most`.
+    /// Number of picks after which other work has waited long, but at most `most`.
     pub(in crate::sched) fn picks_in_a_while(&self, most: u64) -> u32 {
         let pace = self.pace.load(Ordering::Relaxed);
         LOOK_AFTER.checked_div(pace).unwrap_or(most).clamp(1, most) as u32
     }
 
-    /// What runs here found a state in use, or others in line for it. For the owner.
+    /// Notes that the running task found a state in use, or other tasks waiting for it. For the driving thread.
     pub(in crate::sched) fn contended(&self) {
         self.own.contended.set(self.own.contended.get() + 1);
     }
 
-    /// Sets how much there must be for the next to be woken, by how long this one was of use.
+    /// Adapts `worth_waking` by how long this worker, woken at `since`, was of use.
     #[cold]
     pub(super) fn has_helped(&self, sched: &Sched, since: Time) {
         let worth = sched.worth_waking.load(Ordering::Relaxed);
@@ -49,9 +49,9 @@ impl Worker {
         sched.worth_waking.store(worth.clamp(sched.least_worth_waking, NO_WAITING), Ordering::Relaxed);
     }
 
-    /// It runs little, for what takes long or for want of anything: so it has not looked around either.
-    /// Hands out what happened in its place, and makes whatever is in its ring worth moving, until it is
-    /// known again how long a runnable takes. For the monitor.
+    /// Serves the driver of a worker that runs few runnables, because each takes long or because there are none: it
+    /// has not looked around either. Also makes all work in its run queue worth moving until its pace is known again.
+    /// For the monitor.
     pub(in crate::sched) fn look_after(&self, sched: &Sched) {
         self.pace.store(WORTH_WAKING, Ordering::Relaxed);
         self.stays_together.store(false, Ordering::Relaxed);
@@ -60,15 +60,14 @@ impl Worker {
             if sched.can_hand_off() {
                 events.hand_out_ours(Time::now());
             } else {
-                events.hand_out(Time::now(), || {}); // no other thread can
+                events.hand_out(Time::now(), || {}); // no spare could
             }
         }
     }
 
-    /// Whether there is something in its ring for others to take: it will take the worker so long,
-    /// and is worth moving.
+    /// Whether its run queue has work for other workers: worth moving, and enough for at least `nanos` nanoseconds.
     pub(in crate::sched) fn has_spare(&self, nanos: u64) -> bool {
-        let (len, pace) = (self.ring.len() as u64, self.pace.load(Ordering::Relaxed));
+        let (len, pace) = (self.run_queue.len() as u64, self.pace.load(Ordering::Relaxed));
         len > 0
             && pace >= self.worth_moving
             && !self.stays_together.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! What a worker runs next, of its own and from the shared line, and when it looks around.
+//! How a worker picks the next runnable from its own queues and the shared queue, and when it looks around.
 
 use std::ops::ControlFlow;
 
@@ -9,21 +9,20 @@ use crate::sched::Sched;
 use crate::sched::run_queue::CAPACITY;
 use crate::task::header::Runnable;
 
-/// How many picks may pass before the shared line gets one ahead of the worker's own, and how long, in
-/// nanoseconds.
+/// The shared queue goes first after this many picks, or after this time in nanoseconds.
 const SHARED_EVERY: u64 = 64;
 const SHARED_AFTER: u64 = 1_000_000;
-/// Up to this length one at a time is enough.
+/// Up to this length one runnable at a time is enough.
 const SHARED_SHORT: usize = 64;
-/// How often in a row the slot is served ahead of the ring.
+/// How many times in a row the next slot goes ahead of the run queue.
 const STREAK: u32 = 24;
 
 impl Worker {
-    /// Takes note of how long a runnable takes here, and turns to what goes on outside. What is
-    /// returned is from the shared line.
+    /// Looks around: computes the pace, serves the driver, and returns a runnable of the shared queue if it is that
+    /// queue's turn.
     #[cold]
     pub(super) fn look_around(&self, sched: &Sched) -> Option<Runnable> {
-        self.mind_post(sched);
+        self.keep_slot(sched);
         let (now, runs) = (Time::now(), self.counts.runs.get());
         self.look_at_pace(sched, now, runs);
         let mut more = false;
@@ -53,23 +52,25 @@ impl Worker {
         sched.injector.pop_one()
     }
 
-    /// Gives what is in the ring for a share of what has waited for longer, in a shared line of this length: the less
-    /// often the shorter it is. So in the end all wait for about as long, however many there are. Returns the first.
+    /// Exchanges the runnables in the run queue for a share of the shared queue, whose runnables have waited longer,
+    /// and returns the first. The shorter the shared queue (`line`), the rarer the trade. So all runnables wait for
+    /// about as long, however many there are.
     #[cold]
     fn trade(&self, sched: &Sched, line: usize, runs: u64) -> Option<Runnable> {
-        // What is left of the last share is older than all others, and stays ahead: in the back of the line it would wait
-        // for as long once more, and perhaps again after that.
+        // The rest of the last share is older than all others and stays ahead. At the end of the shared queue it
+        // would wait as long once more.
         let older_end = self.own.older_end.get();
-        let is_older = || self.ring.begins_before(older_end);
-        let older: Vec<_> = std::iter::from_fn(|| is_older().then(|| self.ring.pop()).flatten()).collect();
+        let is_older = || self.run_queue.begins_before(older_end);
+        let older: Vec<_> =
+            std::iter::from_fn(|| is_older().then(|| self.run_queue.pop()).flatten()).collect();
         let mut newer = Vec::with_capacity(CAPACITY);
-        // SAFETY: what a ring gives out is the right to run.
-        newer.extend(std::iter::from_fn(|| self.ring.pop()).map(|node| unsafe { Runnable::new(node) }));
+        // SAFETY: a run queue gives out rights to run.
+        newer.extend(std::iter::from_fn(|| self.run_queue.pop()).map(|node| unsafe { Runnable::new(node) }));
         let share = (CAPACITY / 2).saturating_sub(older.len());
         let mut taken = 0;
         let mut put = |node| {
-            let pushed = self.ring.push(node);
-            debug_assert!(pushed.is_ok(), "the ring was emptied");
+            let pushed = self.run_queue.push(node);
+            debug_assert!(pushed.is_ok(), "the run queue was emptied");
             taken += 1;
         };
         older.into_iter().for_each(&mut put);
@@ -79,15 +80,16 @@ impl Worker {
             share,
             |runnable| put(runnable.into_ptr()),
         );
-        self.own.older_end.set(self.ring.end());
+        self.own.older_end.set(self.run_queue.end());
         let every = (SHARED_FIRST / line).max(1) as u64;
         self.own.older_until.set(runs + taken * every);
         first
     }
 
-    /// Puts what has happened outside in line, behind what is there. Says whether there may be more.
+    /// Delivers events and timers. Tasks that this wakes go behind those in the run queue. `true`: there may be more
+    /// events.
     fn take_in(&self, sched: &Sched, now: Time) -> bool {
-        let was_busy = !self.ring.is_empty_for_owner() && self.next.load(Ordering::Relaxed).is_null();
+        let was_busy = !self.run_queue.is_empty_for_owner() && self.next.load(Ordering::Relaxed).is_null();
         let Some(claim) = self.driver(sched).claim() else { return false };
         let more = claim.hand_out(now, || self.found(sched)); // SEARCHES in `idle`
         if was_busy
@@ -99,13 +101,13 @@ impl Worker {
         more
     }
 
-    /// Looks around at the next pick: the main color has had a turn, which takes as long as it takes, or there is
-    /// something to look at. For anybody; the owner may overlook it, and then looks a little later.
+    /// Makes the worker look around at its next pick. For any thread. The worker may miss it, and then looks a little
+    /// later.
     pub(in crate::sched) fn look_soon(&self) {
         self.until_look.store(0, Ordering::Relaxed);
     }
 
-    /// What to run next, without looking at other workers.
+    /// Picks the next runnable without looking at other workers.
     #[inline]
     pub(in crate::sched) fn pick(&self, sched: &Sched) -> Option<Runnable> {
         match self.until_look.load(Ordering::Relaxed) {
@@ -124,22 +126,22 @@ impl Worker {
             return Some(runnable);
         }
         self.own.streak.set(0);
-        if let Some(node) = self.ring.pop() {
-            // SAFETY: what a ring gives out is the right to run.
+        if let Some(node) = self.run_queue.pop() {
+            // SAFETY: a run queue gives out rights to run.
             return Some(unsafe { Runnable::new(node) });
         }
         self.take_next().or_else(|| self.pick_shared(sched)).or_else(|| sched.ranks.pop_any(sched))
     }
 
-    /// A fair share of the shared line: one to run now, the rest into the ring, which is empty.
+    /// Takes a fair share of the shared queue: one runnable to run now, the rest for the run queue, which is empty.
     pub(super) fn pick_shared(&self, sched: &Sched) -> Option<Runnable> {
         let share = |len: usize| (len / sched.workers.len()).min(CAPACITY / 2);
         let first = sched.injector.pop(share, CAPACITY / 2, |runnable| {
-            let pushed = self.ring.push(runnable.into_ptr());
-            debug_assert!(pushed.is_ok(), "the ring was empty");
+            let pushed = self.run_queue.push(runnable.into_ptr());
+            debug_assert!(pushed.is_ok(), "the run queue was empty");
         });
         if first.is_some() {
-            self.own.older_end.set(self.ring.end());
+            self.own.older_end.set(self.run_queue.end());
         }
         first
     }

@@ -1,9 +1,9 @@
-//! The queues of a worker: its slot and its ring, and what does not fit in there.
+//! The queues of a worker: its next slot, its run queue, and where runnables go that do not fit.
 //!
 //! # Invariants
 //!
-//! * **OWNER-PUTS**: only the owner puts something into `next`, and only when it is empty; anybody
-//!   takes from it, by a swap.
+//! * **OWNER-PUTS**: only the driving thread writes to `next`, and only while it is empty. Any thread takes from it,
+//!   by a swap.
 
 use std::ptr::{NonNull, null_mut};
 
@@ -14,13 +14,13 @@ use crate::sched::run_queue::CAPACITY;
 use crate::task::header::{QueuePosition, Runnable};
 
 impl Worker {
-    /// Puts a runnable in line. For the owner.
+    /// Queues a runnable. For the driving thread.
     #[inline]
     pub(in crate::sched) fn enqueue(&self, sched: &Sched, runnable: Runnable, place: QueuePosition) {
         let next_is_free = self.next.load(Ordering::Relaxed).is_null();
         if next_is_free
             && (place == QueuePosition::Next
-                || (place == QueuePosition::New && self.ring.is_empty_for_owner()))
+                || (place == QueuePosition::New && self.run_queue.is_empty_for_owner()))
         {
             self.next.store(runnable.into_ptr().as_ptr(), Ordering::Release); // OWNER-PUTS
             return;
@@ -31,11 +31,11 @@ impl Worker {
         self.enqueue_back(sched, runnable, next_is_free);
     }
 
-    /// Puts a runnable into the slot, and what is there behind the others.
+    /// Puts a runnable into the next slot, and the runnable that was there at the end.
     #[cold]
     fn enqueue_first(&self, sched: &Sched, runnable: Runnable) {
         if let Some(managed) = &sched.managed {
-            return managed.enqueue_first(sched, self.post(), runnable);
+            return managed.enqueue_first(sched, self.slot(), runnable);
         }
         let other = self.take_next();
         self.next.store(runnable.into_ptr().as_ptr(), Ordering::Release); // OWNER-PUTS
@@ -47,11 +47,11 @@ impl Worker {
 
     #[inline]
     pub(super) fn enqueue_back(&self, sched: &Sched, runnable: Runnable, next_is_free: bool) {
-        match self.ring.push(runnable.into_ptr()) {
-            // One alone is for this worker, which is about to look.
+        match self.run_queue.push(runnable.into_ptr()) {
+            // A single runnable is for this worker, which picks soon.
             Ok(was_empty) if was_empty && next_is_free => return,
             Ok(_) => {}
-            // SAFETY: the ring gave the right to run back.
+            // SAFETY: the run queue gave the right to run back.
             Err(full) => self.overflow(sched, unsafe { Runnable::new(full) }),
         }
         if sched.idle.could_wake() {
@@ -59,14 +59,14 @@ impl Worker {
         }
     }
 
-    /// Wakes somebody for what is in the ring, if that is worth it.
+    /// Wakes another worker for the work in the run queue, if that is worth it.
     #[cold]
     pub(super) fn announce(&self, sched: &Sched) {
         if sched.managed.is_some() {
-            return; // what it has is not in its ring
+            return; // its work is in the policy's queues
         }
-        // At its own pace this worker might be done with it before another has woken up. If it turns
-        // out not to be, the next look at the pace, or the monitor, wakes somebody after all.
+        // At its own pace this worker might be done before another has woken up. Otherwise the next look at the pace,
+        // or the monitor, wakes a worker.
         let takes_long = self.pace.load(Ordering::Relaxed) >= 2 * WORTH_WAKING;
         let worth = if takes_long { 0 } else { sched.worth_waking.load(Ordering::Relaxed) };
         if self.has_spare(worth)
@@ -83,11 +83,11 @@ impl Worker {
             return managed.enqueue(sched, runnable);
         }
         if sched.injector.line_len() >= SHARED_FIRST {
-            return sched.injector.push_one(runnable); // what is in the ring is older
+            return sched.injector.push_one(runnable); // the runnables in the run queue are older
         }
         let mut older = Vec::with_capacity(CAPACITY / 2 + 1);
-        // SAFETY: what a ring gives out is the right to run.
-        self.ring.pop_half(|node| older.push(unsafe { Runnable::new(node) }));
+        // SAFETY: a run queue gives out rights to run.
+        self.run_queue.pop_half(|node| older.push(unsafe { Runnable::new(node) }));
         older.push(runnable);
         self.counts.overflows.add_one();
         sched.injector.push(older);
@@ -96,37 +96,37 @@ impl Worker {
         }
     }
 
-    /// Whether there is something in its slot, in its ring, or in the shared line.
+    /// Whether its next slot, its run queue or the shared queue has work.
     pub(super) fn has_ordinary(&self, sched: &Sched) -> bool {
         !self.next.load(Ordering::Relaxed).is_null()
-            || !self.ring.is_empty_for_owner()
+            || !self.run_queue.is_empty_for_owner()
             || !sched.injector.is_empty()
     }
 
-    /// Takes what is in the slot. For anybody.
+    /// Takes the runnable in the next slot. For any thread.
     #[inline]
     pub(in crate::sched) fn take_next(&self) -> Option<Runnable> {
         if self.next.load(Ordering::Relaxed).is_null() {
             return None;
         }
         let node = NonNull::new(self.next.swap(null_mut(), Ordering::AcqRel))?;
-        // SAFETY: what is in the slot is the right to run, and the swap took it. OWNER-PUTS
+        // SAFETY: the next slot holds a right to run, and the swap took it. OWNER-PUTS
         Some(unsafe { Runnable::new(node) })
     }
 
-    /// Whether there is something in its slot or in its ring.
+    /// Whether its next slot or its run queue has work.
     pub(in crate::sched) fn has_own(&self) -> bool {
-        !self.next.load(Ordering::Relaxed).is_null() || self.ring.len() > 0
+        !self.next.load(Ordering::Relaxed).is_null() || self.run_queue.len() > 0
     }
 
-    /// Puts what it has into the shared line. For the owner.
+    /// Moves all its runnables to the shared queue. For the driving thread.
     pub(in crate::sched) fn hand_over(&self, sched: &Sched) {
         if sched.managed.is_some() {
-            return; // what is in line is not here
+            return; // its work is in the policy's queues
         }
         let mut left: Vec<Runnable> = self.take_next().into_iter().collect();
-        while let Some(node) = self.ring.pop() {
-            // SAFETY: what a ring gives out is the right to run.
+        while let Some(node) = self.run_queue.pop() {
+            // SAFETY: a run queue gives out rights to run.
             left.push(unsafe { Runnable::new(node) });
         }
         sched.injector.push(left);
@@ -134,8 +134,8 @@ impl Worker {
 
     pub(in crate::sched) fn queued(&self, sched: &Sched) -> usize {
         if let Some(managed) = &sched.managed {
-            return if self.number < sched.posts.len() { managed.queued(self.number) } else { 0 };
+            return if self.number < sched.slots.len() { managed.queued(self.number) } else { 0 };
         }
-        self.ring.len() + usize::from(!self.next.load(Ordering::Relaxed).is_null())
+        self.run_queue.len() + usize::from(!self.next.load(Ordering::Relaxed).is_null())
     }
 }

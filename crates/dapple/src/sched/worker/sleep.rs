@@ -1,4 +1,4 @@
-//! How a worker sleeps, and what it does when it wakes up.
+//! How a worker sleeps and wakes up.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::prim::Ordering;
 use crate::sched::Sched;
 use crate::world;
 
-/// How long a worker waits for who stood in for it to leave its driver.
+/// Back-off while a spare leaves the driver of this worker.
 const A_MOMENT: Duration = Duration::from_micros(20);
 
 impl Worker {
@@ -17,10 +17,10 @@ impl Worker {
         self.is_asleep.load(Ordering::Acquire)
     }
 
-    /// Sleeps until there is something to do, `awake` says that there is, or `limit` has passed.
+    /// Sleeps until there is work, `awake` returns true, or `limit` has passed.
     pub(in crate::sched) fn sleep(&self, sched: &Sched, limit: Option<Duration>, awake: impl Fn() -> bool) {
-        world::pause(); // something may come in after the last look
-        self.mind_post(sched);
+        world::pause(); // work may be queued after the last look
+        self.keep_slot(sched);
         self.is_asleep.store(true, Ordering::Release);
         sched.idle.fall_asleep(self.number, self.own.searching.replace(false));
         world::pause();
@@ -29,9 +29,9 @@ impl Worker {
             if let Some(since) = self.own.helps_since.take() {
                 self.has_helped(sched, since);
             }
-            let events = self.driver(sched).sleep(limit, || self.holds_post(sched));
+            let events = self.driver(sched).sleep(limit, || self.owns_slot(sched));
             if events.is_none() {
-                world::sleep(A_MOMENT); // who stood in is about to leave
+                world::sleep(A_MOMENT); // the spare in the driver is about to leave
             }
             events
         });
@@ -42,7 +42,7 @@ impl Worker {
             self.own.helps_since.set(Some(now));
         }
         self.own.paced.set((now, self.counts.runs.get()));
-        // Taken off the list by another, we count as searching. ONE-WAKER
+        // A worker that another thread took off the list counts as searching. ONE-WAKER
         self.own.searching.set(!sched.idle.wake_up(self.number));
         sched.monitor.wake(); // SLEEPS-WITH-ALL
         if let Some(events) = events.flatten() {

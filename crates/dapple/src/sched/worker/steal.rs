@@ -1,17 +1,17 @@
-//! How a worker searches: what it takes from others, and how long it looks out before it sleeps.
+//! How a worker searches: stealing from other workers, and how long it looks for new work before it sleeps.
 
 use super::{PATIENCE, PAUSE, Worker};
 use crate::sched::Sched;
 use crate::task::header::Runnable;
 use crate::world;
 
-/// How long a searcher watches a slot before it takes it from a worker that seems stuck.
+/// How long a searching worker watches a next slot before it takes the runnable of a worker that seems stuck.
 const WATCH: u32 = if cfg!(miri) { 2 } else { 100 };
-/// The most that a worker wants to find in a ring before it steals from it at once.
+/// Upper bound of `greed`.
 const GREED: usize = 64;
 
 impl Worker {
-    /// Looks at the other workers. Counts as searching from here on, unless enough others are.
+    /// Searches the other workers' queues. The worker counts as searching from then on, unless enough others do.
     pub(in crate::sched) fn search(&self, sched: &Sched) -> Option<Runnable> {
         let may_search = self.own.searching.get() || sched.idle.begin_search();
         if may_search {
@@ -19,10 +19,11 @@ impl Worker {
             world::pause();
         }
         if let Some(managed) = &sched.managed {
-            // Looks in any case: what is in line for one that is just waking up would keep this one from sleeping.
-            let (this, posts) = (self.post(), sched.posts.len());
-            let first = self.random() as usize % posts;
-            return (first..first + posts).find_map(|of| managed.pick(sched, this, of % posts));
+            // Looks in any case: work that is queued for a worker that is just waking up would keep this one from
+            // sleeping.
+            let (this, slots) = (self.slot(), sched.slots.len());
+            let first = self.random() as usize % slots;
+            return (first..first + slots).find_map(|of| managed.pick(sched, this, of % slots));
         }
         if !may_search {
             return None;
@@ -34,7 +35,7 @@ impl Worker {
             .or_else(|| self.take_from_stalled(sched))
     }
 
-    /// The other workers, beginning with any of them.
+    /// The other workers, from a random one on.
     fn others<'a>(&self, sched: &'a Sched) -> impl Iterator<Item = &'a Worker> + use<'a> {
         let (first, number) = (self.random() as usize % sched.workers.len(), self.number);
         let (before, after) = sched.workers.split_at(first);
@@ -42,23 +43,23 @@ impl Worker {
         others.filter(move |other| other.number != number)
     }
 
-    /// Takes half of what another worker has in its ring, if that is at least so much, beginning with
-    /// any of them. To steal little is dear, so who got little wants more the next time.
+    /// Takes half of another worker's run queue, if it has at least `at_least` runnables, from a random worker on.
+    /// Stealing few is expensive, so a worker that got few wants more the next time.
     pub(super) fn steal(&self, sched: &Sched, at_least: usize) -> Option<Runnable> {
         let mut worth_it =
-            self.others(sched).filter(|other| other.ring.len() >= at_least && other.has_spare(0));
-        let node = worth_it.find_map(|other| other.ring.steal_into(&self.ring))?;
-        self.own.older_end.set(self.ring.end()); // they have waited there
-        let stolen = self.ring.len() + 1;
+            self.others(sched).filter(|other| other.run_queue.len() >= at_least && other.has_spare(0));
+        let node = worth_it.find_map(|other| other.run_queue.steal_into(&self.run_queue))?;
+        self.own.older_end.set(self.run_queue.end()); // the stolen runnables have waited
+        let stolen = self.run_queue.len() + 1;
         let greed = self.own.greed.get();
         self.own.greed.set(if stolen < GREED / 2 { (2 * greed).min(GREED) } else { greed.div_ceil(2) });
         self.counts.steals.add_one();
         self.counts.stolen.add(stolen as u64);
-        // SAFETY: what a ring gives out is the right to run.
+        // SAFETY: a run queue gives out rights to run.
         Some(unsafe { Runnable::new(node) })
     }
 
-    /// Takes what waits in the slot of a worker that seems stuck.
+    /// Takes the runnable in the next slot of a worker that seems stuck.
     fn take_from_stalled(&self, sched: &Sched) -> Option<Runnable> {
         let mut others = sched.all_workers().filter(|other| other.number != self.number);
         let runnable = others.find(|other| other.seems_stuck())?.take_next()?;
@@ -67,11 +68,11 @@ impl Worker {
         Some(runnable)
     }
 
-    /// Looks out for a moment for something to come in, which is cheaper than to fall asleep and be
-    /// woken; less and less if it turns out to be in vain.
+    /// Looks for new work for a moment, which is cheaper than falling asleep and being woken. It looks less often if
+    /// that has no success.
     fn linger(&self, sched: &Sched) -> Option<Runnable> {
-        // Where events come from outside, they come to those who sleep.
-        if sched.posts.iter().any(|post| post.driver.sources() > 0) {
+        // With descriptors registered, events come to workers that sleep in a driver.
+        if sched.slots.iter().any(|slot| slot.driver.sources() > 0) {
             return None;
         }
         let looks = self.own.patience.get();
@@ -86,14 +87,14 @@ impl Worker {
                 return found;
             }
         }
-        // Now and then it tries again.
+        // Every 32nd time it looks as often as at first.
         let tried = self.own.tried.get().wrapping_add(1);
         self.own.tried.set(tried);
         self.own.patience.set(if tried.is_multiple_of(32) { PATIENCE } else { looks / 2 });
         None
     }
 
-    /// Whether its slot has been full for a while in which it has not run anything else.
+    /// Whether its next slot has been full for a while in which it has run nothing else.
     fn seems_stuck(&self) -> bool {
         let before = self.progress();
         let is_the_same = |_| {
