@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::prim::{Condvar, Mutex, lock};
 use crate::task::Runnable;
-use crate::task::context::{SetAside, with_context};
+use crate::context::{SetAside, with_context};
 use crate::task::poll::refuse;
 use crate::task::queue::RunnableQueue;
 use crate::task::state::ABORTED;
@@ -133,9 +133,9 @@ impl Pool {
 /// Ends a call that will not begin: the runtime is going. This thread may be in the middle of
 /// something else.
 fn end(call: Runnable) {
-    let home = with_context(|here| here.home.get());
+    let home = with_context(|here| here.runtime::<RuntimeShared>());
     let _aside = SetAside::new();
-    with_context(|here| here.home.set(home));
+    with_context(|here| here.enter_runtime(home));
     call.header().state.mark(ABORTED);
     run(call);
 }

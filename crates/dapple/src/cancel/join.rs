@@ -6,56 +6,19 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::ptr::null_mut;
 use std::task::{Context, Poll, Waker};
 
-use super::cancel::Cancelled;
-use super::cancel::Then;
-use super::cancel_points::{self, Begin, OBSERVES};
-use super::cell::{PanicPayload, discard, message};
-use super::context::with_context;
-use super::guarded::GuardedWaker;
-use super::header::{Reason, TaskKindTag, TaskPtr, field};
-use super::poll::{Blocking, read_reason, take_payload};
-use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
-use super::waker::{pack, unpack, wakes_same};
-use super::{Task, cancel, cancel_scope};
-use crate::prim::{AtomicPtr, Ordering};
-
-/// Where the waker of the one who waits for a task lies, in one word. Whose it is, SLOT in `state`
-/// says.
-#[derive(Default)]
-pub(crate) struct JoinSlot(AtomicPtr<()>);
-
-impl JoinSlot {
-    /// # Safety
-    ///
-    /// The caller has a reference to the task, or owns it, for as long as the slot is used.
-    pub(super) unsafe fn of<'a>(task: TaskPtr) -> &'a JoinSlot {
-        // SAFETY: handed on from the caller.
-        let offset = unsafe { task.as_ref() }.vtable().join_offset;
-        // SAFETY: the slot lies there.
-        unsafe { &*field::<JoinSlot>(task, offset) }
-    }
-
-    fn put(&self, waker: GuardedWaker) {
-        self.0.store(pack(waker), Ordering::Relaxed);
-    }
-
-    fn wakes_same(&self, waker: &Waker) -> bool {
-        wakes_same(self.0.load(Ordering::Relaxed), waker)
-    }
-
-    /// Takes the waker out.
-    ///
-    /// # Safety
-    ///
-    /// There is one, and the slot belongs to the caller. SLOT
-    pub(super) unsafe fn take(&self) -> GuardedWaker {
-        // SAFETY: what is there is from `put`, and was not taken before.
-        unsafe { unpack(self.0.swap(null_mut(), Ordering::Relaxed)) }
-    }
-}
+use super::item::{self, Cancelled, Then};
+use super::points::{self, Begin, OBSERVES};
+use super::scope;
+use crate::context::with_context;
+use crate::task::cell::{PanicPayload, discard, message};
+use crate::task::guarded::GuardedWaker;
+use crate::task::header::{Reason, TaskKindTag};
+use crate::task::join_slot::JoinSlot;
+use crate::task::poll::{Blocking, read_reason, take_payload};
+use crate::task::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
+use crate::task::{Target, Task, sealed};
 
 /// The right to wait for a task's output, to cancel it and to abort it.
 ///
@@ -82,7 +45,7 @@ impl JoinSlot {
 pub struct JoinHandle<T> {
     /// `None`: the output has been taken, or there never was a task.
     task: Option<Task>,
-    on_cancel: cancel::Item,
+    on_cancel: item::Item,
     _output: PhantomData<T>,
 }
 
@@ -98,12 +61,12 @@ impl<T> JoinHandle<T> {
     ///
     /// The task's output is a `T`, and no other handle exists.
     pub(crate) unsafe fn new(task: Task) -> JoinHandle<T> {
-        JoinHandle { task: Some(task), on_cancel: cancel::Item::default(), _output: PhantomData }
+        JoinHandle { task: Some(task), on_cancel: item::Item::default(), _output: PhantomData }
     }
 
     /// A handle without a task: the runtime was gone.
     pub(crate) fn gone() -> JoinHandle<T> {
-        JoinHandle { task: None, on_cancel: cancel::Item::default(), _output: PhantomData }
+        JoinHandle { task: None, on_cancel: item::Item::default(), _output: PhantomData }
     }
 
     /// Asks the task to end by itself: all its waits, now and later, return `Cancelled` if what
@@ -248,12 +211,12 @@ impl<T> JoinHandle<T> {
     fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Option<Poll<Cancelled>> {
         let begin = self.task.as_ref().filter(|_| OBSERVES && !self.is_waiting()).map(Begin::of_join);
         let over = match begin {
-            Some(begin) => cancel_points::begin(begin, cx),
-            None => cancel::is_current_cancelled().then_some(Poll::Ready(Cancelled)),
+            Some(begin) => points::begin(begin, cx),
+            None => item::is_current_cancelled().then_some(Poll::Ready(Cancelled)),
         };
         // A task that ended while it was waited for has ended; a wait that begins late has not begun. A race that is
         // decided would drop the result, which stays. EXACT in `wait`
-        let is_lost = with_context(cancel_scope::is_lost);
+        let is_lost = with_context(scope::is_lost);
         let is_ended = || !is_lost && self.is_waiting() && self.is_finished();
         over.filter(|over| over.is_pending() || !is_ended()).inspect(|over| {
             if over.is_ready() {
@@ -272,13 +235,13 @@ impl<T> Future for JoinHandle<T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if with_context(if OBSERVES { cancel::may_be_cancelled } else { cancel::is_cancelled_here })
+        if with_context(if OBSERVES { item::may_be_cancelled } else { item::is_cancelled_here })
             && let Some(polled) = self.poll_cancelled(cx)
         {
             return polled.map(|Cancelled| Err(JoinError(Repr::Cancelled)));
         }
-        if OBSERVES && !self.is_waiting() && !with_context(cancel::may_be_cancelled) {
-            cancel_points::note_shielded();
+        if OBSERVES && !self.is_waiting() && !with_context(item::may_be_cancelled) {
+            points::note_shielded();
         }
         match self.poll_done(cx.waker()) {
             Poll::Pending => {
@@ -424,3 +387,11 @@ impl From<JoinError> for std::io::Error {
 // for reading a string out of it.
 // SAFETY: `&JoinError` reads the payload only through `downcast_ref` to `&str` and `String`.
 unsafe impl Sync for JoinError {}
+
+impl<T> sealed::Sealed for JoinHandle<T> {}
+
+impl<T> Target for JoinHandle<T> {
+    fn target(&self) -> Option<&Task> {
+        self.task()
+    }
+}

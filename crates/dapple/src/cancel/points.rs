@@ -8,9 +8,9 @@
 //! wait gets here by the branch of a cancelled wait.
 //!
 //! * **SUSPECT**: around each poll of a task of such a simulation there is one more scope, which is always cancelled. A
-//!   wait that begins asks whether it may be cancelled (`cancel::may_be_cancelled`), and so it is told yes. The branch of
+//!   wait that begins asks whether it may be cancelled (`item::may_be_cancelled`), and so it is told yes. The branch of
 //!   a cancelled wait comes here and looks more closely. Whoever asks whether something *is* cancelled
-//!   (`cancel::is_current_cancelled`) is not told of this scope. A shield hides it. So an observed wait that is told no
+//!   (`item::is_current_cancelled`) is not told of this scope. A shield hides it. So an observed wait that is told no
 //!   is in a shield: it is counted, and left alone.
 //!
 //! # Which waits count
@@ -27,15 +27,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::Task;
-use super::cancel::{Cancelled, Item, Then, is_cancelled_here, is_current_cancelled, is_task_cancelled};
-use super::cancel_scope::{self, CancelFrame, CancelScope};
-use super::cell::{PanicPayload, message};
+use crate::task::Task;
+use super::item::{Cancelled, Item, Then, is_cancelled_here, is_current_cancelled, is_task_cancelled};
+use super::scope::{self, CancelFrame, CancelScope};
+use crate::task::cell::{PanicPayload, message};
 use super::child_waker::{self, ChildWaker};
-use super::context::{ThreadContext, with_context};
-use super::guarded::GuardedWaker;
-use super::header::{Extended, TaskPtr, WaitNote};
-use super::state::ABORTED;
+use crate::context::{ThreadContext, with_context};
+use crate::task::guarded::GuardedWaker;
+use crate::task::header::{Extended, TaskPtr, WaitNote};
+use crate::task::state::ABORTED;
 use super::wait::wake;
 use crate::world;
 
@@ -192,7 +192,7 @@ fn current() -> Option<Rc<CancelPoints>> {
 #[inline(never)]
 pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled>> {
     with_context(|here| {
-        if here.is_observed.get() && current().is_some_and(|points| points.begin(here, begin, cx)) {
+        if here.is_observed() && current().is_some_and(|points| points.begin(here, begin, cx)) {
             return Some(Poll::Pending);
         }
         is_cancelled_here(here).then_some(Poll::Ready(Cancelled))
@@ -202,7 +202,7 @@ pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled
 /// A wait begins that cannot be cancelled: where waits are observed, it is in a shield. SUSPECT
 #[cold]
 pub(super) fn note_shielded() {
-    if !with_context(|here| here.is_observed.get()) {
+    if !with_context(|here| here.is_observed()) {
         return;
     }
     if let Some(points) = current().filter(|points| points.is_counting.get()) {
@@ -216,7 +216,7 @@ pub(super) fn note_shielded() {
 
 /// A wait rests without having noted what it waits for: `what`, unless a wait inside of it has.
 pub(super) fn note_rest(what: &'static &'static str) {
-    if with_context(|here| here.is_observed.get())
+    if with_context(|here| here.is_observed())
         && let Some(task) = Task::current()
         && let Some(extended) = Extended::of(task.header())
     {
@@ -236,7 +236,7 @@ pub(super) fn note_panic(payload: &PanicPayload) {
 pub(super) fn is_cancelled(here: &ThreadContext) -> bool {
     let suspect = current().map_or(std::ptr::null(), |points| Arc::as_ptr(&points.suspect));
     let mut is_cancelled = false;
-    let to_the_end = cancel_scope::around(here, |reach| {
+    let to_the_end = scope::around(here, |reach| {
         // SAFETY: the scope is polled on this thread, so it is there. ON-THE-STACK in `cancel_scope`
         is_cancelled |= !std::ptr::eq(reach, suspect) && unsafe { &*reach }.is_cancelled();
     });
@@ -247,7 +247,7 @@ pub(super) fn is_cancelled(here: &ThreadContext) -> bool {
 #[cold]
 #[inline(never)]
 pub(crate) fn is_cancelled_around(scope: &Arc<CancelScope>) -> bool {
-    if with_context(|here| here.is_observed.get())
+    if with_context(|here| here.is_observed())
         && let Some(points) = current()
     {
         points.scopes.borrow_mut().entry(Arc::as_ptr(scope).addr()).or_insert_with(|| scope.clone());
@@ -258,9 +258,9 @@ pub(crate) fn is_cancelled_around(scope: &Arc<CancelScope>) -> bool {
 /// Polls a task of a simulation, whose waits are observed if this run has cancellation points.
 pub(super) fn around_poll<R>(task: TaskPtr, here: &ThreadContext, poll: impl FnOnce() -> R) -> R {
     let Some(points) = current().filter(|points| points.is_counting.get()) else { return poll() };
-    let before = here.is_observed.replace(true);
+    let before = here.replace_observed(true);
     let result = CancelFrame::of(Arc::as_ptr(&points.suspect)).around(here, poll); // SUSPECT
-    here.is_observed.set(before);
+    here.replace_observed(before);
     points.after_poll(task.addr().get());
     result
 }
@@ -381,9 +381,9 @@ impl CancelPoints {
 
     /// Adds a wait to the list of the reference run.
     fn note(&self, here: &ThreadContext, begin: Begin) {
-        let strand = here.strand.get();
+        let strand = here.child::<ChildWaker>();
         let Some(task) = Task::current() else { return };
-        self.close(task.id(), Some((strand, here.budget.get())));
+        self.close(task.id(), Some((strand, here.budget())));
         let mut seen = self.seen.borrow_mut();
         if let Some(extended) = Extended::of(task.header()) {
             let note = extended.replace_note(not_waited());
@@ -394,7 +394,7 @@ impl CancelPoints {
             waited_for: None,
             is_outer: false,
             is_join: begin.is_join,
-            budget: here.budget.get(),
+            budget: here.budget(),
         });
     }
 
@@ -455,7 +455,7 @@ impl CancelPoints {
         let (mut innermost, mut outermost) = (None, None);
         let scopes = self.scopes.borrow();
         // A task that was spawned in a scope is cancelled by itself: not all that is in the scope.
-        cancel_scope::around_in_task(here, |reach| {
+        scope::around_in_task(here, |reach| {
             if let Some(scope) = scopes.get(&reach.addr()) {
                 innermost = innermost.take().or_else(|| Some(scope.clone()));
                 outermost = Some(scope.clone());
@@ -472,7 +472,7 @@ impl CancelPoints {
     /// Whether a wait that is held back stays so; `None` if it is another one.
     fn is_held_back(&self, here: &ThreadContext, begin: Begin, cx: &mut Context<'_>) -> Option<bool> {
         let is_this = |held_back: &HeldBack| {
-            begin.is_same && (held_back.task.id(), held_back.key) == (here.current.get().addr(), begin.key)
+            begin.is_same && (held_back.task.id(), held_back.key) == (here.task_address(), begin.key)
         };
         if !self.held_back.borrow().as_ref().is_some_and(is_this) {
             return None;
@@ -534,6 +534,6 @@ impl Action {
 
 impl Task {
     fn waker(&self) -> GuardedWaker {
-        GuardedWaker::of(&super::waker::borrowed_waker(self.ptr()))
+        GuardedWaker::of(&crate::task::waker::borrowed_waker(self.ptr()))
     }
 }

@@ -1,10 +1,10 @@
-//! The table of those that a cancel of a task, or of a scope, has to reach: wakers, and scopes; see `cancel`.
+//! The table of wakers and scopes that a cancel of a task or of a scope has to reach; see `item`.
 //!
 //! # Invariants
 //!
-//! * **LINK-OR-SEE**: the flag is set before the table is read, and the table is written before
-//!   the flag is read again: a wait that is linked while its task is cancelled is woken by the
-//!   one or by the other, and a scope that is linked meanwhile is cancelled by the one or by the other.
+//! * **LINK-OR-SEE**: a cancel sets the flag and then reads the table; a registration writes to the table and then reads the
+//!   flag again. So a wait that is registered during a cancel is woken by the one or by the other, and a scope that is
+//!   registered during a cancel is cancelled by the one or by the other.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use crate::prim::{AtomicU64, AtomicUsize, Mutex, Ordering, fence_seq_cst, lock};
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 
-/// By the address of the task, and by a number within it.
-type LinkShard<W> = Mutex<BTreeMap<(usize, u64), W>>;
+/// Entries by the address of a task or scope, and by the number of the registration.
+type CancelShard<W> = Mutex<BTreeMap<(usize, u64), W>>;
 
-/// A cheap handle `W` to each of them.
+/// Entries of type `W`, which is cheap to clone.
 pub(crate) struct CancelTable<W> {
-    /// How many there are, in all tasks: while there are none, nobody need look for any.
+    /// Entries in all shards. While there are none, a cancel takes no lock.
     len: AtomicUsize,
     numbers: AtomicU64,
-    shards: [LinkShard<W>; SHARDS],
+    shards: [CancelShard<W>; SHARDS],
 }
 
 impl<W> Default for CancelTable<W> {
@@ -34,55 +34,55 @@ impl<W> Default for CancelTable<W> {
 }
 
 impl<W: Clone> CancelTable<W> {
-    fn shard(&self, task: usize) -> &LinkShard<W> {
-        &self.shards[(task >> 6) % SHARDS]
+    fn shard(&self, at: usize) -> &CancelShard<W> {
+        &self.shards[(at >> 6) % SHARDS]
     }
 
-    /// A number that is used once.
+    /// A new number of a registration.
     pub(crate) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Enters one. The caller must look at the task's flag after this. LINK-OR-SEE
-    pub(crate) fn add(&self, task: usize, number: u64, waker: W) {
+    /// Adds an entry. The caller looks at the flag after this. LINK-OR-SEE
+    pub(crate) fn add(&self, at: usize, number: u64, entry: W) {
         self.len.fetch_add(1, Ordering::SeqCst);
-        let before = lock(self.shard(task)).insert((task, number), waker);
+        let before = lock(self.shard(at)).insert((at, number), entry);
         if before.is_some() {
-            // Twice in the same chain: a scope that is polled by a task that was spawned in it.
+            // Twice on one stack: a scope that is polled by a task that was spawned in it.
             self.len.fetch_sub(1, Ordering::SeqCst);
         }
         fence_seq_cst();
     }
 
-    /// Takes one out. What is returned is to be dropped without the lock.
-    pub(crate) fn remove(&self, task: usize, number: u64) -> Option<W> {
-        let waker = lock(self.shard(task)).remove(&(task, number))?;
+    /// Removes an entry. The caller drops it without the lock.
+    pub(crate) fn remove(&self, at: usize, number: u64) -> Option<W> {
+        let entry = lock(self.shard(at)).remove(&(at, number))?;
         self.len.fetch_sub(1, Ordering::SeqCst);
-        Some(waker)
+        Some(entry)
     }
 
-    /// Takes all of a task out that `is_to_go` says. They are to be dropped without the lock.
+    /// Removes the entries of one address for which `is_to_go` holds. The caller drops them without the lock.
     #[cfg(not(loom))]
-    pub(crate) fn remove_all(&self, task: usize, is_to_go: impl Fn(&W) -> bool) -> Vec<W> {
+    pub(crate) fn remove_all(&self, at: usize, is_to_go: impl Fn(&W) -> bool) -> Vec<W> {
         if self.len.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
-        let mut shard = lock(self.shard(task));
-        let of_task = shard.range((task, 0)..=(task, u64::MAX));
-        let keys: Vec<_> = of_task.filter(|(_, waker)| is_to_go(waker)).map(|(&key, _)| key).collect();
+        let mut shard = lock(self.shard(at));
+        let entries = shard.range((at, 0)..=(at, u64::MAX));
+        let keys: Vec<_> = entries.filter(|(_, entry)| is_to_go(entry)).map(|(&key, _)| key).collect();
         let gone: Vec<W> = keys.iter().filter_map(|key| shard.remove(key)).collect();
         drop(shard);
         self.len.fetch_sub(gone.len(), Ordering::SeqCst);
         gone
     }
 
-    /// All of a task. The caller has set the task's flag before this. LINK-OR-SEE
-    pub(crate) fn of(&self, task: usize) -> Vec<W> {
+    /// The entries of one address. The caller has set the flag before this. LINK-OR-SEE
+    pub(crate) fn of(&self, at: usize) -> Vec<W> {
         fence_seq_cst();
         if self.len.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
-        let shard = lock(self.shard(task));
-        shard.range((task, 0)..=(task, u64::MAX)).map(|(_, handle)| handle.clone()).collect()
+        let shard = lock(self.shard(at));
+        shard.range((at, 0)..=(at, u64::MAX)).map(|(_, entry)| entry.clone()).collect()
     }
 }

@@ -24,11 +24,11 @@
 
 use std::task::{Context, Poll};
 
-use super::cancel::{self, Cancelled, Item, Then};
-use super::cancel_points::{self, Begin, OBSERVES};
-use super::cancel_scope;
-use super::context::{ThreadContext, with_context};
-use super::guarded::GuardedWaker;
+use super::item::{self, Cancelled, Item, Then};
+use super::points::{self, Begin, OBSERVES};
+use super::scope;
+use crate::context::{ThreadContext, with_context};
+use crate::task::guarded::GuardedWaker;
 
 /// Whether waits can be cancelled; see the head of this file.
 const CANCELS: bool = !cfg!(dapple_no_cancel);
@@ -42,7 +42,7 @@ pub(crate) const PORTION: usize = 16 << 10;
 /// How many more results the current task may get in this poll.
 #[inline]
 pub(crate) fn budget() -> i32 {
-    with_context(|here| here.budget.get())
+    with_context(|here| here.budget())
 }
 
 /// How far a wait is.
@@ -97,7 +97,7 @@ impl Wait {
         }
         if CANCELS && self.stage != WaitStage::Begun {
             if !self.shielded
-                && let Some(over) = cancel::begin(self.as_begin(), cx)
+                && let Some(over) = item::begin(self.as_begin(), cx)
             {
                 return self.begin_in_vain(over);
             }
@@ -113,7 +113,7 @@ impl Wait {
     /// For waits that are polled again without [`begin`](Self::begin).
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
-        CANCELS && self.has_begun() && !self.shielded && with_context(cancel_scope::is_lost)
+        CANCELS && self.has_begun() && !self.shielded && with_context(scope::is_lost)
     }
 
     #[cold]
@@ -176,7 +176,7 @@ impl Wait {
     /// After what it waits for could not be had: whether the wait is over all the same. EXACT
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        CANCELS && !self.shielded && cancel::is_current_cancelled()
+        CANCELS && !self.shielded && item::is_current_cancelled()
     }
 
     /// As `rest`, if what is waited for inside has said so itself.
@@ -184,7 +184,7 @@ impl Wait {
         if CANCELS && !self.shielded {
             self.on_cancel.link_only(cx.waker(), Then::Answers);
             if OBSERVES {
-                cancel_points::note_rest(&"a stream that is not dapple's");
+                points::note_rest(&"a stream that is not dapple's");
             }
         }
     }
@@ -217,7 +217,7 @@ impl Wait {
     /// Before a rest, if it may have been cancelled and does not end: it is to be polled again. LEFT-ALONE in `cancel`
     #[cold]
     pub(crate) fn stays(&self) {
-        if CANCELS && cancel::is_current_cancelled() {
+        if CANCELS && item::is_current_cancelled() {
             with_context(ThreadContext::note_stays);
         }
     }
@@ -225,7 +225,7 @@ impl Wait {
     /// At the end of a poll that returns a result. The next poll begins a new wait.
     #[inline]
     pub(crate) fn end(&mut self) {
-        with_context(|here| here.budget.set(here.budget.get().wrapping_sub(1))); // BUDGET
+        with_context(|here| here.count_result()); // BUDGET
         self.end_around();
     }
 
@@ -255,7 +255,7 @@ impl std::fmt::Debug for Wait {
 /// cancelled. `false`: [`begin_at_once`] says whether it may.
 #[inline]
 pub(crate) fn begins_at_once() -> bool {
-    with_context(|here| here.budget.get() > 0 && (!CANCELS || cancel::begins(here)))
+    with_context(|here| here.budget() > 0 && (!CANCELS || item::begins(here)))
 }
 
 /// Whether an operation on `of` may be tried in this poll, as `Wait::begin` would say. An operation that can be done
@@ -274,7 +274,7 @@ pub(crate) fn begin_at_once<T>(
             return Poll::Pending;
         }
     }
-    if CANCELS && let Some(over) = cancel::begin(Begin::of(of), cx) {
+    if CANCELS && let Some(over) = item::begin(Begin::of(of), cx) {
         return Wait::default().begin_in_vain(over);
     }
     Poll::Ready(Ok(()))
@@ -282,13 +282,13 @@ pub(crate) fn begin_at_once<T>(
 
 /// Whether what is polled here is in a race that another has won, so that nothing must be taken any more. EXACT
 pub(crate) fn is_lost() -> bool {
-    CANCELS && with_context(cancel_scope::is_lost)
+    CANCELS && with_context(scope::is_lost)
 }
 
 /// It could be had at once. BUDGET
 #[inline]
 pub(crate) fn got_at_once() {
-    with_context(|here| here.budget.set(here.budget.get().wrapping_sub(1)));
+    with_context(|here| here.count_result());
 }
 
 /// A result that is counted by itself had so many bytes. BUDGET
@@ -302,8 +302,7 @@ pub(crate) fn note_bytes(count: usize) {
 #[cold]
 fn note_portions(count: usize) {
     let count = count.min(BUDGET as usize) as i32;
-    // Not below zero by this: there it is counted how often waits were put off.
-    with_context(|here| here.budget.set((here.budget.get() - count).max(here.budget.get().min(0))));
+    with_context(|here| here.count_more(count));
 }
 
 /// Wakes a waiter, whatever its waker does. GUARDED-WAKER

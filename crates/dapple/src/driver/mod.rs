@@ -57,9 +57,9 @@ use uring::{Landed, Uring};
 use wakeup::Wakeup;
 
 use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, lock};
-use crate::task::context::with_context;
+use crate::context::with_context;
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::wake;
+use crate::cancel::wait::wake;
 use crate::world;
 
 /// How many timers are fired at a time.
@@ -375,7 +375,7 @@ impl Claim<'_> {
         let mut landed = before_foreign.is_some().then(|| std::mem::take(landed));
         let Claim { driver, batch } = self;
         drop(batch);
-        let moment = |nanos| with_context(|here| here.moment.set(nanos));
+        let moment = |nanos| with_context(|here| here.set_event_time(nanos));
         moment(now.nanos());
         wakers.drain(..).for_each(wake);
         moment(0);

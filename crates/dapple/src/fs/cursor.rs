@@ -31,7 +31,7 @@ use crate::driver::uring::node::Op;
 use crate::io::foreign::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::{Wait, got_at_once, is_lost, wake};
+use crate::cancel::wait::{Wait, got_at_once, is_lost, wake};
 use crate::{Cancelled, JoinHandle, Shield, blocking, shield};
 
 /// The most that is copied at once, in either direction.

@@ -20,7 +20,7 @@ use super::operation::on_pool;
 use super::paths::{ask, call, symlink_metadata};
 use super::request::{MakeDir, NameChange, Unlink};
 use crate::prim::{Mutex, lock};
-use crate::task::wait::{Wait, got_at_once};
+use crate::cancel::wait::{Wait, got_at_once};
 
 /// How many entries are read at a time.
 const BATCH: usize = 1024;

@@ -24,7 +24,7 @@ use super::request::{
     CURSOR, CloseFile, IoVectors, ReadAt, ReadVectoredAt, SetLen, Sync, WriteAt, WriteVectoredAt,
 };
 use crate::prim::{AtomicBool, Mutex, Ordering, lock};
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 /// An open file, as long as anybody uses it: the file itself, or an operation that is under way.
 pub(super) struct Opened {

@@ -19,8 +19,8 @@ pub(super) use crate::driver::uring::node::Request;
 use crate::driver::uring::node::{Op, OpResult};
 use crate::runtime::Core;
 use crate::sched::Sched;
-use crate::task::runtime_here::no_runtime;
-use crate::task::wait::Wait;
+use crate::context::no_runtime;
+use crate::cancel::wait::Wait;
 use crate::{Cancelled, blocking, world};
 
 /// Where an operation is done.

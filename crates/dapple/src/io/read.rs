@@ -11,7 +11,7 @@ use super::frames::Frames;
 use super::int::ReadInt;
 use super::step::{is_interrupted, step};
 use super::{Chain, Take};
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 /// How much is read at first where the length is not known, and at most.
 const PROBE: usize = 4 << 10;

@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use super::Color;
 use super::lane::Lane;
 use crate::task::cell::{Front, TaskKind};
-use crate::task::context::{ThreadContext, with_context};
+use crate::context::{ThreadContext, with_context};
 use crate::task::header::{Extended, Header, TaskKindTag, TaskPtr};
 use crate::task::poll::{Passage, StepOutcome};
 use crate::task::{Priority, QueuePosition, Task};
@@ -179,5 +179,5 @@ pub(super) fn promote(task: &Task, lane: TaskPtr) {
     extended.vtable.color = |task| promoted_lane(task).addr().get();
     extended.vtable.kind = TaskKindTag::Laned;
     task.header().set_vtable(Box::into_raw(extended).cast());
-    with_context(|here| here.lane.set(lane.as_ptr().cast_const().cast::<Header>()));
+    with_context(|here| here.take_turn(lane.as_ptr().cast_const().cast::<Header>()));
 }

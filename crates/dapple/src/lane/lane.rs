@@ -38,7 +38,7 @@ use super::main::{Locals, MainThread};
 use super::ranked::PriorityCounts;
 use crate::prim::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sched::Sched;
-use crate::task::context::{ThreadContext, with_context};
+use crate::context::{ThreadContext, with_context};
 use crate::task::header::{Header, LaneAccess, LaneFacts, TaskKindTag, TaskPtr, VTable, field};
 use crate::task::inbox::{Inbox, InboxNode, NodeList, Pushed};
 use crate::task::poll::{StepOutcome, step};
@@ -215,7 +215,7 @@ impl Lane {
     }
 
     pub(super) fn is_my_turn(&self, here: &ThreadContext) -> bool {
-        std::ptr::eq(here.lane.get(), &raw const self.header)
+        std::ptr::eq(here.lane(), &raw const self.header)
     }
 
     /// Adds a reference for a task that is about to be put in line.
@@ -504,8 +504,8 @@ impl Lane {
         }
         let home = lane.runtime_shared();
         let stopped = home.phase() == RuntimePhase::Stopped;
-        here.lane.set(ptr.as_ptr());
-        here.color.set(lane.id);
+        here.take_turn(ptr.as_ptr());
+        here.set_color(lane.id);
         let mut budget = home.rules.turn;
         while budget > 0 {
             let Some(task) = lane.next() else {
@@ -532,8 +532,8 @@ impl Lane {
                 budget = 0;
             }
         }
-        here.lane.set(null());
-        here.color.set(0);
+        here.give_turn_up();
+        here.set_color(0);
         // SAFETY: we have the turn, and do not use it again.
         unsafe { Lane::put_back(ptr) }
     }
@@ -584,7 +584,7 @@ impl Lane {
                 return StepOutcome::Rest;
             }
         }
-        here.lane.set(null());
+        here.give_turn_up();
         // SAFETY: we have the turn, and do not use it again.
         if unsafe { Lane::put_back(ptr) }.is_some() { StepOutcome::Again } else { StepOutcome::Rest }
     }
@@ -653,8 +653,8 @@ impl Lane {
             lane.unsettled.set(owed);
             return false;
         }
-        here.lane.set(null());
-        here.color.set(0);
+        here.give_turn_up();
+        here.set_color(0);
         // From here on the lane is there only if references are owed. LANE-LIVES
         if owed < 0 && lane.header.state.drop_refs(owed.unsigned_abs()) {
             // SAFETY: they were the last.

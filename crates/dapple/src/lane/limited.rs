@@ -19,7 +19,7 @@ use super::in_lane::{InLane, LaneExtra};
 use super::lane::Lane;
 use crate::prim::{AtomicU64, Mutex, Ordering, lock};
 use crate::task::cell::Front;
-use crate::task::context::with_context;
+use crate::context::with_context;
 use crate::task::header::{Header, TaskKindTag, TaskPtr};
 use crate::task::inbox::NodeList;
 use crate::task::poll::Passage;
@@ -181,10 +181,10 @@ impl Lane {
 /// Since when what runs here has waited, in nanoseconds; `None` if nobody has looked.
 pub(crate) fn waited_since() -> Option<u64> {
     with_context(|here| {
-        if here.since.get() > 0 {
-            return Some(here.since.get());
+        if here.ready_since() > 0 {
+            return Some(here.ready_since());
         }
-        let lane = TaskPtr::new(here.lane.get().cast_mut())?;
+        let lane = TaskPtr::new(here.lane::<Header>().cast_mut())?;
         // SAFETY: this thread has the lane's turn. LANE-LIVES
         Some(unsafe { Lane::of(lane) }.limits.get()?.since.get())
     })

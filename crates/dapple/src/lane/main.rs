@@ -27,7 +27,7 @@ use super::lane::{Lane, NewLane};
 use crate::prim::{AtomicBool, Ordering, Unpark};
 use crate::sched::MainTurn;
 use crate::task::cell::Front;
-use crate::task::context::{SetAside, ThreadContext, with_context};
+use crate::context::{SetAside, ThreadContext, with_context};
 use crate::task::header::{TaskKindTag, TaskPtr};
 use crate::task::state::ABORTED;
 use crate::task::{QueuePosition, RuntimeShared, Task};
@@ -58,7 +58,7 @@ impl MainThread {
         let main = main.clone();
         main.ready.store(true, Ordering::Release); // HANDOVER
         // On its own thread nobody sleeps, and it looks before it does.
-        if with_context(|here| here.main.get() != lane.as_ptr()) {
+        if with_context(|here| here.main_lane() != lane.as_ptr().cast_const()) {
             main.sleeper.unpark();
         }
     }
@@ -71,7 +71,7 @@ impl MainThread {
     #[cold]
     unsafe fn enqueue_late(lane: TaskPtr, place: QueuePosition) {
         let is_in_no_color = |here: &ThreadContext| {
-            here.worker.get().is_null() && here.color.get() == 0 && here.lane.get().is_null()
+            !here.has_worker() && here.color() == 0 && !here.has_lane()
         };
         let entry = match place == QueuePosition::New && with_context(is_in_no_color) {
             // SAFETY: handed on from the caller. AT-ONCE
@@ -99,7 +99,7 @@ impl MainThread {
 unsafe fn run_aside(lane: TaskPtr) -> Option<TaskPtr> {
     let _aside = SetAside::new();
     with_context(|here| {
-        here.home.set(RuntimeShared::of(lane));
+        here.enter_runtime(RuntimeShared::of(lane));
         // SAFETY: handed on from the caller.
         unsafe { Lane::run(lane, here) }
     })
@@ -196,7 +196,7 @@ impl MainLane {
         let thread = Arc::new(MainThread { ready, sleeper, closing, has_left });
         let new = NewLane { key: None, main: Some(thread.clone()), of: None };
         let lane = super::Color::from_counted(Lane::make(home, new)?);
-        let outer = with_context(|here| here.main.replace(lane.lane().ptr().as_ptr()));
+        let outer = with_context(|here| here.replace_main_lane(lane.lane().ptr().as_ptr()));
         Some(MainLane { lane, thread, outer })
     }
 
@@ -286,7 +286,7 @@ impl super::Color {
     /// The main color of the innermost `run` or `block_on` on this thread, whatever color is running on it.
     #[inline]
     pub(crate) fn main_of_thread() -> Option<std::mem::ManuallyDrop<super::Color>> {
-        let main = with_context(|here| here.main.get());
+        let main = with_context(|here| here.main_lane::<Header>());
         // Not counted, and not dropped: this thread keeps it open while it is in that `run` or `block_on`.
         TaskPtr::new(main.cast_mut())
             .map(|lane| std::mem::ManuallyDrop::new(super::Color::from_counted(lane)))
@@ -296,6 +296,6 @@ impl super::Color {
 impl Drop for MainLane {
     fn drop(&mut self) {
         self.close();
-        with_context(|here| here.main.set(self.outer));
+        with_context(|here| here.replace_main_lane(self.outer));
     }
 }

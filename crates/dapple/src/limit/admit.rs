@@ -10,7 +10,7 @@ use super::{Inner, Limit};
 use crate::Cancelled;
 use crate::lane::limited::{Admission, waited_since};
 use crate::prim::Ordering;
-use crate::task::cancel::is_current_cancelled;
+use crate::cancel::item::is_current_cancelled;
 use crate::time::{Instant, sleep_until};
 
 /// The right to do something that a [`Limit`] bounds: one that runs, until this is dropped.

@@ -42,7 +42,7 @@ use crate::prim::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
 use crate::sync::Notify;
 use crate::task::guarded::GuardedWaker;
 use crate::task::poll::Passage;
-use crate::task::wait;
+use crate::cancel::wait;
 use delay::Delay;
 
 /// Bounds what waits for the colors, tasks and listeners that it is given to: what cannot be served in time is refused

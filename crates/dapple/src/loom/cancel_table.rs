@@ -6,7 +6,7 @@ use loom::model;
 use loom::thread::spawn;
 
 use crate::prim::{AtomicBool, Ordering, Parker};
-use crate::task::cancel_table::CancelTable;
+use crate::cancel::table::CancelTable;
 use crate::task::state::{CANCELLED, StateWord};
 
 struct Task {

@@ -12,9 +12,9 @@ use loom::thread::{JoinHandle, spawn};
 
 use super::{Plain, sleeper};
 use crate::prim::{Ordering, Parker};
-use crate::task::cancel_scope::{CancelFrame, CancelScope};
-use crate::task::child_waker::{ChildPtr, ChildWaker};
-use crate::task::context::{Watched, dealloc, with_context};
+use crate::cancel::scope::{CancelFrame, CancelScope};
+use crate::cancel::child_waker::{ChildPtr, ChildWaker};
+use crate::context::{Watched, dealloc, with_context};
 use crate::task::state::Snapshot;
 use crate::task::waker::Behind;
 

@@ -20,7 +20,7 @@ use crate::limit::Limit;
 use crate::prim::{AtomicU32, Ordering};
 use crate::sched::Sched;
 use crate::source::{Direction, Source, SourceWait};
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 use crate::time::{Sleep, sleep};
 
 /// How long the first pause is after something has run out, and the longest.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use crate::prim::{Mutex, lock};
 use crate::source::{Direction, Source, SourceWait};
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 #[derive(Debug)]
 pub(crate) struct DatagramSocket<T> {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use super::error::failed;
 use crate::sched::Sched;
 use crate::source::stream::begin;
-use crate::task::runtime_here::no_runtime_error;
+use crate::context::no_runtime_error;
 use crate::world;
 use crate::{Cancelled, JoinHandle};
 

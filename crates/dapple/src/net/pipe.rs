@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use crate::io::foreign::{impl_read, impl_write};
 use crate::source::stream::{ByteStream, poll_nothing};
 use crate::source::{Direction, PollStrategy, Source};
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 use crate::world;
 
 /// Makes a pipe: what is written to the one end is read from the other.

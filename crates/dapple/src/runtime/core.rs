@@ -20,7 +20,7 @@ use crate::driver::uring::backend::Choice;
 use crate::prim::{AtomicBool, Mutex, lock};
 use crate::sched::Sched;
 use crate::task::RuntimeShared;
-use crate::task::context::with_context;
+use crate::context::with_context;
 use crate::task::runtime_shared::Hooks;
 use crate::world;
 
@@ -51,7 +51,7 @@ static HOOKS: Hooks = Hooks {
         core.pool.submit(runnable, || core.start_pool_thread());
     },
     // SAFETY: WHOLE; the caller runs one of its tasks.
-    keep_grace: |home, grace| super::grace::keep(unsafe { &*home }, grace),
+    is_left_alone: |home, task, stays| super::grace::is_left_alone(unsafe { &*home }, task, stays),
     // SAFETY: WHOLE; the core is alive when it is called.
     keep: |home| unsafe { Arc::increment_strong_count(home.cast::<Core>()) },
     // SAFETY: gives back what `keep` took.
@@ -129,9 +129,9 @@ impl Core {
     fn start_pool_thread(&self) -> io::Result<()> {
         let core = self.counted();
         self.start_thread(&self.pool_threads, "blocking", move || {
-            with_context(|here| here.home.set(core.sched.home.whole()));
+            with_context(|here| here.enter_runtime(core.sched.home.whole()));
             core.pool.work();
-            with_context(|here| here.home.set(std::ptr::null()));
+            with_context(|here| here.leave_runtime());
         })
     }
 
@@ -186,7 +186,7 @@ impl Core {
     /// Calls `f` with the core of the runtime that this thread is in, if it is in one.
     #[inline]
     pub(crate) fn current<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
-        let home = with_context(|here| here.home.get());
+        let home = with_context(|here| here.runtime::<RuntimeShared>());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
         let whole = unsafe { home.as_ref() }?.whole();
         // SAFETY: WHOLE.

@@ -8,7 +8,7 @@ use std::task::Poll;
 use crate::sched::wake_timer::WakeTimer;
 use crate::spawn::submit::{FreshColor, submit};
 use crate::task::RuntimeShared;
-use crate::task::cancel::{GRACE, Grace, is_current_cancelled};
+use crate::cancel::item::{GRACE, Grace, is_current_cancelled};
 use crate::task::header::Meta;
 
 /// Tells `grace` when its time is up, and keeps it until it is needless.

@@ -4,8 +4,8 @@ use super::core::Core;
 use crate::Color;
 use crate::prim::{Mutex, lock};
 use crate::task::RuntimeShared;
-use crate::task::context::with_context;
-use crate::task::runtime_here::require;
+use crate::context::with_context;
+use crate::context::require;
 use crate::task::runtime_shared::RuntimePhase;
 
 /// The main colors of a runtime that are open.
@@ -92,7 +92,7 @@ fn main_elsewhere(what: &str) -> Option<Color> {
 
 /// Whether the runtime that this thread is in has stopped.
 pub(crate) fn has_stopped() -> bool {
-    let home = with_context(|here| here.home.get());
+    let home = with_context(|here| here.runtime::<RuntimeShared>());
     // SAFETY: it is set only while this thread works for a runtime or has entered it.
     unsafe { home.as_ref() }.is_none_or(|home: &RuntimeShared| home.phase() == RuntimePhase::Stopped)
 }

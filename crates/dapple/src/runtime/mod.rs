@@ -34,7 +34,7 @@ use crate::driver::uring::backend::Files;
 use crate::spawn::submit::{FreshColor, OnPool, submit};
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
-use crate::task::runtime_here::require;
+use crate::context::require;
 use crate::{Color, JoinHandle, Metrics};
 
 /// A runtime: its workers, its pool for blocking calls, and all tasks spawned on it.

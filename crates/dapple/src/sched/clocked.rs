@@ -11,7 +11,7 @@ use std::cell::Cell;
 use crate::driver::clock::Time;
 use crate::task::QueuePosition;
 use crate::task::cell::{Front, TaskKind};
-use crate::task::context::{ThreadContext, with_context};
+use crate::context::{ThreadContext, with_context};
 use crate::task::header::{TaskKindTag, TaskPtr};
 use crate::task::poll::{OwnColor, StepOutcome};
 
@@ -27,7 +27,7 @@ impl Clocked {
     ///
     /// The caller owns the task, which is of this kind, and puts it in line next.
     unsafe fn stamp(task: TaskPtr, place: QueuePosition) {
-        let ready = with_context(|here| match (here.since.get(), here.moment.get()) {
+        let ready = with_context(|here| match (here.ready_since(), here.event_time()) {
             // What a turn spawns is what that turn was waited for.
             (since @ 1.., _) if place == QueuePosition::New => since,
             (_, 0) => Time::now().nanos(),
@@ -49,10 +49,10 @@ unsafe impl TaskKind for Clocked {
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
         // SAFETY: the caller gives us the right to run. READY-STAMPED
-        here.since.set(unsafe { Front::<Clocked>::of(task) }.kind.ready.get());
+        here.set_ready_since(unsafe { Front::<Clocked>::of(task) }.kind.ready.get());
         // SAFETY: handed on from the caller.
         let again = unsafe { OwnColor::run(task, here, step) };
-        here.since.set(0);
+        here.set_ready_since(0);
         if again == Some(task) {
             // SAFETY: we own it, and the caller puts it in line.
             unsafe { Clocked::stamp(task, QueuePosition::Back) };

@@ -17,7 +17,7 @@ use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
-use crate::task::context::{SetAside, ThreadContext, with_context};
+use crate::context::{SetAside, ThreadContext, with_context};
 use crate::task::header::{QueuePosition, Runnable, TaskKindTag};
 use crate::task::panics::OnPanic;
 use crate::task::runtime_shared::{Hooks, Rules, RuntimePhase, RuntimeShared};
@@ -114,7 +114,7 @@ impl Sched {
     /// Calls `f` with the scheduler of the runtime that this thread is in, if it is in one.
     #[inline]
     pub(crate) fn current<R>(f: impl FnOnce(&Sched) -> R) -> Option<R> {
-        let home = with_context(|here| here.home.get());
+        let home = with_context(|here| here.runtime::<RuntimeShared>());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
         unsafe { home.as_ref() }.map(|home| f(Sched::of(home)))
     }
@@ -124,7 +124,7 @@ impl Sched {
     #[inline]
     pub(crate) fn enqueue(&self, runnable: Runnable, place: QueuePosition) {
         let worker =
-            with_context(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
+            with_context(|here| if self.is_home(here) { here.worker::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         match unsafe { worker.as_ref() } {
             Some(worker) => worker.enqueue(self, runnable, place),
@@ -134,14 +134,14 @@ impl Sched {
 
     #[inline]
     fn is_home(&self, here: &ThreadContext) -> bool {
-        std::ptr::eq(here.home.get(), &raw const self.home)
+        std::ptr::eq(here.runtime(), &raw const self.home)
     }
 
     /// Calls `f` with the worker that this thread drives, if it is one of ours.
     #[inline]
     pub(super) fn with_worker_here<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
         let worker =
-            with_context(|here| if self.is_home(here) { here.worker.get().cast::<Worker>() } else { null() });
+            with_context(|here| if self.is_home(here) { here.worker::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         unsafe { worker.as_ref() }.map(f)
     }
@@ -210,7 +210,7 @@ impl Sched {
 
     /// What runs on this thread found a state in use, or others in line for it.
     pub(crate) fn contended() {
-        let worker = with_context(|here| here.worker.get().cast::<Worker>());
+        let worker = with_context(|here| here.worker::<Worker>());
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         if let Some(worker) = unsafe { worker.as_ref() } {
             worker.contended();
@@ -243,9 +243,7 @@ impl Sched {
         let aside = SetAside::new();
         let worker = self.worker(worker);
         with_context(|here| {
-            here.home.set(self.home.whole());
-            here.worker.set(std::ptr::from_ref(worker).cast());
-            here.slab.set(&raw const worker.slab);
+            here.drive(self.home.whole(), std::ptr::from_ref(worker), &raw const worker.slab);
         });
         worker.window.open();
         WorkerGuard { sched: self, worker, aside: Some(aside) }
@@ -302,7 +300,7 @@ impl Sched {
         };
         while is_some_left() && !self.draining.swap(true, Ordering::SeqCst) {
             let _aside = SetAside::new();
-            with_context(|here| here.home.set(self.home.whole()));
+            with_context(|here| here.enter_runtime(self.home.whole()));
             let next = || {
                 let managed = || self.managed.as_ref().and_then(Managed::take_one);
                 self.injector.pop_one().or_else(|| self.ranks.pop_any(self)).or_else(managed)
@@ -330,7 +328,7 @@ impl Sched {
 
     /// Whether this thread drives one of its workers.
     pub(crate) fn is_here(&self) -> bool {
-        with_context(|here| !here.worker.get().is_null() && self.is_home(here))
+        with_context(|here| here.has_worker() && self.is_home(here))
     }
 }
 

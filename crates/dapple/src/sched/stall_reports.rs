@@ -16,7 +16,7 @@ use super::worker::Worker;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicU64, Mutex, Ordering, Published, lock};
 use crate::task::Task;
-use crate::task::context::with_context;
+use crate::context::{OfTask, with_context};
 #[cfg(feature = "tracing")]
 use crate::task::guarded::guarded;
 use crate::task::header::Header;
@@ -137,7 +137,7 @@ pub(super) struct CurrentTaskView {
     stalled_since: AtomicU64,
 }
 
-struct RunningPtr(*const Published<Header>);
+struct RunningPtr(*const Published<OfTask>);
 
 // SAFETY: what it points to may be read by any thread, while it is there.
 unsafe impl Send for RunningPtr {}
@@ -147,7 +147,7 @@ impl CurrentTaskView {
     pub(super) fn open(&self) {
         // Virtual threads share what is a thread's own.
         if !world::is_simulated() {
-            *lock(&self.current) = Some(RunningPtr(with_context(|here| &raw const here.current)));
+            *lock(&self.current) = Some(RunningPtr(with_context(|here| here.published_task())));
         }
     }
 

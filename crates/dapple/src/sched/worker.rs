@@ -40,7 +40,7 @@ use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
-use crate::task::context::ThreadContext;
+use crate::context::ThreadContext;
 use crate::task::header::{Header, Runnable};
 use crate::task::runtime_shared::OwnCount;
 use crate::task::slab::LocalSlab;

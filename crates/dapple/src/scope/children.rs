@@ -32,13 +32,13 @@ use ready::ChildQueue;
 use super::started::StartedPanicked;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Ordering};
 use crate::task::Task;
-use crate::task::cancel::{Item, is_cancelled_here};
-use crate::task::cancel_scope::{CancelFrame, CancelScope, is_lost};
+use crate::cancel::item::{Item, is_cancelled_here};
+use crate::cancel::scope::{CancelFrame, CancelScope, is_lost};
 use crate::task::cell::discard;
-use crate::task::child_waker::ChildWaker;
-use crate::task::context::{ThreadContext, with_context};
+use crate::cancel::child_waker::ChildWaker;
+use crate::context::{ThreadContext, with_context};
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::wake;
+use crate::cancel::wait::wake;
 
 /// What a scope consists of, whether or not what is started in it is `Send`.
 pub(super) struct Children {
@@ -193,11 +193,11 @@ impl Children {
             // SAFETY: it is new: its future is there. NO-BORROW
             let poll = |cx: &mut Context<'_>| unsafe { Whole::<F>::poll_inline(child, cx) };
             // Around the child is its scope, whatever is around who started it. ON-THE-STACK, by INSIDE
-            let link = here.link.replace(&raw const self.link);
-            let stays = here.stays.get();
+            let link = here.replace_frame(&raw const self.link);
+            let stays = here.stays();
             // SAFETY: it is of this scope, which is polled here. This does not unwind.
             let (polled, after) = unsafe { ChildWaker::poll(child.cast(), here, false, poll) };
-            here.link.set(link);
+            here.set_frame(link);
             match polled {
                 Ok(Poll::Ready(output)) => {
                     self.leave(child);
@@ -206,7 +206,7 @@ impl Children {
                 Ok(Poll::Pending) => {
                     if self.announced.get() {
                         // SAFETY: it is in memory until it leaves the scope.
-                        self.count_staying(unsafe { child.as_ref() }, stays != here.stays.get());
+                        self.count_staying(unsafe { child.as_ref() }, stays != here.stays());
                     }
                     StartOutcome::Waits(self.begin_to_wait(child, after.woken))
                 }
@@ -263,11 +263,11 @@ impl Children {
         let this = unsafe { child.as_ref() };
         // SAFETY: handed on from the caller. NO-BORROW
         let poll = |cx: &mut Context<'_>| unsafe { (this.vtable.get().poll)(child, cx) };
-        let stays = here.stays.get();
+        let stays = here.stays();
         // SAFETY: handed on from the caller.
         let (polled, after) = unsafe { ChildWaker::poll(child.cast(), here, in_line, poll) };
         if self.announced.get() {
-            self.count_staying(this, matches!(polled, Ok(false)) && stays != here.stays.get());
+            self.count_staying(this, matches!(polled, Ok(false)) && stays != here.stays());
         }
         match &polled {
             Ok(false) => {}
@@ -626,7 +626,7 @@ impl Children {
     /// A child is awaited by another waker than the body's. ON-ITS-WAY
     fn note_awaited(&self, here: &ThreadContext, waker: &Waker) {
         // SAFETY: it is the waker of a poll that this thread is in.
-        let is_own = unsafe { here.own.get().as_ref() }.is_some_and(|own| own.will_wake(waker));
+        let is_own = unsafe { here.own_waker().as_ref() }.is_some_and(|own| own.will_wake(waker));
         if !is_own {
             self.link.note_awaited(here);
         }

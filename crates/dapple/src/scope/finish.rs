@@ -19,9 +19,9 @@ use std::task::{Context, Poll, Waker};
 use super::children::{ChildPanic, Children};
 use super::{Started, spawned};
 use crate::JoinHandle;
-use crate::task::cancel::{Item, Then, is_cancelled_around, is_current_cancelled};
-use crate::task::cancel_scope::CancelScope;
-use crate::task::context::{ThreadContext, with_context};
+use crate::cancel::item::{Item, Then, is_cancelled_around, is_current_cancelled};
+use crate::cancel::scope::CancelScope;
+use crate::context::{ThreadContext, with_context};
 #[cfg(feature = "tracing")]
 use crate::task::guarded::guarded;
 
@@ -405,7 +405,7 @@ fn poll_scope<F, Fut: Future>(
             children.reach.cancel();
         }
         let is_known = children.polled_with(cx.waker());
-        let stays = here.stays.get();
+        let stays = here.stays();
         let has_ended = children.inside(here, || {
             children.link.around(here, || {
                 children.body_waker.set(cx.waker());
@@ -422,7 +422,7 @@ fn poll_scope<F, Fut: Future>(
         if !has_ended {
             if !children.reach.is_cancelled() {
                 outer.link_here(here, cx.waker(), Then::Stays);
-            } else if here.stays.get() != stays || children.stays() {
+            } else if here.stays() != stays || children.stays() {
                 here.note_stays();
                 outer.link_here(here, cx.waker(), Then::Stays);
             } else if children.link.has_on_their_way() {
@@ -501,9 +501,9 @@ fn begin_body<F, Fut: Future>(
 ) -> Result<(), ChildPanic> {
     let BodyState::New(f) = std::mem::replace(body, BodyState::Gone) else { unreachable!("just seen") };
     let waker: *const Waker = cx.waker();
-    let own = here.own.replace(waker);
+    let own = here.replace_own_waker(waker);
     let begun = catch_unwind(AssertUnwindSafe(|| begin(f)));
-    here.own.set(own);
+    here.replace_own_waker(own);
     begun.map(|future| *body = BodyState::Runs(future))
 }
 
@@ -517,9 +517,9 @@ fn poll_body<F, Fut: Future>(
     // SAFETY: it is pinned, as what it lies in is: it is not moved until it is dropped in its place.
     let future = unsafe { Pin::new_unchecked(future) };
     let waker: *const Waker = cx.waker();
-    let own = here.own.replace(waker);
+    let own = here.replace_own_waker(waker);
     let polled = catch_unwind(AssertUnwindSafe(|| future.poll(cx)));
-    here.own.set(own);
+    here.replace_own_waker(own);
     match polled {
         Ok(Poll::Pending) => Ok(()),
         Ok(Poll::Ready(output)) => {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::shield::{Shield, shield};
-use crate::task::cancel::{GRACE, Item, Then, is_current_cancelled, linked_to};
-use crate::task::cancel_scope::{self, CancelFrame, CancelScope, Deadline};
-use crate::task::context::with_context;
+use crate::cancel::item::{GRACE, Item, Then, is_current_cancelled, linked_to};
+use crate::cancel::scope::{self, CancelFrame, CancelScope, Deadline};
+use crate::context::with_context;
 use crate::time::{Sleep, sleep};
 
 /// How often what is in a region may be polled after it was cancelled, if it wakes itself again and again without
@@ -88,13 +88,13 @@ impl Region {
                 self.reach.cancel();
             }
             let waker: *const Waker = cx.waker();
-            let own = here.own.replace(waker);
-            let stays = here.stays.get();
+            let own = here.replace_own_waker(waker);
+            let stays = here.stays();
             let deadline = deadline.map_or(null(), std::ptr::from_ref);
             let link = CancelFrame::of_region(Arc::as_ptr(&self.reach), self.is_lost, deadline);
             let polled = link.around(here, || catch_unwind(AssertUnwindSafe(|| poll(cx))));
-            here.own.set(own);
-            self.stays |= here.stays.get() != stays;
+            here.replace_own_waker(own);
+            self.stays |= here.stays() != stays;
             self.awaits_child |= link.awaits_child();
             polled
         })

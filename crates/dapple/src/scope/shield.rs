@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
-use crate::task::cancel::{Item, Then, is_cancelled_here};
-use crate::task::cancel_scope::CancelFrame;
-use crate::task::context::with_context;
-use crate::task::wait::Wait;
+use crate::cancel::item::{Item, Then, is_cancelled_here};
+use crate::cancel::scope::CancelFrame;
+use crate::context::with_context;
+use crate::cancel::wait::Wait;
 
 /// Runs a future that is not cancelled from outside: for what must be done to its end, such as to undo
 /// half of something, or to say goodbye.

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use super::children::Children;
 use crate::JoinHandle;
 use crate::prim::Ordering;
-use crate::task::cancel_scope::{CancelFrame, CancelScope};
-use crate::task::context::with_context;
+use crate::cancel::scope::{CancelFrame, CancelScope};
+use crate::context::with_context;
 
 /// Spawns a task in the scope of these children.
 #[track_caller]

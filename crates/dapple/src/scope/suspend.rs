@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
 use crate::channel::oneshot;
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 /// Waits for a callback: `begin` is given what resumes this wait, hands it to whoever calls back, and
 /// returns how to withdraw it.

@@ -24,7 +24,7 @@ use signal_hook_registry::{FORBIDDEN, SigId};
 
 use super::SignalKind;
 use crate::source::{Direction, Source};
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 use crate::world;
 
 /// Waits for signals of one kind, also as a `Stream` of `io::Result<()>` that does not end.

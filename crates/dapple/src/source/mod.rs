@@ -26,8 +26,8 @@ pub(crate) use crate::driver::readiness::Direction;
 use crate::driver::readiness::{Enlisted, ReadinessSnapshot, Who};
 use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
-use crate::task::runtime_here::no_runtime_error;
-use crate::task::wait::{self, Wait};
+use crate::context::no_runtime_error;
+use crate::cancel::wait::{self, Wait};
 
 /// A file descriptor in non-blocking mode, with what is known of it.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::{Direction, Source};
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 /// One direction of a stream: the file descriptor, owned, shared or borrowed, and the wait.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use crate::limit::Limit;
 use crate::task::header::Meta;
 use crate::task::or_else::OrElse;
 use crate::task::poll::ClosureFuture;
-use crate::task::runtime_here::{HANDLE, require};
+use crate::context::{HANDLE, require};
 use crate::task::{JoinHandle, Priority, RuntimeShared};
 
 /// Spawns tasks with a name, in a color, of a priority, or with a drop closure; the place of the spawn is kept

@@ -12,10 +12,10 @@ pub(crate) mod submit;
 
 pub use self::builder::{Builder, DropClosure, NoDropClosure};
 use self::submit::{FreshColor, OnPool, submit, submit_local};
-use crate::task::JoinHandle;
+use crate::cancel::JoinHandle;
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
-use crate::task::runtime_here::{HANDLE, require};
+use crate::context::{HANDLE, require};
 
 /// Spawns a task with a color of its own: it runs in parallel with everything else.
 ///

@@ -15,10 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::cancel_points;
-use super::context::{ThreadContext, with_context};
+use crate::context::{ThreadContext, with_context};
 use super::header::{Extended, Header, Meta, PollOutcome, Reason, TaskKindTag, TaskPtr, VTable, field};
-use super::join::JoinSlot;
+use super::join_slot::JoinSlot;
 use super::poll::{Passage, Plain, StepOutcome, pass, step_with};
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
 use super::slab::{LARGE, MAX_ALIGN, class_of, put_cell};
@@ -239,7 +238,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
             }
             discard(dropped); // a second panic has nobody to go to
         }
-        cancel_points::note_panic(&payload);
+        traced::note_panic(&payload);
         stage.payload = ManuallyDrop::new(Box::new(payload));
         PollOutcome::Panicked
     }
@@ -255,7 +254,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
                 PollOutcome::Ended
             }
             Err(payload) => {
-                cancel_points::note_panic(&payload);
+                traced::note_panic(&payload);
                 stage.payload = ManuallyDrop::new(Box::new(payload));
                 PollOutcome::Panicked
             }

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::panic::Location;
 use std::ptr::NonNull;
 
-use super::context::ThreadContext;
+use crate::context::ThreadContext;
 use super::poll::StepOutcome;
 use super::priority::Priority;
 use super::state::StateWord;

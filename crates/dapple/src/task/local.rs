@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **BOUND**: the values in reach are a chain from [`Here::bound`](super::context::ThreadContext) outwards. Each link is on the
+//! * **BOUND**: the values in reach are a chain from [`Here::bound`](crate::context::ThreadContext) outwards. Each link is on the
 //!   stack of the frame that bound it, which takes it off the chain before it ends, by unwinding too. The chain is a
 //!   part of what the thread is doing (ONE-CONTEXT), so what begins something else on this thread, or goes on with
 //!   something else on another stack, does not see it, and does not leave anything behind in it.
@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::ptr::null;
 use std::task::{Context, Poll};
 
-use super::context::with_context;
+use crate::context::with_context;
 
 /// The key of a task-local value, to be kept in a `static`.
 ///
@@ -95,7 +95,7 @@ impl<T: 'static> Local<T> {
 
     /// Calls `f` with the innermost value, if there is one.
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Option<R> {
-        let mut bound = with_context(|here| here.bound.get());
+        let mut bound = with_context(|here| here.local());
         // SAFETY: `bind` keeps every `Bound` alive for as long as it can be reached from here. BOUND
         while let Some(Bound { key, of, value, outer }) = unsafe { bound.as_ref() } {
             if *key == std::ptr::from_ref(self).cast() && *of == TypeId::of::<T>() {
@@ -124,9 +124,9 @@ impl<T: 'static> Local<T> {
             key: std::ptr::from_ref(self).cast(),
             of: TypeId::of::<T>(),
             value: std::ptr::from_ref(value).cast(),
-            outer: with_context(|here| here.bound.get()),
+            outer: with_context(|here| here.local()),
         };
-        let _restore = Restore(with_context(|here| here.bound.replace(&bound)));
+        let _restore = Restore(with_context(|here| here.replace_local(&bound)));
         f()
     }
 }
@@ -136,14 +136,14 @@ struct Restore(*const Bound);
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        with_context(|here| here.bound.set(self.0));
+        with_context(|here| here.replace_local(self.0));
     }
 }
 
 /// Drops a future that was to be a task, and has no runtime to be one of: on the spot, and without the task-locals of
 /// the code that would have spawned it.
 pub(crate) fn drop_unspawned<F>(future: F) {
-    let _restore = Restore(with_context(|here| here.bound.replace(null())));
+    let _restore = Restore(with_context(|here| here.replace_local(null())));
     drop(future);
 }
 

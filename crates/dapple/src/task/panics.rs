@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::Task;
 use super::cell::{PanicPayload, message};
-use super::context::ThreadContext;
+use crate::context::ThreadContext;
 use super::guarded::guarded;
 use super::header::TaskPtr;
 use super::runtime_shared::RuntimeShared;
@@ -124,10 +124,10 @@ pub(super) unsafe fn report(task: TaskPtr, here: &ThreadContext, payload: &Panic
     // SAFETY: a task that is owned exists (EXISTS), and this is not dropped, so that it needs no reference.
     let behind = ManuallyDrop::new(unsafe { Task::from_counted(task) });
     let has_handle = behind.header().state.load().has(JOIN_INTEREST);
-    let current = here.current.get();
-    here.current.set(null());
+    let current = here.current::<Header>();
+    here.clear_current();
     if guarded(|| hook(&PanicReport { task: &behind, payload, has_handle })) {
         panics.count_one();
     }
-    here.current.set(current);
+    here.set_current(current);
 }

@@ -3,15 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 
-use super::cancel;
-use super::cancel_points;
 use super::cell::{Front, PanicPayload, TaskKind, discard};
-use super::context::{SetAside, ThreadContext, with_context};
+use crate::context::{SetAside, ThreadContext, with_context};
 use super::header::{Header, PollOutcome, Reason, Runnable, TaskKindTag, TaskPtr, field};
-use super::join::JoinSlot;
+use super::join_slot::JoinSlot;
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
 use super::state::{ABORTED, CANCELLED, ENDED, Finished, JOIN_INTEREST, PANICKED, RestOutcome, Snapshot};
-use super::wait::BUDGET;
 use super::{QueuePosition, Task, panics};
 use crate::prim::{AtomicU8, Ordering};
 
@@ -73,20 +70,16 @@ pub(super) unsafe fn step_with(
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     let before = header.state.before_poll();
-    here.current.set(task.as_ptr());
-    here.woken.set(false);
-    here.unsettled.set(0);
-    here.budget.set(BUDGET);
-    here.gave_way.set(0);
+    here.begin_poll(task.as_ptr());
     if before.has(ABORTED | CANCELLED) && is_aborted(here, before) {
         // SAFETY: handed on from the caller.
         return unsafe { abort(task, here) };
     }
     let polled = poll(task);
     if polled == PollOutcome::Pending {
-        if here.woken.get() {
-            here.current.set(null());
-            header.state.settle(here.unsettled.get());
+        if here.is_woken() {
+            here.clear_current();
+            header.state.settle(here.unsettled());
             return StepOutcome::Again;
         }
         if before.has(CANCELLED) {
@@ -107,7 +100,7 @@ pub(super) unsafe fn step_with(
 /// Whether a task that was aborted or cancelled was aborted. If not, it is going to be polled.
 #[cold]
 fn is_aborted(here: &ThreadContext, before: Snapshot) -> bool {
-    here.stays.set(0); // for `is_left_alone`
+    here.forget_stays(); // for `is_left_alone`
     before.has(ABORTED)
 }
 
@@ -129,8 +122,8 @@ unsafe fn abort(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
 /// A task that was polled and has not woken itself comes to rest, unless it was woken by others.
 #[inline(always)]
 fn rest(header: &Header, here: &ThreadContext, before: Snapshot) -> StepOutcome {
-    here.current.set(null());
-    match header.state.rest(before, here.unsettled.get()) {
+    here.clear_current();
+    match header.state.rest(before, here.unsettled()) {
         RestOutcome::Idle => StepOutcome::Rest,
         RestOutcome::Again => StepOutcome::Again,
     }
@@ -171,7 +164,9 @@ unsafe fn is_left_alone(task: TaskPtr, here: &ThreadContext, before: Snapshot) -
     header.state.add_ref();
     // SAFETY: the reference was just counted.
     let task = unsafe { Task::from_counted(task) };
-    cancel::is_left_alone(&task, here.stays.get() != 0) && !header.state.was_woken_since(before)
+    // SAFETY: it is the pointer to the whole of this home.
+    let is_left_alone = unsafe { (home.hooks.is_left_alone)(home.whole(), &task, here.stays() != 0) };
+    is_left_alone && !header.state.was_woken_since(before)
 }
 
 /// What becomes of a task of a kind that asks before it begins; `None`: it is to be polled.
@@ -200,9 +195,7 @@ pub(super) unsafe fn pass(
         Passage::Refuse => {
             // SAFETY: a task's home outlives it.
             unsafe { &*RuntimeShared::of(task) }.count_refused();
-            here.current.set(task.as_ptr());
-            here.woken.set(false);
-            here.unsettled.set(0);
+            here.begin_last_poll(task.as_ptr());
             // SAFETY: the right to run is ours. TASK-STAGE
             let polled = unsafe { (header.vtable().end)(task, Reason::Refused) };
             // SAFETY: as above, and we give it up; the future is gone.
@@ -232,8 +225,8 @@ unsafe fn finish_plain(task: TaskPtr, here: &ThreadContext, plain: Plain) -> boo
         unsafe { left(task) };
     }
     slab.finished.add_one();
-    here.current.set(null());
-    match header.state.finish(0, here.unsettled.get(), false) {
+    here.clear_current();
+    match header.state.finish(0, here.unsettled(), false) {
         // SAFETY: no reference is left.
         Finished::Last => unsafe { slab.put(home, plain.class, task) },
         // SAFETY: we have declared the task done, and it says so.
@@ -315,10 +308,10 @@ unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
             // SAFETY: we are the owner, and the future is gone.
             unsafe { left(task) };
         }
-        here.current.set(null());
-        match header.state.finish(how, here.unsettled.get(), !unwanted) {
+        here.clear_current();
+        match header.state.finish(how, here.unsettled(), !unwanted) {
             // The handle went between the two readings. The destructor may use our waker.
-            Finished::Unwanted => here.current.set(task.as_ptr()),
+            Finished::Unwanted => here.set_current(task.as_ptr()),
             Finished::Shared => return,
             // SAFETY: no reference is left.
             Finished::Last => return unsafe { (header.vtable().free)(task) },
@@ -341,7 +334,7 @@ unsafe fn drop_result(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) 
             // SAFETY: handed on from the caller.
             let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { (vtable.drop_output)(task) }));
             if let Err(payload) = &dropped {
-                cancel_points::note_panic(payload);
+                traced::note_panic(payload);
                 // SAFETY: handed on from the caller.
                 unsafe { panics::report(task, here, payload) };
             }
@@ -392,10 +385,10 @@ unsafe impl TaskKind for OwnColor {
         here: &ThreadContext,
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
-        here.color.set(task.addr().get());
+        here.set_color(task.addr().get());
         let after = step(task, here); // the caller gives us the right to run. ONE-OWNER
-        here.color.set(0);
-        if !here.lane.get().is_null() {
+        here.set_color(0);
+        if here.has_lane() {
             // SAFETY: as above, and the task has got a lane meanwhile, whose turn we have.
             return unsafe { leave_new_lane(task, after, here) };
         }
@@ -432,7 +425,7 @@ unsafe fn leave_new_lane(task: TaskPtr, after: StepOutcome, here: &ThreadContext
         // SAFETY: we own the task. It goes into its lane's line, since we have that lane's turn.
         unsafe { enqueue(task, QueuePosition::Back) };
     }
-    let lane = TaskPtr::new(here.lane.get().cast_mut()).expect("the lane of this turn");
+    let lane = TaskPtr::new(here.lane::<Header>().cast_mut()).expect("the lane of this turn");
     // SAFETY: this thread has the turn, and gives it away.
     (unsafe { step(lane, here) } == StepOutcome::Again).then_some(lane)
 }
@@ -519,7 +512,7 @@ pub(crate) fn refuse(runnable: Runnable) {
     let end = unsafe { task.as_ref() }.vtable().end;
     let _aside = SetAside::new();
     with_context(|here| {
-        here.current.set(task.as_ptr());
+        here.set_current(task.as_ptr());
         // SAFETY: the right to run is ours. TASK-STAGE
         let polled = unsafe { end(task, Reason::Refused) };
         // SAFETY: as above, and we give it up; the future is gone.

@@ -1,6 +1,5 @@
 //! The runtime as tasks see it: where their memory lies and who puts them in line.
 
-use super::cancel::Grace;
 use super::header::{Runnable, TaskPtr};
 use super::panics::{OnPanic, Panics};
 use super::slab::{Chunk, LocalSlab, Slab};
@@ -63,8 +62,8 @@ pub(crate) struct Hooks {
     pub(crate) enqueue: unsafe fn(*const RuntimeShared, Runnable, QueuePosition),
     /// Puts a closure in line for the pool of blocking calls.
     pub(crate) enqueue_blocking: unsafe fn(*const RuntimeShared, Runnable),
-    /// Keeps the time of a task that was cancelled: tells the grace when that is up.
-    pub(crate) keep_grace: unsafe fn(*const RuntimeShared, Grace),
+    /// Whether a task that was cancelled, and rests, is to be dropped; see `cancel::grace::is_left_alone`.
+    pub(crate) is_left_alone: unsafe fn(*const RuntimeShared, &Task, bool) -> bool,
     /// Called once, when the workers have left: keeps the whole for the memory that is in use.
     pub(crate) keep: unsafe fn(*const RuntimeShared),
     /// Called once, after `keep`, when the last of it is back: gives the whole up.
@@ -134,7 +133,7 @@ impl RuntimeShared {
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
-    /// Counts a task, with `slab` from [`Here::slab_of`](super::context::ThreadContext::slab_of).
+    /// Counts a task, with `slab` from [`Here::slab_of`](crate::context::ThreadContext::slab_of).
     #[inline]
     pub(crate) fn count_spawned(&self, slab: Option<&LocalSlab>) {
         match slab {

@@ -22,7 +22,7 @@ use std::cell::UnsafeCell;
 use std::ptr::{NonNull, null_mut};
 
 use super::Task;
-use super::context::with_context;
+use crate::context::with_context;
 use super::header::{Header, TaskPtr};
 use super::memory::Memory;
 use super::runtime_shared::{OwnCount, RuntimeShared};
@@ -385,7 +385,7 @@ impl LocalSlab {
 
 impl RuntimeShared {
     /// A cell for `layout`, whose class the caller knows, and with `slab` from
-    /// [`Here::slab_of`](super::context::ThreadContext::slab_of); `None` once the runtime is gone.
+    /// [`Here::slab_of`](crate::context::ThreadContext::slab_of); `None` once the runtime is gone.
     #[inline]
     pub(crate) fn take_cell(&self, slab: Option<&LocalSlab>, class: u8, layout: Layout) -> Option<TaskPtr> {
         match slab {

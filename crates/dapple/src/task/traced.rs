@@ -5,7 +5,7 @@
 //! its lane steps.
 
 use super::cancel_points;
-use super::context::ThreadContext;
+use crate::context::ThreadContext;
 use super::header::{Extended, Header, TaskKindTag, TaskPtr, VTable};
 use super::poll::StepOutcome;
 use crate::world::{self, log};
@@ -69,7 +69,7 @@ unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
     // SAFETY: a task that is owned exists. EXISTS
     let observed = TracedVTable::of(unsafe { task.as_ref() });
     // SAFETY: handed on from the caller.
-    observed.poll(task, here, log::PolledColor::Lane(here.lane.get().addr()), || unsafe {
+    observed.poll(task, here, log::PolledColor::Lane(here.lane_address()), || unsafe {
         (observed.step)(task, here)
     })
 }

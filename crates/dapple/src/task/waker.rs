@@ -8,7 +8,7 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::cell::TaskKind;
 use super::child_waker;
-use super::context::{ThreadContext, with_context};
+use crate::context::{ThreadContext, with_context};
 use super::guarded::GuardedWaker;
 pub(super) use super::header::TaskPtr;
 use super::header::{Header, QueuePosition, TaskKindTag};
@@ -80,7 +80,7 @@ pub(super) unsafe fn run(task: TaskPtr) {
 /// runtime gone, before we return.
 #[inline]
 fn may_enqueue(here: &ThreadContext, task: TaskPtr) -> bool {
-    !here.worker.get().is_null() && here.home.get() == RuntimeShared::of(task)
+    here.has_worker() && here.runtime() == RuntimeShared::of(task)
 }
 
 const IS_TASK: usize = 1;
@@ -138,7 +138,7 @@ pub(crate) fn wakes_same(packed: *mut (), waker: &Waker) -> bool {
 
 #[inline]
 fn is_current(here: &ThreadContext, data: *const ()) -> bool {
-    here.current.get() == data.cast::<Header>()
+    here.current() == data.cast::<Header>()
 }
 
 #[inline]
@@ -156,10 +156,9 @@ fn ptr(data: *const ()) -> TaskPtr {
 fn clone(data: *const ()) -> RawWaker {
     with_context(|here| {
         if is_current(here, data) {
-            let unsettled = here.unsettled.get() + 1;
-            here.unsettled.set(unsettled);
+            let unsettled = here.count_unsettled(1);
             if unsettled >= MAX_UNSETTLED {
-                here.unsettled.set(0);
+                here.clear_unsettled();
                 header(data).state.settle(unsettled);
             }
         } else {
@@ -173,7 +172,7 @@ fn clone(data: *const ()) -> RawWaker {
 fn wake_by_ref(data: *const ()) {
     with_context(|here| {
         if is_current(here, data) {
-            here.woken.set(true);
+            here.note_woken();
         } else if header(data).state.wake() {
             enqueue(data);
         }
@@ -184,7 +183,7 @@ fn wake_by_ref(data: *const ()) {
 fn wake(data: *const ()) {
     with_context(|here| {
         if is_current(here, data) {
-            here.woken.set(true);
+            here.note_woken();
             return drop_current(here, data);
         }
         if !may_enqueue(here, ptr(data)) {
@@ -213,10 +212,9 @@ fn drop(data: *const ()) {
 
 #[inline]
 fn drop_current(here: &ThreadContext, data: *const ()) {
-    let unsettled = here.unsettled.get() - 1;
-    here.unsettled.set(unsettled);
+    let unsettled = here.count_unsettled(-1);
     if unsettled <= -MAX_UNSETTLED {
-        here.unsettled.set(0);
+        here.clear_unsettled();
         header(data).state.settle(unsettled);
     }
 }

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{JoinHandle, Task};
+use super::Task;
 
 /// Lets others run, then goes on.
 ///
@@ -70,27 +70,20 @@ pub fn yield_to<T: Target>(target: &T) -> YieldTo<'_> {
     YieldTo { target: target.target(), give_way: yield_now() }
 }
 
-/// What [`yield_to`] can hand over to: a [`Task`], or the [`JoinHandle`] of one.
+/// What [`yield_to`] can hand over to: a [`Task`], or the [`JoinHandle`](crate::JoinHandle) of one.
 pub trait Target: sealed::Sealed {
     #[doc(hidden)]
     fn target(&self) -> Option<&Task>;
 }
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Task {}
-    impl<T> Sealed for super::JoinHandle<T> {}
 }
 
 impl Target for Task {
     fn target(&self) -> Option<&Task> {
         Some(self)
-    }
-}
-
-impl<T> Target for JoinHandle<T> {
-    fn target(&self) -> Option<&Task> {
-        self.task()
     }
 }
 

@@ -19,7 +19,7 @@ use super::node::{OpRef, OpResult};
 use super::{GIVE_UP, Landed, Uring, push_entry};
 use crate::prim::{Ordering, lock};
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::wake;
+use crate::cancel::wait::wake;
 
 /// How long what goes on is waited for, and how long what was given up is.
 const PATIENCE: Duration = Duration::from_millis(400);

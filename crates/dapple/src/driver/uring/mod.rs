@@ -51,7 +51,7 @@ use rustix::io::Errno;
 use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::task::cell::discard;
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::wake;
+use crate::cancel::wait::wake;
 use failures::Failures;
 use node::{OpRef, OpResult};
 

@@ -40,7 +40,7 @@ use super::Uring;
 use super::failures::Failures;
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::wake;
+use crate::cancel::wait::wake;
 
 /// What the kernel is asked for, with all that it reads and writes meanwhile.
 ///

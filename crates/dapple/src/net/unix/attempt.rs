@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::sched::Sched;
-use crate::task::runtime_here::no_runtime_error;
-use crate::task::wait::Wait;
+use crate::context::no_runtime_error;
+use crate::cancel::wait::Wait;
 use crate::time::sleep;
 
 /// The first pause between two attempts, and the longest.

@@ -12,7 +12,7 @@ use std::ptr::{NonNull, null_mut};
 
 use super::Children;
 use super::child::ChildHeader;
-use crate::task::child_waker;
+use crate::cancel::child_waker;
 
 /// Children in a line of the scope's own. They are in the list, with a future, while they are in it.
 pub(super) struct ChildQueue {

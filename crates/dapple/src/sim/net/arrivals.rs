@@ -22,8 +22,8 @@ use crate::driver::timers::{Key, Timers};
 use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
 use crate::task::guarded::GuardedWaker;
-use crate::task::runtime_here::no_runtime_error;
-use crate::task::wait::Wait;
+use crate::context::no_runtime_error;
+use crate::cancel::wait::Wait;
 use crate::world;
 
 #[derive(Default)]
