@@ -107,8 +107,12 @@ compile_error!("dapple runs on 64-bit Linux only; see \"Supported\" in its docum
 
 #[cfg(not(loom))]
 mod blocking;
+#[expect(unsafe_code, reason = "walks the frames on a thread's stack; owns the wakers of children")]
+mod cancel;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "owns the memory between the halves of a oneshot"))]
 pub mod channel;
+#[expect(unsafe_code, reason = "a thread finds its context without a closure")]
+mod context;
 #[cfg(not(loom))]
 mod driver;
 #[cfg(loom)]
@@ -188,6 +192,7 @@ mod world {
 
 #[cfg(not(loom))]
 pub use {
+    cancel::{Cancelled, JoinError, JoinHandle, is_cancelled},
     dapple_macros::{main, test},
     lane::{Color, ColorCell},
     runtime::{Dump, Handle, Runtime, RuntimeBuilder, Shutdown, TaskInfo, TaskState, run},
@@ -201,11 +206,7 @@ pub use {
         SharedMap, Together, TogetherAll, Write, Writing, together, together_all,
     },
     spawn::{blocking, spawn, spawn_local},
-    task::{
-        JoinError, JoinHandle,
-        cancel::{Cancelled, is_cancelled},
-        panics::PanicReport,
-    },
+    task::panics::PanicReport,
 };
 
 /// What the attributes expand to. Not for use by hand.

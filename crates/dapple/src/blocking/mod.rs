@@ -8,12 +8,12 @@
 
 use std::time::Duration;
 
-use crate::prim::{Condvar, Mutex, lock};
-use crate::task::Runnable;
 use crate::context::{SetAside, with_context};
+use crate::prim::{Condvar, Mutex, lock};
 use crate::task::poll::refuse;
 use crate::task::queue::RunnableQueue;
 use crate::task::state::ABORTED;
+use crate::task::{Runnable, RuntimeShared};
 
 /// How a pool behaves.
 #[derive(Clone, Debug)]

@@ -21,10 +21,10 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
+#[cfg(loom)]
+use super::child_memory::dealloc;
 use super::scope::{CancelScope, PollerWake};
 use crate::context::{Fills, OfChild, ThreadContext, with_context};
-#[cfg(loom)]
-use crate::loom::child_memory::dealloc;
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use crate::task::guarded::GuardedWaker;

@@ -118,7 +118,11 @@ pub(super) fn then_of(registered: &[Registered]) -> Option<Then> {
 }
 
 /// Returns the scopes, and adds the wakers to `wakers` if `wakes`.
-fn sort(registered: Vec<Registered>, wakes: bool, wakers: &mut Vec<Arc<GuardedWaker>>) -> Vec<Arc<CancelScope>> {
+fn sort(
+    registered: Vec<Registered>,
+    wakes: bool,
+    wakers: &mut Vec<Arc<GuardedWaker>>,
+) -> Vec<Arc<CancelScope>> {
     let mut scopes = Vec::new();
     for registered in registered {
         match registered {
@@ -207,8 +211,7 @@ impl Item {
     /// As `register_in`, also if a cancel wakes the waker anyway: so that the code around knows of it. LEFT-ALONE
     #[cold]
     pub(crate) fn register_always(&mut self, context: &ThreadContext, waker: &Waker, then: Then) {
-        let is_same =
-            |what: &Registered| matches!(what, Registered::Waker(old, of) if *of == then && old.will_wake(waker));
+        let is_same = |what: &Registered| matches!(what, Registered::Waker(old, of) if *of == then && old.will_wake(waker));
         self.register_all(context, is_same, || Registered::Waker(Arc::new(GuardedWaker::of(waker)), then));
     }
 
@@ -216,8 +219,7 @@ impl Item {
     /// cancel of an outer one on. But that poller may be the wait here, by foreign means.
     #[cold]
     fn register_foreign(&mut self, context: &ThreadContext, waker: &Waker, then: Then) {
-        let is_same =
-            |what: &Registered| matches!(what, Registered::Waker(old, of) if *of == then && old.will_wake(waker));
+        let is_same = |what: &Registered| matches!(what, Registered::Waker(old, of) if *of == then && old.will_wake(waker));
         if self.register_all(context, is_same, || Registered::Waker(Arc::new(GuardedWaker::of(waker)), then))
             && is_cancelled_in(context)
         {

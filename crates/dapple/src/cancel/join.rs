@@ -8,9 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use super::item::{self, Cancelled, Then};
+use super::check;
+use super::error::Cancelled;
+use super::frame;
+use super::item::{Item, Then};
 use super::points::{self, Begin, OBSERVES};
-use super::scope;
 use crate::context::with_context;
 use crate::task::cell::{PanicPayload, discard, message};
 use crate::task::guarded::GuardedWaker;
@@ -45,7 +47,7 @@ use crate::task::{Target, Task, sealed};
 pub struct JoinHandle<T> {
     /// `None`: the output has been taken, or there never was a task.
     task: Option<Task>,
-    on_cancel: item::Item,
+    on_cancel: Item,
     _output: PhantomData<T>,
 }
 
@@ -61,12 +63,12 @@ impl<T> JoinHandle<T> {
     ///
     /// The task's output is a `T`, and no other handle exists.
     pub(crate) unsafe fn new(task: Task) -> JoinHandle<T> {
-        JoinHandle { task: Some(task), on_cancel: item::Item::default(), _output: PhantomData }
+        JoinHandle { task: Some(task), on_cancel: Item::default(), _output: PhantomData }
     }
 
     /// A handle without a task: the runtime was gone.
     pub(crate) fn gone() -> JoinHandle<T> {
-        JoinHandle { task: None, on_cancel: item::Item::default(), _output: PhantomData }
+        JoinHandle { task: None, on_cancel: Item::default(), _output: PhantomData }
     }
 
     /// Asks the task to end by itself: all its waits, now and later, return `Cancelled` if what
@@ -212,15 +214,15 @@ impl<T> JoinHandle<T> {
         let begin = self.task.as_ref().filter(|_| OBSERVES && !self.is_waiting()).map(Begin::of_join);
         let over = match begin {
             Some(begin) => points::begin(begin, cx),
-            None => item::is_current_cancelled().then_some(Poll::Ready(Cancelled)),
+            None => check::is_current_cancelled().then_some(Poll::Ready(Cancelled)),
         };
         // A task that ended while it was waited for has ended; a wait that begins late has not begun. A race that is
         // decided would drop the result, which stays. EXACT in `wait`
-        let is_lost = with_context(scope::is_lost);
+        let is_lost = with_context(frame::is_lost);
         let is_ended = || !is_lost && self.is_waiting() && self.is_finished();
         over.filter(|over| over.is_pending() || !is_ended()).inspect(|over| {
             if over.is_ready() {
-                self.on_cancel.unlink();
+                self.on_cancel.unregister();
                 // A blocking call that has not begun never does; one that has goes on, and can be waited for again.
                 if let Some(call) = self.task.as_ref().filter(|task| task.kind() == TaskKindTag::Blocking) {
                     Blocking::withdraw(call);
@@ -235,12 +237,12 @@ impl<T> Future for JoinHandle<T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if with_context(if OBSERVES { item::may_be_cancelled } else { item::is_cancelled_here })
+        if with_context(if OBSERVES { check::may_be_cancelled } else { check::is_cancelled_in })
             && let Some(polled) = self.poll_cancelled(cx)
         {
             return polled.map(|Cancelled| Err(JoinError(Repr::Cancelled)));
         }
-        if OBSERVES && !self.is_waiting() && !with_context(item::may_be_cancelled) {
+        if OBSERVES && !self.is_waiting() && !with_context(check::may_be_cancelled) {
             points::note_shielded();
         }
         match self.poll_done(cx.waker()) {
@@ -249,7 +251,7 @@ impl<T> Future for JoinHandle<T> {
                 Poll::Pending
             }
             ready => {
-                self.on_cancel.unlink();
+                self.on_cancel.unregister();
                 ready
             }
         }

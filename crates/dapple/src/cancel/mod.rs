@@ -18,6 +18,9 @@
 
 #[cfg(not(loom))]
 pub(crate) mod check;
+#[cfg(loom)]
+#[path = "../loom/child_memory.rs"]
+pub(crate) mod child_memory;
 pub(crate) mod child_waker;
 #[cfg(not(loom))]
 pub(crate) mod error;

@@ -27,21 +27,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::task::Task;
-use super::item::{Cancelled, Item, Then, is_cancelled_here, is_current_cancelled, is_task_cancelled};
-use super::scope::{self, CancelFrame, CancelScope};
-use crate::task::cell::{PanicPayload, message};
+use super::check::{is_cancelled_in, is_current_cancelled, is_task_cancelled};
 use super::child_waker::{self, ChildWaker};
+use super::error::Cancelled;
+use super::frame::{self, CancelFrame};
+use super::item::{Item, Then};
+use super::scope::CancelScope;
+use super::wait::wake;
 use crate::context::{ThreadContext, with_context};
+use crate::task::Task;
 use crate::task::guarded::GuardedWaker;
 use crate::task::header::{Extended, TaskPtr, WaitNote};
 use crate::task::state::ABORTED;
-use super::wait::wake;
+pub(crate) use crate::task::traced::OBSERVES;
+use crate::task::traced::{PollObserver, replace_observer};
 use crate::world;
-
-/// Whether waits can be observed in this build. A few instructions for each wait, by which a build for release would be
-/// one or two percent slower at spawning and at timers (`versus/instructions`).
-pub(crate) const OBSERVES: bool = cfg!(debug_assertions);
 
 /// A wait that begins, as it shows itself here.
 #[derive(Clone, Copy)]
@@ -195,7 +195,7 @@ pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled
         if here.is_observed() && current().is_some_and(|points| points.begin(here, begin, cx)) {
             return Some(Poll::Pending);
         }
-        is_cancelled_here(here).then_some(Poll::Ready(Cancelled))
+        is_cancelled_in(here).then_some(Poll::Ready(Cancelled))
     })
 }
 
@@ -225,19 +225,12 @@ pub(super) fn note_rest(what: &'static &'static str) {
     }
 }
 
-/// A task has panicked.
-pub(super) fn note_panic(payload: &PanicPayload) {
-    if OBSERVES && let Some(points) = current() {
-        points.panics.borrow_mut().push(message(payload).to_owned());
-    }
-}
-
 /// Whether the current task was cancelled, or a scope in it, where waits are observed. SUSPECT
 pub(super) fn is_cancelled(here: &ThreadContext) -> bool {
     let suspect = current().map_or(std::ptr::null(), |points| Arc::as_ptr(&points.suspect));
     let mut is_cancelled = false;
-    let to_the_end = scope::around(here, |reach| {
-        // SAFETY: the scope is polled on this thread, so it is there. ON-THE-STACK in `cancel_scope`
+    let to_the_end = frame::around(here, |reach| {
+        // SAFETY: the scope is polled on this thread, so it is there. ON-THE-STACK
         is_cancelled |= !std::ptr::eq(reach, suspect) && unsafe { &*reach }.is_cancelled();
     });
     is_cancelled || to_the_end && is_task_cancelled(here)
@@ -255,14 +248,20 @@ pub(crate) fn is_cancelled_around(scope: &Arc<CancelScope>) -> bool {
     is_current_cancelled()
 }
 
-/// Polls a task of a simulation, whose waits are observed if this run has cancellation points.
-pub(super) fn around_poll<R>(task: TaskPtr, here: &ThreadContext, poll: impl FnOnce() -> R) -> R {
-    let Some(points) = current().filter(|points| points.is_counting.get()) else { return poll() };
-    let before = here.replace_observed(true);
-    let result = CancelFrame::of(Arc::as_ptr(&points.suspect)).around(here, poll); // SUSPECT
-    here.replace_observed(before);
-    points.after_poll(task.addr().get());
-    result
+impl PollObserver for CancelPoints {
+    fn around_poll(&self, task: TaskPtr, here: &ThreadContext, poll: &mut dyn FnMut()) {
+        if !self.is_counting.get() {
+            return poll();
+        }
+        let before = here.replace_observed(true);
+        CancelFrame::of(Arc::as_ptr(&self.suspect)).around(here, poll); // SUSPECT
+        here.replace_observed(before);
+        self.after_poll(task.addr().get());
+    }
+
+    fn note_panic(&self, message: &str) {
+        self.panics.borrow_mut().push(message.to_owned());
+    }
 }
 
 impl CancelPoints {
@@ -295,10 +294,13 @@ impl CancelPoints {
         struct RestoreObserver(Option<Rc<CancelPoints>>);
         impl Drop for RestoreObserver {
             fn drop(&mut self) {
-                CURRENT.set(self.0.take());
+                let points = self.0.take();
+                replace_observer(points.clone().map(|points| points as Rc<dyn PollObserver>));
+                CURRENT.set(points);
             }
         }
         let _leave = RestoreObserver(CURRENT.replace(Some(self.clone())));
+        replace_observer(Some(self.clone()));
         f()
     }
 
@@ -429,7 +431,7 @@ impl CancelPoints {
             Mode::Drop => self.do_after(task.id(), Action::Drop(task, child_waker::current_waker(here))),
             Mode::Late => {
                 let mut on_cancel = Item::default();
-                on_cancel.link_here(here, cx.waker(), Then::Answers);
+                on_cancel.register_in(here, cx.waker(), Then::Answers);
                 let polls = world::with(world::World::polls).unwrap_or_default();
                 let held_back = HeldBack {
                     task,
@@ -455,7 +457,7 @@ impl CancelPoints {
         let (mut innermost, mut outermost) = (None, None);
         let scopes = self.scopes.borrow();
         // A task that was spawned in a scope is cancelled by itself: not all that is in the scope.
-        scope::around_in_task(here, |reach| {
+        frame::around_in_task(here, |reach| {
             if let Some(scope) = scopes.get(&reach.addr()) {
                 innermost = innermost.take().or_else(|| Some(scope.clone()));
                 outermost = Some(scope.clone());

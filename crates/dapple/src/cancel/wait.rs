@@ -24,17 +24,16 @@
 
 use std::task::{Context, Poll};
 
-use super::item::{self, Cancelled, Item, Then};
+use super::check;
+use super::error::Cancelled;
+use super::frame;
+use super::item::{Item, Then};
 use super::points::{self, Begin, OBSERVES};
-use super::scope;
-use crate::context::{ThreadContext, with_context};
+use crate::context::{BUDGET, ThreadContext, with_context};
 use crate::task::guarded::GuardedWaker;
 
 /// Whether waits can be cancelled; see the head of this file.
 const CANCELS: bool = !cfg!(dapple_no_cancel);
-
-/// How many results a task may get in one poll. BUDGET
-pub(crate) const BUDGET: i32 = 128;
 
 /// How many bytes of a stream count as a result more: two megabytes are all that a task may get in one poll.
 pub(crate) const PORTION: usize = 16 << 10;
@@ -42,7 +41,7 @@ pub(crate) const PORTION: usize = 16 << 10;
 /// How many more results the current task may get in this poll.
 #[inline]
 pub(crate) fn budget() -> i32 {
-    with_context(|here| here.budget())
+    with_context(ThreadContext::budget)
 }
 
 /// How far a wait is.
@@ -97,7 +96,7 @@ impl Wait {
         }
         if CANCELS && self.stage != WaitStage::Begun {
             if !self.shielded
-                && let Some(over) = item::begin(self.as_begin(), cx)
+                && let Some(over) = check::begin(self.as_begin(), cx)
             {
                 return self.begin_in_vain(over);
             }
@@ -113,7 +112,7 @@ impl Wait {
     /// For waits that are polled again without [`begin`](Self::begin).
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
-        CANCELS && self.has_begun() && !self.shielded && with_context(scope::is_lost)
+        CANCELS && self.has_begun() && !self.shielded && with_context(frame::is_lost)
     }
 
     #[cold]
@@ -133,7 +132,7 @@ impl Wait {
             with_context(ThreadContext::note_put_off);
             if CANCELS && !self.shielded {
                 // What is around it may be polled again before it is, and must not drop it. LEFT-ALONE in `cancel`
-                self.on_cancel.link_only(cx.waker(), Then::Answers);
+                self.on_cancel.register(cx.waker(), Then::Answers);
             }
             cx.waker().wake_by_ref();
         }
@@ -176,13 +175,13 @@ impl Wait {
     /// After what it waits for could not be had: whether the wait is over all the same. EXACT
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        CANCELS && !self.shielded && item::is_current_cancelled()
+        CANCELS && !self.shielded && check::is_current_cancelled()
     }
 
     /// As `rest`, if what is waited for inside has said so itself.
     pub(crate) fn rest_around(&mut self, cx: &mut Context<'_>) {
         if CANCELS && !self.shielded {
-            self.on_cancel.link_only(cx.waker(), Then::Answers);
+            self.on_cancel.register(cx.waker(), Then::Answers);
             if OBSERVES {
                 points::note_rest(&"a stream that is not dapple's");
             }
@@ -210,14 +209,14 @@ impl Wait {
     /// A wait that is not to be cancelled is not to be dropped either. LEFT-ALONE in `cancel`
     #[cold]
     fn rest_shielded(&mut self, cx: &mut Context<'_>) {
-        self.on_cancel.link_only(cx.waker(), Then::Stays);
+        self.on_cancel.register(cx.waker(), Then::Stays);
         self.stays();
     }
 
     /// Before a rest, if it may have been cancelled and does not end: it is to be polled again. LEFT-ALONE in `cancel`
     #[cold]
     pub(crate) fn stays(&self) {
-        if CANCELS && item::is_current_cancelled() {
+        if CANCELS && check::is_current_cancelled() {
             with_context(ThreadContext::note_stays);
         }
     }
@@ -225,7 +224,7 @@ impl Wait {
     /// At the end of a poll that returns a result. The next poll begins a new wait.
     #[inline]
     pub(crate) fn end(&mut self) {
-        with_context(|here| here.count_result()); // BUDGET
+        with_context(ThreadContext::count_result); // BUDGET
         self.end_around();
     }
 
@@ -234,7 +233,7 @@ impl Wait {
     pub(crate) fn end_around(&mut self) {
         self.stage = WaitStage::New;
         if CANCELS {
-            self.on_cancel.unlink();
+            self.on_cancel.unregister();
         }
     }
 
@@ -255,7 +254,7 @@ impl std::fmt::Debug for Wait {
 /// cancelled. `false`: [`begin_at_once`] says whether it may.
 #[inline]
 pub(crate) fn begins_at_once() -> bool {
-    with_context(|here| here.budget() > 0 && (!CANCELS || item::begins(here)))
+    with_context(|here| here.budget() > 0 && (!CANCELS || check::begins(here)))
 }
 
 /// Whether an operation on `of` may be tried in this poll, as `Wait::begin` would say. An operation that can be done
@@ -274,7 +273,7 @@ pub(crate) fn begin_at_once<T>(
             return Poll::Pending;
         }
     }
-    if CANCELS && let Some(over) = item::begin(Begin::of(of), cx) {
+    if CANCELS && let Some(over) = check::begin(Begin::of(of), cx) {
         return Wait::default().begin_in_vain(over);
     }
     Poll::Ready(Ok(()))
@@ -282,13 +281,13 @@ pub(crate) fn begin_at_once<T>(
 
 /// Whether what is polled here is in a race that another has won, so that nothing must be taken any more. EXACT
 pub(crate) fn is_lost() -> bool {
-    CANCELS && with_context(scope::is_lost)
+    CANCELS && with_context(frame::is_lost)
 }
 
 /// It could be had at once. BUDGET
 #[inline]
 pub(crate) fn got_at_once() {
-    with_context(|here| here.count_result());
+    with_context(ThreadContext::count_result);
 }
 
 /// A result that is counted by itself had so many bytes. BUDGET

@@ -123,7 +123,11 @@ pub(crate) struct OuterChild<T> {
 impl ThreadContext {
     /// A child is going to be polled, with this waker. The result is for [`leave_child`](Self::leave_child).
     #[inline]
-    pub(crate) fn enter_child<T: Fills<OfChild>>(&self, child: *const T, waker: *const Waker) -> OuterChild<T> {
+    pub(crate) fn enter_child<T: Fills<OfChild>>(
+        &self,
+        child: *const T,
+        waker: *const Waker,
+    ) -> OuterChild<T> {
         OuterChild {
             child: self.cancel.child.replace(child),
             own_waker: self.cancel.own_waker.replace(waker),

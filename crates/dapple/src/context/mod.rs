@@ -38,9 +38,11 @@ mod worker;
 
 #[cfg(not(loom))]
 pub(crate) use runtime::{HANDLE, no_runtime, no_runtime_error, require};
+pub(crate) use slot::{Fills, OfChild, OfFrame};
+#[cfg(not(loom))]
 pub(crate) use {
     cancel::BUDGET,
-    slot::{Fills, OfChild, OfComputation, OfFrame, OfLocal, OfRuntime, OfSlab, OfTask, OfWorker},
+    slot::{OfComputation, OfLocal, OfRuntime, OfSlab, OfTask, OfWorker},
     states::InMap,
 };
 

@@ -78,8 +78,11 @@ impl ThreadContext {
     /// This thread's store of memory for tasks of `runtime`, if it drives a worker of it. The caller does not keep it, and
     /// calls nothing by which the thread could leave the worker meanwhile.
     #[inline]
-    pub(crate) fn slab_of<'a, R: Fills<OfRuntime>, S: Fills<OfSlab>>(&self, runtime: *const R) -> Option<&'a S> {
-        let slab = if self.runtime() == runtime { self.worker.slab.get() } else { std::ptr::null() };
+    pub(crate) fn slab_of<'a, R: Fills<OfRuntime>, S: Fills<OfSlab>>(
+        &self,
+        runtime: *const R,
+    ) -> Option<&'a S> {
+        let slab = if self.runtime() == runtime { self.worker.slab.get::<S>() } else { std::ptr::null() };
         // SAFETY: SEATED; the worker that this thread drives exists, and owns the slab.
         unsafe { slab.as_ref() }
     }

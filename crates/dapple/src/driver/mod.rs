@@ -56,10 +56,10 @@ use uring::failures::Failures;
 use uring::{Landed, Uring};
 use wakeup::Wakeup;
 
-use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, lock};
-use crate::context::with_context;
-use crate::task::guarded::GuardedWaker;
 use crate::cancel::wait::wake;
+use crate::context::with_context;
+use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, lock};
+use crate::task::guarded::GuardedWaker;
 use crate::world;
 
 /// How many timers are fired at a time.

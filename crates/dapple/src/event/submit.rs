@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use super::callback::{Anywhere, Callback, OnThisThread};
 use super::callback_tasks::{CallNow, CallOften, CallOnce, DropCall, Occasion, Verdict};
 use super::registration::Registration;
-use crate::sched::Priority;
-use crate::spawn::submit::{InColor, gone, submit, submit_local};
 use crate::cancel::JoinHandle;
 use crate::context::with_context;
+use crate::sched::Priority;
+use crate::spawn::submit::{InColor, gone, submit, submit_local};
 use crate::task::header::Meta;
 use crate::{Color, runtime};
 

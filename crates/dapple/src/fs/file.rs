@@ -23,8 +23,8 @@ use super::options::OpenOptions;
 use super::request::{
     CURSOR, CloseFile, IoVectors, ReadAt, ReadVectoredAt, SetLen, Sync, WriteAt, WriteVectoredAt,
 };
-use crate::prim::{AtomicBool, Mutex, Ordering, lock};
 use crate::cancel::wait::Wait;
+use crate::prim::{AtomicBool, Mutex, Ordering, lock};
 
 /// An open file, as long as anybody uses it: the file itself, or an operation that is under way.
 pub(super) struct Opened {

@@ -13,14 +13,14 @@ use std::task::{Context, Poll, ready};
 use rustix::io::Errno;
 
 use super::error::nowhere;
+use crate::cancel::wait::Wait;
+use crate::context::no_runtime;
 use crate::driver::uring::Uring;
 use crate::driver::uring::backend::Files;
 pub(super) use crate::driver::uring::node::Request;
 use crate::driver::uring::node::{Op, OpResult};
 use crate::runtime::Core;
 use crate::sched::Sched;
-use crate::context::no_runtime;
-use crate::cancel::wait::Wait;
 use crate::{Cancelled, blocking, world};
 
 /// Where an operation is done.

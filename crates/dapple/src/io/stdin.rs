@@ -22,12 +22,12 @@ use std::task::{Context, Poll, ready};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::cancel::wait::{Wait, wake};
+use crate::context::with_context;
 use crate::io::foreign::impl_read;
 use crate::prim::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use crate::source::{Direction, Source};
-use crate::context::with_context;
 use crate::task::guarded::GuardedWaker;
-use crate::cancel::wait::{Wait, wake};
 use crate::{Cancelled, blocking, world};
 
 const BUFFER: usize = 8 << 10;

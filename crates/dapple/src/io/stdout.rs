@@ -20,9 +20,9 @@ use std::task::{Context, Poll, ready};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::blocking;
+use crate::context::with_context;
 use crate::io::foreign::impl_write;
 use crate::prim::{Mutex, lock};
-use crate::context::with_context;
 use crate::waitlist::wait_list::{ListTicket, WaitList};
 use crate::world;
 

@@ -6,10 +6,10 @@ use std::hash::Hash;
 use super::in_lane::promote;
 use super::keyed;
 use super::lane::{Lane, NewLane};
-use crate::prim::Ordering;
-use crate::context::with_context;
-use crate::task::header::{Header, TaskPtr};
 use crate::context::require;
+use crate::context::with_context;
+use crate::prim::Ordering;
+use crate::task::header::{Header, TaskPtr};
 use crate::task::{ColorName, Priority, RuntimeShared, Task};
 
 /// A label that says what may not run at the same time.

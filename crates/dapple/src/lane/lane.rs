@@ -29,16 +29,16 @@ use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::offset_of;
 use std::ops::Deref;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::sync::{Arc, OnceLock};
 
 use super::keyed;
 use super::limited::LaneLimit;
 use super::main::{Locals, MainThread};
 use super::ranked::PriorityCounts;
+use crate::context::{ThreadContext, with_context};
 use crate::prim::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sched::Sched;
-use crate::context::{ThreadContext, with_context};
 use crate::task::header::{Header, LaneAccess, LaneFacts, TaskKindTag, TaskPtr, VTable, field};
 use crate::task::inbox::{Inbox, InboxNode, NodeList, Pushed};
 use crate::task::poll::{StepOutcome, step};
@@ -532,8 +532,7 @@ impl Lane {
                 budget = 0;
             }
         }
-        here.give_turn_up();
-        here.set_color(0);
+        here.end_turn();
         // SAFETY: we have the turn, and do not use it again.
         unsafe { Lane::put_back(ptr) }
     }
@@ -653,8 +652,7 @@ impl Lane {
             lane.unsettled.set(owed);
             return false;
         }
-        here.give_turn_up();
-        here.set_color(0);
+        here.end_turn();
         // From here on the lane is there only if references are owed. LANE-LIVES
         if owed < 0 && lane.header.state.drop_refs(owed.unsigned_abs()) {
             // SAFETY: they were the last.

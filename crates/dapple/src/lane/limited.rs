@@ -17,9 +17,9 @@ use std::task::Waker;
 
 use super::in_lane::{InLane, LaneExtra};
 use super::lane::Lane;
+use crate::context::with_context;
 use crate::prim::{AtomicU64, Mutex, Ordering, lock};
 use crate::task::cell::Front;
-use crate::context::with_context;
 use crate::task::header::{Header, TaskKindTag, TaskPtr};
 use crate::task::inbox::NodeList;
 use crate::task::poll::Passage;

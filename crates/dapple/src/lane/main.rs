@@ -24,11 +24,11 @@ use std::sync::Arc;
 
 use super::in_lane::{InLane, LaneExtra};
 use super::lane::{Lane, NewLane};
+use crate::context::{SetAside, ThreadContext, with_context};
 use crate::prim::{AtomicBool, Ordering, Unpark};
 use crate::sched::MainTurn;
 use crate::task::cell::Front;
-use crate::context::{SetAside, ThreadContext, with_context};
-use crate::task::header::{TaskKindTag, TaskPtr};
+use crate::task::header::{Header, TaskKindTag, TaskPtr};
 use crate::task::state::ABORTED;
 use crate::task::{QueuePosition, RuntimeShared, Task};
 
@@ -70,9 +70,8 @@ impl MainThread {
     /// The caller has the only entry of the lane, and gives it away.
     #[cold]
     unsafe fn enqueue_late(lane: TaskPtr, place: QueuePosition) {
-        let is_in_no_color = |here: &ThreadContext| {
-            !here.has_worker() && here.color() == 0 && !here.has_lane()
-        };
+        let is_in_no_color =
+            |here: &ThreadContext| !here.has_worker() && here.color() == 0 && !here.has_lane();
         let entry = match place == QueuePosition::New && with_context(is_in_no_color) {
             // SAFETY: handed on from the caller. AT-ONCE
             true => unsafe { run_aside(lane) },

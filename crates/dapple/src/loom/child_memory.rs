@@ -1,102 +1,46 @@
-//! In place of `task::here`, in models: what a thread of a model is doing, as far as strands ask.
-//!
-//! `enter_child` and `leave_child` do what those of `task::here` do.
+//! The memory of children of scopes, in models: loom watches over its use.
 
 use std::alloc::Layout;
-use std::cell::Cell;
-use std::ptr::null;
 use std::sync::Arc;
-use std::task::Waker;
 
 use loom::cell::UnsafeCell;
 
-use super::cancel_scope::{CancelFrame, CancelScope};
-use super::child_waker::{ChildPtr, ChildWaker};
+use crate::cancel::child_waker::{ChildPtr, ChildWaker};
+use crate::cancel::scope::CancelScope;
 
-pub(crate) struct ThreadContext {
-    pub(crate) link: Cell<*const CancelFrame>,
-    pub(crate) own: Cell<*const Waker>,
-    pub(crate) strand: Cell<*const ChildWaker>,
-    pub(crate) strand_refs: Cell<i64>,
-    pub(crate) strand_woken: Cell<bool>,
-    pub(crate) gave_way: Cell<usize>,
-    /// A model has no tasks.
-    pub(crate) current: Cell<*const ()>,
-}
-
-loom::thread_local! {
-    static HERE: ThreadContext = ThreadContext {
-        link: Cell::new(null()),
-        own: Cell::new(null()),
-        strand: Cell::new(null()),
-        strand_refs: Cell::new(0),
-        strand_woken: Cell::new(false),
-        gave_way: Cell::new(0),
-        current: Cell::new(null()),
-    };
-}
-
-pub(crate) fn with_context<R>(f: impl FnOnce(&ThreadContext) -> R) -> R {
-    HERE.with(f)
-}
-
-pub(crate) struct OuterChild {
-    strand: *const ChildWaker,
-    own: *const Waker,
-    refs: i64,
-    woken: bool,
-}
-
-impl ThreadContext {
-    pub(crate) fn enter_child(&self, strand: *const ChildWaker, waker: *const Waker) -> OuterChild {
-        OuterChild {
-            strand: self.strand.replace(strand),
-            own: self.own.replace(waker),
-            refs: self.strand_refs.replace(0),
-            woken: self.strand_woken.replace(false),
-        }
-    }
-
-    pub(crate) fn leave_child(&self, outer: OuterChild) -> (i64, bool) {
-        self.strand.set(outer.strand);
-        self.own.set(outer.own);
-        (self.strand_refs.replace(outer.refs), self.strand_woken.replace(outer.woken))
-    }
-}
-
-/// A strand in memory that loom watches over: whoever uses it reads `memory`, and who frees it writes it.
+/// A child in memory that loom watches over: a use reads `memory`, and the end of its memory writes it.
 #[repr(C)]
 pub(crate) struct Watched {
-    strand: ChildWaker,
+    child: ChildWaker,
     memory: UnsafeCell<()>,
 }
 
 impl Watched {
-    pub(crate) fn new_strand(reach: &Arc<CancelScope>) -> ChildPtr {
+    pub(crate) fn new_child(scope: &Arc<CancelScope>) -> ChildPtr {
         let layout = Layout::new::<Watched>();
-        // SAFETY: it is not of size zero.
+        // SAFETY: the layout is not of size zero.
         let memory = unsafe { loom::alloc::alloc(layout) }.cast::<Watched>();
         // SAFETY: there is room for it.
         unsafe {
-            memory.write(Watched { strand: ChildWaker::new(reach, layout), memory: UnsafeCell::new(()) })
+            memory.write(Watched { child: ChildWaker::new(scope, layout), memory: UnsafeCell::new(()) })
         };
         ChildPtr::new(memory.cast()).expect("there is memory for a model")
     }
 
-    /// It is used.
+    /// Uses the child.
     ///
     /// # Safety
     ///
-    /// It was made by `new_strand`, and the caller has a reference.
-    pub(crate) unsafe fn touch(strand: ChildPtr) {
+    /// It was made by `new_child`, and the caller has a reference.
+    pub(crate) unsafe fn touch(child: ChildPtr) {
         // SAFETY: handed on from the caller.
-        unsafe { strand.cast::<Watched>().as_ref() }.memory.with(|_| ());
+        unsafe { child.cast::<Watched>().as_ref() }.memory.with(|_| ());
     }
 }
 
-/// In place of `std::alloc::dealloc`, for strands: nobody may use the memory any more.
+/// In place of `std::alloc::dealloc`, for children: a use of the memory after this is a failure of the model.
 pub(crate) unsafe fn dealloc(memory: *mut u8, layout: Layout) {
-    // SAFETY: in models, all strands are watched.
+    // SAFETY: in models, all children are made by `Watched::new_child`.
     unsafe { &*memory.cast::<Watched>() }.memory.with_mut(|_| ());
     // SAFETY: handed on from the caller.
     unsafe { loom::alloc::dealloc(memory, layout) };

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::builder::RuntimeBuilder;
 use super::core::Core;
+use crate::cancel::{JoinError, JoinHandle};
+use crate::context::closure::assert_outside;
+use crate::context::{SetAside, with_context};
 use crate::driver::clock::Time;
 use crate::lane::main::MainLane;
 use crate::prim::Parker;
 use crate::spawn::submit::{InColor, Placement};
-use crate::context::closure::assert_outside;
-use crate::context::{SetAside, with_context};
 use crate::task::header::Meta;
-use crate::cancel::{JoinError, JoinHandle};
 
 /// How long tasks have to end by themselves when `run` is over.
 const GRACE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); // Miri is slow

@@ -15,12 +15,12 @@ use std::time::Duration;
 use super::builder::RuntimeBuilder;
 use super::main_colors::MainColors;
 use crate::blocking::{Pool, PoolLimits};
+use crate::context::with_context;
 use crate::driver::clock::Time;
 use crate::driver::uring::backend::Choice;
 use crate::prim::{AtomicBool, Mutex, lock};
 use crate::sched::Sched;
 use crate::task::RuntimeShared;
-use crate::context::with_context;
 use crate::task::runtime_shared::Hooks;
 use crate::world;
 

@@ -2,10 +2,10 @@
 
 use super::core::Core;
 use crate::Color;
+use crate::context::require;
+use crate::context::with_context;
 use crate::prim::{Mutex, lock};
 use crate::task::RuntimeShared;
-use crate::context::with_context;
-use crate::context::require;
 use crate::task::runtime_shared::RuntimePhase;
 
 /// The main colors of a runtime that are open.

@@ -30,11 +30,11 @@ pub(crate) use self::main_colors::{has_stopped, in_main_color};
 pub use self::shutdown::Shutdown;
 
 pub(crate) use self::core::Core;
+use crate::context::require;
 use crate::driver::uring::backend::Files;
 use crate::spawn::submit::{FreshColor, OnPool, submit};
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
-use crate::context::require;
 use crate::{Color, JoinHandle, Metrics};
 
 /// A runtime: its workers, its pool for blocking calls, and all tasks spawned on it.

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use super::core::Core;
 use super::dump::{Dump, TaskInfo};
+use crate::context::with_context;
 use crate::driver::clock::Time;
 use crate::prim::{Ordering, heavy_fence};
 use crate::task::Task;
-use crate::context::with_context;
 use crate::task::runtime_shared::RuntimePhase;
 use crate::world;
 

@@ -8,10 +8,10 @@
 
 use std::cell::Cell;
 
+use crate::context::{ThreadContext, with_context};
 use crate::driver::clock::Time;
 use crate::task::QueuePosition;
 use crate::task::cell::{Front, TaskKind};
-use crate::context::{ThreadContext, with_context};
 use crate::task::header::{TaskKindTag, TaskPtr};
 use crate::task::poll::{OwnColor, StepOutcome};
 

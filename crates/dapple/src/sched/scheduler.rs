@@ -13,16 +13,19 @@ use super::policy_queues::Managed;
 use super::ranks::Ranks;
 use super::worker::{WORTH_WAKING, Worker};
 use super::worker_slot::{Spares, WorkerSlot};
+use crate::context::{Fills, OfWorker, SetAside, ThreadContext, with_context};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
-use crate::context::{SetAside, ThreadContext, with_context};
 use crate::task::header::{QueuePosition, Runnable, TaskKindTag};
 use crate::task::panics::OnPanic;
 use crate::task::runtime_shared::{Hooks, Rules, RuntimePhase, RuntimeShared};
 use crate::task::state::ABORTED;
 use crate::world;
+
+// SAFETY: no other type fills it. ONE-TYPE
+unsafe impl Fills<OfWorker> for Worker {}
 
 /// How many picks may pass before the main color gets its turn; fewer if they take long.
 const MAIN_EVERY: u64 = 16;
@@ -123,8 +126,7 @@ impl Sched {
     /// line.
     #[inline]
     pub(crate) fn enqueue(&self, runnable: Runnable, place: QueuePosition) {
-        let worker =
-            with_context(|here| if self.is_home(here) { here.worker::<Worker>() } else { null() });
+        let worker = with_context(|here| if self.is_home(here) { here.worker::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         match unsafe { worker.as_ref() } {
             Some(worker) => worker.enqueue(self, runnable, place),
@@ -140,8 +142,7 @@ impl Sched {
     /// Calls `f` with the worker that this thread drives, if it is one of ours.
     #[inline]
     pub(super) fn with_worker_here<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
-        let worker =
-            with_context(|here| if self.is_home(here) { here.worker::<Worker>() } else { null() });
+        let worker = with_context(|here| if self.is_home(here) { here.worker::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         unsafe { worker.as_ref() }.map(f)
     }

@@ -13,13 +13,12 @@ use std::time::Duration;
 
 use super::Sched;
 use super::worker::Worker;
+use crate::context::{OfTask, with_context};
 use crate::driver::clock::Time;
 use crate::prim::{AtomicU64, Mutex, Ordering, Published, lock};
 use crate::task::Task;
-use crate::context::{OfTask, with_context};
 #[cfg(feature = "tracing")]
 use crate::task::guarded::guarded;
-use crate::task::header::Header;
 use crate::world;
 
 /// Of so many kinds of tasks that were stuck it is said. What gives each task a name of its own is not told of for

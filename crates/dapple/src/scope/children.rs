@@ -30,15 +30,17 @@ use child::{ChildStage, Dropped, Joiner, Union, Whole, free_memory};
 use ready::ChildQueue;
 
 use super::started::StartedPanicked;
+use crate::cancel::check::is_cancelled_in;
+use crate::cancel::child_waker::ChildWaker;
+use crate::cancel::frame::{CancelFrame, is_lost};
+use crate::cancel::item::Item;
+use crate::cancel::scope::CancelScope;
+use crate::cancel::wait::wake;
+use crate::context::{ThreadContext, with_context};
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Ordering};
 use crate::task::Task;
-use crate::cancel::item::{Item, is_cancelled_here};
-use crate::cancel::scope::{CancelFrame, CancelScope, is_lost};
 use crate::task::cell::discard;
-use crate::cancel::child_waker::ChildWaker;
-use crate::context::{ThreadContext, with_context};
 use crate::task::guarded::GuardedWaker;
-use crate::cancel::wait::wake;
 
 /// What a scope consists of, whether or not what is started in it is `Send`.
 pub(super) struct Children {
@@ -348,7 +350,7 @@ impl Children {
                 // SAFETY: the reference is ours.
                 return unsafe { ChildWaker::drop_ref(child.cast()) };
             }
-            this.strand.leave_line();
+            this.strand.note_dequeued();
             if this.is_put_off.get() {
                 // It will be polled in any case, and not before. Its reference is not the last. BIASED
                 // SAFETY: the reference is ours.
@@ -471,7 +473,7 @@ impl Children {
     pub(super) fn link_around(&self, here: &ThreadContext) {
         if self.has_spawned.get() {
             let mut around = self.around.take();
-            around.link_scope(here, &self.reach);
+            around.register_scope(here, &self.reach);
             self.around.set(around);
         }
     }
@@ -482,7 +484,7 @@ impl Children {
         if !self.has_spawned.replace(true) {
             self.link.outside(here, || {
                 self.link_around(here);
-                if !self.reach.is_cancelled() && is_cancelled_here(here) {
+                if !self.reach.is_cancelled() && is_cancelled_in(here) {
                     self.reach.cancel(); // LINK-OR-SEE
                 }
             });
@@ -548,7 +550,7 @@ impl Children {
             self.drop_output(child);
         }
         // What is put in line from now on finds nobody.
-        if let Some(list) = self.reach.woken.close() {
+        if let Some(list) = self.reach.ready.close() {
             self.line_up(list.first, list.last);
         }
         while let Some(strand) = self.next_ready() {

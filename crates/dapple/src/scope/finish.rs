@@ -19,7 +19,8 @@ use std::task::{Context, Poll, Waker};
 use super::children::{ChildPanic, Children};
 use super::{Started, spawned};
 use crate::JoinHandle;
-use crate::cancel::item::{Item, Then, is_cancelled_around, is_current_cancelled};
+use crate::cancel::check::{is_cancelled_around, is_current_cancelled};
+use crate::cancel::item::{Item, Then};
 use crate::cancel::scope::CancelScope;
 use crate::context::{ThreadContext, with_context};
 #[cfg(feature = "tracing")]
@@ -421,18 +422,18 @@ fn poll_scope<F, Fut: Future>(
         });
         if !has_ended {
             if !children.reach.is_cancelled() {
-                outer.link_here(here, cx.waker(), Then::Stays);
+                outer.register_in(here, cx.waker(), Then::Stays);
             } else if here.stays() != stays || children.stays() {
                 here.note_stays();
-                outer.link_here(here, cx.waker(), Then::Stays);
+                outer.register_in(here, cx.waker(), Then::Stays);
             } else if children.link.has_on_their_way() {
-                outer.link_in_any_case(here, cx.waker(), Then::Answers); // ON-ITS-WAY in `children`
+                outer.register_always(here, cx.waker(), Then::Answers); // ON-ITS-WAY in `children`
             } else {
-                outer.unlink(); // LEFT-ALONE in `cancel`
+                outer.unregister(); // LEFT-ALONE in `cancel`
             }
             return Poll::Pending;
         }
-        outer.unlink();
+        outer.unregister();
         children.end();
         if let Some(payload) = children.take_panic() {
             resume_unwind(payload);
@@ -480,9 +481,9 @@ fn run<F, Fut: Future>(
         if is_known {
             return false; // what happens from now on wakes us, and so did what we have not seen
         }
-        children.reach.leave_waker(cx.waker());
+        children.reach.store_waker(cx.waker());
         // What happened before that may not have woken us. STORE-OR-SEE
-        if !children.is_to_announce() && !is_done() && children.reach.woken.is_empty() {
+        if !children.is_to_announce() && !is_done() && children.reach.ready.is_empty() {
             return false;
         }
     }

@@ -9,9 +9,10 @@ use std::task::{Context, Poll};
 
 use super::children::Children;
 use crate::JoinHandle;
-use crate::prim::Ordering;
-use crate::cancel::scope::{CancelFrame, CancelScope};
+use crate::cancel::frame::CancelFrame;
+use crate::cancel::scope::CancelScope;
 use crate::context::with_context;
+use crate::prim::Ordering;
 
 /// Spawns a task in the scope of these children.
 #[track_caller]

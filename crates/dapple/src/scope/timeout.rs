@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::region::{Region, RegionVerdict};
-use crate::cancel::scope::{Deadline, claim_outermost};
+use crate::cancel::frame::{Deadline, claim_outermost};
 use crate::context::{ThreadContext, with_context};
 use crate::time::{Instant, Sleep, sleep};
 

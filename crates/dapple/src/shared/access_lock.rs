@@ -32,8 +32,8 @@ use std::task::{Context, Poll, ready};
 
 use super::reader_slots::{ReaderSlot, ReaderSlots, Registry};
 use super::retry_timer::{AGAIN, WakeTimer, hurry};
-use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
 use crate::context::with_context;
+use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
 use crate::waitlist::permits::{MARK, ONE, PermitRefusal, Permits, WAITERS, WaitTicket};
 use crate::waitlist::wait::Wait;
 use crate::world::look_out;

@@ -23,8 +23,8 @@ use rustix::process::getpid;
 use signal_hook_registry::{FORBIDDEN, SigId};
 
 use super::SignalKind;
-use crate::source::{Direction, Source};
 use crate::cancel::wait::Wait;
+use crate::source::{Direction, Source};
 use crate::world;
 
 /// Waits for signals of one kind, also as a `Stream` of `io::Result<()>` that does not end.

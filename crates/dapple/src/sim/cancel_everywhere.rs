@@ -13,7 +13,7 @@ use program::{Program, ProgramEnd, Run};
 use super::explore::number;
 use super::{Failure, Outcome, Sim, Trace};
 use crate::cancel::JoinError;
-use crate::cancel::item::{Cancelled, causes};
+use crate::cancel::error::{Cancelled, causes};
 use crate::cancel::points::{CancelPoints, Mode, OBSERVES, Plan, ReferenceWait};
 use crate::world;
 use crate::world::log::PollLog;

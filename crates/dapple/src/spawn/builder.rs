@@ -4,12 +4,13 @@ use std::borrow::Cow;
 
 use super::submit::{FreshClocked, FreshColor, InColor, OnPool, gone, submit, submit_local};
 use crate::Color;
+use crate::cancel::JoinHandle;
+use crate::context::{HANDLE, require};
 use crate::limit::Limit;
 use crate::task::header::Meta;
 use crate::task::or_else::OrElse;
 use crate::task::poll::ClosureFuture;
-use crate::context::{HANDLE, require};
-use crate::task::{JoinHandle, Priority, RuntimeShared};
+use crate::task::{Priority, RuntimeShared};
 
 /// Spawns tasks with a name, in a color, of a priority, or with a drop closure; the place of the spawn is kept
 /// too.

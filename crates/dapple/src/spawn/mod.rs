@@ -13,9 +13,9 @@ pub(crate) mod submit;
 pub use self::builder::{Builder, DropClosure, NoDropClosure};
 use self::submit::{FreshColor, OnPool, submit, submit_local};
 use crate::cancel::JoinHandle;
+use crate::context::{HANDLE, require};
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
-use crate::context::{HANDLE, require};
 
 /// Spawns a task with a color of its own: it runs in parallel with everything else.
 ///

@@ -15,17 +15,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::context::{ThreadContext, with_context};
 use super::header::{Extended, Header, Meta, PollOutcome, Reason, TaskKindTag, TaskPtr, VTable, field};
 use super::join_slot::JoinSlot;
 use super::poll::{Passage, Plain, StepOutcome, pass, step_with};
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
 use super::slab::{LARGE, MAX_ALIGN, class_of, put_cell};
 use super::state::{CANCELLED, StateWord};
-use super::traced::TracedVTable;
+use super::traced::{self, TracedVTable};
 use super::type_name::name_of;
 use super::waker::borrowed_waker;
 use super::{QueuePosition, Task};
+use crate::context::{ThreadContext, with_context};
 use crate::prim::light_fence;
 use crate::world;
 

@@ -73,7 +73,7 @@ impl GuardedWaker {
 
     /// The waker itself, to look at.
     #[inline]
-    pub(super) fn as_waker(&self) -> &Waker {
+    pub(crate) fn as_waker(&self) -> &Waker {
         &self.0
     }
 

@@ -15,11 +15,11 @@ use std::borrow::Cow;
 use std::panic::Location;
 use std::ptr::NonNull;
 
-use crate::context::ThreadContext;
 use super::poll::StepOutcome;
 use super::priority::Priority;
 use super::state::StateWord;
 use super::traced::TracedVTable;
+use crate::context::ThreadContext;
 use crate::prim::{AtomicPtr, Ordering};
 
 /// The address of something that can be run. Carries no right of its own.

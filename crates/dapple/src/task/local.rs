@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::ptr::null;
 use std::task::{Context, Poll};
 
-use crate::context::with_context;
+use crate::context::{Fills, OfLocal, with_context};
 
 /// The key of a task-local value, to be kept in a `static`.
 ///
@@ -63,6 +63,9 @@ pub(super) struct Bound {
     outer: *const Bound,
 }
 
+// SAFETY: no other type fills it. ONE-TYPE
+unsafe impl Fills<OfLocal> for Bound {}
+
 impl<T: 'static> Local<T> {
     /// A new key.
     #[must_use]
@@ -95,7 +98,7 @@ impl<T: 'static> Local<T> {
 
     /// Calls `f` with the innermost value, if there is one.
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Option<R> {
-        let mut bound = with_context(|here| here.local());
+        let mut bound = with_context(|here| here.local::<Bound>());
         // SAFETY: `bind` keeps every `Bound` alive for as long as it can be reached from here. BOUND
         while let Some(Bound { key, of, value, outer }) = unsafe { bound.as_ref() } {
             if *key == std::ptr::from_ref(self).cast() && *of == TypeId::of::<T>() {

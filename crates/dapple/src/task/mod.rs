@@ -28,24 +28,15 @@
 //! ```
 
 #[cfg(not(loom))]
-pub(crate) mod cancel;
-#[cfg(not(loom))]
-pub(crate) mod cancel_points;
-pub(crate) mod cancel_scope;
-pub(crate) mod cancel_table;
-#[cfg(not(loom))]
 pub(crate) mod cell;
-pub(crate) mod child_waker;
-#[cfg(not(loom))]
-pub(crate) mod closure;
-#[cfg_attr(loom, path = "../loom/context.rs")]
-pub(crate) mod context;
 pub(crate) mod guarded;
 #[cfg(not(loom))]
 pub(crate) mod header;
+#[cfg(not(loom))]
+mod in_context;
 pub(crate) mod inbox;
 #[cfg(not(loom))]
-pub(crate) mod join;
+pub(crate) mod join_slot;
 #[cfg(not(loom))]
 mod local;
 #[cfg(not(loom))]
@@ -60,9 +51,6 @@ pub(crate) mod poll;
 pub(crate) mod priority;
 #[cfg(not(loom))]
 pub(crate) mod queue;
-pub(crate) mod ready_list;
-#[cfg(not(loom))]
-pub(crate) mod runtime_here;
 #[cfg(not(loom))]
 pub(crate) mod runtime_shared;
 #[cfg(not(loom))]
@@ -74,8 +62,6 @@ mod task_ref;
 pub(crate) mod traced;
 #[cfg(not(loom))]
 mod type_name;
-#[cfg(not(loom))]
-pub(crate) mod wait;
 #[cfg_attr(loom, path = "../loom/waker.rs")]
 pub(crate) mod waker;
 #[cfg(not(loom))]
@@ -91,15 +77,19 @@ pub(crate) use priority::Priority;
 pub(crate) use runtime_shared::RuntimeShared;
 #[cfg(not(loom))]
 pub(crate) use task_ref::ColorName;
+#[cfg(not(loom))]
+pub(crate) use yielding::sealed;
 
 #[cfg(not(loom))]
 pub use {
-    join::{JoinError, JoinHandle},
     local::{Local, Scoped},
     task_ref::{Task, current, try_current},
     yielding::{Target, YieldNow, YieldTo, yield_now, yield_to},
 };
 
+// Facade: how tasks are joined, for users of the crate.
+#[cfg(not(loom))]
+pub use crate::cancel::{JoinError, JoinHandle};
 // Facade: how tasks are spawned, for users of the crate.
 #[cfg(not(loom))]
 pub use crate::spawn::{Builder, DropClosure, NoDropClosure};

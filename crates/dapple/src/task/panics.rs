@@ -9,16 +9,15 @@
 use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ptr::null;
 use std::sync::Arc;
 
 use super::Task;
 use super::cell::{PanicPayload, message};
-use crate::context::ThreadContext;
 use super::guarded::guarded;
-use super::header::TaskPtr;
+use super::header::{Header, TaskPtr};
 use super::runtime_shared::RuntimeShared;
 use super::state::JOIN_INTEREST;
+use crate::context::ThreadContext;
 use crate::prim::{AtomicU64, Ordering};
 
 /// A panic of a task, a callback or a blocking call, as the hook of its runtime sees it; see

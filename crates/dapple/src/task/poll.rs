@@ -1,15 +1,15 @@
 //! One step of a task: poll it, then put it to rest, in line again, or to its end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::null;
 
 use super::cell::{Front, PanicPayload, TaskKind, discard};
-use crate::context::{SetAside, ThreadContext, with_context};
 use super::header::{Header, PollOutcome, Reason, Runnable, TaskKindTag, TaskPtr, field};
 use super::join_slot::JoinSlot;
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
+use super::slab::LocalSlab;
 use super::state::{ABORTED, CANCELLED, ENDED, Finished, JOIN_INTEREST, PANICKED, RestOutcome, Snapshot};
-use super::{QueuePosition, Task, panics};
+use super::{QueuePosition, Task, panics, traced};
+use crate::context::{SetAside, ThreadContext, with_context};
 use crate::prim::{AtomicU8, Ordering};
 
 /// What became of a task in one step.
@@ -214,7 +214,7 @@ pub(super) unsafe fn pass(
 #[inline(always)]
 unsafe fn finish_plain(task: TaskPtr, here: &ThreadContext, plain: Plain) -> bool {
     let home = RuntimeShared::of(task);
-    let Some(slab) = here.slab_of(home) else { return false };
+    let Some(slab) = here.slab_of::<_, LocalSlab>(home) else { return false };
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     if header.vtable().is_extended {
@@ -353,7 +353,7 @@ unsafe fn drop_result(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) 
 /// # Safety
 ///
 /// The task panicked, and what it left is the caller's, who does not take it again.
-pub(super) unsafe fn take_payload(task: TaskPtr) -> PanicPayload {
+pub(crate) unsafe fn take_payload(task: TaskPtr) -> PanicPayload {
     // SAFETY: the caller has a reference, or owns the task.
     let offset = unsafe { task.as_ref() }.vtable().stage_offset;
     // SAFETY: the stage lies there, and holds a payload.
@@ -365,7 +365,7 @@ pub(super) unsafe fn take_payload(task: TaskPtr) -> PanicPayload {
 /// # Safety
 ///
 /// The task ended without one, and the caller has a reference.
-pub(super) unsafe fn read_reason(task: TaskPtr) -> Reason {
+pub(crate) unsafe fn read_reason(task: TaskPtr) -> Reason {
     // SAFETY: the caller has a reference.
     let offset = unsafe { task.as_ref() }.vtable().stage_offset;
     // SAFETY: the stage lies there, and holds a reason.

@@ -22,10 +22,10 @@ use std::cell::UnsafeCell;
 use std::ptr::{NonNull, null_mut};
 
 use super::Task;
-use crate::context::with_context;
 use super::header::{Header, TaskPtr};
 use super::memory::Memory;
 use super::runtime_shared::{OwnCount, RuntimeShared};
+use crate::context::with_context;
 use crate::prim::{Mutex, lock};
 
 /// Size and alignment of a chunk.
@@ -435,7 +435,7 @@ impl RuntimeShared {
 #[inline]
 pub(crate) unsafe fn put_cell(cell: TaskPtr) {
     let Chunk { home, class, .. } = *Chunk::of(cell);
-    match with_context(|here| here.slab_of(home)) {
+    match with_context(|here| here.slab_of::<_, LocalSlab>(home)) {
         // SAFETY: handed on from the caller.
         Some(slab) if class != LARGE => unsafe { slab.put(home, class, cell) },
         // SAFETY: handed on from the caller.

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use crate::context::with_context;
 use super::guarded::GuardedWaker;
 use super::header::{Extended, Header, QueuePosition, TaskKindTag, TaskPtr};
 use super::state::DONE;
 use super::waker::borrowed_waker;
+use crate::context::with_context;
 
 /// A task, as others see it.
 ///

@@ -7,14 +7,14 @@ use std::mem::ManuallyDrop;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::cell::TaskKind;
-use super::child_waker;
-use crate::context::{ThreadContext, with_context};
 use super::guarded::GuardedWaker;
-pub(super) use super::header::TaskPtr;
+pub(crate) use super::header::TaskPtr;
 use super::header::{Header, QueuePosition, TaskKindTag};
 use super::poll::OwnColor;
 use super::runtime_shared::RuntimeShared;
 use super::state::MAX_UNSETTLED;
+use crate::context::{ThreadContext, with_context};
+use crate::prim::Published;
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
 
@@ -27,7 +27,7 @@ pub(crate) fn borrowed_waker(task: TaskPtr) -> ManuallyDrop<Waker> {
 }
 
 /// What is behind a waker of ours: a task.
-pub(super) type Behind = Header;
+pub(crate) type Behind = Header;
 
 /// The task behind a waker of ours, which keeps its reference.
 #[inline]
@@ -37,11 +37,27 @@ pub(crate) fn task_behind(waker: &Waker) -> Option<TaskPtr> {
         .flatten()
 }
 
-/// Whether it is the waker of a task or of a strand: to clone it runs no foreign code, and to use it makes who
-/// is polled with it be polled once more, even now.
+/// Whether it is the waker of a task or of a child of a scope. To clone such a waker runs no foreign code, and to use it
+/// makes the task or child be polled once more, even if it is being polled now.
 #[inline]
 pub(crate) fn is_ours(waker: &Waker) -> bool {
-    task_behind(waker).is_some() || child_waker::is_behind(waker)
+    task_behind(waker).is_some() || is_child(waker)
+}
+
+/// The vtable of the wakers of children of scopes, which are a matter of `cancel`; null before the first scope.
+static CHILD_VTABLE: Published<RawWakerVTable> = Published::null();
+
+/// Makes the wakers with this vtable known as wakers of this crate. There is one such vtable, and its data are pointers that
+/// are aligned to more than [`TAGS`]. A thread that has such a waker got it from a thread that has called this.
+#[inline]
+pub(crate) fn register_child_vtable(vtable: &'static RawWakerVTable) {
+    CHILD_VTABLE.set(vtable);
+}
+
+/// Whether it is the waker of a child of a scope.
+#[inline]
+fn is_child(waker: &Waker) -> bool {
+    std::ptr::eq(waker.vtable(), CHILD_VTABLE.get())
 }
 
 /// Wakes a task, as a waker would.
@@ -49,7 +65,7 @@ pub(crate) fn is_ours(waker: &Waker) -> bool {
 /// # Safety
 ///
 /// Somebody has a reference to it for as long as this takes.
-pub(super) unsafe fn wake_task(task: TaskPtr) {
+pub(crate) unsafe fn wake_task(task: TaskPtr) {
     wake_by_ref(task.as_ptr().cast());
 }
 
@@ -60,7 +76,7 @@ pub(super) unsafe fn wake_task(task: TaskPtr) {
 ///
 /// As for [`wake_task`].
 #[inline]
-pub(super) unsafe fn claim(task: TaskPtr, here: &ThreadContext) -> bool {
+pub(crate) unsafe fn claim(task: TaskPtr, here: &ThreadContext) -> bool {
     let data = task.as_ptr().cast::<()>();
     may_enqueue(here, task) && !is_current(here, data) && header(data).state.wake()
 }
@@ -71,7 +87,7 @@ pub(super) unsafe fn claim(task: TaskPtr, here: &ThreadContext) -> bool {
 ///
 /// The caller has the right to run it, by [`claim`], and gives it away.
 #[inline]
-pub(super) unsafe fn run(task: TaskPtr) {
+pub(crate) unsafe fn run(task: TaskPtr) {
     enqueue(task.as_ptr().cast());
 }
 
@@ -84,23 +100,23 @@ fn may_enqueue(here: &ThreadContext, task: TaskPtr) -> bool {
 }
 
 const IS_TASK: usize = 1;
-const IS_STRAND: usize = 2;
-const TAGS: usize = IS_TASK | IS_STRAND;
+const IS_CHILD: usize = 2;
+const TAGS: usize = IS_TASK | IS_CHILD;
 
 /// The word that a waker of ours is made; `None` for others.
 #[inline]
 fn tagged(waker: &Waker) -> Option<*mut ()> {
     let tag = if task_behind(waker).is_some() {
         IS_TASK
-    } else if child_waker::is_behind(waker) {
-        IS_STRAND
+    } else if is_child(waker) {
+        IS_CHILD
     } else {
         return None;
     };
     Some(waker.data().cast_mut().map_addr(|address| address | tag))
 }
 
-/// Makes a waker one word: a tagged reference to a task or a strand of ours, or a box.
+/// Makes a waker one word: a tagged reference to a task or a child, or a box.
 #[inline]
 pub(crate) fn pack(waker: GuardedWaker) -> *mut () {
     match tagged(waker.as_waker()) {
@@ -125,12 +141,16 @@ pub(crate) unsafe fn unpack(packed: *mut ()) -> GuardedWaker {
         0 => *unsafe { Box::from_raw(packed.cast::<GuardedWaker>()) },
         // With the reference that `pack` left.
         IS_TASK => ManuallyDrop::into_inner(borrowed_waker(ptr(data))).into(),
-        // SAFETY: as above.
-        _ => unsafe { child_waker::waker(data) }.into(),
+        _ => {
+            // SAFETY: `pack` has seen a waker with this vtable, which is a static.
+            let vtable = unsafe { &*CHILD_VTABLE.get() };
+            // SAFETY: the vtable and the data are those of the waker that `pack` was given, with its reference.
+            unsafe { Waker::from_raw(RawWaker::new(data, vtable)) }.into()
+        }
     }
 }
 
-/// Whether the packed waker wakes the same task or strand. `false` if that is not cheap to say.
+/// Whether the packed waker wakes the same task or child. `false` if that is not cheap to say.
 #[inline]
 pub(crate) fn wakes_same(packed: *mut (), waker: &Waker) -> bool {
     tagged(waker) == Some(packed)

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::prim::Parker;
 use crate::context::closure::assert_outside;
 use crate::context::with_context;
+use crate::prim::Parker;
 
 struct UnparkWake(Parker);
 

@@ -17,9 +17,9 @@ use rustix::io::Errno;
 
 use super::node::{OpRef, OpResult};
 use super::{GIVE_UP, Landed, Uring, push_entry};
+use crate::cancel::wait::wake;
 use crate::prim::{Ordering, lock};
 use crate::task::guarded::GuardedWaker;
-use crate::cancel::wait::wake;
 
 /// How long what goes on is waited for, and how long what was given up is.
 const PATIENCE: Duration = Duration::from_millis(400);

@@ -38,9 +38,9 @@ use rustix::io::Errno;
 
 use super::Uring;
 use super::failures::Failures;
+use crate::cancel::wait::wake;
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
-use crate::cancel::wait::wake;
 
 /// What the kernel is asked for, with all that it reads and writes meanwhile.
 ///

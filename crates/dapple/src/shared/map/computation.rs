@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::Cancelled;
-use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
 use crate::context::{Fills, OfComputation, with_context};
+use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
 use crate::waitlist::wait_list::{ListTicket, WaitList};
 
 /// In the word: nobody computes any more. Above it is counted how often a value was put there by others.
