@@ -187,7 +187,7 @@ impl Item {
         self.register_in(&context, waker, then);
     }
 
-    /// As `wake_on_cancel`, without a note of what is waited for.
+    /// As `wake_on_cancel`, without a note for the dump.
     #[inline]
     pub(crate) fn register(&mut self, waker: &Waker, then: Then) {
         with_context(|context| self.register_in(context, waker, then));

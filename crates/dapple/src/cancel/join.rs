@@ -1,4 +1,4 @@
-//! The handle of a task: wait for its output, cancel it, abort it, or let it go.
+//! The handle of a task: a wait for its output, and the means to cancel, abort or detach it.
 
 use std::any::Any;
 use std::fmt;
@@ -33,7 +33,7 @@ use crate::task::{Target, Task, sealed};
 /// *Dropped early*: **clean**; the task runs on, and awaiting `&mut handle` again goes on waiting.
 /// *Scope cancelled*: the wait returns a [`JoinError`] with
 /// [`is_cancelled`](JoinError::is_cancelled), and `&mut handle` can be awaited again; if the task
-/// had ended while somebody waited for it, the result is returned.
+/// had ended while this handle waited for it, the result is returned.
 ///
 /// # Examples
 ///
@@ -114,7 +114,7 @@ impl<T> JoinHandle<T> {
         self.task.as_ref()
     }
 
-    /// Takes what the task left.
+    /// Takes the output, the panic or the reason that the task has ended with.
     ///
     /// # Safety
     ///
@@ -123,7 +123,7 @@ impl<T> JoinHandle<T> {
         let Some(task) = self.task.take() else { return Err(JoinError(Repr::Gone)) };
         let (ptr, state) = (task.ptr(), task.header().state.load());
         if state.has(PANICKED) {
-            // SAFETY: what the task left is the handle's (HANDLE-OUTPUT), and taken once.
+            // SAFETY: the payload is the handle's (HANDLE-OUTPUT), and taken once.
             return Err(JoinError(Repr::Panic(unsafe { take_payload(ptr) }, task.name().into())));
         }
         if state.has(ENDED) {
@@ -137,7 +137,7 @@ impl<T> JoinHandle<T> {
         Ok(unsafe { output.assume_init() })
     }
 
-    /// Takes the result if the task is done, otherwise sees to it that `waker` is woken then.
+    /// Takes the result if the task is done. Otherwise `waker` is woken when it is.
     pub(crate) fn poll_done(&mut self, waker: &Waker) -> Poll<Result<T, JoinError>> {
         let Some(task) = &self.task else { return Poll::Ready(Err(JoinError(Repr::Gone))) };
         let state = &task.header().state;
@@ -172,7 +172,7 @@ impl<T> JoinHandle<T> {
         Poll::Ready(unsafe { self.take() })
     }
 
-    /// Lets go of a task that is done, or whose join slot is in use.
+    /// Detaches from a task that is done, or whose join slot is in use.
     #[cold]
     fn drop_slowly(&mut self) {
         let Some(task) = &self.task else { return };
@@ -187,9 +187,9 @@ impl<T> JoinHandle<T> {
             // The reference went with the interest.
             std::mem::forget(self.task.take());
         } else {
-            // Whether its destructor panics here or in the task is a matter of who was faster, so
-            // the panic goes the same way in both: to nobody.
-            // SAFETY: it is done: the slot is empty, and nothing else keeps `detach` from going.
+            // The destructor of the output runs here or in the task, depending on which is faster. A panic in it is
+            // discarded in both cases.
+            // SAFETY: the task is done: the slot is empty, and nothing else makes `detach` fail.
             discard(catch_unwind(AssertUnwindSafe(|| drop(unsafe { self.take() }))));
         }
     }
@@ -216,8 +216,8 @@ impl<T> JoinHandle<T> {
             Some(begin) => points::begin(begin, cx),
             None => check::is_current_cancelled().then_some(Poll::Ready(Cancelled)),
         };
-        // A task that ended while it was waited for has ended; a wait that begins late has not begun. A race that is
-        // decided would drop the result, which stays. EXACT in `wait`
+        // The result of a task that ended during this wait is returned; a wait that is held back has not begun. A decided
+        // race would drop the result, so it stays in the task. EXACT in `wait`
         let is_lost = with_context(frame::is_lost);
         let is_ended = || !is_lost && self.is_waiting() && self.is_finished();
         over.filter(|over| over.is_pending() || !is_ended()).inspect(|over| {
@@ -277,7 +277,7 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// Why there is no output to be had from a task.
+/// The reason why a task, or the wait for it, gave no output.
 pub struct JoinError(Repr);
 
 enum Repr {

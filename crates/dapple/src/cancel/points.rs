@@ -1,4 +1,4 @@
-//! Cancellation points: the waits of a simulation, at one of which something is made to happen.
+//! Cancellation points: the waits of a simulation, one of which is cancelled, dropped or held back.
 //!
 //! `sim::cancel_everywhere` runs a program again and again. Each run counts the waits as they begin. The first run,
 //! the *reference*, makes a list of them; each later run has a [`Plan`]: at the wait with this number, cancel the
@@ -8,16 +8,15 @@
 //! wait gets here by the branch of a cancelled wait.
 //!
 //! * **SUSPECT**: around each poll of a task of such a simulation there is one more scope, which is always cancelled. A
-//!   wait that begins asks whether it may be cancelled (`item::may_be_cancelled`), and so it is told yes. The branch of
-//!   a cancelled wait comes here and looks more closely. Whoever asks whether something *is* cancelled
-//!   (`item::is_current_cancelled`) is not told of this scope. A shield hides it. So an observed wait that is told no
-//!   is in a shield: it is counted, and left alone.
+//!   wait that begins asks whether it may be cancelled (`check::may_be_cancelled`), which is true inside of that scope. The
+//!   branch of a cancelled wait comes here and looks more closely. The question whether a wait *is* cancelled
+//!   (`check::is_current_cancelled`) ignores the scope. A shield hides it. So an observed wait that cannot be cancelled is
+//!   in a shield: it is counted, and left alone.
 //!
 //! # Which waits count
 //!
 //! A wait may begin inside of another one: a step of `read_exact` around the read of a socket. Both have the same
-//! budget, since only a result changes that, and nothing was noted as waited for between them. Only the inner one
-//! counts.
+//! budget, since only a result changes it, and no note of a wait was made between them. Only the inner one counts.
 
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
@@ -43,7 +42,7 @@ pub(crate) use crate::task::traced::OBSERVES;
 use crate::task::traced::{PollObserver, replace_observer};
 use crate::world;
 
-/// A wait that begins, as it shows itself here.
+/// A wait that begins.
 #[derive(Clone, Copy)]
 pub(crate) struct Begin {
     /// Tells it from other waits of its task, as long as it has not begun.
@@ -69,7 +68,7 @@ impl Begin {
     }
 }
 
-/// What is done at a wait.
+/// The action at the planned wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     /// The innermost `finish` around it is cancelled, or its task if there is none, before the wait is tried.
@@ -82,7 +81,7 @@ pub(crate) enum Mode {
     Late,
 }
 
-/// What a run does, and where.
+/// The action of a run, and the wait at which it happens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// The number of the wait among all that begin, nested ones included.
@@ -101,7 +100,7 @@ pub(crate) struct Plan {
 pub(crate) struct ReferenceWait {
     /// The number of its task in the simulation.
     pub(crate) task: u64,
-    /// What it waited for, if it returned `Pending` in its first poll.
+    /// The note of the wait, if it returned `Pending` in its first poll.
     pub(crate) waited_for: Option<&'static str>,
     /// Another wait began inside of it, and counts in its place.
     pub(crate) is_outer: bool,
@@ -116,7 +115,7 @@ impl ReferenceWait {
     }
 }
 
-/// The last wait that began in the poll that this thread is in, while it is open what came of it.
+/// The last wait that began in a poll of a task, while its result is not known.
 struct OpenWait {
     index: usize,
     task: Task,
@@ -125,7 +124,7 @@ struct OpenWait {
     note: WaitNote,
 }
 
-/// What is done after a poll.
+/// The action after a poll.
 enum Action {
     CancelScope(Arc<CancelScope>),
     CancelTask(Task),
@@ -144,7 +143,7 @@ struct HeldBack {
     until: u64,
 }
 
-/// Drops a started child, given its strand, when it is polled next. `Some(false)`: its value may be asked for. `None`:
+/// Drops a started child, given its waker part, when it is polled next. `Some(false)`: its value may be asked for. `None`:
 /// it has ended.
 pub(crate) type DropChild = unsafe fn(*const ChildWaker) -> Option<bool>;
 
@@ -207,7 +206,7 @@ pub(super) fn note_shielded() {
     }
     if let Some(points) = current().filter(|points| points.is_counting.get()) {
         points.shielded.set(points.shielded.get() + 1);
-        // What is noted from now on is not of the wait before.
+        // Notes from now on do not belong to the wait before.
         if let Some(task) = Task::current() {
             points.close(task.id(), None);
         }
@@ -400,7 +399,7 @@ impl CancelPoints {
         });
     }
 
-    /// What came of the last wait that began in a task: it waits, has ended, or has begun another one, which is `next`.
+    /// Records the result of the last wait that began in a task: it waits, has ended, or has begun the wait `next`.
     fn close(&self, task: usize, next: Option<(*const ChildWaker, i32)>) {
         let mut all = self.open.borrow_mut();
         let Some(at) = all.iter().position(|open| open.task.id() == task) else { return };
@@ -452,7 +451,7 @@ impl CancelPoints {
         *self.action.borrow_mut() = Some((task, action));
     }
 
-    /// What is cancelled: the innermost `finish`, or the task.
+    /// The cancel of the innermost `finish`, or of the task.
     fn cancel(&self, here: &ThreadContext, plan: Plan, task: Task) -> Action {
         let (mut innermost, mut outermost) = (None, None);
         let scopes = self.scopes.borrow();
@@ -517,7 +516,7 @@ impl Action {
             Action::CancelTask(task) => task.cancel(),
             Action::Drop(task, child) => {
                 if let Some(child) = child {
-                    // SAFETY: the waker keeps the strand in memory.
+                    // SAFETY: the waker keeps the child in memory.
                     match unsafe { (points.drop_child)(child.as_waker().data().cast()) } {
                         Some(true) => return wake(child),
                         Some(false) => {}

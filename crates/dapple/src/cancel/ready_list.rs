@@ -99,8 +99,8 @@ impl ReadyList {
         in_order(ReadyWord(self.0.swap(idle.0, Ordering::AcqRel)).list()) // SEEN
     }
 
-    /// From now on, the first pusher wakes the poller of the scope by its stored waker. For the poller, which also says so
-    /// when it pulls.
+    /// From now on, the first pusher wakes the poller of the scope by its stored waker. For the poller, which passes
+    /// `by_waker` to `pull` from then on.
     pub(super) fn go_by_waker(&self) {
         let (from, to) = (ReadyWord::BY_TASK.0, ReadyWord::BY_WAKER.0);
         // A list that is not empty is pulled before long.

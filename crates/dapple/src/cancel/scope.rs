@@ -9,8 +9,8 @@
 //! * **STORE-OR-SEE**: a poller by waker stores its waker and then looks at the flag, the count and the ready list once more.
 //!   A thread with news publishes the news and then looks for the waker. Both use the waker's lock: so the second of them
 //!   sees what the first did before, and no cancel is missed. A waker of this crate stays stored, and need not be stored
-//!   again: to use it makes the poller be polled once more. A poller that changes to "by waker" says so, and then looks; a
-//!   thread with news publishes it, and then looks which of the two holds. Both have a fence between, so one sees the other.
+//!   again: to use it makes the poller be polled once more. A poller that changes to "by waker" stores that, and then looks for
+//!   news; a thread with news publishes it, and then looks which of the two holds. Both have a fence between, so one sees the other.
 //! * **RUN-FIRST**: a thread that pushes a child gives the child's reference away, and with it what keeps the scope. So with
 //!   BY-TASK the thread takes the right to run the task first, and enqueues the task after the push. While the right is
 //!   its own, the task exists, whatever becomes of the scope; and the task is polled after the child was pushed. If the thread

@@ -189,7 +189,7 @@ impl ThreadContext {
         self.cancel.budget.set((budget - count).max(budget.min(0)));
     }
 
-    /// Whether the current task has got so many results in this poll that new waits are put off.
+    /// Whether the budget is spent, so that new waits are put off.
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
         self.cancel.budget.get() <= 0 && self.is_really_spent()
@@ -197,8 +197,8 @@ impl ThreadContext {
 
     #[cold]
     fn is_really_spent(&self) -> bool {
-        // A future that is polled outside of a task has no other task to yield to. A task that goes on after so many of its
-        // waits were put off spins: it makes new waits and drops them, until one of them is ready.
+        // A future that is polled outside of a task has no other task to yield to. A task that goes on after MAX_PUT_OFF of
+        // its waits were put off spins: it makes new waits and drops them, until one of them is ready.
         let is_spent = self.has_task() && self.cancel.budget.get() > -MAX_PUT_OFF;
         if !is_spent {
             self.cancel.renew_budget();

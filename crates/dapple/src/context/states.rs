@@ -1,4 +1,4 @@
-//! What this thread does with shared states and maps: closures that it is in, locks of maps, computations.
+//! Use of shared states and maps by this thread: closures that it is in, locks of maps, computations.
 
 use std::cell::Cell;
 use std::ptr::null;
@@ -7,7 +7,7 @@ use super::ThreadContext;
 use super::closure::Closure;
 use super::slot::{Fills, OfComputation, Slot};
 
-/// What a thread may do with maps: anything, only read, or nothing at all.
+/// The use of maps that a thread is in: none (it may do anything), reads (it may read), writes (it may do nothing).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InMap {
     No,

@@ -103,7 +103,7 @@ impl Panics {
 
 impl Drop for Panics {
     fn drop(&mut self) {
-        // What the hook has captured is foreign, too; and no particular thread comes here.
+        // The destructors of the hook's captures are foreign code, too, and this may run on any thread.
         let hook = std::mem::take(&mut self.hook);
         guarded(|| drop(hook));
     }

@@ -15,8 +15,8 @@ use crate::context::with_context;
 /// future.
 pub struct Task(TaskPtr);
 
-// SAFETY: what is reachable from here is the header, whose fields are atomic, and what its
-// vtable names; the future and its output are not.
+// SAFETY: a `Task` gives access to the header, whose fields are atomic, and to the functions of its vtable, but not to the
+// future or its output.
 unsafe impl Send for Task {}
 // SAFETY: as above.
 unsafe impl Sync for Task {}
@@ -31,8 +31,8 @@ impl Task {
 
     /// The task in a cell of the slab, if there is one that is not done.
     pub(super) fn of_cell(cell: TaskPtr) -> Option<Task> {
-        // SAFETY: a cell starts with a state word at all times (ZEROED), and what has references
-        // and is not DONE is a task.
+        // SAFETY: a cell starts with a state word at all times (ZEROED), and one that has references and is not DONE is
+        // that of a task.
         unsafe { cell.as_ref() }.state.try_ref().then(|| Task(cell))
     }
 
@@ -78,7 +78,7 @@ impl Task {
         Extended::of(self.header()).and_then(|e| e.observed).map(|observed| observed.number)
     }
 
-    /// What it waited for when it last had to, if that was kept, as its name is.
+    /// The note of its last wait, if notes are kept, as for a task with a name.
     pub(crate) fn waited_for(&self) -> Option<&'static str> {
         Extended::of(self.header()).and_then(Extended::waited_for)
     }

@@ -1,7 +1,7 @@
-//! The waker of a task: a counted reference whose use puts the task in line.
+//! The waker of a task: a counted reference whose use enqueues the task.
 //!
 //! A task that clones, drops or uses its own waker while it is being polled touches no atomic:
-//! the worker notes it and settles it after the poll (EXISTS in `state`).
+//! the worker counts it in its context and settles it after the poll (EXISTS in `state`).
 
 use std::mem::ManuallyDrop;
 use std::task::{RawWaker, RawWakerVTable, Waker};
@@ -26,7 +26,7 @@ pub(crate) fn borrowed_waker(task: TaskPtr) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(task.as_ptr().cast(), &VTABLE)) })
 }
 
-/// What is behind a waker of ours: a task.
+/// The type behind a waker of a task. A model of loom has another one.
 pub(crate) type Behind = Header;
 
 /// The task behind a waker of ours, which keeps its reference.
@@ -51,7 +51,10 @@ static CHILD_VTABLE: Published<RawWakerVTable> = Published::null();
 /// are aligned to more than [`TAGS`]. A thread that has such a waker got it from a thread that has called this.
 #[inline]
 pub(crate) fn register_child_vtable(vtable: &'static RawWakerVTable) {
-    CHILD_VTABLE.set(vtable);
+    // Read first: scopes are made by all threads, and a write would take the cache line from the others.
+    if !std::ptr::eq(CHILD_VTABLE.get(), vtable) {
+        CHILD_VTABLE.set(vtable);
+    }
 }
 
 /// Whether it is the waker of a child of a scope.
@@ -64,13 +67,13 @@ fn is_child(waker: &Waker) -> bool {
 ///
 /// # Safety
 ///
-/// Somebody has a reference to it for as long as this takes.
+/// The task has a reference for as long as this takes.
 pub(crate) unsafe fn wake_task(task: TaskPtr) {
     wake_by_ref(task.as_ptr().cast());
 }
 
-/// Wakes a task but for putting it in line. `true`: the right to run it is the caller's, who has to [`run`] it.
-/// `false` says little: it was awake, or runs on this thread, or cannot be put in line here without a reference.
+/// Wakes a task without enqueueing it. `true`: the right to run it is the caller's, which has to [`run`] it.
+/// `false`: it was awake, or runs on this thread, or cannot be enqueued here without a reference.
 ///
 /// # Safety
 ///
@@ -81,7 +84,7 @@ pub(crate) unsafe fn claim(task: TaskPtr, here: &ThreadContext) -> bool {
     may_enqueue(here, task) && !is_current(here, data) && header(data).state.wake()
 }
 
-/// Puts a task in line.
+/// Enqueues a task.
 ///
 /// # Safety
 ///
@@ -91,9 +94,9 @@ pub(crate) unsafe fn run(task: TaskPtr) {
     enqueue(task.as_ptr().cast());
 }
 
-/// Whether a task can be put in line on this thread without a reference to it. That uses the runtime, which the
-/// task keeps alive. On a worker of it the reference may go first; elsewhere the task could be done, and the
-/// runtime gone, before we return.
+/// Whether a task can be enqueued on this thread without a reference to it. Enqueueing uses the runtime, which the task
+/// keeps alive. On a worker of that runtime the reference may go first. On other threads the task could be done, and the
+/// runtime gone, before the call returns.
 #[inline]
 fn may_enqueue(here: &ThreadContext, task: TaskPtr) -> bool {
     here.has_worker() && here.runtime() == RuntimeShared::of(task)
@@ -103,7 +106,7 @@ const IS_TASK: usize = 1;
 const IS_CHILD: usize = 2;
 const TAGS: usize = IS_TASK | IS_CHILD;
 
-/// The word that a waker of ours is made; `None` for others.
+/// The word for a waker of this crate; `None` for others.
 #[inline]
 fn tagged(waker: &Waker) -> Option<*mut ()> {
     let tag = if task_behind(waker).is_some() {
@@ -242,7 +245,7 @@ fn drop_current(here: &ThreadContext, data: *const ()) {
 #[inline]
 fn enqueue(data: *const ()) {
     let vtable = header(data).vtable();
-    // A call that is known saves one that is looked up, for the kind that is most common.
+    // A direct call for the most common kind is cheaper than a call by the vtable.
     let enqueue = if vtable.kind == TaskKindTag::Own { OwnColor::enqueue } else { vtable.enqueue };
     // SAFETY: the wake-up that we counted was the first, so the right to run is ours. ONE-OWNER
     unsafe { enqueue(ptr(data), QueuePosition::Next) };
