@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **OWN-END**: once an operation has begun, its own end decides: a result, or `Cancelled` if the kernel gave
-//!   it up before it had an effect. What has not begun is withdrawn. (EXACT in `task::wait`.)
+//!   it up before it had an effect. What has not begun is withdrawn. (EXACT in `cancel::wait`.)
 
 use std::io;
 use std::pin::Pin;

@@ -589,7 +589,7 @@ impl Children {
             // SAFETY: the caller's reference keeps it in memory.
             let this = unsafe { child.as_ref() };
             match this.stage.get() {
-                // A race that is decided, inside of the scope, would drop the value. EXACT in `task::wait`
+                // A race that is decided, inside of the scope, would drop the value. EXACT in `cancel::wait`
                 ChildStage::Output if is_lost(here) && !self.link.is_lost() => Poll::Pending,
                 ChildStage::Output => {
                     let mut output = std::mem::MaybeUninit::<T>::uninit();

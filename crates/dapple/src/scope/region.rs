@@ -24,7 +24,7 @@ pub(super) struct Region {
     reach: Arc<CancelScope>,
     /// How it learns of a cancel from outside.
     outer: Item,
-    /// A race that is decided. LOSER-TAKES-NOTHING in `cancel_scope`
+    /// A race that is decided. LOSER-TAKES-NOTHING in `cancel::frame`
     is_lost: bool,
     /// Something in it has said that it is not to be dropped, since the last `begin_pass`. LEFT-ALONE in `cancel`
     stays: bool,
@@ -67,7 +67,7 @@ impl Region {
         self.reach.cancel();
     }
 
-    /// Cancels what is in it, whose result is not wanted any more. LOSER-TAKES-NOTHING in `cancel_scope`
+    /// Cancels what is in it, whose result is not wanted any more. LOSER-TAKES-NOTHING in `cancel::frame`
     pub(super) fn lose(&mut self) {
         self.is_lost = true;
         self.cancel();

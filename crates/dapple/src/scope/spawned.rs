@@ -1,7 +1,7 @@
 //! Tasks that were spawned in a scope: they run by themselves, and are cancelled with it.
 //!
 //! Each is polled inside of a link to its scope, so that the first wait that begins after a cancel is cancelled,
-//! wherever the task runs. SPAWNED-SEE in `task/cancel.rs`
+//! wherever the task runs. SPAWNED-SEE in `cancel/item.rs`
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Streams of bytes over a file descriptor, and their halves: what `TcpStream`, `UnixStream` and
 //! pipes have in common.
 //!
-//! A stream has one reader and one writer at a time, each with a wait of its own (`task::wait`), so
+//! A stream has one reader and one writer at a time, each with a wait of its own (`cancel::wait`), so
 //! that it is known from the first poll of an operation to its result whether it was cancelled.
 
 use std::future::poll_fn;

@@ -23,12 +23,10 @@ impl JoinSlot {
         unsafe { &*field::<JoinSlot>(task, offset) }
     }
 
-    #[inline]
     pub(crate) fn put(&self, waker: GuardedWaker) {
         self.0.store(pack(waker), Ordering::Relaxed);
     }
 
-    #[inline]
     pub(crate) fn wakes_same(&self, waker: &Waker) -> bool {
         wakes_same(self.0.load(Ordering::Relaxed), waker)
     }

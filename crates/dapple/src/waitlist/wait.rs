@@ -1,5 +1,5 @@
 //! What the waits of channels and locks have in common: how they wake others. How they begin and end is
-//! in `task::wait`, how a thread waits in place of a task in `threads`.
+//! in `cancel::wait`, how a thread waits in place of a task in `threads`.
 //!
 //! # Invariants
 //!

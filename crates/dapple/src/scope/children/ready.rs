@@ -5,7 +5,7 @@
 //! * **FAIR**: children that gave way and children that were woken take turns, each in the order in which they did or
 //!   were; one poll of the scope goes on until none is left or `finish::TURN` is used up. The body has at most every
 //!   other one of these polls. So a child with `k` before it is polled within `1 + k / 64` polls of the scope,
-//!   whatever its siblings and the body do. The budget of the task has no say in this (BUDGET in `task::wait`).
+//!   whatever its siblings and the body do. The budget of the task has no say in this (BUDGET in `cancel::wait`).
 
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
