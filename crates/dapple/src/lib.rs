@@ -107,8 +107,12 @@ compile_error!("dapple runs on 64-bit Linux only; see \"Supported\" in its docum
 
 #[cfg(not(loom))]
 mod blocking;
+#[expect(unsafe_code, reason = "walks the frames on a thread's stack; owns the wakers of children")]
+mod cancel;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "owns the memory between the halves of a oneshot"))]
 pub mod channel;
+#[expect(unsafe_code, reason = "a thread finds its context without a closure")]
+mod context;
 #[cfg(not(loom))]
 mod driver;
 #[cfg(loom)]
@@ -188,16 +192,13 @@ mod world {
 
 #[cfg(not(loom))]
 pub use {
+    cancel::{Cancelled, JoinError, JoinHandle, is_cancelled},
     dapple_macros::{main, test},
     lane::{Color, ColorCell},
     runtime::{Handle, Runtime, run},
     scope::{Scope, finish, finish_local, or_cancelled, race, shield, suspend},
     shared::{Shared, SharedMap, together, together_all},
     spawn::{blocking, spawn, spawn_local},
-    task::{
-        JoinError, JoinHandle,
-        cancel::{Cancelled, is_cancelled},
-    },
 };
 
 /// What the attributes expand to. Not for use by hand.

@@ -1,8 +1,8 @@
 //! Blocking calls as a kind of task: a closure that runs once, on a thread of the pool.
 
+use crate::context::ThreadContext;
 use crate::prim::{AtomicU8, Ordering};
 use crate::task::cell::{Front, TaskKind};
-use crate::task::context::ThreadContext;
 use crate::task::header::{QueuePosition, TaskPtr};
 use crate::task::poll::StepOutcome;
 use crate::task::state::ABORTED;

@@ -12,13 +12,13 @@ mod kind;
 use std::time::Duration;
 
 pub(crate) use self::kind::Blocking;
+use crate::context::{SetAside, with_context};
 
 use crate::prim::{Condvar, Mutex, lock};
-use crate::task::Runnable;
-use crate::task::context::{SetAside, with_context};
 use crate::task::poll::refuse;
 use crate::task::queue::RunnableQueue;
 use crate::task::state::ABORTED;
+use crate::task::{Runnable, RuntimeShared};
 
 /// Limits of a pool.
 #[derive(Clone, Debug)]
@@ -137,9 +137,9 @@ impl Pool {
 
 /// Ends a call that will not begin, because the runtime is ending. This thread may be in the middle of another task.
 fn end(call: Runnable) {
-    let home = with_context(|here| here.home.get());
+    let home = with_context(|here| here.runtime::<RuntimeShared>());
     let _aside = SetAside::new();
-    with_context(|here| here.home.set(home));
+    with_context(|here| here.enter_runtime(home));
     call.header().state.mark(ABORTED);
     run(call);
 }

@@ -56,10 +56,10 @@ use uring::failures::Failures;
 use uring::{Landed, Uring};
 use wakeup::Wakeup;
 
+use crate::cancel::wait::wake;
+use crate::context::with_context;
 use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, Unpark, lock};
-use crate::task::context::with_context;
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::wake;
 use crate::world;
 
 /// The most timers that fire in one step.
@@ -377,7 +377,7 @@ impl Claim<'_> {
         let mut landed = before_foreign.is_some().then(|| std::mem::take(landed));
         let Claim { driver, batch } = self;
         drop(batch);
-        let moment = |nanos| with_context(|here| here.moment.set(nanos));
+        let moment = |nanos| with_context(|here| here.set_event_time(nanos));
         moment(now.nanos());
         wakers.drain(..).for_each(wake);
         moment(0);

@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 
 use super::callback_tasks::Occasion;
 use super::{Often, Registration, submit::Site};
+use crate::cancel::wait::Wait;
 use crate::sched::Sched;
 use crate::source::{Direction, Source};
-use crate::task::wait::Wait;
 use crate::{is_cancelled, world};
 
 /// A duplicate of a file descriptor that is waited for: so it is there, and the same, for as long as that takes.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::callback_tasks::Withdrawn;
-use crate::task::{JoinError, JoinHandle};
+use crate::cancel::{JoinError, JoinHandle};
 
 /// A callback that waits for something to happen. Dropping this withdraws it.
 ///

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use super::callback::{Anywhere, Callback, OnThisThread};
 use super::callback_tasks::{CallNow, CallOften, CallOnce, DropCall, Occasion, Verdict};
 use super::registration::Registration;
+use crate::cancel::JoinHandle;
+use crate::context::with_context;
 use crate::sched::Priority;
 use crate::spawn::submit::{InColor, gone, submit, submit_local};
-use crate::task::JoinHandle;
-use crate::task::context::with_context;
 use crate::task::header::Meta;
 use crate::{Color, runtime};
 
@@ -174,7 +174,7 @@ impl How {
         U::Output: 'static,
     {
         assert!(
-            with_context(|here| !here.main.get().is_null() && here.color.get() == here.main.get().addr()),
+            with_context(|here| here.is_in_main_color()),
             "{} called outside of a main color with a `Callback::local`: call it in the future of dapple::run or \
              block_on, or in what runs in their color; elsewhere use `Callback::new`",
             site.what

@@ -27,13 +27,13 @@ use super::cached;
 use super::file::{File, Opened};
 use super::operation::{Operation, check_place, end_of, send};
 use super::request::{CURSOR, ReadAt, WriteAt};
+use crate::cancel::wait::{Wait, got_at_once, is_lost, wake};
 use crate::driver::uring::failures::Failures;
 use crate::driver::uring::node::Op;
 use crate::io::foreign::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
 use crate::scope::Shield;
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::{Wait, got_at_once, is_lost, wake};
 use crate::{Cancelled, JoinHandle, blocking, shield};
 
 /// The most bytes that are copied at once, in either direction.

@@ -19,8 +19,8 @@ use super::error::{c_path, failed};
 use super::operation::on_pool;
 use super::paths::{ask, call, symlink_metadata};
 use super::request::{MakeDir, NameChange, Unlink};
+use crate::cancel::wait::{Wait, got_at_once};
 use crate::prim::{Mutex, lock};
-use crate::task::wait::{Wait, got_at_once};
 
 /// The most entries that are read at a time.
 const BATCH: usize = 1024;

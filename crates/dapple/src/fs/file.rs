@@ -23,8 +23,8 @@ use super::options::OpenOptions;
 use super::request::{
     CURSOR, CloseFile, IoVectors, ReadAt, ReadVectoredAt, SetLen, Sync, WriteAt, WriteVectoredAt,
 };
+use crate::cancel::wait::Wait;
 use crate::prim::{AtomicBool, Mutex, Ordering, lock};
-use crate::task::wait::Wait;
 
 /// An open file, shared by the `File` and the operations that are under way.
 pub(super) struct Opened {

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **OWN-END**: once an operation has begun, its own end decides: a result, or `Cancelled` if the kernel cancelled
-//!   it before it had an effect. An operation that has not begun is withdrawn. (EXACT in `task::wait`.)
+//!   it before it had an effect. An operation that has not begun is withdrawn. (EXACT in `cancel::wait`.)
 
 use std::io;
 use std::pin::Pin;
@@ -13,14 +13,14 @@ use std::task::{Context, Poll, ready};
 use rustix::io::Errno;
 
 use super::error::nowhere;
+use crate::cancel::wait::Wait;
+use crate::context::no_runtime;
 use crate::driver::uring::Uring;
 use crate::driver::uring::backend::Files;
 pub(super) use crate::driver::uring::node::Request;
 use crate::driver::uring::node::{Op, OpResult};
 use crate::runtime::Core;
 use crate::sched::Sched;
-use crate::task::runtime_here::no_runtime;
-use crate::task::wait::Wait;
 use crate::{Cancelled, blocking, world};
 
 /// The place where an operation is done.

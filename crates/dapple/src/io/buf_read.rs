@@ -10,7 +10,7 @@ use futures_io::AsyncBufRead;
 use super::error::Partial;
 use super::lines::{Lines, Split};
 use super::step::{is_interrupted, step};
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 /// Methods of readers that have a buffer, as [`BufReader`](super::BufReader).
 ///

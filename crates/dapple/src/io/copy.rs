@@ -10,7 +10,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use super::error::Partial;
 use super::step::{is_interrupted, step};
 use super::write::takes_no_more;
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 const BUFFER: usize = 16 << 10;
 

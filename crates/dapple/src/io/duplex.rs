@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
+use crate::cancel::wait::{Wait, wake};
 use crate::io::foreign::{impl_read, impl_write};
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::{Wait, wake};
 
 /// Makes two streams that are connected to each other: bytes written to one are read from the other.
 /// Each direction holds up to `capacity` bytes. Use it in tests, or between two tasks.

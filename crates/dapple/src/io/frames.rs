@@ -11,7 +11,7 @@ use super::error::Partial;
 use super::read::{Filled, ended_early, poll_fill};
 use super::step::{is_interrupted, step};
 use super::write::takes_no_more;
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 /// The default limit on a frame.
 const MAX: usize = 1 << 20;

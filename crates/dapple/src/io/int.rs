@@ -10,7 +10,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use super::error::Partial;
 use super::read::{Filled, ended_early, poll_fill};
 use super::write::poll_write_all;
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 /// The length of the longest number.
 const MAX: usize = 16;

@@ -9,7 +9,7 @@ use futures_io::AsyncBufRead;
 
 use super::buf_read::{BufferScan, not_text, poll_part, too_long};
 use super::error::Partial;
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 /// The default limit on a part.
 const MAX: usize = 1 << 20;

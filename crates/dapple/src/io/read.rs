@@ -11,7 +11,7 @@ use super::frames::Frames;
 use super::int::ReadInt;
 use super::step::{is_interrupted, step};
 use super::{Chain, Take};
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 /// The first size of a read where the length is not known, and the largest.
 const PROBE: usize = 4 << 10;

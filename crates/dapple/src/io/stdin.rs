@@ -22,12 +22,12 @@ use std::task::{Context, Poll, ready};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::cancel::wait::{Wait, wake};
+use crate::context::with_context;
 use crate::io::foreign::impl_read;
 use crate::prim::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use crate::source::{Direction, Source};
-use crate::task::context::with_context;
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::{Wait, wake};
 use crate::{Cancelled, blocking, world};
 
 const BUFFER: usize = 8 << 10;
@@ -235,7 +235,7 @@ fn start(source: Arc<Source<OwnedFd>>) -> io::Result<()> {
     drop(shared);
     let was_refused = Arc::new(AtomicBool::new(false));
     let reading = ReadDuty { source: Some(source), was_refused: was_refused.clone() };
-    if with_context(|here| here.home.get().is_null()) {
+    if with_context(|here| !here.has_runtime()) {
         reading.read(); // no pool here
         return Ok(());
     }

@@ -20,9 +20,9 @@ use std::task::{Context, Poll, ready};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::blocking;
+use crate::context::with_context;
 use crate::io::foreign::impl_write;
 use crate::prim::{Mutex, lock};
-use crate::task::context::with_context;
 use crate::waitlist::wait_list::{ListTicket, WaitList};
 use crate::world;
 
@@ -90,7 +90,7 @@ impl Outlet {
     /// Starts a call that writes the queue out.
     fn start(&'static self) {
         let call = WriteDuty(Some(self));
-        if with_context(|here| here.home.get().is_null()) {
+        if with_context(|here| !here.has_runtime()) {
             return call.make(); // no pool here
         }
         blocking(move || call.make()).detach();

@@ -4,7 +4,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
-use crate::task::wait::{self, Wait};
+use crate::cancel::wait::{self, Wait};
 
 /// Does one step. The caller passes the same `wait` from the first poll of a step to its result.
 ///

@@ -10,7 +10,7 @@ use super::error::Partial;
 use super::frames::{Prefix, WriteFrame};
 use super::int::WriteInt;
 use super::step::{is_interrupted, step};
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 macro_rules! write_ints {
     ($($(#[$doc:meta])* $name:ident $name_le:ident $int:ty;)*) => {$(

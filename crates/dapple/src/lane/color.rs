@@ -6,10 +6,9 @@ use std::hash::Hash;
 use super::keyed;
 use super::lane::{Lane, NewLane};
 use super::promotion::promote;
+use crate::context::{require, with_context};
 use crate::prim::Ordering;
-use crate::task::context::with_context;
 use crate::task::header::{Header, TaskPtr};
-use crate::task::runtime_here::require;
 use crate::task::{ColorName, Priority, RuntimeShared, Task};
 
 /// A label for work that may not run at the same time.
@@ -122,8 +121,8 @@ impl Color {
     /// The main color, if it is running on this thread.
     pub(crate) fn try_main() -> Option<Color> {
         with_context(|here| {
-            let main = here.main.get();
-            if main.is_null() || here.color.get() != main.addr() {
+            let main = here.main_lane::<Header>();
+            if main.is_null() || here.color() != main.addr() {
                 return None;
             }
             let lane = TaskPtr::new(main.cast_mut())?;
@@ -141,14 +140,14 @@ impl Color {
     #[must_use]
     #[track_caller]
     pub fn current() -> Color {
-        let lane = with_context(|here| TaskPtr::new(here.lane.get().cast_mut()));
+        let lane = with_context(|here| TaskPtr::new(here.lane::<Header>().cast_mut()));
         if let Some(lane) = lane {
             // SAFETY: this thread has the lane's turn. LANE-LIVES
             unsafe { lane.as_ref() }.state.add_ref();
             return Color(lane);
         }
         match Task::current() {
-            Some(task) if with_context(|here| here.color.get()) != 0 => Color::promote(task),
+            Some(task) if with_context(|here| here.color()) != 0 => Color::promote(task),
             _ => panic!("Color::current() called where no color is running: outside of a task"),
         }
     }

@@ -7,8 +7,8 @@ use std::mem::ManuallyDrop;
 
 use super::Color;
 use super::lane::Lane;
+use crate::context::{ThreadContext, with_context};
 use crate::task::cell::{Front, TaskKind};
-use crate::task::context::{ThreadContext, with_context};
 use crate::task::header::{QueuedAccess, TaskPtr};
 use crate::task::poll::{Passage, StepOutcome};
 use crate::task::{Priority, QueuePosition};

@@ -36,9 +36,9 @@ use super::keyed;
 use super::limited::LaneLimit;
 use super::main::{Locals, MainThread};
 use super::priority::PriorityCounts;
+use crate::context::{ThreadContext, with_context};
 use crate::prim::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sched::Sched;
-use crate::task::context::{ThreadContext, with_context};
 use crate::task::header::{Header, LaneAccess, TaskPtr, VTable, field};
 use crate::task::inbox::{Inbox, InboxNode, Pushed};
 use crate::task::runtime_shared::WholeRuntime;
@@ -213,7 +213,7 @@ impl Lane {
     }
 
     pub(super) fn is_my_turn(&self, here: &ThreadContext) -> bool {
-        std::ptr::eq(here.lane.get(), &raw const self.header)
+        std::ptr::eq(here.lane(), &raw const self.header)
     }
 
     /// Adds a reference for a task that is about to be queued.

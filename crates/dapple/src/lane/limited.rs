@@ -19,9 +19,9 @@ use std::task::Waker;
 
 use super::in_lane::{InLane, LaneExtra, priority_of};
 use super::lane::Lane;
+use crate::context::with_context;
 use crate::prim::{AtomicU64, Mutex, Ordering, lock};
 use crate::task::cell::Front;
-use crate::task::context::with_context;
 use crate::task::header::{Header, QueuedAccess, TaskPtr};
 use crate::task::inbox::NodeList;
 use crate::task::poll::Passage;
@@ -182,10 +182,10 @@ impl Lane {
 /// Since when the running task has waited, in nanoseconds. `None`: no thread has taken the time.
 pub(crate) fn waited_since() -> Option<u64> {
     with_context(|here| {
-        if here.since.get() > 0 {
-            return Some(here.since.get());
+        if here.ready_since() > 0 {
+            return Some(here.ready_since());
         }
-        let lane = TaskPtr::new(here.lane.get().cast_mut())?;
+        let lane = TaskPtr::new(here.lane::<Header>().cast_mut())?;
         // SAFETY: this thread has the lane's turn. LANE-LIVES
         Some(unsafe { Lane::of(lane) }.limits.get()?.since.get())
     })

@@ -25,11 +25,11 @@ use std::sync::Arc;
 
 use super::in_lane::{InLane, LaneExtra};
 use super::lane::{Lane, NewLane};
+use crate::context::{SetAside, ThreadContext, with_context};
 use crate::prim::{AtomicBool, Ordering, Unpark};
 use crate::sched::MainTurn;
 use crate::task::cell::Front;
-use crate::task::context::{SetAside, ThreadContext, with_context};
-use crate::task::header::TaskPtr;
+use crate::task::header::{Header, TaskPtr};
 use crate::task::state::ABORTED;
 use crate::task::{QueuePosition, RuntimeShared, Task};
 
@@ -59,7 +59,7 @@ impl MainThread {
         let main = main.clone();
         main.ready.store(true, Ordering::Release); // HANDOVER
         // The thread itself is awake, and looks at `ready` before it sleeps.
-        if with_context(|here| here.main.get() != lane.as_ptr()) {
+        if with_context(|here| here.main_lane() != lane.as_ptr().cast_const()) {
             main.sleeper.unpark();
         }
     }
@@ -71,9 +71,8 @@ impl MainThread {
     /// The caller has the only entry of the lane, and gives it away.
     #[cold]
     unsafe fn enqueue_late(lane: TaskPtr, place: QueuePosition) {
-        let is_in_no_color = |here: &ThreadContext| {
-            here.worker.get().is_null() && here.color.get() == 0 && here.lane.get().is_null()
-        };
+        let is_in_no_color =
+            |here: &ThreadContext| !here.has_worker() && here.color() == 0 && !here.has_lane();
         let entry = match place == QueuePosition::New && with_context(is_in_no_color) {
             // SAFETY: handed on from the caller. AT-ONCE
             true => unsafe { run_aside(lane) },
@@ -100,7 +99,7 @@ impl MainThread {
 unsafe fn run_aside(lane: TaskPtr) -> Option<TaskPtr> {
     let _aside = SetAside::new();
     with_context(|here| {
-        here.home.set(RuntimeShared::of(lane));
+        here.enter_runtime(RuntimeShared::of(lane));
         // SAFETY: handed on from the caller.
         unsafe { Lane::run(lane, here) }
     })
@@ -195,7 +194,7 @@ impl MainLane {
         let thread = Arc::new(MainThread { ready, sleeper, closing, has_left });
         let new = NewLane { key: None, main: Some(thread.clone()), of: None };
         let lane = super::Color::from_counted(Lane::make(shared, new)?);
-        let outer = with_context(|here| here.main.replace(lane.lane().ptr().as_ptr()));
+        let outer = with_context(|here| here.replace_main_lane(lane.lane().ptr().as_ptr()));
         Some(MainLane { lane, thread, outer })
     }
 
@@ -285,7 +284,7 @@ impl super::Color {
     /// The main color of the innermost `run` or `block_on` on this thread, whatever color is running.
     #[inline]
     pub(crate) fn main_of_thread() -> Option<std::mem::ManuallyDrop<super::Color>> {
-        let main = with_context(|here| here.main.get());
+        let main = with_context(|here| here.main_lane::<Header>());
         // Not counted and not dropped: this thread keeps it open while it is in that `run` or `block_on`.
         TaskPtr::new(main.cast_mut())
             .map(|lane| std::mem::ManuallyDrop::new(super::Color::from_counted(lane)))
@@ -295,6 +294,6 @@ impl super::Color {
 impl Drop for MainLane {
     fn drop(&mut self) {
         self.close();
-        with_context(|here| here.main.set(self.outer));
+        with_context(|here| here.replace_main_lane(self.outer));
     }
 }

@@ -3,7 +3,7 @@
 //! The thread that runs the task has the new lane's turn until the poll is over (`sched/own_color.rs`).
 
 use super::lane::Lane;
-use crate::task::context::with_context;
+use crate::context::with_context;
 use crate::task::header::{Extended, Header, TaskPtr};
 use crate::task::{QueuePosition, Task};
 
@@ -42,5 +42,5 @@ pub(super) fn promote(task: &Task, lane: TaskPtr) {
     extended.vtable.color = |task| promoted_lane(task).addr().get();
     extended.vtable.queued = None;
     task.header().set_vtable(Box::into_raw(extended).cast());
-    with_context(|here| here.lane.set(lane.as_ptr().cast_const().cast::<Header>()));
+    with_context(|here| here.take_turn(lane.as_ptr().cast_const().cast::<Header>()));
 }

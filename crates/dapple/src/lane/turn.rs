@@ -2,13 +2,13 @@
 //!
 //! The invariants are at the head of `lane.rs`.
 
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 use super::lane::Lane;
+use crate::context::ThreadContext;
 use crate::prim::Ordering;
 use crate::sched::Sched;
 use crate::task::Priority;
-use crate::task::context::ThreadContext;
 use crate::task::header::{Header, TaskPtr};
 use crate::task::inbox::NodeList;
 use crate::task::poll::{StepOutcome, step};
@@ -93,8 +93,8 @@ impl Lane {
         let shared = lane.runtime_shared();
         let sched = Sched::of(shared);
         let stopped = shared.phase() == RuntimePhase::Stopped;
-        here.lane.set(ptr.as_ptr());
-        here.color.set(lane.id);
+        here.take_turn(ptr.as_ptr());
+        here.set_color(lane.id);
         let mut budget = sched.rules.turn;
         while budget > 0 {
             let Some(task) = lane.next() else {
@@ -121,8 +121,7 @@ impl Lane {
                 budget = 0;
             }
         }
-        here.lane.set(null());
-        here.color.set(0);
+        here.end_turn();
         // SAFETY: this thread has the turn, and does not use it again.
         unsafe { Lane::put_back(ptr) }
     }
@@ -173,7 +172,7 @@ impl Lane {
                 return StepOutcome::Rest;
             }
         }
-        here.lane.set(null());
+        here.give_turn_up();
         // SAFETY: this thread has the turn, and does not use it again.
         if unsafe { Lane::put_back(ptr) }.is_some() { StepOutcome::Again } else { StepOutcome::Rest }
     }
@@ -243,8 +242,7 @@ impl Lane {
             lane.unsettled.set(owed);
             return false;
         }
-        here.lane.set(null());
-        here.color.set(0);
+        here.end_turn();
         // From here on the lane exists only if drops are owed. LANE-LIVES
         if owed < 0 && lane.header.state.drop_refs(owed.unsigned_abs()) {
             // SAFETY: the references were the last.

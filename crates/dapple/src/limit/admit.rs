@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::{Inner, Limit};
 use crate::Cancelled;
+use crate::cancel::check::is_current_cancelled;
 use crate::lane::limited::{Admission, waited_since};
 use crate::prim::Ordering;
-use crate::task::cancel::is_current_cancelled;
 use crate::time::{Instant, sleep_until};
 
 /// The right to do something that a [`Limit`] bounds: one that runs, until this is dropped.

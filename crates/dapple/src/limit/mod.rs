@@ -36,13 +36,13 @@ use std::time::Duration;
 
 pub use admit::{AdmitError, Admitted, Refused};
 
+use crate::cancel::wait;
 use crate::driver::clock::Time;
 use crate::lane::limited::{Admission, AdmissionStage};
 use crate::prim::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
 use crate::sync::Notify;
 use crate::task::guarded::GuardedWaker;
 use crate::task::poll::Passage;
-use crate::task::wait;
 use delay::Delay;
 
 /// Bounds what waits for the colors, tasks and listeners that it is given to: what cannot be served in time is refused

@@ -120,16 +120,16 @@
 //! | who_writes_is_alone_and_sees_what_was_before | `read_by`: does not look at the word; `readers`: no fence | race for the value |
 //! | the_flag_that_slots_are_used_is_unset_and_set_again | `read_by`: does not look at the mark | race for the value |
 //!
-//! | `links` | what was made weaker | what failed |
+//! | `cancel_table` | what was made weaker | what failed |
 //! |---|---|---|
 //! | a_wait_that_begins_during_a_cancel_is_told_of_it | `add`: no fence; `of`: no fence | asleep for ever |
 //! | all_waits_of_a_task_are_told | `of`: the first one only | asleep for ever |
 //! | a_scope_is_cancelled_when_the_cancel_of_an_outer_one_has_returned | `add`: no fence; `of`: no fence | not cancelled |
 //! | of_two_cancels_none_returns_before_all_scopes_are_cancelled | `cancel`: returns if another was the first | not cancelled |
 //!
-//! | `strand` | what was made weaker | what failed |
+//! | `child_waker` | what was made weaker | what failed |
 //! |---|---|---|
-//! | a_wake_up_of_a_scope_that_goes_to_rest_is_not_lost | `Nudge::prepare`: the task is put in line before the strand; not woken again if it was awake | asleep for ever |
+//! | a_wake_up_of_a_scope_that_goes_to_rest_is_not_lost | `PollerWake::prepare`: the task is put in line before the strand; not woken again if it was awake | asleep for ever |
 //! | a_wake_up_from_a_spawned_task_is_not_lost | `is_inside`: takes the link of a spawned task for a poll of the scope | asleep for ever |
 //! | a_wake_up_by_reference_is_not_lost | `enter_line`: without a reference | the reach was not freed |
 //! | a_wake_up_of_a_scope_that_goes_to_another_is_not_lost (and: to another task) | `polled_with`: does not change the line's word | asleep for ever |
@@ -137,7 +137,7 @@
 //! | what_is_put_in_line_while_others_are_taken_is_not_lost | `pull`: swap to load and store | one was lost |
 //! | a_task_that_ends_while_its_scope_is_woken_is_not_used_any_more | `polled_with`: keeps the task without a reference | freed while in use |
 //! | a_scope_that_goes_to_another_does_not_sleep_through_a_cancel | `goes_by_waker` or `polled_with`: no fence | asleep for ever |
-//! | of_two_wakers_one_puts_a_strand_in_line | `leave_line`, `enter_line` or `wake`: AcqRel to Relaxed; `wake`: swap to load and store | asleep for ever; in line twice |
+//! | of_two_wakers_one_puts_a_strand_in_line | `note_dequeued`, `try_enqueue` or `wake`: AcqRel to Relaxed; `wake`: swap to load and store | asleep for ever; in line twice |
 //! | a_strand_that_is_woken_when_it_is_done_is_freed_once | `leave`: Acquire of its load to Relaxed; `drop_ref`: AcqRel to Relaxed | freed while in use |
 //! | (the same) | `push`: keeps its reference if it is closed; `leave_to_others`: does not keep the reach | the reach was not freed; used after that |
 //! | a_scope_that_is_dropped_while_it_is_woken_is_freed_once | `leave_to_others`: AcqRel to Relaxed; `close`: swap to load and store | freed while in use; the reach was not freed |
@@ -147,11 +147,12 @@
 //! | a_scope_waits_for_what_was_spawned_and_sees_what_it_did | `task_ended`: nudges before it counts; AcqRel to Acquire | asleep for ever; race for the result |
 
 mod bell;
+mod cancel_table;
+mod child_waker;
 mod gate;
 mod holder;
 mod idle;
 mod inbox;
-mod links;
 mod oneshot;
 mod permits;
 mod promotion;
@@ -159,7 +160,6 @@ mod readiness;
 mod ring;
 mod spin_lock;
 mod state;
-mod strand;
 mod timers;
 
 use std::pin::pin;

@@ -7,9 +7,9 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use loom::cell::UnsafeCell;
 
-use super::child_waker;
-use super::context::ThreadContext;
 use super::state::{Finished, RestOutcome, Snapshot, StateWord};
+use crate::cancel::child_waker;
+use crate::context::ThreadContext;
 use crate::prim::Parker;
 
 /// A task. What a model calls its memory is `there`: whoever uses it reads that, and who frees it writes it. The
@@ -23,7 +23,7 @@ pub(crate) struct Behind {
 // SAFETY: loom ends the model before an access that races with another one is made.
 unsafe impl Sync for Behind {}
 
-pub(super) type TaskPtr = NonNull<Behind>;
+pub(crate) type TaskPtr = NonNull<Behind>;
 
 impl Behind {
     /// A task that this thread runs, without a handle.
@@ -136,15 +136,15 @@ pub(crate) fn is_ours(waker: &Waker) -> bool {
     task_behind(waker).is_some() || child_waker::is_behind(waker)
 }
 
-pub(super) unsafe fn wake_task(task: TaskPtr) {
+pub(crate) unsafe fn wake_task(task: TaskPtr) {
     wake_by_ref(task.as_ptr().cast());
 }
 
 /// In a model, all threads are workers of the task's runtime.
-pub(super) unsafe fn claim(task: TaskPtr, _here: &ThreadContext) -> bool {
+pub(crate) unsafe fn claim(task: TaskPtr, _context: &ThreadContext) -> bool {
     behind(task.as_ptr().cast()).state.wake()
 }
 
-pub(super) unsafe fn run(task: TaskPtr) {
+pub(crate) unsafe fn run(task: TaskPtr) {
     behind(task.as_ptr().cast()).runner.unpark();
 }

@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
 use crate::Cancelled;
+use crate::cancel::wait::Wait;
 use crate::limit::Limit;
 use crate::prim::{AtomicU32, Ordering};
 use crate::sched::Sched;
 use crate::source::{Direction, Source, SourceWait};
-use crate::task::wait::Wait;
 use crate::time::{Sleep, sleep};
 
 /// The first pause after a shortage, and the longest, in milliseconds.

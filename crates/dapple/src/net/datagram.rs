@@ -7,9 +7,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll};
 
+use crate::cancel::wait::Wait;
 use crate::prim::{Mutex, lock};
 use crate::source::{Direction, Source, SourceWait};
-use crate::task::wait::Wait;
 
 #[derive(Debug)]
 pub(crate) struct DatagramSocket<T> {

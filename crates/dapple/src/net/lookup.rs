@@ -4,9 +4,9 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
 
 use super::error::failed;
+use crate::context::no_runtime_error;
 use crate::sched::Sched;
 use crate::source::stream::begin;
-use crate::task::runtime_here::no_runtime_error;
 use crate::world;
 use crate::{Cancelled, JoinHandle};
 

@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 
 use rustix::fs::OFlags;
 
+use crate::cancel::wait::Wait;
 use crate::io::foreign::{impl_read, impl_write};
 use crate::source::stream::{ByteStream, poll_nothing};
 use crate::source::{Direction, PollStrategy, Source};
-use crate::task::wait::Wait;
 use crate::world;
 
 /// Makes a pipe: bytes written to one end are read from the other.

@@ -9,12 +9,12 @@ use std::time::Duration;
 use super::builder::RuntimeBuilder;
 use super::main_colors::MainColors;
 use crate::blocking::{Pool, PoolLimits};
+use crate::context::with_context;
 use crate::driver::clock::Time;
 use crate::driver::uring::backend::Choice;
 use crate::prim::{AtomicBool, Mutex, lock};
 use crate::sched::Sched;
 use crate::task::RuntimeShared;
-use crate::task::context::with_context;
 use crate::task::runtime_shared::WholeRuntime;
 use crate::world;
 
@@ -46,7 +46,7 @@ impl Core {
             pool = PoolLimits { keep_alive: Duration::ZERO, ..pool };
         }
         let core = Arc::new(Core {
-            sched: Sched::new(&builder.sched_settings(), super::grace::keep)?,
+            sched: Sched::new(&builder.sched_settings(), super::grace::is_left_alone)?,
             pool: Pool::new(pool),
             main_colors: MainColors::default(),
             files: Choice::new(builder.files)?,
@@ -104,9 +104,9 @@ impl Core {
     pub(super) fn start_pool_thread(&self) -> io::Result<()> {
         let core = self.counted();
         self.start_thread(&self.pool_threads, "blocking", move || {
-            with_context(|here| here.home.set(core.sched.shared.whole()));
+            with_context(|here| here.enter_runtime(core.sched.shared.whole()));
             core.pool.work();
-            with_context(|here| here.home.set(std::ptr::null()));
+            with_context(|here| here.leave_runtime());
         })
     }
 
@@ -161,7 +161,7 @@ impl Core {
     /// Calls `f` with the core of the runtime that this thread is in, if it is in one.
     #[inline]
     pub(crate) fn current<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
-        let shared = with_context(|here| here.home.get());
+        let shared = with_context(|here| here.runtime::<RuntimeShared>());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
         unsafe { shared.as_ref() }.map(|shared| f(Core::of(shared)))
     }

@@ -1,18 +1,24 @@
 //! Timekeeper of a cancelled task that is linked to waits which are no longer polled: a task of its own.
 //!
-//! See LEFT-ALONE in `task/cancel.rs`. Such tasks are rare, and other tasks pay nothing for this one.
+//! See LEFT-ALONE in `cancel/grace.rs`. Such tasks are rare, and other tasks pay nothing for this one.
 
 use std::future::poll_fn;
 use std::task::Poll;
 
+use crate::cancel::check::is_current_cancelled;
+use crate::cancel::grace::{self, GRACE, Grace};
 use crate::sched::wake_timer::WakeTimer;
 use crate::spawn::submit::{FreshColor, submit};
-use crate::task::RuntimeShared;
-use crate::task::cancel::{GRACE, Grace, is_current_cancelled};
 use crate::task::header::Meta;
+use crate::task::{RuntimeShared, Task};
+
+/// Whether a task that was cancelled, and rests, is to be dropped. `stays`: something in it has said that it stays.
+pub(super) fn is_left_alone(shared: &RuntimeShared, task: &Task, stays: bool) -> bool {
+    grace::is_left_alone(task, stays, |grace| keep(shared, grace))
+}
 
 /// Ends `grace` when its time is up, and keeps it until it is needless.
-pub(super) fn keep(shared: &RuntimeShared, grace: Grace) {
+fn keep(shared: &RuntimeShared, grace: Grace) {
     let mut alarm = WakeTimer::default();
     // Not a `sleep`: that would be a wait of the program, which a simulation may cancel.
     let keeps = poll_fn(move |cx| {

@@ -2,10 +2,9 @@
 
 use super::core::Core;
 use crate::Color;
+use crate::context::{require, with_context};
 use crate::prim::{Mutex, lock};
 use crate::task::RuntimeShared;
-use crate::task::context::with_context;
-use crate::task::runtime_here::require;
 use crate::task::runtime_shared::{RuntimePhase, WholeRuntime};
 
 /// The open main colors of a runtime.
@@ -92,7 +91,7 @@ fn main_elsewhere(what: &str) -> Option<Color> {
 
 /// Whether the runtime that this thread is in has stopped.
 pub(crate) fn has_stopped() -> bool {
-    let shared = with_context(|here| here.home.get());
+    let shared = with_context(|here| here.runtime::<RuntimeShared>());
     // SAFETY: it is set only while this thread works for a runtime or has entered it.
     unsafe { shared.as_ref() }.is_none_or(|shared: &RuntimeShared| shared.phase() == RuntimePhase::Stopped)
 }

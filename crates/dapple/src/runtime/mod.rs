@@ -34,11 +34,11 @@ pub use crate::sched::metrics::{Metrics, WorkerMetrics};
 pub use crate::task::panics::PanicReport;
 
 pub(crate) use self::core::Core;
+use crate::context::require;
 use crate::driver::uring::backend::Files;
 use crate::spawn::submit::{FreshColor, submit};
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
-use crate::task::runtime_here::require;
 use crate::task::runtime_shared::WholeRuntime;
 use crate::{Color, JoinHandle};
 

@@ -2,8 +2,8 @@
 
 use super::core::Core;
 use crate::blocking::Blocking;
+use crate::cancel::JoinHandle;
 use crate::spawn::submit::{Placement, put};
-use crate::task::JoinHandle;
 use crate::task::header::{Meta, Runnable, TaskPtr};
 
 /// The pool for blocking calls of a runtime. The future must be done at its first poll.

@@ -8,10 +8,10 @@
 use std::cell::Cell;
 
 use super::own_color::OwnColor;
+use crate::context::{ThreadContext, with_context};
 use crate::driver::clock::Time;
 use crate::task::QueuePosition;
 use crate::task::cell::{Front, TaskKind};
-use crate::task::context::{ThreadContext, with_context};
 use crate::task::header::TaskPtr;
 use crate::task::poll::StepOutcome;
 
@@ -27,7 +27,7 @@ impl Clocked {
     ///
     /// The caller owns the task, which is of this kind, and queues it next.
     unsafe fn stamp(task: TaskPtr, place: QueuePosition) {
-        let ready = with_context(|here| match (here.since.get(), here.moment.get()) {
+        let ready = with_context(|here| match (here.ready_since(), here.event_time()) {
             // A task that is spawned in a turn counts as queued when that turn's task was.
             (since @ 1.., _) if place == QueuePosition::New => since,
             (_, 0) => Time::now().nanos(),
@@ -47,10 +47,10 @@ unsafe impl TaskKind for Clocked {
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
         // SAFETY: the caller gives away the right to run. READY-STAMPED
-        here.since.set(unsafe { Front::<Clocked>::of(task) }.kind.ready.get());
+        here.set_ready_since(unsafe { Front::<Clocked>::of(task) }.kind.ready.get());
         // SAFETY: handed on from the caller.
         let again = unsafe { OwnColor::run(task, here, step) };
-        here.since.set(0);
+        here.set_ready_since(0);
         if again == Some(task) {
             // SAFETY: the task is owned here, and the caller queues it.
             unsafe { Clocked::stamp(task, QueuePosition::Back) };

@@ -4,10 +4,10 @@
 //! color, it is *promoted*: it gets a lane that others can share (`lane/promotion.rs`).
 
 use super::Sched;
+use crate::context::ThreadContext;
 use crate::task::RuntimeShared;
 use crate::task::cell::TaskKind;
-use crate::task::context::ThreadContext;
-use crate::task::header::{QueuePosition, Runnable, TaskPtr};
+use crate::task::header::{Header, QueuePosition, Runnable, TaskPtr};
 use crate::task::poll::{StepOutcome, step};
 use crate::task::runtime_shared::WholeRuntime;
 
@@ -22,10 +22,10 @@ unsafe impl TaskKind for OwnColor {
         here: &ThreadContext,
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
-        here.color.set(task.addr().get());
+        here.set_color(task.addr().get());
         let after = step(task, here); // the caller gives away the right to run. ONE-OWNER
-        here.color.set(0);
-        if !here.lane.get().is_null() {
+        here.set_color(0);
+        if here.has_lane() {
             // SAFETY: as above, and the task has got a lane in this poll, whose turn this thread has.
             return unsafe { leave_new_lane(task, after, here) };
         }
@@ -59,7 +59,7 @@ unsafe fn leave_new_lane(task: TaskPtr, after: StepOutcome, here: &ThreadContext
         // SAFETY: the caller owns the task. It goes into the queue of its lane, whose turn this thread has.
         unsafe { enqueue(task, QueuePosition::Back) };
     }
-    let lane = TaskPtr::new(here.lane.get().cast_mut()).expect("the lane of this turn");
+    let lane = TaskPtr::new(here.lane::<Header>().cast_mut()).expect("the lane of this turn");
     // SAFETY: this thread has the turn, and gives it away.
     (unsafe { step(lane, here) } == StepOutcome::Again).then_some(lane)
 }

@@ -14,15 +14,14 @@ use super::policy_queues::{Managed, Rules};
 use super::ranks::Ranks;
 use super::worker::{WORTH_WAKING, Worker};
 use super::worker_slot::{Spares, WorkerSlot};
+use crate::context::{SetAside, ThreadContext, with_context};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::task::Priority;
-use crate::task::cancel::Grace;
-use crate::task::context::{SetAside, ThreadContext, with_context};
 use crate::task::header::{QueuePosition, Runnable};
 use crate::task::panics::OnPanic;
-use crate::task::runtime_shared::{RuntimePhase, RuntimeShared, WholeRuntime};
+use crate::task::runtime_shared::{IsLeftAlone, RuntimePhase, RuntimeShared, WholeRuntime};
 use crate::task::state::ABORTED;
 use crate::world;
 
@@ -83,13 +82,13 @@ pub(crate) struct Sched {
 unsafe impl WholeRuntime for Sched {}
 
 impl Sched {
-    pub(crate) fn new(settings: &SchedSettings, keep_grace: fn(&RuntimeShared, Grace)) -> io::Result<Sched> {
+    pub(crate) fn new(settings: &SchedSettings, is_left_alone: IsLeftAlone) -> io::Result<Sched> {
         let &SchedSettings { workers, seed, events, .. } = settings;
         let managed = Managed::new(&settings.policy, workers);
         crate::prim::init_fences();
         let worth_waking = world::with(|world| world.dice.threshold(WORTH_WAKING)).unwrap_or(WORTH_WAKING);
         Ok(Sched {
-            shared: RuntimeShared::new(keep_grace, settings.on_panic.clone()),
+            shared: RuntimeShared::new(is_left_alone, settings.on_panic.clone()),
             whole: OnceLock::new(),
             queued_ranks: AtomicU8::new(0),
             rules: managed.as_ref().map_or_else(Rules::default, Managed::rules),
@@ -140,7 +139,7 @@ impl Sched {
     /// Calls `f` with the scheduler of the runtime that this thread is in, if it is in one.
     #[inline]
     pub(crate) fn current<R>(f: impl FnOnce(&Sched) -> R) -> Option<R> {
-        let shared = with_context(|here| here.home.get());
+        let shared = with_context(|here| here.runtime::<RuntimeShared>());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
         unsafe { shared.as_ref() }.map(|shared| f(Sched::of(shared)))
     }
@@ -149,9 +148,7 @@ impl Sched {
     #[inline]
     pub(crate) fn enqueue(&self, runnable: Runnable, place: QueuePosition) {
         let worker =
-            with_context(
-                |here| if self.is_thread_of(here) { here.worker.get().cast::<Worker>() } else { null() },
-            );
+            with_context(|here| if self.is_thread_of(here) { here.worker::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         match unsafe { worker.as_ref() } {
             Some(worker) => worker.enqueue(self, runnable, place),
@@ -161,16 +158,14 @@ impl Sched {
 
     #[inline]
     fn is_thread_of(&self, here: &ThreadContext) -> bool {
-        std::ptr::eq(here.home.get(), &raw const self.shared)
+        std::ptr::eq(here.runtime(), &raw const self.shared)
     }
 
     /// Calls `f` with the worker that this thread drives, if the worker is of this runtime.
     #[inline]
     pub(super) fn with_worker_here<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
         let worker =
-            with_context(
-                |here| if self.is_thread_of(here) { here.worker.get().cast::<Worker>() } else { null() },
-            );
+            with_context(|here| if self.is_thread_of(here) { here.worker::<Worker>() } else { null() });
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         unsafe { worker.as_ref() }.map(f)
     }
@@ -239,7 +234,7 @@ impl Sched {
 
     /// Notes that the running task found a state in use, or other tasks waiting for it.
     pub(crate) fn contended() {
-        let worker = with_context(|here| here.worker.get().cast::<Worker>());
+        let worker = with_context(|here| here.worker::<Worker>());
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         if let Some(worker) = unsafe { worker.as_ref() } {
             worker.contended();
@@ -312,7 +307,7 @@ impl Sched {
         };
         while is_some_left() && !self.draining.swap(true, Ordering::SeqCst) {
             let _aside = SetAside::new();
-            with_context(|here| here.home.set(self.shared.whole()));
+            with_context(|here| here.enter_runtime(self.shared.whole()));
             let next = || {
                 let managed = || self.managed.as_ref().and_then(Managed::take_one);
                 self.injector.pop_one().or_else(|| self.ranks.pop_any(self)).or_else(managed)
@@ -340,6 +335,6 @@ impl Sched {
 
     /// Whether this thread drives a worker of this runtime.
     pub(crate) fn is_here(&self) -> bool {
-        with_context(|here| !here.worker.get().is_null() && self.is_thread_of(here))
+        with_context(|here| here.has_worker() && self.is_thread_of(here))
     }
 }

@@ -14,13 +14,12 @@ use std::time::Duration;
 
 use super::Sched;
 use super::worker::Worker;
+use crate::context::{OfTask, with_context};
 use crate::driver::clock::Time;
 use crate::prim::{AtomicU64, Mutex, Ordering, Published, lock};
 use crate::task::Task;
-use crate::task::context::with_context;
 #[cfg(feature = "tracing")]
 use crate::task::guarded::guarded;
-use crate::task::header::Header;
 use crate::world;
 
 /// Most kinds of tasks whose stalls are reported. A program that gives each task a name of its own gets no more
@@ -138,7 +137,7 @@ pub(super) struct CurrentTaskView {
     stalled_since: AtomicU64,
 }
 
-struct RunningPtr(*const Published<Header>);
+struct RunningPtr(*const Published<OfTask>);
 
 // SAFETY: any thread may read the atomic that it points to while that exists.
 unsafe impl Send for RunningPtr {}
@@ -148,7 +147,7 @@ impl CurrentTaskView {
     pub(super) fn open(&self) {
         // Virtual threads share the thread-local storage of one thread.
         if !world::is_simulated() {
-            *lock(&self.current) = Some(RunningPtr(with_context(|here| &raw const here.current)));
+            *lock(&self.current) = Some(RunningPtr(with_context(|here| here.published_task())));
         }
     }
 

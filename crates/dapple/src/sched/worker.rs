@@ -37,6 +37,7 @@ use super::Sched;
 use super::ranks::Ranks;
 use super::run_queue::{CAPACITY, RunQueue};
 use super::stall_reports::CurrentTaskView;
+use crate::context::{Fills, OfWorker};
 use crate::driver::Driver;
 use crate::driver::clock::Time;
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -98,6 +99,9 @@ pub(crate) struct Worker {
     pub(super) window: CurrentTaskView,
     own: WorkerPrivate,
 }
+
+// SAFETY: no other type fills it. ONE-TYPE
+unsafe impl Fills<OfWorker> for Worker {}
 
 /// Counters of a worker.
 #[derive(Default)]

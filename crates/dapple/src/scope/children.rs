@@ -30,15 +30,17 @@ use child::{ChildStage, Dropped, Joiner, Union, Whole, free_memory};
 use ready::ChildQueue;
 
 use super::started::StartedPanicked;
+use crate::cancel::check::is_cancelled_in;
+use crate::cancel::child_waker::ChildWaker;
+use crate::cancel::frame::{CancelFrame, is_lost};
+use crate::cancel::item::Item;
+use crate::cancel::scope::CancelScope;
+use crate::cancel::wait::wake;
+use crate::context::{ThreadContext, with_context};
 use crate::prim::{AbortOnUnwind, AtomicBool, AtomicUsize, Ordering};
 use crate::task::Task;
-use crate::task::cancel::{Item, is_cancelled_here};
-use crate::task::cancel_scope::{CancelFrame, CancelScope, is_lost};
 use crate::task::cell::discard;
-use crate::task::child_waker::ChildWaker;
-use crate::task::context::{ThreadContext, with_context};
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::wake;
 
 /// What a scope consists of, whether or not what is started in it is `Send`.
 pub(super) struct Children {
@@ -193,11 +195,11 @@ impl Children {
             // SAFETY: it is new: its future is there. NO-BORROW
             let poll = |cx: &mut Context<'_>| unsafe { Whole::<F>::poll_inline(child, cx) };
             // Around the child is its scope, whatever is around who started it. ON-THE-STACK, by INSIDE
-            let link = here.link.replace(&raw const self.link);
-            let stays = here.stays.get();
+            let link = here.replace_frame(&raw const self.link);
+            let stays = here.stays();
             // SAFETY: it is of this scope, which is polled here. This does not unwind.
             let (polled, after) = unsafe { ChildWaker::poll(child.cast(), here, false, poll) };
-            here.link.set(link);
+            here.set_frame(link);
             match polled {
                 Ok(Poll::Ready(output)) => {
                     self.leave(child);
@@ -206,7 +208,7 @@ impl Children {
                 Ok(Poll::Pending) => {
                     if self.announced.get() {
                         // SAFETY: it is in memory until it leaves the scope.
-                        self.count_staying(unsafe { child.as_ref() }, stays != here.stays.get());
+                        self.count_staying(unsafe { child.as_ref() }, stays != here.stays());
                     }
                     StartOutcome::Waits(self.begin_to_wait(child, after.woken))
                 }
@@ -263,11 +265,11 @@ impl Children {
         let this = unsafe { child.as_ref() };
         // SAFETY: handed on from the caller. NO-BORROW
         let poll = |cx: &mut Context<'_>| unsafe { (this.vtable.get().poll)(child, cx) };
-        let stays = here.stays.get();
+        let stays = here.stays();
         // SAFETY: handed on from the caller.
         let (polled, after) = unsafe { ChildWaker::poll(child.cast(), here, in_line, poll) };
         if self.announced.get() {
-            self.count_staying(this, matches!(polled, Ok(false)) && stays != here.stays.get());
+            self.count_staying(this, matches!(polled, Ok(false)) && stays != here.stays());
         }
         match &polled {
             Ok(false) => {}
@@ -348,7 +350,7 @@ impl Children {
                 // SAFETY: the reference is ours.
                 return unsafe { ChildWaker::drop_ref(child.cast()) };
             }
-            this.strand.leave_line();
+            this.strand.note_dequeued();
             if this.is_put_off.get() {
                 // It will be polled in any case, and not before. Its reference is not the last. BIASED
                 // SAFETY: the reference is ours.
@@ -471,7 +473,7 @@ impl Children {
     pub(super) fn link_around(&self, here: &ThreadContext) {
         if self.has_spawned.get() {
             let mut around = self.around.take();
-            around.link_scope(here, &self.reach);
+            around.register_scope(here, &self.reach);
             self.around.set(around);
         }
     }
@@ -482,7 +484,7 @@ impl Children {
         if !self.has_spawned.replace(true) {
             self.link.outside(here, || {
                 self.link_around(here);
-                if !self.reach.is_cancelled() && is_cancelled_here(here) {
+                if !self.reach.is_cancelled() && is_cancelled_in(here) {
                     self.reach.cancel(); // LINK-OR-SEE
                 }
             });
@@ -548,7 +550,7 @@ impl Children {
             self.drop_output(child);
         }
         // What is put in line from now on finds nobody.
-        if let Some(list) = self.reach.woken.close() {
+        if let Some(list) = self.reach.ready.close() {
             self.line_up(list.first, list.last);
         }
         while let Some(strand) = self.next_ready() {
@@ -587,7 +589,7 @@ impl Children {
             // SAFETY: the caller's reference keeps it in memory.
             let this = unsafe { child.as_ref() };
             match this.stage.get() {
-                // A race that is decided, inside of the scope, would drop the value. EXACT in `task::wait`
+                // A race that is decided, inside of the scope, would drop the value. EXACT in `cancel::wait`
                 ChildStage::Output if is_lost(here) && !self.link.is_lost() => Poll::Pending,
                 ChildStage::Output => {
                     let mut output = std::mem::MaybeUninit::<T>::uninit();
@@ -626,7 +628,7 @@ impl Children {
     /// A child is awaited by another waker than the body's. ON-ITS-WAY
     fn note_awaited(&self, here: &ThreadContext, waker: &Waker) {
         // SAFETY: it is the waker of a poll that this thread is in.
-        let is_own = unsafe { here.own.get().as_ref() }.is_some_and(|own| own.will_wake(waker));
+        let is_own = unsafe { here.own_waker().as_ref() }.is_some_and(|own| own.will_wake(waker));
         if !is_own {
             self.link.note_awaited(here);
         }

@@ -19,9 +19,10 @@ use std::task::{Context, Poll, Waker};
 use super::children::{ChildPanic, Children};
 use super::{Started, spawned};
 use crate::JoinHandle;
-use crate::task::cancel::{Item, Then, is_cancelled_around, is_current_cancelled};
-use crate::task::cancel_scope::CancelScope;
-use crate::task::context::{ThreadContext, with_context};
+use crate::cancel::check::{is_cancelled_around, is_current_cancelled};
+use crate::cancel::item::{Item, Then};
+use crate::cancel::scope::CancelScope;
+use crate::context::{ThreadContext, with_context};
 #[cfg(feature = "tracing")]
 use crate::task::guarded::guarded;
 
@@ -405,7 +406,7 @@ fn poll_scope<F, Fut: Future>(
             children.reach.cancel();
         }
         let is_known = children.polled_with(cx.waker());
-        let stays = here.stays.get();
+        let stays = here.stays();
         let has_ended = children.inside(here, || {
             children.link.around(here, || {
                 children.body_waker.set(cx.waker());
@@ -421,18 +422,18 @@ fn poll_scope<F, Fut: Future>(
         });
         if !has_ended {
             if !children.reach.is_cancelled() {
-                outer.link_here(here, cx.waker(), Then::Stays);
-            } else if here.stays.get() != stays || children.stays() {
+                outer.register_in(here, cx.waker(), Then::Stays);
+            } else if here.stays() != stays || children.stays() {
                 here.note_stays();
-                outer.link_here(here, cx.waker(), Then::Stays);
+                outer.register_in(here, cx.waker(), Then::Stays);
             } else if children.link.has_on_their_way() {
-                outer.link_in_any_case(here, cx.waker(), Then::Answers); // ON-ITS-WAY in `children`
+                outer.register_always(here, cx.waker(), Then::Answers); // ON-ITS-WAY in `children`
             } else {
-                outer.unlink(); // LEFT-ALONE in `cancel`
+                outer.unregister(); // LEFT-ALONE in `cancel`
             }
             return Poll::Pending;
         }
-        outer.unlink();
+        outer.unregister();
         children.end();
         if let Some(payload) = children.take_panic() {
             resume_unwind(payload);
@@ -480,9 +481,9 @@ fn run<F, Fut: Future>(
         if is_known {
             return false; // what happens from now on wakes us, and so did what we have not seen
         }
-        children.reach.leave_waker(cx.waker());
+        children.reach.store_waker(cx.waker());
         // What happened before that may not have woken us. STORE-OR-SEE
-        if !children.is_to_announce() && !is_done() && children.reach.woken.is_empty() {
+        if !children.is_to_announce() && !is_done() && children.reach.ready.is_empty() {
             return false;
         }
     }
@@ -501,9 +502,9 @@ fn begin_body<F, Fut: Future>(
 ) -> Result<(), ChildPanic> {
     let BodyState::New(f) = std::mem::replace(body, BodyState::Gone) else { unreachable!("just seen") };
     let waker: *const Waker = cx.waker();
-    let own = here.own.replace(waker);
+    let own = here.replace_own_waker(waker);
     let begun = catch_unwind(AssertUnwindSafe(|| begin(f)));
-    here.own.set(own);
+    here.replace_own_waker(own);
     begun.map(|future| *body = BodyState::Runs(future))
 }
 
@@ -517,9 +518,9 @@ fn poll_body<F, Fut: Future>(
     // SAFETY: it is pinned, as what it lies in is: it is not moved until it is dropped in its place.
     let future = unsafe { Pin::new_unchecked(future) };
     let waker: *const Waker = cx.waker();
-    let own = here.own.replace(waker);
+    let own = here.replace_own_waker(waker);
     let polled = catch_unwind(AssertUnwindSafe(|| future.poll(cx)));
-    here.own.set(own);
+    here.replace_own_waker(own);
     match polled {
         Ok(Poll::Pending) => Ok(()),
         Ok(Poll::Ready(output)) => {

@@ -10,8 +10,8 @@
 //! suspend   from a callback to an await
 //! ```
 //!
-//! How a wait learns that it is cancelled is in `task/cancel_scope.rs` and `task/cancel.rs`; how what was started
-//! is woken, in `task/child_waker.rs`.
+//! How a wait learns that it is cancelled is in `cancel/frame.rs` and `cancel/item.rs`; how what was started
+//! is woken, in `cancel/child_waker.rs`.
 
 mod children;
 mod finish;

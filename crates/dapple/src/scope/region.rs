@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::shield::{Shield, shield};
-use crate::task::cancel::{GRACE, Item, Then, is_current_cancelled, linked_to};
-use crate::task::cancel_scope::{self, CancelFrame, CancelScope, Deadline};
-use crate::task::context::with_context;
+use crate::cancel::check::is_current_cancelled;
+use crate::cancel::frame::{self, CancelFrame, Deadline};
+use crate::cancel::grace::GRACE;
+use crate::cancel::item::{Item, Then, registered_at};
+use crate::cancel::scope::CancelScope;
+use crate::context::with_context;
 use crate::time::{Sleep, sleep};
 
 /// How often what is in a region may be polled after it was cancelled, if it wakes itself again and again without
@@ -21,7 +24,7 @@ pub(super) struct Region {
     reach: Arc<CancelScope>,
     /// How it learns of a cancel from outside.
     outer: Item,
-    /// A race that is decided. LOSER-TAKES-NOTHING in `cancel_scope`
+    /// A race that is decided. LOSER-TAKES-NOTHING in `cancel::frame`
     is_lost: bool,
     /// Something in it has said that it is not to be dropped, since the last `begin_pass`. LEFT-ALONE in `cancel`
     stays: bool,
@@ -64,7 +67,7 @@ impl Region {
         self.reach.cancel();
     }
 
-    /// Cancels what is in it, whose result is not wanted any more. LOSER-TAKES-NOTHING in `cancel_scope`
+    /// Cancels what is in it, whose result is not wanted any more. LOSER-TAKES-NOTHING in `cancel::frame`
     pub(super) fn lose(&mut self) {
         self.is_lost = true;
         self.cancel();
@@ -88,13 +91,13 @@ impl Region {
                 self.reach.cancel();
             }
             let waker: *const Waker = cx.waker();
-            let own = here.own.replace(waker);
-            let stays = here.stays.get();
+            let own = here.replace_own_waker(waker);
+            let stays = here.stays();
             let deadline = deadline.map_or(null(), std::ptr::from_ref);
             let link = CancelFrame::of_region(Arc::as_ptr(&self.reach), self.is_lost, deadline);
             let polled = link.around(here, || catch_unwind(AssertUnwindSafe(|| poll(cx))));
-            here.own.set(own);
-            self.stays |= here.stays.get() != stays;
+            here.replace_own_waker(own);
+            self.stays |= here.stays() != stays;
             self.awaits_child |= link.awaits_child();
             polled
         })
@@ -103,7 +106,7 @@ impl Region {
     /// After all that is in it was polled, and its owner had cancelled it before that.
     #[cold]
     pub(super) fn verdict(&mut self, cx: &mut Context<'_>) -> RegionVerdict {
-        let linked = linked_to(Arc::as_ptr(&self.reach).addr());
+        let linked = registered_at(Arc::as_ptr(&self.reach).addr());
         if self.stays || linked == Some(Then::Stays) {
             (self.is_quiet, self.patience, self.grace) = (false, PATIENCE, None);
             return RegionVerdict::Waits;
@@ -116,8 +119,7 @@ impl Region {
             return RegionVerdict::Again;
         }
         // The value of a child could still be taken, unless it would be dropped. ON-ITS-WAY in `children`
-        let is_on_its_way =
-            || self.awaits_child && !self.is_lost && with_context(cancel_scope::has_on_their_way);
+        let is_on_its_way = || self.awaits_child && !self.is_lost && with_context(frame::has_on_their_way);
         if linked.is_none() && !is_on_its_way() {
             return RegionVerdict::Drop;
         }
@@ -132,15 +134,15 @@ impl Region {
     pub(super) fn rest(&mut self, cx: &mut Context<'_>) {
         // A cancelled region in which nothing stays must not count as linked to what is around it. LEFT-ALONE
         if self.reach.is_cancelled() && !self.stays {
-            self.outer.unlink();
+            self.outer.unregister();
         } else {
-            self.outer.link_only(cx.waker(), Then::Stays);
+            self.outer.register(cx.waker(), Then::Stays);
         }
     }
 
     /// Before a result is returned.
     pub(super) fn end(&mut self) {
-        self.outer.unlink();
+        self.outer.unregister();
         self.reach.end();
     }
 }

@@ -5,10 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
-use crate::task::cancel::{Item, Then, is_cancelled_here};
-use crate::task::cancel_scope::CancelFrame;
-use crate::task::context::with_context;
-use crate::task::wait::Wait;
+use crate::cancel::check::is_cancelled_in;
+use crate::cancel::frame::CancelFrame;
+use crate::cancel::item::{Item, Then};
+use crate::cancel::wait::Wait;
+use crate::context::with_context;
 
 /// Runs a future that is not cancelled from outside: for what must be done to its end, such as to undo
 /// half of something, or to say goodbye.
@@ -62,12 +63,12 @@ impl<F: Future> Future for Shield<F> {
             let polled = CancelFrame::shield().around(here, || future.poll(cx));
             match polled {
                 Poll::Pending => {
-                    outer.link_here(here, cx.waker(), Then::Stays);
-                    if is_cancelled_here(here) {
+                    outer.register_in(here, cx.waker(), Then::Stays);
+                    if is_cancelled_in(here) {
                         here.note_stays();
                     }
                 }
-                Poll::Ready(_) => outer.unlink(),
+                Poll::Ready(_) => outer.unregister(),
             }
             polled
         })

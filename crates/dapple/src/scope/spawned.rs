@@ -1,7 +1,7 @@
 //! Tasks that were spawned in a scope: they run by themselves, and are cancelled with it.
 //!
 //! Each is polled inside of a link to its scope, so that the first wait that begins after a cancel is cancelled,
-//! wherever the task runs. SPAWNED-SEE in `task/cancel.rs`
+//! wherever the task runs. SPAWNED-SEE in `cancel/item.rs`
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use std::task::{Context, Poll};
 
 use super::children::Children;
 use crate::JoinHandle;
+use crate::cancel::frame::CancelFrame;
+use crate::cancel::scope::CancelScope;
+use crate::context::with_context;
 use crate::prim::Ordering;
-use crate::task::cancel_scope::{CancelFrame, CancelScope};
-use crate::task::context::with_context;
 
 /// Spawns a task in the scope of these children.
 #[track_caller]

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
+use crate::cancel::wait::Wait;
 use crate::channel::oneshot;
-use crate::task::wait::Wait;
 
 /// Waits for a callback: `begin` is given what resumes this wait, hands it to whoever calls back, and
 /// returns how to withdraw it.

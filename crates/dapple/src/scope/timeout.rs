@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::region::{Region, RegionVerdict};
-use crate::task::cancel_scope::{Deadline, claim_outermost};
-use crate::task::context::{ThreadContext, with_context};
+use crate::cancel::frame::{Deadline, claim_outermost};
+use crate::context::{ThreadContext, with_context};
 use crate::time::{Instant, Sleep, sleep};
 
 /// Runs a future for no longer than that: then it is cancelled, exactly, and waited for; or dropped, if it does not know

@@ -8,7 +8,7 @@ use super::access_lock::{AccessLock, AccessWait, Hold};
 use super::reader_slots::{REGISTRY, own_row};
 use super::shared::{SharedCell, StateLabel};
 use crate::Cancelled;
-use crate::task::wait::{begin_at_once, got_at_once};
+use crate::cancel::wait::{begin_at_once, got_at_once};
 use crate::world::is_simulated;
 
 /// What [`together`](crate::together) takes: a [`Reading`] or a [`Writing`].

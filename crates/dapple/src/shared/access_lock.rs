@@ -32,8 +32,8 @@ use std::task::{Context, Poll, ready};
 
 use super::reader_slots::{ReaderSlot, ReaderSlots, Registry};
 use super::retry_timer::{AGAIN, WakeTimer, hurry};
+use crate::context::with_context;
 use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
-use crate::task::context::with_context;
 use crate::waitlist::permits::{MARK, ONE, PermitRefusal, Permits, WAITERS, WaitTicket};
 use crate::waitlist::wait::Wait;
 use crate::world::look_out;
@@ -310,7 +310,7 @@ impl AccessLock {
     /// Whether the task that would write has let those in line go ahead in this poll, or has been in line.
     #[inline]
     pub(crate) fn has_given_way(&self) -> bool {
-        with_context(|here| here.gave_way.get()) == self.name()
+        with_context(|here| here.yielded_to()) == self.name()
     }
 
     /// For the rest of this poll, his task need not give way here again.
@@ -318,9 +318,7 @@ impl AccessLock {
     fn has_written(&self, waiting: &AccessWait) {
         if waiting.gave_way {
             // Elsewhere nobody unsets it.
-            with_context(|here| {
-                here.gave_way.set(if here.current.get().is_null() { 0 } else { self.name() })
-            });
+            with_context(|here| here.note_yield_to(self.name()));
         }
     }
 

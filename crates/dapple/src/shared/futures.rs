@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use super::access::{Access, Reading, Shown, Writing};
 use super::access_lock::AccessWait;
 use crate::Cancelled;
-use crate::task::closure;
-use crate::task::wait::{begins_at_once, got_at_once};
+use crate::cancel::wait::{begins_at_once, got_at_once};
+use crate::context::closure;
 
 #[cold]
 #[inline(never)]

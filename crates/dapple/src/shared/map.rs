@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 use self::store::{MapLabel, MapStore};
 use crate::Cancelled;
-use crate::task::closure;
+use crate::context::closure;
 
 pub use self::{
     fill::{GetOrInsert, GetOrTryInsert},

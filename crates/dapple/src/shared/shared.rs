@@ -17,7 +17,7 @@ use super::futures::{ReadFuture, WriteFuture};
 use super::reader_slots::{REGISTRY, own_row};
 use super::retry_timer::AGAIN;
 use crate::Cancelled;
-use crate::task::closure;
+use crate::context::closure;
 use crate::waitlist::wait::block_on_again;
 use crate::world;
 

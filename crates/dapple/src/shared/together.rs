@@ -15,8 +15,8 @@ use std::task::{Context, Poll, ready};
 use super::access::{Access, AccessGuard, Wish};
 use super::access_lock::AccessWait;
 use crate::Cancelled;
-use crate::task::closure;
-use crate::task::wait::{begin_at_once, got_at_once};
+use crate::cancel::wait::{begin_at_once, got_at_once};
+use crate::context::closure;
 
 /// Calls `f` with several states, when all of them can be had at once.
 ///

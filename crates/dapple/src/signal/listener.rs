@@ -23,8 +23,8 @@ use rustix::process::getpid;
 use signal_hook_registry::{FORBIDDEN, SigId};
 
 use super::SignalKind;
+use crate::cancel::wait::Wait;
 use crate::source::{Direction, Source};
-use crate::task::wait::Wait;
 use crate::world;
 
 /// A listener for signals of one kind. It is also a `Stream` of `io::Result<()>` that does not end.

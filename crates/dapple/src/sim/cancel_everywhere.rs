@@ -12,9 +12,9 @@ use program::{Program, ProgramEnd, Run};
 
 use super::explore::number;
 use super::{Failure, Outcome, Sim, Trace};
-use crate::task::JoinError;
-use crate::task::cancel::{Cancelled, causes};
-use crate::task::cancel_points::{CancelPoints, Mode, OBSERVES, Plan, ReferenceWait};
+use crate::cancel::JoinError;
+use crate::cancel::error::{Cancelled, causes};
+use crate::cancel::points::{CancelPoints, Mode, OBSERVES, Plan, ReferenceWait};
 use crate::world;
 use crate::world::log::PollLog;
 

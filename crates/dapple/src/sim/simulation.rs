@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Checks, Failure, Outcome, Trace};
+use crate::cancel::points::CancelPoints;
+use crate::context::for_virtual_thread;
 use crate::runtime::Builder as RuntimeBuilder;
 use crate::runtime::{Core, STALL_AFTER, assert_not_on_worker, run_on};
 use crate::sched::{Chosen, Policy};
-use crate::task::cancel_points::CancelPoints;
-use crate::task::context::context;
 use crate::task::panics::{OnPanic, PanicReport};
 use crate::world::{EarlyEnd, World};
 
@@ -239,7 +239,7 @@ impl Sim {
         future: F,
     ) -> Result<(F::Output, Trace), Failure> {
         assert_not_on_worker("Sim::run");
-        let world = World::new(self.seed, self.is_steady, context);
+        let world = World::new(self.seed, self.is_steady, for_virtual_thread);
         world.log.borrow_mut().is_kept = self.is_traced;
         let report = Rc::new(RefCell::new(String::new()));
         let ran = world.enter(|| {

@@ -21,13 +21,13 @@ use std::pin::Pin;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, ready};
 
+use crate::cancel::wait::{self, Wait};
+use crate::context::no_runtime_error;
 use crate::driver::FdRegistration;
 pub(crate) use crate::driver::readiness::Direction;
 use crate::driver::readiness::{Enlisted, ReadinessSnapshot, Who};
 use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
-use crate::task::runtime_here::no_runtime_error;
-use crate::task::wait::{self, Wait};
 
 /// A file descriptor in non-blocking mode, with its readiness.
 #[derive(Debug)]

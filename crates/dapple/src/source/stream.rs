@@ -1,7 +1,7 @@
 //! Byte streams over a file descriptor, and their halves: the common part of `TcpStream`, `UnixStream` and
 //! pipes.
 //!
-//! A stream has one reader and one writer at a time, each with a wait of its own (`task::wait`), so
+//! A stream has one reader and one writer at a time, each with a wait of its own (`cancel::wait`), so
 //! that a cancellation is known from the first poll of an operation to its result.
 
 use std::future::poll_fn;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::{Direction, Source};
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 /// One direction of a stream: the file descriptor, owned, shared or borrowed, and the wait.
 #[derive(Debug, Default)]

@@ -4,14 +4,15 @@ use std::borrow::Cow;
 
 use super::submit::{FreshClocked, FreshColor, InColor, gone, submit, submit_local};
 use crate::Color;
+use crate::cancel::JoinHandle;
+use crate::context::{HANDLE, require};
 use crate::limit::Limit;
 use crate::runtime::{Core, OnPool};
 use crate::task::header::Meta;
 use crate::task::or_else::OrElse;
 use crate::task::poll::ClosureFuture;
-use crate::task::runtime_here::{HANDLE, require};
 use crate::task::runtime_shared::WholeRuntime;
-use crate::task::{JoinHandle, Priority, RuntimeShared};
+use crate::task::{Priority, RuntimeShared};
 
 /// Spawns tasks with a name, a color, a priority, a limit or a drop closure. The place of the spawn is recorded too.
 ///

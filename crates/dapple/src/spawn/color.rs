@@ -2,7 +2,7 @@
 
 use super::submit::{InColor, submit};
 use crate::Color;
-use crate::task::JoinHandle;
+use crate::cancel::JoinHandle;
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
 

@@ -12,11 +12,11 @@ pub(crate) mod submit;
 
 pub use self::builder::{Builder, DropClosure, NoDropClosure};
 use self::submit::{FreshColor, submit, submit_local};
+use crate::cancel::JoinHandle;
+use crate::context::{HANDLE, require};
 use crate::runtime::{Core, OnPool};
-use crate::task::JoinHandle;
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
-use crate::task::runtime_here::{HANDLE, require};
 use crate::task::runtime_shared::WholeRuntime;
 
 /// Spawns a task with a color of its own: it runs in parallel with everything else.

@@ -5,6 +5,7 @@
 //! value: a future that is only ever spawned in one way is compiled as a task of one kind (docs/design/tasks.md).
 
 use crate::Color;
+use crate::cancel::JoinHandle;
 use crate::lane::in_lane::{InLane, LaneExtra, LaneOwner};
 use crate::lane::limited::Limited;
 use crate::lane::main::MainTask;
@@ -14,7 +15,7 @@ use crate::sched::own_color::OwnColor;
 use crate::task::cell::{Cell, TaskKind};
 use crate::task::header::{Meta, QueuePosition, Runnable, TaskPtr};
 use crate::task::runtime_shared::WholeRuntime;
-use crate::task::{JoinHandle, Priority, RuntimeShared, drop_unspawned};
+use crate::task::{Priority, RuntimeShared, drop_unspawned};
 
 /// Destination of a new task.
 pub(crate) trait Placement {

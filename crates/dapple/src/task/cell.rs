@@ -13,9 +13,8 @@ use std::any::Any;
 use std::mem::{ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::context::{ThreadContext, with_context};
 use super::header::{Extended, Header, Meta, QueuedAccess, Reason, TaskPtr, VTable, field};
-use super::join::JoinSlot;
+use super::join_slot::JoinSlot;
 use super::poll::{Passage, Plain, StepOutcome};
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
 use super::slab::{LARGE, MAX_ALIGN, class_of, put_cell};
@@ -23,6 +22,7 @@ use super::state::{CANCELLED, StateWord};
 use super::traced::TracedVTable;
 use super::type_name::name_of;
 use super::{QueuePosition, Task};
+use crate::context::{ThreadContext, with_context};
 use crate::prim::light_fence;
 use crate::world;
 

@@ -10,12 +10,12 @@
 //!   that wakes or drops it is not its owner: it delivers a message, fires a timer or ends a scope, and other waiters
 //!   come after. Nothing that was taken is lost by the panic, and no lock is poisoned by it.
 //! * **CLONED-FIRST**: a stored waker is cloned once, by [`GuardedWaker::of`], in the poll of the future that it
-//!   wakes. A panic in that clone goes on to the poller, whose waker it is. A stand-in that wakes nobody would turn
+//!   wakes. A panic in that clone goes on to the poller, whose waker it is. A stand-in that does nothing would turn
 //!   the panic into a future that hangs. So a wait clones before it takes anything, and before it changes
-//!   what others see of it. A stored waker is never cloned again, unless it is one of ours.
+//!   state that others see. A stored waker is never cloned again, unless it is a waker of this crate.
 //!
-//! That neither runs with a lock held is NO-FOREIGN-CODE in `sync::wait`. Wakers of ours (of a task or a strand) run no
-//! foreign code when they are cloned or dropped, and so may be under a lock.
+//! That neither runs with a lock held is NO-FOREIGN-CODE in `waitlist::wait`. Wakers of this crate (of a task or a
+//! child of a scope) run no foreign code when they are cloned or dropped, so both may happen under a lock.
 
 use std::mem::ManuallyDrop;
 #[cfg(not(loom))]
@@ -55,7 +55,7 @@ impl GuardedWaker {
         is_ours(&self.0)
     }
 
-    /// A clone of a waker of ours, which runs no foreign code; `None` of others.
+    /// A clone of a waker of this crate, which runs no foreign code; `None` for others.
     #[inline]
     pub(crate) fn clone_ours(&self) -> Option<GuardedWaker> {
         self.is_ours().then(|| GuardedWaker::of(&self.0))
@@ -73,7 +73,7 @@ impl GuardedWaker {
 
     /// The waker itself, to look at.
     #[inline]
-    pub(super) fn as_waker(&self) -> &Waker {
+    pub(crate) fn as_waker(&self) -> &Waker {
         &self.0
     }
 
@@ -110,7 +110,7 @@ fn drop_foreign(waker: Waker) {
 }
 
 /// Calls foreign code, and discards its panic: a waker's (GUARDED-WAKER), a hook's, or that of a subscriber of
-/// `tracing`, to whom all events go through here. Whether it panicked. Call it with no lock held.
+/// `tracing`, which gets all its events through here. Returns whether it panicked. Call it with no lock held.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn guarded(call: impl FnOnce()) -> bool {

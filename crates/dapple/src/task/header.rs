@@ -13,11 +13,11 @@ use std::borrow::Cow;
 use std::panic::Location;
 use std::ptr::NonNull;
 
-use super::context::ThreadContext;
 use super::poll::StepOutcome;
 use super::priority::Priority;
 use super::state::StateWord;
 use super::traced::TracedVTable;
+use crate::context::ThreadContext;
 use crate::prim::{AtomicPtr, Ordering};
 
 /// The address of a task or a lane. Gives no right to it.

@@ -1,4 +1,4 @@
-//! A lane's inbox: where others put what is to run in it, and the word that says who has its turn.
+//! A lane's inbox: the list that any thread pushes to, and the word that says whether the lane is idle, in line or owned.
 //!
 //! ```text
 //!            push: the pusher must see to it that the lane is run
@@ -11,17 +11,17 @@
 //!   IDLE -- claim idle --> OWNED: the thread of a main color takes a last turn, to leave
 //! ```
 //!
-//! What is in a run queue is an *entry*: a right to try and claim the turn. There is one for a lane in line, and
+//! A run queue contains *entries*: rights to try and claim the turn. There is one for a lane in line, and
 //! there may be more: a lane that has become more urgent gets another entry, further ahead, and whichever is
 //! taken up first has the turn. The other finds nothing to claim, and is dropped.
 //!
-//! A lane of which anything has ever had a priority is *ranked*, for ever, and its word says so: whoever makes
-//! it runnable learns from the same step which kind of queue its entry may go to.
+//! A lane in which any task has ever had a priority is *ranked*, for ever. Its word has a bit for that: the thread that
+//! makes the lane runnable learns from the same step which kind of queue its entry may go to.
 //!
 //! # Invariants
 //!
 //! * **ONE-TURN**: leaving IDLE is one step that only one pusher takes; from IN LINE to OWNED is one step that
-//!   only one claimer takes, and only the one who has the turn leaves OWNED. So there is at most one turn.
+//!   only one claimer takes, and only the owner of the turn leaves OWNED. So there is at most one turn.
 //! * **HANDOVER**: `release` and `put_back` are releases, and `claim` is an acquire, so that the next turn sees
 //!   all that the last one did; `push` is a release, and `claim` and `pull` are acquires, so that what is run sees
 //!   all that its pusher did.
@@ -34,13 +34,13 @@ use std::ptr::{NonNull, null_mut};
 
 use crate::prim::{AtomicPtr, Ordering};
 
-/// What can be put into an inbox: it has room for a link, which belongs to whoever has the node. Aligned to 8.
+/// A node of an inbox. Its pointer to the next node belongs to the owner of the node. Aligned to 8.
 pub(crate) trait InboxNode {
     fn next_link(&self) -> *mut Self;
     fn set_link(&self, next: *mut Self);
 }
 
-/// Somebody has the turn.
+/// A thread has the turn.
 const OWNED: usize = 1;
 /// Something in the lane has had a priority.
 const RANKED: usize = 2;
@@ -48,17 +48,17 @@ const RANKED: usize = 2;
 const IN_LINE: usize = 4;
 const TAGS: usize = 7;
 
-/// See the head of this file.
+/// The word of an inbox: its tags, and its list.
 pub(crate) struct Inbox<N>(AtomicPtr<N>);
 
-/// What a push found.
+/// The state that a push found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
     /// The lane was idle: an entry for it is the pusher's, to be run or handed on.
     First { is_ranked: bool },
     /// The lane is in line.
     InLine,
-    /// Somebody has the turn.
+    /// A thread has the turn.
     Running,
 }
 
@@ -133,7 +133,7 @@ impl<N: InboxNode> Inbox<N> {
         tags(self.0.load(Ordering::Relaxed)) & RANKED != 0
     }
 
-    /// Whether nobody has the turn, and nothing is in line; a hint.
+    /// Whether no thread has the turn and the list is empty; a hint.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         let word = self.0.load(Ordering::Relaxed);

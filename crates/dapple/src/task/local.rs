@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * **BOUND**: the values in reach are a chain from [`Here::bound`](super::context::ThreadContext) outwards. Each link is on the
-//!   stack of the frame that bound it, which takes it off the chain before it ends, by unwinding too. The chain is a
-//!   part of what the thread is doing (ONE-CONTEXT), so what begins something else on this thread, or goes on with
-//!   something else on another stack, does not see it, and does not leave anything behind in it.
+//! * **BOUND**: the values of a thread are a list from the innermost one in its [context](crate::context::ThreadContext)
+//!   outwards. Each entry is on the stack of the function that bound it, which removes it before it returns or unwinds.
+//!   The list is a part of the context (ONE-CONTEXT), so a nested `block_on`, or a virtual thread on another stack, does not
+//!   see it, and leaves nothing in it.
 
 use std::any::TypeId;
 use std::cell::UnsafeCell;
@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::ptr::null;
 use std::task::{Context, Poll};
 
-use super::context::with_context;
+use crate::context::{Fills, OfLocal, with_context};
 
 /// The key of a task-local value, to be kept in a `static`.
 ///
@@ -24,7 +24,7 @@ use super::context::with_context;
 /// are a part of it, and see the value.
 ///
 /// It is not inherited by anything that runs by itself: tasks, callbacks, closures of a color and blocking calls that
-/// the future spawns or submits, their drop closures, and what a [`block_on`](crate::Runtime::block_on),
+/// the future spawns or submits, their drop closures, and futures that a [`block_on`](crate::Runtime::block_on),
 /// [`run`](crate::run) or [`Sim::run`](crate::sim::Sim::run) inside of [`scope_sync`](Local::scope_sync) runs. To hand
 /// a value on, [get](Local::get) it and wrap the other future as well.
 ///
@@ -54,7 +54,7 @@ pub struct Local<T: 'static> {
 // SAFETY: the cell is never touched.
 unsafe impl<T> Sync for Local<T> {}
 
-/// A value that is in reach on this thread. BOUND
+/// A value of a task-local, as an entry of the list. BOUND
 pub(super) struct Bound {
     key: *const (),
     /// The type of the value.
@@ -62,6 +62,9 @@ pub(super) struct Bound {
     value: *const (),
     outer: *const Bound,
 }
+
+// SAFETY: no other type fills it. ONE-TYPE
+unsafe impl Fills<OfLocal> for Bound {}
 
 impl<T: 'static> Local<T> {
     /// A new key.
@@ -95,11 +98,11 @@ impl<T: 'static> Local<T> {
 
     /// Calls `f` with the innermost value, if there is one.
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Option<R> {
-        let mut bound = with_context(|here| here.bound.get());
-        // SAFETY: `bind` keeps every `Bound` alive for as long as it can be reached from here. BOUND
+        let mut bound = with_context(|here| here.local::<Bound>());
+        // SAFETY: `bind` keeps every `Bound` for as long as it is in the list. BOUND
         while let Some(Bound { key, of, value, outer }) = unsafe { bound.as_ref() } {
             if *key == std::ptr::from_ref(self).cast() && *of == TypeId::of::<T>() {
-                // SAFETY: what is bound is a `T`, which `bind` keeps borrowed. BOUND
+                // SAFETY: the value is a `T`, which `bind` keeps borrowed. BOUND
                 return Some(f(unsafe { &*value.cast::<T>() }));
             }
             bound = *outer;
@@ -124,26 +127,26 @@ impl<T: 'static> Local<T> {
             key: std::ptr::from_ref(self).cast(),
             of: TypeId::of::<T>(),
             value: std::ptr::from_ref(value).cast(),
-            outer: with_context(|here| here.bound.get()),
+            outer: with_context(|here| here.local()),
         };
-        let _restore = Restore(with_context(|here| here.bound.replace(&bound)));
+        let _restore = Restore(with_context(|here| here.replace_local(&bound)));
         f()
     }
 }
 
-/// Puts the chain back as it was. BOUND
+/// Restores the list. BOUND
 struct Restore(*const Bound);
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        with_context(|here| here.bound.set(self.0));
+        with_context(|here| here.replace_local(self.0));
     }
 }
 
 /// Drops a future that was to be a task, and has no runtime to be one of: on the spot, and without the task-locals of
 /// the code that would have spawned it.
 pub(crate) fn drop_unspawned<F>(future: F) {
-    let _restore = Restore(with_context(|here| here.bound.replace(null())));
+    let _restore = Restore(with_context(|here| here.replace_local(null())));
     drop(future);
 }
 

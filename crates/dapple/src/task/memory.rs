@@ -29,7 +29,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it came from `map`, with this layout, and whoever had it is done with it.
+        // SAFETY: it came from `map`, with this layout, and its user is done with it.
         unsafe { system::unmap(self.start, self.layout) };
     }
 }
@@ -59,7 +59,7 @@ mod system {
         let behind = whole.next_multiple_of(page_size()) - before - size;
         for (part, size) in [(mapped, before), (end, behind)] {
             if size > 0 {
-                // SAFETY: a part of our mapping, of whole pages, that nobody uses.
+                // SAFETY: a part of our mapping, of whole pages, that is not in use.
                 unsafe { libc::munmap(part.cast(), size) };
             }
         }
@@ -68,7 +68,7 @@ mod system {
 
     /// # Safety
     ///
-    /// It came from `map` with the same layout, and nobody uses it any more.
+    /// It came from `map` with the same layout, and is not used any more.
     pub(super) unsafe fn unmap(start: NonNull<u8>, layout: Layout) {
         let size = layout.size().next_multiple_of(page_size());
         // SAFETY: handed on from the caller.

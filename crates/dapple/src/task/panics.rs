@@ -9,16 +9,15 @@
 use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ptr::null;
 use std::sync::Arc;
 
 use super::Task;
 use super::cell::{PanicPayload, message};
-use super::context::ThreadContext;
 use super::guarded::guarded;
-use super::header::TaskPtr;
+use super::header::{Header, TaskPtr};
 use super::runtime_shared::RuntimeShared;
 use super::state::JOIN_INTEREST;
+use crate::context::ThreadContext;
 use crate::prim::{AtomicU64, Ordering};
 
 /// A panic of a task, a callback or a blocking call, as the hook of its runtime sees it; see
@@ -104,7 +103,7 @@ impl Panics {
 
 impl Drop for Panics {
     fn drop(&mut self) {
-        // What the hook has captured is foreign, too; and no particular thread comes here.
+        // The destructors of the hook's captures are foreign code, too, and this may run on any thread.
         let hook = std::mem::take(&mut self.hook);
         guarded(|| drop(hook));
     }
@@ -124,10 +123,10 @@ pub(super) unsafe fn report(task: TaskPtr, here: &ThreadContext, payload: &Panic
     // SAFETY: a task that is owned exists (EXISTS), and this is not dropped, so that it needs no reference.
     let behind = ManuallyDrop::new(unsafe { Task::from_counted(task) });
     let has_handle = behind.header().state.load().has(JOIN_INTEREST);
-    let current = here.current.get();
-    here.current.set(null());
+    let current = here.current::<Header>();
+    here.clear_current();
     if guarded(|| hook(&PanicReport { task: &behind, payload, has_handle })) {
         panics.count_one();
     }
-    here.current.set(current);
+    here.set_current(current);
 }

@@ -3,20 +3,17 @@
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::ptr::null;
 use std::task::{Context, Poll};
 
-use super::cancel;
-use super::cancel_points;
 use super::cell::{Cell, PanicPayload, TaskKind, discard};
-use super::context::{SetAside, ThreadContext, with_context};
 use super::header::{Header, PollOutcome, Reason, Runnable, TaskPtr, field};
-use super::join::JoinSlot;
+use super::join_slot::JoinSlot;
 use super::runtime_shared::{RuntimePhase, RuntimeShared};
+use super::slab::LocalSlab;
 use super::state::{ABORTED, CANCELLED, ENDED, Finished, JOIN_INTEREST, PANICKED, RestOutcome, Snapshot};
-use super::wait::BUDGET;
 use super::waker::borrowed_waker;
-use super::{Task, panics};
+use super::{Task, panics, traced};
+use crate::context::{SetAside, ThreadContext, with_context};
 
 /// Result of one step.
 #[derive(PartialEq, Eq)]
@@ -139,7 +136,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
             }
             discard(dropped); // a second panic has no receiver
         }
-        cancel_points::note_panic(&payload);
+        traced::note_panic(&payload);
         stage.payload = ManuallyDrop::new(Box::new(payload));
         PollOutcome::Panicked
     }
@@ -155,7 +152,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
                 PollOutcome::Ended
             }
             Err(payload) => {
-                cancel_points::note_panic(&payload);
+                traced::note_panic(&payload);
                 stage.payload = ManuallyDrop::new(Box::new(payload));
                 PollOutcome::Panicked
             }
@@ -178,20 +175,16 @@ pub(super) unsafe fn step_with(
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     let before = header.state.before_poll();
-    here.current.set(task.as_ptr());
-    here.woken.set(false);
-    here.unsettled.set(0);
-    here.budget.set(BUDGET);
-    here.gave_way.set(0);
+    here.begin_poll(task.as_ptr());
     if before.has(ABORTED | CANCELLED) && is_aborted(here, before) {
         // SAFETY: handed on from the caller.
         return unsafe { abort(task, here) };
     }
     let polled = poll(task);
     if polled == PollOutcome::Pending {
-        if here.woken.get() {
-            here.current.set(null());
-            header.state.settle(here.unsettled.get());
+        if here.is_woken() {
+            here.clear_current();
+            header.state.settle(here.unsettled());
             return StepOutcome::Again;
         }
         if before.has(CANCELLED) {
@@ -212,7 +205,7 @@ pub(super) unsafe fn step_with(
 /// Whether a task that was aborted or cancelled was aborted. If not, it will be polled.
 #[cold]
 fn is_aborted(here: &ThreadContext, before: Snapshot) -> bool {
-    here.stays.set(0); // for `is_left_alone`
+    here.forget_stays(); // for `is_left_alone`
     before.has(ABORTED)
 }
 
@@ -234,8 +227,8 @@ unsafe fn abort(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
 /// Puts a task to rest that was polled and has not woken itself, unless another thread has woken it.
 #[inline(always)]
 fn rest(header: &Header, here: &ThreadContext, before: Snapshot) -> StepOutcome {
-    here.current.set(null());
-    match header.state.rest(before, here.unsettled.get()) {
+    here.clear_current();
+    match header.state.rest(before, here.unsettled()) {
         RestOutcome::Idle => StepOutcome::Rest,
         RestOutcome::Again => StepOutcome::Again,
     }
@@ -277,7 +270,8 @@ unsafe fn is_left_alone(task: TaskPtr, here: &ThreadContext, before: Snapshot) -
     header.state.add_ref();
     // SAFETY: the reference was just counted.
     let task = unsafe { Task::from_counted(task) };
-    cancel::is_left_alone(&task, here.stays.get() != 0) && !header.state.was_woken_since(before)
+    let is_left_alone = (shared.is_left_alone)(shared, &task, here.stays() != 0);
+    is_left_alone && !header.state.was_woken_since(before)
 }
 
 /// Asks the admission of a task before it begins. `None`: the task may be polled.
@@ -306,9 +300,7 @@ pub(super) unsafe fn pass(
         Passage::Refuse => {
             // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
             unsafe { &*RuntimeShared::of(task) }.count_refused();
-            here.current.set(task.as_ptr());
-            here.woken.set(false);
-            here.unsettled.set(0);
+            here.begin_last_poll(task.as_ptr());
             // SAFETY: the caller owns the task. TASK-STAGE
             let polled = unsafe { (header.vtable().end)(task, Reason::Refused) };
             // SAFETY: as above, and the task is given up. The future has been dropped.
@@ -327,7 +319,7 @@ pub(super) unsafe fn pass(
 #[inline(always)]
 unsafe fn finish_plain(task: TaskPtr, here: &ThreadContext, plain: Plain) -> bool {
     let shared = RuntimeShared::of(task);
-    let Some(slab) = here.slab_of(shared) else { return false };
+    let Some(slab) = here.slab_of::<_, LocalSlab>(shared) else { return false };
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     if header.vtable().is_extended {
@@ -338,8 +330,8 @@ unsafe fn finish_plain(task: TaskPtr, here: &ThreadContext, plain: Plain) -> boo
         unsafe { left(task) };
     }
     slab.finished.add_one();
-    here.current.set(null());
-    match header.state.finish(0, here.unsettled.get(), false) {
+    here.clear_current();
+    match header.state.finish(0, here.unsettled(), false) {
         // SAFETY: no reference is left.
         Finished::Last => unsafe { slab.put(shared, plain.class, task) },
         // SAFETY: the task was just declared done, with this result.
@@ -400,7 +392,7 @@ unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
         unsafe { panics::report(task, here, payload) };
     }
     // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
-    unsafe { &*shared }.count_finished(here.slab_of(shared));
+    unsafe { &*shared }.count_finished(here.slab_of::<_, LocalSlab>(shared));
     let how = match polled {
         PollOutcome::Panicked => PANICKED,
         PollOutcome::Ended => ENDED,
@@ -421,10 +413,10 @@ unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
             // SAFETY: the caller owns the task, and the future has been dropped.
             unsafe { left(task) };
         }
-        here.current.set(null());
-        match header.state.finish(how, here.unsettled.get(), !unwanted) {
+        here.clear_current();
+        match header.state.finish(how, here.unsettled(), !unwanted) {
             // The handle was dropped between the two reads. The destructor of the output may use the task's waker.
-            Finished::Unwanted => here.current.set(task.as_ptr()),
+            Finished::Unwanted => here.set_current(task.as_ptr()),
             Finished::Shared => return,
             // SAFETY: no reference is left.
             Finished::Last => return unsafe { (header.vtable().free)(task) },
@@ -447,7 +439,7 @@ unsafe fn drop_result(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) 
             // SAFETY: handed on from the caller.
             let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { (vtable.drop_output)(task) }));
             if let Err(payload) = &dropped {
-                cancel_points::note_panic(payload);
+                traced::note_panic(payload);
                 // SAFETY: handed on from the caller.
                 unsafe { panics::report(task, here, payload) };
             }
@@ -466,7 +458,7 @@ unsafe fn drop_result(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) 
 /// # Safety
 ///
 /// The task panicked, and the payload belongs to the caller, which does not take it again.
-pub(super) unsafe fn take_payload(task: TaskPtr) -> PanicPayload {
+pub(crate) unsafe fn take_payload(task: TaskPtr) -> PanicPayload {
     // SAFETY: the caller has a reference, or owns the task.
     let offset = unsafe { task.as_ref() }.vtable().stage_offset;
     // SAFETY: the stage is at this offset, and holds a payload.
@@ -478,7 +470,7 @@ pub(super) unsafe fn take_payload(task: TaskPtr) -> PanicPayload {
 /// # Safety
 ///
 /// The task ended without an output or a panic, and the caller has a reference.
-pub(super) unsafe fn read_reason(task: TaskPtr) -> Reason {
+pub(crate) unsafe fn read_reason(task: TaskPtr) -> Reason {
     // SAFETY: the caller has a reference.
     let offset = unsafe { task.as_ref() }.vtable().stage_offset;
     // SAFETY: the stage is at this offset, and holds a reason.
@@ -512,7 +504,7 @@ pub(crate) fn refuse(runnable: Runnable) {
     let end = unsafe { task.as_ref() }.vtable().end;
     let _aside = SetAside::new();
     with_context(|here| {
-        here.current.set(task.as_ptr());
+        here.set_current(task.as_ptr());
         // SAFETY: `runnable` was the right to run. TASK-STAGE
         let polled = unsafe { end(task, Reason::Refused) };
         // SAFETY: as above, and the task is given up. The future has been dropped.

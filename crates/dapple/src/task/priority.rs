@@ -1,11 +1,10 @@
-//! How urgent something is.
+//! The priority of a task, a callback or a color.
 
 /// How urgent a task, a callback or a color is: a hint to the scheduler.
 ///
-/// What is more urgent goes first, where there is a choice: within a color everything still runs in
-/// line, so a color is as urgent as the most urgent that waits in it. Nothing waits for ever: while there
-/// is always something more urgent, of what a worker picks one in four is `High`, one in sixteen
-/// `Normal` and one in sixty-four `Low`, if there is any.
+/// The more urgent goes first, where there is a choice: within a color tasks still run in order, so a color is as urgent
+/// as the most urgent task that waits in it. Nothing waits for ever: while there is always more urgent work, one in four
+/// picks of a worker is `High`, one in sixteen `Normal` and one in sixty-four `Low`, if there is any.
 ///
 /// # Examples
 ///
@@ -24,7 +23,7 @@
 pub enum Priority {
     /// When there is nothing else to do, mostly.
     Low,
-    /// As everything that nobody says anything about.
+    /// The default.
     #[default]
     Normal,
     /// Ahead of the ordinary.
@@ -37,7 +36,7 @@ impl Priority {
     /// All of them, the least urgent first.
     pub const ALL: [Priority; 4] = [Priority::Low, Priority::Normal, Priority::High, Priority::Urgent];
 
-    /// What was turned into a number with `as u8`.
+    /// The priority that `as u8` made this number of.
     pub(crate) fn from_u8(number: u8) -> Priority {
         Priority::ALL[usize::from(number)]
     }

@@ -6,7 +6,6 @@
 //!   tasks have of it comes from the core's `Arc`, so it is valid for all of the core. [`WholeRuntime`] has the only cast.
 
 use super::Task;
-use super::cancel::Grace;
 use super::header::TaskPtr;
 use super::panics::{OnPanic, Panics};
 use super::slab::{Chunk, LocalSlab, Slab};
@@ -39,9 +38,13 @@ pub(crate) struct RuntimeShared {
     /// Tasks that were refused before they began.
     refused: AtomicU64,
     pub(crate) panics: Panics,
-    /// Starts the timekeeper of a cancelled task, which is a task itself. It is the only call to the layers above.
-    pub(super) keep_grace: fn(&RuntimeShared, Grace),
+    /// The only call to the layers above; see [`IsLeftAlone`].
+    pub(super) is_left_alone: IsLeftAlone,
 }
+
+/// Whether a task that was cancelled, and rests, is to be dropped. The `bool`: something in the task has said that it
+/// stays. The function may start a timekeeper, which is a task itself.
+pub(crate) type IsLeftAlone = fn(&RuntimeShared, &Task, bool) -> bool;
 
 /// The type of a whole runtime, or of a larger part of it, whose first field is the [`RuntimeShared`].
 ///
@@ -71,7 +74,7 @@ pub(crate) unsafe trait WholeRuntime: Sized {
 }
 
 impl RuntimeShared {
-    pub(crate) fn new(keep_grace: fn(&RuntimeShared, Grace), on_panic: OnPanic) -> RuntimeShared {
+    pub(crate) fn new(is_left_alone: IsLeftAlone, on_panic: OnPanic) -> RuntimeShared {
         let is_simulated = crate::world::is_simulated();
         let phase = if is_simulated { RuntimePhase::Simulated } else { RuntimePhase::Running };
         RuntimeShared {
@@ -83,7 +86,7 @@ impl RuntimeShared {
             finished: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             panics: Panics::new(on_panic),
-            keep_grace,
+            is_left_alone,
         }
     }
 

@@ -10,9 +10,9 @@
 //!
 //! # Invariants
 //!
-//! * **ZEROED**: the first word of a cell is a state word from the chunk's first day: zero, that
-//!   of a task or lane, or what that left behind, in which no references are counted. So a walker
-//!   may look at any cell at any time (`State::try_ref`).
+//! * **ZEROED**: the first word of a cell is a state word as long as the chunk exists: zero, that of a task or lane,
+//!   or that of a former task or lane, in which no references are counted. So a walker
+//!   may look at any cell at any time (`StateWord::try_ref`).
 //! * **OWNER-THREAD**: a `LocalSlab` is used only by the thread that drives its worker.
 //! * **LIVE-UNTIL-EMPTY**: chunks go when the runtime's core goes. Once the workers have left,
 //!   cells still in use are counted, and the last one to come back releases the core.
@@ -24,10 +24,10 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use super::Task;
-use super::context::with_context;
 use super::header::{Header, TaskPtr};
 use super::memory::Memory;
 use super::runtime_shared::{OwnCount, RuntimeShared};
+use crate::context::with_context;
 use crate::prim::{Mutex, lock};
 
 /// Size and alignment of a chunk.
@@ -40,10 +40,10 @@ const REGION: usize = 16 * CHUNK;
 const LARGEST_REGION: usize = 1024 * CHUNK;
 /// Cells up to this size share chunks.
 const LARGEST: usize = 16 * 1024;
-/// What alignment a shared chunk gives to cells whose size is a multiple of it.
+/// The alignment of a shared chunk's cells whose size is a multiple of it.
 const SHARED_ALIGN: usize = 16;
 
-/// What alignment a cell can have: it must begin within the first CHUNK bytes of its chunk.
+/// The largest alignment of a cell: it must begin within the first CHUNK bytes of its chunk.
 pub(super) const MAX_ALIGN: usize = 4096;
 
 const CLASSES: usize = 41;
@@ -122,7 +122,7 @@ impl Chunk {
     ///
     /// # Safety
     ///
-    /// Nobody uses the chunk any more.
+    /// The chunk is not used any more.
     unsafe fn take_memory(mut chunk: NonNull<Chunk>) -> Option<Memory> {
         // SAFETY: handed on from the caller.
         unsafe { chunk.as_mut() }.memory.take()
@@ -288,9 +288,9 @@ struct SlabShared {
     chunks: Vec<Option<NonNull<Chunk>>>,
     holes: Vec<usize>,
     full: Full,
-    /// What threads that are not workers use; empty until they do.
+    /// The store of threads that are not workers; empty until the first use.
     foreign: Vec<Cache>,
-    /// What workers had when they ended.
+    /// The stores of workers that have ended.
     left_behind: Vec<(u8, Cache)>,
     closed: bool,
     /// Cells in use; counted from `close` on.
@@ -328,7 +328,7 @@ impl SlabShared {
             self.used = 0;
         }
         let region = self.regions.last().expect("just seen to").start();
-        // SAFETY: the region is larger than what was used of it, by whole chunks.
+        // SAFETY: the region is larger than its used part, by whole chunks.
         let memory = unsafe { region.add(self.used) };
         self.used += CHUNK;
         // SAFETY: this part of the region was not used before, and is as large as a chunk.
@@ -346,7 +346,7 @@ impl SlabShared {
         Chunk::cell(chunk, first)
     }
 
-    /// What threads that are not workers use.
+    /// The store of threads that are not workers.
     fn foreign(&mut self, class: u8) -> &mut Cache {
         if self.foreign.is_empty() {
             self.foreign.extend(Cache::all());
@@ -389,7 +389,7 @@ impl LocalSlab {
 
 impl RuntimeShared {
     /// A cell for `layout`, whose class the caller knows, and with `slab` from
-    /// [`Here::slab_of`](super::context::ThreadContext::slab_of); `None` once the runtime is gone.
+    /// [`Here::slab_of`](crate::context::ThreadContext::slab_of); `None` once the runtime is gone.
     #[inline]
     pub(crate) fn take_cell(&self, slab: Option<&LocalSlab>, class: u8, layout: Layout) -> Option<TaskPtr> {
         match slab {
@@ -434,12 +434,11 @@ impl RuntimeShared {
 ///
 /// # Safety
 ///
-/// The caller gave up the last reference to what was in it (in particular, no walker can get one)
-/// and does not use it again.
+/// The caller gave up the last reference to the task or lane in it (so no walker can get one), and does not use it again.
 #[inline]
 pub(crate) unsafe fn put_cell(cell: TaskPtr) {
     let Chunk { home, class, .. } = *Chunk::of(cell);
-    match with_context(|here| here.slab_of(home)) {
+    match with_context(|here| here.slab_of::<_, LocalSlab>(home)) {
         // SAFETY: handed on from the caller.
         Some(slab) if class != LARGE => unsafe { slab.put(home, class, cell) },
         // SAFETY: handed on from the caller.

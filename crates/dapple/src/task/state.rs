@@ -1,4 +1,4 @@
-//! The state word of a task: who owns it, who refers to it, and whether it has been woken.
+//! The state word of a task: its owner, its references, and its wake-ups.
 //!
 //! One `u64`, so that each step of a task's life is one atomic operation at the most:
 //!
@@ -9,8 +9,8 @@
 //! +-------+--------------+------------------+------------+
 //! ```
 //!
-//! Wake-ups are *counted*, not flagged. A task with none is **idle**: nobody owns it, and whoever
-//! brings it from none to one must enqueue it. A task with some is **owned** by the scheduler,
+//! Wake-ups are *counted*, not flagged. A task with none is **idle**: it has no owner, and the
+//! thread that brings it from none to one must enqueue it. A task with some is **owned** by the scheduler,
 //! queued or being polled. Its owner reads the word before a poll; if the count is the same after
 //! it, one compare-and-swap puts the task to rest, otherwise it was woken meanwhile and is polled
 //! again. So a poll needs no write before it, and a yield none at all.
@@ -21,7 +21,7 @@
 //!   back by [`StateWord::rest`] alone. At most one thread has it.
 //! * **NO-LOST-WAKE**: a wake-up changes the word, so a `rest` that has not seen it fails.
 //! * **NO-WRAP**: half-way to its limit the count of wake-ups is set back to one, and STORM takes
-//!   the place of the change: by the owner before a poll, and by whoever wakes, clones or settles. Only a
+//!   the place of the change: by the owner before a poll, and by threads that wake, clone or settle. Only a
 //!   wake-up that gives its reference away cannot do it, and of those there are at most as many as
 //!   references, a quarter of the range.
 //! * **EXISTS**: while the future is there, the scheduler's own references, [`EXISTS`] many, keep
@@ -30,9 +30,9 @@
 //! * **DONE-LAST**: DONE is set once, with the output (or the reason for having none) written
 //!   before it, and nothing but references changes after it.
 //! * **HANDLE-OUTPUT**: at the moment of DONE, the output belongs to the handle if JOIN_INTEREST
-//!   is set, otherwise to the one who sets DONE.
+//!   is set, otherwise to the thread that sets DONE.
 //! * **SLOT**: while JOIN_WAKER is clear, the join slot belongs to the handle; while it is set,
-//!   to whoever sets DONE.
+//!   to the thread that sets DONE.
 
 use crate::prim::{AtomicU64, Ordering};
 
@@ -42,9 +42,9 @@ pub(crate) const DONE: u64 = 1;
 pub(crate) const JOIN_INTEREST: u64 = 1 << 1;
 /// The join slot holds a waker. Set and cleared by the handle before DONE.
 pub(crate) const JOIN_WAKER: u64 = 1 << 2;
-/// Whoever waits in this task is told `Cancelled`. Set by anyone, never cleared.
+/// Waits in this task return `Cancelled`. Set by any thread, never cleared.
 pub(crate) const CANCELLED: u64 = 1 << 3;
-/// The owner must drop the future instead of polling it. Set by anyone, never cleared.
+/// The owner must drop the future instead of polling it. Set by any thread, never cleared.
 pub(crate) const ABORTED: u64 = 1 << 4;
 /// Set with DONE: the task panicked, and its payload lies where the output would.
 pub(crate) const PANICKED: u64 = 1 << 5;
@@ -90,16 +90,16 @@ impl Snapshot {
     }
 }
 
-/// What became of a task after a poll that returned `Pending`.
+/// The state of a task after a poll that returned `Pending`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RestOutcome {
-    /// Nobody owns it any more.
+    /// It has no owner any more.
     Idle,
     /// It was woken meanwhile: the caller still owns it and must enqueue it.
     Again,
 }
 
-/// What the one who finished a task must do next.
+/// The next step of the thread that finished a task.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Finished {
     /// Free the memory: no reference is left.
@@ -272,16 +272,16 @@ impl StateWord {
             self.0.store(DONE, Ordering::Relaxed);
             return true;
         }
-        // Release: whoever frees has our last use behind him. Acquire: that may be us.
+        // Release: our last use is before the memory is freed. Acquire: it may be us that free it.
         self.0.fetch_sub(REF, Ordering::AcqRel) & REFS == REF
     }
 
-    /// As many references more at once; for what counts several in a plain variable.
+    /// Adds `count` references at once, for owners that count them in a plain variable.
     pub(crate) fn add_refs(&self, count: u64) {
         check(self.0.fetch_add(REF * count, Ordering::Relaxed));
     }
 
-    /// As many references less at once; for what counts several in a plain variable.
+    /// Drops `count` references at once, for owners that count them in a plain variable.
     pub(crate) fn drop_refs(&self, count: u64) -> bool {
         self.0.fetch_sub(REF * count, Ordering::AcqRel) & REFS == REF * count
     }
@@ -295,7 +295,7 @@ impl StateWord {
     /// A reference to something counted that may be on its way out; `false` if it is.
     pub(crate) fn try_ref_counted(&self) -> bool {
         let alive = |word: u64| (word & REFS != 0).then(|| word + REF);
-        // Acquire on failure: who makes another in its place comes after all that was done with it.
+        // Acquire on failure: the caller may make another one in its place, after all uses of this one.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, alive).is_ok()
     }
 
@@ -335,7 +335,7 @@ impl StateWord {
     }
 }
 
-/// Ends the process if so many references exist that their count could wrap, as `Arc` does.
+/// Ends the process before the count of references could wrap, as `Arc` does.
 #[inline]
 fn check(word: u64) -> u64 {
     if word & REFS >= TOO_MANY_REFS {
@@ -344,7 +344,7 @@ fn check(word: u64) -> u64 {
     word
 }
 
-/// A count of references, which may be negative, as what has to be added to the word.
+/// A count of references, which may be negative, as the number to be added to the word.
 fn refs(count: i64) -> u64 {
     (count as u64).wrapping_mul(REF)
 }

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use super::context::with_context;
 use super::guarded::GuardedWaker;
 use super::header::{Extended, Header, QueuePosition, TaskPtr};
 use super::state::DONE;
 use super::waker::borrowed_waker;
+use crate::context::with_context;
 
 /// A task, as others see it.
 ///
@@ -15,8 +15,8 @@ use super::waker::borrowed_waker;
 /// future.
 pub struct Task(TaskPtr);
 
-// SAFETY: what is reachable from here is the header, whose fields are atomic, and what its
-// vtable names; the future and its output are not.
+// SAFETY: a `Task` gives access to the header, whose fields are atomic, and to the functions of its vtable, but not to the
+// future or its output.
 unsafe impl Send for Task {}
 // SAFETY: as above.
 unsafe impl Sync for Task {}
@@ -31,14 +31,14 @@ impl Task {
 
     /// The task in a cell of the slab, if there is one that is not done.
     pub(super) fn of_cell(cell: TaskPtr) -> Option<Task> {
-        // SAFETY: a cell starts with a state word at all times (ZEROED), and what has references
-        // and is not DONE is a task.
+        // SAFETY: a cell starts with a state word at all times (ZEROED), and one that has references and is not DONE is
+        // that of a task.
         unsafe { cell.as_ref() }.state.try_ref().then(|| Task(cell))
     }
 
     /// The task that this thread is running.
     pub(crate) fn current() -> Option<Task> {
-        let current = TaskPtr::new(with_context(|here| here.current.get()).cast_mut())?;
+        let current = TaskPtr::new(with_context(|here| here.current::<Header>()).cast_mut())?;
         // The reference of a cloned waker becomes ours.
         let waker = ManuallyDrop::new(GuardedWaker::of(&borrowed_waker(current)));
         debug_assert_eq!(waker.as_waker().data(), current.as_ptr().cast());
@@ -78,7 +78,7 @@ impl Task {
         Extended::of(self.header()).and_then(|e| e.observed).map(|observed| observed.number)
     }
 
-    /// What it waited for when it last had to, if that was kept, as its name is.
+    /// The note of its last wait, if notes are kept, as for a task with a name.
     pub(crate) fn waited_for(&self) -> Option<&'static str> {
         Extended::of(self.header()).and_then(Extended::waited_for)
     }
@@ -113,7 +113,7 @@ impl Task {
     }
 
     /// Keeps a blocking call from beginning, unless it has begun. Does nothing to other tasks.
-    pub(super) fn withdraw(&self) {
+    pub(crate) fn withdraw(&self) {
         if let Some(withdraw) = self.header().vtable().withdraw {
             // SAFETY: we have a reference, and the function is that of the task's kind.
             unsafe { withdraw(self.ptr()) };

@@ -1,18 +1,18 @@
-//! The waker of a task: a counted reference whose use puts the task in line.
+//! The waker of a task: a counted reference whose use enqueues the task.
 //!
 //! A task that clones, drops or uses its own waker while it is being polled touches no atomic:
-//! the worker notes it and settles it after the poll (EXISTS in `state`).
+//! the worker counts it in its context and settles it after the poll (EXISTS in `state`).
 
 use std::mem::ManuallyDrop;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use super::child_waker;
-use super::context::{ThreadContext, with_context};
 use super::guarded::GuardedWaker;
-pub(super) use super::header::TaskPtr;
+pub(crate) use super::header::TaskPtr;
 use super::header::{Header, QueuePosition};
 use super::runtime_shared::RuntimeShared;
 use super::state::MAX_UNSETTLED;
+use crate::context::{ThreadContext, with_context};
+use crate::prim::Published;
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
 
@@ -24,8 +24,8 @@ pub(crate) fn borrowed_waker(task: TaskPtr) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(task.as_ptr().cast(), &VTABLE)) })
 }
 
-/// What is behind a waker of ours: a task.
-pub(super) type Behind = Header;
+/// The type behind a waker of a task. A model of loom has another one.
+pub(crate) type Behind = Header;
 
 /// The task behind a waker of ours, which keeps its reference.
 #[inline]
@@ -35,70 +35,89 @@ pub(crate) fn task_behind(waker: &Waker) -> Option<TaskPtr> {
         .flatten()
 }
 
-/// Whether it is the waker of a task or of a strand: to clone it runs no foreign code, and to use it makes who
-/// is polled with it be polled once more, even now.
+/// Whether it is the waker of a task or of a child of a scope. To clone such a waker runs no foreign code, and to use it
+/// makes the task or child be polled once more, even if it is being polled now.
 #[inline]
 pub(crate) fn is_ours(waker: &Waker) -> bool {
-    task_behind(waker).is_some() || child_waker::is_behind(waker)
+    task_behind(waker).is_some() || is_child(waker)
+}
+
+/// The vtable of the wakers of children of scopes, which are a matter of `cancel`; null before the first scope.
+static CHILD_VTABLE: Published<RawWakerVTable> = Published::null();
+
+/// Makes the wakers with this vtable known as wakers of this crate. There is one such vtable, and its data are pointers that
+/// are aligned to more than [`TAGS`]. A thread that has such a waker got it from a thread that has called this.
+#[inline]
+pub(crate) fn register_child_vtable(vtable: &'static RawWakerVTable) {
+    // Read first: scopes are made by all threads, and a write would take the cache line from the others.
+    if !std::ptr::eq(CHILD_VTABLE.get(), vtable) {
+        CHILD_VTABLE.set(vtable);
+    }
+}
+
+/// Whether it is the waker of a child of a scope.
+#[inline]
+fn is_child(waker: &Waker) -> bool {
+    std::ptr::eq(waker.vtable(), CHILD_VTABLE.get())
 }
 
 /// Wakes a task, as a waker would.
 ///
 /// # Safety
 ///
-/// Somebody has a reference to it for as long as this takes.
-pub(super) unsafe fn wake_task(task: TaskPtr) {
+/// The task has a reference for as long as this takes.
+pub(crate) unsafe fn wake_task(task: TaskPtr) {
     wake_by_ref(task.as_ptr().cast());
 }
 
-/// Wakes a task but for putting it in line. `true`: the right to run it is the caller's, who has to [`run`] it.
-/// `false` says little: it was awake, or runs on this thread, or cannot be put in line here without a reference.
+/// Wakes a task without enqueueing it. `true`: the right to run it is the caller's, which has to [`run`] it.
+/// `false`: it was awake, or runs on this thread, or cannot be enqueued here without a reference.
 ///
 /// # Safety
 ///
 /// As for [`wake_task`].
 #[inline]
-pub(super) unsafe fn claim(task: TaskPtr, here: &ThreadContext) -> bool {
+pub(crate) unsafe fn claim(task: TaskPtr, here: &ThreadContext) -> bool {
     let data = task.as_ptr().cast::<()>();
     may_enqueue(here, task) && !is_current(here, data) && header(data).state.wake()
 }
 
-/// Puts a task in line.
+/// Enqueues a task.
 ///
 /// # Safety
 ///
 /// The caller has the right to run it, by [`claim`], and gives it away.
 #[inline]
-pub(super) unsafe fn run(task: TaskPtr) {
+pub(crate) unsafe fn run(task: TaskPtr) {
     enqueue(task.as_ptr().cast());
 }
 
-/// Whether a task can be put in line on this thread without a reference to it. That uses the runtime, which the
-/// task keeps alive. On a worker of it the reference may go first; elsewhere the task could be done, and the
-/// runtime gone, before we return.
+/// Whether a task can be enqueued on this thread without a reference to it. Enqueueing uses the runtime, which the task
+/// keeps alive. On a worker of that runtime the reference may go first. On other threads the task could be done, and the
+/// runtime gone, before the call returns.
 #[inline]
 fn may_enqueue(here: &ThreadContext, task: TaskPtr) -> bool {
-    !here.worker.get().is_null() && here.home.get() == RuntimeShared::of(task)
+    here.has_worker() && here.runtime() == RuntimeShared::of(task)
 }
 
 const IS_TASK: usize = 1;
-const IS_STRAND: usize = 2;
-const TAGS: usize = IS_TASK | IS_STRAND;
+const IS_CHILD: usize = 2;
+const TAGS: usize = IS_TASK | IS_CHILD;
 
-/// The word that a waker of ours is made; `None` for others.
+/// The word for a waker of this crate; `None` for others.
 #[inline]
 fn tagged(waker: &Waker) -> Option<*mut ()> {
     let tag = if task_behind(waker).is_some() {
         IS_TASK
-    } else if child_waker::is_behind(waker) {
-        IS_STRAND
+    } else if is_child(waker) {
+        IS_CHILD
     } else {
         return None;
     };
     Some(waker.data().cast_mut().map_addr(|address| address | tag))
 }
 
-/// Makes a waker one word: a tagged reference to a task or a strand of ours, or a box.
+/// Makes a waker one word: a tagged reference to a task or a child, or a box.
 #[inline]
 pub(crate) fn pack(waker: GuardedWaker) -> *mut () {
     match tagged(waker.as_waker()) {
@@ -123,12 +142,16 @@ pub(crate) unsafe fn unpack(packed: *mut ()) -> GuardedWaker {
         0 => *unsafe { Box::from_raw(packed.cast::<GuardedWaker>()) },
         // With the reference that `pack` left.
         IS_TASK => ManuallyDrop::into_inner(borrowed_waker(ptr(data))).into(),
-        // SAFETY: as above.
-        _ => unsafe { child_waker::waker(data) }.into(),
+        _ => {
+            // SAFETY: `pack` has seen a waker with this vtable, which is a static.
+            let vtable = unsafe { &*CHILD_VTABLE.get() };
+            // SAFETY: the vtable and the data are those of the waker that `pack` was given, with its reference.
+            unsafe { Waker::from_raw(RawWaker::new(data, vtable)) }.into()
+        }
     }
 }
 
-/// Whether the packed waker wakes the same task or strand. `false` if that is not cheap to say.
+/// Whether the packed waker wakes the same task or child. `false` if that is not cheap to say.
 #[inline]
 pub(crate) fn wakes_same(packed: *mut (), waker: &Waker) -> bool {
     tagged(waker) == Some(packed)
@@ -136,7 +159,7 @@ pub(crate) fn wakes_same(packed: *mut (), waker: &Waker) -> bool {
 
 #[inline]
 fn is_current(here: &ThreadContext, data: *const ()) -> bool {
-    here.current.get() == data.cast::<Header>()
+    here.current() == data.cast::<Header>()
 }
 
 #[inline]
@@ -154,10 +177,9 @@ fn ptr(data: *const ()) -> TaskPtr {
 fn clone(data: *const ()) -> RawWaker {
     with_context(|here| {
         if is_current(here, data) {
-            let unsettled = here.unsettled.get() + 1;
-            here.unsettled.set(unsettled);
+            let unsettled = here.count_unsettled(1);
             if unsettled >= MAX_UNSETTLED {
-                here.unsettled.set(0);
+                here.clear_unsettled();
                 header(data).state.settle(unsettled);
             }
         } else {
@@ -171,7 +193,7 @@ fn clone(data: *const ()) -> RawWaker {
 fn wake_by_ref(data: *const ()) {
     with_context(|here| {
         if is_current(here, data) {
-            here.woken.set(true);
+            here.note_woken();
         } else if header(data).state.wake() {
             enqueue(data);
         }
@@ -182,7 +204,7 @@ fn wake_by_ref(data: *const ()) {
 fn wake(data: *const ()) {
     with_context(|here| {
         if is_current(here, data) {
-            here.woken.set(true);
+            here.note_woken();
             return drop_current(here, data);
         }
         if !may_enqueue(here, ptr(data)) {
@@ -211,10 +233,9 @@ fn drop(data: *const ()) {
 
 #[inline]
 fn drop_current(here: &ThreadContext, data: *const ()) {
-    let unsettled = here.unsettled.get() - 1;
-    here.unsettled.set(unsettled);
+    let unsettled = here.count_unsettled(-1);
     if unsettled <= -MAX_UNSETTLED {
-        here.unsettled.set(0);
+        here.clear_unsettled();
         header(data).state.settle(unsettled);
     }
 }

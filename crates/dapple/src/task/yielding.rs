@@ -1,9 +1,9 @@
-//! Giving way: to whoever is next, or to a task of one's choice.
+//! Yielding: to the next task in the queue, or to a chosen one.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{JoinHandle, Task};
+use super::Task;
 
 /// Lets others run, then goes on.
 ///
@@ -12,7 +12,7 @@ use super::{JoinHandle, Task};
 /// # Cancellation
 ///
 /// *Dropped early*: **clean**. *Scope cancelled*: returns as ever. (A [`timeout`](crate::time::timeout()) whose time is up
-/// and a [`race`](crate::race) that is decided drop what only yields, after 128 times.)
+/// and a [`race`](crate::race) that is decided drop a future that only yields, after 128 times.)
 ///
 /// # Examples
 ///
@@ -70,27 +70,20 @@ pub fn yield_to<T: Target>(target: &T) -> YieldTo<'_> {
     YieldTo { target: target.target(), give_way: yield_now() }
 }
 
-/// What [`yield_to`] can hand over to: a [`Task`], or the [`JoinHandle`] of one.
+/// A target of [`yield_to`]: a [`Task`], or the [`JoinHandle`](crate::JoinHandle) of one.
 pub trait Target: sealed::Sealed {
     #[doc(hidden)]
     fn target(&self) -> Option<&Task>;
 }
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Task {}
-    impl<T> Sealed for super::JoinHandle<T> {}
 }
 
 impl Target for Task {
     fn target(&self) -> Option<&Task> {
         Some(self)
-    }
-}
-
-impl<T> Target for JoinHandle<T> {
-    fn target(&self) -> Option<&Task> {
-        self.task()
     }
 }
 
@@ -106,7 +99,7 @@ impl Future for YieldTo<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // Whoever is awake runs soon without us. (The running task is awake.)
+        // A task that is awake runs soon anyway. (The running task is awake.)
         if let Some(target) = self.target.take()
             && target.is_waiting()
         {

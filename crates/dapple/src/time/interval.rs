@@ -8,7 +8,7 @@ use futures_core::Stream;
 
 use super::{Instant, Sleep, sleep_until};
 use crate::Cancelled;
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 
 /// Ticks every `period`, for the first time at once.
 ///

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::Instant;
 use crate::Cancelled;
+use crate::cancel::wait::Wait;
+use crate::context::no_runtime;
 use crate::driver::timers::{Fired, Key, TimerInsert, Timers};
 use crate::sched::Sched;
 use crate::task::guarded::GuardedWaker;
-use crate::task::runtime_here::no_runtime;
-use crate::task::wait::Wait;
 
 /// Waits for so long, from now (not from the first poll) on.
 ///

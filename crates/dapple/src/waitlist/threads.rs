@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use crate::context::closure::assert_outside;
+use crate::context::with_context;
 use crate::prim::Parker;
-use crate::task::closure::assert_outside;
-use crate::task::context::with_context;
 
 struct UnparkWake(Parker);
 
@@ -36,7 +36,7 @@ pub(crate) fn block_on_again<F: Future>(
     future: F,
 ) -> F::Output {
     assert_outside(&what);
-    let runs_tasks = with_context(|here| !here.worker.get().is_null() || !here.main.get().is_null());
+    let runs_tasks = with_context(|here| here.has_worker() || here.has_main_lane());
     assert!(
         !runs_tasks,
         "{what} called on a thread that runs tasks: it would hold them up. Await the form that \

@@ -1,5 +1,5 @@
 //! What the waits of channels and locks have in common: how they wake others. How they begin and end is
-//! in `task::wait`, how a thread waits in place of a task in `threads`.
+//! in `cancel::wait`, how a thread waits in place of a task in `threads`.
 //!
 //! # Invariants
 //!
@@ -12,7 +12,7 @@ pub(crate) use in_models::{Wait, wake};
 #[cfg(not(loom))]
 pub(crate) use {
     super::threads::{block_on, block_on_again},
-    crate::task::wait::{Wait, got_at_once, wake},
+    crate::cancel::wait::{Wait, got_at_once, wake},
 };
 
 pub(crate) use crate::task::guarded::GuardedWaker;

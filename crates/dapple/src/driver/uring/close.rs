@@ -17,9 +17,9 @@ use rustix::io::Errno;
 
 use super::node::{OpRef, OpResult};
 use super::{GIVE_UP, Landed, Uring, push_entry};
+use crate::cancel::wait::wake;
 use crate::prim::{Ordering, lock};
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::wake;
 
 /// The time that promised writes get to end, and then the time that cancelled operations get.
 const PATIENCE: Duration = Duration::from_millis(400);

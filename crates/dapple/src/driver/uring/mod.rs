@@ -48,10 +48,10 @@ use std::time::Duration;
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 
+use crate::cancel::wait::wake;
 use crate::prim::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::task::cell::discard;
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::wake;
 use failures::Failures;
 use node::{OpRef, OpResult};
 

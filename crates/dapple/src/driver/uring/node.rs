@@ -38,9 +38,9 @@ use rustix::io::Errno;
 
 use super::Uring;
 use super::failures::Failures;
+use crate::cancel::wait::wake;
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
-use crate::task::wait::wake;
 
 /// A request to the kernel, with all memory that the kernel reads and writes meanwhile.
 ///

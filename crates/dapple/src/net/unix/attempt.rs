@@ -11,9 +11,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::cancel::wait::Wait;
+use crate::context::no_runtime_error;
 use crate::sched::Sched;
-use crate::task::runtime_here::no_runtime_error;
-use crate::task::wait::Wait;
 use crate::time::sleep;
 
 /// The first pause between two attempts, and the longest.

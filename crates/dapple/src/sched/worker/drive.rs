@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Worker;
+use crate::context::{SetAside, ThreadContext, with_context};
 use crate::prim::{AbortOnUnwind, Ordering};
 use crate::sched::Sched;
-use crate::task::context::{SetAside, ThreadContext, with_context};
 use crate::task::header::Runnable;
 
 /// Most picks between two turns of the main color. Fewer if the picks take long.
@@ -16,9 +16,7 @@ impl Sched {
         let aside = SetAside::new();
         let worker = self.worker(worker);
         with_context(|here| {
-            here.home.set(self.shared.whole());
-            here.worker.set(std::ptr::from_ref(worker).cast());
-            here.slab.set(&raw const worker.slab);
+            here.drive(self.shared.whole(), std::ptr::from_ref(worker), &raw const worker.slab);
         });
         worker.window.open();
         WorkerGuard { sched: self, worker, aside: Some(aside) }

@@ -14,9 +14,9 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
+use crate::cancel::child_waker::ChildWaker;
 use crate::prim::{AtomicBool, Ordering};
 use crate::task::cell::discard;
-use crate::task::child_waker::ChildWaker;
 use crate::task::guarded::GuardedWaker;
 
 pub(in crate::scope) type ChildPanic = Box<dyn Any + Send>;

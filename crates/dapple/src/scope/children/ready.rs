@@ -5,14 +5,14 @@
 //! * **FAIR**: children that gave way and children that were woken take turns, each in the order in which they did or
 //!   were; one poll of the scope goes on until none is left or `finish::TURN` is used up. The body has at most every
 //!   other one of these polls. So a child with `k` before it is polled within `1 + k / 64` polls of the scope,
-//!   whatever its siblings and the body do. The budget of the task has no say in this (BUDGET in `task::wait`).
+//!   whatever its siblings and the body do. The budget of the task has no say in this (BUDGET in `cancel::wait`).
 
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
 
 use super::Children;
 use super::child::ChildHeader;
-use crate::task::child_waker;
+use crate::cancel::child_waker;
 
 /// Children in a line of the scope's own. They are in the list, with a future, while they are in it.
 pub(super) struct ChildQueue {
@@ -82,7 +82,7 @@ impl Children {
     /// Puts a child in line that is to be told of a cancel.
     pub(super) fn put_in_line(&self, child: NonNull<ChildHeader>) {
         // SAFETY: it is in memory.
-        if unsafe { child.as_ref() }.strand.enter_line() {
+        if unsafe { child.as_ref() }.strand.try_enqueue() {
             self.line_up(child.cast(), child.cast());
         }
     }
@@ -90,10 +90,10 @@ impl Children {
     /// Puts strands in line that are linked to each other, and have a reference each.
     pub(super) fn line_up(&self, first: child_waker::ChildPtr, last: child_waker::ChildPtr) {
         // SAFETY: what is in line is in memory, and its link is the line's. IN-LINE-ONCE
-        unsafe { last.as_ref() }.set_link(null_mut());
+        unsafe { last.as_ref() }.set_next_child(null_mut());
         match NonNull::new(self.ready_last.replace(last.as_ptr())) {
             // SAFETY: as above.
-            Some(before) => unsafe { before.as_ref() }.set_link(first.as_ptr()),
+            Some(before) => unsafe { before.as_ref() }.set_next_child(first.as_ptr()),
             None => self.ready_first.set(first.as_ptr()),
         }
     }
@@ -104,13 +104,13 @@ impl Children {
         let strand = match NonNull::new(self.ready_first.get()) {
             Some(first) => first,
             None => {
-                let list = self.reach.woken.pull(self.reach.is_by_waker())?;
+                let list = self.reach.ready.pull(self.reach.is_by_waker())?;
                 self.ready_last.set(list.last.as_ptr());
                 list.first
             }
         };
         // SAFETY: what is in line is in memory. IN-LINE-ONCE
-        let next = unsafe { strand.as_ref() }.next_link();
+        let next = unsafe { strand.as_ref() }.next_child();
         self.ready_first.set(next);
         if next.is_null() {
             self.ready_last.set(null_mut());
@@ -121,7 +121,7 @@ impl Children {
     /// Whether a child is to be polled.
     #[inline]
     pub(in crate::scope) fn has_ready(&self) -> bool {
-        !self.ready_first.get().is_null() || !self.due.is_empty() || !self.reach.woken.is_empty()
+        !self.ready_first.get().is_null() || !self.due.is_empty() || !self.reach.ready.is_empty()
     }
 
     /// The next child that is to be polled, if any, and whether it is one that was woken. FAIR

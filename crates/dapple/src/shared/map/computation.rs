@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::Cancelled;
+use crate::context::{Fills, OfComputation, with_context};
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
-use crate::task::context::with_context;
 use crate::waitlist::wait_list::{ListTicket, WaitList};
 
 /// In the word: nobody computes any more. Above it is counted how often a value was put there by others.
@@ -43,10 +43,13 @@ struct ComputationFrame {
     outer: *const ComputationFrame,
 }
 
+// SAFETY: no other type fills it. ONE-TYPE
+unsafe impl Fills<OfComputation> for ComputationFrame {}
+
 /// The computations that this thread is in the midst of polling, the innermost first.
 fn polled_here() -> Vec<Arc<PendingComputation>> {
     let mut tickets = Vec::new();
-    let mut next = with_context(|here| here.computation.get()).cast::<ComputationFrame>();
+    let mut next = with_context(|here| here.computation::<ComputationFrame>());
     // SAFETY: the links of this thread are there. COMPUTATIONS-ON-STACK
     while let Some(ComputationFrame { ticket, outer }) = unsafe { next.as_ref() } {
         // SAFETY: the frame that the link is in borrows the ticket.
@@ -89,16 +92,16 @@ impl PendingComputation {
 
     /// Calls `f`, which polls this computation.
     pub(super) fn polled<R>(self: &Arc<Self>, f: impl FnOnce() -> R) -> R {
-        struct LeaveComputation(*const ());
+        struct LeaveComputation(*const ComputationFrame);
         impl Drop for LeaveComputation {
             fn drop(&mut self) {
-                with_context(|here| here.computation.set(self.0));
+                with_context(|here| here.set_computation(self.0));
             }
         }
-        let outer = with_context(|here| here.computation.get());
-        let polled = ComputationFrame { ticket: self, outer: outer.cast() };
+        let outer = with_context(|here| here.computation());
+        let polled = ComputationFrame { ticket: self, outer };
         let _out = LeaveComputation(outer);
-        with_context(|here| here.computation.set((&raw const polled).cast())); // COMPUTATIONS-ON-STACK
+        with_context(|here| here.set_computation(&raw const polled)); // COMPUTATIONS-ON-STACK
         f()
     }
 }

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, ready};
 use super::computation::{Circle, ComputeWait};
 use super::store::{ComputeLookup, ComputeTurn, MapStore};
 use crate::Cancelled;
-use crate::task::wait::Wait;
+use crate::cancel::wait::Wait;
 use crate::world::pause;
 
 /// What both futures have in common.

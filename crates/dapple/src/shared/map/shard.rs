@@ -24,8 +24,7 @@ use std::time::Duration;
 
 use super::super::access_lock::{AccessLock, Hold};
 use super::super::reader_slots::{REGISTRY, own_row};
-use crate::task::closure;
-use crate::task::context::{InMap, with_context};
+use crate::context::{InMap, closure, with_context};
 use crate::world::{self, spin};
 
 /// How often to look again at once, and how often after that by letting other threads go first.
@@ -38,7 +37,7 @@ const MOST: u32 = YIELDS + 200;
 
 /// Whether this thread is in a shelf of any map, so that it can change none. NO-CYCLE
 pub(super) fn is_inside() -> bool {
-    with_context(|here| here.in_map.get()) != InMap::No
+    with_context(|here| here.in_map()) != InMap::No
 }
 
 /// See the head of this file.
@@ -62,7 +61,7 @@ struct ShardGuard<'a> {
 impl<'a> ShardGuard<'a> {
     #[inline]
     fn new(gate: &'a AccessLock, hold: Hold<'a>, inside: InMap) -> ShardGuard<'a> {
-        ShardGuard { gate, hold, outer: with_context(|here| here.in_map.replace(inside)) }
+        ShardGuard { gate, hold, outer: with_context(|here| here.replace_in_map(inside)) }
     }
 
     /// Leaves, in place: who drops it does so in a call, for the sake of panics.
@@ -70,7 +69,7 @@ impl<'a> ShardGuard<'a> {
     fn leave(self) {
         let ShardGuard { gate, hold, outer } = self;
         std::mem::forget(self);
-        with_context(|here| here.in_map.set(outer));
+        with_context(|here| here.replace_in_map(outer));
         gate.leave(hold);
     }
 }
@@ -93,7 +92,7 @@ impl<T> MapShard<T> {
     #[track_caller]
     pub(super) fn read<R: Default>(&self, map: &dyn Display, f: impl FnOnce(&T) -> R) -> R {
         // One call of `f` for the common and the rare case, so that it can be inlined.
-        let hold = match with_context(|here| here.in_map.get()) == InMap::Writes {
+        let hold = match with_context(|here| here.in_map()) == InMap::Writes {
             true => self.try_read_in_panic(map),
             false => self
                 .gate

@@ -46,7 +46,7 @@ impl WaitSite {
             let Some((_, function)) = line.split_once(": ").filter(is_frame) else { continue };
             let frame = Frame { function, at: lines.peek().and_then(|next| next.strip_prefix("at ")) };
             if let Some(module) = frame.module_of_dapple(folder) {
-                if ["dapple::task::cell", "dapple::task::observed"]
+                if ["dapple::task::cell", "dapple::task::poll", "dapple::task::traced"]
                     .iter()
                     .any(|poll| module.starts_with(poll))
                 {

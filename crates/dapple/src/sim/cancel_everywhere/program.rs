@@ -6,8 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use super::super::{Failure, Outcome, Sim, Trace};
 use super::{SETTLE, SETTLE_POLLS};
+use crate::cancel::points::CancelPoints;
 use crate::shield;
-use crate::task::cancel_points::CancelPoints;
 use crate::time::sleep;
 use crate::world;
 

@@ -17,13 +17,13 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
 use crate::Cancelled;
+use crate::cancel::wait::Wait;
+use crate::context::no_runtime_error;
 use crate::driver::clock::Time;
 use crate::driver::timers::{Key, Timers};
 use crate::prim::{Mutex, lock};
 use crate::sched::Sched;
 use crate::task::guarded::GuardedWaker;
-use crate::task::runtime_here::no_runtime_error;
-use crate::task::wait::Wait;
 use crate::world;
 
 #[derive(Default)]

@@ -1,28 +1,27 @@
-//! The strands of a scope that are to be polled: where their wakers put them, until the scope is polled.
+//! The ready list of a scope: wakers push children to it, and the poller of the scope takes them out.
 //!
 //! ```text
-//!   nothing in line ----- push: the first sees to it that the scope is polled -----> a list, newest first
-//!          ^                                                                           |   ^  push
-//!          |                       pull: taken, oldest first                           |   |
-//!          +---------------------------------------------------------------------------+
+//!   empty ----- push: the first pusher wakes the poller of the scope -----> a list, newest first
+//!     ^                                                                       |   ^  push
+//!     |                  pull: taken, oldest first                            |   |
+//!     +-----------------------------------------------------------------------+
 //!   close: for ever
 //! ```
 //!
-//! That nothing is in line is said in one of two ways, which tell the first how to see to it: see BY-TASK in
-//! `reach`.
+//! There are two words for the empty list. They tell the first pusher how to wake the poller: see BY-TASK in `scope`.
 //!
 //! # Invariants
 //!
-//! * **FIRST**: one step leads from "nothing in line" to a list, and one pusher takes it.
-//! * **SEEN**: a push is a release and a pull an acquire, so that what is polled sees all that its waker did.
-//! * **READY-IN-ORDER**: a pull takes all there is and turns it round.
+//! * **FIRST**: one step leads from the empty list to another, and one pusher takes it.
+//! * **SEEN**: a push is a release and a pull an acquire, so that a child that is polled sees all writes before its wake-up.
+//! * **READY-IN-ORDER**: a pull takes the whole list and reverses it, so children are polled in the order of their wake-ups.
 
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
 use super::child_waker::{ChildPtr, ChildWaker};
 use crate::prim::{AtomicPtr, Ordering};
 
-/// See the head of this file.
+/// The children of a scope that are to be polled.
 pub(crate) struct ReadyList(AtomicPtr<ChildWaker>);
 
 /// One reading of the word.
@@ -30,9 +29,9 @@ pub(crate) struct ReadyList(AtomicPtr<ChildWaker>);
 pub(super) struct ReadyWord(*mut ChildWaker);
 
 impl ReadyWord {
-    /// Nothing is in line, and the first wakes the task that polls the scope.
+    /// The list is empty, and the first pusher wakes the task that polls the scope.
     const BY_TASK: ReadyWord = ReadyWord(null_mut());
-    /// Nothing is in line, and the first wakes who polls the scope by the waker that it has left.
+    /// The list is empty, and the first pusher wakes the poller of the scope by its stored waker.
     const BY_WAKER: ReadyWord = ReadyWord(without_provenance_mut(1));
     const CLOSED: ReadyWord = ReadyWord(without_provenance_mut(2));
 
@@ -54,7 +53,7 @@ impl ReadyWord {
     }
 }
 
-/// Strands linked from the first to the last, whose link is null.
+/// Children in a list from the first to the last, whose next is null.
 pub(crate) struct ReadyBatch {
     pub(crate) first: ChildPtr,
     pub(crate) last: ChildPtr,
@@ -70,27 +69,27 @@ impl ReadyList {
         ReadyWord(self.0.load(Ordering::Relaxed))
     }
 
-    /// Puts a strand in line, if the word still is as it was `seen`; otherwise says how it is.
+    /// Pushes a child if the word is still `seen`. Otherwise returns the word.
     ///
     /// # Safety
     ///
-    /// It is alive until it has been pulled, its link is the caller's, and `seen` is not closed.
+    /// The child exists until it has been pulled, its `next` is the caller's, and `seen` is not closed.
     #[inline]
-    pub(super) unsafe fn push(&self, seen: ReadyWord, strand: ChildPtr) -> Result<(), ReadyWord> {
+    pub(super) unsafe fn push(&self, seen: ReadyWord, child: ChildPtr) -> Result<(), ReadyWord> {
         // SAFETY: handed on from the caller.
-        unsafe { strand.as_ref() }.set_link(seen.list());
+        unsafe { child.as_ref() }.set_next_child(seen.list());
         let pushed =
-            self.0.compare_exchange_weak(seen.0, strand.as_ptr(), Ordering::AcqRel, Ordering::Relaxed);
+            self.0.compare_exchange_weak(seen.0, child.as_ptr(), Ordering::AcqRel, Ordering::Relaxed);
         pushed.map(drop).map_err(ReadyWord) // FIRST, SEEN
     }
 
-    /// Whether nothing is in line. For who polls the scope.
+    /// Whether the list is empty. For the poller of the scope.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         ReadyWord(self.0.load(Ordering::Acquire)).list().is_null()
     }
 
-    /// Takes all there is, as a list of oldest first. For who polls the scope.
+    /// Takes the whole list, oldest first. For the poller of the scope.
     #[inline]
     pub(crate) fn pull(&self, by_waker: bool) -> Option<ReadyBatch> {
         if self.is_empty() {
@@ -100,31 +99,31 @@ impl ReadyList {
         in_order(ReadyWord(self.0.swap(idle.0, Ordering::AcqRel)).list()) // SEEN
     }
 
-    /// Who is the first from now on wakes who polls the scope by its waker. For who polls the scope, who
-    /// says so when it pulls, too.
+    /// From now on, the first pusher wakes the poller of the scope by its stored waker. For the poller, which passes
+    /// `by_waker` to `pull` from then on.
     pub(super) fn go_by_waker(&self) {
         let (from, to) = (ReadyWord::BY_TASK.0, ReadyWord::BY_WAKER.0);
-        // If there is something in line, it is pulled before long.
+        // A list that is not empty is pulled before long.
         let _ = self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Lets nobody in any more; takes what is there. For who ends the scope.
+    /// Takes the whole list, and refuses all pushes from now on. For the end of the scope.
     pub(crate) fn close(&self) -> Option<ReadyBatch> {
         in_order(ReadyWord(self.0.swap(ReadyWord::CLOSED.0, Ordering::AcqRel)).list())
     }
 }
 
-/// Turns a list round. READY-IN-ORDER
+/// Reverses a list. READY-IN-ORDER
 #[inline]
 fn in_order(newest: *mut ChildWaker) -> Option<ReadyBatch> {
     let last = NonNull::new(newest)?;
     let (mut first, mut rest) = (null_mut(), newest);
-    while let Some(strand) = NonNull::new(rest) {
-        // SAFETY: what is in line is alive, and its link ours since we took it out.
-        let this = unsafe { strand.as_ref() };
-        rest = this.next_link();
-        this.set_link(first);
-        first = strand.as_ptr();
+    while let Some(child) = NonNull::new(rest) {
+        // SAFETY: a child in the list exists, and its `next` is ours since we took the list.
+        let this = unsafe { child.as_ref() };
+        rest = this.next_child();
+        this.set_next_child(first);
+        first = child.as_ptr();
     }
     Some(ReadyBatch { first: NonNull::new(first)?, last })
 }

@@ -1,4 +1,4 @@
-//! Cancellation points: the waits of a simulation, at one of which something is made to happen.
+//! Cancellation points: the waits of a simulation, one of which is cancelled, dropped or held back.
 //!
 //! `sim::cancel_everywhere` runs a program again and again. Each run counts the waits as they begin. The first run,
 //! the *reference*, makes a list of them; each later run has a [`Plan`]: at the wait with this number, cancel the
@@ -8,16 +8,15 @@
 //! wait gets here by the branch of a cancelled wait.
 //!
 //! * **SUSPECT**: around each poll of a task of such a simulation there is one more scope, which is always cancelled. A
-//!   wait that begins asks whether it may be cancelled (`cancel::may_be_cancelled`), and so it is told yes. The branch of
-//!   a cancelled wait comes here and looks more closely. Whoever asks whether something *is* cancelled
-//!   (`cancel::is_current_cancelled`) is not told of this scope. A shield hides it. So an observed wait that is told no
-//!   is in a shield: it is counted, and left alone.
+//!   wait that begins asks whether it may be cancelled (`check::may_be_cancelled`), which is true inside of that scope. The
+//!   branch of a cancelled wait comes here and looks more closely. The question whether a wait *is* cancelled
+//!   (`check::is_current_cancelled`) ignores the scope. A shield hides it. So an observed wait that cannot be cancelled is
+//!   in a shield: it is counted, and left alone.
 //!
 //! # Which waits count
 //!
 //! A wait may begin inside of another one: a step of `read_exact` around the read of a socket. Both have the same
-//! budget, since only a result changes that, and nothing was noted as waited for between them. Only the inner one
-//! counts.
+//! budget, since only a result changes it, and no note of a wait was made between them. Only the inner one counts.
 
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
@@ -27,23 +26,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::Task;
-use super::cancel::{Cancelled, Item, Then, is_cancelled_here, is_current_cancelled, is_task_cancelled};
-use super::cancel_scope::{self, CancelFrame, CancelScope};
-use super::cell::{PanicPayload, message};
+use super::check::{is_cancelled_in, is_current_cancelled, is_task_cancelled};
 use super::child_waker::{self, ChildWaker};
-use super::context::{ThreadContext, with_context};
-use super::guarded::GuardedWaker;
-use super::header::{Extended, TaskPtr, WaitNote};
-use super::state::ABORTED;
+use super::error::Cancelled;
+use super::frame::{self, CancelFrame};
+use super::item::{Item, Then};
+use super::scope::CancelScope;
 use super::wait::wake;
+use crate::context::{ThreadContext, with_context};
+use crate::task::Task;
+use crate::task::guarded::GuardedWaker;
+use crate::task::header::{Extended, TaskPtr, WaitNote};
+use crate::task::state::ABORTED;
+pub(crate) use crate::task::traced::OBSERVES;
+use crate::task::traced::{PollObserver, replace_observer};
 use crate::world;
 
-/// Whether waits can be observed in this build. A few instructions for each wait, by which a build for release would be
-/// one or two percent slower at spawning and at timers (`versus/instructions`).
-pub(crate) const OBSERVES: bool = cfg!(debug_assertions);
-
-/// A wait that begins, as it shows itself here.
+/// A wait that begins.
 #[derive(Clone, Copy)]
 pub(crate) struct Begin {
     /// Tells it from other waits of its task, as long as it has not begun.
@@ -69,7 +68,7 @@ impl Begin {
     }
 }
 
-/// What is done at a wait.
+/// The action at the planned wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     /// The innermost `finish` around it is cancelled, or its task if there is none, before the wait is tried.
@@ -82,7 +81,7 @@ pub(crate) enum Mode {
     Late,
 }
 
-/// What a run does, and where.
+/// The action of a run, and the wait at which it happens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// The number of the wait among all that begin, nested ones included.
@@ -101,7 +100,7 @@ pub(crate) struct Plan {
 pub(crate) struct ReferenceWait {
     /// The number of its task in the simulation.
     pub(crate) task: u64,
-    /// What it waited for, if it returned `Pending` in its first poll.
+    /// The note of the wait, if it returned `Pending` in its first poll.
     pub(crate) waited_for: Option<&'static str>,
     /// Another wait began inside of it, and counts in its place.
     pub(crate) is_outer: bool,
@@ -116,7 +115,7 @@ impl ReferenceWait {
     }
 }
 
-/// The last wait that began in the poll that this thread is in, while it is open what came of it.
+/// The last wait that began in a poll of a task, while its result is not known.
 struct OpenWait {
     index: usize,
     task: Task,
@@ -125,7 +124,7 @@ struct OpenWait {
     note: WaitNote,
 }
 
-/// What is done after a poll.
+/// The action after a poll.
 enum Action {
     CancelScope(Arc<CancelScope>),
     CancelTask(Task),
@@ -144,7 +143,7 @@ struct HeldBack {
     until: u64,
 }
 
-/// Drops a started child, given its strand, when it is polled next. `Some(false)`: its value may be asked for. `None`:
+/// Drops a started child, given its waker part, when it is polled next. `Some(false)`: its value may be asked for. `None`:
 /// it has ended.
 pub(crate) type DropChild = unsafe fn(*const ChildWaker) -> Option<bool>;
 
@@ -192,22 +191,22 @@ fn current() -> Option<Rc<CancelPoints>> {
 #[inline(never)]
 pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled>> {
     with_context(|here| {
-        if here.is_observed.get() && current().is_some_and(|points| points.begin(here, begin, cx)) {
+        if here.is_observed() && current().is_some_and(|points| points.begin(here, begin, cx)) {
             return Some(Poll::Pending);
         }
-        is_cancelled_here(here).then_some(Poll::Ready(Cancelled))
+        is_cancelled_in(here).then_some(Poll::Ready(Cancelled))
     })
 }
 
 /// A wait begins that cannot be cancelled: where waits are observed, it is in a shield. SUSPECT
 #[cold]
 pub(super) fn note_shielded() {
-    if !with_context(|here| here.is_observed.get()) {
+    if !with_context(|here| here.is_observed()) {
         return;
     }
     if let Some(points) = current().filter(|points| points.is_counting.get()) {
         points.shielded.set(points.shielded.get() + 1);
-        // What is noted from now on is not of the wait before.
+        // Notes from now on do not belong to the wait before.
         if let Some(task) = Task::current() {
             points.close(task.id(), None);
         }
@@ -216,7 +215,7 @@ pub(super) fn note_shielded() {
 
 /// A wait rests without having noted what it waits for: `what`, unless a wait inside of it has.
 pub(super) fn note_rest(what: &'static &'static str) {
-    if with_context(|here| here.is_observed.get())
+    if with_context(|here| here.is_observed())
         && let Some(task) = Task::current()
         && let Some(extended) = Extended::of(task.header())
     {
@@ -225,19 +224,12 @@ pub(super) fn note_rest(what: &'static &'static str) {
     }
 }
 
-/// A task has panicked.
-pub(super) fn note_panic(payload: &PanicPayload) {
-    if OBSERVES && let Some(points) = current() {
-        points.panics.borrow_mut().push(message(payload).to_owned());
-    }
-}
-
 /// Whether the current task was cancelled, or a scope in it, where waits are observed. SUSPECT
 pub(super) fn is_cancelled(here: &ThreadContext) -> bool {
     let suspect = current().map_or(std::ptr::null(), |points| Arc::as_ptr(&points.suspect));
     let mut is_cancelled = false;
-    let to_the_end = cancel_scope::around(here, |reach| {
-        // SAFETY: the scope is polled on this thread, so it is there. ON-THE-STACK in `cancel_scope`
+    let to_the_end = frame::around(here, |reach| {
+        // SAFETY: the scope is polled on this thread, so it is there. ON-THE-STACK
         is_cancelled |= !std::ptr::eq(reach, suspect) && unsafe { &*reach }.is_cancelled();
     });
     is_cancelled || to_the_end && is_task_cancelled(here)
@@ -247,7 +239,7 @@ pub(super) fn is_cancelled(here: &ThreadContext) -> bool {
 #[cold]
 #[inline(never)]
 pub(crate) fn is_cancelled_around(scope: &Arc<CancelScope>) -> bool {
-    if with_context(|here| here.is_observed.get())
+    if with_context(|here| here.is_observed())
         && let Some(points) = current()
     {
         points.scopes.borrow_mut().entry(Arc::as_ptr(scope).addr()).or_insert_with(|| scope.clone());
@@ -255,14 +247,20 @@ pub(crate) fn is_cancelled_around(scope: &Arc<CancelScope>) -> bool {
     is_current_cancelled()
 }
 
-/// Polls a task of a simulation, whose waits are observed if this run has cancellation points.
-pub(super) fn around_poll<R>(task: TaskPtr, here: &ThreadContext, poll: impl FnOnce() -> R) -> R {
-    let Some(points) = current().filter(|points| points.is_counting.get()) else { return poll() };
-    let before = here.is_observed.replace(true);
-    let result = CancelFrame::of(Arc::as_ptr(&points.suspect)).around(here, poll); // SUSPECT
-    here.is_observed.set(before);
-    points.after_poll(task.addr().get());
-    result
+impl PollObserver for CancelPoints {
+    fn around_poll(&self, task: TaskPtr, here: &ThreadContext, poll: &mut dyn FnMut()) {
+        if !self.is_counting.get() {
+            return poll();
+        }
+        let before = here.replace_observed(true);
+        CancelFrame::of(Arc::as_ptr(&self.suspect)).around(here, poll); // SUSPECT
+        here.replace_observed(before);
+        self.after_poll(task.addr().get());
+    }
+
+    fn note_panic(&self, message: &str) {
+        self.panics.borrow_mut().push(message.to_owned());
+    }
 }
 
 impl CancelPoints {
@@ -295,10 +293,13 @@ impl CancelPoints {
         struct RestoreObserver(Option<Rc<CancelPoints>>);
         impl Drop for RestoreObserver {
             fn drop(&mut self) {
-                CURRENT.set(self.0.take());
+                let points = self.0.take();
+                replace_observer(points.clone().map(|points| points as Rc<dyn PollObserver>));
+                CURRENT.set(points);
             }
         }
         let _leave = RestoreObserver(CURRENT.replace(Some(self.clone())));
+        replace_observer(Some(self.clone()));
         f()
     }
 
@@ -381,9 +382,9 @@ impl CancelPoints {
 
     /// Adds a wait to the list of the reference run.
     fn note(&self, here: &ThreadContext, begin: Begin) {
-        let strand = here.strand.get();
+        let strand = here.child::<ChildWaker>();
         let Some(task) = Task::current() else { return };
-        self.close(task.id(), Some((strand, here.budget.get())));
+        self.close(task.id(), Some((strand, here.budget())));
         let mut seen = self.seen.borrow_mut();
         if let Some(extended) = Extended::of(task.header()) {
             let note = extended.replace_note(not_waited());
@@ -394,11 +395,11 @@ impl CancelPoints {
             waited_for: None,
             is_outer: false,
             is_join: begin.is_join,
-            budget: here.budget.get(),
+            budget: here.budget(),
         });
     }
 
-    /// What came of the last wait that began in a task: it waits, has ended, or has begun another one, which is `next`.
+    /// Records the result of the last wait that began in a task: it waits, has ended, or has begun the wait `next`.
     fn close(&self, task: usize, next: Option<(*const ChildWaker, i32)>) {
         let mut all = self.open.borrow_mut();
         let Some(at) = all.iter().position(|open| open.task.id() == task) else { return };
@@ -429,7 +430,7 @@ impl CancelPoints {
             Mode::Drop => self.do_after(task.id(), Action::Drop(task, child_waker::current_waker(here))),
             Mode::Late => {
                 let mut on_cancel = Item::default();
-                on_cancel.link_here(here, cx.waker(), Then::Answers);
+                on_cancel.register_in(here, cx.waker(), Then::Answers);
                 let polls = world::with(world::World::polls).unwrap_or_default();
                 let held_back = HeldBack {
                     task,
@@ -450,12 +451,12 @@ impl CancelPoints {
         *self.action.borrow_mut() = Some((task, action));
     }
 
-    /// What is cancelled: the innermost `finish`, or the task.
+    /// The cancel of the innermost `finish`, or of the task.
     fn cancel(&self, here: &ThreadContext, plan: Plan, task: Task) -> Action {
         let (mut innermost, mut outermost) = (None, None);
         let scopes = self.scopes.borrow();
         // A task that was spawned in a scope is cancelled by itself: not all that is in the scope.
-        cancel_scope::around_in_task(here, |reach| {
+        frame::around_in_task(here, |reach| {
             if let Some(scope) = scopes.get(&reach.addr()) {
                 innermost = innermost.take().or_else(|| Some(scope.clone()));
                 outermost = Some(scope.clone());
@@ -472,7 +473,7 @@ impl CancelPoints {
     /// Whether a wait that is held back stays so; `None` if it is another one.
     fn is_held_back(&self, here: &ThreadContext, begin: Begin, cx: &mut Context<'_>) -> Option<bool> {
         let is_this = |held_back: &HeldBack| {
-            begin.is_same && (held_back.task.id(), held_back.key) == (here.current.get().addr(), begin.key)
+            begin.is_same && (held_back.task.id(), held_back.key) == (here.task_address(), begin.key)
         };
         if !self.held_back.borrow().as_ref().is_some_and(is_this) {
             return None;
@@ -515,7 +516,7 @@ impl Action {
             Action::CancelTask(task) => task.cancel(),
             Action::Drop(task, child) => {
                 if let Some(child) = child {
-                    // SAFETY: the waker keeps the strand in memory.
+                    // SAFETY: the waker keeps the child in memory.
                     match unsafe { (points.drop_child)(child.as_waker().data().cast()) } {
                         Some(true) => return wake(child),
                         Some(false) => {}
@@ -534,6 +535,6 @@ impl Action {
 
 impl Task {
     fn waker(&self) -> GuardedWaker {
-        GuardedWaker::of(&super::waker::borrowed_waker(self.ptr()))
+        GuardedWaker::of(&crate::task::waker::borrowed_waker(self.ptr()))
     }
 }

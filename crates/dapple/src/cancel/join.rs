@@ -1,4 +1,4 @@
-//! The handle of a task: wait for its output, cancel it, abort it, or let it go.
+//! The handle of a task: a wait for its output, and the means to cancel, abort or detach it.
 
 use std::any::Any;
 use std::fmt;
@@ -6,56 +6,21 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::ptr::null_mut;
 use std::task::{Context, Poll, Waker};
 
-use super::cancel::Cancelled;
-use super::cancel::Then;
-use super::cancel_points::{self, Begin, OBSERVES};
-use super::cell::{PanicPayload, discard, message};
-use super::context::with_context;
-use super::guarded::GuardedWaker;
-use super::header::{Reason, TaskPtr, field};
-use super::poll::{read_reason, take_payload};
-use super::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
-use super::waker::{pack, unpack, wakes_same};
-use super::{Task, cancel, cancel_scope};
-use crate::prim::{AtomicPtr, Ordering};
-
-/// Where the waker of the one who waits for a task lies, in one word. Whose it is, SLOT in `state`
-/// says.
-#[derive(Default)]
-pub(crate) struct JoinSlot(AtomicPtr<()>);
-
-impl JoinSlot {
-    /// # Safety
-    ///
-    /// The caller has a reference to the task, or owns it, for as long as the slot is used.
-    pub(super) unsafe fn of<'a>(task: TaskPtr) -> &'a JoinSlot {
-        // SAFETY: handed on from the caller.
-        let offset = unsafe { task.as_ref() }.vtable().join_offset;
-        // SAFETY: the slot lies there.
-        unsafe { &*field::<JoinSlot>(task, offset) }
-    }
-
-    fn put(&self, waker: GuardedWaker) {
-        self.0.store(pack(waker), Ordering::Relaxed);
-    }
-
-    fn wakes_same(&self, waker: &Waker) -> bool {
-        wakes_same(self.0.load(Ordering::Relaxed), waker)
-    }
-
-    /// Takes the waker out.
-    ///
-    /// # Safety
-    ///
-    /// There is one, and the slot belongs to the caller. SLOT
-    pub(super) unsafe fn take(&self) -> GuardedWaker {
-        // SAFETY: what is there is from `put`, and was not taken before.
-        unsafe { unpack(self.0.swap(null_mut(), Ordering::Relaxed)) }
-    }
-}
+use super::check;
+use super::error::Cancelled;
+use super::frame;
+use super::item::{Item, Then};
+use super::points::{self, Begin, OBSERVES};
+use crate::context::with_context;
+use crate::task::cell::{PanicPayload, discard, message};
+use crate::task::guarded::GuardedWaker;
+use crate::task::header::Reason;
+use crate::task::join_slot::JoinSlot;
+use crate::task::poll::{read_reason, take_payload};
+use crate::task::state::{ABORTED, DONE, ENDED, JOIN_WAKER, PANICKED};
+use crate::task::{Target, Task, sealed};
 
 /// The right to wait for a task's output, to cancel it and to abort it.
 ///
@@ -68,7 +33,7 @@ impl JoinSlot {
 /// *Dropped early*: **clean**; the task runs on, and awaiting `&mut handle` again goes on waiting.
 /// *Scope cancelled*: the wait returns a [`JoinError`] with
 /// [`is_cancelled`](JoinError::is_cancelled), and `&mut handle` can be awaited again; if the task
-/// had ended while somebody waited for it, the result is returned.
+/// had ended while this handle waited for it, the result is returned.
 ///
 /// # Examples
 ///
@@ -82,7 +47,7 @@ impl JoinSlot {
 pub struct JoinHandle<T> {
     /// `None`: the output has been taken, or there never was a task.
     task: Option<Task>,
-    on_cancel: cancel::Item,
+    on_cancel: Item,
     _output: PhantomData<T>,
 }
 
@@ -98,12 +63,12 @@ impl<T> JoinHandle<T> {
     ///
     /// The task's output is a `T`, and no other handle exists.
     pub(crate) unsafe fn new(task: Task) -> JoinHandle<T> {
-        JoinHandle { task: Some(task), on_cancel: cancel::Item::default(), _output: PhantomData }
+        JoinHandle { task: Some(task), on_cancel: Item::default(), _output: PhantomData }
     }
 
     /// A handle without a task: the runtime was gone.
     pub(crate) fn gone() -> JoinHandle<T> {
-        JoinHandle { task: None, on_cancel: cancel::Item::default(), _output: PhantomData }
+        JoinHandle { task: None, on_cancel: Item::default(), _output: PhantomData }
     }
 
     /// Asks the task to end by itself: all its waits, now and later, return `Cancelled` if what
@@ -149,7 +114,7 @@ impl<T> JoinHandle<T> {
         self.task.as_ref()
     }
 
-    /// Takes what the task left.
+    /// Takes the output, the panic or the reason that the task has ended with.
     ///
     /// # Safety
     ///
@@ -158,7 +123,7 @@ impl<T> JoinHandle<T> {
         let Some(task) = self.task.take() else { return Err(JoinError(Repr::Gone)) };
         let (ptr, state) = (task.ptr(), task.header().state.load());
         if state.has(PANICKED) {
-            // SAFETY: what the task left is the handle's (HANDLE-OUTPUT), and taken once.
+            // SAFETY: the payload is the handle's (HANDLE-OUTPUT), and taken once.
             return Err(JoinError(Repr::Panic(unsafe { take_payload(ptr) }, task.name().into())));
         }
         if state.has(ENDED) {
@@ -172,7 +137,7 @@ impl<T> JoinHandle<T> {
         Ok(unsafe { output.assume_init() })
     }
 
-    /// Takes the result if the task is done, otherwise sees to it that `waker` is woken then.
+    /// Takes the result if the task is done. Otherwise `waker` is woken when it is.
     pub(crate) fn poll_done(&mut self, waker: &Waker) -> Poll<Result<T, JoinError>> {
         let Some(task) = &self.task else { return Poll::Ready(Err(JoinError(Repr::Gone))) };
         let state = &task.header().state;
@@ -207,7 +172,7 @@ impl<T> JoinHandle<T> {
         Poll::Ready(unsafe { self.take() })
     }
 
-    /// Lets go of a task that is done, or whose join slot is in use.
+    /// Detaches from a task that is done, or whose join slot is in use.
     #[cold]
     fn drop_slowly(&mut self) {
         let Some(task) = &self.task else { return };
@@ -222,9 +187,9 @@ impl<T> JoinHandle<T> {
             // The reference went with the interest.
             std::mem::forget(self.task.take());
         } else {
-            // Whether its destructor panics here or in the task is a matter of who was faster, so
-            // the panic goes the same way in both: to nobody.
-            // SAFETY: it is done: the slot is empty, and nothing else keeps `detach` from going.
+            // The destructor of the output runs here or in the task, depending on which is faster. A panic in it is
+            // discarded in both cases.
+            // SAFETY: the task is done: the slot is empty, and nothing else makes `detach` fail.
             discard(catch_unwind(AssertUnwindSafe(|| drop(unsafe { self.take() }))));
         }
     }
@@ -248,16 +213,16 @@ impl<T> JoinHandle<T> {
     fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Option<Poll<Cancelled>> {
         let begin = self.task.as_ref().filter(|_| OBSERVES && !self.is_waiting()).map(Begin::of_join);
         let over = match begin {
-            Some(begin) => cancel_points::begin(begin, cx),
-            None => cancel::is_current_cancelled().then_some(Poll::Ready(Cancelled)),
+            Some(begin) => points::begin(begin, cx),
+            None => check::is_current_cancelled().then_some(Poll::Ready(Cancelled)),
         };
-        // A task that ended while it was waited for has ended; a wait that begins late has not begun. A race that is
-        // decided would drop the result, which stays. EXACT in `wait`
-        let is_lost = with_context(cancel_scope::is_lost);
+        // The result of a task that ended during this wait is returned; a wait that is held back has not begun. A decided
+        // race would drop the result, so it stays in the task. EXACT in `wait`
+        let is_lost = with_context(frame::is_lost);
         let is_ended = || !is_lost && self.is_waiting() && self.is_finished();
         over.filter(|over| over.is_pending() || !is_ended()).inspect(|over| {
             if over.is_ready() {
-                self.on_cancel.unlink();
+                self.on_cancel.unregister();
                 // A blocking call that has not begun never does; one that has goes on, and can be waited for again.
                 if let Some(call) = &self.task {
                     call.withdraw();
@@ -272,13 +237,13 @@ impl<T> Future for JoinHandle<T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if with_context(if OBSERVES { cancel::may_be_cancelled } else { cancel::is_cancelled_here })
+        if with_context(if OBSERVES { check::may_be_cancelled } else { check::is_cancelled_in })
             && let Some(polled) = self.poll_cancelled(cx)
         {
             return polled.map(|Cancelled| Err(JoinError(Repr::Cancelled)));
         }
-        if OBSERVES && !self.is_waiting() && !with_context(cancel::may_be_cancelled) {
-            cancel_points::note_shielded();
+        if OBSERVES && !self.is_waiting() && !with_context(check::may_be_cancelled) {
+            points::note_shielded();
         }
         match self.poll_done(cx.waker()) {
             Poll::Pending => {
@@ -286,7 +251,7 @@ impl<T> Future for JoinHandle<T> {
                 Poll::Pending
             }
             ready => {
-                self.on_cancel.unlink();
+                self.on_cancel.unregister();
                 ready
             }
         }
@@ -312,7 +277,7 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// Why there is no output to be had from a task.
+/// The reason why a task, or the wait for it, gave no output.
 pub struct JoinError(Repr);
 
 enum Repr {
@@ -424,3 +389,11 @@ impl From<JoinError> for std::io::Error {
 // for reading a string out of it.
 // SAFETY: `&JoinError` reads the payload only through `downcast_ref` to `&str` and `String`.
 unsafe impl Sync for JoinError {}
+
+impl<T> sealed::Sealed for JoinHandle<T> {}
+
+impl<T> Target for JoinHandle<T> {
+    fn target(&self) -> Option<&Task> {
+        self.task()
+    }
+}

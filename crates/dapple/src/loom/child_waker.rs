@@ -11,10 +11,12 @@ use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread::{JoinHandle, spawn};
 
 use super::{Plain, sleeper};
+use crate::cancel::child_memory::{Watched, dealloc};
+use crate::cancel::child_waker::{ChildPtr, ChildWaker};
+use crate::cancel::frame::CancelFrame;
+use crate::cancel::scope::CancelScope;
+use crate::context::with_context;
 use crate::prim::{Ordering, Parker};
-use crate::task::cancel_scope::{CancelFrame, CancelScope};
-use crate::task::child_waker::{ChildPtr, ChildWaker};
-use crate::task::context::{Watched, dealloc, with_context};
 use crate::task::state::Snapshot;
 use crate::task::waker::Behind;
 
@@ -83,7 +85,7 @@ struct Scope {
 impl Scope {
     fn new(poller: Poller) -> Scope {
         let reach = CancelScope::new();
-        let strand = Watched::new_strand(&reach);
+        let strand = Watched::new_child(&reach);
         poller.polls(&reach);
         Scope { reach, strand, left: false, poller }
     }
@@ -125,10 +127,10 @@ impl Scope {
 
     /// The next that is to be polled: it can only be the strand, and that once.
     fn next_ready(&self) -> Option<ChildPtr> {
-        let list = self.reach.woken.pull(self.reach.is_by_waker())?;
+        let list = self.reach.ready.pull(self.reach.is_by_waker())?;
         assert_eq!((list.first, list.last), (self.strand, self.strand));
         // SAFETY: what is in line is in memory.
-        assert_eq!(NonNull::new(unsafe { list.first.as_ref() }.next_link()), None);
+        assert_eq!(NonNull::new(unsafe { list.first.as_ref() }.next_child()), None);
         Some(list.first)
     }
 
@@ -143,8 +145,8 @@ impl Scope {
                 self.poller = Poller::Task(task.clone(), task.before_poll());
             }
             Poller::Foreign(parker, waker) => {
-                self.reach.leave_waker(waker);
-                if !is_done(self) && self.reach.woken.is_empty() {
+                self.reach.store_waker(waker);
+                if !is_done(self) && self.reach.ready.is_empty() {
                     parker.park(None);
                 }
             }
@@ -156,7 +158,7 @@ impl Scope {
     fn poll_next(&mut self, poll: impl FnOnce() -> bool) -> bool {
         let Some(strand) = self.next_ready() else { return false };
         // SAFETY: what is in line is in memory.
-        unsafe { strand.as_ref() }.leave_line();
+        unsafe { strand.as_ref() }.note_dequeued();
         self.poll(true, |_, _| poll());
         true
     }
@@ -175,7 +177,7 @@ impl Scope {
         if !self.left {
             self.leave();
         }
-        if let Some(list) = self.reach.woken.close() {
+        if let Some(list) = self.reach.ready.close() {
             assert_eq!(list.first, list.last);
             // SAFETY: the line's reference is ours.
             unsafe { ChildWaker::drop_ref(list.first) };
@@ -328,7 +330,7 @@ fn wake_ups_of_an_inner_scope_are_not_lost() {
 fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
     model(|| {
         let mut scope = Scope::new(Poller::task());
-        let other = Watched::new_strand(&scope.reach);
+        let other = Watched::new_child(&scope.reach);
         let strands = [scope.strand, other];
         let threads = strands.map(|strand| {
             let begin = |cx: &mut Context<'_>| {
@@ -340,7 +342,7 @@ fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
         });
         let mut seen = Vec::new();
         while seen.len() < 2 {
-            let Some(list) = scope.reach.woken.pull(false) else {
+            let Some(list) = scope.reach.ready.pull(false) else {
                 scope.rest(|_| false);
                 continue;
             };
@@ -348,8 +350,8 @@ fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
             while let Some(strand) = next {
                 // SAFETY: what is in line is in memory.
                 let this = unsafe { strand.as_ref() };
-                next = NonNull::new(this.next_link());
-                this.leave_line();
+                next = NonNull::new(this.next_child());
+                this.note_dequeued();
                 // SAFETY: the line's reference is ours.
                 unsafe { ChildWaker::drop_ref(strand) };
                 seen.push(strand);
@@ -402,7 +404,7 @@ fn a_scope_that_is_dropped_while_it_is_woken_is_freed_once() {
                 // It was `Pending`, and somebody drops it.
                 match &scope.poller {
                     Poller::Task(task, before) => drop(task.rest(*before)),
-                    Poller::Foreign(_, waker) => scope.reach.leave_waker(waker),
+                    Poller::Foreign(_, waker) => scope.reach.store_waker(waker),
                     Poller::Inner(_) => unreachable!(),
                 }
                 let ended = scope.end();

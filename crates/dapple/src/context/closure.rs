@@ -1,18 +1,17 @@
-//! The closures of states that this thread is in: what is in one must not wait, or there could be a cycle of
-//! those who wait for each other.
+//! Closures of states that this thread is in. Code in such a closure must not wait: waits could form a cycle.
 //!
 //! # Invariants
 //!
-//! * **CLOSURES-ON-STACK**: the closures from the thread's innermost on outwards are those that it is in. So all of
-//!   them are there while they are looked at.
+//! * **CLOSURES-ON-STACK**: the closures from the thread's innermost one outwards are those that the thread is in. So all
+//!   of them exist while the list is read.
 
 use std::fmt;
 
-use super::context::with_context;
+use super::with_context;
 
 /// A closure that a thread is in.
 pub(crate) struct Closure<'a> {
-    /// Whose it is: completes "inside of the closure of".
+    /// The owner of the closure: completes "inside of the closure of".
     of: &'a dyn fmt::Display,
     outer: *const Closure<'static>,
 }
@@ -24,20 +23,20 @@ pub(crate) fn enter<R>(of: &dyn fmt::Display, f: impl FnOnce() -> R) -> R {
     impl Drop for LeaveClosure<'_> {
         #[inline]
         fn drop(&mut self) {
-            with_context(|here| here.closure.set(self.0.outer));
+            with_context(|context| context.set_closure(self.0.outer));
         }
     }
-    let out = LeaveClosure(Closure { of, outer: with_context(|here| here.closure.get()) });
-    let innermost: *const Closure<'_> = &out.0;
-    with_context(|here| here.closure.set(innermost.cast())); // CLOSURES-ON-STACK
+    let leave = LeaveClosure(Closure { of, outer: with_context(|context| context.closure()) });
+    let innermost: *const Closure<'_> = &leave.0;
+    with_context(|context| context.set_closure(innermost.cast())); // CLOSURES-ON-STACK
     f()
 }
 
-/// Panics if this thread is in a closure of a state. `what` is what would wait.
+/// Panics if this thread is in a closure of a state. `what` names the operation that would wait.
 #[inline]
 #[track_caller]
 pub(crate) fn assert_outside(what: &dyn fmt::Display) {
-    let innermost = with_context(|here| here.closure.get());
+    let innermost = with_context(|context| context.closure());
     if !innermost.is_null() {
         // SAFETY: it is on this thread's stack. CLOSURES-ON-STACK
         refuse(unsafe { &*innermost }, what);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use loom::model;
 use loom::thread::spawn;
 
+use crate::cancel::table::CancelTable;
 use crate::prim::{AtomicBool, Ordering, Parker};
-use crate::task::cancel_table::CancelTable;
 use crate::task::state::{CANCELLED, StateWord};
 
 struct Task {

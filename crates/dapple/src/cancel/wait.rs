@@ -1,16 +1,16 @@
-//! What all waits have in common: how they begin, how they rest, and how they end.
+//! The steps that all waits share: how they begin, how they rest, and how they end.
 //!
 //! # Invariants
 //!
 //! * **EXACT**: a wait that is polled for the first time where it is cancelled (by a scope, a `timeout` or a `race`
 //!   around it, or as a part of its task) returns `Cancelled` and has had no effect. A wait that is polled again takes
-//!   what it waits for if that can be had, and only otherwise returns `Cancelled`: its result is returned, so nothing is
+//!   its result if that is there, and only otherwise returns `Cancelled`: the result is returned, so nothing is
 //!   lost. The exception is a loser of a `race`, whose result is dropped: there a wait that is polled again returns
-//!   `Cancelled` without having tried, leaves its line, and passes on whatever it was woken for. What has been taken
-//!   already (the first half of a `read_exact`, a value that `suspend` was resumed with), and what is under way and
-//!   decides by itself (a file operation), is the loser's.
+//!   `Cancelled` without having tried, leaves its queue, and passes its wake-up on to another waiter. The loser keeps, and
+//!   drops, data that it has taken already (the first half of a `read_exact`, a value that `suspend` was resumed with) and
+//!   the result of an operation under way that cannot be recalled (a file operation).
 //! * **BUDGET**: the budget bounds how long a *task* holds its worker, never which branch of the task is polled. A task
-//!   that has got so many results in one poll has spent its budget. Each wait that is new from then on is *put off*, once:
+//!   that has got [`BUDGET`] results in one poll has spent its budget. Each wait that is new from then on is *put off*, once:
 //!   it wakes its poller and returns `Pending`. A wait that was put off, or had begun before, goes ahead, budget or not,
 //!   and may take one result. So a loop of waits that are always ready gives way, since it makes new waits, and holds
 //!   its worker for the budget and one result more for each wait of its task that was pending. And any other branch
@@ -24,28 +24,27 @@
 
 use std::task::{Context, Poll};
 
-use super::cancel::{self, Cancelled, Item, Then};
-use super::cancel_points::{self, Begin, OBSERVES};
-use super::cancel_scope;
-use super::context::{ThreadContext, with_context};
-use super::guarded::GuardedWaker;
+use super::check;
+use super::error::Cancelled;
+use super::frame;
+use super::item::{Item, Then};
+use super::points::{self, Begin, OBSERVES};
+use crate::context::{BUDGET, ThreadContext, with_context};
+use crate::task::guarded::GuardedWaker;
 
 /// Whether waits can be cancelled; see the head of this file.
 const CANCELS: bool = !cfg!(dapple_no_cancel);
 
-/// How many results a task may get in one poll. BUDGET
-pub(crate) const BUDGET: i32 = 128;
-
-/// How many bytes of a stream count as a result more: two megabytes are all that a task may get in one poll.
+/// Bytes of a stream that count as one more result: a task may get two megabytes in one poll.
 pub(crate) const PORTION: usize = 16 << 10;
 
-/// How many more results the current task may get in this poll.
+/// Results that the current task may still get in this poll.
 #[inline]
 pub(crate) fn budget() -> i32 {
-    with_context(|here| here.budget.get())
+    with_context(ThreadContext::budget)
 }
 
-/// How far a wait is.
+/// The stage of a wait.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 enum WaitStage {
     /// It was not polled, or has ended: the next poll begins a new wait.
@@ -57,7 +56,7 @@ enum WaitStage {
     Begun,
 }
 
-/// What every wait keeps: whether it has begun, and how it learns that its task was cancelled.
+/// The state of a wait: whether it has begun, and its registration for cancels.
 #[derive(Default)]
 pub(crate) struct Wait {
     stage: WaitStage,
@@ -88,8 +87,8 @@ impl Wait {
 
     /// At the head of every poll: whether the operation may be tried now. EXACT, BUDGET
     ///
-    /// This, and [`begin_at_once`], is where all waits go through. Its common path is a few instructions, and has to stay
-    /// in line: all else is in cold functions.
+    /// All waits go through this function or [`begin_at_once`]. Its common path is a few instructions, and has to stay
+    /// inlined: all else is in cold functions.
     #[inline(always)]
     pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
         if with_context(ThreadContext::is_spent) && self.is_put_off(cx) {
@@ -97,7 +96,7 @@ impl Wait {
         }
         if CANCELS && self.stage != WaitStage::Begun {
             if !self.shielded
-                && let Some(over) = cancel::begin(self.as_begin(), cx)
+                && let Some(over) = check::begin(self.as_begin(), cx)
             {
                 return self.begin_in_vain(over);
             }
@@ -113,7 +112,7 @@ impl Wait {
     /// For waits that are polled again without [`begin`](Self::begin).
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
-        CANCELS && self.has_begun() && !self.shielded && with_context(cancel_scope::is_lost)
+        CANCELS && self.has_begun() && !self.shielded && with_context(frame::is_lost)
     }
 
     #[cold]
@@ -132,8 +131,8 @@ impl Wait {
             self.stage = WaitStage::PutOff;
             with_context(ThreadContext::note_put_off);
             if CANCELS && !self.shielded {
-                // What is around it may be polled again before it is, and must not drop it. LEFT-ALONE in `cancel`
-                self.on_cancel.link_only(cx.waker(), Then::Answers);
+                // The code around may be polled again before this wait is, and must not drop it. LEFT-ALONE in `grace`
+                self.on_cancel.register(cx.waker(), Then::Answers);
             }
             cx.waker().wake_by_ref();
         }
@@ -173,18 +172,18 @@ impl Wait {
         Begin::of(self)
     }
 
-    /// After what it waits for could not be had: whether the wait is over all the same. EXACT
+    /// After the operation was tried in vain: whether the wait is over all the same. EXACT
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        CANCELS && !self.shielded && cancel::is_current_cancelled()
+        CANCELS && !self.shielded && check::is_current_cancelled()
     }
 
-    /// As `rest`, if what is waited for inside has said so itself.
+    /// As `rest`, if a wait inside of this one has noted what it waits for.
     pub(crate) fn rest_around(&mut self, cx: &mut Context<'_>) {
         if CANCELS && !self.shielded {
-            self.on_cancel.link_only(cx.waker(), Then::Answers);
+            self.on_cancel.register(cx.waker(), Then::Answers);
             if OBSERVES {
-                cancel_points::note_rest(&"a stream that is not dapple's");
+                points::note_rest(&"a stream that is not dapple's");
             }
         }
     }
@@ -199,7 +198,7 @@ impl Wait {
         }
     }
 
-    /// As `rest`, of an operation that goes on after a cancel until its own end. LEFT-ALONE in `cancel`
+    /// As `rest`, of an operation that goes on after a cancel until its own end. LEFT-ALONE in `grace`
     #[inline]
     pub(crate) fn rest_to_its_end(&mut self, cx: &mut Context<'_>, what: &'static &'static str) {
         if CANCELS {
@@ -207,17 +206,17 @@ impl Wait {
         }
     }
 
-    /// A wait that is not to be cancelled is not to be dropped either. LEFT-ALONE in `cancel`
+    /// A wait that is not to be cancelled is not to be dropped either. LEFT-ALONE in `grace`
     #[cold]
     fn rest_shielded(&mut self, cx: &mut Context<'_>) {
-        self.on_cancel.link_only(cx.waker(), Then::Stays);
+        self.on_cancel.register(cx.waker(), Then::Stays);
         self.stays();
     }
 
-    /// Before a rest, if it may have been cancelled and does not end: it is to be polled again. LEFT-ALONE in `cancel`
+    /// Before a rest of a wait that may be cancelled and does not end: it has to be polled again. LEFT-ALONE in `grace`
     #[cold]
     pub(crate) fn stays(&self) {
-        if CANCELS && cancel::is_current_cancelled() {
+        if CANCELS && check::is_current_cancelled() {
             with_context(ThreadContext::note_stays);
         }
     }
@@ -225,16 +224,16 @@ impl Wait {
     /// At the end of a poll that returns a result. The next poll begins a new wait.
     #[inline]
     pub(crate) fn end(&mut self) {
-        with_context(|here| here.budget.set(here.budget.get().wrapping_sub(1))); // BUDGET
+        with_context(ThreadContext::count_result); // BUDGET
         self.end_around();
     }
 
-    /// As `end`, if what was waited for inside has been counted itself.
+    /// As `end`, if a wait inside of this one has counted the result.
     #[inline]
     pub(crate) fn end_around(&mut self) {
         self.stage = WaitStage::New;
         if CANCELS {
-            self.on_cancel.unlink();
+            self.on_cancel.unregister();
         }
     }
 
@@ -255,7 +254,7 @@ impl std::fmt::Debug for Wait {
 /// cancelled. `false`: [`begin_at_once`] says whether it may.
 #[inline]
 pub(crate) fn begins_at_once() -> bool {
-    with_context(|here| here.budget.get() > 0 && (!CANCELS || cancel::begins(here)))
+    with_context(|here| here.budget() > 0 && (!CANCELS || check::begins(here)))
 }
 
 /// Whether an operation on `of` may be tried in this poll, as `Wait::begin` would say. An operation that can be done
@@ -274,24 +273,24 @@ pub(crate) fn begin_at_once<T>(
             return Poll::Pending;
         }
     }
-    if CANCELS && let Some(over) = cancel::begin(Begin::of(of), cx) {
+    if CANCELS && let Some(over) = check::begin(Begin::of(of), cx) {
         return Wait::default().begin_in_vain(over);
     }
     Poll::Ready(Ok(()))
 }
 
-/// Whether what is polled here is in a race that another has won, so that nothing must be taken any more. EXACT
+/// Whether the code that is polled here is in a race that another has won, so that it must not take anything. EXACT
 pub(crate) fn is_lost() -> bool {
-    CANCELS && with_context(cancel_scope::is_lost)
+    CANCELS && with_context(frame::is_lost)
 }
 
-/// It could be had at once. BUDGET
+/// An operation was done at once. BUDGET
 #[inline]
 pub(crate) fn got_at_once() {
-    with_context(|here| here.budget.set(here.budget.get().wrapping_sub(1)));
+    with_context(ThreadContext::count_result);
 }
 
-/// A result that is counted by itself had so many bytes. BUDGET
+/// A result, which is counted apart from this, had `count` bytes. BUDGET
 #[inline]
 pub(crate) fn note_bytes(count: usize) {
     if count >= PORTION {
@@ -302,8 +301,7 @@ pub(crate) fn note_bytes(count: usize) {
 #[cold]
 fn note_portions(count: usize) {
     let count = count.min(BUDGET as usize) as i32;
-    // Not below zero by this: there it is counted how often waits were put off.
-    with_context(|here| here.budget.set((here.budget.get() - count).max(here.budget.get().min(0))));
+    with_context(|here| here.count_more(count));
 }
 
 /// Wakes a waiter, whatever its waker does. GUARDED-WAKER

@@ -1,9 +1,8 @@
-//! The runtime that this thread is in, for code that needs one. How a missing one is reported is worded here alone.
+//! The runtime that this thread is in, for code that needs one. A missing runtime is reported by this file alone.
 
 use std::io;
 
-use super::context::with_context;
-use super::runtime_shared::RuntimeShared;
+use super::{Fills, OfRuntime, with_context};
 use crate::world;
 
 /// Advice for the second argument of [`require`].
@@ -13,15 +12,15 @@ pub(crate) const HANDLE: &str = ", or use a Handle";
 ///
 /// # Panics
 ///
-/// If there is none, with `what` needs it and, behind the usual advice, `or` what else there is to do.
+/// Without a runtime. `what` names the operation that needs one, and `or` completes the advice.
 #[inline]
 #[track_caller]
-pub(crate) fn require<'a>(what: &str, or: &str) -> &'a RuntimeShared {
-    let home = with_context(|here| here.home.get());
-    // SAFETY: it is set only while this thread works for a runtime or has entered it, and the
-    // caller does not keep it.
-    match unsafe { home.as_ref() } {
-        Some(home) => home,
+pub(crate) fn require<'a, T: Fills<OfRuntime>>(what: &str, or: &str) -> &'a T {
+    let runtime = with_context(|context| context.runtime::<T>());
+    // SAFETY: the pointer is set only while this thread works for the runtime or has entered it, and the caller does not
+    // keep it.
+    match unsafe { runtime.as_ref() } {
+        Some(runtime) => runtime,
         None => missing(what, or),
     }
 }
@@ -32,7 +31,7 @@ fn missing(what: &str, or: &str) -> ! {
     panic!("{what} needs a runtime: call it inside dapple::run, block_on or a task{or}");
 }
 
-/// The message of a future that is awaited where there is no runtime; `to` is the need for one, such as "wait in".
+/// The message of a future that is awaited without a runtime. `to` names the need for one, such as "wait in".
 #[cold]
 pub(crate) fn no_runtime(to: &str) -> String {
     let places = if world::is_simulated() {
@@ -43,7 +42,7 @@ pub(crate) fn no_runtime(to: &str) -> String {
     format!("no runtime here to {to}: await it inside of {places}")
 }
 
-/// The same as an error.
+/// [`no_runtime`] as an error.
 #[cold]
 pub(crate) fn no_runtime_error(to: &str) -> io::Error {
     io::Error::other(no_runtime(to))
