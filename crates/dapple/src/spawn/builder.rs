@@ -1,4 +1,4 @@
-//! Builder of tasks: a name, a color, a priority, a limit, a drop closure.
+//! Builder of tasks: name, color, priority, limit, drop closure.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ use crate::task::poll::ClosureFuture;
 use crate::task::runtime_here::{HANDLE, require};
 use crate::task::{JoinHandle, Priority, RuntimeShared};
 
-/// Spawns tasks with a name, in a color, of a priority, or with a drop closure; the place of the spawn is kept
-/// too.
+/// Spawns tasks with a name, a color, a priority, a limit or a drop closure. The place of the spawn is
+/// recorded for [`dump`](crate::Runtime::dump).
 ///
 /// # Examples
 ///
@@ -34,11 +34,11 @@ pub struct Builder<D = NoDropClosure> {
     drop_closure: D,
 }
 
-/// What a [`Builder`] has without [`or_else`](Builder::or_else).
+/// Type state of a [`Builder`] without [`or_else`](Builder::or_else).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDropClosure(());
 
-/// What a [`Builder`] has after [`or_else`](Builder::or_else).
+/// Type state of a [`Builder`] after [`or_else`](Builder::or_else).
 #[derive(Clone, Copy, Debug)]
 pub struct DropClosure<G>(G);
 
@@ -53,40 +53,41 @@ impl<G> DropClosure<G> {
 }
 
 impl Builder {
-    /// A builder of tasks without a name, with a color of their own.
+    /// Creates a builder of tasks without a name, each with a color of its own.
     pub fn new() -> Builder {
         Builder::default()
     }
 }
 
 impl<D> Builder<D> {
-    /// What the task is called in [`dump`](crate::Runtime::dump) and in messages.
+    /// Sets the name for [`dump`](crate::Runtime::dump) and messages.
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Builder<D> {
         self.name = Some(name.into());
         self
     }
 
-    /// The color that the task runs in.
+    /// Sets the color that the task runs in.
     pub fn color(mut self, color: &Color) -> Builder<D> {
         self.color = Some(color.clone());
         self
     }
 
-    /// How urgent the task is, whatever its color's priority. Without it, as urgent as its color.
+    /// Sets the priority of the task, whatever its color's. Without it, the task has the priority of its
+    /// color.
     ///
-    /// In a color it runs in line all the same: the color is as urgent as the most urgent that waits in it. In
-    /// the main color, and for blocking calls, it has no effect.
+    /// In a color the task still runs in order: the color has the priority of its most urgent waiting task.
+    /// In the main color, and for blocking calls, it has no effect.
     pub fn priority(mut self, priority: Priority) -> Builder<D> {
         self.priority = Some(priority);
         self
     }
 
-    /// Bounds what waits: see [`Limit`]. The task has a color of its own.
+    /// Puts the task under a [`Limit`]. The task has a color of its own.
     ///
     /// # Panics
     ///
-    /// The spawning, if a color was asked for: [its limit](Color::set_limit) goes for all that is in it. In the main
-    /// color, and for blocking calls, it has no effect.
+    /// Spawning panics if a color was set as well: [the limit of a color](Color::set_limit) applies to all of
+    /// its tasks. In the main color, and for blocking calls, it has no effect.
     ///
     /// # Examples
     ///
@@ -107,11 +108,13 @@ impl<D> Builder<D> {
         self
     }
 
-    /// The task knows how long it has waited for its turn, which [`Limit::admit_now`] then goes by. What it spawns
-    /// in the same way has waited for as long, at first: what a task accepts was waiting when it was.
+    /// Measures how long the task has waited for its turn, for [`Limit::admit_now`]. Tasks that it spawns
+    /// with `clocked` start with the same waiting time: a connection was waiting while the task that accepts
+    /// it was.
     ///
-    /// For a task with a color of its own and no priority; a color [with a limit](Color::set_limit) knows it anyway.
-    /// Where it was spawned is kept only if it has a name: it is for tasks of which there are many.
+    /// Use it for a task with a color of its own and no priority; a color [with a limit](Color::set_limit)
+    /// measures anyway. The place of the spawn is recorded only if the task has a name, since there may be
+    /// many such tasks.
     ///
     /// # Examples
     ///
@@ -124,7 +127,7 @@ impl<D> Builder<D> {
     ///     let connection = Builder::new().clocked().spawn(async move {
     ///         match limit.admit_now() {
     ///             Ok(_admitted) => "handle the request",
-    ///             Err(_refused) => "say that there is too much to do",
+    ///             Err(_refused) => "answer: overload, try again later",
     ///         }
     ///     });
     ///     assert_eq!(connection.await.unwrap(), "handle the request");
@@ -135,9 +138,9 @@ impl<D> Builder<D> {
         self
     }
 
-    /// What is called if the task comes to its end before it has begun: it was aborted, refused, or its
+    /// Sets a closure that is called if the task ends before it has begun: it was aborted, refused, or its
     /// runtime ended. It is called in the task's color, after the future has been dropped; without a runtime,
-    /// or if it is gone, at once.
+    /// or after its end, at once.
     ///
     /// # Examples
     ///
@@ -162,7 +165,7 @@ impl<D> Builder<D> {
     #[track_caller]
     fn meta(&mut self) -> Meta {
         let (name, meta) = (self.name.take(), Meta::of_caller());
-        // Of clocked tasks there are many: one for each connection of a server.
+        // There may be many clocked tasks: one for each connection of a server.
         Meta { is_kept: meta.is_kept || name.is_some() || !self.is_clocked, name, ..meta }
     }
 
@@ -222,7 +225,7 @@ impl<D> Builder<D> {
     }
 }
 
-/// The runtime that a task is spawned on.
+/// Runtime that the task is spawned on.
 #[inline]
 #[track_caller]
 fn runtime<'a>() -> &'a RuntimeShared {

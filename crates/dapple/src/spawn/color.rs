@@ -7,10 +7,10 @@ use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
 
 impl Color {
-    /// Spawns a task in this color: it never runs while another of the color does, and gets its
-    /// first poll after all that was submitted before.
+    /// Spawns a task in this color: it never runs at the same time as another task of the color, and gets its
+    /// first poll after all work that was submitted before.
     ///
-    /// If the runtime is gone, the handle says so ([`JoinError::is_gone`](crate::JoinError)).
+    /// If the runtime has ended, [`is_gone`](crate::JoinError::is_gone) holds for the error of the handle.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -20,12 +20,12 @@ impl Color {
         submit(InColor::new(self), future, Meta::of_caller())
     }
 
-    /// Calls a closure in this color, behind all that was submitted before.
+    /// Calls a closure in this color, after all work that was submitted before.
     ///
     /// # Cancellation
     ///
-    /// *Handle dropped*: it is called all the same. *Scope cancelled* in which the handle is awaited: so is the
-    /// wait, and the closure is called all the same.
+    /// *Handle dropped*: the closure is called nevertheless.
+    /// *Scope cancelled*: awaiting the handle returns an error, and the closure is called nevertheless.
     #[track_caller]
     pub fn call<F, T>(&self, f: F) -> JoinHandle<T>
     where

@@ -1,8 +1,10 @@
-//! The one way for a new task to its queue: a [`Placement`] says where it goes, and so of which kind it is.
+//! The only way of a new task to its queue: a [`Placement`] decides where the task goes, and thereby of which
+//! kind it is.
 //!
-//! Two functions are safe: [`submit`] for a future that may run on any thread, [`submit_local`] for one that stays on this
-//! thread. Both end in [`put`], which makes the task and puts it in line; nothing else does. A placement is a type, not a
-//! value: a future that is only ever spawned in one way is compiled as a task of one kind (docs/design/tasks.md).
+//! Two functions are safe: [`submit`] for a future that may run on any thread, and [`submit_local`] for one
+//! that stays on this thread. Both end in [`put`], the only function that makes a task and queues it. A
+//! placement is a type, not a value: a future that is spawned in one way only is compiled as a task of one
+//! kind (docs/design/tasks.md).
 
 use crate::Color;
 use crate::lane::in_lane::{InLane, LaneExtra, LaneOwner};
@@ -15,10 +17,10 @@ use crate::task::header::{Meta, QueuePosition, Runnable, TaskPtr};
 use crate::task::poll::{Blocking, OwnColor};
 use crate::task::{JoinHandle, Priority, RuntimeShared, drop_unspawned};
 
-/// Where a new task goes.
+/// Place where a new task goes.
 pub(crate) trait Placement {
-    /// Makes the task and puts it in line. If the runtime is gone, the future is dropped, and the handle is
-    /// that of a task that is gone.
+    /// Makes the task and queues it. If the runtime has ended, drops the future, and returns a handle whose
+    /// error is [`is_gone`](crate::JoinError::is_gone).
     ///
     /// # Safety
     ///
@@ -33,7 +35,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
+    // SAFETY: both are `Send` and `'static`: they may be used on any thread, at any time.
     unsafe { placement.put_task(future, meta) }
 }
 
@@ -43,52 +45,52 @@ pub(crate) fn submit_local<F: Future + 'static>(future: F, meta: Meta) -> JoinHa
     let Some(color) = Color::try_main() else {
         panic!(
             "spawn_local called outside of a main color: use it in the future of dapple::run or \
-             block_on, or in what that spawned with spawn_local; elsewhere use dapple::spawn"
+             block_on, or in a task spawned there with spawn_local; elsewhere use dapple::spawn"
         );
     };
-    // SAFETY: tasks of a main color are run and dropped only on its thread, which is this one
-    // (HOME-THREAD); the output leaves it only if the handle can, that is, if it is `Send`.
+    // SAFETY: tasks of a main color are run and dropped only on its thread, which is this one (HOME-THREAD).
+    // The output leaves the thread only with a handle that is `Send`, that is, only if the output is `Send`.
     unsafe { InColor::new(&color).put_task(future, meta) }
 }
 
-/// A color of its own.
+/// A new color.
 pub(crate) struct FreshColor<'a>(pub(crate) &'a RuntimeShared);
 
 impl Placement for FreshColor<'_> {
     #[inline]
     unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
         let enqueue = |task| {
-            // SAFETY: `put` gives the right to run away.
+            // SAFETY: `put` passes on the right to run the task.
             let runnable = unsafe { Runnable::new(task) };
             Sched::of(self.0).enqueue(runnable, QueuePosition::New);
         };
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         unsafe { put(self.0, OwnColor, future, meta, enqueue) }
     }
 }
 
-/// A color of its own, for a task that knows since when it has been in line.
+/// A new color, for a task that records since when it has been queued.
 pub(crate) struct FreshClocked<'a>(pub(crate) &'a RuntimeShared);
 
 impl Placement for FreshClocked<'_> {
     unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         unsafe { put(self.0, Clocked::default(), future, meta, enqueue::<Clocked>) }
     }
 }
 
-/// The pool for calls that block. The future is done at its first poll.
+/// The pool for blocking calls. The future ends at its first poll.
 pub(crate) struct OnPool<'a>(pub(crate) &'a RuntimeShared);
 
 impl Placement for OnPool<'_> {
     unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         unsafe { put(self.0, Blocking::default(), future, meta, enqueue::<Blocking>) }
     }
 }
 
-/// The line of a color, which may be a main color or have a limit. `color` is a [`Color`] to give away or a reference to
-/// one, `rank` the task's own priority or `()`. In a main color a task has no priority.
+/// The queue of a color, which may be a main color or have a limit. `color` is a [`Color`], owned or by
+/// reference; `rank` is the task's own priority or `()`. In a main color a task has no priority.
 pub(crate) struct InColor<C, R> {
     color: C,
     rank: R,
@@ -112,7 +114,7 @@ impl<C: LaneOwner, R: LaneExtra> Placement for InColor<C, R> {
     unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
         let InColor { color, rank } = self;
         if color.lane().main.is_some() {
-            // SAFETY: handed on from the caller.
+            // SAFETY: the caller's promise.
             return unsafe { put_in_lane(color, MainTask::default(), future, meta) };
         }
         if let Some(limited) = Limited::arrive(color.lane(), rank.priority()) {
@@ -126,7 +128,7 @@ impl<C: LaneOwner, R: LaneExtra> Placement for InColor<C, R> {
 
 /// # Safety
 ///
-/// As for [`Cell::make`]; `extra` is right for the lane.
+/// As for [`Cell::make`]; `extra` fits the lane.
 #[inline]
 unsafe fn put_in_lane<X: LaneExtra, F: Future>(
     color: impl LaneOwner,
@@ -135,16 +137,16 @@ unsafe fn put_in_lane<X: LaneExtra, F: Future>(
     meta: Meta,
 ) -> JoinHandle<F::Output> {
     let home: *const RuntimeShared = color.lane().runtime_shared();
-    // SAFETY: handed on from the caller; a lane's home outlives it.
+    // SAFETY: the caller's promise; the runtime's shared part outlives its lanes.
     unsafe { put(home, InLane::new(color, extra), future, meta, enqueue::<InLane<X>>) }
 }
 
-/// Makes a task and puts it in line by `enqueue`, which has the right to run it. If the runtime is gone, the future is
-/// dropped here, and the kind after it.
+/// Makes a task and queues it by `enqueue`, which gets the right to run it. If the runtime has ended, drops
+/// the future here, and the kind after it.
 ///
 /// # Safety
 ///
-/// As for [`Cell::make`]. `home` is there until `kind` has been dropped.
+/// As for [`Cell::make`]. `home` is valid until `kind` has been dropped.
 #[inline]
 unsafe fn put<K: TaskKind, F: Future>(
     home: *const RuntimeShared,
@@ -153,9 +155,9 @@ unsafe fn put<K: TaskKind, F: Future>(
     meta: Meta,
     enqueue: impl FnOnce(TaskPtr),
 ) -> JoinHandle<F::Output> {
-    // SAFETY: handed on from the caller. Not a parameter: the kind may be the last that keeps it.
+    // SAFETY: the caller's promise. Not passed as a reference: the kind may own the last reference to it.
     let shared = unsafe { &*home };
-    // SAFETY: handed on from the caller.
+    // SAFETY: the caller's promise.
     match unsafe { Cell::make(shared, kind, future, meta) } {
         Ok(task) => {
             enqueue(task.ptr());
@@ -166,14 +168,14 @@ unsafe fn put<K: TaskKind, F: Future>(
     }
 }
 
-/// The handle of a task that did not come to be.
+/// Drops a future that could not be spawned, and returns the handle of a task that is gone.
 #[cold]
 pub(crate) fn gone<F: Future>(future: F) -> JoinHandle<F::Output> {
     drop_unspawned(future);
     JoinHandle::gone()
 }
 
-/// Puts a new task of a kind in line.
+/// Queues a new task of a kind.
 #[inline]
 fn enqueue<K: TaskKind>(task: TaskPtr) {
     // SAFETY: a new task is owned by its maker, which is `put`. ONE-OWNER

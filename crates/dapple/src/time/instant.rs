@@ -152,8 +152,7 @@ impl Sub<Duration> for Instant {
     ///
     /// If the result is out of range; see [`checked_sub`](Instant::checked_sub).
     fn sub(self, duration: Duration) -> Instant {
-        self.checked_sub(duration)
-            .expect("Instant before the start of the machine: use Instant::checked_sub")
+        self.checked_sub(duration).expect("Instant before the start of the machine: use Instant::checked_sub")
     }
 }
 
