@@ -36,7 +36,7 @@ use crate::task::{JoinError, JoinHandle};
 ///     drop(registration); // withdraws the callback
 /// });
 /// ```
-#[must_use = "dropping a registration withdraws the callback; say `.detach()` to leave it"]
+#[must_use = "dropping a registration withdraws the callback; call `.detach()` to keep it"]
 pub struct Registration {
     task: Option<JoinHandle<()>>,
     /// Flag to set when the program withdraws the callback, if it has a drop closure.

@@ -177,7 +177,7 @@ impl How {
         assert!(
             with_context(|here| !here.main.get().is_null() && here.color.get() == here.main.get().addr()),
             "{} called outside of a main color with a `Callback::local`: call it in the future of dapple::run or \
-             block_on, or in what runs in their color; elsewhere use `Callback::new`",
+             block_on, or in other code of their color; elsewhere use `Callback::new`",
             site.what
         );
         let meta = self.meta(site.meta);

@@ -183,9 +183,7 @@ impl Limit {
     #[track_caller]
     fn change(mut self, change: impl FnOnce(&mut Inner)) -> Limit {
         let Some(inner) = Arc::get_mut(&mut self.0) else {
-            panic!(
-                "a limit is in use already: say all of its bounds before it is cloned or given to anything"
-            );
+            panic!("a limit is in use already: set all of its bounds before it is cloned or used");
         };
         change(inner);
         self
@@ -200,8 +198,11 @@ impl Limit {
     #[track_caller]
     #[must_use]
     pub fn delay(self, target: Duration, interval: Duration) -> Limit {
-        assert!(!target.is_zero(), "a target of zero refuses everything: say how long things may wait");
-        assert!(target <= interval, "a target of {target:?} cannot be seen in an interval of {interval:?}");
+        assert!(
+            !target.is_zero(),
+            "a target of zero refuses all work: set the longest waiting time that is acceptable"
+        );
+        assert!(target <= interval, "a target of {target:?} is longer than the interval of {interval:?}");
         self.change(|inner| inner.delay = Some(Delay::new(target, interval)))
     }
 
@@ -213,7 +214,7 @@ impl Limit {
     #[track_caller]
     #[must_use]
     pub fn depth(self, depth: usize) -> Limit {
-        assert!(depth > 0, "a depth of 0 refuses everything: at least one must be allowed to wait");
+        assert!(depth > 0, "a depth of 0 refuses all work: use 1 or more");
         self.change(|inner| inner.depth = depth)
     }
 
@@ -225,10 +226,7 @@ impl Limit {
     #[track_caller]
     #[must_use]
     pub fn concurrency(self, concurrency: usize) -> Limit {
-        assert!(
-            concurrency > 0,
-            "a concurrency of 0 lets nothing begin: at least one must be allowed to run"
-        );
+        assert!(concurrency > 0, "a concurrency of 0 lets no work begin: use 1 or more");
         self.change(|inner| inner.concurrency = Some(concurrency))
     }
 

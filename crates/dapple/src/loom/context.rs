@@ -1,6 +1,6 @@
-//! In place of `task::here`, in models: what a thread of a model is doing, as far as strands ask.
+//! Replaces `task::context` in models: the part of a thread's context that child wakers use.
 //!
-//! `enter_child` and `leave_child` do what those of `task::here` do.
+//! `enter_child` and `leave_child` do the same as those of `task::context`.
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -64,7 +64,8 @@ impl ThreadContext {
     }
 }
 
-/// A strand in memory that loom watches over: whoever uses it reads `memory`, and who frees it writes it.
+/// A `ChildWaker` in memory that loom checks: each user reads `memory`, and the code that frees it writes
+/// `memory`.
 #[repr(C)]
 pub(crate) struct Watched {
     strand: ChildWaker,
@@ -76,28 +77,28 @@ impl Watched {
         let layout = Layout::new::<Watched>();
         // SAFETY: it is not of size zero.
         let memory = unsafe { loom::alloc::alloc(layout) }.cast::<Watched>();
-        // SAFETY: there is room for it.
+        // SAFETY: the memory is large enough.
         unsafe {
             memory.write(Watched { strand: ChildWaker::new(reach, layout), memory: UnsafeCell::new(()) })
         };
         ChildPtr::new(memory.cast()).expect("there is memory for a model")
     }
 
-    /// It is used.
+    /// Records a use.
     ///
     /// # Safety
     ///
     /// It was made by `new_strand`, and the caller has a reference.
     pub(crate) unsafe fn touch(strand: ChildPtr) {
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         unsafe { strand.cast::<Watched>().as_ref() }.memory.with(|_| ());
     }
 }
 
-/// In place of `std::alloc::dealloc`, for strands: nobody may use the memory any more.
+/// Replaces `std::alloc::dealloc` for `ChildWaker`s: there must be no user of the memory any more.
 pub(crate) unsafe fn dealloc(memory: *mut u8, layout: Layout) {
-    // SAFETY: in models, all strands are watched.
+    // SAFETY: in models, all `ChildWaker`s are in checked memory.
     unsafe { &*memory.cast::<Watched>() }.memory.with_mut(|_| ());
-    // SAFETY: handed on from the caller.
+    // SAFETY: the caller's promise.
     unsafe { loom::alloc::dealloc(memory, layout) };
 }

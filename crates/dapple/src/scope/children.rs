@@ -589,7 +589,7 @@ impl Children {
         waker: &Waker,
     ) -> Poll<Option<T>> {
         with_context(|here| {
-            self.assert_inside(here, "what was started was awaited");
+            self.assert_inside(here, "a Started was awaited");
             // SAFETY: the caller's reference keeps the child in memory.
             let this = unsafe { child.as_ref() };
             match this.stage.get() {
@@ -676,7 +676,7 @@ impl Children {
 #[track_caller]
 fn refuse_outside(what: &str) -> ! {
     panic!(
-        "{what} outside of its scope: what is started in a scope runs where that does. Do so in the scope's own body, \
-         or in what was started in it"
+        "{what} outside of its scope: children run in the task that polls the scope. Do it in the body of \
+         the scope, or in one of its children"
     );
 }

@@ -336,7 +336,7 @@ impl Late {
                 place = %place.location,
                 started,
                 ?spawned,
-                "a scope was cancelled a second ago and still waits; what ignores that can be put into or_cancelled"
+                "a scope was cancelled a second ago and still waits: wrap a future that ignores cancels in or_cancelled"
             );
         });
     }

@@ -179,7 +179,7 @@ impl<D> Builder<D> {
         if let Some(limit) = self.limit.take() {
             assert!(
                 self.color.is_none(),
-                "a task in a color has that color's limit: say `color.set_limit(limit)`"
+                "a task in a color has the limit of the color: call `color.set_limit(limit)`"
             );
             let Some(color) = Color::new_in(runtime()) else { return gone(future) };
             color.set_limit(limit);
@@ -219,7 +219,7 @@ impl<D> Builder<D> {
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        assert!(self.color.is_none(), "a blocking call has no color: it may run beside anything");
+        assert!(self.color.is_none(), "a blocking call has no color: it runs in parallel with all colors");
         let meta = self.meta();
         submit(OnPool(require("task::Builder::blocking", HANDLE)), call, meta)
     }

@@ -185,12 +185,12 @@ where
         let (map, place, Circle { own, other }) = (&self.store.label, self.place, circle);
         match other {
             None => panic!(
-                "{map}: the value that is asked for at {place} is the one that is being computed there, as asked \
-                 for at {own}: it would wait for itself"
+                "{map}: the computation started at {own} asks, at {place}, for the key that it computes: it would wait \
+                 for itself"
             ),
             Some(other) => panic!(
-                "{map}: the value that is asked for at {place} is being computed as asked for at {other}, which \
-                 waits for what is being computed here, as asked for at {own}: they would wait for each other"
+                "{map}: the computation started at {own} asks, at {place}, for a key whose computation, started at \
+                 {other}, waits for it: they would wait for each other"
             ),
         }
     }
