@@ -39,7 +39,7 @@
 //! | name a task, give it a color, a priority or a limit | [`task::Builder`] | |
 //! | stay on one thread (`!Send` futures) | [`spawn_local`] | in the main color |
 //! | call code that blocks | [`blocking`](blocking()) | a pool of threads that grows and shrinks |
-//! | let other tasks run | [`task::yield_now`], [`task::yield_to`] | a task that is always ready gives way by itself, after 128 results |
+//! | let other tasks run | [`task::yield_now`], [`task::yield_to`] | a task that is always ready yields automatically, after 128 results |
 //! | pass a value along with a request (task-local) | [`task::Local`] | |
 //! | shut down with a time limit, and see which tasks were left | [`Runtime::shutdown`], [`Shutdown`] | |
 //!

@@ -166,7 +166,7 @@
 //! | `YieldTo(x)` | [`task::yield_to`](crate::task::yield_to)`(&handle).await` |
 //! | `IsCancelled()` | [`Scope::is_cancelled`](crate::Scope::is_cancelled); of a whole task, [`Task::is_cancelled`](crate::task::Task::is_cancelled) |
 //! | `AddCancelItem(&item, f, arg)` | the closure that the closure of `suspend` returns |
-//! | `RemoveCancelItem(&item)` | happens by itself once it was resumed |
+//! | `RemoveCancelItem(&item)` | not needed: resuming removes it |
 //!
 //! # Inside
 //!

@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! * **WAITERS-COUNTED**: `waiting` counts the queued tasks that are to begin. When a newcomer is let in and
-//!   an older task is to be refused instead, `owed` counts that one: whichever task comes to its turn next.
+//!   an older task is to be refused instead, `owed` counts that one: the next task whose turn comes.
 //! * **RESERVED**: `reserved` of the free places are for tasks that were held back and have been woken. The
 //!   scheduler runs each of them: the task begins, is refused, or leaves, and thereby gives up its
 //!   reservation.

@@ -63,7 +63,7 @@ pub(super) struct Children {
     is_for_due: Cell<bool>,
     /// Memory of a former child, for reuse.
     spare: Cell<*mut ChildHeader>,
-    /// The children have been told of the cancel.
+    /// The children have been queued to see the cancel.
     announced: Cell<bool>,
     /// Number of children that, in their last poll after the cancel, asked not to be dropped. LEFT-ALONE in
     /// `cancel`
@@ -436,7 +436,7 @@ impl Children {
         self.panic.take()
     }
 
-    /// Whether there is a cancel that the children have not been told of.
+    /// Whether there is a cancel that `announce` has not passed on to the children.
     #[inline]
     pub(super) fn is_to_announce(&self) -> bool {
         self.reach.is_cancelled() && !self.announced.get()
