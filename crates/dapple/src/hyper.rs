@@ -1,7 +1,7 @@
-//! What [hyper](https://docs.rs/hyper) needs of a runtime: an [`Executor`], a [`Timer`], and I/O:
-//! its traits `Read` and `Write`, which all streams of [`net`](crate::net) have.
+//! Support for [hyper](https://docs.rs/hyper): an [`Executor`], a [`Timer`], and its traits `Read` and
+//! `Write`, which all streams of [`net`](crate::net) implement.
 //!
-//! With the feature `hyper`.
+//! Needs the feature `hyper`.
 //!
 //! # Examples
 //!
@@ -51,11 +51,12 @@ use crate::source::Direction;
 use crate::source::stream::Stream;
 use crate::time;
 
-/// Spawns hyper's tasks, each with a color of its own, on the runtime of the task that uses it.
+/// hyper's executor: spawns each of hyper's tasks with a color of its own, on the runtime of the task that
+/// uses it.
 ///
 /// # Panics
 ///
-/// When it is used outside of a runtime.
+/// If it is used outside of a runtime.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Executor;
 
@@ -69,12 +70,11 @@ where
     }
 }
 
-/// Spawns hyper's tasks in the main color, on the thread that uses it: for services that are not
-/// `Send`.
+/// hyper's executor for services that are not `Send`: spawns tasks in the main color, on the current thread.
 ///
 /// # Panics
 ///
-/// When it is used outside of a main color; see [`spawn_local`](crate::spawn_local).
+/// If it is used outside of a main color; see [`spawn_local`](crate::spawn_local).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalExecutor;
 
@@ -88,13 +88,12 @@ where
     }
 }
 
-/// Gives hyper the runtime's clock, for its timeouts.
+/// hyper's timer: gives hyper the runtime's clock, for its timeouts.
 ///
 /// # Cancellation
 ///
-/// hyper knows no timer that is cancelled, and takes one that ends for a time that has passed. So in
-/// a cancelled task a timer does not end any more: what ends the connection is its I/O, which returns
-/// an error.
+/// hyper has no cancelled timers, and takes the end of a timer for a timeout. So in a cancelled task a timer
+/// never ends: the connection ends by its I/O, which returns an error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timer;
 
@@ -119,7 +118,7 @@ impl hyper::rt::Timer for Timer {
     }
 }
 
-/// A sleep that is not cancelled.
+/// A sleep that stays pending when cancelled.
 struct HyperSleep(time::Sleep);
 
 impl hyper::rt::Sleep for HyperSleep {}
@@ -146,7 +145,7 @@ impl hyper::rt::Read for TcpStream {
     }
 }
 
-/// Reads into a buffer of hyper's, which need not be initialised: the kernel fills it.
+/// Reads into hyper's buffer, which need not be initialised: the kernel fills it.
 fn poll_read<T: AsFd>(
     stream: &mut Stream<T>,
     cx: &mut Context<'_>,
@@ -157,22 +156,22 @@ fn poll_read<T: AsFd>(
         return Poll::Ready(Ok(()));
     }
     let n = ready!(stream.source.poll_stream(cx, Direction::Read, &mut stream.reading, wanted, |io| {
-        // SAFETY: it is filled, and nothing in it is made uninitialised.
+        // SAFETY: the kernel only fills it, so no byte becomes uninitialised.
         let buffer = unsafe { cursor.as_mut() };
         let (_, count) = rustix::net::recv(io, buffer, RecvFlags::empty())?;
         Ok(count)
     }))?;
-    // SAFETY: so many bytes of it were filled.
+    // SAFETY: the kernel has filled `n` bytes.
     unsafe { cursor.advance(n) };
     Poll::Ready(Ok(()))
 }
 
-/// Reads from a stream into a buffer of hyper's, and shows what has come, which is nothing at the end: for a stream
-/// around another that has to know what goes through it.
+/// Reads from a stream into hyper's buffer, and calls `look` with the new bytes, which are none at the end of
+/// the stream. Use it in a stream that wraps another one and must see its data.
 ///
 /// # Errors
 ///
-/// Those of the stream; then nothing is shown.
+/// Those of the stream; `look` is not called then.
 ///
 /// # Examples
 ///
@@ -205,12 +204,12 @@ pub fn poll_look<S: hyper::rt::Read + Unpin, R>(
     mut cursor: ReadBufCursor<'_>,
     look: impl FnOnce(&[u8]) -> R,
 ) -> Poll<io::Result<R>> {
-    // SAFETY: it is given on as a buffer that nothing can be made uninitialised in.
+    // SAFETY: it is passed on as a `ReadBuf`, which does not let a byte become uninitialised.
     let mut buffer = hyper::rt::ReadBuf::uninit(unsafe { cursor.as_mut() });
     ready!(Pin::new(stream).poll_read(cx, buffer.unfilled()))?;
     let filled = buffer.filled();
     let (result, count) = (look(filled), filled.len());
-    // SAFETY: so many bytes of it were filled.
+    // SAFETY: the stream has filled `count` bytes.
     unsafe { cursor.advance(count) };
     Poll::Ready(Ok(result))
 }

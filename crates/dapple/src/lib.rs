@@ -1,7 +1,7 @@
 //! An async runtime in which every task has a color.
 //!
-//! Same color: one after the other, in order. Different colors: in parallel. State that belongs to
-//! a color needs no lock, and there is nothing to deadlock on.
+//! Tasks of the same color run one after the other, in order. Tasks of different colors run in parallel.
+//! State that belongs to a color needs no lock, and cannot deadlock.
 //!
 //! ```
 //! use dapple::{Color, ColorCell};
@@ -39,7 +39,7 @@
 //! | name a task, give it a color, a priority or a limit | [`task::Builder`] | |
 //! | stay on one thread (`!Send` futures) | [`spawn_local`] | in the main color |
 //! | call code that blocks | [`blocking`](blocking()) | a pool of threads that grows and shrinks |
-//! | let other tasks run | [`task::yield_now`], [`task::yield_to`] | a task that is always ready gives way by itself, after 128 results |
+//! | let other tasks run | [`task::yield_now`], [`task::yield_to`] | a task that is always ready yields automatically, after 128 results |
 //! | pass a value along with a request (task-local) | [`task::Local`] | |
 //! | shut down with a time limit, and see which tasks were left | [`Runtime::shutdown`], [`runtime::Shutdown`] | |
 //!
@@ -144,18 +144,18 @@ mod loom;
 #[cfg(not(loom))]
 pub mod net;
 mod prim;
-#[expect(unsafe_code, reason = "hands on the promise of who calls pre_exec")]
+#[expect(unsafe_code, reason = "passes on the promise of the caller of pre_exec")]
 #[cfg(all(feature = "process", not(loom)))]
 pub mod process;
-#[expect(unsafe_code, reason = "goes from a task's home back to the runtime around it")]
+#[expect(unsafe_code, reason = "gets from a task's RuntimeShared to the runtime around it")]
 #[cfg(not(loom))]
 pub mod runtime;
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "queues own rights to run; a thread finds its worker"))]
 pub mod sched;
-#[expect(unsafe_code, reason = "owns what was started, and its memory, for less than for ever")]
+#[expect(unsafe_code, reason = "owns children that borrow, and their memory")]
 #[cfg(not(loom))]
 pub mod scope;
-#[expect(unsafe_code, reason = "closures reach the state that their gate lets them to")]
+#[expect(unsafe_code, reason = "closures get references that an access lock guards")]
 pub mod shared;
 #[expect(unsafe_code, reason = "puts an action into a signal handler")]
 #[cfg(all(feature = "process", not(loom)))]
@@ -164,18 +164,21 @@ pub mod signal;
 pub mod sim;
 #[cfg(not(loom))]
 mod source;
-#[expect(unsafe_code, reason = "makes tasks, of what may run where they will")]
+#[expect(unsafe_code, reason = "makes tasks of futures that may run where the tasks do")]
 #[cfg(not(loom))]
 mod spawn;
-#[cfg_attr(not(loom), expect(unsafe_code, reason = "guards give out what their locks own"))]
+#[cfg_attr(
+    not(loom),
+    expect(unsafe_code, reason = "guards give out references to the values of their locks")
+)]
 pub mod sync;
 #[expect(unsafe_code, reason = "owns the task protocol and the memory of tasks")]
 pub mod task;
 #[cfg(not(loom))]
 pub mod time;
-#[cfg_attr(not(loom), expect(unsafe_code, reason = "a hint to the processor"))]
+#[cfg_attr(not(loom), expect(unsafe_code, reason = "a prefetch hint"))]
 mod waitlist;
-#[expect(unsafe_code, reason = "a thread finds its world, and a virtual thread its own stack")]
+#[expect(unsafe_code, reason = "finds the world of a thread, and the stack of a virtual thread")]
 #[cfg(not(loom))]
 mod world;
 #[cfg(loom)]
@@ -201,7 +204,7 @@ pub use {
     spawn::{blocking, spawn, spawn_local},
 };
 
-/// What the attributes expand to. Not for use by hand.
+/// Functions that the attribute macros expand to. Not for direct use.
 #[doc(hidden)]
 #[cfg(not(loom))]
 pub mod __private {

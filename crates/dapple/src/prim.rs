@@ -1,8 +1,9 @@
-//! The primitives that every protocol is built from: atomics, fences, locks and parking.
+//! Primitives of all protocols: atomics, fences, locks and parking.
 //!
-//! This is the only file that names `std::sync::atomic`, but for `world::plain`, of which the simulation is made. Under
-//! `--cfg loom` the same names mean loom's versions, so that the protocols above can be checked in every interleaving.
-//! Under `--cfg dapple_steps` atomics and locks give way to the simulation before each step (`steps`).
+//! This is the only file that names `std::sync::atomic`, except `world::plain`, the base of the simulation.
+//! Under `--cfg loom` the same names mean loom's types, so that loom checks the protocols in every
+//! interleaving. Under `--cfg dapple_steps` atomics and locks yield to the simulation before each step
+//! (`steps`).
 //!
 //! # Asymmetric fences
 //!
@@ -11,9 +12,9 @@
 //! * **STORE-THEN-LOAD**: of two threads that each store, fence, and load what the other stored,
 //!   at least one sees the other's store.
 //!
-//! The light side is on the hot path and costs nothing where the kernel offers `membarrier`; the
-//! heavy side pays for both with a system call. Where the kernel refuses it, both sides are
-//! ordinary sequentially consistent fences.
+//! The light side is on the hot path, and costs nothing where the kernel offers `membarrier`; the heavy side
+//! pays for both with a system call. Where the kernel refuses `membarrier`, both sides are ordinary
+//! sequentially consistent fences.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{
@@ -34,7 +35,8 @@ use crate::world::Sleeper;
 #[cfg(dapple_steps)]
 mod steps;
 
-/// As below. A virtual thread that finds the lock taken lets others go on: the holder may be one of them.
+/// As below. A virtual thread that finds the lock taken lets other virtual threads run, since one of them may
+/// hold the lock.
 #[cfg(dapple_steps)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     crate::world::step();
@@ -48,13 +50,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     crate::world::plain::lock(mutex)
 }
 
-/// Locks, whether or not a panic has poisoned the lock: our critical sections do not run user code.
+/// Locks, and ignores poisoning: critical sections of this crate run no user code.
 #[cfg(not(dapple_steps))]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Ends the process if it is dropped, since something unwound that must not: to be forgotten otherwise.
+/// Aborts the process if dropped, since code unwound that must not. On success, forget it.
 #[cfg(not(loom))]
 pub(crate) struct AbortOnUnwind(pub(crate) &'static str);
 
@@ -69,7 +71,7 @@ impl Drop for AbortOnUnwind {
 #[cfg(not(loom))]
 pub(crate) use fences::{heavy_fence, light_fence};
 
-/// The fence of a worker that has pushed something: none but for the compiler; see `sched::idle`.
+/// Fence of a worker after a push: for the compiler only; see `sched::idle`.
 #[inline]
 pub(crate) fn push_fence() {
     #[cfg(loom)]
@@ -78,15 +80,15 @@ pub(crate) fn push_fence() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// Between a sequentially consistent step and the sequentially consistent loads after it, which need nothing
-/// between them. But loom and Miri take such loads for less than they are.
+/// Fence between a sequentially consistent operation and sequentially consistent loads after it. The hardware
+/// needs none; loom and Miri treat such loads as weaker than they are.
 #[inline]
 pub(crate) fn step_fence() {
     #[cfg(any(loom, miri))]
     fence_seq_cst();
 }
 
-/// A sequentially consistent fence, for those who are not on the hot path.
+/// A sequentially consistent fence, for code off the hot path.
 pub(crate) fn fence_seq_cst() {
     #[cfg(loom)]
     use loom::sync::atomic::fence;
@@ -103,10 +105,10 @@ mod fences {
     const MEMBARRIER: u8 = 1;
     const PLAIN: u8 = 2;
 
-    /// Whether `membarrier` is to be had; settled by [`init`] before the first worker starts.
+    /// Whether `membarrier` is available. Set by [`init`] before the first worker starts.
     static KIND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-    /// The fence of the hot side: free where the heavy side can fence for both.
+    /// Fence of the hot side: free where the heavy side can fence for both.
     #[inline]
     pub(crate) fn light_fence() {
         if KIND.load(Ordering::Relaxed) == MEMBARRIER {
@@ -116,12 +118,12 @@ mod fences {
         }
     }
 
-    /// The fence of the rare side: makes every other thread of the process fence too.
+    /// Fence of the rare side: makes every other thread of the process fence too.
     pub(crate) fn heavy_fence() {
         fence(Ordering::SeqCst);
         if KIND.load(Ordering::Relaxed) == MEMBARRIER && !membarrier(MEMBARRIER_PRIVATE_EXPEDITED) {
-            // Registered, yet refused: no thread may rely on it from here on. A task that is being
-            // spawned just now may escape being cancelled; it is dropped when its time is up.
+            // Registered, yet refused: no thread may rely on it from here on. A task that is being spawned at
+            // this moment may miss a cancel; the shutdown drops it when its time is up.
             KIND.store(PLAIN, Ordering::Relaxed);
         }
     }
@@ -129,7 +131,7 @@ mod fences {
     const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
     const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
-    /// Asks the kernel for `membarrier`, once a process.
+    /// Asks the kernel for `membarrier`, once per process.
     pub(crate) fn init() {
         if KIND.load(Ordering::Acquire) == UNKNOWN {
             let kind = if membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED) { MEMBARRIER } else { PLAIN };
@@ -145,7 +147,7 @@ mod fences {
     #[cfg(not(miri))]
     #[expect(unsafe_code, reason = "a system call that takes two integers")]
     fn membarrier(command: libc::c_int) -> bool {
-        // SAFETY: membarrier reads no memory of ours and has no effect but ordering.
+        // SAFETY: membarrier reads no memory of this process, and only affects ordering.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 }
@@ -153,8 +155,8 @@ mod fences {
 #[cfg(not(loom))]
 pub(crate) use fences::init as init_fences;
 
-/// A lock for what takes some tens of nanoseconds, and is nearly always free: to give it back is a plain
-/// store, where a mutex needs an atomic step. Who finds it taken spins, and lets others run.
+/// A lock for critical sections of some tens of nanoseconds, nearly always free. Unlocking is a plain store,
+/// where a mutex needs an atomic operation. A thread that finds it taken spins, and then yields.
 #[derive(Default)]
 pub(crate) struct SpinLock<T> {
     taken: AtomicBool,
@@ -162,7 +164,7 @@ pub(crate) struct SpinLock<T> {
 }
 
 #[expect(unsafe_code, reason = "the lock says who may touch what is inside")]
-// SAFETY: what is inside is reached through the guard alone, of which there is one at a time.
+// SAFETY: the value is reached only through a guard, and there is one guard at a time.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
@@ -181,7 +183,7 @@ impl<T> SpinLock<T> {
     #[inline]
     fn take(&self) -> bool {
         if cfg!(loom) {
-            // It would let a swap that changes nothing hide that the lock was given back.
+            // In loom, a swap that changes nothing could hide from other threads that the lock was released.
             return self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
         }
         !self.taken.swap(true, Ordering::Acquire)
@@ -203,13 +205,13 @@ impl<T> SpinLock<T> {
         let mut looks = 0_u32;
         while self.taken.load(Ordering::Relaxed) || !self.take() {
             looks += 1;
-            // Whoever has it may be waiting for the processor.
+            // The holder may be waiting for a processor.
             if looks.is_multiple_of(64) { yield_now() } else { spin_loop() }
         }
     }
 }
 
-/// The right to what is inside of a [`SpinLock`].
+/// Guard of a locked [`SpinLock`], which gives access to the value.
 pub(crate) struct SpinGuard<'a, T>(&'a SpinLock<T>);
 
 #[expect(unsafe_code, reason = "the lock says who may touch what is inside")]
@@ -218,7 +220,7 @@ impl<T> std::ops::Deref for SpinGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard has the lock.
+        // SAFETY: the guard holds the lock.
         unsafe { &*self.0.inside.get() }
     }
 }
@@ -227,7 +229,7 @@ impl<T> std::ops::Deref for SpinGuard<'_, T> {
 impl<T> std::ops::DerefMut for SpinGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard has the lock, and is borrowed exclusively.
+        // SAFETY: the guard holds the lock, and is borrowed exclusively.
         unsafe { &mut *self.0.inside.get() }
     }
 }
@@ -239,7 +241,7 @@ impl<T> Drop for SpinGuard<'_, T> {
     }
 }
 
-/// What wakes a thread that waits, or will: a [`Parker`], or the driver that it sleeps in.
+/// Wakes a thread that waits, or will wait: a [`Parker`], or the driver that the thread sleeps in.
 #[cfg(not(loom))]
 pub(crate) trait Unpark: Send + Sync {
     fn unpark(&self);
@@ -252,8 +254,8 @@ impl Unpark for Parker {
     }
 }
 
-/// A pointer that one thread writes and others may read: as a `Cell`, and at the same cost. Not loom's, since it is
-/// in a thread-local, and no protocol depends on it.
+/// A pointer that one thread writes and others may read: used like a `Cell`, and at the same cost. Not loom's
+/// type, since it is in a thread-local and no protocol depends on it.
 pub(crate) struct Published<T>(std::sync::atomic::AtomicPtr<T>);
 
 impl<T> Published<T> {
@@ -266,13 +268,13 @@ impl<T> Published<T> {
         self.0.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// For its own thread.
+    /// For the owning thread only.
     #[inline]
     pub(crate) fn set(&self, pointer: *const T) {
         self.0.store(pointer.cast_mut(), std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// For its own thread, or both of their threads.
+    /// For the owning thread of both pointers only.
     #[inline]
     pub(crate) fn swap(&self, other: &Published<T>) {
         let pointer = self.get();
@@ -281,21 +283,22 @@ impl<T> Published<T> {
     }
 }
 
-/// A token that one thread waits for and any thread hands over; a token given early is kept.
+/// A token that one thread waits for and any thread hands over. A token that is handed over early is kept.
 #[cfg(not(loom))]
 #[derive(Default)]
 pub(crate) struct Parker {
     token: AtomicBool,
-    /// The thread that waits, from its first wait on. It is always the same one.
+    /// Thread that waits, known from its first wait on. It is always the same one.
     sleeper: std::sync::OnceLock<Sleeper>,
 }
 
-/// As a [`Parker`], for threads that wait one after the other. Dearer, so for where nobody counts.
+/// As a [`Parker`], for different threads that wait one after the other. It costs more, so it is for code off
+/// the hot path.
 #[cfg(not(loom))]
 #[derive(Default)]
 pub(crate) struct SharedParker {
     token: AtomicBool,
-    /// The thread that waits, while it does.
+    /// Thread that waits, while it does.
     sleeper: Mutex<Option<std::sync::Arc<Sleeper>>>,
 }
 
@@ -320,7 +323,7 @@ impl SharedParker {
     /// Hands the token over.
     pub(crate) fn unpark(&self) {
         self.token.store(true, Ordering::SeqCst);
-        // Under the lock, so that we see the thread, or it the token.
+        // Under the lock, so that this thread sees the waiter, or the waiter sees the token.
         let sleeper = lock(&self.sleeper).clone();
         if let Some(sleeper) = sleeper {
             sleeper.wake();
@@ -333,12 +336,13 @@ pub(crate) use Parker as SharedParker;
 
 #[cfg(not(loom))]
 impl Parker {
-    /// Waits for the token and takes it; `false` if `limit` passed (or something else woke us) first.
+    /// Waits for the token and takes it. `false` if `limit` passed, or another event woke the thread, first.
     pub(crate) fn park(&self, limit: Option<std::time::Duration>) -> bool {
         let sleeper = self.sleeper.get_or_init(Sleeper::current);
         debug_assert!(sleeper.is_here());
-        fence_seq_cst(); // we see the token, or `unpark` sees the thread
-        // A user's own `unpark` wakes us too, and a user's own `park` may eat ours: so the token.
+        fence_seq_cst(); // this thread sees the token, or `unpark` sees the thread
+        // A user's own `unpark` wakes this thread as well, and a user's own `park` may consume the wake-up:
+        // hence the token.
         while !self.token.swap(false, Ordering::SeqCst) {
             sleeper.rest(limit);
             if limit.is_some() {
@@ -351,14 +355,14 @@ impl Parker {
     /// Hands the token over.
     pub(crate) fn unpark(&self) {
         self.token.store(true, Ordering::SeqCst);
-        fence_seq_cst(); // we see the thread, or it sees the token
+        fence_seq_cst(); // this thread sees the waiter, or the waiter sees the token
         if let Some(sleeper) = self.sleeper.get() {
             sleeper.wake();
         }
     }
 }
 
-/// As above, in terms that loom knows.
+/// As above, with loom's types.
 #[cfg(loom)]
 #[derive(Default)]
 pub(crate) struct Parker {

@@ -1,22 +1,22 @@
-//! Why a receiver got nothing: the same two answers for all channels.
+//! Errors of receivers, shared by all channels.
 
 use std::error::Error;
 use std::fmt;
 
-/// Why a wait for a message, a value or a change got none.
+/// Error of a wait for a message, a value or a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecvError {
     pub(super) cancelled: bool,
 }
 
 impl RecvError {
-    /// All there was has been received, and nothing more will come.
+    /// Whether the channel is closed and all messages have been received.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         !self.cancelled
     }
 
-    /// The wait was cancelled; the receiver can be waited for again.
+    /// Whether the wait was cancelled. The receiver can be awaited again.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled
@@ -25,7 +25,7 @@ impl RecvError {
 
 impl fmt::Display for RecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.cancelled { "the wait was cancelled" } else { "nothing more will come" })
+        f.write_str(if self.cancelled { "the wait was cancelled" } else { "the channel is closed" })
     }
 }
 
@@ -36,26 +36,26 @@ impl Error for RecvError {
 }
 
 impl From<RecvError> for std::io::Error {
-    /// An error for which [`is_cancelled`](crate::is_cancelled) holds if the wait was cancelled.
+    /// [`is_cancelled`](crate::is_cancelled) holds for the error if the wait was cancelled.
     fn from(error: RecvError) -> std::io::Error {
         std::io::Error::other(error)
     }
 }
 
-/// Why there is nothing to be received now.
+/// Error of a receiver's `try_recv`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TryRecvError {
     pub(super) closed: bool,
 }
 
 impl TryRecvError {
-    /// All there was has been received, and nothing more will come.
+    /// Whether the channel is closed and all messages have been received.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Nothing has come yet.
+    /// Whether the channel is open, and empty now.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.closed
@@ -64,7 +64,7 @@ impl TryRecvError {
 
 impl fmt::Display for TryRecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.closed { "nothing more will come" } else { "nothing has come yet" })
+        f.write_str(if self.closed { "the channel is closed" } else { "the channel is empty" })
     }
 }
 

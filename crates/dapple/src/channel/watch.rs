@@ -1,4 +1,4 @@
-//! A channel that keeps the newest of a value, for many to see.
+//! A channel that keeps the latest value, for many receivers.
 //!
 //! ```
 //! use dapple::channel::watch;
@@ -14,8 +14,8 @@
 //!
 //! # Invariants
 //!
-//! * **VERSION**: the version grows by two with each change, under the lock of the value; its lowest
-//!   bit says that the sender is gone. Those who wait are told after it has changed.
+//! * **VERSION**: the version grows by two with each change, under the lock of the value. Its lowest bit says
+//!   that the sender is dropped. Waiters are woken after the version has changed.
 
 use std::fmt;
 use std::mem::replace;
@@ -33,7 +33,7 @@ use crate::waitlist::wait::{Wait, got_at_once};
 use crate::waitlist::wait_list::{ListTicket, WaitList};
 use crate::world;
 
-/// The sender is gone. VERSION
+/// The sender is dropped. VERSION
 const CLOSED: usize = 1;
 const STEP: usize = 2;
 
@@ -43,7 +43,7 @@ struct Watched<T> {
     receivers: AtomicUsize,
     /// Receivers that wait for a change.
     waiting: WaitList,
-    /// The sender, if it waits for the receivers to go.
+    /// The sender, if it waits for the receivers to be dropped.
     closing: WaitList,
 }
 
@@ -63,8 +63,9 @@ impl<T> Watched<T> {
     }
 }
 
-/// Locks in a simulation: whoever has the lock runs foreign code (a closure, or what it does with a [`Ref`]), in which
-/// a virtual thread may give way. To block the real thread would hold up the one that is to unlock. `None` elsewhere.
+/// Takes a lock in a simulation, by retrying. The holder of the lock runs foreign code (a closure, or code
+/// that uses a [`Ref`]), in which a virtual thread may yield: blocking the real thread would stop the one
+/// that is to unlock. `None` outside of a simulation.
 fn in_turn<G>(try_lock: impl Fn() -> TryLockResult<G>) -> Option<G> {
     while world::is_simulated() {
         match try_lock() {
@@ -76,7 +77,20 @@ fn in_turn<G>(try_lock: impl Fn() -> TryLockResult<G>) -> Option<G> {
     None
 }
 
-/// A channel that has this value from the start on.
+/// Creates a channel with an initial value. Use it to publish state, such as a configuration, to many tasks.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::watch;
+///
+/// dapple::run(async {
+///     let (sender, mut receiver) = watch::channel(1);
+///     sender.send(2).unwrap();
+///     receiver.changed().await.unwrap();
+///     assert_eq!(*receiver.borrow(), 2);
+/// });
+/// ```
 #[must_use]
 pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     let watched = Arc::new(Watched {
@@ -90,17 +104,17 @@ pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     (Sender { watched }, receiver)
 }
 
-/// The right to change the value.
+/// Sending half of a watch channel: changes the value.
 pub struct Sender<T> {
     watched: Arc<Watched<T>>,
 }
 
 impl<T> Sender<T> {
-    /// Puts a new value in place of the old one, and tells all receivers.
+    /// Replaces the value, and wakes all waiting receivers.
     ///
     /// # Errors
     ///
-    /// Hands the value back if there is no receiver.
+    /// Returns the value if there is no receiver.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         if self.receiver_count() == 0 {
             return Err(SendError(value));
@@ -109,7 +123,7 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Puts a new value in place of the old one, which it returns, whether or not there is a receiver.
+    /// Replaces the value, and returns the former one, whether or not there is a receiver.
     pub fn send_replace(&self, value: T) -> T {
         let mut value = Some(value);
         let mut old = None;
@@ -117,12 +131,12 @@ impl<T> Sender<T> {
         old.expect("a value that was replaced")
     }
 
-    /// Changes the value in place. Nobody can look at it meanwhile: a `modify` that borrows the value of this channel
-    /// waits for itself.
+    /// Changes the value in place. No receiver can read it meanwhile: if `modify` borrows the value of this
+    /// channel, that is a deadlock.
     ///
     /// # Panics
     ///
-    /// If `modify` does. Nobody is told of a change then.
+    /// If `modify` panics. No receiver is woken then.
     pub fn send_modify(&self, modify: impl FnOnce(&mut T)) {
         self.send_if_modified(|value| {
             modify(value);
@@ -130,11 +144,12 @@ impl<T> Sender<T> {
         });
     }
 
-    /// Changes the value in place, and tells the receivers if `modify` says that it did.
+    /// Changes the value in place, and wakes the waiting receivers if `modify` returns `true`. Returns the
+    /// result of `modify`.
     ///
     /// # Panics
     ///
-    /// If `modify` does. Nobody is told of a change then.
+    /// If `modify` panics. No receiver is woken then.
     pub fn send_if_modified(&self, modify: impl FnOnce(&mut T) -> bool) -> bool {
         let mut value = self.watched.write();
         let modified = modify(&mut value);
@@ -148,18 +163,19 @@ impl<T> Sender<T> {
         modified
     }
 
-    /// The value. While this is held, it cannot be changed: do not keep it.
+    /// Returns a reference to the value. While the reference exists, the value cannot be changed: drop it
+    /// soon.
     pub fn borrow(&self) -> Ref<'_, T> {
         Ref { value: self.watched.read(), changed: false }
     }
 
-    /// One more receiver, which has seen the value of now.
+    /// Creates another receiver, which counts the current value as seen.
     #[must_use]
     pub fn subscribe(&self) -> Receiver<T> {
         Receiver::new(self.watched.clone(), self.watched.version())
     }
 
-    /// How many receivers there are.
+    /// Number of receivers.
     #[must_use]
     pub fn receiver_count(&self) -> usize {
         self.watched.receivers.load(Ordering::Acquire)
@@ -180,8 +196,8 @@ impl<T> Sender<T> {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**.
-    /// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if there was no receiver when the wait was
-    /// polled again.
+    /// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if there was no receiver when the wait was polled
+    /// again.
     pub async fn closed(&self) -> Result<(), Cancelled> {
         self.watched.closing.until(|| self.is_closed().then_some(())).await
     }
@@ -200,14 +216,15 @@ impl<T: fmt::Debug> fmt::Debug for Sender<T> {
     }
 }
 
-/// The right to see the value, and to wait for changes; also as a `Stream` of the values that it
-/// changes to, in which `None` means that the sender is gone. Values that were soon replaced by
-/// others may be missed.
+/// Receiving half of a watch channel: reads the value, and waits for changes.
+///
+/// Also a `Stream` of the values that it changes to, in which `None` means that the sender is dropped. A
+/// value that is soon replaced by another one may be skipped.
 pub struct Receiver<T> {
     watched: Arc<Watched<T>>,
-    /// The version that was seen last.
+    /// Version that was seen last.
     seen: usize,
-    /// The wait of the stream.
+    /// Wait of the stream.
     place: ListTicket,
 }
 
@@ -217,14 +234,16 @@ impl<T> Receiver<T> {
         Receiver { watched, seen: seen & !CLOSED, place: ListTicket::default() }
     }
 
-    /// The value. While this is held, it cannot be changed: do not keep it.
+    /// Returns a reference to the value. While the reference exists, the value cannot be changed: drop it
+    /// soon.
     pub fn borrow(&self) -> Ref<'_, T> {
         let value = self.watched.read();
         let changed = self.watched.version() & !CLOSED != self.seen;
         Ref { value, changed }
     }
 
-    /// The value, which counts as seen from now on. While this is held, it cannot be changed.
+    /// Returns a reference to the value, and counts the value as seen. While the reference exists, the value
+    /// cannot be changed.
     pub fn borrow_and_update(&mut self) -> Ref<'_, T> {
         let value = self.watched.read();
         let version = self.watched.version() & !CLOSED;
@@ -236,7 +255,7 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// If the sender is gone.
+    /// If the sender is dropped.
     pub fn has_changed(&self) -> Result<bool, RecvError> {
         let version = self.watched.version();
         if version & CLOSED != 0 {
@@ -245,17 +264,17 @@ impl<T> Receiver<T> {
         Ok(version != self.seen)
     }
 
-    /// Waits until the value has changed since it was last seen; it counts as seen then.
+    /// Waits until the value has changed since it was last seen, and counts it as seen.
     ///
     /// # Errors
     ///
-    /// If the sender is gone and the last value was seen, or the wait was cancelled.
+    /// If the sender is dropped and the last value was seen, or the wait was cancelled.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**; a change is not seen before this returns.
-    /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and no
-    /// change was seen; or `Ok`, if there was one when the wait was polled again.
+    /// *Dropped early*: **clean**; a change does not count as seen before this returns.
+    /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and no change
+    /// counts as seen; or `Ok`, if there was one when the wait was polled again.
     pub async fn changed(&mut self) -> Result<(), RecvError> {
         let (watched, seen) = (&self.watched, self.seen);
         let version = watched.waiting.until(|| news(watched.version(), seen)).await;
@@ -263,17 +282,18 @@ impl<T> Receiver<T> {
         Ok(())
     }
 
-    /// Waits until the value is as `is_wanted` says, and returns it. It counts as seen then.
+    /// Waits until `is_wanted` returns `true` for the value. Returns a reference to the value, which counts
+    /// as seen.
     ///
     /// # Errors
     ///
-    /// If the sender is gone and the value is not so, or the wait was cancelled.
+    /// If the sender is dropped and the value is not wanted, or the wait was cancelled.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**; but changes that were looked at count as seen.
-    /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled); or the
-    /// value, if it was as wanted when the wait was polled again.
+    /// *Dropped early*: **clean**, except that values passed to `is_wanted` count as seen.
+    /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled); or the value, if
+    /// it was as wanted when the wait was polled again.
     pub async fn wait_for(&mut self, mut is_wanted: impl FnMut(&T) -> bool) -> Result<Ref<'_, T>, RecvError> {
         let mut begin = Wait::default();
         let begun = std::future::poll_fn(|cx| begin.begin(cx)).await;
@@ -299,7 +319,7 @@ impl<T> Receiver<T> {
     }
 }
 
-/// The version that is new, or that there will be none.
+/// Returns the version if it is new; an error if there will be none; `None` if there is none yet.
 fn news(version: usize, seen: usize) -> Option<Result<usize, RecvError>> {
     if version & !CLOSED != seen {
         return Some(Ok(version & !CLOSED));
@@ -325,7 +345,7 @@ impl<T: Clone> Stream for Receiver<T> {
 impl<T> Unpin for Receiver<T> {}
 
 impl<T> Clone for Receiver<T> {
-    /// One more receiver, which has seen what this one has.
+    /// Creates another receiver, which has seen the same version as this one.
     fn clone(&self) -> Receiver<T> {
         Receiver::new(self.watched.clone(), self.seen)
     }
@@ -346,7 +366,7 @@ impl<T: fmt::Debug> fmt::Debug for Receiver<T> {
     }
 }
 
-/// A look at the value, which cannot be changed meanwhile.
+/// Reference to the value of a watch channel. While it exists, the value cannot be changed.
 pub struct Ref<'a, T> {
     value: RwLockReadGuard<'a, T>,
     changed: bool,
@@ -374,7 +394,7 @@ impl<T: fmt::Debug> fmt::Debug for Ref<'_, T> {
     }
 }
 
-/// A value could not be sent, since there is no receiver; here it is.
+/// Error of [`Sender::send`]: there is no receiver. Holds the value.
 pub struct SendError<T>(pub T);
 
 impl<T> fmt::Display for SendError<T> {

@@ -7,15 +7,16 @@ use crate::Color;
 use crate::sched::Priority;
 use crate::spawn::{DropClosure, NoDropClosure};
 
-/// A closure to be called when something happens, and where: in which color, how urgently, and what is called in its
-/// place if it never comes to that.
+/// A closure to be called when an event happens, with its color, its priority, and a closure to be called
+/// instead if it is never called.
 ///
-/// Nothing happens until it is handed to [`now`](super::now), [`after`](super::after), [`readable`](super::readable)
-/// or another function of this [module](super). Color and priority are in the callback rather than in arguments of
-/// those: so a function that takes a callback need not know in which color it will run.
+/// Nothing happens until it is passed to [`now`](super::now), [`after`](super::after),
+/// [`readable`](super::readable) or another function of this [module](super). Color and priority are parts of
+/// the callback, not arguments of these functions, so a function that takes a callback need not know in which
+/// color it will run.
 ///
-/// Without a color it runs in the main color. Colors are not inherited: a callback that is made in a callback of some
-/// color is in the main color, too, unless it is given that color ([`Color::current`]).
+/// Without a color it runs in the main color. Colors are not inherited: a callback created in a callback of
+/// some color is in the main color as well, unless it is given that color ([`Color::current`]).
 ///
 /// # Examples
 ///
@@ -39,24 +40,24 @@ pub struct Callback<F, D = NoDropClosure, W = Anywhere> {
     pub(super) place: W,
 }
 
-/// Of a [`Callback`] that is `Send`, and may run in any color.
+/// Marker of a [`Callback`] that is `Send` and may run in any color.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Anywhere(());
 
-/// Of a [`Callback`] that stays on the thread of its main color.
+/// Marker of a [`Callback`] that stays on the thread of its main color.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OnThisThread(());
 
 impl<F: Send + 'static> Callback<F> {
-    /// A callback that may run on any thread.
+    /// Creates a callback that may run on any thread.
     ///
-    /// The closure takes no argument, or one that is there only later: see [`with`](Callback::with). What is called
-    /// once ([`now`](super::now), [`after`](super::after), [`at`](super::at)) may be an `FnOnce`; what is called
-    /// often, an `FnMut`.
+    /// The closure takes no argument, or one that is supplied later: see [`with`](Callback::with). A closure
+    /// that is called once ([`now`](super::now), [`after`](super::after), [`at`](super::at)) may be an
+    /// `FnOnce`; one that is called repeatedly must be an `FnMut`.
     ///
     /// ```compile_fail,E0277
     /// let shared = std::rc::Rc::new(1);
-    /// let callback = dapple::event::Callback::new(move || *shared); // `local` is for those
+    /// let callback = dapple::event::Callback::new(move || *shared); // use `local`
     /// ```
     pub fn new(closure: F) -> Callback<F> {
         Callback::of(closure, Anywhere(()))
@@ -64,10 +65,11 @@ impl<F: Send + 'static> Callback<F> {
 }
 
 impl<F: 'static> Callback<F, NoDropClosure, OnThisThread> {
-    /// A callback that runs in the main color in which it is registered, on this thread, and need not be `Send`.
+    /// Creates a callback that runs in the main color in which it is registered, on this thread, and need not
+    /// be `Send`.
     ///
-    /// Whatever it is handed to panics outside of a main color: use it in the future of [`run`](crate::run) or
-    /// [`block_on`](crate::Runtime::block_on), or in what runs in their color.
+    /// Functions that take it panic outside of a main color: call them in the future of [`run`](crate::run)
+    /// or [`block_on`](crate::Runtime::block_on), or in other code of their color.
     ///
     /// # Examples
     ///
@@ -95,25 +97,26 @@ impl<F, W> Callback<F, NoDropClosure, W> {
 }
 
 impl<F, D> Callback<F, D, Anywhere> {
-    /// The color that it runs in. Without it, that is the main color.
+    /// Sets the color. Without it, the callback runs in the main color.
     #[inline]
     pub fn color(mut self, color: &Color) -> Callback<F, D> {
         self.color = Some(color.clone());
         self
     }
 
-    /// How urgent it is, whatever its color's priority; in the main color it has no effect. See [`Priority`].
+    /// Sets the priority, whatever the color's. It has no effect in the main color. See [`Priority`].
     #[inline]
     pub fn priority(mut self, priority: Priority) -> Callback<F, D> {
         self.priority = Some(priority);
         self
     }
 
-    /// What is called, in the callback's color, if the callback comes to its end without ever having been called:
-    /// the handle of [`now`](super::now) was aborted, it was refused, or its runtime ended first.
+    /// Sets a closure that is called, in the callback's color, if the callback ends without ever having been
+    /// called: the handle of [`now`](super::now) was aborted, the callback was refused, or its runtime ended
+    /// first.
     ///
-    /// Not if it was withdrawn: who drops a [`Registration`](super::Registration) knows about it. The closure of the
-    /// callback is dropped before. If the runtime is gone already, it is called at once.
+    /// It is not called if the program withdrew the callback by its [`Registration`](super::Registration).
+    /// The callback's own closure is dropped before. If the runtime has already ended, it is called at once.
     ///
     /// # Examples
     ///
@@ -138,7 +141,7 @@ impl<F, D> Callback<F, D, Anywhere> {
 }
 
 impl<F, D> Callback<F, D, OnThisThread> {
-    /// As [`or_else`](Callback::or_else) of a callback that may run anywhere; it runs on this thread.
+    /// As `or_else` of a callback that may run anywhere; the closure runs on this thread.
     pub fn or_else<G>(self, closure: G) -> Callback<F, DropClosure<G>, OnThisThread>
     where
         G: FnOnce() + 'static,
@@ -148,22 +151,23 @@ impl<F, D> Callback<F, D, OnThisThread> {
 }
 
 impl<F, D, W> Callback<F, D, W> {
-    /// What it is called in [`dump`](crate::Runtime::dump) and in messages.
+    /// Sets the name for [`dump`](crate::Runtime::dump) and messages.
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Callback<F, D, W> {
         self.name = Some(name.into());
         self
     }
 
-    /// Gives an argument to a closure that takes one, and so makes it one that takes none.
+    /// Supplies the argument of a closure that takes one, so that it becomes a closure without arguments.
     ///
-    /// So a function can take a callback, and hand it a result, whatever its color, priority and drop closure are.
+    /// A function can thus take a callback and pass it a result, whatever its color, priority and drop
+    /// closure are.
     ///
     /// # Examples
     ///
     /// ```
     /// use dapple::event::{self, Callback};
     ///
-    /// /// Looks a name up, and then calls back with what it found.
+    /// /// Looks a name up, and calls back with the result.
     /// fn look_up<F>(name: &str, found: Callback<F>)
     /// where
     ///     F: FnOnce(usize) + Send + 'static,

@@ -1,10 +1,10 @@
-//! The futures behind callbacks: they wait for something to happen, and call.
+//! Futures behind callbacks: they wait for an event, then call the closure.
 //!
 //! # Invariants
 //!
-//! * **ONE-A-POLL**: a closure is called at most once in a poll, as the last thing that the poll does. So a task that
-//!   was withdrawn meanwhile, from wherever, is dropped before the next call; and others of its color come between
-//!   two calls.
+//! * **ONE-A-POLL**: a poll calls a closure at most once, as its last action. So a task that was withdrawn
+//!   meanwhile, from anywhere, is dropped before the next call; and other work of its color runs between two
+//!   calls.
 
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -15,33 +15,33 @@ use crate::prim::{AtomicBool, Ordering};
 use crate::spawn::{DropClosure, NoDropClosure};
 use crate::task::or_else::CallOnDrop;
 
-/// What a callback waits for.
+/// An event that a callback waits for.
 pub trait Occasion: Send + Unpin + 'static {
-    /// Waits until it happens. `false`: it never will (again).
+    /// Waits until the event happens. `false` if it never will (again).
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
 }
 
-/// Calls a closure at its first poll. Fields are in the order in which they are dropped, here and below.
+/// Calls a closure at its first poll. Fields are in drop order, here and below.
 pub(crate) struct CallNow<F, G> {
     closure: Option<F>,
     guard: G,
 }
 
-/// Calls a closure once, when something happens.
+/// Calls a closure once, when an event happens.
 pub(crate) struct CallOnce<O, F, G> {
     occasion: O,
     closure: Option<F>,
     guard: G,
 }
 
-/// Calls a closure whenever something happens.
+/// Calls a closure whenever an event happens.
 pub(crate) struct CallOften<O, F, G> {
     occasion: O,
     closure: F,
     guard: G,
 }
 
-// Nothing in them is ever pinned.
+// No field is ever pinned.
 impl<F, G> Unpin for CallNow<F, G> {}
 impl<O, F, G> Unpin for CallOnce<O, F, G> {}
 impl<O, F, G> Unpin for CallOften<O, F, G> {}
@@ -106,7 +106,7 @@ impl<O: Occasion, F: FnMut() -> T, T: Verdict, G: Guard> Future for CallOften<O,
     }
 }
 
-/// What a callback that is called often may return: nothing, or [`ControlFlow`], whose `Break` withdraws it.
+/// Return type of a repeating callback: nothing, or [`ControlFlow`], whose `Break` withdraws the callback.
 #[diagnostic::on_unimplemented(
     message = "a callback that is called often returns nothing, or a `ControlFlow<()>`, not `{Self}`",
     note = "`ControlFlow::Break(())` withdraws it"
@@ -128,7 +128,7 @@ impl Verdict for ControlFlow<()> {
     }
 }
 
-/// What never returns, such as `todo!()`, is a closure of the type `!`, which has no name yet.
+/// For closures that never return, such as `todo!()`: their type is `!`, which has no name yet.
 impl Verdict for Never {
     fn into_flow(self) -> ControlFlow<()> {
         match self {}
@@ -152,35 +152,36 @@ mod sealed {
     }
 }
 
-/// Calls the drop closure when it is dropped, if there is one, unless it was disarmed.
+/// Guard that calls the drop closure, if there is one, when dropped without being disarmed.
 pub(crate) trait Guard {
-    /// The callback is about to be called.
+    /// Called before the callback is called.
     fn disarm(&mut self);
 }
 
-/// A callback's drop closure, or that it has none.
+/// Drop closure of a callback, or its absence.
 pub(crate) trait DropCall {
     type Guard: Guard;
 
-    /// What calls it.
+    /// Returns the guard.
     fn guard(self) -> Self::Guard;
 
-    /// The same, unless the program says that it was it who withdrew the callback.
+    /// As `guard`, with a flag by which a [`Registration`](super::Registration) says that it withdrew the
+    /// callback.
     fn guard_registration(self) -> (Self::Guard, Option<Withdrawn>);
 }
 
-/// Where the program says that it has withdrawn a callback: then its drop closure is not called.
+/// Flag of a callback withdrawn by the program: its drop closure is not called.
 #[derive(Debug)]
 pub(crate) struct Withdrawn(Arc<AtomicBool>);
 
 impl Withdrawn {
-    /// To be called before the task is told to end.
+    /// To be called before the task is aborted.
     pub(super) fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
-/// No drop closure.
+/// Guard without a drop closure.
 pub(crate) struct Unguarded;
 
 impl Guard for Unguarded {
@@ -201,7 +202,7 @@ impl DropCall for NoDropClosure {
     }
 }
 
-/// A drop closure.
+/// Guard with a drop closure.
 pub(crate) struct DropCallGuard<G: FnOnce()> {
     withdrawn: Option<Arc<AtomicBool>>,
     closure: CallOnDrop<G>,

@@ -1,4 +1,4 @@
-//! Callbacks for file descriptors that can be read from, or written to.
+//! Callbacks for file descriptors that become readable or writable.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +11,8 @@ use crate::sched::Sched;
 use crate::source::{Direction, Source};
 use crate::{is_cancelled, world};
 
-/// A duplicate of a file descriptor that is waited for: so it is there, and the same, for as long as that takes.
+/// Event of a file descriptor. It owns a duplicate, so the descriptor stays open and the same during the
+/// wait.
 struct FdOccasion {
     source: Source<OwnedFd>,
     direction: Direction,
@@ -27,36 +28,39 @@ impl Occasion for FdOccasion {
 
 impl Drop for FdOccasion {
     fn drop(&mut self) {
-        self.source.withdraw(); // the user's lives on, and with it what the kernel has in its list
+        self.source.withdraw(); // the user's descriptor lives on, and with it the kernel's registration
     }
 }
 
-/// Whether it has happened. If there is nothing more to wait for, that is the end; if it cannot be waited for, that
-/// is a panic, which reaches who withdraws the callback.
+/// Whether the event has happened. `false` if the wait was cancelled or the runtime has ended. Any other
+/// error panics; the panic reaches the code that withdraws the callback.
 pub(super) fn go_on(happened: &io::Result<()>) -> bool {
     match happened {
         Ok(()) => true,
         Err(error) if is_cancelled(error) || crate::runtime::has_stopped() => false,
-        Err(error) => panic!("a callback cannot wait any more: {error}"),
+        Err(error) => panic!("the wait of a callback failed: {error}"),
     }
 }
 
-/// Calls a callback whenever a file descriptor can be read from without blocking: libasync's `fdcb(fd, READ, cb)`.
+/// Calls a callback whenever a file descriptor can be read from without blocking: libasync's `fdcb(fd, READ,
+/// cb)`.
 ///
-/// As `select` has it: *while* it can be read from, which it also can at its end, or if it is broken. As long as the
-/// callback leaves something unread, it is called again, once each time, after others of its color have had their
-/// turn. It stays registered until it is [withdrawn](Registration).
+/// It is level-triggered, as `select`: the callback is called *while* the descriptor is readable, which
+/// includes the end of the file and errors. As long as the callback leaves data unread, it is called again,
+/// once each time, after other work of its color has had its turn. It stays registered until it is
+/// [withdrawn](Registration).
 ///
-/// The mode of the file descriptor is not changed: it need not be in non-blocking mode, if nobody else reads from it.
-/// A regular file can always be read from. The same one may be registered any number of times.
+/// The mode of the file descriptor is not changed: it need not be non-blocking, if no other code reads from
+/// it. A regular file is always readable. The same descriptor may be registered any number of times.
 ///
-/// The registration keeps a *duplicate* of the file descriptor, so what happens to the original does not disturb it.
-/// The other side is not told of the end of a connection before both are closed: withdraw the callback first, or at
-/// the same time, as a callback does that owns its connection and [breaks off](std::ops::ControlFlow::Break).
+/// The registration keeps a *duplicate* of the file descriptor, so closing the original does not disturb it.
+/// The peer sees the end of a connection only when both are closed: withdraw the callback first, or at the
+/// same time, as a callback does that owns its connection and [breaks off](std::ops::ControlFlow::Break).
 ///
 /// # Errors
 ///
-/// In a [simulation](crate::sim), which has no file descriptors; if the process or the system has no more of them.
+/// In a [simulation](crate::sim), which has no file descriptors. If the process or the system is out of file
+/// descriptors.
 ///
 /// # Panics
 ///
@@ -76,7 +80,7 @@ pub(super) fn go_on(happened: &io::Result<()>) -> bool {
 ///     let (mut reader, mut resume) = (near.try_clone().unwrap(), Some(resume));
 ///     let read = Callback::new(move || {
 ///         let mut buffer = [0; 16];
-///         let n = reader.read(&mut buffer).unwrap(); // does not block: there is something
+///         let n = reader.read(&mut buffer).unwrap(); // does not block: there is data
 ///         let _ = resume.take().unwrap().resume(buffer[..n].to_vec());
 ///         std::ops::ControlFlow::Break(())
 ///     });
@@ -92,11 +96,11 @@ pub fn readable<C: Often>(fd: &impl AsFd, callback: C) -> io::Result<Registratio
     ready(fd, Direction::Read, callback, Site::of_caller("event::readable"))
 }
 
-/// Calls a callback whenever a file descriptor can be written to without blocking: libasync's `fdcb(fd, WRITE, cb)`.
-/// Otherwise as [`readable`].
+/// Calls a callback whenever a file descriptor can be written to without blocking: libasync's `fdcb(fd,
+/// WRITE, cb)`. Otherwise as [`readable`].
 ///
-/// Most can be written to most of the time, and the callback is called again and again then. Register it when there is
-/// something to write, and withdraw it when there is not.
+/// Most descriptors are writable most of the time, and the callback is then called again and again. Register
+/// it when there is data to write, and withdraw it when there is none.
 ///
 /// # Errors
 ///
@@ -118,13 +122,14 @@ fn ready<C: Often>(
 ) -> io::Result<Registration> {
     world::outside(site.what)?;
     let source = Source::new(fd.as_fd().try_clone_to_owned()?);
-    // From outside of a runtime, it is registered by the first call of the task.
+    // Outside of a runtime, the task registers it at its first poll.
     if Sched::current(|_| ()).is_some()
         && let Err(error) = source.register(direction)
         && error.kind() != io::ErrorKind::PermissionDenied
     {
         return Err(error);
     }
-    // What `epoll` does not permit to wait for, such as a regular file, need not be: `poll` says that it is ready.
+    // `epoll` refuses descriptors that are always ready, such as regular files: for them `poll` reports
+    // readiness at once.
     Ok(callback.often(FdOccasion { source, direction, wait: Wait::default() }, site))
 }

@@ -1,6 +1,7 @@
-//! Callbacks: programs made of events, beside tasks, on the same scheduler.
+//! Callbacks: event-driven programs, beside tasks, on the same scheduler.
 //!
-//! A [`Callback`] is a closure that is called when something happens, and that never waits. It is handed to
+//! A [`Callback`] is a closure that is called when an event happens, and that never waits. It is passed to
+//! one of these functions:
 //!
 //! | | called |
 //! |---|---|
@@ -10,7 +11,7 @@
 //! | [`readable`], [`writable`] | while a file descriptor is |
 //! | [`signal`](signal()) | for each signal |
 //!
-//! All but the first return a [`Registration`], which withdraws the callback when it is dropped.
+//! All but the first return a [`Registration`]. Dropping it withdraws the callback.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -30,7 +31,7 @@
 //!         let n = (&*socket).read(&mut buffer).unwrap();
 //!         let name = String::from_utf8_lossy(&buffer[..n]).into_owned();
 //!         found.take().unwrap().resume(name).unwrap();
-//!         std::ops::ControlFlow::Break(()) // that was all
+//!         std::ops::ControlFlow::Break(()) // do not call again
 //!     }));
 //!     let greeting = Callback::local(move || far.write_all(b"dapple").unwrap());
 //!     event::after(Duration::from_millis(1), greeting).detach();
@@ -43,57 +44,60 @@
 //!
 //! # Colors
 //!
-//! Callbacks of one [color](crate::Color) never run at the same time; those of different colors run in parallel, on
-//! any worker. A callback **without a color runs in the main color**: on the thread that called [`run`](crate::run) or
-//! [`block_on`](crate::Runtime::block_on), one after the other, together with everything else of that color. So a
-//! program that was written for an event loop on one thread runs unchanged, and is made parallel where that pays: give
-//! a color to those callbacks that take long and share nothing with the others, or a color to each connection.
+//! Callbacks of one [color](crate::Color) never run at the same time; those of different colors run in
+//! parallel, on any worker. A callback **without a color runs in the main color**: on the thread that called
+//! [`run`](crate::run) or [`block_on`](crate::Runtime::block_on), one after the other, together with all
+//! other work of that color. So a program that was written for an event loop on one thread runs unchanged,
+//! and can be made parallel where that pays: give a color to callbacks that take long and share nothing with
+//! the others, or a color to each connection.
 //!
-//! Colors are not inherited. Whoever registers a callback without a color, in whatever color, it goes to the main
-//! color: that of the innermost `run` or `block_on` of this thread; on other threads that of the runtime's `run`, or
-//! of its only `block_on`. Where there is none, or more than one to choose from, that is a panic which says so, and
-//! the callback must be given a color.
+//! Colors are not inherited. A callback without a color goes to the main color, whatever color registers it:
+//! that of the innermost `run` or `block_on` of this thread; on other threads, that of the runtime's `run`,
+//! or of its only `block_on`. If there is none, or more than one, the call panics, and the callback must be
+//! given a color.
 //!
-//! What need not be `Send` is a [local](Callback::local) callback. It is registered in the main color, and stays there.
+//! A [local](Callback::local) callback need not be `Send`. It is registered in the main color, and stays
+//! there.
 //!
 //! # Order
 //!
-//! * [`now`] callbacks of one color run in the order in which they were submitted, and in line with the tasks of the
-//!   color. Between colors there is no order; a [`Priority`](crate::sched::Priority) is a hint.
-//! * They go ahead of new events: while a worker has something to run, it asks the kernel for what has happened only
-//!   now and then, so that events do not starve. How soon, is a
-//!   [priority of its own](crate::runtime::Builder::event_priority). What a callback hands on by `now` is so run while
-//!   its data is in the cache.
-//! * A callback that is called often is called once for each event. Before it is called again, others of its color
-//!   that are in line have their turn, and other colors in theirs.
+//! * [`now`] callbacks of one color run in the order in which they were submitted, queued together with the
+//!   tasks of the color. Between colors there is no order; a [`Priority`](crate::sched::Priority) is a hint.
+//! * They go ahead of new events: a busy worker asks the kernel for events only now and then, so that events
+//!   do not starve. How often is a [priority of its own](crate::runtime::Builder::event_priority). So work that
+//!   a callback passes on by `now` runs while its data is in the cache.
+//! * A repeating callback is called once for each event. Before it is called again, other queued work of its
+//!   color, and other colors, get their turn.
 //!
 //! # Withdrawing
 //!
-//! Drop the [`Registration`], wherever, also in the callback itself. In the callback's color it is not called again
-//! from then on. Elsewhere it may be running just now: after [`withdraw().await`](Registration::withdraw) it is not,
-//! and will not be called again. A callback also withdraws itself if it returns
-//! [`ControlFlow::Break`](std::ops::ControlFlow::Break), and then need not know its registration.
+//! Drop the [`Registration`], anywhere, also in the callback itself. If it is dropped in the callback's
+//! color, the callback is not called again. If it is dropped elsewhere, the callback may be running at that
+//! moment: after [`withdraw().await`](Registration::withdraw) it is not, and will not be called again. A
+//! callback also withdraws itself by returning [`ControlFlow::Break`](std::ops::ControlFlow::Break), and then
+//! need not know its registration.
 //!
-//! Who registers a callback in its own color knows that it is not called before this closure, or this poll, is over.
-//! In another color it may be called before the function has returned.
+//! A callback registered from its own color is not called before the current closure, or the current poll,
+//! has ended. A callback of another color may be called before the registering function has returned.
 //!
 //! # Panics
 //!
-//! A callback that panics is over: it is not called again, what it owns is dropped, and the panic is returned to who
-//! [withdraws](Registration::withdraw) it, or awaits the handle of [`now`]. Its color, its worker and all other
-//! callbacks go on.
+//! A callback that panics is withdrawn: it is not called again, and its closure is dropped. The panic is
+//! returned by [`withdraw`](Registration::withdraw), or by the handle of [`now`]. Its color, its worker and
+//! all other callbacks go on.
 //!
 //! # When the runtime ends
 //!
-//! All that is registered is withdrawn, in its color; [drop closures](Callback::or_else) of callbacks that were never
-//! called are called. A `now` that is in line is still called, if the runtime is given the time. `run` and `block_on`
-//! end when their future does, however many callbacks there are: a program of callbacks alone awaits
-//! [`pending`](std::future::pending), or what one of them tells it.
+//! All callbacks are withdrawn, in their colors; [drop closures](Callback::or_else) of callbacks that were
+//! never called are called. A queued `now` is still called, if the runtime is given the time. `run` and
+//! `block_on` end when their future does, however many callbacks there are: a program of callbacks alone
+//! awaits [`pending`](std::future::pending), or a value that a callback sends.
 //!
 //! # Callbacks and tasks
 //!
-//! Both are run by the same scheduler: a callback may [`spawn`](crate::spawn()) tasks, and a task register callbacks. A
-//! task waits for a callback by [`suspend`](crate::suspend): exactly, that is, a task that is cancelled has withdrawn it.
+//! The same scheduler runs both: a callback may [`spawn`](crate::spawn()) tasks, and a task may register
+//! callbacks. A task waits for a callback by [`suspend`](crate::suspend), which withdraws the callback if the
+//! task is cancelled.
 //!
 //! ```
 //! use std::net::UdpSocket;
@@ -127,13 +131,13 @@
 //!
 //! # In a simulation
 //!
-//! [`now`], [`after`], [`at`] and [`every`] go by [virtual time](crate::sim). There are no file descriptors and no
-//! signals: [`readable`], [`writable`] and [`signal`](signal()) return an error that says so.
+//! [`now`], [`after`], [`at`] and [`every`] use [virtual time](crate::sim). There are no file descriptors and
+//! no signals: [`readable`], [`writable`] and [`signal`](signal()) return an error.
 //!
 //! # From libasync-mp
 //!
 //! The calls of *libasync* and *libasync-mp* (tables 2.1 and 3.1 of Nickolai Zeldovich's thesis, *Concurrency Control
-//! for Multi-Processor Event-Driven Systems*, 2002), and what they are here:
+//! for Multi-Processor Event-Driven Systems*, 2002), and their counterparts here:
 //!
 //! | there | here |
 //! |---|---|
@@ -162,15 +166,15 @@
 //! | `YieldTo(x)` | [`task::yield_to`](crate::task::yield_to)`(&handle).await` |
 //! | `IsCancelled()` | [`Scope::is_cancelled`](crate::Scope::is_cancelled); of a whole task, [`Task::is_cancelled`](crate::task::Task::is_cancelled) |
 //! | `AddCancelItem(&item, f, arg)` | the closure that the closure of `suspend` returns |
-//! | `RemoveCancelItem(&item)` | happens by itself once it was resumed |
+//! | `RemoveCancelItem(&item)` | not needed: resuming removes it |
 //!
 //! # Inside
 //!
 //! ```text
-//! callback      what users make
-//! calls         the futures around closures: wait, call, give way
-//! submit        from a callback to a task of its color
-//! registration  the task's handle; times, files, signals: what is waited for
+//! callback        the callback that users create
+//! callback_tasks  futures around closures: wait, call, yield
+//! submit          makes a callback a task of its color
+//! registration    handle of that task; times, files, signals: the events
 //! ```
 
 mod callback;
@@ -196,13 +200,14 @@ use submit::Site;
 
 /// Calls a callback as soon as its color is free: libasync-mp's `cpucb`.
 ///
-/// Callbacks of one color run in the order in which they were submitted, behind whatever else of the color is in line.
-/// It moves work to a color of its own, and back: [`Color::call`](crate::Color::call) for callbacks.
+/// Callbacks of one color run in the order in which they were submitted, behind other queued work of the
+/// color. Use it to move work to another color, and back; it is [`Color::call`](crate::Color::call) for
+/// callbacks.
 ///
 /// # Cancellation
 ///
-/// *Handle dropped*, as by [`detach`](JoinHandle::detach): it is called all the same. *Handle aborted*: it is not
-/// called if it has not begun, and its [drop closure](Callback::or_else) is.
+/// *Handle dropped*, as by [`detach`](JoinHandle::detach): the callback is called nevertheless. *Handle
+/// aborted*: if the callback has not begun, it is not called, and its [drop closure](Callback::or_else) is.
 ///
 /// # Panics
 ///

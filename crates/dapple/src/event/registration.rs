@@ -1,4 +1,4 @@
-//! The handle of a callback that waits for something to happen.
+//! Handle of a registered callback.
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,25 +7,39 @@ use std::task::{Context, Poll};
 use super::callback_tasks::Withdrawn;
 use crate::cancel::{JoinError, JoinHandle};
 
-/// A callback that waits for something to happen. Dropping this withdraws it.
+/// Handle of a registered callback. Dropping it withdraws the callback.
 ///
-/// What is said here of dropping holds for [`withdraw`](Registration::withdraw) as well.
+/// The following holds for [`withdraw`](Registration::withdraw) as well as for dropping.
 ///
-/// * Dropped **in the callback's color** (in the callback itself, too): it is not called again. A call that is going on
-///   is the one that does so, and goes on to its end.
-/// * Dropped **elsewhere**: a call that is going on, or begins at this very moment, goes on to its end; no other
+/// * Dropped **in the callback's color**, or in the callback itself: the callback is not called again. A
+///   current call, which is then the one that drops the handle, runs to its end.
+/// * Dropped **elsewhere**: a call that is running, or begins at that moment, runs to its end; no other
 ///   follows. Await [`withdraw`](Registration::withdraw) to know that it has ended.
-/// * The closure, with what it owns, is dropped in its color, at its next turn there.
+/// * The closure is dropped in its color, at its next turn there.
 ///
-/// A callback that [panics](super#panics) has withdrawn itself. So has one that returns
-/// [`ControlFlow::Break`](std::ops::ControlFlow::Break), and one that is called once and was.
+/// A callback that [panics](super#panics), or returns [`ControlFlow::Break`](std::ops::ControlFlow::Break),
+/// withdraws itself; so does a one-shot callback that has run.
 ///
-/// A registration is not part of the scope that it is made in: cancelling that does not withdraw it. All are withdrawn
-/// when their runtime ends.
-#[must_use = "dropping a registration withdraws the callback; say `.detach()` to leave it"]
+/// A registration is not part of the scope that it is made in: cancelling the scope does not withdraw it. All
+/// callbacks are withdrawn when their runtime ends.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::event::{self, Callback};
+/// use dapple::time::Duration;
+///
+/// dapple::run(async {
+///     let never = Callback::new(|| unreachable!("withdrawn before"));
+///     let registration = event::after(Duration::from_secs(3600), never);
+///     assert!(!registration.is_over());
+///     drop(registration); // withdraws the callback
+/// });
+/// ```
+#[must_use = "dropping a registration withdraws the callback; call `.detach()` to keep it"]
 pub struct Registration {
     task: Option<JoinHandle<()>>,
-    /// Where to say that it was withdrawn by the program, if there is a drop closure.
+    /// Flag to set when the program withdraws the callback, if it has a drop closure.
     withdrawn: Option<Withdrawn>,
 }
 
@@ -34,8 +48,8 @@ impl Registration {
         Registration { task: Some(task), withdrawn }
     }
 
-    /// Withdraws the callback, at once. Once what this returns has been awaited, it is not running any more, and never
-    /// will again.
+    /// Withdraws the callback, at once. Await the returned future to wait until the callback is not running
+    /// any more.
     ///
     /// # Examples
     ///
@@ -63,15 +77,15 @@ impl Registration {
         Withdraw { task: self.end() }
     }
 
-    /// Leaves the callback registered for as long as the runtime runs, or until it ends by itself.
+    /// Leaves the callback registered until the runtime ends, or the callback withdraws itself.
     pub fn detach(mut self) {
         if let Some(task) = self.task.take() {
             task.detach();
         }
     }
 
-    /// Whether the callback will not be called again: it was called once and was to be, it broke off, it panicked, or
-    /// the runtime has ended.
+    /// Whether the callback will not be called again: it is a one-shot callback that has run, it returned
+    /// `Break`, it panicked, or the runtime has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.task.as_ref().is_none_or(JoinHandle::is_finished)
@@ -99,18 +113,19 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// The future of [`Registration::withdraw`]: waits until the callback is not running any more.
+/// Future of [`Registration::withdraw`]: waits until the callback is not running any more.
 ///
 /// # Errors
 ///
-/// If the callback panicked, now or at any time before ([`is_panic`](JoinError::is_panic)). If this wait was cancelled
-/// ([`is_cancelled`](JoinError::is_cancelled)): the callback is withdrawn all the same, and `&mut` this can be awaited
-/// again.
+/// If the callback panicked, now or before ([`is_panic`](JoinError::is_panic)). If this wait was cancelled
+/// ([`is_cancelled`](JoinError::is_cancelled)): the callback is withdrawn nevertheless, and `&mut` this can
+/// be awaited again.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: **clean**; the callback is withdrawn all the same. *Scope cancelled*: returns an error, and the
-/// callback may still be running.
+/// *Dropped early*: **clean**; the callback is withdrawn nevertheless.
+/// *Scope cancelled*: returns an error with [`is_cancelled`](JoinError::is_cancelled), and the callback may
+/// still be running.
 #[must_use = "the callback is withdrawn, but may be running just now: await this to know that it is not"]
 pub struct Withdraw {
     task: Option<JoinHandle<()>>,

@@ -20,13 +20,13 @@ impl Occasion for Signal {
 
 /// Calls a callback for each signal of a kind that is delivered from now on: libasync's `sigcb`.
 ///
-/// The callback is an ordinary one, not a signal handler: it may do whatever others may. The default action of the
-/// signal is gone for good: see [`dapple::signal`](crate::signal).
+/// The callback is an ordinary one, not a signal handler: it may call any function. The default action of the
+/// signal is disabled for the rest of the process: see [`dapple::signal`](crate::signal).
 ///
 /// # Errors
 ///
-/// If it cannot be listened to: see [`signal::signal`](signal::signal()). In a [simulation](crate::sim), which has no
-/// signals.
+/// If the signal cannot be handled: see [`signal::signal`](signal::signal()). In a [simulation](crate::sim),
+/// which has no signals.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! How a callback becomes a task of its color: one that may run anywhere, or one of this thread.
+//! Makes a callback a task of its color: one that may run anywhere, or one of this thread.
 
 use std::borrow::Cow;
 
@@ -13,14 +13,14 @@ use crate::task::header::Meta;
 use crate::{Color, runtime};
 
 /// A callback that can be called once: a [`Callback`] whose closure is an `FnOnce()`, and `Send` unless it is
-/// [local](Callback::local). Not to be implemented elsewhere.
+/// [local](Callback::local). Sealed: only `Callback` implements it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a callback that can be called once",
     note = "its closure takes no argument (`Callback::with` gives it one), and what it returns is `Send`, unless it \
             was made by `Callback::local`"
 )]
 pub trait Once: Sized {
-    /// What its closure returns.
+    /// Output of the closure.
     type Output;
 
     #[doc(hidden)]
@@ -30,8 +30,9 @@ pub trait Once: Sized {
     fn once<O: Occasion>(self, occasion: O, site: Site) -> Registration;
 }
 
-/// A callback that can be called often: a [`Callback`] whose closure is an `FnMut()` that returns nothing, or a
-/// [`ControlFlow`](std::ops::ControlFlow) that says when it is done. Not to be implemented elsewhere.
+/// A callback that can be called repeatedly: a [`Callback`] whose closure is an `FnMut()` that returns
+/// nothing, or a [`ControlFlow`](std::ops::ControlFlow) whose `Break` withdraws it. Sealed: only `Callback`
+/// implements it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a callback that can be called often",
     note = "its closure takes no argument, can be called again and again (`FnMut`), and returns nothing or a \
@@ -42,7 +43,7 @@ pub trait Often: Sized {
     fn often<O: Occasion>(self, occasion: O, site: Site) -> Registration;
 }
 
-/// Where a callback was handed over, and to which function.
+/// Place where a callback was registered, and the function that was called.
 pub struct Site {
     pub(super) what: &'static str,
     meta: Meta,
@@ -123,7 +124,7 @@ where
     }
 }
 
-/// A callback but for its closures.
+/// A callback without its closures.
 struct How {
     color: Option<Color>,
     priority: Option<Priority>,
@@ -139,7 +140,7 @@ impl<F, D, W> Callback<F, D, W> {
 }
 
 impl How {
-    /// The name is kept if there is one, and nothing otherwise.
+    /// Keeps the name, if there is one.
     #[inline]
     fn meta(&mut self, meta: Meta) -> Meta {
         match self.name.take() {
@@ -160,7 +161,7 @@ impl How {
                 None => submit(InColor::new(color), future, meta),
                 Some(priority) => submit(InColor::at(color, priority), future, meta),
             },
-            // It has no priority there.
+            // Priorities have no effect in the main color.
             None => runtime::in_main_color(site.what, |color| match color {
                 Some(color) => submit(InColor::new(color), future, meta),
                 None => gone(future),
@@ -176,7 +177,7 @@ impl How {
         assert!(
             with_context(|here| here.is_in_main_color()),
             "{} called outside of a main color with a `Callback::local`: call it in the future of dapple::run or \
-             block_on, or in what runs in their color; elsewhere use `Callback::new`",
+             block_on, or in other code of their color; elsewhere use `Callback::new`",
             site.what
         );
         let meta = self.meta(site.meta);

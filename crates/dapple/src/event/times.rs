@@ -1,4 +1,4 @@
-//! Callbacks at a time: once, or again and again.
+//! Callbacks at a time: once, or repeatedly.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,7 +20,7 @@ impl Occasion for Interval {
     }
 }
 
-/// Calls a callback once, when so much time has passed: libasync's `timecb`.
+/// Calls a callback once, after `duration`: libasync's `timecb`.
 ///
 /// Never earlier; later if its color is busy then.
 ///
@@ -50,7 +50,7 @@ pub fn after<C: Once<Output = ()>>(duration: Duration, callback: C) -> Registrat
     callback.once(sleep_until(deadline), Site::of_caller("event::after"))
 }
 
-/// Calls a callback once, at a moment; at once if that has passed. Otherwise as [`after`].
+/// Calls a callback once, at `moment`; at once if that has passed. Otherwise as [`after`].
 ///
 /// # Panics
 ///
@@ -62,8 +62,8 @@ pub fn at<C: Once<Output = ()>>(moment: Instant, callback: C) -> Registration {
 
 /// Calls a callback every `period`, for the first time a period from now.
 ///
-/// If it is called late, since its color or the machine was busy, calls that were missed are left out, and the next is
-/// when it would have been ([`MissedTicks::Skip`]).
+/// If a call is late because its color or the machine was busy, the calls missed meanwhile are skipped, and
+/// the next one is at its regular time ([`MissedTicks::Skip`]).
 ///
 /// # Panics
 ///
@@ -87,7 +87,7 @@ pub fn at<C: Once<Output = ()>>(moment: Instant, callback: C) -> Registration {
 ///                 return ControlFlow::Continue(());
 ///             }
 ///             let _ = resume.take().map(|resume| resume.resume(begun.elapsed()));
-///             ControlFlow::Break(()) // not again
+///             ControlFlow::Break(()) // do not call again
 ///         });
 ///         let counting = event::every(Duration::from_secs(60), count);
 ///         || drop(counting)

@@ -1,4 +1,4 @@
-//! Admission: for code that would rather wait until there is room, or that asks by itself before it begins something.
+//! Admission: for code that waits until a limit has room, or that asks before it begins.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -13,12 +13,24 @@ use crate::lane::limited::{Admission, waited_since};
 use crate::prim::Ordering;
 use crate::time::{Instant, sleep_until};
 
-/// The right to do something that a [`Limit`] bounds: one that runs, until this is dropped.
+/// Right to do work that a [`Limit`] bounds: the work counts as running until this is dropped.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::limit::Limit;
+///
+/// let limit = Limit::new().concurrency(2);
+/// let admitted = limit.try_admit().unwrap();
+/// assert_eq!(limit.stats().running, 1);
+/// drop(admitted);
+/// assert_eq!(limit.stats().running, 0);
+/// ```
 #[derive(Debug)]
-#[must_use = "dropping it says that what was admitted has ended"]
+#[must_use = "the admitted work counts as ended when this is dropped"]
 pub struct Admitted(Limit);
 
-/// What a [`Limit`] has refused.
+/// Error of [`Limit::try_admit`] and [`Limit::check`]: the limit has refused the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     retry_after: Duration,
@@ -26,14 +38,15 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// When it may be worth another try: the limit's interval, or a second. A limit that [is closed](Self::is_closed)
-    /// refuses for ever; a client may try another server, or this one after its restart.
+    /// Time after which another try may succeed: the limit's interval, or a second. A
+    /// [closed](Self::is_closed) limit refuses for ever; a client may try another server, or this one after
+    /// its restart.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after
     }
 
-    /// Whether the limit was [closed](Limit::close), so that it refuses everything from now on.
+    /// Whether the limit is [closed](Limit::close): it refuses all work from now on.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.is_closed
@@ -43,22 +56,22 @@ impl Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_closed {
-            return f.write_str("refused: the limit was closed, and admits nothing any more");
+            return f.write_str("refused: the limit is closed and admits no more work");
         }
-        write!(f, "refused: there is more to do than can be done; try again in {:?}", self.retry_after)
+        write!(f, "refused: overload; try again in {:?}", self.retry_after)
     }
 }
 
 impl std::error::Error for Refused {}
 
-/// Why [`Limit::admit`] or [`Limit::room`] has waited in vain.
+/// Error of [`Limit::admit`] and [`Limit::room`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmitError {
     is_closed: bool,
 }
 
 impl AdmitError {
-    /// Whether the limit was [closed](Limit::close): there is never room again.
+    /// Whether the limit is [closed](Limit::close): it never has room again.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.is_closed
@@ -80,7 +93,7 @@ impl From<Cancelled> for AdmitError {
 impl fmt::Display for AdmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_closed {
-            true => f.write_str("the limit was closed, and admits nothing any more"),
+            true => f.write_str("the limit is closed and admits no more work"),
             false => Cancelled.fmt(f),
         }
     }
@@ -93,7 +106,7 @@ impl std::error::Error for AdmitError {
 }
 
 impl From<AdmitError> for std::io::Error {
-    /// An error for which [`is_cancelled`](crate::is_cancelled) holds if the wait was cancelled.
+    /// [`is_cancelled`](crate::is_cancelled) holds for the error if the wait was cancelled.
     fn from(error: AdmitError) -> std::io::Error {
         std::io::Error::other(error)
     }
@@ -105,7 +118,7 @@ impl Drop for Admitted {
     }
 }
 
-/// Somebody waits for a change. COUNT-THEN-LOOK
+/// A registered waiter for changes of the limit. COUNT-THEN-LOOK
 struct Watching<'a>(&'a Inner);
 
 impl Inner {
@@ -114,7 +127,7 @@ impl Inner {
         Watching(self)
     }
 
-    /// Whether there is room for one more, by all of its bounds.
+    /// Whether all bounds leave room for one more.
     fn has_room(&self) -> bool {
         let is_over = || self.delay.as_ref().is_some_and(|delay| delay.is_over(self.now()));
         let is_full = || {
@@ -129,7 +142,8 @@ impl Inner {
             && !is_full()
     }
 
-    /// Waits until `done` returns something. It is tried again after every change, and when the delay is looked at.
+    /// Waits until `done` returns `Some`. Calls it after every change, and whenever an interval of the delay
+    /// ends.
     async fn wait_for<T>(&self, mut done: impl FnMut() -> Option<T>) -> Result<T, Cancelled> {
         if is_current_cancelled() {
             return Err(Cancelled);
@@ -158,7 +172,7 @@ impl Inner {
         }
     }
 
-    /// As `wait_for`, until the limit is closed: after that there is nothing to wait for.
+    /// As `wait_for`, until the limit is closed, which is an error.
     async fn wait_while_open<T>(&self, mut done: impl FnMut() -> Option<T>) -> Result<T, AdmitError> {
         let closed_or_done = || match self.is_closed.load(Ordering::SeqCst) {
             true => Some(Err(AdmitError { is_closed: true })),
@@ -181,7 +195,7 @@ impl Inner {
 
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
-        // Whatever this one was woken for, the next may be able to use.
+        // The wake-up of this waiter may be useful to the next one.
         if self.0.watchers.fetch_sub(1, Ordering::SeqCst) > 1 {
             self.0.changed.notify_one();
         }
@@ -189,16 +203,19 @@ impl Drop for Watching<'_> {
 }
 
 impl Limit {
-    /// Admits work that begins now, in the running task, or refuses it. It counts as running until the returned value is
-    /// dropped. For a server that has read a request and is about to handle it without spawning a task.
+    /// Admits work that begins now, in the running task, or refuses it. The work counts as running until the
+    /// returned value is dropped.
     ///
-    /// The bound [`delay`](Limit::delay) looks at how long the running task has waited in line, if that task is
-    /// [clocked](crate::task::Builder::measure_wait), or else its color, if the color has a limit. Other work has not waited.
+    /// Use it in a server that has read a request and is about to handle it without spawning a task.
+    ///
+    /// The bound [`delay`](Limit::delay) looks at the time that the running task has waited in its queue, if
+    /// the task is [clocked](crate::task::Builder::measure_wait), or else that of its color, if the color has a
+    /// limit. Other work counts as not having waited.
     ///
     /// # Errors
     ///
-    /// [`Refused`], if the limit is over its delay and this work has waited too long; if as many run as may; if the limit
-    /// is closed.
+    /// [`Refused`], if the limit is over its delay and this work has waited too long, if `concurrency` is
+    /// used up, or if the limit is closed.
     ///
     /// # Examples
     ///
@@ -219,13 +236,14 @@ impl Limit {
         Ok(Admitted(self.clone()))
     }
 
-    /// Asks as [`try_admit`](Limit::try_admit) does, but the work does not count as running, and
-    /// [`concurrency`](Limit::concurrency) is not looked at. For short and frequent work, where the counting itself would
-    /// make workers contend.
+    /// As [`try_admit`](Limit::try_admit), but the work does not count as running, and
+    /// [`concurrency`](Limit::concurrency) is not checked. Use it for short and frequent work, where counting
+    /// would make workers contend.
     ///
     /// # Errors
     ///
-    /// [`Refused`], if the limit is over its delay and this work has waited too long; if the limit is closed.
+    /// [`Refused`], if the limit is over its delay and this work has waited too long, or if the limit is
+    /// closed.
     ///
     /// # Examples
     ///
@@ -250,19 +268,21 @@ impl Limit {
         Ok(())
     }
 
-    /// Waits until all bounds of the limit leave room. The caller then counts as running until the returned value is
-    /// dropped.
+    /// Waits until all bounds of the limit leave room. The caller then counts as running until the returned
+    /// value is dropped.
     ///
-    /// Tasks that the limit holds back go before waiters in `admit`.
+    /// Tasks that the limit holds back go ahead of waiters in `admit`.
     ///
     /// # Errors
     ///
-    /// If the limit is [closed](Limit::close), or is closed meanwhile ([`AdmitError::is_closed`]); it counts as refused
-    /// then. If the wait was cancelled ([`AdmitError::is_cancelled`]).
+    /// If the limit is [closed](Limit::close), before or during the wait ([`AdmitError::is_closed`]); this
+    /// counts as refused. If the wait was cancelled ([`AdmitError::is_cancelled`]).
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, and nothing was admitted.
+    /// *Dropped early*: **clean**.
+    /// *Scope cancelled*: returns an error with [`is_cancelled`](AdmitError::is_cancelled), and nothing was
+    /// admitted.
     ///
     /// # Examples
     ///
@@ -289,8 +309,8 @@ impl Limit {
         inner.wait_while_open(|| (inner.has_room() && inner.try_run()).then(|| Admitted(self.clone()))).await
     }
 
-    /// Waits until there is room, as [`admit`](Limit::admit), and takes none: for code that is about to bring in more,
-    /// such as a loop that accepts connections.
+    /// Waits until there is room, as [`admit`](Limit::admit), but takes none. Use it before code that brings
+    /// in more work, such as a loop that accepts connections.
     ///
     /// # Errors
     ///
@@ -298,7 +318,8 @@ impl Limit {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**. *Scope cancelled*: returns an error.
+    /// *Dropped early*: **clean**.
+    /// *Scope cancelled*: returns an error with [`is_cancelled`](AdmitError::is_cancelled).
     pub async fn room(&self) -> Result<(), AdmitError> {
         let inner = &*self.0;
         inner.wait_while_open(|| inner.has_room().then_some(())).await
@@ -310,7 +331,8 @@ impl Limit {
         self.0.has_room()
     }
 
-    /// [Closes](Limit::close) the limit, and waits until all that has begun has ended.
+    /// [Closes](Limit::close) the limit, and waits until all work that has begun has ended. Use it for a
+    /// graceful shutdown.
     ///
     /// # Errors
     ///
@@ -318,7 +340,8 @@ impl Limit {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*, *scope cancelled*: the limit stays closed.
+    /// *Dropped early*: **clean**, except that the limit stays closed.
+    /// *Scope cancelled*: returns [`Cancelled`], and the limit stays closed.
     pub async fn drained(&self) -> Result<(), Cancelled> {
         self.close();
         let inner = &*self.0;
@@ -327,7 +350,8 @@ impl Limit {
 }
 
 impl Limit {
-    /// As [`room`](Limit::room), for a listener: one whose limit is closed accepts nothing more, and waits.
+    /// As [`room`](Limit::room), for a listener. With a closed limit it waits until it is cancelled, so the
+    /// listener accepts nothing more.
     pub(crate) async fn into_room(self) -> Result<(), Cancelled> {
         let inner = &*self.0;
         inner.wait_for(|| inner.has_room().then_some(())).await

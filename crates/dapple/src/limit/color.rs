@@ -1,12 +1,14 @@
-//! The limit of a color.
+//! Limit of a color.
 
 use super::Limit;
 use crate::Color;
 
 impl Color {
-    /// Bounds what waits in this color, together with whatever else the limit is given to: see [`Limit`]. It goes for
-    /// what is spawned, called or submitted here from now on; an earlier limit goes on for what came before. Tasks
-    /// with a color of their own have one by [`Builder::limit`](crate::task::Builder::limit). The main color has none.
+    /// Bounds the work that waits in this color, together with all other work of the limit: see [`Limit`].
+    ///
+    /// It applies to tasks and closures that are spawned, called or submitted here from now on; an earlier
+    /// limit still applies to earlier ones. A task with a color of its own gets a limit by
+    /// [`Builder::limit`](crate::task::Builder::limit). The main color has none.
     ///
     /// # Examples
     ///

@@ -1,11 +1,12 @@
-//! How long things wait, and whether that is too long: the least waiting time over an interval, as CoDel looks at it.
+//! Overload detection by waiting time: the least waiting time over an interval, as in CoDel.
 //!
-//! A queue that is long for a moment is a burst, and its end is soon there: somebody waits for less than the target.
-//! If nobody does for a whole interval, it stands. From then on what has waited for more than half the target is
-//! refused, until an interval has gone by in which nothing had to be: by how long things wait alone one could not tell
-//! that it is over, for that is short as soon as enough of them are refused.
+//! A queue that is long for a moment is a burst, which ends soon: some task then waits for less than the
+//! target. If no task does for a whole interval, the queue is a standing one, and there is overload. From
+//! then on, tasks that have waited for more than half the target are refused, until an interval passes in
+//! which none had to be. The waiting time alone cannot show the end of the overload: it is short as soon as
+//! enough tasks are refused.
 //!
-//! All of it is measurement: values that are read beside a change are as good as those before or after.
+//! All values are measurements: a value read during a concurrent change is as good as one before or after it.
 
 use std::time::Duration;
 
@@ -14,16 +15,16 @@ use crate::prim::{AtomicBool, AtomicU64, Ordering};
 pub(super) struct Delay {
     target: u64,
     interval: u64,
-    /// When this interval ends.
+    /// End of this interval.
     ends: AtomicU64,
-    /// The least waiting time in this interval, or `NONE`.
+    /// Least waiting time in this interval, or `NONE`.
     least: AtomicU64,
-    /// The same of the one before.
+    /// Least waiting time in the interval before.
     least_before: AtomicU64,
-    /// How long the last one waited, while that is long, or things wait for too long.
+    /// Waiting time of the last task, kept up to date during overload or while that time is long.
     last: AtomicU64,
     is_over: AtomicBool,
-    /// Something was to be refused in this interval.
+    /// A task was refused in this interval.
     has_refused: AtomicBool,
 }
 
@@ -47,7 +48,8 @@ impl Delay {
         }
     }
 
-    /// Something comes to its turn that has waited for so long. `true`: it is too late for it.
+    /// Records that a task is about to begin that has waited for `waited`. Returns `true` if it is to be
+    /// refused.
     pub(super) fn observe(&self, waited: u64, now: u64) -> bool {
         let is_over = self.is_over(now);
         if waited < self.least.load(Ordering::Relaxed) {
@@ -55,7 +57,7 @@ impl Delay {
         }
         let is_long = waited > self.target / 2;
         if is_over || is_long {
-            self.last.store(waited, Ordering::Relaxed); // nobody asks before, and many workers would write here
+            self.last.store(waited, Ordering::Relaxed); // avoids contended writes
         }
         let is_late = is_over && is_long;
         if is_late && !self.has_refused.load(Ordering::Relaxed) {
@@ -64,7 +66,7 @@ impl Delay {
         is_late
     }
 
-    /// Whether what comes now would have to wait for too long, by what the last one has waited.
+    /// Whether a new task would be refused, judged by the waiting time of the last one.
     pub(super) fn is_late(&self, now: u64) -> bool {
         let is_late = self.is_over(now) && self.last.load(Ordering::Relaxed) > self.target / 2;
         if is_late && !self.has_refused.load(Ordering::Relaxed) {
@@ -73,7 +75,7 @@ impl Delay {
         is_late
     }
 
-    /// Whether things wait for too long.
+    /// Whether there is overload.
     pub(super) fn is_over(&self, now: u64) -> bool {
         let ends = self.ends.load(Ordering::Relaxed);
         if now >= ends {
@@ -86,18 +88,18 @@ impl Delay {
         Duration::from_nanos(self.interval)
     }
 
-    /// When it is next decided whether things wait for too long.
+    /// Time at which the next decision about overload is made.
     pub(super) fn next_look(&self) -> u64 {
         self.ends.load(Ordering::Relaxed)
     }
 
-    /// The least waiting time in the interval before this one.
+    /// Least waiting time in the interval before this one.
     pub(super) fn least(&self) -> Option<Duration> {
         let least = self.least_before.load(Ordering::Relaxed);
         (least != NONE).then(|| Duration::from_nanos(least))
     }
 
-    /// Ends an interval, if nobody else has.
+    /// Ends an interval, unless another thread has.
     #[cold]
     fn turn_over(&self, ends: u64, now: u64) {
         let next = now.saturating_add(self.interval);
@@ -107,7 +109,7 @@ impl Delay {
         let least = self.least.swap(NONE, Ordering::Relaxed);
         let has_refused = self.has_refused.swap(false, Ordering::Relaxed);
         self.least_before.store(least, Ordering::Relaxed);
-        // What was long ago says nothing.
+        // A measurement from long ago does not count.
         let is_news = now - ends <= self.interval;
         let stands = least != NONE && least > self.target;
         let goes_on = has_refused && self.is_over.load(Ordering::Relaxed);
@@ -125,7 +127,8 @@ mod tests {
         Delay::new(Duration::from_millis(50), Duration::from_millis(500))
     }
 
-    /// One comes each millisecond and has waited as `waited` says, in milliseconds; who was refused, by time.
+    /// Observes one task each millisecond, with the waiting time `waited` in milliseconds. Returns the times
+    /// of those that were refused.
     fn refused(delay: &Delay, times: std::ops::Range<u64>, waited: impl Fn(u64) -> u64) -> Vec<u64> {
         times.filter(|&at| delay.observe(waited(at) * MS, at * MS)).collect()
     }
@@ -133,7 +136,7 @@ mod tests {
     #[test]
     fn a_burst_passes() {
         let delay = delay();
-        // Every interval has a moment in which somebody waited less than the target.
+        // Each interval has a moment at which a task waited for less than the target.
         assert_eq!(refused(&delay, 1000..9000, |at| if at % 499 == 0 { 40 } else { 400 }), []);
         assert!(!delay.is_over(9000 * MS));
     }
@@ -142,7 +145,7 @@ mod tests {
     fn a_standing_queue_does_not_and_is_known_for_one_after_an_interval() {
         let delay = delay();
         let refused = refused(&delay, 1000..5000, |_| 60);
-        assert_eq!(refused.first(), Some(&1500)); // the first interval began with the first who came
+        assert_eq!(refused.first(), Some(&1500)); // the first interval begins with the first task
         assert_eq!(refused.len(), 3500);
     }
 

@@ -1,27 +1,28 @@
-//! Limits: what waits is bounded, by how long it waits and by how many there are.
+//! Limits (overload protection): bounds on waiting time and on the number of waiting or running tasks.
 //!
 //! ```text
-//! mod    what users hold, and the counts behind it: who may begin, who is refused, who is held back
-//! delay  when there is too much: the least time that anything waited, over an interval
-//! color  the limit of a color
-//! admit  for code that would rather wait, or ask by itself
+//! mod    Limit and its counts: which task begins, is refused, or is held back
+//! delay  overload detection: the least waiting time over an interval
+//! color  limit of a color
+//! admit  for code that waits for room, or asks for itself
 //! ```
 //!
-//! `lane/limited.rs` is where tasks ask.
+//! Tasks ask in `lane/limited.rs`.
 //!
 //! # Invariants
 //!
-//! * **WAITERS-COUNTED**: `waiting` are those in line that are to begin. One that is to be refused in the place of a
-//!   newcomer is in `owed` instead, whoever that will be: the next that comes to its turn.
-//! * **RESERVED**: of the free places, so many are for tasks that were held back and have been woken. Each of those
-//!   comes, since the scheduler runs it: it begins, or is refused, or leaves; and gives its reservation up with that.
-//! * **COUNT-THEN-LOOK**: who changes a count looks for watchers afterwards, and who watches looks at the counts
-//!   afterwards, all in one order. So nobody waits for a change that he has missed.
-//! * **CLOSED-OR-COUNTED**: what is about to begin, or to be held back, is first counted where `close` and `drained`
-//!   look for it, and then looks whether the limit is closed. With a bound on how many run, both are done under the
-//!   lock of `room`, which `close` takes after it has set its flag: what is held back was there for `close` to wake, or
-//!   sees the flag. Without such a bound, the count comes first: `drained` sees it, or it sees the flag, and is taken
-//!   back.
+//! * **WAITERS-COUNTED**: `waiting` counts the queued tasks that are to begin. When a newcomer is let in and
+//!   an older task is to be refused instead, `owed` counts that one: the next task whose turn comes.
+//! * **RESERVED**: `reserved` of the free places are for tasks that were held back and have been woken. The
+//!   scheduler runs each of them: the task begins, is refused, or leaves, and thereby gives up its
+//!   reservation.
+//! * **COUNT-THEN-LOOK**: code that changes a count checks for watchers afterwards; a watcher registers first
+//!   and checks the counts afterwards; all in one order (SeqCst). So no watcher misses a change.
+//! * **CLOSED-OR-COUNTED**: a task that is about to begin, or to be held back, is first counted where `close`
+//!   and `drained` look, and then checks whether the limit is closed. With a bound on concurrency, both
+//!   happen under the lock of `room`, which `close` takes after it has set its flag: a held task is there for
+//!   `close` to wake, or sees the flag. Without such a bound, the count comes first: `drained` sees the
+//!   count, or the task sees the flag and takes its count back.
 
 mod admit;
 mod color;
@@ -45,28 +46,30 @@ use crate::task::guarded::GuardedWaker;
 use crate::task::poll::Passage;
 use delay::Delay;
 
-/// Bounds what waits for the colors, tasks and listeners that it is given to: what cannot be served in time is refused
-/// early, before it has cost anything.
+/// Overload protection: bounds the waiting work of the colors, tasks and listeners that it is given to. Work
+/// that cannot be served in time is refused early, before it has cost anything.
 ///
-/// A limit is shared by its clones: with a color for each connection no single line is ever long, but all of them
-/// together are. Without any bound it refuses nothing, and counts.
+/// Clones share one limit: with a color for each connection no single queue is ever long, but all of them
+/// together are. Without any bound a limit refuses nothing, and only counts.
 ///
-/// * [`delay`](Limit::delay) bounds how long things wait, the time in run queues included. If *everything* has waited
-///   longer than the target for a whole interval, there is more work than can be done; a burst, which is gone before
-///   that, passes. From then on what has waited for more than half the target is refused when it comes to its turn,
-///   until an interval has gone by in which nothing had to be. So what is served is served soon.
-/// * [`depth`](Limit::depth) bounds how many wait.
-/// * [`concurrency`](Limit::concurrency) bounds how many have begun and not ended. The others are held back, in line;
-///   others of their color run meanwhile.
+/// * [`delay`](Limit::delay) bounds the waiting time, including the time in run queues. If *all* work has
+///   waited longer than the target for a whole interval, there is overload; a burst, which is over before
+///   that, passes. During overload, work that has waited for more than half the target is refused when its
+///   turn comes, until an interval passes in which none had to be. So the work that is served is served soon.
+/// * [`depth`](Limit::depth) bounds the number of waiting tasks.
+/// * [`concurrency`](Limit::concurrency) bounds the number of tasks that have begun and not ended. The other
+///   tasks are held back, in order; other tasks of their color run meanwhile.
 ///
-/// Only what has not begun is refused: a task before its first poll, a closure before it is called. It goes ahead of
-/// what is in line in its color, and in that color's turn it is dropped, and its drop closure called
-/// ([`or_else`](crate::task::Builder::or_else)). Its handle says [`is_refused`](crate::JoinError::is_refused).
+/// Only work that has not begun is refused: a task before its first poll, a closure before it is called. A
+/// refused task goes ahead of the queue of its color; in the color's turn it is dropped, and its drop closure
+/// is called ([`or_else`](crate::task::Builder::or_else)). [`is_refused`](crate::JoinError::is_refused) holds
+/// for the error of its handle.
 ///
-/// What a task spawns into its own color is counted as waiting from when that color came in line: a connection that
-/// waited for its turn for 40 ms and then spawns a handler has kept its client waiting for 40 ms already.
+/// A task that is spawned into the color of its parent counts as waiting since that color was queued: a
+/// connection that waited for its turn for 40 ms and then spawns a handler has kept its client waiting for 40
+/// ms already.
 ///
-/// When the runtime shuts down, what has a limit and has not begun is refused.
+/// When the runtime shuts down, work with a limit that has not begun is refused.
 ///
 /// # Examples
 ///
@@ -92,31 +95,32 @@ use delay::Delay;
 #[derive(Clone)]
 pub struct Limit(Arc<Inner>);
 
-/// Which of those that wait is refused if there are too many, by [`Limit::refusing`].
+/// Which waiting task is refused if there are too many. Set by [`Limit::refusing`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Refuse {
-    /// The one that has waited the longest, for nobody may be waiting for it any more: that is, the next that comes
-    /// to its turn. By default.
+    /// The task that has waited longest, since its client may have given up: the next one whose turn comes.
+    /// The default.
     #[default]
     Oldest,
-    /// The one that comes: what is in line is served, however late.
+    /// The newcomer: queued tasks are served, however late.
     Newest,
 }
 
-/// What a [`Limit`] has counted so far. Taken without stopping anybody, so the numbers need not fit together exactly.
+/// Counters of a [`Limit`]. They are read without stopping other threads, so they need not be consistent with
+/// each other.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LimitStats {
-    /// In line, not begun.
+    /// Tasks that wait, and have not begun.
     pub waiting: usize,
-    /// Begun and not ended.
+    /// Tasks that have begun, and not ended.
     pub running: usize,
-    /// Refused so far.
+    /// Tasks refused so far.
     pub refused: u64,
-    /// Whether things wait for too long.
+    /// Whether there is overload by [`Limit::delay`].
     pub is_over: bool,
-    /// The least time that anything has waited in the interval before this one, if anything did.
+    /// Least waiting time in the interval before this one, if any work began in it.
     pub least_delay: Option<Duration>,
 }
 
@@ -131,21 +135,21 @@ struct Inner {
     running: AtomicUsize,
     refused: AtomicU64,
     room: Mutex<Room>,
-    /// Who waits for a change outside of a line.
+    /// Callers of `admit`, `room` and `drained` that wait for a change.
     watchers: AtomicUsize,
     changed: Notify,
 }
 
-/// Where tasks are held back, if there is a bound on how many run.
+/// Tasks held back by a bound on concurrency.
 #[derive(Default)]
 struct Room {
     running: usize,
     /// RESERVED
     reserved: usize,
     held: VecDeque<(u64, GuardedWaker)>,
-    /// Tickets of those that are on their way to a reserved place.
+    /// Tickets of woken tasks with a reserved place. RESERVED
     woken: HashSet<u64>,
-    /// Tickets of those that were held back and are to be refused.
+    /// Tickets of held tasks that are to be refused.
     doomed: HashSet<u64>,
     last_ticket: u64,
 }
@@ -157,7 +161,7 @@ impl Default for Limit {
 }
 
 impl Limit {
-    /// A limit that refuses nothing, until a bound is added.
+    /// Creates a limit without bounds, which refuses nothing.
     #[must_use]
     pub fn new() -> Limit {
         Limit(Arc::new(Inner {
@@ -179,16 +183,14 @@ impl Limit {
     #[track_caller]
     fn change(mut self, change: impl FnOnce(&mut Inner)) -> Limit {
         let Some(inner) = Arc::get_mut(&mut self.0) else {
-            panic!(
-                "a limit is in use already: say all of its bounds before it is cloned or given to anything"
-            );
+            panic!("a limit is in use already: set all of its bounds before it is cloned or used");
         };
         change(inner);
         self
     }
 
-    /// There is too much if for `interval` everything has waited for longer than `target`. A server that answers
-    /// within a second does well with 50 ms over 500 ms.
+    /// Bounds the waiting time: there is overload if all work has waited for longer than `target` during
+    /// `interval`. For a server that should answer within a second, 50 ms over 500 ms is a good choice.
     ///
     /// # Panics
     ///
@@ -196,12 +198,15 @@ impl Limit {
     #[track_caller]
     #[must_use]
     pub fn delay(self, target: Duration, interval: Duration) -> Limit {
-        assert!(!target.is_zero(), "a target of zero refuses everything: say how long things may wait");
-        assert!(target <= interval, "a target of {target:?} cannot be seen in an interval of {interval:?}");
+        assert!(
+            !target.is_zero(),
+            "a target of zero refuses all work: set the longest waiting time that is acceptable"
+        );
+        assert!(target <= interval, "a target of {target:?} is longer than the interval of {interval:?}");
         self.change(|inner| inner.delay = Some(Delay::new(target, interval)))
     }
 
-    /// At most so many wait.
+    /// Bounds the number of waiting tasks.
     ///
     /// # Panics
     ///
@@ -209,11 +214,11 @@ impl Limit {
     #[track_caller]
     #[must_use]
     pub fn depth(self, depth: usize) -> Limit {
-        assert!(depth > 0, "a depth of 0 refuses everything: at least one must be allowed to wait");
+        assert!(depth > 0, "a depth of 0 refuses all work: use 1 or more");
         self.change(|inner| inner.depth = depth)
     }
 
-    /// At most so many have begun and not ended. The others wait.
+    /// Bounds the number of tasks that have begun and not ended. The others wait.
     ///
     /// # Panics
     ///
@@ -221,14 +226,11 @@ impl Limit {
     #[track_caller]
     #[must_use]
     pub fn concurrency(self, concurrency: usize) -> Limit {
-        assert!(
-            concurrency > 0,
-            "a concurrency of 0 lets nothing begin: at least one must be allowed to run"
-        );
+        assert!(concurrency > 0, "a concurrency of 0 lets no work begin: use 1 or more");
         self.change(|inner| inner.concurrency = Some(concurrency))
     }
 
-    /// Which of those that wait is refused.
+    /// Chooses which waiting task is refused.
     ///
     /// # Panics
     ///
@@ -239,7 +241,7 @@ impl Limit {
         self.change(|inner| inner.refuses = which)
     }
 
-    /// What it has counted so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> LimitStats {
         let inner = &*self.0;
@@ -252,23 +254,24 @@ impl Limit {
         }
     }
 
-    /// Whether things wait for too long, so that some are refused.
+    /// Whether there is overload by [`delay`](Limit::delay), so that work is refused.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.0.delay.as_ref().is_some_and(|delay| delay.is_over(Time::now().nanos()))
     }
 
-    /// From now on, nothing begins: what waits, and what comes, is refused, waits in [`admit`](Limit::admit) included. What
-    /// has begun goes on; [`drained`](Limit::drained) waits for it. Listeners that were given the limit accept nothing more.
+    /// Closes the limit: no work begins from now on. Waiting and new work is refused, and so are waits in
+    /// [`admit`](Limit::admit). Work that has begun goes on; [`drained`](Limit::drained) waits for it.
+    /// Listeners that were given the limit accept nothing more.
     pub fn close(&self) {
         self.0.is_closed.store(true, Ordering::SeqCst);
-        // Those that are held back come and see.
+        // Wakes the held tasks, which then see the flag.
         let held = std::mem::take(&mut lock(&self.0.room).held); // CLOSED-OR-COUNTED
         held.into_iter().for_each(|(_, waker)| wait::wake(waker));
         self.0.changed.notify_waiters();
     }
 
-    /// Whether it was [closed](Limit::close).
+    /// Whether the limit is [closed](Limit::close).
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0.is_closed.load(Ordering::SeqCst)
@@ -301,27 +304,27 @@ impl Inner {
         Passage::Refuse
     }
 
-    /// One that waited does so no more. WAITERS-COUNTED
+    /// Uncounts a task that waited. WAITERS-COUNTED
     fn stops_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.tell_watcher();
     }
 
-    /// Takes upon itself to refuse somebody in the place of a newcomer, if that is owed. WAITERS-COUNTED
+    /// Takes over one owed refusal, if there is one. WAITERS-COUNTED
     fn takes_owed(&self) -> bool {
         let less = |owed: usize| owed.checked_sub(1);
         self.owed.load(Ordering::Relaxed) > 0
             && self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// COUNT-THEN-LOOK
+    /// Wakes a watcher, if there is one. COUNT-THEN-LOOK
     fn tell_watcher(&self) {
         if self.watchers.load(Ordering::SeqCst) > 0 {
             self.changed.notify_one();
         }
     }
 
-    /// Something begins, if there is room for it beside what is reserved, and the limit is not closed.
+    /// Counts work as running, if there is room besides the reserved places and the limit is not closed.
     fn try_run(&self) -> bool {
         let Some(most) = self.concurrency else { return self.try_count_running() };
         let mut room = lock(&self.room);
@@ -330,26 +333,26 @@ impl Inner {
         has_room
     }
 
-    /// Something begins, where there is no bound on how many run, unless the limit is closed. CLOSED-OR-COUNTED
+    /// As `try_run`, for a limit without a bound on concurrency. CLOSED-OR-COUNTED
     fn try_count_running(&self) -> bool {
         self.running.fetch_add(1, Ordering::SeqCst);
         let is_closed = self.is_closed.load(Ordering::SeqCst);
         if is_closed {
-            self.end_run(); // `drained` may have seen it
+            self.end_run(); // `drained` may have seen the count
         }
         !is_closed
     }
 
-    /// One that is in line is refused for good.
+    /// Refuses a queued task for good.
     fn refuse_waiting(&self) -> Passage {
-        // If a newcomer was let in for one that is refused, it may be this one.
+        // If a newcomer was let in against an owed refusal, this task takes that refusal over.
         if !self.takes_owed() {
             self.stops_waiting();
         }
         self.refuse()
     }
 
-    /// Something that had begun has ended.
+    /// Uncounts work that has ended.
     fn end_run(&self) {
         let is_last = match self.concurrency {
             None => self.running.fetch_sub(1, Ordering::SeqCst) == 1,
@@ -373,7 +376,7 @@ impl Inner {
 }
 
 impl Room {
-    /// Reserves a place for the first that is held back, who is to be woken. RESERVED
+    /// Reserves a place for the first held task, whose waker the caller must wake. RESERVED
     fn reserve(&mut self, most: usize) -> Option<GuardedWaker> {
         if self.running + self.reserved >= most {
             return None;
@@ -384,19 +387,19 @@ impl Room {
         Some(waker)
     }
 
-    /// Gives a reservation up, if it was one's.
+    /// Gives up the reservation of this ticket, if it has one.
     fn give_up(&mut self, ticket: u64) -> bool {
         let had = ticket != 0 && self.woken.remove(&ticket);
         self.reserved -= usize::from(had);
         had
     }
 
-    /// Whether one that is held back comes because it is to be refused.
+    /// Whether the held task with this ticket is to be refused. Forgets that.
     fn is_doomed(&mut self, ticket: u64) -> bool {
         ticket != 0 && self.doomed.remove(&ticket)
     }
 
-    /// Holds somebody back: at the end of the line, or where it was.
+    /// Holds a task back: a new one at the end of the queue, a former one at its head.
     fn hold(&mut self, ticket: &Cell<u64>, waker: &Waker) {
         if ticket.get() == 0 {
             self.last_ticket += 1;
@@ -461,7 +464,7 @@ impl Admission for Inner {
         }
         let is_expected = room.give_up(ticket.get()); // RESERVED
         if !is_expected && self.takes_owed() {
-            // The oldest are those that are held back.
+            // The oldest tasks are the held ones.
             let Some((doomed, oldest)) = room.held.pop_front().filter(|(held, _)| *held != ticket.get())
             else {
                 drop(room);
@@ -479,7 +482,7 @@ impl Admission for Inner {
         }
         room.running += 1;
         let own = ticket.get();
-        room.held.retain(|(held, _)| own == 0 || *held != own); // it came by itself
+        room.held.retain(|(held, _)| own == 0 || *held != own); // it was polled without a wake-up
         drop(room);
         self.stops_waiting();
         Passage::Begin

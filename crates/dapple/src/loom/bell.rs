@@ -1,6 +1,6 @@
-//! Models of the bell: who sleeps does not sleep through a ring.
+//! Models of the driver's `Wakeup`: a sleeper misses no notification.
 //!
-//! A ring that is lost shows as a thread that listens for ever, which loom calls a deadlock.
+//! A lost notification shows as a thread that listens for ever, which loom reports as a deadlock.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use loom::thread::spawn;
 use crate::driver::wakeup::Wakeup;
 use crate::prim::{AtomicUsize, Ordering};
 
-/// A bell, and what is rung for: whether each of those who ring has pushed something. They rely on
-/// nothing but the bell to be seen.
+/// A `Wakeup`, and for each notifier whether it has pushed something. Only the `Wakeup` makes pushes visible
+/// to the sleeper.
 struct House {
     bell: Wakeup,
     pushed: [AtomicUsize; 2],
@@ -23,8 +23,8 @@ impl House {
         Arc::new(House { bell, pushed: Default::default() })
     }
 
-    fn push(&self, who: usize) {
-        self.pushed[who].store(1, Ordering::Relaxed);
+    fn push(&self, notifier: usize) {
+        self.pushed[notifier].store(1, Ordering::Relaxed);
         self.bell.ring();
     }
 
@@ -32,7 +32,7 @@ impl House {
         self.pushed.iter().map(|pushed| pushed.load(Ordering::Relaxed)).sum()
     }
 
-    /// Sleeps until so much has been pushed. `Driver::sleep`
+    /// Sleeps until `pushes` pushes are visible. `Driver::sleep`
     fn sleep_until_seen(&self, pushes: usize) {
         while self.seen() < pushes {
             if self.bell.prepare_sleep() {
@@ -47,9 +47,9 @@ impl House {
 fn a_sleeper_does_not_sleep_through_what_is_rung_for() {
     model(|| {
         let house = House::new();
-        let others = [0, 1].map(|who| {
+        let others = [0, 1].map(|notifier| {
             let house = house.clone();
-            spawn(move || house.push(who))
+            spawn(move || house.push(notifier))
         });
         house.sleep_until_seen(2);
         for other in others {
@@ -67,7 +67,7 @@ fn a_sleeper_whom_something_else_woke_misses_no_ring() {
             move || house.push(0)
         });
         house.bell.prepare_sleep();
-        house.bell.finish_sleep(); // an event came, or its time
+        house.bell.finish_sleep(); // woken by an event or a timer
         house.sleep_until_seen(1);
         other.join().unwrap();
     });

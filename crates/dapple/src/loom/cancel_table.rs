@@ -1,4 +1,5 @@
-//! Models of how a wait learns that its task was cancelled, and a scope that something around it was.
+//! Models of cancellation: how a wait learns that its task was cancelled, and a scope that an enclosing one
+//! was.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ impl Task {
         self.links.of(ADDRESS).iter().for_each(|waker| waker.unpark());
     }
 
-    /// A wait that nothing ends but that its task is cancelled. `Item::link`
+    /// A wait that ends only by the cancel of its task. `Item::link`
     fn wait(&self, number: u64) {
         let waker = Arc::new(Parker::default());
         self.links.add(ADDRESS, number, waker.clone());
@@ -69,16 +70,16 @@ fn all_waits_of_a_task_are_told() {
     });
 }
 
-/// Scopes inside of each other, by their flags. A task was spawned in the inner ones, so that they are linked.
+/// Nested scopes, as flags. A task was spawned in the inner ones, so they are linked.
 #[derive(Default)]
 struct Scopes {
     flags: [AtomicBool; 3],
-    /// The numbers of scopes that are in another one.
+    /// Numbers of the scopes that are inside of another one.
     links: CancelTable<usize>,
 }
 
 impl Scopes {
-    /// `Reach::cancel` and `cancel_linked`
+    /// `CancelScope::cancel` and `cancel_linked`
     fn cancel(&self, scope: usize) {
         self.flags[scope].swap(true, Ordering::AcqRel);
         for inner in self.links.of(scope) {
@@ -108,7 +109,7 @@ fn a_scope_is_cancelled_when_the_cancel_of_an_outer_one_has_returned() {
             move || scopes.cancel(0)
         });
         scopes.link(1, 0);
-        // Here a task is spawned in it.
+        // A task is spawned in the scope here.
         other.join().unwrap();
         assert!(scopes.is_cancelled(1));
     });

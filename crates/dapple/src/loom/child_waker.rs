@@ -1,6 +1,6 @@
-//! Models of what was started in a scope, as its wakers see it, and of a scope that rests.
+//! Models of started children from the view of their wakers, and of a scope that waits.
 //!
-//! The scope's side, which is in `scope`, is copied here in as few words as will do; the rest is the real code.
+//! The scope's side, which is in `scope`, is copied here in a short form; the rest is the real code.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
@@ -20,10 +20,10 @@ use crate::prim::{Ordering, Parker};
 use crate::task::state::Snapshot;
 use crate::task::waker::Behind;
 
-/// A waker, and the strand behind it, whose memory is watched.
+/// A waker, and the `ChildWaker` behind it, in checked memory.
 struct Remote(Waker, ChildPtr);
 
-// SAFETY: the waker may be anywhere, and it keeps the strand in memory.
+// SAFETY: the waker may be on any thread, and keeps the `ChildWaker` in memory.
 unsafe impl Send for Remote {}
 
 impl Remote {
@@ -31,7 +31,7 @@ impl Remote {
         Remote(cx.waker().clone(), strand)
     }
 
-    /// The waker, after it has been seen that the strand is in memory.
+    /// Returns the waker, after a check that its `ChildWaker` is in memory.
     fn waker(self) -> Waker {
         // SAFETY: the waker has a reference.
         unsafe { Watched::touch(self.1) };
@@ -39,13 +39,13 @@ impl Remote {
     }
 }
 
-/// Who polls a scope.
+/// Poller of a scope.
 enum Poller {
-    /// A task, with its own waker. The reading of its word is that before this poll.
+    /// A task, with its own waker, and the state of its word before this poll.
     Task(Arc<Behind>, Snapshot),
-    /// Something else, with a waker that is not ours.
+    /// A foreign poller, with a waker that is not the runtime's.
     Foreign(Arc<Parker>, Waker),
-    /// Nobody sleeps: the scope is polled as part of something else, with a waker of ours.
+    /// No thread sleeps: the scope is polled as part of another future, with a waker of the runtime.
     Inner(Waker),
 }
 
@@ -73,11 +73,11 @@ impl Poller {
 
 const POLLERS: [fn() -> Poller; 2] = [Poller::task, Poller::foreign];
 
-/// A scope with one strand, and who polls it.
+/// A scope with one child, and its poller.
 struct Scope {
     reach: Arc<CancelScope>,
     strand: ChildPtr,
-    /// The strand has left the scope.
+    /// The child has left the scope.
     left: bool,
     poller: Poller,
 }
@@ -90,21 +90,21 @@ impl Scope {
         Scope { reach, strand, left: false, poller }
     }
 
-    /// From now on it is polled by another.
+    /// Changes the poller.
     fn goes_to(&mut self, poller: Poller) {
         self.poller = poller;
         self.poller.polls(&self.reach);
     }
 
-    /// `Children::start` and `Children::poll_next`: `true`, the strand is done.
+    /// `Children::start` and `Children::poll_next`. `poll` returns `true` if the child is done.
     fn poll(&mut self, in_line: bool, poll: impl FnOnce(&mut Context<'_>, ChildPtr) -> bool) {
         assert!(!self.left, "it is polled until it is done");
-        // SAFETY: it is in memory while it belongs to the scope.
+        // SAFETY: the child is in memory while it belongs to the scope.
         unsafe { Watched::touch(self.strand) };
         let link = CancelFrame::of(Arc::as_ptr(&self.reach));
         let strand = self.strand;
         let (done, after) = with_context(|here| {
-            // SAFETY: it belongs to the scope, which is polled here.
+            // SAFETY: the child belongs to the scope, which this thread polls.
             link.around(here, || unsafe { ChildWaker::poll(strand, here, in_line, |cx| poll(cx, strand)) })
         });
         assert!(!after.woken, "nothing wakes itself in these models");
@@ -116,26 +116,26 @@ impl Scope {
     /// `Children::leave`
     fn leave(&mut self) {
         self.left = true;
-        // SAFETY: it belongs to this scope, and does not from now on.
+        // SAFETY: the child belongs to this scope until this call.
         if unsafe { ChildWaker::leave(self.strand, &self.reach) } {
             // SAFETY: as above.
             let layout = unsafe { self.strand.as_ref() }.layout();
-            // SAFETY: it is ours alone.
+            // SAFETY: no other reference exists.
             unsafe { dealloc(self.strand.as_ptr().cast(), layout) };
         }
     }
 
-    /// The next that is to be polled: it can only be the strand, and that once.
+    /// The next child to be polled: it can only be this one, and only once.
     fn next_ready(&self) -> Option<ChildPtr> {
         let list = self.reach.ready.pull(self.reach.is_by_waker())?;
         assert_eq!((list.first, list.last), (self.strand, self.strand));
-        // SAFETY: what is in line is in memory.
+        // SAFETY: a queued child is in memory.
         assert_eq!(NonNull::new(unsafe { list.first.as_ref() }.next_child()), None);
         Some(list.first)
     }
 
-    /// What comes after `poll_next` in `run`, and the next poll of the scope: `is_done` is looked at again when
-    /// a waker is left.
+    /// The part of `run` after `poll_next`, and the next poll of the scope. `is_done` is checked again after
+    /// a waker was stored.
     fn rest(&mut self, is_done: impl FnOnce(&Scope) -> bool) {
         match &self.poller {
             Poller::Task(task, before) => {
@@ -150,20 +150,20 @@ impl Scope {
                     parker.park(None);
                 }
             }
-            Poller::Inner(_) => panic!("who polls what is around it sleeps"),
+            Poller::Inner(_) => panic!("the poller of the outer future sleeps"),
         }
     }
 
-    /// Polls the strand if it is in line: `true`, it was.
+    /// Polls the child if it is queued. `true` if it was.
     fn poll_next(&mut self, poll: impl FnOnce() -> bool) -> bool {
         let Some(strand) = self.next_ready() else { return false };
-        // SAFETY: what is in line is in memory.
+        // SAFETY: a queued child is in memory.
         unsafe { strand.as_ref() }.note_dequeued();
         self.poll(true, |_, _| poll());
         true
     }
 
-    /// Polls the strand whenever it is woken, until it is done.
+    /// Polls the child whenever it is woken, until it is done.
     fn run(&mut self, mut poll: impl FnMut() -> bool) {
         while !self.left {
             if !self.poll_next(&mut poll) {
@@ -172,27 +172,27 @@ impl Scope {
         }
     }
 
-    /// `Children::end`, and the end of the scope's own reference to its reach.
+    /// `Children::end`, and the end of the scope's own reference to its `CancelScope`.
     fn end(mut self) -> Ended {
         if !self.left {
             self.leave();
         }
         if let Some(list) = self.reach.ready.close() {
             assert_eq!(list.first, list.last);
-            // SAFETY: the line's reference is ours.
+            // SAFETY: the queue's reference is ours.
             unsafe { ChildWaker::drop_ref(list.first) };
         }
         Ended(Arc::downgrade(&self.reach), self.poller)
     }
 }
 
-/// A scope that has ended: its reach, and who polled it.
+/// A scope that has ended: its `CancelScope`, and its poller.
 struct Ended(Weak<CancelScope>, Poller);
 
 impl Ended {
-    /// All others are done.
+    /// All other threads are done.
     fn assert_gone(self) {
-        // That loom finds no memory in use is its own business; the reach is not loom's.
+        // Loom checks its own memory for leaks; the `CancelScope` is not loom's.
         assert_eq!(self.0.strong_count(), 0);
         if let Poller::Task(task, _) = self.1 {
             task.end_anyway();
@@ -200,8 +200,8 @@ impl Ended {
     }
 }
 
-/// A strand is polled, and `wakes` on another thread, in the middle of that, after an event; the scope rests, and
-/// polls it until it has seen all events. Between the two `then` is called.
+/// Polls a child; `wakes` runs on another thread in the middle of that poll, after an event. Then the scope
+/// waits, and polls the child until it has seen all events. `then` is called in between.
 fn sees_all(poller: Poller, wakes: &[fn(Waker)], then: impl FnOnce(&mut Scope)) {
     let mut scope = Scope::new(poller);
     let events = Arc::new(AtomicUsize::new(0));
@@ -249,7 +249,7 @@ fn a_wake_up_by_reference_is_not_lost() {
 
 #[test]
 fn of_two_wakers_one_puts_a_strand_in_line() {
-    // By a foreign waker, two would spin at its lock, longer than loom goes.
+    // With a foreign waker, two threads would spin at its lock for longer than loom follows.
     model(|| sees_all(Poller::task(), &[Waker::wake, by_reference], |_| ()));
 }
 
@@ -337,7 +337,7 @@ fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
                 let remote = Remote::new(cx, strand);
                 spawn(move || remote.waker().wake())
             };
-            // SAFETY: it belongs to the scope, which is polled here.
+            // SAFETY: the child belongs to the scope, which this thread polls.
             with_context(|here| unsafe { ChildWaker::poll(strand, here, false, begin) }).0
         });
         let mut seen = Vec::new();
@@ -348,20 +348,20 @@ fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
             };
             let mut next = Some(list.first);
             while let Some(strand) = next {
-                // SAFETY: what is in line is in memory.
+                // SAFETY: a queued child is in memory.
                 let this = unsafe { strand.as_ref() };
                 next = NonNull::new(this.next_child());
                 this.note_dequeued();
-                // SAFETY: the line's reference is ours.
+                // SAFETY: the queue's reference is ours.
                 unsafe { ChildWaker::drop_ref(strand) };
                 seen.push(strand);
             }
         }
         assert!(strands.iter().all(|strand| seen.contains(strand)));
         threads.map(|thread| thread.join().unwrap());
-        // SAFETY: it belongs to the scope, and does not from now on; nobody else knows of it any more.
+        // SAFETY: the child belongs to the scope until this call; no other thread knows of it any more.
         assert!(unsafe { ChildWaker::leave(other, &scope.reach) });
-        // SAFETY: it is ours alone.
+        // SAFETY: no other reference exists.
         let layout = unsafe { other.as_ref() }.layout();
         // SAFETY: as above.
         unsafe { dealloc(other.as_ptr().cast(), layout) };
@@ -401,7 +401,7 @@ fn a_scope_that_is_dropped_while_it_is_woken_is_freed_once() {
                     thread = Some(spawn(move || wake(remote.waker())));
                     false
                 });
-                // It was `Pending`, and somebody drops it.
+                // It was `Pending`, and is dropped by another thread.
                 match &scope.poller {
                     Poller::Task(task, before) => drop(task.rest(*before)),
                     Poller::Foreign(_, waker) => scope.reach.store_waker(waker),
@@ -415,8 +415,8 @@ fn a_scope_that_is_dropped_while_it_is_woken_is_freed_once() {
     }
 }
 
-/// The task that polled a scope ends, and with it the scope, while that is woken: nobody uses the task after it is
-/// freed. RUN-FIRST
+/// The task that polled a scope ends, and the scope with it, while the scope is being woken. No thread uses
+/// the task after it is freed. RUN-FIRST
 #[test]
 fn a_task_that_ends_while_its_scope_is_woken_is_not_used_any_more() {
     model(|| {
@@ -527,7 +527,7 @@ fn a_scope_waits_for_what_was_spawned_and_sees_what_it_did() {
                     reach.task_ended();
                 }
             });
-            scope.reach.task_ended(); // the other one
+            scope.reach.task_ended(); // the other task
             let have_ended = |scope: &Scope| scope.reach.spawned.load(Ordering::Acquire) == 0; // `Children::have_ended`
             while !have_ended(&scope) {
                 assert_eq!(scope.next_ready(), None);

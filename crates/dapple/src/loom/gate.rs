@@ -1,4 +1,4 @@
-//! Models of gates: readers in slots against those who write.
+//! Models of the access lock: readers in slots against writers.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -10,7 +10,7 @@ use super::{Plain, block_on};
 use crate::shared::access_lock::{AccessLock, AccessWait, Hold};
 use crate::shared::reader_slots::Registry;
 
-/// A state: what is in it is changed by who writes alone.
+/// A state. Only a writer changes the value.
 struct State {
     gate: AccessLock,
     registry: Registry,
@@ -21,13 +21,13 @@ fn state() -> Arc<State> {
     Arc::new(State { gate: AccessLock::new(), registry: Registry::new(), value: Plain::new(0) })
 }
 
-/// Reads by a slot of a thread of its own, if somebody writes after waiting for it.
+/// Reads by a slot of a row of its own. Waits while a writer is in the way.
 fn read(state: &State) -> usize {
     let row = state.registry.take();
     let mut place = AccessWait::default();
     let hold = block_on(std::future::poll_fn(|cx| state.gate.poll_read(&mut place, false, Some(row), cx)));
     let value = state.value.read();
-    state.gate.leave(hold.expect("nobody cancels"));
+    state.gate.leave(hold.expect("no cancel in a model"));
     row.give_back();
     value
 }
@@ -37,10 +37,10 @@ fn write(state: &State) {
     let hold =
         block_on(std::future::poll_fn(|cx| state.gate.poll_write(&mut place, false, &state.registry, cx)));
     state.value.change(|value| *value += 1);
-    state.gate.leave(hold.expect("nobody cancels"));
+    state.gate.leave(hold.expect("no cancel in a model"));
 }
 
-/// A wait to write that was polled once, and has to wait.
+/// A wait to write that was polled once, and must go on waiting.
 fn waits_to_write(state: &State) -> AccessWait {
     let mut place = AccessWait::default();
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
@@ -64,7 +64,7 @@ fn who_writes_is_alone_and_sees_what_was_before() {
 
 #[test]
 fn two_who_write_and_one_who_reads_all_get_in() {
-    // With one more it would take minutes.
+    // One more operation would take minutes.
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
@@ -83,7 +83,7 @@ fn two_who_write_and_one_who_reads_all_get_in() {
 
 #[test]
 fn of_two_readers_on_an_unset_mark_none_is_in_beside_a_writer() {
-    // With one more it would take minutes.
+    // One more operation would take minutes.
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
@@ -105,7 +105,7 @@ fn a_reader_who_is_counted_lets_who_waits_in() {
         let state = state();
         let row = state.registry.take();
         let Some(hold @ Hold::ReadsBy(_)) = state.gate.try_read(false, Some(row)) else {
-            panic!("nobody is in the way");
+            panic!("no writer and no waiter");
         };
         let writer = spawn({
             let state = state.clone();
@@ -123,7 +123,7 @@ fn who_waits_for_a_reader_keeps_his_place_and_is_told() {
     model(|| {
         let state = state();
         let rows = [state.registry.take(), state.registry.take()];
-        let holds = rows.map(|row| state.gate.try_read(false, Some(row)).expect("nobody is in the way"));
+        let holds = rows.map(|row| state.gate.try_read(false, Some(row)).expect("no writer and no waiter"));
         let writer = spawn({
             let state = state.clone();
             move || write(&state)
@@ -144,11 +144,11 @@ fn who_waits_in_line_looks_for_readers_in_slots() {
     model(|| {
         let state = state();
         let row = state.registry.take();
-        let counted = state.gate.try_read_now().expect("nobody is in the way");
-        let by_slot = state.gate.try_read(false, Some(row)).expect("nobody is in the way");
+        let counted = state.gate.try_read_now().expect("no writer and no waiter");
+        let by_slot = state.gate.try_read(false, Some(row)).expect("no writer and no waiter");
         let writer = spawn({
             let state = state.clone();
-            move || write(&state) // waits for the first without having looked for the second
+            move || write(&state) // waits for the first reader without having looked for the second
         });
         state.gate.leave(counted);
         assert_eq!(state.value.read(), 0);
@@ -172,8 +172,8 @@ fn the_flag_that_slots_are_used_is_unset_and_set_again() {
             let state = state.clone();
             move || read(&state)
         });
-        write(&state); // unsets it
-        write(&state); // would not look
+        write(&state); // clears the mark
+        write(&state); // would not scan the slots
         reader.join().unwrap();
         assert_eq!(state.value.read(), 5);
     });
@@ -184,7 +184,7 @@ fn who_gives_up_waiting_to_write_lets_readers_in() {
     model(|| {
         let state = state();
         let row = state.registry.take();
-        let hold = state.gate.try_read(false, Some(row)).expect("nobody is in the way");
+        let hold = state.gate.try_read(false, Some(row)).expect("no writer and no waiter");
         let mut place = waits_to_write(&state);
         let reader = spawn({
             let state = state.clone();

@@ -1,6 +1,6 @@
-//! Models of a post: who is stuck and comes back, and who stood in for it meanwhile.
+//! Models of a worker slot: a stuck worker that comes back, and the spare that replaced it meanwhile.
 //!
-//! Who sleeps for ever, with nobody left to ring, is a deadlock to loom.
+//! A thread that sleeps for ever, with no notifier left, is a deadlock to loom.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -15,24 +15,24 @@ use crate::driver::wakeup::Wakeup;
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
 use crate::sched::slot_owner::SlotOwner;
 
-/// When a timer is due.
+/// Tick at which a timer is due.
 const SOON: TickCount = 5;
-/// The post's own worker, and who stands in for it.
+/// The slot's own worker, and the spare that replaces it.
 const OWN: usize = 0;
 const SPARE: usize = 1;
 
 struct Post {
     holder: SlotOwner,
     bell: Wakeup,
-    /// The driver's claim, which who sleeps in it has.
+    /// The driver's claim. The thread that sleeps in the driver holds it.
     claim: Mutex<()>,
-    /// What somebody rings the post's own worker for.
+    /// Set before the slot's own worker is notified.
     ready: AtomicUsize,
     timers: Timers,
 }
 
 impl Post {
-    /// Held by its own worker.
+    /// A slot held by its own worker.
     fn own() -> Post {
         Post {
             holder: SlotOwner::new(OWN),
@@ -43,37 +43,37 @@ impl Post {
         }
     }
 
-    /// Held by the spare.
+    /// A slot held by the spare.
     fn new() -> Arc<Post> {
         let post = Post::own();
         assert!(post.holder.pass(OWN, SPARE));
         Arc::new(post)
     }
 
-    /// `Driver::sleep`. Says how long it may sleep, by the timers that there are.
-    fn sleep(&self, who: usize) -> bool {
+    /// `Driver::sleep`. Returns `true` if a timer is due soon, so that the thread does not sleep for ever.
+    fn sleep(&self, worker: usize) -> bool {
         let _claim = lock(&self.claim);
         if self.timers.plan(0).is_some_and(|until| until <= between(0, SOON)) {
             return true;
         }
-        if self.bell.prepare_sleep() && self.holder.get() == who {
+        if self.bell.prepare_sleep() && self.holder.get() == worker {
             self.bell.listen(None);
         }
         self.bell.finish_sleep();
-        if self.holder.get() != who {
+        if self.holder.get() != worker {
             self.bell.ring(); // PASSED-ON
         }
         false
     }
 
-    /// `Sched::stand_in`
+    /// `Sched::run_spare`
     fn stand_in(&self) {
         while self.holder.get() == SPARE {
             self.sleep(SPARE);
         }
     }
 
-    /// `Sched::relieve`
+    /// `Sched::hand_off`
     fn relieve(&self) {
         if self.holder.pass(OWN, SPARE) {
             self.bell.ring(); // HOLDER-SLEEPS
@@ -81,11 +81,13 @@ impl Post {
     }
 
     /// `Sleep::has_elapsed`
-    fn enter_timer(&self, who: usize) {
+    fn enter_timer(&self, worker: usize) {
         match self.timers.insert(SOON, Waker::noop().clone().into()) {
-            TimerInsert::At { is_first, .. } if is_first && self.holder.get() != who => self.bell.ring(),
+            TimerInsert::At { is_first, .. } if is_first && self.holder.get() != worker => self.bell.ring(),
             TimerInsert::At { .. } => {} // OWN-TIMERS
-            TimerInsert::Due | TimerInsert::Gone => panic!("it is open, and its time has not come"),
+            TimerInsert::Due | TimerInsert::Gone => {
+                panic!("the timers are open, and the tick is in the future")
+            }
         }
     }
 
@@ -139,7 +141,7 @@ fn a_post_is_taken_over_or_back_but_has_one_holder() {
         let post = Post::new();
         let monitor = spawn({
             let post = post.clone();
-            move || post.holder.pass(SPARE, 2) // the spare is stuck, too
+            move || post.holder.pass(SPARE, 2) // the spare is stuck as well
         });
         post.take_back();
         let passed = monitor.join().unwrap();
@@ -154,7 +156,7 @@ fn who_has_come_back_does_not_sleep_when_its_post_is_passed_on() {
         let post = Arc::new(Post::own());
         let monitor = spawn({
             let post = post.clone();
-            move || post.relieve() // it took the worker for stuck, a moment ago
+            move || post.relieve() // it considered the worker stuck a moment ago
         });
         post.sleep(OWN);
         monitor.join().unwrap();
@@ -181,7 +183,7 @@ fn who_is_sent_hears_a_ring_that_woke_who_had_come_back() {
                 post.bell.ring();
             }
         });
-        post.sleep(OWN); // and then it is stuck
+        post.sleep(OWN); // after that, it is stuck
         spare.join().unwrap();
         other.join().unwrap();
     });
@@ -195,7 +197,7 @@ fn a_timer_that_the_new_holder_enters_is_seen_by_who_sleeps() {
             let post = post.clone();
             move || {
                 post.relieve();
-                post.enter_timer(SPARE); // and then it is stuck
+                post.enter_timer(SPARE); // after that, it is stuck
             }
         });
         while !post.sleep(OWN) {
@@ -207,7 +209,7 @@ fn a_timer_that_the_new_holder_enters_is_seen_by_who_sleeps() {
     });
 }
 
-/// `Sched::relieve` and `Sched::stand_in`, for a spare whose thread is awake for a token of last time.
+/// `Sched::hand_off` and `Sched::run_spare`, for a spare whose thread is awake by an earlier token.
 #[test]
 fn who_is_sent_out_while_it_comes_to_rest_serves_its_post() {
     model(|| {
@@ -220,7 +222,7 @@ fn who_is_sent_out_while_it_comes_to_rest_serves_its_post() {
                     if is_out.load(Ordering::Acquire) == 0 {
                         parker.park(None);
                     } else if post.holder.get() == SPARE {
-                        return; // serves it
+                        return; // serves the slot
                     } else {
                         is_out.store(0, Ordering::Release);
                     }

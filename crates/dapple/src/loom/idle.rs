@@ -1,6 +1,6 @@
-//! Models of sleeping and waking: nothing waits in a queue while everybody who could take it sleeps.
+//! Models of sleeping and waking: no task stays in a queue while all workers that could take it sleep.
 //!
-//! A wake-up that is lost shows as a thread that is parked for ever, which loom calls a deadlock.
+//! A lost wake-up shows as a thread that is parked for ever, which loom reports as a deadlock.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use loom::thread::spawn;
 use crate::prim::{AtomicUsize, Ordering, Parker};
 use crate::sched::idle::Idle;
 
-/// Two workers. Number 0 is busy, or finds what no model asks about; number 1 sleeps.
+/// Two workers. Number 0 is busy, or finds tasks that no model checks; number 1 sleeps.
 struct Sched {
     idle: Idle,
     parkers: [Parker; 2],
-    /// A queue that all can take from: how many are in it.
+    /// Number of tasks in a queue that all workers can take from.
     queue: AtomicUsize,
 }
 
@@ -24,7 +24,7 @@ impl Sched {
         Arc::new(Sched { idle: Idle::new(2), parkers, queue: AtomicUsize::new(0) })
     }
 
-    /// What a worker pushes, and then is busy. `Worker::enqueue`
+    /// A worker pushes a task, and is busy afterwards. `Worker::enqueue`
     fn push(&self) {
         self.queue.fetch_add(1, Ordering::Release);
         self.wake(self.idle.whom_to_wake());
@@ -45,7 +45,7 @@ impl Sched {
         self.queue.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less).is_ok()
     }
 
-    /// A worker found something. `Worker::found`, `Sched::wake_for_more`
+    /// A worker found a task. `Worker::found`, `Sched::wake_for_more`
     fn found(&self, searching: bool) {
         if searching && self.idle.end_search() && self.has_work() {
             self.wake(self.idle.whom_to_wake());
@@ -56,7 +56,7 @@ impl Sched {
         self.queue.load(Ordering::Relaxed) > 0
     }
 
-    /// A worker without work sleeps until it has taken something. `Worker::sleep`, `Seat::drive`
+    /// A worker without work sleeps until it has taken a task. `Worker::sleep`, `WorkerGuard::drive`
     fn sleep_until_taken(&self, worker: usize, mut searching: bool) {
         loop {
             self.idle.fall_asleep(worker, searching);
@@ -70,10 +70,10 @@ impl Sched {
         }
     }
 
-    /// All are awake, and nobody counts as searching.
+    /// All workers are awake, and none counts as searching.
     fn assert_nobody_idle(&self) {
         assert_eq!(self.idle.sleeping(), 0);
-        assert!(self.idle.begin_search(), "half of two may search, if nobody does");
+        assert!(self.idle.begin_search(), "one of two workers may search, if none does");
     }
 }
 
@@ -133,7 +133,7 @@ fn the_last_searcher_to_find_something_wakes_another() {
             let sched = sched.clone();
             move || sched.push_from_outside()
         });
-        sched.found(true); // it found something elsewhere, and is busy from here on
+        sched.found(true); // it found a task elsewhere, and is busy from here on
         pusher.join().unwrap();
         sleeper.join().unwrap();
         sched.assert_nobody_idle();

@@ -10,13 +10,13 @@ use super::Plain;
 use crate::prim::{AtomicBool, Ordering, Parker};
 use crate::task::inbox::{Inbox, InboxNode, NodeList, Pushed};
 
-/// Something to put into an inbox.
+/// An item to push into an inbox.
 pub(super) struct Item {
     link: Plain<*mut Item>,
     pub(super) payload: Plain<usize>,
 }
 
-// SAFETY: the link is an address that loom watches over.
+// SAFETY: the link is an address that loom checks.
 unsafe impl Sync for Item {}
 // SAFETY: as above.
 unsafe impl Send for Item {}
@@ -37,7 +37,7 @@ impl InboxNode for Item {
     }
 }
 
-/// Shows each node of a list, from the first to the last.
+/// Calls a function with each node of a list, from the first to the last.
 pub(super) fn walk(list: &NodeList<Item>, mut each: impl FnMut(&Item)) {
     let mut next = Some(list.first);
     while let Some(node) = next {
@@ -49,10 +49,10 @@ pub(super) fn walk(list: &NodeList<Item>, mut each: impl FnMut(&Item)) {
     }
 }
 
-/// A lane: an inbox, what its turns do, and what is pushed.
+/// A lane: an inbox, the effects of its turns, and the pushed items.
 struct Lane {
     inbox: Inbox<Item>,
-    /// What ran, in order. TURN-OWNS-LINE
+    /// Items that ran, in order. TURN-OWNS-LINE
     log: Plain<Vec<usize>>,
     items: [Item; 3],
 }
@@ -62,7 +62,7 @@ impl Lane {
         Arc::new(Lane { inbox, log: Plain::default(), items: [0; 3].map(Item::new) })
     }
 
-    /// Pushes an item whose payload is its number and 10, and takes the turn if there is one.
+    /// Pushes an item with its number and 10 as payload, and takes the turn if there is one.
     fn push(&self, number: usize) -> Pushed {
         self.items[number].payload.write(number + 10);
         // SAFETY: the item lives as long as the lane, and is pushed once.
@@ -73,7 +73,7 @@ impl Lane {
         pushed
     }
 
-    /// `Lane::run`, by an entry. `false`: there was nothing to claim.
+    /// `Lane::run`, by an entry. `false` if there was nothing to claim.
     fn run_entry(&self) -> bool {
         let Some((list, _)) = self.inbox.claim() else { return false };
         self.log.change(|_| ());
@@ -84,7 +84,7 @@ impl Lane {
         true
     }
 
-    /// The rest of a turn, which looks at its line before it looks at the inbox.
+    /// The rest of a turn, which checks its queue before the inbox.
     fn take_turn(&self) {
         self.log.change(|_| ());
         loop {
@@ -162,7 +162,7 @@ fn one_push_makes_an_idle_lane_runnable() {
     });
 }
 
-/// The main color's lane: its thread, as far as pushers ask.
+/// The main color's lane: its thread, as far as pushers depend on it.
 struct Main {
     lane: Arc<Lane>,
     ready: AtomicBool,
@@ -171,7 +171,7 @@ struct Main {
 }
 
 impl Main {
-    /// `MainThread::enqueue`, after a push. Workers take up their entries at once.
+    /// `MainThread::enqueue`, after a push. Workers take their entries at once.
     fn push(&self, number: usize) {
         self.lane.items[number].payload.write(number + 10);
         // SAFETY: the item lives as long as the lane, and is pushed once.
@@ -207,8 +207,8 @@ impl Main {
     }
 }
 
-/// The thread of a main color leaves while others push: each of them is run by the thread before it left, or by a worker
-/// after that, and never at the same time.
+/// The thread of a main color leaves while other threads push. Each item is run by that thread before it
+/// left, or by a worker after that, and never by both at the same time.
 #[test]
 fn who_pushes_when_a_thread_leaves_finds_it_there_or_a_worker() {
     model(|| {
@@ -233,8 +233,8 @@ fn who_pushes_when_a_thread_leaves_finds_it_there_or_a_worker() {
     });
 }
 
-/// A lane in line whose first entry and whose second, which it got when it became more urgent, are taken up by two
-/// workers: one has the turn.
+/// A queued lane has two entries, the second one from when it became more urgent. Two workers take them: one
+/// gets the turn.
 #[test]
 fn of_two_entries_one_has_the_turn() {
     model(|| {
@@ -254,8 +254,9 @@ fn of_two_entries_one_has_the_turn() {
     });
 }
 
-/// A turn that puts its lane back, and one who pushes meanwhile: what is left is run, by whichever entry is first,
-/// after all that the turn did. The turn that a running task gets together with its lane ends so, too.
+/// A turn puts its lane back while another thread pushes. The remaining items are run, by whichever entry is
+/// first, after all effects of the turn. The turn that a running task gets together with its lane ends in the
+/// same way.
 #[test]
 fn a_lane_that_is_put_back_is_claimed_with_all_that_came_in() {
     model(|| {
@@ -268,7 +269,7 @@ fn a_lane_that_is_put_back_is_claimed_with_all_that_came_in() {
                 unsafe { lane.inbox.push(NonNull::from(&lane.items[1])) }
             }
         });
-        // An entry too many, which may come too early.
+        // A surplus entry, which may come too early.
         let other = spawn({
             let lane = lane.clone();
             move || lane.run_entry()
@@ -285,8 +286,8 @@ fn a_lane_that_is_put_back_is_claimed_with_all_that_came_in() {
     });
 }
 
-/// Who makes a lane ranked, and who makes it runnable: the one who has the entry knows which queue it may go to, or
-/// the other sees that it is in line.
+/// One thread ranks a lane, another makes it runnable. The thread that has the entry knows which queue to
+/// use, or the other thread sees that the lane is queued.
 #[test]
 fn a_rank_is_seen_by_who_has_the_entry_or_sees_the_lane_in_line() {
     model(|| {

@@ -1,26 +1,26 @@
 //! Models of the lock-free protocols, checked in every interleaving by loom (`ci/loom`).
 //!
-//! A model is a few threads, a few operations of the real code and one promise, which names it.
-//! What the protocols guard (futures, outputs, payloads, the memory itself) is [`Plain`]: loom
-//! tells of every access that is not ordered after the one before, so that a missing release or
-//! acquire shows even where the values would be right.
+//! A model is a few threads, a few operations of the real code and one promise, which is its name. Memory
+//! that the protocols guard (futures, outputs, payloads, the allocations themselves) is [`Plain`]: loom
+//! reports every access that is not ordered after the one before, so a missing release or acquire shows even
+//! where the values would be right.
 //!
-//! Two things loom cannot see: a load that is delayed past a later store (so the release of a
-//! compare-and-swap that only keeps earlier *reads* in place, SLOT-KEPT, is not shown to matter),
-//! and `membarrier` (both fences of `prim` are sequentially consistent ones here). And it has no clock: who
+//! Loom cannot see two things: a load that is delayed past a later store (so it does not show that the
+//! release of a compare-and-swap matters which only keeps earlier *reads* in place, SLOT-KEPT), and
+//! `membarrier` (both fences of `prim` are sequentially consistent here). It also has no clock: a thread that
 //! sleeps until a time sleeps for ever.
 //!
 //! # Proof that they can fail
 //!
-//! Each was run with one thing in the protocol made weaker, and failed:
+//! Each model was run with one part of the protocol weakened, and failed:
 //!
-//! | `state` | what was made weaker | what failed |
+//! | `state` | weakened | failure |
 //! |---|---|---|
 //! | a_wake_up_during_a_poll_is_not_lost | `before_poll`: Acquire to Relaxed | the last poll did not see the event |
 //! | a_storm_of_wake_ups_is_not_lost | `calm`: does not set STORM | the last poll did not see the events |
 //! | of_two_wakers_one_becomes_the_owner | `wake`: `fetch_add` to load and store | both own it |
 //! | an_owner_sees_what_wakers_and_the_last_owner_did | `rest`: AcqRel to Acquire | race of two polls |
-//! | an_abort_is_seen_by_the_next_poll | `wake_with`: wakes, then sets the flag | nobody ended it |
+//! | an_abort_is_seen_by_the_next_poll | `wake_with`: wakes, then sets the flag | no thread ended it |
 //! | an_output_is_dropped_once_when_the_handle_goes | `detach`: compare-and-swap to load and store | the output was not dropped |
 //! | whoever_waits_is_woken_or_sees_the_end | `offer_join_waker`: AcqRel to Acquire | race for the slot |
 //! | a_waker_is_taken_once_when_another_takes_its_place | `finish`: AcqRel to Release | race for the slot |
@@ -30,13 +30,13 @@
 //! | a_walker_gets_no_reference_to_what_is_freed | `drop_ref`: Acquire of its load to Relaxed | freed while in use |
 //! | a_walker_sees_the_task_that_a_cell_was_made_into | `reset`: Release to Relaxed | race for the new task |
 //! | a_counted_thing_on_its_way_out_is_not_given_out | `drop_ref`: does not look at COUNTED | freed while in use |
-//! | who_finds_a_counted_thing_gone_comes_after_it | `try_ref_counted`: Acquire of its load to Relaxed | race for what a color guards |
+//! | who_finds_a_counted_thing_gone_comes_after_it | `try_ref_counted`: Acquire of its load to Relaxed | race for the value that a color guards |
 //!
-//! | `promotion` | what was made weaker | what failed |
+//! | `promotion` | weakened | failure |
 //! |---|---|---|
 //! | a_wake_up_after_promotion_goes_to_the_lane | `rest`: AcqRel to Acquire | the waker saw the old vtable |
 //!
-//! | `inbox` | what was made weaker | what failed |
+//! | `inbox` | weakened | failure |
 //! |---|---|---|
 //! | everything_is_run_once_and_in_order_by_one_at_a_time | `claim`: Acquire to Relaxed | race of two turns |
 //! | of_two_entries_one_has_the_turn | `claim`: compare-and-swap to load and store | both have it |
@@ -46,14 +46,14 @@
 //! | one_push_makes_an_idle_lane_runnable | `push`: compare-and-swap to load and store | two turns |
 //! | who_pushes_when_a_thread_leaves_finds_it_there_or_a_worker | `enqueue`: does not see the last turn; `leave`: notes it after it has given the turn back | handed to a thread that has left |
 //!
-//! | `oneshot` | what was made weaker | what failed |
+//! | `oneshot` | weakened | failure |
 //! |---|---|---|
 //! | a_value_is_received_or_handed_back_and_the_last_frees | `change`: AcqRel to Acquire | race for the value |
 //! | a_sender_that_goes_and_a_receiver_that_goes_free_once | `drop_receiver`: AcqRel to Acquire | freed while in use |
 //! | who_waits_is_woken_or_sees_the_value | `change`: Acquire of its loads to Relaxed | race for the value |
 //! | a_waker_that_is_withdrawn_has_one_owner | `withdraw`: compare-and-swap to load and store | two have it |
 //!
-//! | `ring` | what was made weaker | what failed |
+//! | `ring` | weakened | failure |
 //! |---|---|---|
 //! | owner_and_thief_take_each_once | `push`: Release of `tail` to Relaxed | one was lost |
 //! | two_thieves_take_each_once | `move_head`: compare-and-swap to load and store | one was taken twice |
@@ -61,7 +61,7 @@
 //! | a_slot_is_kept_until_it_is_taken | `push`: one more than fits | two were overwritten |
 //! | what_overflows_is_taken_once | `pop_half`: compare-and-swap to store | one was taken twice |
 //!
-//! | `idle` | what was made weaker | what failed |
+//! | `idle` | weakened | failure |
 //! |---|---|---|
 //! | a_worker_does_not_sleep_through_a_push | `whom_to_wake`: no fence | asleep for ever |
 //! | a_worker_does_not_sleep_through_a_push_from_outside | `whom_to_wake_from_outside`: no fence | asleep for ever |
@@ -69,69 +69,69 @@
 //! | the_last_searcher_to_find_something_wakes_another | `end_search`: no fence | asleep for ever |
 //! | two_pushes_wake_two_sleepers | `fall_asleep`: no fence as the last one | asleep for ever |
 //!
-//! | `bell` | what was made weaker | what failed |
+//! | `bell` | weakened | failure |
 //! |---|---|---|
 //! | a_sleeper_does_not_sleep_through_what_is_rung_for | `ring`: no write over RUNG | asleep for ever |
-//! | (the same) | `get_up`: swap to store | asleep for ever |
-//! | a_sleeper_whom_something_else_woke_misses_no_ring | `lie_down`: compare-and-swap to load and store | asleep for ever |
+//! | (the same) | `finish_sleep`: swap to store | asleep for ever |
+//! | a_sleeper_whom_something_else_woke_misses_no_ring | `prepare_sleep`: compare-and-swap to load and store | asleep for ever |
 //!
-//! | `holder` | what was made weaker | what failed |
+//! | `holder` | weakened | failure |
 //! |---|---|---|
 //! | who_stood_in_leaves_when_the_post_is_taken_back | `take_back`: rings before it writes | asleep for ever |
-//! | who_came_back_hears_a_ring_that_woke_who_stood_in | who gets up and is not the holder does not ring; who sleeps does not look at the holder | asleep for ever |
-//! | who_has_come_back_does_not_sleep_when_its_post_is_passed_on | `relieve`: does not ring | asleep for ever |
-//! | who_is_sent_hears_a_ring_that_woke_who_had_come_back | who gets up and is not the holder does not ring; `relieve`: does not ring | asleep for ever |
-//! | who_is_sent_out_while_it_comes_to_rest_serves_its_post | `relieve`: the spare is out before it is the holder | asleep for ever |
-//! | a_timer_that_the_new_holder_enters_is_seen_by_who_sleeps | `relieve`: does not ring | asleep for ever |
+//! | who_came_back_hears_a_ring_that_woke_who_stood_in | a woken thread that is not the holder does not ring; a sleeper does not check the holder | asleep for ever |
+//! | who_has_come_back_does_not_sleep_when_its_post_is_passed_on | `hand_off`: does not ring | asleep for ever |
+//! | who_is_sent_hears_a_ring_that_woke_who_had_come_back | a woken thread that is not the holder does not ring; `hand_off`: does not ring | asleep for ever |
+//! | who_is_sent_out_while_it_comes_to_rest_serves_its_post | `hand_off`: the spare is out before it is the holder | asleep for ever |
+//! | a_timer_that_the_new_holder_enters_is_seen_by_who_sleeps | `hand_off`: does not ring | asleep for ever |
 //! | a_post_is_taken_over_or_back_but_has_one_holder | `pass`: compare-and-swap to load and store | the spare has it |
 //!
-//! | `readiness` | what was made weaker | what failed |
+//! | `readiness` | weakened | failure |
 //! |---|---|---|
 //! | a_reader_gets_all_that_comes_in_one_by_one | `enlist`: does not look at the word | asleep for ever |
 //! | a_reader_that_takes_all_there_is_gets_what_comes_later | `note`: does not count | asleep for ever |
 //! | a_reader_that_takes_all_there_is_comes_to_the_end | `drained`: takes back READ_CLOSED too | asleep for ever |
 //! | a_reader_and_a_writer_do_not_take_from_each_other | `clear`: takes back both directions | asleep for ever |
-//! | one_event_is_for_all_who_share_a_file_descriptor | `note`: takes one of the crowd | asleep for ever |
+//! | one_event_is_for_all_who_share_a_file_descriptor | `note`: takes one of the waiters | asleep for ever |
 //! | who_waits_is_told_that_the_driver_is_gone | `note`: takes the list before it changes the word | asleep for ever |
-//! | who_sees_an_event_sees_what_came_before_it | `note`: AcqRel to Acquire | race for what came in |
+//! | who_sees_an_event_sees_what_came_before_it | `note`: AcqRel to Acquire | race for the received data |
 //!
-//! | `timers` | what was made weaker | what failed |
+//! | `timers` | weakened | failure |
 //! |---|---|---|
 //! | a_worker_does_not_sleep_beyond_a_timer_that_is_entered_elsewhere | `plan`: gives up the lock between its look and its note | asleep for ever |
 //! | a_timer_that_is_entered_while_others_fire_is_not_forgotten | `fire`: stores `earliest` without the lock | did not fire |
 //!
-//! | `spin_lock` | what was made weaker | what failed |
+//! | `spin_lock` | weakened | failure |
 //! |---|---|---|
-//! | one_is_inside_at_a_time_and_sees_what_the_last_one_did | `drop`: Release to Relaxed; `take`: Acquire to Relaxed | race for what is inside |
+//! | one_is_inside_at_a_time_and_sees_what_the_last_one_did | `drop`: Release to Relaxed; `take`: Acquire to Relaxed | race for the value |
 //!
-//! | `permits` | what was made weaker | what failed |
+//! | `permits` | weakened | failure |
 //! |---|---|---|
-//! | one_has_a_permit_at_a_time_and_sees_what_the_last_one_did | `release`: AcqRel to Acquire; `take_if`: Acquire to Relaxed | race for what is guarded |
+//! | one_has_a_permit_at_a_time_and_sees_what_the_last_one_did | `release`: AcqRel to Acquire; `take_if`: Acquire to Relaxed | race for the guarded value |
 //! | who_waits_does_not_sleep_through_a_release | `poll_newcomer`: sets its flags after its look | asleep for ever |
 //! | two_releases_are_enough_for_one_who_waits_for_both | `wake`: looks at what was released, not at what is free | asleep for ever |
 //! | who_finds_his_permit_taken_does_not_sleep_through_its_release | `poll_in_line`: does not look again after `show` | asleep for ever |
-//! | who_gives_up_passes_on_what_he_was_woken_for | `leave`: wakes nobody | asleep for ever |
-//! | who_is_leaked_holds_up_nobody | `release`: relies on whoever has been woken | asleep for ever |
+//! | who_gives_up_passes_on_what_he_was_woken_for | `leave`: wakes no waiter | asleep for ever |
+//! | who_is_leaked_holds_up_nobody | `release`: relies on woken waiters | asleep for ever |
 //! | all_who_wait_are_told_that_it_is_closed | `close`: wakes, then sets the flag | asleep for ever |
 //! | newcomers_and_releases_from_all_sides_leave_nobody_waiting | `poll_in_line`: looks at what was free before `show` | asleep for ever |
 //!
-//! | `gate` | what was made weaker | what failed |
+//! | `gate` | weakened | failure |
 //! |---|---|---|
 //! | who_writes_is_alone_and_sees_what_was_before | `read_by`: does not look at the word; `readers`: no fence | race for the value |
 //! | the_flag_that_slots_are_used_is_unset_and_set_again | `read_by`: does not look at the mark | race for the value |
 //!
-//! | `cancel_table` | what was made weaker | what failed |
+//! | `links` | weakened | failure |
 //! |---|---|---|
 //! | a_wait_that_begins_during_a_cancel_is_told_of_it | `add`: no fence; `of`: no fence | asleep for ever |
 //! | all_waits_of_a_task_are_told | `of`: the first one only | asleep for ever |
 //! | a_scope_is_cancelled_when_the_cancel_of_an_outer_one_has_returned | `add`: no fence; `of`: no fence | not cancelled |
 //! | of_two_cancels_none_returns_before_all_scopes_are_cancelled | `cancel`: returns if another was the first | not cancelled |
 //!
-//! | `child_waker` | what was made weaker | what failed |
+//! | `strand` | weakened | failure |
 //! |---|---|---|
-//! | a_wake_up_of_a_scope_that_goes_to_rest_is_not_lost | `PollerWake::prepare`: the task is put in line before the strand; not woken again if it was awake | asleep for ever |
+//! | a_wake_up_of_a_scope_that_goes_to_rest_is_not_lost | `Nudge::prepare`: the task is queued before the child; not woken again if it was awake | asleep for ever |
 //! | a_wake_up_from_a_spawned_task_is_not_lost | `is_inside`: takes the link of a spawned task for a poll of the scope | asleep for ever |
-//! | a_wake_up_by_reference_is_not_lost | `enter_line`: without a reference | the reach was not freed |
+//! | a_wake_up_by_reference_is_not_lost | `enter_line`: without a reference | the CancelScope was not freed |
 //! | a_wake_up_of_a_scope_that_goes_to_another_is_not_lost (and: to another task) | `polled_with`: does not change the line's word | asleep for ever |
 //! | wake_ups_of_an_inner_scope_are_not_lost | `nudge`: takes a waker of ours; `polled_with`: does not leave it | asleep for ever |
 //! | what_is_put_in_line_while_others_are_taken_is_not_lost | `pull`: swap to load and store | one was lost |
@@ -139,8 +139,8 @@
 //! | a_scope_that_goes_to_another_does_not_sleep_through_a_cancel | `goes_by_waker` or `polled_with`: no fence | asleep for ever |
 //! | of_two_wakers_one_puts_a_strand_in_line | `note_dequeued`, `try_enqueue` or `wake`: AcqRel to Relaxed; `wake`: swap to load and store | asleep for ever; in line twice |
 //! | a_strand_that_is_woken_when_it_is_done_is_freed_once | `leave`: Acquire of its load to Relaxed; `drop_ref`: AcqRel to Relaxed | freed while in use |
-//! | (the same) | `push`: keeps its reference if it is closed; `leave_to_others`: does not keep the reach | the reach was not freed; used after that |
-//! | a_scope_that_is_dropped_while_it_is_woken_is_freed_once | `leave_to_others`: AcqRel to Relaxed; `close`: swap to load and store | freed while in use; the reach was not freed |
+//! | (the same) | `push`: keeps its reference if it is closed; `leave_to_others`: does not keep the CancelScope | the CancelScope was not freed; used after that |
+//! | a_scope_that_is_dropped_while_it_is_woken_is_freed_once | `leave_to_others`: AcqRel to Relaxed; `close`: swap to load and store | freed while in use; the CancelScope was not freed |
 //! | references_that_a_poll_has_not_counted_keep_the_memory | BIAS is 1 | freed while in use |
 //! | a_scope_does_not_sleep_through_a_cancel | `cancel`: nudges, then sets the flag | asleep for ever |
 //! | of_two_cancels_one_is_the_first_and_none_is_slept_through | `cancel`: swap to load and store | both are the first |
@@ -176,7 +176,7 @@ impl Wake for Parker {
     }
 }
 
-/// Where a thread sleeps, and what wakes it.
+/// A place where a thread sleeps, and its waker.
 fn sleeper() -> (Arc<Parker>, Waker) {
     let parker = Arc::new(Parker::default());
     (parker.clone(), Waker::from(parker))
@@ -209,12 +209,12 @@ impl<T> Plain<T> {
     where
         T: Copy,
     {
-        // SAFETY: loom has seen that nobody writes meanwhile.
+        // SAFETY: loom has checked that no thread writes meanwhile.
         self.0.with(|value| unsafe { *value })
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: loom has seen that nobody else reads or writes meanwhile.
+        // SAFETY: loom has checked that no other thread reads or writes meanwhile.
         self.0.with_mut(|value| change(unsafe { &mut *value }))
     }
 

@@ -1,4 +1,4 @@
-//! Models of the word between the two halves of a oneshot.
+//! Models of the state word of a oneshot channel.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use loom::thread::spawn;
 use super::Plain;
 use crate::channel::oneshot::word::{RawWaker, Said, Word};
 
-/// The memory between the halves: the word, the value, and the memory itself, which whoever frees
-/// it writes to, and whoever uses it reads.
+/// The memory shared by the halves: the word, the value, and the allocation, which each user reads and the
+/// half that frees it writes.
 struct Between {
     word: Word,
     value: Plain<Option<u8>>,
     memory: Plain<usize>,
-    /// The waker of the receiver: who has it writes to it.
+    /// Waker of the receiver: its owner writes to it.
     waker: Plain<usize>,
 }
 
@@ -41,7 +41,7 @@ impl Between {
         self.waker.change(|used| *used += 1);
     }
 
-    /// `Sender::send`, which hands the value back if it was not sent.
+    /// `Sender::send`, which returns the value if it was not sent.
     fn send(&self) -> Option<u8> {
         self.memory.read();
         self.value.write(Some(5));
@@ -68,13 +68,13 @@ impl Between {
         }
     }
 
-    /// `Receiver::drop`, which says what was there.
+    /// `Receiver::drop`, which returns the former state.
     fn drop_receiver(&self) -> Option<u8> {
         self.memory.read();
         if let Said::Waits(_) = self.word.close() {
             self.got_waker();
         }
-        self.memory.read(); // looks whether the sender waits for this
+        self.memory.read(); // checks whether the sender waits for this
         match self.word.drop_receiver() {
             Said::Sent => {
                 let value = self.value.change(Option::take);

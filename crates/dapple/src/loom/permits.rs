@@ -1,6 +1,6 @@
-//! Models of permits: their word against their line.
+//! Models of permits: their word against their queue.
 //!
-//! A wake-up that is lost shows as a thread that is parked for ever, which loom calls a deadlock.
+//! A lost wake-up shows as a thread that is parked for ever, which loom reports as a deadlock.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -19,7 +19,7 @@ fn take(permits: &Permits, need: usize) -> Result<(), PermitRefusal> {
     block_on(PermitWait::new(permits, need))
 }
 
-/// A wait that was polled once, has to wait, and is not polled again.
+/// A wait that was polled once, must wait, and is not polled again.
 fn waiting(permits: &Permits, need: usize) -> PermitWait<'_> {
     let mut take = PermitWait::new(permits, need);
     let polled = std::pin::pin!(&mut take).poll(&mut Context::from_waker(Waker::noop()));

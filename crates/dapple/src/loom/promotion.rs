@@ -1,4 +1,4 @@
-//! A model of promotion: a running task gets a lane while others wake it.
+//! Model of promotion: a running task gets a lane while other threads wake it.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::prim::{AtomicPtr, Ordering};
 use crate::task::inbox::{Inbox, NodeList, Pushed};
 use crate::task::state::{RestOutcome, StateWord};
 
-/// A vtable, as far as it matters here: into which lane's line the task goes.
+/// The part of a vtable that matters here: the lane whose queue the task enters.
 struct Table {
     lane: Plain<Option<usize>>,
 }
@@ -20,11 +20,11 @@ struct Table {
 struct Task {
     state: StateWord,
     vtable: AtomicPtr<Table>,
-    /// The task's place in line.
+    /// Link of the task in a queue.
     item: Item,
-    /// The lane that it gets: its turn is the promoter's.
+    /// The lane that the task gets. The promoter has its turn.
     lane: Inbox<Item>,
-    /// What is in line there. TURN-OWNS-LINE
+    /// Queue of that lane. TURN-OWNS-LINE
     line: Plain<Option<NodeList<Item>>>,
     own: Table,
     promoted: Table,
@@ -34,9 +34,9 @@ impl Task {
     /// `waker::enqueue`, then `Lane::push`.
     fn enqueue(&self) {
         let table = NonNull::new(self.vtable.load(Ordering::Acquire)).expect("a vtable");
-        // SAFETY: it points to one of the task's own two.
+        // SAFETY: it points to one of the task's own two vtables.
         let lane = unsafe { table.as_ref() }.lane.read();
-        assert_eq!(lane, Some(1), "a promoted task goes into its lane's line");
+        assert_eq!(lane, Some(1), "a promoted task enters its lane's queue");
         // SAFETY: the task lives on, and the caller owns it.
         if matches!(unsafe { self.lane.push(NonNull::from(&self.item)) }, Pushed::First { .. }) {
             self.run_entry();
@@ -51,7 +51,7 @@ impl Task {
         self.take_turn();
     }
 
-    /// `Lane::end_first_turn`; the entry is taken up at once.
+    /// `Lane::end_first_turn`; the entry is taken at once.
     fn end_first_turn(&self) {
         while self.lane.is_empty() {
             if self.lane.release() {
@@ -69,7 +69,7 @@ impl Task {
             walk(&list, |item| {
                 let before = self.state.before_poll();
                 item.payload.change(|polls| *polls += 1);
-                assert_eq!(self.state.rest(before, 0), RestOutcome::Idle, "nobody wakes it twice");
+                assert_eq!(self.state.rest(before, 0), RestOutcome::Idle, "it is woken at most once");
             });
         }
     }
@@ -117,7 +117,7 @@ fn a_wake_up_after_promotion_goes_to_the_lane() {
         }
         task.end_first_turn();
         waker.join().unwrap();
-        // A wake-up before the poll is this poll's; any other led to one more.
+        // A wake-up before the poll is consumed by this poll; any other led to one more poll.
         assert!(task.state.load().is_idle());
         assert!((1..=2).contains(&task.item.payload.read()));
         assert!(task.lane.claim_idle(), "the turn was given back");

@@ -1,6 +1,6 @@
-//! Models of what is known of a file descriptor: nobody waits while there is something to be had.
+//! Models of the readiness of a file descriptor: no thread waits while data is available.
 //!
-//! A wake-up that is lost shows as a thread that is parked for ever, which loom calls a deadlock.
+//! A lost wake-up shows as a thread that is parked for ever, which loom reports as a deadlock.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::driver::readiness::{Direction, Enlisted, Readiness, Who};
 use crate::prim::{AtomicUsize, Ordering};
 use crate::task::guarded::GuardedWaker;
 
-/// A stream: as the kernel has it, and what is known of it here.
+/// A stream: the kernel's state, and the readiness known to the driver.
 struct Stream {
     readiness: Readiness,
-    /// How much there is to be read, and how much room to write. What says so is the event alone.
+    /// Bytes to be read, and room to write. Only the event publishes them.
     there: [AtomicUsize; 2],
-    /// What was read is all there will ever be.
+    /// The bytes so far are all that will ever come.
     ended: AtomicUsize,
 }
 
@@ -30,7 +30,7 @@ impl Stream {
         Arc::new(Stream { readiness: Readiness::default(), there, ended: AtomicUsize::new(0) })
     }
 
-    /// There is more in a direction, and the kernel says so. `Claim::hand_out`
+    /// Adds bytes in a direction, and reports the event. `Claim::hand_out`
     fn happens(&self, direction: Direction, more: usize, flags: EventFlags) {
         self.there[direction as usize].fetch_add(more, Ordering::Relaxed);
         let mut wakers = Vec::new();
@@ -54,7 +54,7 @@ impl Stream {
         wakers.into_iter().for_each(GuardedWaker::wake);
     }
 
-    /// The system call: takes up to so much; nothing at the end; `None` if it would block.
+    /// The system call: takes up to `most` bytes; none at the end of the stream; `None` if it would block.
     fn try_take(&self, direction: Direction, most: usize) -> Option<usize> {
         let rest = |there: usize| (there > 0).then(|| there.saturating_sub(most));
         let took = self.there[direction as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
@@ -62,7 +62,7 @@ impl Stream {
         took.ok().map(|there| there.min(most)).or_else(ended)
     }
 
-    /// Takes up to so much, as soon as there is some; `None` if the driver is gone. `Source::poll_as`
+    /// Takes bytes as soon as there are some; `None` if the driver is gone. `Source::poll_as`
     fn take(&self, direction: Direction, most: usize) -> Option<usize> {
         self.take_as(direction, most, None)
     }

@@ -1,4 +1,4 @@
-//! Models of a worker's run queue: its owner against thieves. It holds four here.
+//! Models of a worker's run queue: its owner against thieves. Its capacity here is four.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use loom::thread::{JoinHandle, spawn};
 use super::Plain;
 use crate::sched::run_queue::{CAPACITY, RunQueue};
 
-/// Written before it is pushed, and counted up by whoever takes it.
+/// Written before it is pushed, and incremented by the thread that takes it.
 type Item = Plain<usize>;
 
 const PUSHED: usize = 10;
@@ -38,7 +38,7 @@ impl Queues {
         self.owner.pop().map(take).is_some()
     }
 
-    /// Steals, and runs all that was stolen.
+    /// Steals, and runs all stolen items.
     fn steal(&self, thief: usize) {
         let into = &self.thieves[thief];
         if let Some(first) = self.owner.steal_into(into) {
@@ -54,7 +54,7 @@ impl Queues {
         spawn(move || queues.steal(thief))
     }
 
-    /// Takes what is left, and sees that each of the first `count` was taken once.
+    /// Takes the remaining items, and checks that each of the first `count` was taken once.
     fn assert_all_taken(&self, count: usize) {
         while self.pop() {}
         let taken: Vec<usize> = self.items[..count].iter().map(Plain::read).collect();
@@ -122,7 +122,7 @@ fn what_was_stolen_can_be_stolen_again() {
 fn a_slot_is_kept_until_it_is_taken() {
     model(|| {
         let queues = Queues::new();
-        // Not at the start, so that what follows goes round the end.
+        // Not at the start, so that the following items wrap around the end.
         queues.push(0).unwrap();
         assert!(queues.pop());
         (1..=CAPACITY).for_each(|number| queues.push(number).unwrap());

@@ -1,4 +1,4 @@
-//! Models of the lock that spins.
+//! Models of the spin lock.
 
 use std::sync::Arc;
 

@@ -9,20 +9,20 @@ use super::Plain;
 use crate::prim::{AtomicUsize, Mutex, Ordering, Parker, lock};
 use crate::task::state::{ABORTED, DONE, Finished, JOIN_INTEREST, JOIN_WAKER, RestOutcome, StateWord};
 
-/// A task as its state word sees it.
+/// A task from the view of its state word.
 struct Task {
     state: StateWord,
-    /// What only the owner touches: how often it was polled. ONE-OWNER
+    /// Number of polls. Only the owner touches it. ONE-OWNER
     polls: Plain<usize>,
-    /// How many events the last poll saw.
+    /// Number of events that the last poll saw.
     seen: Plain<usize>,
-    /// What wakers announce, without an ordering of its own.
+    /// Events that wakers announce, without an ordering of their own.
     events: AtomicUsize,
-    /// There from the last poll on, until whoever it belongs to takes it. HANDLE-OUTPUT
+    /// The output: there from the last poll until its owner takes it. HANDLE-OUTPUT
     output: Plain<Option<u32>>,
     /// The join slot: whether a waker is in it. SLOT
     slot: Plain<bool>,
-    /// What the waker in the slot wakes.
+    /// Thread that the waker in the slot wakes.
     joiner: Parker,
     /// The memory: `true` until it is freed.
     there: Plain<bool>,
@@ -47,7 +47,7 @@ impl Task {
         })
     }
 
-    /// A task that is owned and has no handle.
+    /// A task that is owned, without a handle.
     fn detached() -> Arc<Task> {
         let task = Task::new();
         assert!(task.state.detach());
@@ -61,7 +61,7 @@ impl Task {
         task
     }
 
-    /// The last thing that a reference is used for before it is given up.
+    /// The last use of a reference before it is given up.
     fn touch(&self) {
         assert!(self.there.read(), "used after it was freed");
     }
@@ -74,7 +74,7 @@ impl Task {
         !self.there.read()
     }
 
-    /// What the owner does with a future that is never ready. `run::step`
+    /// The owner's poll of a future that is never ready. `poll::step`
     fn poll_until_idle(&self) {
         loop {
             let before = self.state.before_poll();
@@ -98,7 +98,7 @@ impl Task {
         }
     }
 
-    /// What the owner does once the future is ready. `run::finish`
+    /// The owner's step once the future is ready. `poll::finish`
     fn finish(&self, unsettled: i64) {
         self.output.write(Some(7));
         let mut unwanted = false;
@@ -141,7 +141,7 @@ impl Task {
         }
     }
 
-    /// Gives up a reference, and wakes. `waker::wake`. `true`: the caller owns the task.
+    /// Gives up a reference, and wakes. `waker::wake`. `true` if the caller owns the task now.
     fn wake_and_drop_ref(&self) -> bool {
         self.touch();
         let (owned, last) = self.state.wake_and_drop_ref();
@@ -151,7 +151,7 @@ impl Task {
         owned
     }
 
-    /// What the handle does when it is awaited. `JoinHandle::poll_done`. `true`: it has the output.
+    /// The handle is awaited. `JoinHandle::poll_done`. `true` if it has the output.
     fn poll_handle(&self) -> bool {
         let now = self.state.load();
         if !now.has(DONE) {
@@ -172,7 +172,7 @@ impl Task {
         true
     }
 
-    /// What the handle does when it is dropped. `JoinHandle::drop`
+    /// The handle is dropped. `JoinHandle::drop`
     fn drop_handle(&self) {
         if self.state.load().has(JOIN_WAKER) && self.state.withdraw_join_waker() {
             self.take_waker();
@@ -268,7 +268,7 @@ fn an_abort_is_seen_by_the_next_poll() {
         });
         run(&task);
         aborter.join().unwrap();
-        task.take_output(); // somebody ended it
+        task.take_output(); // the task has been ended
     });
 }
 
@@ -451,7 +451,7 @@ fn a_counted_thing_on_its_way_out_is_not_given_out() {
 fn who_finds_a_counted_thing_gone_comes_after_it() {
     model(|| {
         let lane = Task::with(StateWord::new_counted());
-        let guarded = Arc::new(Plain::new(0)); // what a color guards, in one lane of its key after the other
+        let guarded = Arc::new(Plain::new(0)); // guarded by a color, in one lane of its key after the other
         let finder = spawn({
             let (lane, guarded) = (lane.clone(), guarded.clone());
             move || {

@@ -1,4 +1,4 @@
-//! Models of the timers of a driver: its worker against those who enter timers from elsewhere.
+//! Models of the timers of a driver: its worker against threads that insert timers from elsewhere.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -24,16 +24,18 @@ impl Driver {
         Arc::new(Driver { timers: Timers::new(), bell: Wakeup::without_kernel() })
     }
 
-    /// What a thread that does not drive it does. `Sleep::has_elapsed`
+    /// The step of a thread that does not drive it. `Sleep::has_elapsed`
     fn enter_from_elsewhere(&self, tick: TickCount) {
         match self.timers.insert(tick, GuardedWaker::of(Waker::noop())) {
             TimerInsert::At { is_first: true, .. } => self.bell.ring(),
             TimerInsert::At { is_first: false, .. } => {}
-            TimerInsert::Due | TimerInsert::Gone => panic!("it is open, and its time has not come"),
+            TimerInsert::Due | TimerInsert::Gone => {
+                panic!("the timers are open, and the tick is in the future")
+            }
         }
     }
 
-    /// Sleeps, without waking up by itself, until it plans to do so by the tick. `Driver::sleep`
+    /// Sleeps without a time limit, until a plan to wake up by the tick exists. `Driver::sleep`
     fn sleep_until_planned(&self, tick: TickCount) {
         while self.timers.plan(0).is_none_or(|until| until > between(0, tick)) {
             if self.bell.prepare_sleep() {

@@ -1,4 +1,5 @@
-//! In place of `task::waker`, in models: a task is its state word, and where the thread that runs it sleeps.
+//! Replaces `task::waker` in models: a task is its state word, and the place where the thread that runs it
+//! sleeps.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -12,7 +13,7 @@ use crate::cancel::child_waker;
 use crate::context::ThreadContext;
 use crate::prim::Parker;
 
-/// A task. What a model calls its memory is `there`: whoever uses it reads that, and who frees it writes it. The
+/// A task. `there` stands for its memory: each user reads it, and the code that frees the task writes it. The
 /// real memory stays until the end of the model.
 pub(crate) struct Behind {
     state: StateWord,
@@ -35,12 +36,12 @@ impl Behind {
     }
 
     fn touch(&self) {
-        // SAFETY: loom has seen that nobody writes meanwhile.
+        // SAFETY: loom has checked that no thread writes meanwhile.
         assert!(self.there.with(|there| unsafe { *there }), "used after it was freed");
     }
 
     fn free(&self) {
-        // SAFETY: loom has seen that nobody else reads or writes meanwhile.
+        // SAFETY: loom has checked that no other thread reads or writes meanwhile.
         let was_there = self.there.with_mut(|there| unsafe { std::mem::replace(&mut *there, false) });
         assert!(was_there, "freed twice");
     }
@@ -50,7 +51,7 @@ impl Behind {
         !self.there.with(|there| unsafe { *there })
     }
 
-    /// The waker that it is polled with.
+    /// Waker that the task is polled with.
     pub(crate) fn waker(&self) -> ManuallyDrop<Waker> {
         borrowed_waker(NonNull::from(self))
     }
@@ -59,17 +60,18 @@ impl Behind {
         self.state.before_poll()
     }
 
-    /// `true`: it rests, and nobody runs it.
+    /// `true` if the task waits, and no thread runs it.
     pub(crate) fn rest(&self, before: Snapshot) -> bool {
         self.state.rest(before, 0) == RestOutcome::Idle
     }
 
-    /// Sleeps until it is to be run again.
+    /// Sleeps until the task is to be run again.
     pub(crate) fn sleep(&self) {
         self.runner.park(None);
     }
 
-    /// It ends, and all are done with it; who got the right to run it has handed it on.
+    /// Ends the task after all other threads are done with it; a thread that got the right to run it has
+    /// passed that right on.
     pub(crate) fn end_anyway(&self) {
         if self.state.load().is_idle() {
             assert!(self.state.wake());
@@ -78,7 +80,7 @@ impl Behind {
         assert!(self.is_freed());
     }
 
-    /// It ends; this thread runs it.
+    /// Ends the task, which this thread runs.
     pub(crate) fn end(&self) {
         match self.state.finish(0, 0, false) {
             Finished::Last => self.free(),
@@ -91,7 +93,7 @@ impl Behind {
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop_waker);
 
 fn behind<'a>(data: *const ()) -> &'a Behind {
-    // SAFETY: tasks are there until the end of the model.
+    // SAFETY: tasks live until the end of the model.
     let task = unsafe { &*data.cast::<Behind>() };
     task.touch();
     task

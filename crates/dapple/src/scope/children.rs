@@ -1,17 +1,18 @@
-//! What was started in a scope: its memory, its polls, and how it ends. `child` is one of them in memory, `ready` says
+//! Children started in a scope: their memory, polls and ends. `child` is one child in memory; `ready` decides
 //! which is polled next.
 //!
 //! # Invariants
 //!
-//! * **INSIDE**: children are touched by the thread that polls the scope, while it does, or by whoever has
-//!   the scope exclusively. `inside` says which thread that is. So cells do.
+//! * **INSIDE**: only the thread that polls the scope touches the children, while it polls; or the exclusive
+//!   owner of the scope. `inside` names that thread. So plain cells suffice.
 //! * **NO-BORROW**: nothing in here is borrowed while foreign code runs (a poll, a destructor, a waker):
-//!   that may start more, cancel, or drop what it likes.
-//! * **ON-ITS-WAY**: a child that is done has woken its joiner, but a foreign waker may be passed on late. Until the
-//!   value is taken, or not wanted any more, it counts as on its way, in the link of the scope. A cancelled scope with
-//!   such a value is linked as a wait is that would answer; and a region in which a child of a scope around it was
-//!   awaited by a foreign waker looks at these counts. Both are given a grace so (LEFT-ALONE in `cancel`), and the
-//!   value is not dropped with the future that waits for it.
+//!   foreign code may start children, cancel the scope, or drop a `Started`.
+//! * **ON-ITS-WAY**: a child that is done has woken its joiner, but a foreign waker may deliver the wake-up
+//!   late. Until the value is taken, or not wanted any more, the value counts as on its way, in the scope's
+//!   cancel frame. A cancelled scope with such a value is linked like a wait that would answer. A region in
+//!   which a child of an enclosing scope was awaited by a foreign waker reads these counts. Both therefore
+//!   get a grace period (LEFT-ALONE in `cancel`), and the value is not dropped together with the future that
+//!   waits for it.
 
 mod child;
 mod ready;
@@ -42,50 +43,52 @@ use crate::task::Task;
 use crate::task::cell::discard;
 use crate::task::guarded::GuardedWaker;
 
-/// What a scope consists of, whether or not what is started in it is `Send`.
+/// State of a scope, whether or not its children are `Send`.
 pub(super) struct Children {
     pub(super) reach: Arc<CancelScope>,
     pub(super) link: CancelFrame,
-    /// The thread that polls the scope; 0 if none does. INSIDE
+    /// Thread that polls the scope; 0 if none does. INSIDE
     inside: AtomicUsize,
-    /// All that have a future or an output, in the order in which they were started.
+    /// Children that have a future or an output, in the order in which they were started.
     first: Cell<*mut ChildHeader>,
     last: Cell<*mut ChildHeader>,
-    /// Those of them with a future.
+    /// Number of children that have a future.
     pending: Cell<usize>,
-    /// Those that are to be polled.
+    /// Woken children, to be polled.
     ready_first: Cell<*mut ChildWaker>,
     ready_last: Cell<*mut ChildWaker>,
-    /// Those that have woken themselves in this poll of the scope: to be polled in the next one.
+    /// Children that have woken themselves in this poll of the scope, to be polled in the next one.
     later: ChildQueue,
-    /// Those that did so in the last one.
+    /// Children that woke themselves in the last poll of the scope.
     due: ChildQueue,
-    /// The next to be polled is one of those, if there is one. FAIR
+    /// Whether the next child to be polled comes from `due`, if that is not empty. FAIR
     is_for_due: Cell<bool>,
-    /// Memory to be used again, and how much.
+    /// Memory of a former child, for reuse.
     spare: Cell<*mut ChildHeader>,
-    /// All children have been told of the cancel.
+    /// The children have been queued to see the cancel.
     announced: Cell<bool>,
-    /// How many children have said so in their last poll after that: they are not to be dropped. LEFT-ALONE in `cancel`
+    /// Number of children that, in their last poll after the cancel, asked not to be dropped. LEFT-ALONE in
+    /// `cancel`
     staying: Cell<usize>,
-    /// The waker that the scope was last polled with, if it need not be told that again: only compared.
+    /// Waker of the scope's last poll, if it need not be stored again. Only compared.
     known: Cell<(*const (), *const RawWakerVTable)>,
-    /// The waker that the body is polled with, while the scope is polled.
+    /// Waker that the body is polled with, while the scope is polled.
     pub(super) body_waker: Cell<*const Waker>,
-    /// The body is to be polled again: what it waits for, of what was started, is done.
+    /// A child that the body awaits is done: the body must be polled again.
     body_woken: Cell<bool>,
     panic: Cell<Option<ChildPanic>>,
     /// `end` was called.
     over: Cell<bool>,
-    /// Those that were spawned and may not have ended.
+    /// Spawned tasks that may not have ended.
     tasks: Cell<Vec<Task>>,
-    /// Something was spawned in it.
+    /// A task was spawned in the scope.
     has_spawned: Cell<bool>,
-    /// How it is cancelled with what is around it, once something was spawned in it. SPAWNED-SEE in `cancel`
+    /// Link to the enclosing scope, by which its cancel arrives, once a task was spawned. SPAWNED-SEE in
+    /// `cancel`
     around: Cell<Item>,
 }
 
-/// What became of what was started.
+/// Result of the first poll of a child.
 pub(super) enum StartOutcome<T> {
     Done(T),
     /// It waits. The reference is for a `Started`.
@@ -122,8 +125,8 @@ impl Children {
         }
     }
 
-    /// The scope is polled with this waker. `false`: it has to be left before the scope rests. STORE-OR-SEE in
-    /// `reach`
+    /// Records the poller's waker. `false` if the waker must be stored before the scope waits. STORE-OR-SEE
+    /// in `cancel_scope`
     #[inline]
     pub(super) fn polled_with(&self, waker: &Waker) -> bool {
         let now: (*const (), *const RawWakerVTable) = (waker.data(), waker.vtable());
@@ -141,7 +144,7 @@ impl Children {
         self.inside.load(Ordering::Relaxed) == std::ptr::from_ref(here).addr()
     }
 
-    /// Makes this the thread that polls the scope while `f` is called.
+    /// Calls `f` with this thread as the one that polls the scope.
     #[inline]
     pub(super) fn inside<R>(&self, here: &ThreadContext, f: impl FnOnce() -> R) -> R {
         struct LeaveChildren<'a>(&'a Children);
@@ -163,12 +166,12 @@ impl Children {
         }
     }
 
-    /// Starts a child: polls it, here and now.
+    /// Starts a child: polls it at once.
     ///
     /// # Safety
     ///
-    /// What `F` borrows is there until `end` was called; `F` and its output may be on the threads that poll
-    /// and end the scope.
+    /// Everything that `F` borrows lives until `end` was called; `F` and its output may be moved to the
+    /// threads that poll and end the scope.
     #[inline]
     #[track_caller]
     pub(super) unsafe fn start<F: Future>(&self, future: F) -> StartOutcome<F::Output> {
@@ -189,15 +192,16 @@ impl Children {
                 is_wanted: AtomicBool::new(true),
             };
             let stage = UnsafeCell::new(Union { future: ManuallyDrop::new(future) });
-            // SAFETY: the memory is ours, and has room for it.
+            // SAFETY: the memory is ours, and large enough.
             unsafe { whole.write(Whole { child, stage }) };
             let child = whole.cast::<ChildHeader>();
-            // SAFETY: it is new: its future is there. NO-BORROW
+            // SAFETY: the child is new, so it has its future. NO-BORROW
             let poll = |cx: &mut Context<'_>| unsafe { Whole::<F>::poll_inline(child, cx) };
-            // Around the child is its scope, whatever is around who started it. ON-THE-STACK, by INSIDE
+            // The frame around the child is that of its scope, whichever frame the caller is in.
+            // ON-THE-STACK, by INSIDE
             let link = here.replace_frame(&raw const self.link);
             let stays = here.stays();
-            // SAFETY: it is of this scope, which is polled here. This does not unwind.
+            // SAFETY: it is a child of this scope, which this thread polls. This does not unwind.
             let (polled, after) = unsafe { ChildWaker::poll(child.cast(), here, false, poll) };
             here.set_frame(link);
             match polled {
@@ -207,7 +211,7 @@ impl Children {
                 }
                 Ok(Poll::Pending) => {
                     if self.announced.get() {
-                        // SAFETY: it is in memory until it leaves the scope.
+                        // SAFETY: the child is in memory until it leaves the scope.
                         self.count_staying(unsafe { child.as_ref() }, stays != here.stays());
                     }
                     StartOutcome::Waits(self.begin_to_wait(child, after.woken))
@@ -221,11 +225,11 @@ impl Children {
         })
     }
 
-    /// A child that was started has to wait. It has a reference more, for a `Started`.
+    /// Lists a started child that has to wait, with one more reference for a `Started`.
     fn begin_to_wait(&self, child: NonNull<ChildHeader>, woken: bool) -> NonNull<ChildHeader> {
         self.pending.set(self.pending.get() + 1);
         self.append(child);
-        // SAFETY: it is in memory until it leaves the scope.
+        // SAFETY: the child is in memory until it leaves the scope.
         unsafe { child.as_ref() }.strand.add_ref();
         if woken {
             self.put_off(child);
@@ -233,11 +237,11 @@ impl Children {
         child
     }
 
-    /// Memory for a child, with its own layout: that of one that is gone, if it is large enough.
+    /// Returns memory for a child, and its layout: that of a former child, if large enough.
     #[inline]
     fn memory(&self, layout: Layout) -> (NonNull<u8>, Layout) {
         if let Some(spare) = NonNull::new(self.spare.get()) {
-            // SAFETY: what is spare still has its layout.
+            // SAFETY: spare memory still has its layout.
             let has = unsafe { spare.as_ref() }.strand.layout();
             if has.size() >= layout.size() && has.align() >= layout.align() {
                 self.spare.set(null_mut());
@@ -249,11 +253,12 @@ impl Children {
         (memory.unwrap_or_else(|| handle_alloc_error(layout)), layout)
     }
 
-    /// Polls a child: whether it is done, and whether it woke itself. Its stage is as that says.
+    /// Polls a child. Returns whether it is done and whether it woke itself, and sets its stage accordingly.
     ///
     /// # Safety
     ///
-    /// It is of this scope, which is polled here, and has a future; `in_line` as for [`ChildWaker::poll`].
+    /// It is a child of this scope, which this thread polls, and has a future; `in_line` as for
+    /// [`ChildWaker::poll`].
     #[inline]
     unsafe fn poll_child(
         &self,
@@ -261,9 +266,9 @@ impl Children {
         here: &ThreadContext,
         in_line: bool,
     ) -> (Result<bool, ChildPanic>, bool) {
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         let this = unsafe { child.as_ref() };
-        // SAFETY: handed on from the caller. NO-BORROW
+        // SAFETY: the caller's promise. NO-BORROW
         let poll = |cx: &mut Context<'_>| unsafe { (this.vtable.get().poll)(child, cx) };
         let stays = here.stays();
         // SAFETY: handed on from the caller.
@@ -279,7 +284,7 @@ impl Children {
         (polled, after.woken)
     }
 
-    /// A child has ended, or rests, after the scope was cancelled.
+    /// Updates `staying` after a child was polled in a cancelled scope.
     #[cold]
     fn count_staying(&self, child: &ChildHeader, stays: bool) {
         if child.stays.replace(stays) != stays {
@@ -288,7 +293,7 @@ impl Children {
         }
     }
 
-    /// Whether something in the scope, which is cancelled, is not to be dropped. LEFT-ALONE in `cancel`
+    /// Whether a part of this cancelled scope must not be dropped. LEFT-ALONE in `cancel`
     #[cold]
     pub(super) fn stays(&self) -> bool {
         self.staying.get() > 0
@@ -297,12 +302,12 @@ impl Children {
             || self.reach.spawned.load(Ordering::Acquire) > 0
     }
 
-    /// Lets go of a child that has neither future nor output.
+    /// Releases a child that has neither future nor output.
     #[inline]
     fn leave(&self, child: NonNull<ChildHeader>) {
-        // SAFETY: it is in memory.
+        // SAFETY: the child is in memory.
         unsafe { child.as_ref() }.stage.set(ChildStage::Nothing);
-        // SAFETY: it is of this scope, and is not used again unless it is ours alone.
+        // SAFETY: it is a child of this scope, and is used again only if no other reference exists.
         if unsafe { ChildWaker::leave(child.cast(), &self.reach) }
             && let Some(old) = NonNull::new(self.spare.replace(child.as_ptr()))
         {
@@ -311,24 +316,24 @@ impl Children {
     }
 
     fn append(&self, child: NonNull<ChildHeader>) {
-        // SAFETY: it is in memory.
+        // SAFETY: the child is in memory.
         let this = unsafe { child.as_ref() };
         this.previous.set(self.last.get());
         match NonNull::new(self.last.replace(child.as_ptr())) {
-            // SAFETY: what is in the list is in memory.
+            // SAFETY: a child in the list is in memory.
             Some(last) => unsafe { last.as_ref() }.next.set(child.as_ptr()),
             None => self.first.set(child.as_ptr()),
         }
     }
 
-    /// Takes a child out of the list that has nothing any more.
+    /// Removes a child without future and output from the list.
     fn remove(&self, child: NonNull<ChildHeader>) {
-        // SAFETY: it is in memory.
+        // SAFETY: the child is in memory.
         let this = unsafe { child.as_ref() };
         self.forget_joiner(this);
         let (previous, next) = (this.previous.get(), this.next.get());
         match NonNull::new(previous) {
-            // SAFETY: what is in the list is in memory.
+            // SAFETY: a child in the list is in memory.
             Some(previous) => unsafe { previous.as_ref() }.next.set(next),
             None => self.first.set(next),
         }
@@ -340,24 +345,24 @@ impl Children {
         self.leave(child);
     }
 
-    /// Polls the next child that is to be polled, if any.
+    /// Polls the next ready child, if any.
     pub(super) fn poll_next(&self, here: &ThreadContext) {
         let Some((child, in_line)) = self.next() else { return };
-        // SAFETY: it is in the list, or the reference of the line keeps it in memory.
+        // SAFETY: the child is in the list, or the queue's reference keeps it in memory.
         let this = unsafe { child.as_ref() };
         if in_line {
             if this.stage.get() != ChildStage::Future {
-                // SAFETY: the reference is ours.
+                // SAFETY: the queue's reference is ours.
                 return unsafe { ChildWaker::drop_ref(child.cast()) };
             }
             this.strand.note_dequeued();
             if this.is_put_off.get() {
-                // It will be polled in any case, and not before. Its reference is not the last. BIASED
-                // SAFETY: the reference is ours.
+                // It is polled from its queue, and not before. This reference is not the last. BIASED
+                // SAFETY: the queue's reference is ours.
                 return unsafe { ChildWaker::drop_ref(child.cast()) };
             }
         }
-        // SAFETY: it is of this scope, and has a future.
+        // SAFETY: it is a child of this scope, and has a future.
         let (polled, woken) = unsafe { self.poll_child(child, here, in_line) };
         match polled {
             Ok(false) if woken => self.put_off(child),
@@ -370,9 +375,9 @@ impl Children {
         }
     }
 
-    /// The future of a child in the list is gone.
+    /// Called when the future of a listed child is gone.
     fn done(&self, child: NonNull<ChildHeader>) {
-        // SAFETY: what is in the list is in memory.
+        // SAFETY: a child in the list is in memory.
         let this = unsafe { child.as_ref() };
         self.pending.set(self.pending.get() - 1);
         let joiner = this.joiner.take();
@@ -389,9 +394,9 @@ impl Children {
         }
     }
 
-    /// Drops what a child left, if it did, and takes it out of the list.
+    /// Drops a child's output, if it has one, and removes the child from the list.
     fn drop_output(&self, child: NonNull<ChildHeader>) {
-        // SAFETY: what is in the list is in memory.
+        // SAFETY: a child in the list is in memory.
         let this = unsafe { child.as_ref() };
         let stage = this.stage.replace(ChildStage::Nothing);
         if stage == ChildStage::Output {
@@ -405,14 +410,15 @@ impl Children {
         self.remove(child);
     }
 
-    /// Something in the scope has panicked: all is cancelled. The first panic goes on when all has ended;
-    /// the others have been reported where they happened.
+    /// Records a panic of the body or a child, and cancels the scope. The first panic goes on when all have
+    /// ended; the panic hook has reported the others.
     pub(super) fn panicked(&self, payload: ChildPanic) {
         if payload.is::<Dropped>() {
             return;
         }
         match self.panic.take() {
-            // Who waits for what has panicked says so, too; what that panicked with comes first.
+            // A joiner of a panicked child unwinds with `StartedPanicked`; the child's own panic takes
+            // precedence.
             Some(first) if !first.is::<StartedPanicked>() => {
                 self.panic.set(Some(first));
                 discard(Err(payload));
@@ -432,20 +438,20 @@ impl Children {
         self.panic.take()
     }
 
-    /// Whether there is a cancel of which the children have not been told.
+    /// Whether there is a cancel that `announce` has not passed on to the children.
     #[inline]
     pub(super) fn is_to_announce(&self) -> bool {
         self.reach.is_cancelled() && !self.announced.get()
     }
 
-    /// Whether there is something to be done before the next child is polled: a cancel to be announced, or a body
-    /// to be polled again.
+    /// Whether there is work before the next child is polled: a cancel to announce, or the body to poll
+    /// again.
     #[inline]
     pub(super) fn has_news(&self) -> bool {
         self.body_woken.get() || self.is_to_announce()
     }
 
-    /// Takes note of what there is to be done, and tells all children of a cancel.
+    /// Does that work: clears `body_woken`, and tells all children of a cancel.
     #[cold]
     pub(super) fn announce(&self) {
         self.body_woken.set(false);
@@ -455,7 +461,7 @@ impl Children {
         self.announced.set(true);
         let mut next = self.first.get();
         while let Some(child) = NonNull::new(next) {
-            // SAFETY: what is in the list is in memory. `put_in_line` runs no foreign code.
+            // SAFETY: a child in the list is in memory. `put_in_line` runs no foreign code.
             let this = unsafe { child.as_ref() };
             next = this.next.get();
             if this.stage.get() == ChildStage::Future {
@@ -467,8 +473,8 @@ impl Children {
         self.tasks.set(tasks);
     }
 
-    /// The scope is about to be polled. If something was spawned in it, it is cancelled with what is around it now, which
-    /// the caller looks at after this. SPAWNED-SEE in `cancel`
+    /// Called before a poll of the scope. If a task was spawned in the scope, links the scope to the
+    /// enclosing one, which the caller checks after this. SPAWNED-SEE in `cancel`
     #[inline]
     pub(super) fn link_around(&self, here: &ThreadContext) {
         if self.has_spawned.get() {
@@ -478,7 +484,7 @@ impl Children {
         }
     }
 
-    /// Something is about to be spawned in the scope. SPAWNED-SEE in `cancel`
+    /// Called before a task is spawned in the scope. SPAWNED-SEE in `cancel`
     #[inline]
     pub(super) fn begin_to_spawn(&self, here: &ThreadContext) {
         if !self.has_spawned.replace(true) {
@@ -491,7 +497,7 @@ impl Children {
         }
     }
 
-    /// Takes note of a task that was spawned in the scope.
+    /// Adds a task spawned in the scope.
     pub(super) fn add_task(&self, task: Task) {
         if self.reach.is_cancelled() {
             task.cancel();
@@ -500,14 +506,14 @@ impl Children {
         if tasks.len() == tasks.capacity() {
             tasks.retain(|task| !task.is_finished());
             if tasks.len() > tasks.capacity() / 2 {
-                tasks.reserve(tasks.len()); // or it would be looked through again soon
+                tasks.reserve(tasks.len()); // or the next push would scan all tasks again
             }
         }
         tasks.push(task);
         self.tasks.set(tasks);
     }
 
-    /// What has not ended: how many that were started, and the names of tasks that were spawned.
+    /// Returns the number of started children, and the names of spawned tasks, that have not ended.
     #[cfg(feature = "tracing")]
     pub(super) fn left(&self) -> (usize, Vec<String>) {
         let tasks = self.tasks.take();
@@ -517,25 +523,25 @@ impl Children {
         (self.pending.get(), names)
     }
 
-    /// Whether all that was started and spawned has ended.
+    /// Whether all started children and spawned tasks have ended.
     #[inline]
     pub(super) fn have_ended(&self) -> bool {
         self.pending.get() == 0 && self.reach.spawned.load(Ordering::Acquire) == 0
     }
 
-    /// Drops all that is left, in the order in which it was started, and cancels what was spawned. `true`:
-    /// something had not ended. For whoever has the scope exclusively.
+    /// Drops all remaining children, in the order in which they were started, and cancels spawned tasks.
+    /// Returns `true` if a child or task had not ended. For the exclusive owner of the scope.
     pub(super) fn end(&self) -> bool {
         if self.over.replace(true) {
             return false;
         }
-        // All foreign code in here is caught. If it were not, children would be left to whoever has their
-        // wakers, without the reach.
+        // All foreign code in here is caught. A panic that escaped would leave children to the owners of
+        // their wakers, without their scope.
         let abort = AbortOnUnwind("the end of a scope panicked");
         let had_ended = self.have_ended();
         while self.due.next().or_else(|| self.later.next()).is_some() {}
         while let Some(child) = NonNull::new(self.first.get()) {
-            // SAFETY: what is in the list is in memory.
+            // SAFETY: a child in the list is in memory.
             let this = unsafe { child.as_ref() };
             if this.stage.get() == ChildStage::Future {
                 this.stage.set(ChildStage::Nothing);
@@ -549,12 +555,12 @@ impl Children {
             }
             self.drop_output(child);
         }
-        // What is put in line from now on finds nobody.
+        // From here on, a waker finds the queue closed.
         if let Some(list) = self.reach.ready.close() {
             self.line_up(list.first, list.last);
         }
         while let Some(strand) = self.next_ready() {
-            // SAFETY: the line's reference is ours.
+            // SAFETY: the queue's reference is ours.
             unsafe { ChildWaker::drop_ref(strand) };
         }
         let tasks = self.tasks.take();
@@ -571,13 +577,13 @@ impl Children {
         !had_ended
     }
 
-    /// Takes the output of a child, if it is done; otherwise sees to it that `waker` is woken when it is.
-    /// `None`: it panicked.
+    /// Takes the output of a child, if it is done; otherwise stores `waker` to be woken then. `None` if the
+    /// child panicked.
     ///
     /// # Safety
     ///
-    /// It is a child of this scope, with a reference of the caller's (which is given up if this is ready),
-    /// and `T` is its output.
+    /// It is a child of this scope, and `T` is its output. The caller has a reference, and gives it up if
+    /// this returns `Ready`.
     #[track_caller]
     pub(super) unsafe fn poll_output<T>(
         &self,
@@ -585,17 +591,18 @@ impl Children {
         waker: &Waker,
     ) -> Poll<Option<T>> {
         with_context(|here| {
-            self.assert_inside(here, "what was started was awaited");
-            // SAFETY: the caller's reference keeps it in memory.
+            self.assert_inside(here, "a Started was awaited");
+            // SAFETY: the caller's reference keeps the child in memory.
             let this = unsafe { child.as_ref() };
             match this.stage.get() {
-                // A race that is decided, inside of the scope, would drop the value. EXACT in `cancel::wait`
+                // A race inside of the scope is decided, and would drop the value: leave it here. EXACT in
+                // `task::wait`
                 ChildStage::Output if is_lost(here) && !self.link.is_lost() => Poll::Pending,
                 ChildStage::Output => {
                     let mut output = std::mem::MaybeUninit::<T>::uninit();
-                    // SAFETY: the child is done, and there is room.
+                    // SAFETY: the child is done, and there is room for the output.
                     unsafe { (this.vtable.get().take_output)(child, output.as_mut_ptr().cast()) };
-                    // SAFETY: handed on from the caller. It is not the last. BIASED
+                    // SAFETY: the caller gives its reference up. It is not the last. BIASED
                     unsafe { ChildWaker::drop_ref(child.cast()) };
                     self.remove(child);
                     // SAFETY: it was just written.
@@ -608,7 +615,7 @@ impl Children {
                     Poll::Ready(None)
                 }
                 ChildStage::Future => {
-                    // Who is polled with the body's waker is reached by polling the body, without a wake-up.
+                    // A joiner polled with the body's waker needs no wake-up: polling the body reaches it.
                     // SAFETY: it is the waker of a poll that this thread is in. INSIDE
                     let body = unsafe { self.body_waker.get().as_ref() };
                     let joiner = match body.is_some_and(|body| body.will_wake(waker)) {
@@ -625,7 +632,7 @@ impl Children {
         })
     }
 
-    /// A child is awaited by another waker than the body's. ON-ITS-WAY
+    /// Records that a child is awaited with a foreign waker, if so. ON-ITS-WAY
     fn note_awaited(&self, here: &ThreadContext, waker: &Waker) {
         // SAFETY: it is the waker of a poll that this thread is in.
         let is_own = unsafe { here.own_waker().as_ref() }.is_some_and(|own| own.will_wake(waker));
@@ -634,33 +641,34 @@ impl Children {
         }
     }
 
-    /// No joiner is to be woken any more when a child is done.
+    /// Removes the joiner of a child.
     fn forget_joiner(&self, child: &ChildHeader) {
         match child.joiner.take() {
             None | Some(Joiner::Body) => {}
-            // A waker's destructor is foreign code.
+            // The destructor of a waker is foreign code.
             Some(Joiner::Waker(waker)) => discard(catch_unwind(AssertUnwindSafe(|| drop(waker)))),
             Some(Joiner::Woken) => self.link.count_on_their_way(-1), // ON-ITS-WAY
         }
     }
 
-    /// Nobody will ask for the output of a child.
+    /// Gives up the output of a child.
     ///
     /// # Safety
     ///
-    /// The reference is the caller's, who gives it up; it is a child of this scope, if that still exists.
+    /// The caller gives its reference up; it is a reference to a child of this scope, if the scope still
+    /// exists.
     pub(super) unsafe fn disown(&self, child: NonNull<ChildHeader>) {
-        // SAFETY: the caller's reference keeps it in memory.
+        // SAFETY: the caller's reference keeps the child in memory.
         let this = unsafe { child.as_ref() };
         this.is_wanted.store(false, Ordering::Release);
-        // On another thread it is left to the scope. INSIDE
+        // On another thread, it is left to the scope to drop the output. INSIDE
         if with_context(|here| self.is_inside(here)) {
             self.forget_joiner(this);
             if matches!(this.stage.get(), ChildStage::Output | ChildStage::Panicked) {
                 self.drop_output(child);
             }
         }
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller gives its reference up.
         unsafe { ChildWaker::drop_ref(child.cast()) };
     }
 }
@@ -670,7 +678,7 @@ impl Children {
 #[track_caller]
 fn refuse_outside(what: &str) -> ! {
     panic!(
-        "{what} outside of its scope: what is started in a scope runs where that does. Do so in the scope's own body, \
-         or in what was started in it"
+        "{what} outside of its scope: children run in the task that polls the scope. Do it in the body of \
+         the scope, or in one of its children"
     );
 }

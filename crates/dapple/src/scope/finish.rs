@@ -1,11 +1,11 @@
-//! The future of a scope: its body, and what was started in it.
+//! The future of a scope: its body and its children.
 //!
 //! # Invariants
 //!
-//! * **OUTLIVES**: the body and what was started are dropped before the scope that they refer to, and
-//!   before anything that they borrow from outside of it can be: in `poll`, or in `drop`.
-//! * **BRANDED**: a scope is invariant in both its lifetimes, and the body must work for any first one. So
-//!   what is started cannot borrow from the body's own variables, and cannot leave.
+//! * **OUTLIVES**: the body and the children are dropped in `poll`, or in `drop`: before the scope that they
+//!   refer to, and before anything that they borrow from outside of it.
+//! * **BRANDED**: a scope is invariant in both its lifetimes, and the body must compile for any first one. So
+//!   a child cannot borrow from the body's own variables, and cannot leave the scope.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,13 +26,28 @@ use crate::context::{ThreadContext, with_context};
 #[cfg(feature = "tracing")]
 use crate::task::guarded::guarded;
 
-/// How many polls of the body and of what was started there may be in one poll of the scope. FAIR in `children`
+/// Most polls of the body and the children in one poll of the scope. FAIR in `children`
 const TURN: usize = 256;
 
-/// A scope, given to the body of [`finish`]: what is started in it has ended before `finish` has.
+/// A scope, passed to the body of [`finish`]: all children started or spawned in it end before `finish`
+/// returns.
 ///
-/// What is started may borrow what was declared outside of the `finish` block (`'env`), not what the body
-/// declares itself.
+/// Use it to run several futures at once. Children may borrow variables declared outside of the `finish`
+/// block (`'env`), but not variables of the body.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     let text = String::from("borrowed");
+///     let sum = dapple::finish(async |scope| {
+///         let length = scope.start(async { text.len() }); // in this task
+///         let parallel = scope.spawn(async { 34 }); // a task of its own
+///         length.await + parallel.await.unwrap()
+///     });
+///     assert_eq!(sum.await, 42);
+/// });
+/// ```
 pub struct Scope<'scope, 'env: 'scope> {
     children: Children,
     /// BRANDED
@@ -40,13 +55,13 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<Cell<&'env mut &'env ()>>,
 }
 
-// SAFETY: what is started in it is `Send`, and so is what that leaves.
+// SAFETY: children and their outputs are `Send`.
 unsafe impl Send for Scope<'_, '_> {}
-// SAFETY: its children are touched inside of its poll alone, which is checked (INSIDE); the rest is shared
-// through `CancelScope`, which is `Sync`.
+// SAFETY: only the thread that polls the scope touches the children, which is checked (INSIDE). The rest is
+// shared through `CancelScope`, which is `Sync`.
 unsafe impl Sync for Scope<'_, '_> {}
 
-/// A scope, given to the body of [`finish_local`]; see [`Scope`]. What is started need not be `Send`.
+/// A scope, passed to the body of [`finish_local`]. As [`Scope`], but children need not be `Send`.
 pub struct LocalScope<'scope, 'env: 'scope> {
     children: Children,
     /// BRANDED
@@ -58,18 +73,19 @@ pub struct LocalScope<'scope, 'env: 'scope> {
 macro_rules! impl_scope {
     ($scope:ident $(, $send:ident)?) => {
         impl<'scope, 'env> $scope<'scope, 'env> {
-            /// Starts a future: in this task, at once, never in parallel with the others of the scope.
+            /// Starts a child: a future that runs in this task, never in parallel with the other children of
+            /// the scope.
             ///
-            /// It is polled before this returns. If it has to wait, the scope goes on, and polls it again
-            /// when it is woken. If it does not, it is as if it had been awaited.
+            /// The child is polled before this returns. If it has to wait, the scope goes on, and polls the
+            /// child again when it is woken. If it ends at once, the effect is that of awaiting it.
             ///
             /// # Panics
             ///
-            /// Outside of the scope's own poll, that is, on another thread.
+            /// Outside of the scope's own poll, for example on another thread.
             ///
             /// # Cancellation
             ///
-            /// In a cancelled scope it is started all the same, and its waits return
+            /// A child of a cancelled scope is started nevertheless, and its waits return
             /// [`Cancelled`](crate::Cancelled).
             #[inline]
             #[track_caller]
@@ -78,22 +94,25 @@ macro_rules! impl_scope {
                 F: Future $(+ $send)? + 'scope,
                 $(F::Output: $send,)?
             {
-                // SAFETY: the scope ends what is started in it before what that borrows is gone.
+                // SAFETY: the scope ends the child before anything that the child borrows is dropped.
                 // OUTLIVES, BRANDED
                 Started::new(&self.children, unsafe { self.children.start(future) })
             }
 
-            /// Spawns a task: in parallel, as [`dapple::spawn`](crate::spawn()) does. The scope waits for
-            /// it, and cancels it when it is cancelled itself. Its handle tells of a panic. Without need of the
-            /// handle, call [`detach`](JoinHandle::detach) on it: the scope waits for the task all the same.
+            /// Spawns a task, which runs in parallel, as [`dapple::spawn`](crate::spawn()) does. The scope
+            /// waits for the task, and cancels it when the scope is cancelled.
+            ///
+            /// A panic of the task is in its handle. If you do not need the handle, call
+            /// [`detach`](JoinHandle::detach) on it: the scope still waits for the task.
             ///
             /// # Cancellation
             ///
-            /// In a cancelled scope it is spawned all the same, and is cancelled from the start: its first wait
-            /// returns [`Cancelled`](crate::Cancelled). [`shield`](crate::shield) inside of the task protects as ever.
+            /// A task of a cancelled scope is spawned nevertheless, and is cancelled from the start: its
+            /// first wait returns [`Cancelled`](crate::Cancelled). [`shield`](crate::shield) works inside of
+            /// the task as usual.
             ///
-            /// A cancel of the scope reaches the task as [`JoinHandle::cancel`] does: if the task then waits in nothing
-            /// of this crate that could return `Cancelled`, its future is dropped.
+            /// A cancelled scope cancels the task as [`JoinHandle::cancel`] does: if the task then waits in
+            /// no future of this crate that could return `Cancelled`, its future is dropped.
             ///
             /// # Panics
             ///
@@ -107,32 +126,33 @@ macro_rules! impl_scope {
                 spawned::spawn(&self.children, future)
             }
 
-            /// Cancels all that is in the scope: a wait that has begun returns its result or
-            /// [`Cancelled`](crate::Cancelled); a wait that begins after this has returned is `Cancelled`. Code that
-            /// runs goes on.
+            /// Cancels the scope. A wait that has begun returns its result or
+            /// [`Cancelled`](crate::Cancelled); a wait that begins after this call is `Cancelled`. Running
+            /// code goes on.
             ///
-            /// That holds for children, for tasks that were [spawned](Self::spawn) in the scope, on whatever worker
-            /// they run, and for all that is started or spawned in scopes inside of those.
+            /// The cancel reaches the body, all children, all tasks [spawned](Self::spawn) in the scope, on
+            /// whatever worker they run, and all scopes inside of those.
             ///
-            /// A future that waits in nothing of this crate (a channel of another, [`std::future::pending`]) does not
-            /// learn of the cancel. In the body, or in a child that was [started](Self::start), the scope waits for it:
-            /// wrap such a future in [`or_cancelled`](crate::or_cancelled). A [spawned](Self::spawn) task that waits there
-            /// is ended, as by [`JoinHandle::cancel`]: its future is dropped, and its handle says
-            /// [`is_aborted`](crate::JoinError::is_aborted). A [`shield`](crate::shield) protects both.
+            /// A future that is not of this crate (a channel of another crate, [`std::future::pending`]) does
+            /// not see the cancel. In the body, or in a [started](Self::start) child, the scope waits for it:
+            /// wrap such a future in [`or_cancelled`](crate::or_cancelled). A [spawned](Self::spawn) task
+            /// that waits in such a future is ended, as by [`JoinHandle::cancel`]: its future is dropped, and
+            /// [`is_aborted`](crate::JoinError::is_aborted) holds for the error of its handle. A
+            /// [`shield`](crate::shield) protects both.
             pub fn cancel(&self) {
                 self.children.reach.cancel();
             }
 
-            /// Whether the scope was cancelled, or one around it, or its task.
+            /// Whether the scope, a scope around it, or its task was cancelled.
             ///
-            /// Asked from elsewhere than inside of the scope, it tells of the scope itself.
+            /// Outside of the scope's own poll, it looks only at the scope itself.
             #[must_use]
             pub fn is_cancelled(&self) -> bool {
                 self.children.reach.is_cancelled()
                     || with_context(|here| self.children.is_inside(here)) && is_current_cancelled()
             }
 
-            /// What cancels the scope from anywhere, at any time.
+            /// Returns a handle that cancels the scope from anywhere, at any time.
             #[must_use]
             pub fn canceller(&self) -> Canceller {
                 Canceller { reach: self.children.reach.clone() }
@@ -151,21 +171,38 @@ macro_rules! impl_scope {
 impl_scope!(Scope, Send);
 impl_scope!(LocalScope);
 
-/// Cancels a scope, from another task, another thread, or a signal's; see [`Scope::canceller`].
+/// Handle that cancels a scope from another task, another thread, or a signal handler's thread. Made by
+/// [`Scope::canceller`].
 ///
-/// Once is enough, and later than the end of the scope it does nothing.
+/// A second cancel, or one after the end of the scope, does nothing.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::{Duration, sleep};
+///
+/// dapple::run(async {
+///     let slept = dapple::finish(async |scope| {
+///         let canceller = scope.canceller();
+///         std::thread::spawn(move || canceller.cancel());
+///         sleep(Duration::from_secs(3600)).await
+///     });
+///     assert_eq!(slept.await, Err(dapple::Cancelled));
+/// });
+/// ```
 #[derive(Clone)]
 pub struct Canceller {
     reach: Arc<CancelScope>,
 }
 
 impl Canceller {
-    /// Cancels the scope, as [`Scope::cancel`] does: once this has returned, no wait begins in it that succeeds.
+    /// Cancels the scope, as [`Scope::cancel`] does: no wait that begins in the scope after this call
+    /// succeeds.
     pub fn cancel(&self) {
         self.reach.cancel();
     }
 
-    /// Whether the scope was cancelled. A cancel around the scope counts once the scope has been told of it.
+    /// Whether the scope was cancelled. A cancel around the scope counts once the scope has seen it.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.reach.is_cancelled()
@@ -178,16 +215,24 @@ impl fmt::Debug for Canceller {
     }
 }
 
-/// What a body was, is, and left.
+/// The body: its closure, its future, or its output.
 enum BodyState<F, Fut: Future> {
     New(F),
     Runs(Fut),
     Done(Fut::Output),
-    /// It was taken, or it panicked.
+    /// The output was taken, or the body panicked.
     Gone,
 }
 
-/// Runs `body`, and waits for all that is started in it: then returns what the body returned.
+/// Runs `body`, waits for all children started and spawned in it, and returns the body's output.
+///
+/// Use it to run futures at once that borrow local variables, or to cancel several futures together.
+///
+/// ```text
+/// finish(body)  ---- body runs ---------- body ends ........... waits ....... returns the body's output
+///   child 1           ---- started --------------------- ends
+///   child 2                 ---- spawned -------------------------------- ends
+/// ```
 ///
 /// ```
 /// use dapple::time::{Duration, sleep};
@@ -210,13 +255,15 @@ enum BodyState<F, Fut: Future> {
 ///
 /// # Panics
 ///
-/// If the body, or something that was started, panics: the others are cancelled, and when they have ended
-/// the first panic goes on.
+/// If the body or a started child panics. The other children are cancelled; when they have ended, the first
+/// panic goes on.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: what was started is dropped, in the order in which it was started, and what was spawned
-/// is cancelled and goes on by itself. *Scope cancelled*: so are the scopes inside; `finish` waits for all.
+/// *Dropped early*: **lossy**: started children are dropped, in the order in which they were started; spawned
+/// tasks are cancelled, and go on without the scope.
+/// *Scope cancelled*: the cancel reaches this scope and all scopes inside of it; `finish` waits for all
+/// children and returns the body's output.
 #[track_caller]
 pub fn finish<'env, R, F, Fut>(body: F) -> Finish<'env, F, Fut>
 where
@@ -235,7 +282,7 @@ where
     }
 }
 
-/// Where a scope was made: kept for `tracing` alone.
+/// Place where a scope was made. Only used by `tracing`.
 #[derive(Clone, Copy)]
 struct ScopeLocation {
     #[cfg(feature = "tracing")]
@@ -251,18 +298,19 @@ impl ScopeLocation {
         }
     }
 
-    /// A scope was dropped with something in it that had not ended.
+    /// Reports a scope that was dropped before all of it had ended.
     fn was_dropped(self) {
         #[cfg(feature = "tracing")]
         guarded(|| tracing::debug!(place = %self.location, "a scope was dropped rather than cancelled"));
     }
 }
 
-/// How long a cancelled scope may wait before that is told of.
+/// Time that a cancelled scope may wait before a warning.
 #[cfg(feature = "tracing")]
 const TOO_LONG: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Tells of a scope that was cancelled and does not end: something in it ignores that. For `tracing` alone.
+/// Warns of a cancelled scope that does not end because a future in it ignores the cancel. Only used by
+/// `tracing`.
 #[derive(Default)]
 struct Late {
     #[cfg(feature = "tracing")]
@@ -272,7 +320,7 @@ struct Late {
 }
 
 impl Late {
-    /// At the end of a poll in which the scope has not ended.
+    /// Called at the end of a poll in which the scope has not ended.
     #[cfg(feature = "tracing")]
     fn look(&mut self, children: &Children, place: ScopeLocation, cx: &mut Context<'_>) {
         if self.is_told || !children.reach.is_cancelled() {
@@ -289,7 +337,7 @@ impl Late {
                 place = %place.location,
                 started,
                 ?spawned,
-                "a scope was cancelled a second ago and still waits; what ignores that can be put into or_cancelled"
+                "a scope was cancelled a second ago and still waits: wrap a future that ignores cancels in or_cancelled"
             );
         });
     }
@@ -299,8 +347,25 @@ impl Late {
     fn look(&mut self, _children: &Children, _place: ScopeLocation, _cx: &mut Context<'_>) {}
 }
 
-/// As [`finish`], for what is not `Send`: in the main color, or wherever such futures are polled. What is
-/// started may share a plain [`Cell`].
+/// As [`finish`], for children that are not `Send`: in the main color, or wherever such futures are polled.
+/// Children may share a plain [`Cell`].
+///
+/// # Examples
+///
+/// ```
+/// use std::cell::Cell;
+///
+/// dapple::run(async {
+///     let hits = Cell::new(0);
+///     dapple::finish_local(async |scope| {
+///         for _ in 0..3 {
+///             scope.start(async { hits.set(hits.get() + 1) });
+///         }
+///     })
+///     .await;
+///     assert_eq!(hits.get(), 3);
+/// });
+/// ```
 ///
 /// # Panics
 ///
@@ -335,7 +400,7 @@ macro_rules! impl_finish {
         pub struct $finish<'env, F, Fut: Future> {
             body: BodyState<F, Fut>,
             scope: $scope<'env, 'env>,
-            /// How it learns of a cancel from outside.
+            /// Link by which a cancel from outside arrives.
             outer: Item,
             place: ScopeLocation,
             late: Late,
@@ -352,16 +417,17 @@ macro_rules! impl_finish {
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Fut::Output> {
                 // SAFETY: nothing is moved out of it.
                 let this: *mut Self = unsafe { self.get_unchecked_mut() };
-                // SAFETY: it is pinned: what refers to the scope is gone before it is. OUTLIVES
+                // SAFETY: it is pinned, and all references to the scope are dropped before the scope is.
+                // OUTLIVES
                 let scope: &'env $scope<'env, 'env> = unsafe { &*(&raw const (*this).scope) };
-                // SAFETY: the body and the way out are touched here alone; what the body and the children
-                // refer to is the scope.
+                // SAFETY: only `poll` and `drop` touch the body and the link; the body and the children refer
+                // to the scope only.
                 let body = unsafe { &mut (*this).body };
                 // SAFETY: as above.
                 let outer = unsafe { &mut (*this).outer };
                 let polled = poll_scope(&scope.children, body, |f| f(scope), outer, cx);
                 if polled.is_pending() {
-                    // SAFETY: it is touched here alone.
+                    // SAFETY: only `poll` touches these fields.
                     let (late, place) = unsafe { (&mut (*this).late, (*this).place) };
                     late.look(&scope.children, place, cx);
                 }
@@ -384,11 +450,11 @@ macro_rules! impl_finish {
 }
 
 impl_finish!(
-    /// The future of [`finish`].
+    /// Future of [`finish`].
     Finish, Scope
 );
 impl_finish!(
-    /// The future of [`finish_local`].
+    /// Future of [`finish_local`].
     FinishLocal, LocalScope
 );
 
@@ -445,8 +511,8 @@ fn poll_scope<F, Fut: Future>(
     })
 }
 
-/// Polls the body and what was started until nothing is to be polled. `true`: all has ended. `is_known`: the
-/// waker need not be left.
+/// Polls the body and the children until none is ready. Returns `true` if all have ended. `is_known`: the
+/// waker is stored already.
 fn run<F, Fut: Future>(
     children: &Children,
     body: &mut BodyState<F, Fut>,
@@ -465,7 +531,7 @@ fn run<F, Fut: Future>(
             if let Err(payload) = poll_body(body, here, cx) {
                 children.panicked(payload);
             }
-            continue; // it may have cancelled
+            continue; // the body may have cancelled the scope
         }
         if children.has_ready() {
             children.poll_next(here);
@@ -479,20 +545,20 @@ fn run<F, Fut: Future>(
             return true;
         }
         if is_known {
-            return false; // what happens from now on wakes us, and so did what we have not seen
+            return false; // each event not seen yet wakes this poller
         }
         children.reach.store_waker(cx.waker());
-        // What happened before that may not have woken us. STORE-OR-SEE
+        // An event before the waker was stored may not have woken this poller. STORE-OR-SEE
         if !children.is_to_announce() && !is_done() && children.reach.ready.is_empty() {
             return false;
         }
     }
-    // What goes on and on gives way to others.
+    // Children that are always ready yield to other tasks.
     cx.waker().wake_by_ref();
     false
 }
 
-/// Makes the body; there is none yet.
+/// Creates the body's future from its closure.
 #[cold]
 fn begin_body<F, Fut: Future>(
     body: &mut BodyState<F, Fut>,
@@ -515,7 +581,7 @@ fn poll_body<F, Fut: Future>(
     cx: &mut Context<'_>,
 ) -> Result<(), ChildPanic> {
     let BodyState::Runs(future) = body else { return Ok(()) };
-    // SAFETY: it is pinned, as what it lies in is: it is not moved until it is dropped in its place.
+    // SAFETY: structurally pinned: it is not moved until it is dropped in place.
     let future = unsafe { Pin::new_unchecked(future) };
     let waker: *const Waker = cx.waker();
     let own = here.replace_own_waker(waker);
@@ -535,12 +601,12 @@ fn poll_body<F, Fut: Future>(
     }
 }
 
-/// Drops the body where it is, whatever its destructor does.
+/// Drops the body in place, and catches a panic of its destructor.
 fn drop_body<F, Fut: Future>(body: &mut BodyState<F, Fut>) -> Result<(), ChildPanic> {
     catch_unwind(AssertUnwindSafe(|| *body = BodyState::Gone))
 }
 
-/// Drops what is left of a scope: the body, then what was started. OUTLIVES
+/// Drops the rest of a scope: the body, then the children. OUTLIVES
 fn end_scope<F, Fut: Future>(children: &Children, body: &mut BodyState<F, Fut>, place: ScopeLocation) {
     let body_ran = matches!(body, BodyState::Runs(_));
     let dropped = drop_body(body);

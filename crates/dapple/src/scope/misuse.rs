@@ -1,7 +1,7 @@
 //! Misuse that must not compile, each next to a twin that does.
 //!
-//! What is started may borrow what was declared outside of the scope, not what its body declares: that may be
-//! gone before the children are.
+//! A child may borrow variables declared outside of the scope, but not variables of the body, which may be
+//! dropped before the child.
 //!
 //! ```
 //! dapple::run(async {
@@ -32,7 +32,7 @@
 //! });
 //! ```
 //!
-//! It may own it:
+//! A child may own them:
 //!
 //! ```
 //! dapple::run(async {
@@ -44,7 +44,7 @@
 //! });
 //! ```
 //!
-//! One child may change a variable, not two, nor a child and the body:
+//! One child may change a variable; two children may not, nor a child and the body:
 //!
 //! ```
 //! dapple::run(async {
@@ -79,7 +79,7 @@
 //! });
 //! ```
 //!
-//! What it changes is back when the scope has ended, and not before:
+//! A variable that a child changes can be used again after the scope has ended, not before:
 //!
 //! ```
 //! dapple::run(async {
@@ -105,7 +105,7 @@
 //! });
 //! ```
 //!
-//! A scope stays where it is: it cannot be returned, nor kept outside. A canceller can.
+//! A scope cannot be returned from its body, nor stored outside. A canceller can.
 //!
 //! ```
 //! dapple::run(async {
@@ -126,7 +126,7 @@
 //! });
 //! ```
 //!
-//! Nor can what was started in it: its value can.
+//! Nor can the handle of a started child. Its output can.
 //!
 //! ```
 //! dapple::run(async {
@@ -146,7 +146,7 @@
 //! });
 //! ```
 //!
-//! A child of an inner scope cannot be started in the outer one if it borrows what lies between them:
+//! A child that borrows a variable between two scopes can be started in the inner one, not in the outer one:
 //!
 //! ```
 //! dapple::run(async {
@@ -169,7 +169,7 @@
 //! });
 //! ```
 //!
-//! A task that was spawned may outlive the scope, so that it must not refer to it, nor borrow. A child may.
+//! A spawned task may outlive the scope, so it must not refer to the scope, nor borrow. A child may.
 //!
 //! ```
 //! dapple::run(async {
@@ -201,7 +201,7 @@
 //! });
 //! ```
 //!
-//! What was moved into the body is the body's own:
+//! Variables moved into the body are the body's own:
 //!
 //! ```
 //! dapple::run(async {
@@ -216,8 +216,8 @@
 //! });
 //! ```
 //!
-//! In a task, all must be `Send`: the children, what they return, and the body between its waits.
-//! [`finish_local`](crate::finish_local) asks for less, and cannot be in such a task.
+//! In a task, the children, their outputs, and the body between its waits must be `Send`.
+//! [`finish_local`](crate::finish_local) does not require that, and cannot be used in such a task.
 //!
 //! ```
 //! use std::{cell::Cell, rc::Rc, sync::Arc};
@@ -286,7 +286,7 @@
 //! });
 //! ```
 //!
-//! A racer lends to nobody, and what is shielded or limited borrows as any future does:
+//! A race, a shield and a timeout borrow as any future does:
 //!
 //! ```
 //! dapple::run(async {

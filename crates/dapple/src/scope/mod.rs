@@ -1,17 +1,18 @@
-//! Scopes: `finish` waits for all that was started in it, and `cancel` ends it, exactly.
+//! Scopes (structured concurrency): `finish` waits for all children of a scope, and `cancel` cancels them
+//! exactly.
 //!
 //! ```text
-//! finish    the future of a scope: its body, and what was started in it
-//! children  what was started: its memory (`child`), which is polled next (`ready`), its end
-//! spawned   tasks that were spawned in a scope
-//! started   the wait for what was started
+//! finish    the future of a scope: its body and its children
+//! children  started children: memory (`child`), order of polls (`ready`), end
+//! spawned   tasks spawned in a scope
+//! started   the wait for a started child
 //! shield    shield, or_cancelled
-//! region    a scope without children; race, and timeout, which is `time::timeout`
-//! suspend   from a callback to an await
+//! region    a scope without children; base of race, and of timeout, which is `time::timeout`
+//! suspend   turns a callback into an await
 //! ```
 //!
-//! How a wait learns that it is cancelled is in `cancel/frame.rs` and `cancel/item.rs`; how what was started
-//! is woken, in `cancel/child_waker.rs`.
+//! `task/cancel_scope.rs` and `task/cancel.rs` tell a wait that it is cancelled; `task/child_waker.rs` wakes
+//! started children.
 
 mod children;
 mod finish;

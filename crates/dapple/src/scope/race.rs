@@ -1,4 +1,4 @@
-//! The first to finish wins; the others are cancelled, and waited for.
+//! Race: the first future to finish wins; the others are cancelled and waited for.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -8,29 +8,34 @@ use std::task::{Context, Poll};
 use super::children::ChildPanic;
 use super::region::{Region, RegionVerdict};
 
-/// Runs futures side by side. The first to finish wins: the others are cancelled, exactly, and waited
-/// for, and what they return is dropped.
+/// Runs futures concurrently and returns the output of the first to finish. The others are cancelled and
+/// waited for, and their outputs are dropped.
 ///
-/// They run in this task, never in parallel. The first of the tuple is polled first. To get the results of all
-/// of them, use [`finish`](crate::finish).
+/// They run in this task, never in parallel. The first of the tuple is polled first. Use
+/// [`finish`](crate::finish) to get the outputs of all.
 ///
-/// No message is lost: a wait in a loser that has taken nothing takes nothing any more, even if it could by now.
-/// (A wait that is cancelled in any other way returns what there is, since its result is returned.) So
-/// `loop { race((receiver.recv(), sleep(d))).await }` receives every message. What a loser has *in its hands* when it
-/// loses is dropped with it, unless its own code sees to it: the first half of a `read_exact`, a message between two
-/// waits, the result of a file operation that was under way.
+/// ```text
+/// race((a, b))  ---- polls both ----- b ends: b has won ---- a is cancelled ---- a ends ---> output of b
+/// ```
 ///
-/// Losers are waited for as [`timeout`](crate::time::timeout()) waits for a future whose time is up, and are dropped
-/// under the same conditions: if they wait in nothing of this crate that could return `Cancelled`. Clean-up that awaits
-/// foreign futures belongs in a [`shield`](crate::shield).
+/// No message is lost: a wait in a loser that has taken nothing takes nothing afterwards, even if it could.
+/// (A wait cancelled in any other way returns a value that is ready, since its result is used.) So `loop {
+/// race((receiver.recv(), sleep(d))).await }` receives every message. Values that a loser *already holds*
+/// when it loses are dropped with it, unless its own code saves them: the first half of a `read_exact`, a
+/// message between two waits, the result of a file operation in progress.
+///
+/// Losers are waited for as [`timeout`](crate::time::timeout()) waits for a future whose time is up. They are
+/// dropped under the same conditions: if they wait in no future of this crate that could return `Cancelled`.
+/// Put clean-up code that awaits foreign futures into a [`shield`](crate::shield).
 ///
 /// # Panics
 ///
-/// If one of them panics: the others are cancelled, and when they have ended the panic goes on.
+/// If one of the futures panics: the others are cancelled, and when they have ended the panic goes on.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: as each of the futures. *Scope cancelled*: so are all of them; the first to end wins.
+/// *Dropped early*: as each of the futures.
+/// *Scope cancelled*: all futures are cancelled; the first to end wins.
 ///
 /// # Examples
 ///
@@ -47,12 +52,12 @@ pub fn race<R: Racers>(racers: R) -> Race<R::Output, R::Running> {
     Race { racers: R::start(racers), winner: None, panic: None, region: Region::new() }
 }
 
-/// Polls one of them: `true` if it has ended.
+/// Polls one future. Returns `true` if it has ended.
 type PollOne<'a, T> = dyn FnMut(&mut Context<'_>, Pin<&mut dyn Future<Output = T>>) -> bool + 'a;
 
-/// Tuples of two to eight futures with the same output, for [`race`].
+/// Argument of [`race`]: a tuple of two to eight futures with the same output.
 pub trait Racers: sealed::Sealed + Sized {
-    /// The output of each of them.
+    /// Output of each future.
     type Output;
     #[doc(hidden)]
     type Running: Running<Self::Output>;
@@ -60,19 +65,19 @@ pub trait Racers: sealed::Sealed + Sized {
     fn start(self) -> Self::Running;
 }
 
-/// The racers of a race that runs. Not a part of [`Racers`]: whether a race is `Send` must not depend on a projection
-/// that needs all outputs to be the same type, for the compiler forgets lifetimes where it asks that.
+/// Futures of a running race. Not a part of [`Racers`]: whether a race is `Send` must not depend on a
+/// projection that needs all outputs to be of the same type, since the compiler erases lifetimes there.
 #[doc(hidden)]
 pub trait Running<T>: sealed::Sealed {
-    /// Polls all that have not ended, and drops those that have: whether all have, and the payload of the first
-    /// destructor that panicked.
+    /// Polls all futures that have not ended, and drops those that end. Returns whether all have ended, and
+    /// the payload of the first destructor that panicked.
     fn poll(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         poll: &mut PollOne<'_, T>,
     ) -> (bool, Option<ChildPanic>);
 
-    /// Drops all that have not ended: the payload of the first destructor that panicked.
+    /// Drops all futures that have not ended. Returns the payload of the first destructor that panicked.
     fn clear(self: Pin<&mut Self>) -> Option<ChildPanic>;
 }
 
@@ -99,11 +104,11 @@ macro_rules! impl_racers {
                 cx: &mut Context<'_>,
                 poll: &mut PollOne<'_, Out>,
             ) -> (bool, Option<ChildPanic>) {
-                // SAFETY: the futures are not moved, and dropped in their places.
+                // SAFETY: the futures are not moved, and are dropped in place.
                 let running = unsafe { self.get_unchecked_mut() };
                 let (mut ended, mut first) = (true, None);
                 $(
-                    // SAFETY: it is pinned as what it lies in is.
+                    // SAFETY: structurally pinned.
                     let mut future = unsafe { Pin::new_unchecked(&mut running.$index) };
                     if let Some(polled) = future.as_mut().as_pin_mut() {
                         if poll(cx, polled) {
@@ -118,11 +123,11 @@ macro_rules! impl_racers {
             }
 
             fn clear(self: Pin<&mut Self>) -> Option<ChildPanic> {
-                // SAFETY: the futures are not moved, and dropped in their places.
+                // SAFETY: the futures are not moved, and are dropped in place.
                 let running = unsafe { self.get_unchecked_mut() };
                 let mut first = None;
                 $(
-                    // SAFETY: it is pinned as what it lies in is.
+                    // SAFETY: structurally pinned.
                     let mut future = unsafe { Pin::new_unchecked(&mut running.$index) };
                     let dropped = catch_unwind(AssertUnwindSafe(|| future.set(None)));
                     first = first.or(dropped.err());
@@ -141,7 +146,7 @@ impl_racers!(A 0, B 1, C 2, D 3, E 4, F 5);
 impl_racers!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 impl_racers!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
-/// The future of [`race`].
+/// Future of [`race`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Race<T, R> {
     racers: R,
@@ -154,11 +159,11 @@ impl<T, R: Running<T>> Future for Race<T, R> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // SAFETY: the racers are not moved; the rest need not be pinned.
+        // SAFETY: the racers are not moved; the other fields need not be pinned.
         let Race { racers, winner, panic, region } = unsafe { self.get_unchecked_mut() };
         loop {
             let was_decided = winner.is_some() || panic.is_some();
-            // SAFETY: they are pinned as what they lie in is.
+            // SAFETY: structurally pinned.
             let mut pinned = unsafe { Pin::new_unchecked(&mut *racers) };
             region.begin_pass();
             let (mut ended, mut dropped) = pinned.as_mut().poll(cx, &mut |cx, future| {
@@ -175,7 +180,7 @@ impl<T, R: Running<T>> Future for Race<T, R> {
                 region.lose();
                 true
             });
-            // Those that were polled before the first had ended have not heard of it: they are polled once more.
+            // Futures polled before the winner ended have not seen the cancel: they are polled once more.
             if !ended && was_decided {
                 match region.verdict(cx) {
                     RegionVerdict::Waits => {}

@@ -1,4 +1,5 @@
-//! A scope without children: what is polled in it can be cancelled by itself, and is dropped if it cannot be told.
+//! Region: a scope without children. Its owner can cancel the futures in it, and drops them if they cannot
+//! see the cancel.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -15,36 +16,37 @@ use crate::cancel::scope::CancelScope;
 use crate::context::with_context;
 use crate::time::{Sleep, sleep};
 
-/// How often what is in a region may be polled after it was cancelled, if it wakes itself again and again without
-/// waiting for anything that could answer. Clean-up that gives way a few times is not cut off.
+/// Most polls of a cancelled region whose futures wake themselves again and again, without a wait that could
+/// answer. Clean-up code that yields a few times is not cut off.
 const PATIENCE: u8 = 128;
 
-/// See the head of the file. Only its owner cancels it, and polls what is in it again then.
+/// A region, described at the head of this file. Only its owner cancels it, and polls its futures again after
+/// that.
 pub(super) struct Region {
     reach: Arc<CancelScope>,
-    /// How it learns of a cancel from outside.
+    /// Link by which a cancel from outside arrives.
     outer: Item,
-    /// A race that is decided. LOSER-TAKES-NOTHING in `cancel::frame`
+    /// It belongs to a race that is decided. LOSER-TAKES-NOTHING in `cancel_scope`
     is_lost: bool,
-    /// Something in it has said that it is not to be dropped, since the last `begin_pass`. LEFT-ALONE in `cancel`
+    /// A future in it has asked, since the last `begin_pass`, not to be dropped. LEFT-ALONE in `cancel`
     stays: bool,
-    /// A child of a scope around it was awaited in it, by a foreign waker. ON-ITS-WAY in `children`
+    /// A future in it awaited a child of an enclosing scope, with a foreign waker. ON-ITS-WAY in `children`
     awaits_child: bool,
-    /// It was polled just now, and did nothing.
+    /// The last poll did nothing.
     is_quiet: bool,
     patience: u8,
-    /// Runs while nothing happens in a region that was cancelled and that waits are linked to.
+    /// Grace period: runs while nothing happens in a cancelled region that waits are linked to.
     grace: Option<Pin<Box<Shield<Sleep>>>>,
 }
 
-/// What becomes of what is in a region that its owner has cancelled and polled after that.
+/// Decision about the futures of a region after it was cancelled and polled.
 #[derive(PartialEq, Eq)]
 pub(super) enum RegionVerdict {
-    /// It is waited for.
+    /// Wait for them.
     Waits,
-    /// It is to be polled once more, at once.
+    /// Poll them once more, at once.
     Again,
-    /// It waits in nothing that could answer: it is to be dropped. LEFT-ALONE in `cancel`
+    /// Drop them: they wait in no future that could answer. LEFT-ALONE in `cancel`
     Drop,
 }
 
@@ -62,24 +64,25 @@ impl Region {
         }
     }
 
-    /// Cancels what is in it, which is to be polled after this.
+    /// Cancels the futures in the region. The caller must poll them after this.
     pub(super) fn cancel(&self) {
         self.reach.cancel();
     }
 
-    /// Cancels what is in it, whose result is not wanted any more. LOSER-TAKES-NOTHING in `cancel::frame`
+    /// Cancels the futures in the region, whose results are not wanted any more. LOSER-TAKES-NOTHING in
+    /// `cancel_scope`
     pub(super) fn lose(&mut self) {
         self.is_lost = true;
         self.cancel();
     }
 
-    /// Before all that is in it is polled.
+    /// Called before each pass over the futures of the region.
     #[inline]
     pub(super) fn begin_pass(&mut self) {
         self.stays = false;
     }
 
-    /// Calls `poll` inside. What is polled there uses the waker of `cx`. If it panics, that is returned.
+    /// Calls `poll` inside of the region, with the waker of `cx`. A panic is returned.
     pub(super) fn poll<R>(
         &mut self,
         cx: &mut Context<'_>,
@@ -103,7 +106,8 @@ impl Region {
         })
     }
 
-    /// After all that is in it was polled, and its owner had cancelled it before that.
+    /// Decides what to do. Called after a pass over the futures of a region that was cancelled before that
+    /// pass.
     #[cold]
     pub(super) fn verdict(&mut self, cx: &mut Context<'_>) -> RegionVerdict {
         let linked = registered_at(Arc::as_ptr(&self.reach).addr());
@@ -118,7 +122,7 @@ impl Region {
         if !std::mem::replace(&mut self.is_quiet, true) {
             return RegionVerdict::Again;
         }
-        // The value of a child could still be taken, unless it would be dropped. ON-ITS-WAY in `children`
+        // The value of a child can still be taken, unless it would be dropped then. ON-ITS-WAY in `children`
         let is_on_its_way = || self.awaits_child && !self.is_lost && with_context(frame::has_on_their_way);
         if linked.is_none() && !is_on_its_way() {
             return RegionVerdict::Drop;
@@ -130,9 +134,10 @@ impl Region {
         }
     }
 
-    /// Before `Pending` is returned.
+    /// Called before the owner returns `Pending`.
     pub(super) fn rest(&mut self, cx: &mut Context<'_>) {
-        // A cancelled region in which nothing stays must not count as linked to what is around it. LEFT-ALONE
+        // A cancelled region with nothing that stays must not count as a link to the enclosing scope.
+        // LEFT-ALONE
         if self.reach.is_cancelled() && !self.stays {
             self.outer.unregister();
         } else {
@@ -140,7 +145,7 @@ impl Region {
         }
     }
 
-    /// Before a result is returned.
+    /// Called before the owner returns a result.
     pub(super) fn end(&mut self) {
         self.outer.unregister();
         self.reach.end();

@@ -1,4 +1,4 @@
-//! Where a cancel does not reach, and how it reaches what does not know of it.
+//! Shields a future from cancels, and makes a foreign future end on a cancel.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,18 +11,20 @@ use crate::cancel::item::{Item, Then};
 use crate::cancel::wait::Wait;
 use crate::context::with_context;
 
-/// Runs a future that is not cancelled from outside: for what must be done to its end, such as to undo
-/// half of something, or to say goodbye.
+/// Runs a future that is not cancelled from outside. Use it for work that must be completed, such as undoing
+/// half of a change, or closing a connection properly.
 ///
-/// It is not dropped either where [`timeout`](crate::time::timeout()), [`race`](crate::race) or
-/// [`JoinHandle::cancel`](crate::JoinHandle::cancel) drop futures that know nothing of cancelling: so it is the place for
-/// clean-up that awaits such a future. Scopes inside of it can be cancelled as ever. A waiter waits for it, and so does a
-/// shutdown, until its time is up. A server that drops a handler after a grace (`cancel_grace` of dapple-http) drops the
-/// shield with it.
+/// It is also not dropped where [`timeout`](crate::time::timeout()), [`race`](crate::race) or
+/// [`JoinHandle::cancel`](crate::JoinHandle::cancel) drop futures that cannot see a cancel: so put clean-up
+/// code that awaits such a future into a shield. Scopes inside of it can be cancelled as usual.
+///
+/// Scopes, timeouts, races and joiners wait for the shield, and so does a shutdown, until its time is up. A
+/// server that drops a handler after a grace period (`cancel_grace` of dapple-http) drops the shield with it.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: as the future. *Scope cancelled*: goes on.
+/// *Dropped early*: as the future.
+/// *Scope cancelled*: goes on.
 ///
 /// # Examples
 ///
@@ -43,11 +45,11 @@ pub fn shield<F: Future>(future: F) -> Shield<F> {
     Shield { future, outer: Item::default() }
 }
 
-/// The future of [`shield`].
+/// Future of [`shield`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Shield<F> {
     future: F,
-    /// How it learns of a cancel from outside, which it survives. LEFT-ALONE in `cancel`
+    /// Link by which a cancel from outside arrives, which the shield survives. LEFT-ALONE in `cancel`
     outer: Item,
 }
 
@@ -55,9 +57,9 @@ impl<F: Future> Future for Shield<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the future is not moved; the rest need not be pinned.
+        // SAFETY: the future is not moved; the other field need not be pinned.
         let Shield { future, outer } = unsafe { self.get_unchecked_mut() };
-        // SAFETY: it is pinned as what it lies in is.
+        // SAFETY: structurally pinned.
         let future = unsafe { Pin::new_unchecked(future) };
         with_context(|here| {
             let polled = CancelFrame::shield().around(here, || future.poll(cx));
@@ -81,21 +83,23 @@ impl<F> fmt::Debug for Shield<F> {
     }
 }
 
-/// Runs a future that does not know of scopes, until it is cancelled: then it is dropped.
+/// Runs a future that cannot see cancels, until it is cancelled: then drops it.
 ///
-/// The waits of this crate need no such thing. It is for futures that come from elsewhere, and that can be
-/// dropped without harm, in the body or in a [started](crate::Scope::start) child of a scope that is cancelled by
-/// [`Scope::cancel`](crate::Scope::cancel): [`timeout`](crate::time::timeout()), [`race`](crate::race) and a cancel of the
-/// task ([`JoinHandle::cancel`](crate::JoinHandle::cancel), or of the scope in which it was
-/// [spawned](crate::Scope::spawn)) drop them by themselves.
+/// Waits of this crate do not need it. Use it for foreign futures that can be dropped without harm, in the
+/// body or in a [started](crate::Scope::start) child of a scope cancelled by
+/// [`Scope::cancel`](crate::Scope::cancel). [`timeout`](crate::time::timeout()), [`race`](crate::race) and
+/// the cancel of a task ([`JoinHandle::cancel`](crate::JoinHandle::cancel), or of the scope in which it was
+/// [spawned](crate::Scope::spawn)) drop such futures without it.
 ///
 /// # Errors
 ///
-/// If it was cancelled; the future was dropped then.
+/// If it was cancelled; the future has been dropped.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: as the future. *Scope cancelled*: the future is dropped, unless it is done.
+/// *Dropped early*: as the future.
+/// *Scope cancelled*: the future is dropped, and this returns [`Cancelled`]; or the future's output, if it is
+/// ready.
 ///
 /// # Examples
 ///
@@ -111,7 +115,7 @@ pub fn or_cancelled<F: Future>(future: F) -> OrCancelled<F> {
     OrCancelled { future: Some(future), wait: Wait::default() }
 }
 
-/// The future of [`or_cancelled`].
+/// Future of [`or_cancelled`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct OrCancelled<F> {
     future: Option<F>,
@@ -122,9 +126,9 @@ impl<F: Future> Future for OrCancelled<F> {
     type Output = Result<F::Output, Cancelled>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // SAFETY: the future is not moved, and dropped in its place.
+        // SAFETY: the future is not moved, and is dropped in place.
         let this = unsafe { self.get_unchecked_mut() };
-        // SAFETY: it is pinned as what it lies in is.
+        // SAFETY: structurally pinned.
         let mut future = unsafe { Pin::new_unchecked(&mut this.future) };
         if let Err(cancelled) = ready!(this.wait.begin(cx)) {
             future.set(None);

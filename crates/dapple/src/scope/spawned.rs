@@ -1,7 +1,7 @@
-//! Tasks that were spawned in a scope: they run by themselves, and are cancelled with it.
+//! Tasks spawned in a scope: they run by themselves, and are cancelled with the scope.
 //!
-//! Each is polled inside of a link to its scope, so that the first wait that begins after a cancel is cancelled,
-//! wherever the task runs. SPAWNED-SEE in `cancel/item.rs`
+//! Each is polled inside of a cancel frame of its scope, so the first wait that begins after a cancel is
+//! cancelled, wherever the task runs. SPAWNED-SEE in `task/cancel.rs`
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::cancel::scope::CancelScope;
 use crate::context::with_context;
 use crate::prim::Ordering;
 
-/// Spawns a task in the scope of these children.
+/// Spawns a task in the scope that has these children.
 #[track_caller]
 pub(super) fn spawn<F>(children: &Children, future: F) -> JoinHandle<F::Output>
 where
@@ -33,14 +33,14 @@ where
     handle
 }
 
-/// The future of a task that was spawned in a scope. Fields are in the order in which they are dropped: while the future
-/// is there, the task counts.
+/// Future of a task spawned in a scope. Fields are dropped in this order: the task counts while its future
+/// exists.
 struct Spawned<F> {
     future: F,
     scope: InScope,
 }
 
-/// Counts a task that was spawned in a scope, until its future is gone.
+/// Counts a spawned task in its scope, until its future is dropped.
 struct InScope(Arc<CancelScope>);
 
 impl<F: Future> Future for Spawned<F> {
@@ -48,7 +48,7 @@ impl<F: Future> Future for Spawned<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let link = CancelFrame::of_spawned(Arc::as_ptr(&self.scope.0));
-        // SAFETY: it is pinned as what it lies in is.
+        // SAFETY: structurally pinned.
         let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
         with_context(|here| link.around(here, || future.poll(cx)))
     }

@@ -1,4 +1,4 @@
-//! The wait for what was started in a scope.
+//! Wait for a child started in a scope.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,21 +8,40 @@ use std::task::{Context, Poll};
 
 use super::children::{ChildHeader, Children, StartOutcome};
 
-/// What was started in a scope; await it, inside of the scope, for its value. Or drop it: the scope waits
-/// all the same.
+/// Handle of a child started in a scope. Await it inside of the scope for the child's output, or drop it: the
+/// scope waits for the child in either case.
 ///
 /// # Panics
 ///
-/// If it is awaited outside of its scope. If what was started has panicked: what waits for it unwinds, too,
-/// and then the scope does, with the first panic.
+/// If it is awaited outside of its scope. If the child has panicked: the waiter unwinds too, and then the
+/// scope, with the first panic.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: **clean**; what was started goes on. *Scope cancelled*: what was started is cancelled,
-/// and its value is what it returns then. Awaited in a [`timeout`](crate::time::timeout()) whose time is up, or in a loser
-/// of a [`race`](crate::race), the wait is dropped, and what was started goes on. A value that is there by then is not
-/// lost: a `timeout` returns it, also by a foreign waker that is passed on within a second; a loser leaves it in the
-/// `Started`, which can be awaited again if the loser had a reference to it.
+/// *Dropped early*: **clean**; the child goes on.
+/// *Scope cancelled*: the child is cancelled, and this returns the child's output then.
+///
+/// If the wait is inside of a [`timeout`](crate::time::timeout()) whose time is up, or of a loser of a
+/// [`race`](crate::race), the wait is dropped and the child goes on. An output that is ready by then is not
+/// lost: a `timeout` returns it, even if a foreign waker delivers the wake-up up to a second late. A loser of
+/// a race leaves it in the `Started`, which can be awaited again if the loser only borrowed it.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     let sum = dapple::finish(async |scope| {
+///         let one = scope.start(async { 1 });
+///         let two = scope.start(async {
+///             dapple::task::yield_now().await;
+///             2
+///         });
+///         assert!(one.was_ready() && !two.was_ready());
+///         one.await + two.await
+///     });
+///     assert_eq!(sum.await, 3);
+/// });
+/// ```
 pub struct Started<'scope, T> {
     state: StartedState<'scope, T>,
 }
@@ -33,8 +52,8 @@ enum StartedState<'scope, T> {
     Panicked,
 }
 
-// SAFETY: the child is touched inside of its scope's poll alone, which `children` checks, but for giving up
-// the reference, which is atomic; its output is of type `T`, and goes where this goes.
+// SAFETY: the child is touched only inside of its scope's poll, which `children` checks. The exception is
+// giving up the reference, which is atomic. The output is of type `T`, and moves with this handle.
 unsafe impl<T: Send> Send for Started<'_, T> {}
 // SAFETY: a shared reference gives access to nothing.
 unsafe impl<T: Send> Sync for Started<'_, T> {}
@@ -51,7 +70,7 @@ impl<'scope, T> Started<'scope, T> {
         Started { state }
     }
 
-    /// Whether it was done at once, when it was started, without having had to wait.
+    /// Whether the child ended in its first poll, when it was started.
     #[must_use]
     pub fn was_ready(&self) -> bool {
         matches!(self.state, StartedState::Done(_))
@@ -64,10 +83,10 @@ impl<T> Future for Started<'_, T> {
     #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let value = match &mut self.state {
-            StartedState::Done(value) => Some(value.take().expect("what was started is awaited once")),
+            StartedState::Done(value) => Some(value.take().expect("Started: polled again after it was done")),
             StartedState::Panicked => None,
             StartedState::Waits { children, child, .. } => {
-                // SAFETY: it is a child of this scope, of this output, and we have a reference.
+                // SAFETY: it is a child of this scope, with this output, and this handle has a reference.
                 match unsafe { children.poll_output(*child, cx.waker()) } {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(value) => {
@@ -79,19 +98,20 @@ impl<T> Future for Started<'_, T> {
         };
         match value {
             Some(value) => Poll::Ready(value),
-            // Quietly: the panic was reported where it happened, and goes on when all has ended.
+            // Without calling the panic hook, which has reported the panic; it goes on when all children have
+            // ended.
             None => std::panic::resume_unwind(Box::new(StartedPanicked)),
         }
     }
 }
 
-/// What unwinds who waits for something that panicked.
+/// Panic payload for waiters of a child that panicked.
 pub(super) struct StartedPanicked;
 
 impl<T> Drop for Started<'_, T> {
     fn drop(&mut self) {
         if let StartedState::Waits { children, child, .. } = self.state {
-            // SAFETY: the reference is ours, and we give it up.
+            // SAFETY: the reference is this handle's, which gives it up.
             unsafe { children.disown(child) };
         }
     }

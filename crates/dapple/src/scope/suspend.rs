@@ -1,4 +1,4 @@
-//! From a callback to an await.
+//! Turns a callback into an await.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,21 +8,22 @@ use crate::Cancelled;
 use crate::cancel::wait::Wait;
 use crate::channel::oneshot;
 
-/// Waits for a callback: `begin` is given what resumes this wait, hands it to whoever calls back, and
-/// returns how to withdraw it.
+/// Waits for a callback. Use it to await a library that reports by calling a function.
 ///
-/// If the wait is cancelled, or dropped, before it was resumed, that is called: after it, nobody should
-/// call back any more. Who does so all the same gets the value back.
+/// `begin` gets a [`Resume`], passes it to the code that will call back, and returns a closure that withdraws
+/// the request. If the wait is cancelled or dropped before it was resumed, that closure is called; afterwards
+/// the library should not call back. A late call of [`Resume::resume`] gets its value back.
 ///
 /// # Errors
 ///
-/// If it was cancelled. If it was cancelled before it began, `begin` is not called. If whoever was to call
-/// back has dropped what resumes it.
+/// If the wait was cancelled. If it was cancelled before it began, `begin` is not called. If the `Resume` was
+/// dropped.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: withdrawn; a value that has come is lost. *Scope cancelled*: withdrawn, and returns
-/// [`Cancelled`], unless a value has come until then: then that is returned.
+/// *Dropped early*: **lossy**: the request is withdrawn, and a value that has arrived is dropped. *Scope
+/// cancelled*: the request is withdrawn, and this returns [`Cancelled`]; or the value, if it has arrived by
+/// then.
 ///
 /// # Examples
 ///
@@ -30,10 +31,10 @@ use crate::channel::oneshot;
 /// use std::thread;
 ///
 /// dapple::run(async {
-///     // A library that calls back, on a thread of its own.
+///     // A library that calls back on its own thread.
 ///     let answer = dapple::suspend(|resume| {
 ///         thread::spawn(move || drop(resume.resume(6 * 7)));
-///         || {} // cannot be withdrawn: what comes late is dropped
+///         || {} // cannot be withdrawn: a late value is dropped
 ///     });
 ///     assert_eq!(answer.await, Ok(42));
 /// });
@@ -46,8 +47,8 @@ where
     Suspend { state: SuspendState::New(begin), wait: Wait::default() }
 }
 
-/// Resumes a [`suspend`]ed wait.
-#[must_use = "what is never resumed waits until it is cancelled; dropping this cancels it"]
+/// Handle that resumes a [`suspend`]ed wait with a value.
+#[must_use = "a wait that is never resumed ends only by a cancel; dropping this ends it with an error"]
 pub struct Resume<T>(oneshot::Sender<T>);
 
 impl<T> Resume<T> {
@@ -55,12 +56,12 @@ impl<T> Resume<T> {
     ///
     /// # Errors
     ///
-    /// The value comes back if the wait is over: it was cancelled, or dropped.
+    /// Returns the value if the wait is over: it was cancelled, or dropped.
     pub fn resume(self, value: T) -> Result<(), T> {
         self.0.send(value)
     }
 
-    /// Whether the wait is over, so that a value would come back.
+    /// Whether the wait is over, so that `resume` would return the value.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.0.is_closed()
@@ -73,7 +74,7 @@ impl<T> fmt::Debug for Resume<T> {
     }
 }
 
-/// The future of [`suspend`].
+/// Future of [`suspend`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Suspend<T, F, W: FnOnce()> {
     state: SuspendState<T, F, W>,
@@ -86,7 +87,7 @@ enum SuspendState<T, F, W> {
     Over,
 }
 
-// Nothing in it is ever pinned.
+// No field is ever pinned.
 impl<T, F, W: FnOnce()> Unpin for Suspend<T, F, W> {}
 
 impl<T, F, W> Future for Suspend<T, F, W>
@@ -108,7 +109,7 @@ where
             this.state = SuspendState::Waits { value, withdraw: begin(Resume(sender)) };
         }
         let SuspendState::Waits { value, .. } = &mut this.state else {
-            panic!("it was polled after its end")
+            panic!("suspend: polled again after it was done")
         };
         let result = match Pin::new(value).poll(cx) {
             Poll::Pending => {
@@ -116,7 +117,7 @@ where
                 return Poll::Pending;
             }
             Poll::Ready(Ok(value)) => {
-                this.state = SuspendState::Over; // there is nothing to withdraw
+                this.state = SuspendState::Over; // nothing to withdraw
                 Ok(value)
             }
             Poll::Ready(Err(_)) => this.withdraw().ok_or(Cancelled),
@@ -127,12 +128,12 @@ where
 }
 
 impl<T, F, W: FnOnce()> Suspend<T, F, W> {
-    /// The value, if it has been resumed: that cannot be undone. Otherwise withdraws what was begun.
+    /// Returns the value, if it has arrived. Otherwise withdraws the request.
     fn give_up(&mut self) -> Option<T> {
         if let SuspendState::Waits { value, .. } = &mut self.state
             && let Ok(value) = value.try_recv()
         {
-            self.state = SuspendState::Over; // there is nothing to withdraw
+            self.state = SuspendState::Over; // nothing to withdraw
             return Some(value);
         }
         let resumed = self.withdraw();
@@ -140,7 +141,7 @@ impl<T, F, W: FnOnce()> Suspend<T, F, W> {
         resumed
     }
 
-    /// Withdraws what was begun; a value that has come until then is returned.
+    /// Withdraws the request. Returns a value that has arrived by then.
     fn withdraw(&mut self) -> Option<T> {
         let SuspendState::Waits { mut value, withdraw } =
             std::mem::replace(&mut self.state, SuspendState::Over)

@@ -1,4 +1,4 @@
-//! A limit on how long something may take.
+//! Timeout: a limit on the time that a future may take.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -13,45 +13,53 @@ use crate::cancel::frame::{Deadline, claim_outermost};
 use crate::context::{ThreadContext, with_context};
 use crate::time::{Instant, Sleep, sleep};
 
-/// Runs a future for no longer than that: then it is cancelled, exactly, and waited for; or dropped, if it does not know
-/// of cancelling.
+/// Runs a future for at most `duration`. Then the future is cancelled and waited for, or dropped if it cannot
+/// see the cancel.
 ///
-/// Nothing is lost: what the future returns after it was cancelled is in the error. It can be a message that arrived in
-/// the same moment, so a loop around `timeout(d, receiver.recv())` has to look at [`Elapsed::into_inner`]. A loop around
-/// [`race`](crate::race) of `recv` and a [`sleep`](crate::time::sleep()) need not: there the message stays in the channel.
+/// The time counts from this call, not from the first poll.
 ///
-/// The time counts from this call on, not from the first poll.
+/// ```text
+/// timeout(d, future)  -- polls --- time is up: cancels --- future ends --> Err(Elapsed), with its output
+/// ```
+///
+/// Nothing is lost: the error holds the future's output after the cancel. That can be a message that arrived
+/// in the same moment, so a loop around `timeout(d, receiver.recv())` must look at [`Elapsed::into_inner`]. A
+/// loop around a [`race`](crate::race) of `recv` and a [`sleep`](crate::time::sleep()) need not: there the
+/// message stays in the channel.
 ///
 /// When the time is up,
 ///
-/// * waits of this crate return `Cancelled`, or their result if it can be had, and the future goes on from there;
-/// * what must be done to its end is waited for: a [`shield`](crate::shield), a file operation that has begun (it owns the
-///   buffer), also in the pool of threads, a scope with [spawned](crate::Scope::spawn) tasks. So a `timeout` around those
-///   can take longer;
-/// * a call of [`blocking`](crate::blocking()) that has begun is not waited for: the wait for it is over, and it goes on;
-/// * a future that waits in nothing of this crate (a channel of another, [`std::future::pending`]), or for something
-///   that was [started](crate::scope::Started) outside, is **dropped**, and [`Elapsed::into_inner`] returns `None`. The same
-///   goes for what it does after `Cancelled`: clean-up that awaits foreign futures belongs in a
-///   [`shield`](crate::shield). So does clean-up that only gives way ([`yield_now`](crate::task::yield_now)), again and
-///   again: it is dropped after 128 times.
+/// * waits of this crate return `Cancelled`, or their result if it is ready, and the future goes on from
+///   there;
+/// * operations that must be completed are waited for: a [`shield`](crate::shield), a file operation that has
+///   begun (it owns the buffer), also in the thread pool, and a scope with [spawned](crate::Scope::spawn)
+///   tasks. So a `timeout` around those can take longer;
+/// * a call of [`blocking`](crate::blocking()) that has begun is not waited for: only the wait for it ends,
+///   and the call goes on;
+/// * a future that waits in no future of this crate (a channel of another crate, [`std::future::pending`]),
+///   or waits for a child [started](crate::scope::Started) outside, is **dropped**, and [`Elapsed::into_inner`]
+///   returns `None`. The same holds for the code that it runs after `Cancelled`: put clean-up code that
+///   awaits foreign futures, or only calls [`yield_now`](crate::task::yield_now) again and again, into a
+///   [`shield`](crate::shield). Code that only yields is dropped after 128 polls.
 ///
-/// Waits of this crate that lie in a collection which is not polled any more (a `FuturesUnordered` beside a foreign
+/// Waits of this crate in a collection that is not polled any more (a `FuturesUnordered` beside a foreign
 /// future that is awaited) are dropped with it after a second.
 ///
-/// Of limits inside of each other that are up at the same time, the outermost wins: the others return as if their time
-/// had not been up.
+/// If nested timeouts expire at the same time, the outermost wins: the others return as if their time were
+/// not up.
 ///
 /// # Errors
 ///
-/// If the time was up before the future was done.
+/// If the time was up before the future ended.
 ///
 /// # Panics
 ///
-/// Outside of a runtime; if the future does.
+/// Outside of a runtime. If the future panics.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: as the future. *Scope cancelled*: so is the future; what it returns then is returned.
+/// *Dropped early*: as the future.
+/// *Scope cancelled*: the future is cancelled, and its output is returned.
 ///
 /// # Examples
 ///
@@ -62,7 +70,7 @@ use crate::time::{Instant, Sleep, sleep};
 /// dapple::run(async {
 ///     let (_sender, mut receiver) = mpsc::bounded::<u8>(1);
 ///     let late = timeout(Duration::from_millis(1), receiver.recv()).await;
-///     let received = late.unwrap_err().into_inner(); // what `recv` returned when it was cancelled
+///     let received = late.unwrap_err().into_inner(); // the result of the cancelled `recv`
 ///     assert!(received.unwrap().is_err());
 ///
 ///     // In a loop: a message that came as the time was up is in the error.
@@ -83,10 +91,10 @@ pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout { future: Some(future), sleep, deadline, is_up: false, region: Region::new() }
 }
 
-/// The future of [`timeout`].
+/// Future of [`timeout`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Timeout<F> {
-    /// `None`: it was dropped.
+    /// None once it was dropped.
     future: Option<F>,
     sleep: Sleep,
     deadline: Deadline,
@@ -98,9 +106,9 @@ impl<F: Future> Future for Timeout<F> {
     type Output = Result<F::Output, Elapsed<F::Output>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // SAFETY: the future is not moved, and dropped in its place; the rest need not be pinned.
+        // SAFETY: the future is not moved, and is dropped in place; the other fields need not be pinned.
         let Timeout { future, sleep, deadline, is_up, region } = unsafe { self.get_unchecked_mut() };
-        // SAFETY: it is pinned as what it lies in is.
+        // SAFETY: structurally pinned.
         let mut future = unsafe { Pin::new_unchecked(future) };
         loop {
             let polled = future.as_mut().as_pin_mut().expect("a timeout is polled until it is over");
@@ -138,10 +146,10 @@ impl<F: Future> Future for Timeout<F> {
     }
 }
 
-/// Whether the time is up, and no limit around this one is, too.
+/// Whether the time is up, and no enclosing timeout has expired as well.
 #[inline]
 fn is_time_up(sleep: &mut Sleep, cx: &mut Context<'_>) -> bool {
-    // If it is cancelled itself, so is the future: what that returns counts, not the time.
+    // If the sleep is cancelled, so is the future: its output counts, not the time.
     Pin::new(sleep).poll(cx) == Poll::Ready(Ok(())) && !with_context(is_any_up_around)
 }
 
@@ -156,21 +164,21 @@ impl<F> fmt::Debug for Timeout<F> {
     }
 }
 
-/// The time was up; with what the work returned after it was cancelled.
+/// Error of [`timeout`]: the time was up. Holds the future's output after the cancel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Elapsed<T> {
-    /// `None`: it was dropped.
+    /// None if the future was dropped.
     value: Option<T>,
 }
 
 impl<T> Elapsed<T> {
-    /// What the work returned: its result, if it was done in spite of the cancel, or what it says of that. `None` if the
-    /// work was dropped, since it waited in nothing that could be cancelled: see [`timeout`].
+    /// Returns the future's output: its result, if it was ready in spite of the cancel, or its own report of
+    /// the cancel. `None` if the future was dropped because it could not see the cancel: see [`timeout`].
     pub fn into_inner(self) -> Option<T> {
         self.value
     }
 
-    /// See [`into_inner`](Self::into_inner).
+    /// As [`into_inner`](Self::into_inner), by reference.
     pub fn get(&self) -> Option<&T> {
         self.value.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What can be asked of a state: to read it, or to write it.
+//! Requests for access to a state: to read or to write it.
 
 use std::fmt;
 use std::panic::Location;
@@ -11,12 +11,13 @@ use crate::Cancelled;
 use crate::cancel::wait::{begin_at_once, got_at_once};
 use crate::world::is_simulated;
 
-/// What [`together`](crate::together) takes: a [`Reading`] or a [`Writing`].
+/// Request for access to one state: a [`Reading`] or a [`Writing`]. An argument of
+/// [`together`](crate::together).
 pub trait Access: sealed::Sealed {
-    /// What the state keeps.
+    /// Type of the state's value.
     type Value;
 
-    /// What the closure gets: `&Value` or `&mut Value`.
+    /// Argument of the closure: `&Value` or `&mut Value`.
     type Guard<'g>
     where
         Self::Value: 'g;
@@ -26,7 +27,7 @@ pub trait Access: sealed::Sealed {
 
     /// # Safety
     ///
-    /// The caller is in by the gate, for as long as what is returned lives.
+    /// The caller has entered by the access lock, and stays for as long as the guard lives.
     #[doc(hidden)]
     unsafe fn guard<'g>(&self) -> Self::Guard<'g>;
 }
@@ -35,13 +36,13 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// That a state is to be read: see [`Shared::reading`](crate::Shared::reading).
+/// Request to read a state: see [`Shared::reading`](crate::Shared::reading).
 pub struct Reading<'a, T> {
     pub(super) state: &'a SharedCell<T>,
     pub(super) place: &'static Location<'static>,
 }
 
-/// That a state is to be written: see [`Shared::writing`](crate::Shared::writing).
+/// Request to write a state: see [`Shared::writing`](crate::Shared::writing).
 pub struct Writing<'a, T> {
     pub(super) state: &'a SharedCell<T>,
     pub(super) place: &'static Location<'static>,
@@ -50,7 +51,7 @@ pub struct Writing<'a, T> {
 impl<T> sealed::Sealed for Reading<'_, T> {}
 impl<T> sealed::Sealed for Writing<'_, T> {}
 
-// A `Reading` is made where `T` is `Sync`, as its guard wants it.
+// No `T: Sync` here: `Shared::reading`, which makes a `Reading`, requires it.
 impl<T> Access for Reading<'_, T> {
     type Value = T;
     type Guard<'g>
@@ -68,7 +69,7 @@ impl<T> Access for Reading<'_, T> {
     where
         T: 'g,
     {
-        // SAFETY: the caller is in to read, for so long. GUARDED
+        // SAFETY: the caller has entered to read, and stays while the guard lives. GUARDED
         unsafe { &*self.state.value() }
     }
 }
@@ -90,13 +91,13 @@ impl<T> Access for Writing<'_, T> {
     where
         T: 'g,
     {
-        // SAFETY: the caller is in to write, for so long, alone. GUARDED
+        // SAFETY: the caller has entered to write, alone, and stays while the guard lives. GUARDED
         unsafe { &mut *self.state.value() }
     }
 }
 
 impl<T> Reading<'_, T> {
-    /// Enters, if nobody is in the way and nobody waits. A look of a few instructions, in line.
+    /// Enters if there is no writer and no waiter. A few instructions, inlined.
     #[inline]
     pub(super) fn try_at_once(&self) -> Option<AccessGuard<'_>> {
         let gate = self.state.gate();
@@ -105,15 +106,15 @@ impl<T> Reading<'_, T> {
 }
 
 impl<T> Writing<'_, T> {
-    /// As [`Reading::try_at_once`]; and nobody may be in a slot.
+    /// As [`Reading::try_at_once`], if there is also no reader.
     #[inline]
     pub(super) fn try_at_once(&self) -> Option<AccessGuard<'_>> {
         let gate = self.state.gate();
-        gate.write_at_once().then(|| AccessGuard { gate, hold: Hold::Writes }) // not made if it is not in
+        gate.write_at_once().then(|| AccessGuard { gate, hold: Hold::Writes }) // built only after entering
     }
 }
 
-/// Says what is asked of a state, as its [`Wish`] does, which is made only then.
+/// Displays a request as its [`Wish`] does. Builds the `Wish` only when formatted.
 pub(super) struct Shown<'a, A>(pub(super) &'a A);
 
 impl<A: Access> fmt::Display for Shown<'_, A> {
@@ -134,7 +135,7 @@ impl<T> fmt::Debug for Writing<'_, T> {
     }
 }
 
-/// A state, whatever its type, and what is asked of it.
+/// Request for access to a state, without the type of its value.
 #[derive(Clone, Copy)]
 pub struct Wish<'a> {
     pub(super) gate: &'a AccessLock,
@@ -145,20 +146,21 @@ pub struct Wish<'a> {
 }
 
 impl<'a> Wish<'a> {
-    /// By what states are told from each other.
+    /// Identity of the state.
     #[inline]
     pub(super) fn address(&self) -> usize {
         std::ptr::from_ref(self.gate).addr()
     }
 
-    /// By what they are put in order.
+    /// Sort key of the order in which states are entered. BY-ADDRESS
     #[inline]
     pub(super) fn rank(&self) -> (u64, usize) {
-        // The label is far from what is wanted here: it is looked at only where that matters.
+        // The label is in another cache line, so it is read only in simulations.
         (if is_simulated() { self.label.number } else { 0 }, self.address())
     }
 
-    /// Enters, if nobody is in the way, or soon so; and nobody waits, unless one gave way to them already.
+    /// Enters if the state is free, or becomes free while the caller spins. With `gave_way`, even ahead of
+    /// waiters.
     pub(super) fn try_enter(&self, gave_way: bool) -> Option<AccessGuard<'a>> {
         let hold = match self.writes {
             true => self.gate.look_to_write(gave_way, &REGISTRY),
@@ -167,8 +169,8 @@ impl<'a> Wish<'a> {
         hold.map(|hold| AccessGuard { gate: self.gate, hold })
     }
 
-    /// Waits until it has entered. `waiting` is made if it has to. `has_tried`: in this poll the wait has begun, and could
-    /// not enter at once ([`Reading::try_at_once`]).
+    /// Waits for access. Allocates `waiting` if it has to wait. `has_tried`: in this poll the wait has begun
+    /// and [`Reading::try_at_once`] failed.
     #[cold]
     #[inline(never)]
     pub(super) fn poll_enter(
@@ -192,7 +194,7 @@ impl<'a> Wish<'a> {
         self.poll_in_line(waiting.get_or_insert_with(|| Box::new(AccessWait::begun())), false, cx)
     }
 
-    /// As `enter_at_once`, after a `try_at_once`.
+    /// As `enter_at_once`, after a failed `try_at_once`.
     fn enter_soon(&self) -> Option<AccessGuard<'a>> {
         if self.writes {
             return self.try_enter(self.gate.has_given_way());
@@ -201,7 +203,7 @@ impl<'a> Wish<'a> {
         hold.map(|hold| AccessGuard { gate: self.gate, hold })
     }
 
-    /// Enters, if nobody is in the way and nobody waits, or soon so.
+    /// Enters if the state is free and has no waiter, or becomes so while the caller spins.
     #[inline]
     pub(super) fn enter_at_once(&self) -> Option<AccessGuard<'a>> {
         match self.writes && self.gate.write_at_once() {
@@ -210,7 +212,8 @@ impl<'a> Wish<'a> {
         }
     }
 
-    /// As `poll_enter`, for who could not at once. `is_hungry`: nobody is to go ahead of those in line.
+    /// As `poll_enter`, for a caller that could not enter at once. With `is_hungry`, no caller may overtake
+    /// the queue.
     pub(super) fn poll_in_line(
         &self,
         waiting: &mut AccessWait,
@@ -221,17 +224,17 @@ impl<'a> Wish<'a> {
             true => self.gate.poll_write(waiting, is_hungry, &REGISTRY, cx),
             false => self.gate.poll_read(waiting, is_hungry, own_row(), cx),
         };
-        // A gate is never closed.
+        // An access lock is never closed, so the only error is cancellation.
         polled.map(|polled| polled.map(|hold| AccessGuard { gate: self.gate, hold }).map_err(|_| Cancelled))
     }
 
-    /// Gives up waiting.
+    /// Ends the wait.
     #[cold]
     pub(super) fn give_up(&self, waiting: &mut AccessWait) {
         self.gate.give_up(waiting, self.writes);
     }
 
-    /// As `give_up`, of one that was alone.
+    /// As `give_up`, for a wait in a box of its own.
     #[cold]
     #[inline(never)]
     pub(super) fn drop_waiting(&self, mut waiting: Box<AccessWait>) {
@@ -256,7 +259,7 @@ impl fmt::Debug for Wish<'_> {
     }
 }
 
-/// Somebody is in, until this is dropped: also when a closure panics.
+/// Access to a state. Dropping it leaves the state, also when a closure panics.
 pub(super) struct AccessGuard<'a> {
     pub(super) gate: &'a AccessLock,
     pub(super) hold: Hold<'a>,

@@ -1,32 +1,33 @@
-//! Who may be in a state: many who read, or one who writes.
+//! Access lock of a state: many readers, or one writer.
 //!
-//! A gate is so many permits ([`Permits`]): who writes takes all of them, and who reads takes one, or none
-//! at all: he names the gate in a slot of his thread ([`slots`](super::reader_slots)), which no other processor
-//! looks at until somebody wants to write.
+//! An access lock is a number of permits ([`Permits`]). A writer takes all of them. A reader takes one, or,
+//! in the common case, none: it registers in a slot of its thread ([`reader_slots`](super::reader_slots)),
+//! which no other processor reads until a writer comes.
 //!
 //! ```text
-//! reads:   name the gate in a slot; look at the word: nobody writes, nobody waits  --> in
-//! writes:  take all permits; look through the slots: nobody reads                  --> in
-//!          somebody reads: wait a little, then count him: he has one of the permits now, and gives it back
-//!          when he leaves; and wait in line for all of them
+//! reader:  register in a slot; read the word: no writer, no waiter      --> enters
+//! writer:  take all permits; scan the slots: no reader                  --> enters
+//!          a reader is found: spin a little, then count it: from now on the reader holds one of the
+//!          permits, and releases it when it leaves; the writer waits in the queue for all permits
 //! ```
 //!
-//! How those are treated who find others in the way is in docs/design/shared.md.
+//! docs/design/shared.md describes how callers that find the state in use are treated.
 //!
 //! # Invariants
 //!
-//! * **SHOW-THEN-LOOK**: who reads names the gate first and looks at the word then; who writes takes the
-//!   permits first and looks at the slots then. So of two who come at a time at least one sees the other. All
-//!   four steps are sequentially consistent.
-//! * **SLOTTED**: the word has a mark while slots may be in use. Who reads by a slot has seen the mark and that
-//!   nobody writes in one look, after he had named the gate. It is unset by one who writes, has looked through
-//!   all slots and found nobody. So a gate whose mark is not set is read through no slot, and who writes need
-//!   not look.
-//! * **ONE-WRITER**: who has all permits, and has found nobody in the slots, is alone; taking acquires what
-//!   giving back released, and so does finding a slot empty.
-//! * **ONE-WOKEN**: whoever leaves wakes the first in line, unless one who was woken has yet to come: he will
-//!   take it, or pass it on. If many have left and he has not come, the next is woken, too; and whoever sleeps
-//!   in line looks again by himself after a while. So one who does not come holds up nobody.
+//! * **SHOW-THEN-LOOK**: a reader registers first and reads the word second; a writer takes the permits first
+//!   and scans the slots second. So of a reader and a writer that arrive together at least one sees the
+//!   other. All four steps are sequentially consistent.
+//! * **SLOTTED**: the word has a mark while slots may be in use. A reader that enters by a slot has
+//!   registered first, and has then seen, in one load, the mark and no writer. Only a writer that holds all
+//!   permits and found all slots empty clears the mark. So no slot names a lock without the mark, and a
+//!   writer need not scan.
+//! * **ONE-WRITER**: a caller that holds all permits and found no reader in the slots is alone. Taking a
+//!   permit acquires all writes that its release published, and so does finding a slot empty.
+//! * **ONE-WOKEN**: a holder that leaves wakes the first waiter, unless a woken waiter has not been polled
+//!   yet: that one will take the access or pass it on. If many holders leave meanwhile, the next waiter is
+//!   woken as well; and each sleeping waiter re-checks by a timer. So a waiter that is never polled delays no
+//!   other.
 
 use std::task::{Context, Poll, ready};
 
@@ -38,41 +39,41 @@ use crate::waitlist::permits::{MARK, ONE, PermitRefusal, Permits, WAITERS, WaitT
 use crate::waitlist::wait::Wait;
 use crate::world::look_out;
 
-/// How many can be counted as reading at a time.
+/// Most readers that can be counted at a time.
 const READERS: usize = u32::MAX as usize;
 
-/// How long who finds a state in use looks for it to become free before he waits in line, at most: whoever is
-/// in it runs, and will soon be out. In units of the processor's pause, of some tens of nanoseconds.
+/// Longest time that a caller spins for a state in use before it joins the queue: the holder is running and
+/// will leave soon. In units of the processor's pause instruction, some tens of nanoseconds.
 const PATIENCE: u8 = if cfg!(loom) { 1 } else { 30 };
 
-/// A state that was in use so shortly before, in microseconds, is wanted by many. Then it is dear to look: all
-/// are done sooner if they take turns on one processor.
+/// A state found in use again within this many microseconds is contended. Spinning is then expensive: all
+/// tasks are done sooner if they take turns on one processor.
 const SHORTLY: u32 = 20;
 
-/// Who came too late so often, or is in other states as well, looks for the state that often, and pauses that
-/// long in between, before he waits on: together some 20 microseconds.
+/// A waiter that was woken this often without being served, or that holds other states, re-checks `LOOKS`
+/// times with a pause of `PAUSE` in between before it sleeps again: some 20 microseconds.
 const TOO_LATE: u8 = 2;
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
 const PAUSE: u8 = 16;
 
-/// After so many who looked through the slots for nothing, those who write need not look any more.
+/// After this many scans in a row that found no reader, writers stop scanning.
 const IN_VAIN: u8 = if cfg!(loom) { 4 } else { 16 };
 
-/// See the head of this file.
-#[repr(C)] // the word first, near what it guards
+/// Access lock of a state. The head of this file describes the protocol.
+#[repr(C)] // the word first, near the value that it guards
 pub(crate) struct AccessLock {
     permits: Permits,
-    /// How many in a row have looked through the slots for nothing; for who is alone.
+    /// Scans in a row that found no reader. Written by the sole holder.
     in_vain: AtomicU8,
-    /// How many left without waking anybody. ONE-WOKEN
+    /// Releases that woke no waiter. ONE-WOKEN
     skipped: AtomicU8,
-    /// How long it was worth looking lately; a guess, at most `PATIENCE`.
+    /// How long spinning paid off lately: an estimate, at most `PATIENCE`.
     patience: AtomicU8,
-    /// When the state was last found in use by one who writes, in microseconds.
+    /// Time in microseconds at which a writer last found the state in use.
     in_use: AtomicU32,
 }
 
-/// How somebody is in.
+/// How a holder has entered.
 #[derive(Clone, Copy)]
 pub(crate) enum Hold<'a> {
     Writes,
@@ -82,15 +83,15 @@ pub(crate) enum Hold<'a> {
     ReadsBy(&'a ReaderSlot),
 }
 
-/// Somebody who wants to enter, and may have to wait.
+/// A caller that wants to enter and may have to wait.
 #[derive(Default)]
 pub(crate) struct AccessWait {
     place: WaitTicket,
-    /// He has found others in line and let them go ahead, or has been in line.
+    /// The caller has yielded to waiters, or has been in the queue.
     gave_way: bool,
-    /// How often he was polled in line and had to go on waiting.
+    /// How often the caller was polled in the queue and not served.
     too_late: u8,
-    /// ONE-WOKEN
+    /// Timer for re-checks. ONE-WOKEN
     alarm: WakeTimer,
 }
 
@@ -109,7 +110,8 @@ impl AccessLock {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Enters to read, if nobody writes and nobody waits. `free`: or whoever waits, if he could enter, too.
+    /// Enters to read if there is no writer and no waiter. With `free`, also ahead of waiters that need no
+    /// more than is free.
     #[inline]
     pub(crate) fn try_read<'a>(&self, free: bool, row: Option<&'a ReaderSlots>) -> Option<Hold<'a>> {
         match row.and_then(ReaderSlots::free) {
@@ -126,7 +128,7 @@ impl AccessLock {
             step_fence(); // SHOW-THEN-LOOK
             let word = self.permits.word();
             if word & WAITERS != 0 || word < ONE {
-                // Whoever has counted us meanwhile has let us in.
+                // A writer that counted this reader meanwhile has let it in.
                 return slot.empty().then_some(Hold::Reads);
             }
             if word & MARK != 0 {
@@ -136,25 +138,24 @@ impl AccessLock {
         }
     }
 
-    /// Enters to read, whoever is in line.
+    /// Enters to read, even ahead of waiters.
     pub(crate) fn try_read_now(&self) -> Option<Hold<'static>> {
         self.permits.try_take(1).ok().map(|()| Hold::Reads)
     }
 
-    /// Has the word brought near: who enters several waits for all of them at a time, and not for one after
-    /// the other.
+    /// Prefetches the word: a caller that enters several states waits for all cache lines at once.
     #[inline]
     pub(crate) fn glance(&self) {
         self.permits.glance();
     }
 
-    /// Enters to write, if nobody is in, nobody waits, and nobody may be in a slot.
+    /// Enters to write if there is no holder, no waiter, and no slot in use.
     #[inline]
     pub(crate) fn write_at_once(&self) -> bool {
         self.permits.take_all_at_once(READERS)
     }
 
-    /// Enters to write, if nobody is in and nobody waits. `free`: or whoever waits.
+    /// Enters to write if there is no holder and no waiter. With `free`, also ahead of waiters.
     #[inline]
     pub(crate) fn try_write(&self, free: bool, registry: &Registry) -> Option<Hold<'static>> {
         let others = || self.readers(registry, PATIENCE);
@@ -165,7 +166,7 @@ impl AccessLock {
         taken.ok().map(|()| Hold::Writes)
     }
 
-    /// Enters to write, if nobody is in, whoever is in line.
+    /// Enters to write if there is no holder, even ahead of waiters.
     pub(crate) fn try_write_now(&self, registry: &Registry) -> Option<Hold<'static>> {
         self.permits.try_take(READERS).ok()?;
         match self.readers(registry, PATIENCE) {
@@ -177,7 +178,8 @@ impl AccessLock {
         }
     }
 
-    /// For one who has all permits: how many of them are those of readers in slots, after that much patience.
+    /// Counts readers in slots as holders of permits, and returns their number. The caller has taken all
+    /// permits. `patience` is how long it spins for each reader.
     #[inline]
     fn readers(&self, registry: &Registry, patience: u8) -> usize {
         step_fence(); // SHOW-THEN-LOOK
@@ -202,7 +204,7 @@ impl AccessLock {
             counted += usize::from(slot.names(self.name()) && slot.count(self.name()));
         }
         if counted == 0 {
-            // Alone, so that these are ours. SLOTTED
+            // The caller is alone, so it may write these fields. SLOTTED
             let in_vain = if found { 0 } else { self.in_vain.load(Ordering::Relaxed) + 1 };
             self.in_vain.store(in_vain % IN_VAIN, Ordering::Relaxed);
             if in_vain == IN_VAIN {
@@ -212,7 +214,7 @@ impl AccessLock {
         counted
     }
 
-    /// Waits until it can enter to read. `is_hungry`: nobody is to go ahead of those in line.
+    /// Waits for access to read. With `is_hungry`, no caller may overtake the queue.
     #[inline]
     pub(crate) fn poll_read<'a>(
         &self,
@@ -233,7 +235,7 @@ impl AccessLock {
         self.poll_in_line(waiting, 1, is_hungry, cx, || 0).map_ok(|()| Hold::Reads)
     }
 
-    /// Waits until it can enter to write. `is_hungry` as for `poll_read`.
+    /// Waits for access to write. `is_hungry` as for `poll_read`.
     #[inline]
     pub(crate) fn poll_write(
         &self,
@@ -256,7 +258,7 @@ impl AccessLock {
             .map_ok(|()| Hold::Writes)
     }
 
-    /// Gives way, once, or waits in line.
+    /// Yields once, or waits in the queue.
     #[cold]
     fn poll_in_line(
         &self,
@@ -276,13 +278,13 @@ impl AccessLock {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            // It may have been a while since it was looked at.
+            // The task may have been cancelled since it yielded.
             if waiting.gave_way && waiting.place.wait().is_cancelled() {
                 waiting.end();
                 return Poll::Ready(Err(PermitRefusal::Cancelled));
             }
         }
-        // Who has others, or was woken again and again and came too late, looks for a while.
+        // A caller that holds other states, or was woken too late repeatedly, re-checks for a while.
         let mut looks = if is_hungry || waiting.too_late >= TOO_LATE { LOOKS } else { 0 };
         let late = waiting.alarm.is_late();
         let mut polled = self.permits.poll_wait(&mut waiting.place, need, cx, late, &others);
@@ -307,29 +309,28 @@ impl AccessLock {
         polled
     }
 
-    /// Whether the task that would write has let those in line go ahead in this poll, or has been in line.
+    /// Whether the current task has yielded here in this poll, or has been in the queue, before it wrote.
     #[inline]
     pub(crate) fn has_given_way(&self) -> bool {
         with_context(|here| here.yielded_to()) == self.name()
     }
 
-    /// For the rest of this poll, his task need not give way here again.
+    /// The current task need not yield here again to write, for the rest of this poll.
     #[inline]
     fn has_written(&self, waiting: &AccessWait) {
         if waiting.gave_way {
-            // Elsewhere nobody unsets it.
+            // Outside of a task, no code would reset the cell.
             with_context(|here| here.note_yield_to(self.name()));
         }
     }
 
-    /// Enters to read, if that needs no waiting, or not for long. `gave_way`: others in line are no reason not
-    /// to.
+    /// Enters to read, spinning for a short time. With `gave_way`, even ahead of waiters.
     #[inline]
     pub(crate) fn look_to_read<'a>(&self, gave_way: bool, row: Option<&'a ReaderSlots>) -> Option<Hold<'a>> {
         self.try_read(gave_way, row).or_else(|| self.look_again_to_read(gave_way, row))
     }
 
-    /// As `look_to_read`, after a `try_read`.
+    /// As `look_to_read`, after a failed `try_read`.
     #[cold]
     pub(crate) fn look_again_to_read<'a>(
         &self,
@@ -346,7 +347,7 @@ impl AccessLock {
         attempt().or_else(|| self.is_worth_looking().then(|| self.look_again(gave_way, attempt)).flatten())
     }
 
-    /// For one who would write, and found the state in use.
+    /// Whether a writer that found the state in use should spin.
     #[cold]
     fn is_worth_looking(&self) -> bool {
         let now = hurry::micros();
@@ -373,17 +374,17 @@ impl AccessLock {
             if word >= ONE
                 && let Some(entered) = attempt()
             {
-                // As long again would do.
+                // Next time, spin up to twice as long as it took now.
                 self.patience.store((looked * 2).clamp(patience, PATIENCE), Ordering::Relaxed);
                 return Some(entered);
             }
         }
-        // It is not worth it here; but it is tried all the same, a little.
+        // Spinning did not pay off: spin less next time.
         self.patience.store(patience - patience / 4, Ordering::Relaxed);
         None
     }
 
-    /// Leaves.
+    /// Releases the access.
     #[inline]
     pub(crate) fn leave(&self, hold: Hold<'_>) {
         match hold {
@@ -397,7 +398,7 @@ impl AccessLock {
         }
     }
 
-    /// Gives up waiting to read, or to write.
+    /// Ends a wait to read or to write.
     pub(crate) fn give_up(&self, waiting: &mut AccessWait, writes: bool) {
         if waiting.is_in_line() {
             waiting.alarm.unset();
@@ -407,19 +408,19 @@ impl AccessLock {
 }
 
 impl From<Wait> for AccessWait {
-    /// One that was put off before it could be tried.
+    /// For a wait that was deferred before the first attempt.
     fn from(wait: Wait) -> AccessWait {
         AccessWait { place: wait.into(), ..AccessWait::default() }
     }
 }
 
 impl AccessWait {
-    /// One that has begun, and could not have it at once.
+    /// For a wait that has begun and was not served at once.
     pub(crate) fn begun() -> AccessWait {
         AccessWait { place: WaitTicket::begun(), ..AccessWait::default() }
     }
 
-    /// At the head of a poll.
+    /// Starts or resumes the wait. Called at the start of a poll.
     #[inline]
     pub(crate) fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PermitRefusal>> {
         let begun = ready!(self.place.wait().begin(cx));
@@ -429,7 +430,7 @@ impl AccessWait {
         Poll::Ready(begun.map_err(|_| PermitRefusal::Cancelled))
     }
 
-    /// At the end of a poll in which it got what it wanted, or was refused.
+    /// Ends the wait. Called in the poll in which it was served or refused.
     #[inline]
     pub(crate) fn end(&mut self) {
         self.place.wait().end();
@@ -440,7 +441,7 @@ impl AccessWait {
         self.place.is_in_line()
     }
 
-    /// Whether others in line are no reason any more not to take what is free.
+    /// Whether the caller may take free permits ahead of waiters.
     #[inline]
     pub(crate) fn gave_way(&self) -> bool {
         self.gave_way

@@ -1,4 +1,4 @@
-//! The futures of one state: they wait until they can enter, and call their closure inside.
+//! Futures of one state: they wait for access, then call their closure with the value.
 
 use std::fmt;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ macro_rules! impl_wait {
             access: $access<'a, T>,
             /// None until it has to wait.
             waiting: Option<Box<AccessWait>>,
-            /// None once it has been called.
+            /// None once the closure has been called.
             f: Option<F>,
         }
 
@@ -49,7 +49,7 @@ macro_rules! impl_wait {
                 if this.f.is_none() {
                     refuse_again(&shown);
                 }
-                // Nearly always it can enter at once: that is in line, and needs no `Wish`.
+                // The common case: access without waiting. It is inlined and builds no `Wish`.
                 let is_new = this.waiting.is_none() && begins_at_once();
                 let entered = match is_new.then(|| this.access.try_at_once()).flatten() {
                     Some(entered) => {
@@ -65,7 +65,8 @@ macro_rules! impl_wait {
                     },
                 };
                 let f = this.f.take().expect("just seen");
-                // SAFETY: we have entered, and leave after `f`, which cannot keep what it gets.
+                // SAFETY: the access guard is dropped after `f` returns, and `f` cannot keep the reference
+                // that it gets.
                 let result = closure::enter(&shown, || f(unsafe { this.access.guard() }));
                 drop(entered);
                 Poll::Ready(Ok(result))
@@ -90,10 +91,10 @@ macro_rules! impl_wait {
 }
 
 impl_wait!(
-    /// The future of [`Shared::read`](crate::Shared::read).
+    /// Future of [`Shared::read`](crate::Shared::read).
     ReadFuture, Reading, &T
 );
 impl_wait!(
-    /// The future of [`Shared::write`](crate::Shared::write).
+    /// Future of [`Shared::write`](crate::Shared::write).
     WriteFuture, Writing, &mut T
 );

@@ -1,28 +1,28 @@
-//! A map that any task can reach, and that computes what is missing, once.
+//! A map shared between tasks, which computes a missing value once.
 //!
 //! ```text
-//! hasher   how keys are hashed
-//! shelf    one part of the map: who may be in it
-//! ticket   one computation, for those who wait for it, and what it waits for itself
-//! store    values and computations, on shelves
-//! fill     the futures of get_or_insert_with
+//! hasher       hashes keys
+//! shard        one part of the map, and access to it
+//! computation  one computation: its waiters, and the computations that it waits for itself
+//! store        values and computations, in shards
+//! fill         futures of get_or_insert_with
 //! ```
 //!
-//! Measured and decided in docs/design/shared_map.md: a table of hashbrown on each of 32 shelves, behind the gate
-//! of `Shared`. A hit writes to no cache line that another thread reads.
+//! docs/design/shared_map.md has the measurements and decisions: a table of hashbrown in each of 32 shards,
+//! behind the access lock of `Shared`. A hit writes to no cache line that another thread reads.
 //!
 //! # Foreign code
 //!
-//! | what | when it is called | if it comes back to a map | if it panics |
+//! | code | when it is called | if it uses a map | if it panics |
 //! |---|---|---|---|
-//! | `hash` | outside of everything | works | nothing has happened |
-//! | `eq` | while the shelf is read, or changed | may read if it is read; otherwise a panic that says so | nothing has happened |
-//! | `clone` of a value | while the shelf is read; what was computed, before it is put there | may read any map, a change is a panic | nothing has happened; what was computed is lost, and the next computes |
-//! | closures of `read`, `for_each` | while a shelf is read | as `clone` | nothing has happened |
-//! | closure of `retain` | while a shelf is changed | a panic that names both; not in a panic hook, see IN-A-PANIC in `shard` | those that were to go so far are gone |
-//! | `drop` of keys and values | outside of everything | works | it has happened all the same |
-//! | wakers | outside of everything | works | they are all woken all the same |
-//! | the computation | outside of everything | works; asking for what it is to compute is a panic that names both | the caller gets the panic, another computes |
+//! | `hash` | with no shard held | works | the map is unchanged |
+//! | `eq` | while the shard is read, or changed | may read if the shard is read; otherwise panics, naming the map | the map is unchanged |
+//! | `clone` of a value | while the shard is read; for a computed value, before it is inserted | may read any map; a change panics | the map is unchanged; a computed value is lost, and the next waiter computes |
+//! | closures of `read`, `for_each` | while a shard is read | as `clone` | the map is unchanged |
+//! | closure of `retain` | while a shard is changed | panics, naming both; not in a panic hook, see IN-A-PANIC in `shard` | the entries rejected so far are removed |
+//! | `drop` of keys and values | with no shard held | works | the operation is complete |
+//! | wakers | with no shard held | works | all of them are woken |
+//! | the computation | with no shard held | works; asking for the key that it computes panics, naming both places | the caller gets the panic, another waiter computes |
 
 mod computation;
 mod fill;
@@ -46,53 +46,56 @@ pub use self::{
     hasher::{KeyHasher, MapHasher},
 };
 
-/// A map that any task or thread can read and change, and in which what is missing is computed once, however
-/// many ask for it.
+/// A map that any task or thread can read and change, and that computes a missing value once, for all callers
+/// that ask for it.
 ///
-/// Clones share the map. [`get`](Self::get) and the others that are no futures never wait for a task: whoever
-/// holds them up is running, and will be done in an instant. Those who read hold up nobody who reads.
+/// Use it as a cache, or for state by key. Clones share the map. [`get`](Self::get) and the other methods
+/// that return no future never wait for a task: they wait at most for a thread that is inside of the map at
+/// that moment. Readers never wait for readers.
 ///
-/// # Computing what is missing
+/// # Computing missing values
 ///
 /// [`get_or_insert_with`](Self::get_or_insert_with) takes an async closure, which runs as part of its caller:
 ///
 /// ```text
-/// one      ---- asks: nothing there ---- computes ................ value is in the map ---> gets it
+/// one      ---- asks: no value ---- computes ..................... value is in the map ---> gets it
 /// another          ---- asks: waits ...............................................  ---> gets it
-/// others   ---- ask for other keys: are not held up -------------------------------------------->
+/// others   ---- ask for other keys: do not wait ------------------------------------------------>
 ///
-/// one      ---- asks: nothing there ---- computes ...... dropped, cancelled, an error, or a panic
-/// another          ---- asks: waits ................... computes, with its own closure ---> gets it
+/// one      ---- asks: no value ---- computes ...... dropped, cancelled, an error, or a panic
+/// another          ---- asks: waits .............. computes, with its own closure ---> gets it
 /// ```
 ///
-/// * Of each key, there is at most one computation at a time.
-/// * Who computes and gives up, in whatever way, leaves it to those who wait: the first of them who is polled
-///   computes. A panic or an error goes to the one who computed, alone.
-/// * What was computed is in the map before anybody is told: nothing is lost if the caller is dropped then.
-/// * Those who wait have nothing: dropped, cancelled, forgotten or never polled again, they hold up nobody. *Who
-///   computes* and is never polled again is a computation that takes for ever; an [`insert`](Self::insert)
-///   helps those who wait for it.
-/// * [`insert`](Self::insert) while somebody computes wins: those who wait get that value at once, and so does
-///   who computes, at the end; what was computed is dropped.
+/// * Each key has at most one computation at a time.
+/// * If the computing caller gives up, in whatever way, the first waiter that is polled computes with its own
+///   closure. A panic or an error reaches the computing caller alone.
+/// * A computed value is in the map before any waiter is woken: it is not lost if the caller is dropped then.
+/// * Waiters hold nothing: a waiter that is dropped, cancelled, forgotten or never polled again delays no
+///   other. A *computing caller* that is never polled again is a computation that takes for ever; an
+///   [`insert`](Self::insert) serves its waiters.
+/// * An [`insert`](Self::insert) during a computation wins: the waiters get the inserted value at once, and
+///   the computing caller gets it at the end. The computed value is dropped.
 /// * [`remove`](Self::remove), [`clear`](Self::clear) and [`retain`](Self::retain) do not stop a computation:
-///   its value comes into the map when it is ready.
-/// * A computation may ask for other keys. If it asks for the one that it computes, or for one whose computation
-///   waits for it in turn, in whichever task, that is a panic that names both places, rather than a wait for ever.
+///   its value enters the map when it is ready.
+/// * A computation may ask for other keys. If it asks for its own key, or for a key whose computation waits
+///   for it in turn, in whichever task, the call panics and names both places. Otherwise it would be a
+///   deadlock.
 ///
 /// # Inside of closures
 ///
-/// In the closures of [`read`](Self::read) and [`for_each`](Self::for_each), and in the `eq` and `clone` of keys
-/// and values, maps can be read, also this one; whatever would change a map panics, and says of which and where,
-/// and so does whatever would wait. In that of [`retain`](Self::retain) no map can be used.
+/// The closures of [`read`](Self::read) and [`for_each`](Self::for_each), and the `eq` and `clone` of keys
+/// and values, may read maps, also this one. A call there that would change a map, or wait, panics and names
+/// the map and the place. The closure of [`retain`](Self::retain) may use no map.
 ///
-/// A panic hook, or a destructor that runs while a thread unwinds out of such a closure, may use any map all the same:
-/// a second panic would end the process. If another thread has the map then, or this one has, it is waited for about
-/// 10 ms; after that, whatever reads finds nothing, and whatever would change the map does nothing.
+/// The exception is a panic hook, or a destructor that runs while a thread unwinds out of such a closure: it
+/// may use any map, since a second panic would abort the process. If the part of the map that it needs is in
+/// use, by another thread or by this one, it waits about 10 ms. After that, a read finds no value, and a
+/// change does nothing.
 ///
 /// # Hashing
 ///
-/// [`MapHasher`] is fast, and seeded at random, so that nobody has a list of keys that collide; see there for maps
-/// whose keys are chosen by enemies with a stopwatch.
+/// [`MapHasher`] is fast, and seeded at random, so that no attacker has a list of colliding keys. Its
+/// documentation says when another hasher is better.
 ///
 /// # Examples
 ///
@@ -110,7 +113,7 @@ pub use self::{
 ///             dapple::spawn(async move {
 ///                 let compute = async || {
 ///                     computed.fetch_add(1, Relaxed);
-///                     dapple::task::yield_now().await; // asks somebody, say
+///                     dapple::task::yield_now().await; // a network request, say
 ///                     "dapple".len()
 ///                 };
 ///                 lengths.get_or_insert_with("dapple", compute).await
@@ -127,7 +130,7 @@ pub use self::{
 pub struct SharedMap<K, V, S = MapHasher>(Arc<MapStore<K, V, S>>);
 
 impl<K, V> SharedMap<K, V> {
-    /// An empty map. In errors it is called by its type and by where this was.
+    /// Creates an empty map. Errors name it by its type and by the place of this call.
     #[must_use]
     #[track_caller]
     pub fn new() -> SharedMap<K, V> {
@@ -141,7 +144,7 @@ impl<K, V> SharedMap<K, V> {
         SharedMap::made(Some(name.into()), 0, MapHasher::new())
     }
 
-    /// As [`new`](Self::new), with room for so many entries.
+    /// As [`new`](Self::new), with capacity for `capacity` entries.
     #[must_use]
     #[track_caller]
     pub fn with_capacity(capacity: usize) -> SharedMap<K, V> {
@@ -150,14 +153,14 @@ impl<K, V> SharedMap<K, V> {
 }
 
 impl<K, V, S> SharedMap<K, V, S> {
-    /// An empty map with a hasher of one's own.
+    /// Creates an empty map with the given hasher.
     #[must_use]
     #[track_caller]
     pub fn with_hasher(hasher: S) -> SharedMap<K, V, S> {
         SharedMap::made(None, 0, hasher)
     }
 
-    /// As [`with_hasher`](Self::with_hasher), with room for so many entries.
+    /// As [`with_hasher`](Self::with_hasher), with capacity for `capacity` entries.
     #[must_use]
     #[track_caller]
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> SharedMap<K, V, S> {
@@ -170,55 +173,56 @@ impl<K, V, S> SharedMap<K, V, S> {
         SharedMap(Arc::new(MapStore::new(label, capacity, hasher)))
     }
 
-    /// The name that it was given.
+    /// Name given by [`named`](Self::named).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.label.name.as_deref()
     }
 
-    /// Its hasher.
+    /// Hasher of this map.
     #[must_use]
     pub fn hasher(&self) -> &S {
         &self.0.hasher
     }
 
-    /// How many values there are. Those that are being computed do not count.
+    /// Number of values, without those that are being computed.
     ///
-    /// If others change the map meanwhile, it is a number that was right for each part of it at some moment.
+    /// If other tasks change the map meanwhile, the number of each part of the map was right at some moment.
     #[must_use]
     #[track_caller]
     pub fn len(&self) -> usize {
-        self.0.shelves().map(|shelf| shelf.read(&self.0.label, |table| table.values.len())).sum()
+        self.0.shards().map(|shard| shard.read(&self.0.label, |table| table.values.len())).sum()
     }
 
-    /// Whether there are no values. Those that are being computed do not count.
+    /// Whether there are no values, not counting those that are being computed.
     #[must_use]
     #[track_caller]
     pub fn is_empty(&self) -> bool {
-        self.0.shelves().all(|shelf| shelf.read(&self.0.label, |table| table.values.is_empty()))
+        self.0.shards().all(|shard| shard.read(&self.0.label, |table| table.values.is_empty()))
     }
 
-    /// Removes all values. It stops no computation.
+    /// Removes all values. Does not stop computations.
     ///
     /// # Panics
     ///
     /// Inside of a closure of any map.
     #[track_caller]
     pub fn clear(&self) {
-        for shelf in self.0.shelves() {
-            let values = shelf.change(&self.0.label, |table| std::mem::take(&mut table.values));
+        for shard in self.0.shards() {
+            let values = shard.change(&self.0.label, |table| std::mem::take(&mut table.values));
             drop(values);
         }
     }
 
-    /// Removes all values for which `keep` says `false`, in no particular order. It stops no computation.
+    /// Removes all values for which `keep` returns `false`, in no particular order. Does not stop
+    /// computations.
     ///
-    /// What it has let go is dropped after the last of its calls for the same part of the map.
+    /// Removed entries are dropped after the last call of `keep` for the same part of the map.
     ///
     /// # Panics
     ///
-    /// Inside of a closure of any map. If `keep` panics, that goes on to the caller, and those that were to
-    /// go until then are gone.
+    /// Inside of a closure of any map. If `keep` panics, the caller gets the panic, and the entries that it
+    /// rejected before are removed.
     ///
     /// # Examples
     ///
@@ -233,9 +237,9 @@ impl<K, V, S> SharedMap<K, V, S> {
     #[track_caller]
     pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         let at = ClosureSite { map: &self.0.label, what: "retain", place: Location::caller() };
-        for shelf in self.0.shelves() {
+        for shard in self.0.shards() {
             let mut gone = Vec::new();
-            shelf.change(&self.0.label, |table| {
+            shard.change(&self.0.label, |table| {
                 closure::enter(&at, || {
                     gone.extend(table.values.extract_if(|entry| !keep(&entry.key, &mut entry.value)));
                 });
@@ -243,7 +247,7 @@ impl<K, V, S> SharedMap<K, V, S> {
         }
     }
 
-    /// Calls `f` with each key and value, in no particular order. What others do meanwhile it may see or not.
+    /// Calls `f` with each key and value, in no particular order. It may or may not see concurrent changes.
     ///
     /// # Panics
     ///
@@ -260,14 +264,14 @@ impl<K, V, S> SharedMap<K, V, S> {
     #[track_caller]
     pub fn for_each(&self, mut f: impl FnMut(&K, &V)) {
         let at = ClosureSite { map: &self.0.label, what: "for_each", place: Location::caller() };
-        for shelf in self.0.shelves() {
-            shelf.read(&self.0.label, |table| {
+        for shard in self.0.shards() {
+            shard.read(&self.0.label, |table| {
                 closure::enter(&at, || table.values.iter().for_each(|entry| f(&entry.key, &entry.value)));
             });
         }
     }
 
-    /// The keys, in no particular order. What others do meanwhile they may have or not.
+    /// Returns the keys, in no particular order. Concurrent changes may or may not be included.
     #[must_use]
     #[track_caller]
     pub fn keys(&self) -> Vec<K>
@@ -281,7 +285,7 @@ impl<K, V, S> SharedMap<K, V, S> {
 }
 
 impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
-    /// A clone of the value of a key. Never waits for a task.
+    /// Returns a clone of the value of a key. Never waits for a task.
     ///
     /// # Panics
     ///
@@ -298,8 +302,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
         self.0.read(self.0.hash(key), key, |entry| entry.value.clone())
     }
 
-    /// What `f` returns for the value of a key, if there is one. Never waits for a task, and nobody else can change
-    /// this part of the map until `f` is done.
+    /// Calls `f` with the value of a key, and returns its result; `None` if there is no value. Never waits
+    /// for a task. No other thread can change this part of the map until `f` returns.
     ///
     /// # Panics
     ///
@@ -311,12 +315,12 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
     /// let map = dapple::SharedMap::from([("names", vec!["a", "b"]), ("more", vec!["c"])]);
     /// assert_eq!(map.read("names", |names| names.len()), Some(2));
     /// assert_eq!(map.read("other", |names| names.len()), None);
-    /// // Inside, maps can be read:
+    /// // The closure may read maps:
     /// let both = map.read("names", |names| names.len() + map.read("more", |more| more.len()).unwrap());
     /// assert_eq!(both, Some(3));
     /// ```
     ///
-    /// A change is refused there:
+    /// It may not change one:
     ///
     /// ```should_panic
     /// let map = dapple::SharedMap::from([("one", 1)]);
@@ -332,7 +336,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
         self.0.read(self.0.hash(key), key, |entry| closure::enter(&at, || f(&entry.value)))
     }
 
-    /// Whether there is a value. One that is being computed does not count.
+    /// Whether there is a value, not counting one that is being computed.
     ///
     /// # Panics
     ///
@@ -347,9 +351,9 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
         self.0.read(self.0.hash(key), key, |_| ()).is_some()
     }
 
-    /// Puts a value there, and returns the one that was there.
+    /// Inserts a value, and returns the previous one.
     ///
-    /// Those who wait for it to be computed get this one; see [`SharedMap`].
+    /// Tasks that wait for the key's computation get this value; see [`SharedMap`].
     ///
     /// # Panics
     ///
@@ -359,7 +363,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
         self.0.insert(key, value)
     }
 
-    /// Removes a value, and returns it. It stops no computation.
+    /// Removes a value, and returns it. Does not stop a computation.
     ///
     /// # Panics
     ///
@@ -373,29 +377,30 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
         self.0.remove(key).map(|(_key, value)| value)
     }
 
-    /// A clone of the value of a key, which is computed if there is none, and nobody is doing so already.
+    /// Returns a clone of the value of a key. If there is none, computes it, unless another caller already
+    /// does.
     ///
-    /// The closure is called at most once, and only if this caller is the one to compute. Whatever it returns is
-    /// put into the map, also if the caller has been cancelled meanwhile: a computation in which something can fail
-    /// or be cancelled is better one of [`get_or_try_insert_with`](Self::get_or_try_insert_with). See
-    /// [`SharedMap`] for who computes, and when.
+    /// The closure is called at most once, and only if this caller is the one to compute. Its result is
+    /// inserted even if the caller has been cancelled meanwhile. If a step of the computation can fail or be
+    /// cancelled, use [`get_or_try_insert_with`](Self::get_or_try_insert_with). [`SharedMap`] describes which
+    /// caller computes, and when.
     ///
     /// # Errors
     ///
-    /// If the wait was cancelled. Who computes is not waiting: what is cancelled then is what the computation
-    /// itself waits for.
+    /// If the wait for another caller's computation was cancelled. A computing caller does not wait here:
+    /// cancellation then ends the waits inside of its computation.
     ///
     /// # Panics
     ///
-    /// If it panics itself, `compute`. If it is part of the computation that it would wait for. If it is polled
+    /// If `compute` panics. If this call is part of the computation that it would wait for. If it is polled
     /// inside of a closure of a map and there is no value.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean** if it waits; who computes **hands over** to one who waits, and the computation is
-    /// dropped.
-    /// *Scope cancelled*: returns [`Cancelled`], and has computed nothing; or the value, if there was one when
-    /// the wait was polled again; who computes goes on, and returns the value, which is in the map.
+    /// *Dropped early*: **clean** for a waiter; a computing caller **hands over** to a waiter, and its
+    /// computation is dropped.
+    /// *Scope cancelled*: returns [`Cancelled`], and has computed nothing; or the value, if there was one
+    /// when the wait was polled again. A computing caller goes on and returns the value, which is in the map.
     ///
     /// # Examples
     ///
@@ -405,7 +410,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
     /// # async fn ask(name: &str) -> u32 { name.len() as u32 }
     /// async fn age(ages: &SharedMap<String, u32>, name: &str) -> Result<u32, Cancelled> {
     ///     if let Some(age) = ages.get(name) {
-    ///         return Ok(age); // without a `String` of its own
+    ///         return Ok(age); // without allocating a `String`
     ///     }
     ///     ages.get_or_insert_with(name.to_owned(), async || ask(name).await).await
     /// }
@@ -413,7 +418,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
     /// dapple::run(async {
     ///     let ages = SharedMap::new();
     ///     assert_eq!(age(&ages, "anna").await, Ok(4));
-    ///     assert_eq!(age(&ages, "anna").await, Ok(4)); // nobody is asked
+    ///     assert_eq!(age(&ages, "anna").await, Ok(4)); // from the map
     /// });
     /// ```
     #[inline]
@@ -427,17 +432,17 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
         GetOrInsert::new(&self.0, key, compute, Location::caller())
     }
 
-    /// As [`get_or_insert_with`](Self::get_or_insert_with), with a computation that can fail: then nothing is put
-    /// into the map.
+    /// As [`get_or_insert_with`](Self::get_or_insert_with), with a computation that can fail. On failure
+    /// nothing is inserted.
     ///
-    /// The error goes to the caller whose closure returned it, and to nobody else: one of those who wait computes
-    /// with its own closure.
+    /// The error goes only to the caller whose closure returned it. One of the waiters then computes with its
+    /// own closure.
     ///
     /// # Errors
     ///
-    /// That of `compute`. If the wait was cancelled, what is made of [`Cancelled`]: the error is of a type that can
-    /// say so, as `Cancelled` itself, [`io::Error`](std::io::Error) and `Box<dyn Error>` are, so that `?` in the
-    /// computation and a cancelled wait come to the same.
+    /// The error of `compute`. If the wait was cancelled, [`Cancelled`] converted to the error type, such as
+    /// `Cancelled` itself, [`io::Error`](std::io::Error) or `Box<dyn Error>`. So `?` inside of the
+    /// computation and a cancelled wait give the same error.
     ///
     /// # Panics
     ///
@@ -445,10 +450,11 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean** if it waits; who computes **hands over** to one who waits, and the computation is
-    /// dropped.
-    /// *Scope cancelled*: returns an error made of [`Cancelled`], and has computed nothing; or the value, if there
-    /// was one when the wait was polled again; who computes goes on, and returns what the computation does.
+    /// *Dropped early*: **clean** for a waiter; a computing caller **hands over** to a waiter, and its
+    /// computation is dropped.
+    /// *Scope cancelled*: returns an error made from [`Cancelled`], and has computed nothing; or the value,
+    /// if there was one when the wait was polled again. A computing caller goes on and returns the result of
+    /// its computation.
     ///
     /// # Examples
     ///
@@ -461,7 +467,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
     ///     let failed = pages.get_or_try_insert_with("/", async || Err(io::Error::other("no answer"))).await;
     ///     assert_eq!(failed.unwrap_err().to_string(), "no answer");
     ///     let page = pages.get_or_try_insert_with("/", async || {
-    ///         dapple::time::sleep(Duration::from_millis(1)).await?; // cancelled: nothing is kept
+    ///         dapple::time::sleep(Duration::from_millis(1)).await?; // cancelled: nothing is inserted
     ///         io::Result::Ok("welcome")
     ///     });
     ///     assert_eq!(page.await.unwrap(), "welcome");
@@ -481,7 +487,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
     }
 }
 
-/// Whose closure it is, and where: completes "inside of the closure of".
+/// Map, method and place of a closure, for messages: completes "inside of the closure of".
 struct ClosureSite<'a> {
     map: &'a MapLabel,
     what: &'static str,
@@ -495,7 +501,7 @@ impl fmt::Display for ClosureSite<'_> {
 }
 
 impl<K, V, S> Clone for SharedMap<K, V, S> {
-    /// Shares the map.
+    /// Makes another handle of the same map.
     fn clone(&self) -> SharedMap<K, V, S> {
         SharedMap(self.0.clone())
     }
@@ -526,12 +532,12 @@ impl<K: Hash + Eq, V, const N: usize> From<[(K, V); N]> for SharedMap<K, V> {
 }
 
 impl<K: fmt::Debug, V: fmt::Debug, S> fmt::Debug for SharedMap<K, V, S> {
-    /// The entries, but for those that are being changed at this moment. Never waits.
+    /// Shows the entries, without the parts of the map that are being changed now. Never waits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_map();
         let mut is_all = true;
-        for shelf in self.0.shelves() {
-            let read = shelf.try_read(|table| {
+        for shard in self.0.shards() {
+            let read = shard.try_read(|table| {
                 debug.entries(table.values.iter().map(|entry| (&entry.key, &entry.value)));
             });
             is_all &= read.is_some();

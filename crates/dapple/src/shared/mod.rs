@@ -1,19 +1,20 @@
-//! State that any task can reach: [`Shared`], several of them at once ([`together`]), and a map
-//! ([`SharedMap`]).
+//! State shared between tasks: [`Shared`], several states at once ([`together`]), and a map ([`SharedMap`]).
 //!
-//! Closures come to the state; the state never goes across an await. So whoever has it is running, and will
-//! soon be done; whoever waits has nothing. There is no cycle of waiting, and nothing to poison.
+//! Callers pass closures to the state; no guard lives across an await. So the holder of a state is always
+//! running and leaves soon, and a waiter holds nothing. Waits cannot form a cycle, so there is no deadlock,
+//! and there is no poisoning.
 //!
 //! # Inside
 //!
 //! ```text
-//! slots     where readers announce themselves, each in a cache line of their thread
-//! gate      who may be in: permits and slots, in one protocol; alarm: who waits looks again
-//! state     Shared: a gate, a value, a name
-//! access    what can be asked of a state: to read it, or to write it
-//! wait      the futures of read and write
-//! together  several states, all at once: a tuple of them; all: a slice
-//! map       SharedMap
+//! reader_slots  where readers register, each in a cache line of its thread
+//! access_lock   admits readers and writers: permits and reader slots in one protocol
+//! retry_timer   makes waiters re-check
+//! shared        Shared: an access lock, a value, a name
+//! access        Reading and Writing: requests for access to a state
+//! futures       futures of read and write
+//! together      several states at once, as a tuple; together_all: as a slice
+//! map           SharedMap
 //! ```
 
 #[cfg(not(loom))]

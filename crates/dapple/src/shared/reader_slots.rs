@@ -1,31 +1,32 @@
-//! Where readers announce themselves: slots of their thread, so that those on different processors write
-//! nothing that the others read.
+//! Reader slots: readers register in slots of their own thread, so that readers on different processors write
+//! to no common cache line.
 //!
 //! ```text
 //! registry --> row (of a thread) --> row --> ...        a row is a cache line of eight slots;
-//!              [ gate | 0 | 0 | gate | ... ]            a slot names the gate that is read through it
+//!              [ lock | 0 | 0 | lock | ... ]            a slot names the access lock that is read through it
 //! ```
 //!
 //! # Invariants
 //!
-//! * **OWN-ROW**: a row belongs to one thread at a time. Only that thread puts something into its slots, or
-//!   empties them. Others, who want to write, change what is in a slot from "reads" to "counted", once.
-//! * **ROWS-STAY**: rows are never freed. A thread that ends leaves its row to the next that begins.
+//! * **OWN-ROW**: a row belongs to one thread at a time. Only that thread fills and empties its slots. A
+//!   writer on another thread may only change a slot from "reads" to "counted", once.
+//! * **ROWS-STAY**: rows are never freed. A thread that ends leaves its row to the next thread that starts.
 
 use std::ptr::{NonNull, null_mut};
 
 use crate::prim::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-/// How many states a thread can read at a time without their counting it.
+/// Number of states that a thread can read at a time without taking a permit.
 const SLOTS: usize = if cfg!(loom) { 2 } else { 8 };
 
-/// In a slot: the reader has been counted as one who has a permit. Gates are aligned.
+/// Bit of a slot: a writer has counted the reader as the holder of a permit. Access locks are aligned, so the
+/// bit is free.
 const COUNTED: usize = 1;
 
 #[cfg(not(loom))]
 pub(crate) static REGISTRY: Registry = Registry::new();
 
-/// The row of this thread; none while the thread ends.
+/// Row of this thread. None while the thread ends.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn own_row() -> Option<&'static ReaderSlots> {
@@ -41,10 +42,10 @@ pub(crate) fn own_row() -> Option<&'static ReaderSlots> {
     OWN.try_with(|own| own.0).ok()
 }
 
-/// All rows of all threads.
+/// List of the rows of all threads.
 pub(crate) struct Registry(AtomicPtr<ReaderSlots>);
 
-/// The slots of a thread.
+/// Row of a thread: its slots.
 #[repr(align(128))] // processors fetch lines in pairs
 pub(crate) struct ReaderSlots {
     slots: [ReaderSlot; SLOTS],
@@ -52,7 +53,7 @@ pub(crate) struct ReaderSlots {
     taken: AtomicBool,
 }
 
-/// The address of the gate that is read, or 0.
+/// Address of the access lock that is read through this slot, or 0.
 pub(crate) struct ReaderSlot(AtomicUsize);
 
 impl Registry {
@@ -66,7 +67,7 @@ impl Registry {
         Registry(AtomicPtr::new(null_mut()))
     }
 
-    /// A row for a thread; OWN-ROW until it is given back.
+    /// Takes a free row for a thread, or adds one. OWN-ROW until `give_back`.
     pub(crate) fn take(&self) -> &'static ReaderSlots {
         if let Some(row) = self.all_reader_slots().find(|row| !row.taken.swap(true, Ordering::Acquire)) {
             return row;
@@ -79,11 +80,11 @@ impl Registry {
         let new = NonNull::from(row);
         let mut first = self.0.load(Ordering::Acquire);
         loop {
-            // SAFETY: it was just leaked. ROWS-STAY
+            // SAFETY: the row was just leaked. ROWS-STAY
             let row: &'static ReaderSlots = unsafe { new.as_ref() };
             row.next.store(first, Ordering::Relaxed);
-            // Sequentially consistent, as are the walks: who announces himself in a row is in the list to all
-            // who look for him.
+            // SeqCst, as are the walks over the list: a writer that must see a reader's slot also sees the
+            // row of that slot.
             match self.0.compare_exchange(first, new.as_ptr(), Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) => return row,
                 Err(now) => first = now,
@@ -93,15 +94,15 @@ impl Registry {
 
     fn all_reader_slots(&self) -> impl Iterator<Item = &'static ReaderSlots> {
         fn reader_slots(pointer: *mut ReaderSlots) -> Option<&'static ReaderSlots> {
-            // SAFETY: what is in the list is there for ever. ROWS-STAY
+            // SAFETY: a row in the list is never freed. ROWS-STAY
             unsafe { pointer.as_ref() }
         }
         std::iter::successors(reader_slots(self.0.load(Ordering::SeqCst)), |last| {
-            reader_slots(last.next.load(Ordering::Relaxed)) // what is behind a row never changes
+            reader_slots(last.next.load(Ordering::Relaxed)) // the tail behind a row never changes
         })
     }
 
-    /// All slots in which a gate is named, after a step that keeps others from entering it.
+    /// Slots that name `gate`. The caller has taken the permits before, so no reader enters anew.
     pub(crate) fn named(&self, gate: usize) -> impl Iterator<Item = &'static ReaderSlot> {
         self.all_reader_slots()
             .flat_map(|row| &row.slots)
@@ -110,12 +111,12 @@ impl Registry {
 }
 
 impl ReaderSlots {
-    /// Gives the row back, empty.
+    /// Gives the row back. All slots are empty.
     pub(crate) fn give_back(&self) {
         self.taken.store(false, Ordering::Release);
     }
 
-    /// A slot that is empty; for the row's own thread.
+    /// Returns an empty slot. For the row's own thread.
     #[inline]
     pub(crate) fn free(&self) -> Option<&ReaderSlot> {
         self.slots.iter().find(|slot| slot.0.load(Ordering::Relaxed) == 0)
@@ -123,25 +124,27 @@ impl ReaderSlots {
 }
 
 impl ReaderSlot {
-    /// Names a gate, before its word is looked at; for the row's own thread.
+    /// Registers a reader of `gate`, before the reader looks at the lock's word. For the row's own thread.
     #[inline]
     pub(crate) fn name(&self, gate: usize) {
         self.0.swap(gate, Ordering::SeqCst);
     }
 
-    /// Empties it. `true`: it has been counted, and so has a permit to give back. For the row's own thread.
+    /// Empties the slot. `true` if a writer has counted the reader, which then has a permit to release. For
+    /// the row's own thread.
     #[inline]
     pub(crate) fn empty(&self) -> bool {
-        // Whoever counted him may have come after others who wrote, which a reader so let in sees.
+        // Acquire: the writer that counted this reader may have let it in after other writes, which the
+        // reader must see.
         self.0.swap(0, Ordering::AcqRel) & COUNTED != 0
     }
 
-    /// Whether the gate is still read through it.
+    /// Whether the slot still names `gate`, and is not counted.
     pub(crate) fn names(&self, gate: usize) -> bool {
         self.0.load(Ordering::Acquire) == gate
     }
 
-    /// Counts the reader, if he is still there. OWN-ROW
+    /// Counts the reader as the holder of a permit, if it still reads. OWN-ROW
     pub(crate) fn count(&self, gate: usize) -> bool {
         self.0.compare_exchange(gate, gate | COUNTED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }

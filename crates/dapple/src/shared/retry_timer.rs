@@ -1,31 +1,30 @@
-//! What a gate has to do with time: whoever waits in line looks again after a while, by himself; and whether a
-//! state is wanted by many just now.
+//! Clock of the access lock: a timer that makes waiters re-check, and a test for contended states.
 //!
-//! A model has no clock: there, nobody looks again.
+//! A loom model has no clock: its waiters do not re-check.
 
 #[cfg(not(loom))]
 pub(crate) use crate::sched::wake_timer::WakeTimer;
 #[cfg(loom)]
 pub(crate) use out_of_time::{WakeTimer, hurry};
 
-/// What the scheduler and the clock have to say.
+/// Clock and scheduler, as far as the access lock needs them.
 #[cfg(not(loom))]
 pub(crate) mod hurry {
     use crate::driver::clock::Time;
     use crate::sched::Sched;
 
-    /// Now, in microseconds, which come again after an hour.
+    /// Current time in microseconds. Wraps around after 71 minutes.
     pub(crate) fn micros() -> u32 {
         (Time::now().nanos() / 1_000) as u32
     }
 
-    /// Tells the scheduler that what runs here finds a state in use.
+    /// Tells the scheduler that the running task found a state in use.
     pub(crate) fn contended() {
         Sched::contended();
     }
 }
 
-/// After this long, who waits looks whether those have come who were woken.
+/// Interval at which a waiter checks whether the woken waiters have been polled.
 pub(crate) const AGAIN: std::time::Duration = std::time::Duration::from_millis(2);
 
 #[cfg(loom)]

@@ -1,9 +1,9 @@
-//! A state that many share: the value, its gate and its name.
+//! Shared state: a value, its access lock and its name.
 //!
 //! # Invariants
 //!
-//! * **GUARDED**: the value is touched by who is in by the gate ([`AccessLock`]), as it allows: read by many, or
-//!   written by one; or by who has the last `Shared` of it exclusively.
+//! * **GUARDED**: only code that has entered by the [`AccessLock`] touches the value: many readers, or one
+//!   writer. The exception is the exclusive owner of the last `Shared`.
 
 use std::any::type_name;
 use std::cell::UnsafeCell;
@@ -21,37 +21,40 @@ use crate::context::closure;
 use crate::waitlist::wait::block_on_again;
 use crate::world;
 
-/// A value that any task or thread can read, together with others, or write, alone.
+/// A value that any task or thread can read, together with other readers, or write, alone.
 ///
-/// What is to be done with it is said by a closure, which runs at once if it can, and otherwise when those
-/// before it are done. A closure cannot await, so that whoever has the state is running: nobody waits for
-/// long, and nobody waits for somebody who waits. For several states at once there is
-/// [`together`](crate::together).
+/// Use it for state that several tasks change, in place of a mutex. Callers pass a closure, which runs at
+/// once if the state is free, and otherwise after the closures before it. A closure cannot await, so the
+/// holder of a state is always running: waits are short, and cannot form a cycle.
+/// [`together`](crate::together) uses several states at once.
 ///
 /// Clones share the value. It works in any task of any runtime, on any executor, and after a runtime has
 /// ended.
 ///
-/// # Who comes when
+/// # Order and fairness
 ///
-/// Whoever comes while nobody waits, and nobody is in the way, goes ahead at once. Who has to wait waits in
-/// line; readers who come while a writer waits go behind it. Whoever leaves wakes the first in line and
-/// leaves the state *free*: it belongs to nobody until that one is polled. Who comes in between gives way once,
-/// and takes what is free when he is polled again; for the rest of that poll, of at most 128 results, his task
-/// need not give way again to write. So who waits may be overtaken by what each of the other tasks does in a poll,
-/// and by more only if he comes too late for what he was woken for. One who is never polled again, or forgotten,
-/// holds up nobody: those behind him look again by themselves, within some milliseconds, wherever there is a
-/// runtime.
+/// A caller that finds the state free and no waiter enters at once. Otherwise it waits in a queue; a reader
+/// that arrives while a writer waits queues behind it. A holder that leaves wakes the first waiter and leaves
+/// the state *free*: no task owns it until that waiter is polled. A caller that arrives in between yields
+/// once, and takes the free state when it is polled again. For the rest of that poll, of at most 128 results,
+/// its task need not yield again to write.
 ///
-/// A task that finds the state free again and again gives way to the other tasks of its worker after 128
-/// turns.
+/// So a waiter may be overtaken by the accesses that each of the other tasks makes in one poll, and by more
+/// only if the waiter is polled too late after its wake-up. A waiter that is never polled again, or
+/// forgotten, delays no other: the waiters behind it re-check by a timer, within some milliseconds, wherever
+/// there is a runtime.
+///
+/// A task that finds the state free again and again yields to the other tasks of its worker after 128
+/// accesses.
 ///
 /// # Panics
 ///
-/// A panic in a closure goes on to its caller alone; the state is as the closure left it, and free.
+/// A panic in a closure reaches its caller alone. The state is as the closure left it, and free.
 ///
-/// A closure must not wait. Whatever would wait inside of one panics, and says of which states, and where: to
-/// poll [`read`](Self::read), [`write`](Self::write) or [`together`](crate::together) of any state,
-/// and all that blocks ([`read_blocking`](Self::read_blocking), [`Runtime::block_on`](crate::Runtime::block_on)).
+/// A closure must not wait. A call inside of a closure that would wait panics, and its message names the
+/// states and the places. Such calls are: polling [`read`](Self::read), [`write`](Self::write) or
+/// [`together`](crate::together) of any state, and all blocking calls
+/// ([`read_blocking`](Self::read_blocking), [`Runtime::block_on`](crate::Runtime::block_on)).
 ///
 /// # Examples
 ///
@@ -75,7 +78,7 @@ use crate::world;
 /// });
 /// ```
 ///
-/// What many are to read must be `Sync`; what is only written need not be:
+/// A value that is read must be `Sync`; one that is only written need not be:
 ///
 /// ```compile_fail,E0277
 /// let state = dapple::Shared::new(std::cell::Cell::new(0));
@@ -87,7 +90,7 @@ use crate::world;
 /// dapple::run(async { state.write(|cell| cell.get()).await }).unwrap();
 /// ```
 ///
-/// The value does not leave its closure:
+/// The value cannot leave its closure:
 ///
 /// ```compile_fail
 /// let state = dapple::Shared::new(String::new());
@@ -99,7 +102,7 @@ use crate::world;
 /// dapple::run(async { state.read(|value| value.clone()).await }).unwrap();
 /// ```
 ///
-/// And a closure cannot await:
+/// A closure cannot await:
 ///
 /// ```compile_fail,E0728
 /// let state = dapple::Shared::new(0);
@@ -107,7 +110,7 @@ use crate::world;
 /// ```
 pub struct Shared<T>(Arc<SharedCell<T>>);
 
-/// In this order, so that a small value and the word of its gate lie together.
+/// The order of the fields puts a small value and the word of its access lock into one cache line.
 #[repr(C)]
 pub(super) struct SharedCell<T> {
     value: UnsafeCell<T>,
@@ -115,22 +118,22 @@ pub(super) struct SharedCell<T> {
     label: StateLabel,
 }
 
-// SAFETY: the value is reached by one at a time, possibly on another thread; and by many, only where `T` is
-// `Sync` (`read` and `reading` ask for that). GUARDED
+// SAFETY: one writer at a time reaches the value, possibly on another thread. Many readers reach it only
+// where `T` is `Sync`, which `read` and `reading` require. GUARDED
 unsafe impl<T: Send> Sync for SharedCell<T> {}
-// SAFETY: it owns its value.
+// SAFETY: the cell owns its value.
 unsafe impl<T: Send> Send for SharedCell<T> {}
 
-/// What a state is called in errors.
+/// Name of a state in errors.
 pub(super) struct StateLabel {
     pub(super) name: Option<Box<str>>,
     pub(super) made: &'static Location<'static>,
-    /// In a simulation, by which states are put in order: addresses are not the same every time.
+    /// Position in the order of states in a simulation, where addresses differ from run to run.
     pub(super) number: u64,
 }
 
 impl<T> Shared<T> {
-    /// A state of its own. In errors it is called by its type and by where this was.
+    /// Creates a state. Errors name it by its type and by the place of this call.
     #[must_use]
     #[track_caller]
     pub fn new(value: T) -> Shared<T> {
@@ -150,13 +153,13 @@ impl<T> Shared<T> {
         Shared(Arc::new(SharedCell { value: UnsafeCell::new(value), gate: AccessLock::new(), label }))
     }
 
-    /// The name that it was given.
+    /// Name given by [`named`](Self::named).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.label.name.as_deref()
     }
 
-    /// Calls `f` with the value, when nobody writes it.
+    /// Calls `f` with the value, once no writer uses it.
     ///
     /// # Errors
     ///
@@ -165,8 +168,8 @@ impl<T> Shared<T> {
     /// # Cancellation
     ///
     /// *Dropped early*: **loses its place**; `f` has not run.
-    /// *Scope cancelled*: returns [`Cancelled`], and `f` has not run; or what `f` returns, if the state could
-    /// be read when the wait was polled again.
+    /// *Scope cancelled*: returns [`Cancelled`], and `f` has not run; or the result of `f`, if the state
+    /// could be read when the wait was polled again.
     #[track_caller]
     pub fn read<R, F: FnOnce(&T) -> R>(&self, f: F) -> ReadFuture<'_, T, F>
     where
@@ -175,7 +178,7 @@ impl<T> Shared<T> {
         ReadFuture::new(self.reading(), f)
     }
 
-    /// Calls `f` with the value, when nobody else uses it.
+    /// Calls `f` with the value, once no other caller uses it.
     ///
     /// # Errors
     ///
@@ -184,18 +187,18 @@ impl<T> Shared<T> {
     /// # Cancellation
     ///
     /// *Dropped early*: **loses its place**; `f` has not run.
-    /// *Scope cancelled*: returns [`Cancelled`], and `f` has not run; or what `f` returns, if the state was
+    /// *Scope cancelled*: returns [`Cancelled`], and `f` has not run; or the result of `f`, if the state was
     /// free when the wait was polled again.
     #[track_caller]
     pub fn write<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> WriteFuture<'_, T, F> {
         WriteFuture::new(self.writing(), f)
     }
 
-    /// Calls `f` with the value if nobody writes it now, also ahead of those who wait.
+    /// Calls `f` with the value if no writer uses it now, even ahead of waiters.
     ///
     /// # Errors
     ///
-    /// If somebody writes it: `f` has not run.
+    /// If a writer uses it: `f` has not run.
     #[track_caller]
     pub fn try_read<R>(&self, f: impl FnOnce(&T) -> R) -> Result<R, Busy>
     where
@@ -204,15 +207,16 @@ impl<T> Shared<T> {
         let (gate, reading) = (&self.0.gate, self.reading());
         let hold = gate.try_read(false, own_row()).or_else(|| gate.try_read_now()).ok_or(Busy(()))?;
         let _entered = AccessGuard { gate, hold };
-        // SAFETY: we have entered, and leave after `f`, which cannot keep what it gets.
+        // SAFETY: the access guard is dropped after `f` returns, and `f` cannot keep the reference that it
+        // gets.
         Ok(closure::enter(&reading.wish(), || f(unsafe { reading.guard() })))
     }
 
-    /// Calls `f` with the value if nobody uses it now, also ahead of those who wait.
+    /// Calls `f` with the value if no caller uses it now, even ahead of waiters.
     ///
     /// # Errors
     ///
-    /// If somebody uses it: `f` has not run.
+    /// If another caller uses it: `f` has not run.
     #[track_caller]
     pub fn try_write<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, Busy> {
         let (gate, writing) = (&self.0.gate, self.writing());
@@ -222,7 +226,7 @@ impl<T> Shared<T> {
         Ok(closure::enter(&writing.wish(), || f(unsafe { writing.guard() })))
     }
 
-    /// As [`read`](Self::read), for threads outside: waits on this thread.
+    /// As [`read`](Self::read), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
@@ -240,7 +244,7 @@ impl<T> Shared<T> {
         block_on_again(format_args!("read_blocking of {what}"), Some(AGAIN), self.read(f))
     }
 
-    /// As [`write`](Self::write), for threads outside: waits on this thread.
+    /// As [`write`](Self::write), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
@@ -255,7 +259,7 @@ impl<T> Shared<T> {
         block_on_again(format_args!("write_blocking of {what}"), Some(AGAIN), self.write(f))
     }
 
-    /// That it is to be read, for [`together`](crate::together).
+    /// Request to read this state, for [`together`](crate::together).
     #[must_use = "it is read in `together`"]
     #[track_caller]
     pub fn reading(&self) -> Reading<'_, T>
@@ -265,23 +269,23 @@ impl<T> Shared<T> {
         Reading { state: &self.0, place: Location::caller() }
     }
 
-    /// That it is to be written, for [`together`](crate::together).
+    /// Request to write this state, for [`together`](crate::together).
     #[must_use = "it is written in `together`"]
     #[track_caller]
     pub fn writing(&self) -> Writing<'_, T> {
         Writing { state: &self.0, place: Location::caller() }
     }
 
-    /// The value, if nobody else shares it.
+    /// Returns the value if there is no other clone of this `Shared`.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         Arc::get_mut(&mut self.0).map(|state| state.value.get_mut())
     }
 
-    /// The value, if nobody else shares it.
+    /// Returns the value if there is no other clone of this `Shared`.
     ///
     /// # Errors
     ///
-    /// If somebody does: gives it back.
+    /// If there is another clone: returns this one.
     pub fn into_inner(self) -> Result<T, Shared<T>> {
         Arc::try_unwrap(self.0).map(|state| state.value.into_inner()).map_err(Shared)
     }
@@ -298,7 +302,7 @@ impl<T> SharedCell<T> {
         &self.gate
     }
 
-    /// The value, for who is in by the gate. GUARDED
+    /// Pointer to the value. Only code that has entered by the access lock may use it. GUARDED
     #[inline]
     pub(super) fn value(&self) -> *mut T {
         self.value.get()
@@ -306,7 +310,7 @@ impl<T> SharedCell<T> {
 }
 
 impl<T> Clone for Shared<T> {
-    /// Shares the value.
+    /// Makes another handle of the same value.
     fn clone(&self) -> Shared<T> {
         Shared(self.0.clone())
     }
@@ -327,7 +331,7 @@ impl<T> From<T> for Shared<T> {
 }
 
 impl<T: fmt::Debug + Sync> fmt::Debug for Shared<T> {
-    /// The value, or that it is being written. Never waits.
+    /// Shows the value, or that a writer uses it. Never waits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Shared");
         if let Some(name) = self.name() {
@@ -340,7 +344,7 @@ impl<T: fmt::Debug + Sync> fmt::Debug for Shared<T> {
     }
 }
 
-/// A state is in use now.
+/// Error of [`Shared::try_read`] and [`Shared::try_write`]: the state is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy(pub(super) ());
 

@@ -1,12 +1,13 @@
-//! Several states, all at once.
+//! Several states at once.
 //!
 //! # Invariants
 //!
-//! * **ALL-OR-NOTHING**: whoever waits is in no state. In one poll all states are entered; or those that were
-//!   are left, and the busy one is queued at. So no cycle of waiting can form.
-//! * **BY-ADDRESS**: states are entered in one order, that of their addresses. Who is in some looks for the next for a
-//!   while, first in line there, before he leaves all; but never for one that comes before those he is in. So
-//!   of those who want the same states one gets on, and others who use them one by one cannot keep him from it.
+//! * **ALL-OR-NOTHING**: a waiter holds no state. One poll enters all states; or it leaves those that it has
+//!   entered, and queues at the busy one. So waits cannot form a cycle.
+//! * **BY-ADDRESS**: states are entered in one order, that of their addresses. A caller that holds some
+//!   states re-checks the next one for a while, first in its queue, before it leaves all of them. It never
+//!   does so for a state that precedes those it holds. So of all callers that want the same states one makes
+//!   progress, and callers that use the states one by one cannot starve it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,14 +19,14 @@ use crate::Cancelled;
 use crate::cancel::wait::{begin_at_once, got_at_once};
 use crate::context::closure;
 
-/// Calls `f` with several states, when all of them can be had at once.
+/// Calls `f` with several states, once all of them are available at the same time.
 ///
-/// Two to eight states, of which some are to be read ([`Shared::reading`](crate::Shared::reading)) and some
-/// to be written ([`Shared::writing`](crate::Shared::writing)), in whatever order: there is nothing to
-/// deadlock on. For a number that is not known in advance there is [`together_all`](crate::together_all).
+/// Use it to change several states as one step. It takes a tuple of two to eight requests, to read
+/// ([`Shared::reading`](crate::Shared::reading)) or to write ([`Shared::writing`](crate::Shared::writing)),
+/// in any order: it cannot deadlock. [`together_all`](crate::together_all) takes a slice.
 ///
-/// Who waits, waits in line for one of the states, and has none. So it may be overtaken more often than who
-/// wants one state alone: whenever it is woken for one of them and finds that another is taken for long.
+/// A waiter queues at one of the states and holds none. So it may be overtaken more often than a waiter for a
+/// single state: whenever it is woken for one state and finds another one busy.
 ///
 /// # Errors
 ///
@@ -33,13 +34,14 @@ use crate::context::closure;
 ///
 /// # Panics
 ///
-/// If the same state is named twice, saying which and where. And as for [`Shared`](crate::Shared#panics).
+/// If the same state is named twice; the message names the state and the places. Also as
+/// [`Shared`](crate::Shared#panics).
 ///
 /// # Cancellation
 ///
 /// *Dropped early*: **loses its place**; `f` has not run.
-/// *Scope cancelled*: returns [`Cancelled`], and `f` has not run; or what `f` returns, if all states could be
-/// had when the wait was polled again.
+/// *Scope cancelled*: returns [`Cancelled`], and `f` has not run; or the result of `f`, if all states were
+/// available when the wait was polled again.
 ///
 /// # Examples
 ///
@@ -58,7 +60,7 @@ use crate::context::closure;
 /// });
 /// ```
 ///
-/// The same state twice is refused, not waited for:
+/// Naming the same state twice panics instead of waiting for ever:
 ///
 /// ```should_panic
 /// dapple::run(async {
@@ -74,13 +76,13 @@ where
     Together { accesses, f: Some(f), line: TogetherWait::default() }
 }
 
-/// What [`together`] takes: tuples of two to eight of [`Reading`](crate::shared::Reading) and
-/// [`Writing`](crate::shared::Writing).
+/// Argument of [`together`]: a tuple of two to eight [`Reading`](crate::shared::Reading)s and
+/// [`Writing`](crate::shared::Writing)s.
 pub trait Accesses: sealed::Sealed {
-    /// What the closure gets: a tuple of `&` and `&mut`.
+    /// Argument of the closure: a tuple of `&` and `&mut`.
     type Guards<'g>;
 
-    /// Enters all, and calls `then` inside.
+    /// Enters all states, and calls `then` inside.
     #[doc(hidden)]
     fn poll_enter<R>(
         &self,
@@ -94,7 +96,7 @@ pub trait Accesses: sealed::Sealed {
 
     /// # Safety
     ///
-    /// The caller is in all of them, for as long as what is returned lives.
+    /// The caller has entered all states, and stays for as long as the guards live.
     #[doc(hidden)]
     unsafe fn guards<'g>(&self) -> Self::Guards<'g>;
 }
@@ -131,7 +133,7 @@ macro_rules! impl_accesses {
 
             #[inline]
             unsafe fn guards<'g>(&self) -> Self::Guards<'g> {
-                // SAFETY: handed on from the caller.
+                // SAFETY: the caller keeps the promise of `guards`, which is that of `guard` for each state.
                 ($(unsafe { self.$index.guard() },)+)
             }
         }
@@ -146,8 +148,8 @@ impl_accesses!(6: A 0, B 1, C 2, D 3, E 4, F 5);
 impl_accesses!(7: A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 impl_accesses!(8: A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
-/// Puts wishes in the order in which they are entered, and refuses those that cannot be: two for one state, or
-/// inside of a closure.
+/// Sorts requests into the order in which they are entered. Panics if two name one state, or inside of a
+/// closure.
 #[inline]
 pub(super) fn sort(wishes: &mut [Wish<'_>]) {
     wishes.iter().for_each(|wish| wish.gate.glance());
@@ -173,33 +175,33 @@ fn refuse_twice(pair: &[Wish<'_>]) -> ! {
     );
 }
 
-/// Calls `f` inside of the states that were entered, and leaves them. Whoever is woken by that must not wait
-/// for one that is yet to be left.
+/// Calls `f` inside of the entered states, then leaves them. A task woken by leaving must not run here before
+/// all of them are left: `closure::enter` makes it panic instead.
 #[inline]
 pub(super) fn call<R>(wishes: &[Wish<'_>], entered: impl Sized, f: impl FnOnce() -> R) -> R {
     closure::enter(&All(wishes), move || {
-        let _entered = entered; // left also if `f` panics
+        let _entered = entered; // left even if `f` panics
         f()
     })
 }
 
-/// Leaves all that were entered, as `call` does.
+/// Leaves all entered states, as `call` does.
 fn leave(wishes: &[Wish<'_>], entered: &mut [Option<AccessGuard<'_>>]) {
     closure::enter(&All(wishes), || entered.fill_with(|| None));
 }
 
-/// Where somebody waits who wants several states: nowhere, until he has to.
+/// Wait for several states. Allocates nothing until it has to wait.
 #[derive(Default)]
 pub struct TogetherWait(Option<Box<TogetherEntry>>);
 
 struct TogetherEntry {
     waiting: AccessWait,
-    /// The state in whose line he is, by its address.
+    /// Address of the state in whose queue the caller is.
     at: Option<usize>,
 }
 
 impl TogetherWait {
-    /// Enters all states, which are in order, or none. ALL-OR-NOTHING
+    /// Enters all states, which are sorted, or none. ALL-OR-NOTHING
     #[inline]
     pub(super) fn poll_enter<'a>(
         &mut self,
@@ -224,7 +226,7 @@ impl TogetherWait {
         line.poll_slowly(wishes, entered, cx)
     }
 
-    /// Gives up waiting.
+    /// Ends the wait.
     #[inline]
     pub(super) fn give_up<'a>(&mut self, wishes: impl IntoIterator<Item = Wish<'a>>) {
         if let Some(line) = &mut self.0 {
@@ -257,7 +259,8 @@ impl TogetherEntry {
                 self.give_up(wishes.iter().copied());
                 self.at = Some(wish.address());
             }
-            // Those behind it are left at once: who has them must not look for one before them. BY-ADDRESS
+            // Leaves the states behind this one first: their holder must not wait for a preceding state.
+            // BY-ADDRESS
             leave(wishes, &mut entered[index + 1..]);
             match self.poll_at(wish, index > 0, cx) {
                 Poll::Ready(Ok(it)) => entered[index] = Some(it),
@@ -271,7 +274,8 @@ impl TogetherEntry {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits in the line of one. Who is in others, too, looks for a while, and nobody goes ahead of him then.
+    /// Waits in the queue of one state. With `has_others`, the caller holds other states: it re-checks for a
+    /// while, and no caller overtakes the queue meanwhile.
     fn poll_at<'a>(
         &mut self,
         wish: &Wish<'a>,
@@ -294,16 +298,16 @@ impl TogetherEntry {
     }
 }
 
-/// The future of [`together`].
+/// Future of [`together`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Together<A: Accesses, F> {
     accesses: A,
     line: TogetherWait,
-    /// None once it has been called.
+    /// None once the closure has been called.
     f: Option<F>,
 }
 
-// The closure is moved when it is called, and never pinned; the accesses are references.
+// The closure is moved when called, and never pinned; the requests are references.
 impl<A: Accesses, F> Unpin for Together<A, F> {}
 
 impl<A, R, F> Future for Together<A, F>
@@ -319,7 +323,8 @@ where
         assert!(f.is_some(), "together: polled again after it was done");
         let polled = accesses.poll_enter(line, cx, || {
             let f = f.take().expect("just seen");
-            // SAFETY: we are in all states while this closure runs, and `f` cannot keep what it gets.
+            // SAFETY: all states stay entered while this closure runs, and `f` cannot keep the references
+            // that it gets.
             f(unsafe { accesses.guards() })
         });
         let result = ready!(polled);
@@ -341,7 +346,7 @@ impl<A: Accesses, F> fmt::Debug for Together<A, F> {
     }
 }
 
-/// Names all states of a closure.
+/// Displays all states of a closure, for messages.
 pub(super) struct All<'a>(pub(super) &'a [Wish<'a>]);
 
 impl fmt::Display for All<'_> {

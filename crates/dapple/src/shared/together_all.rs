@@ -1,4 +1,4 @@
-//! As many states of one type as there are in a slice, all at once.
+//! Several states of one type, from a slice, at once.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use super::access::Access;
 use super::together::{TogetherWait, call, sort};
 use crate::Cancelled;
 
-/// Calls `f` with all states of a slice, when all of them can be had at once.
+/// Calls `f` with all states of a slice, once all of them are available at the same time.
 ///
-/// As [`together`](crate::together), for states of one type whose number is not known in advance. The closure
-/// gets them in the order of the slice. Of an empty slice it gets nothing, at once.
+/// As [`together`](crate::together), for states of one type whose number is not known at compile time. The
+/// closure gets them in the order of the slice. For an empty slice, `f` gets an empty slice at once.
 ///
 /// # Errors
 ///
@@ -54,16 +54,16 @@ where
     TogetherAll { accesses, f: Some(f), line: TogetherWait::default() }
 }
 
-/// The future of [`together_all`].
+/// Future of [`together_all`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct TogetherAll<'a, A: Access, F> {
     accesses: &'a [A],
     line: TogetherWait,
-    /// None once it has been called.
+    /// None once the closure has been called.
     f: Option<F>,
 }
 
-// The closure is moved when it is called, and never pinned.
+// The closure is moved when called, and never pinned.
 impl<A: Access, F> Unpin for TogetherAll<'_, A, F> {}
 
 impl<A, R, F> Future for TogetherAll<'_, A, F>
@@ -76,7 +76,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let TogetherAll { accesses, line, f } = self.get_mut();
         assert!(f.is_some(), "together_all: polled again after it was done");
-        // A few need no memory of their own.
+        // Up to four states need no allocation.
         let polled = match *accesses {
             [] => poll_few([], line, f, cx),
             [a] => poll_few([a], line, f, cx),
@@ -106,7 +106,8 @@ where
     let mut entered = [const { None }; N];
     ready!(line.poll_enter(&wishes, &mut entered, cx))?;
     let f = f.take().expect("just seen");
-    // SAFETY: we are in all of them until `f` has returned, which cannot keep what it gets.
+    // SAFETY: all states stay entered until `f` has returned, and `f` cannot keep the references that it
+    // gets.
     let mut guards = accesses.map(|access| unsafe { access.guard() });
     Poll::Ready(Ok(call(&wishes, entered, || f(&mut guards))))
 }
@@ -126,7 +127,8 @@ where
     let mut entered: Vec<_> = wishes.iter().map(|_| None).collect();
     ready!(line.poll_enter(&wishes, &mut entered, cx))?;
     let f = f.take().expect("just seen");
-    // SAFETY: we are in all of them until `f` has returned, which cannot keep what it gets.
+    // SAFETY: all states stay entered until `f` has returned, and `f` cannot keep the references that it
+    // gets.
     let mut guards: Vec<_> = accesses.iter().map(|access| unsafe { access.guard() }).collect();
     Poll::Ready(Ok(call(&wishes, entered, || f(&mut guards))))
 }

@@ -1,4 +1,4 @@
-//! Builder of tasks: a name, a color, a priority, a limit, a drop closure.
+//! Builder of tasks: name, color, priority, limit, drop closure.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,8 @@ use crate::task::poll::ClosureFuture;
 use crate::task::runtime_shared::WholeRuntime;
 use crate::task::{Priority, RuntimeShared};
 
-/// Spawns tasks with a name, a color, a priority, a limit or a drop closure. The place of the spawn is recorded too.
+/// Spawns tasks with a name, a color, a priority, a limit or a drop closure. The place of the spawn is
+/// recorded for [`dump`](crate::Runtime::dump).
 ///
 /// # Examples
 ///
@@ -55,14 +56,14 @@ impl<G> DropClosure<G> {
 }
 
 impl Builder {
-    /// A builder of tasks without a name, with a color of their own.
+    /// Creates a builder of tasks without a name, each with a color of its own.
     pub fn new() -> Builder {
         Builder::default()
     }
 }
 
 impl<D> Builder<D> {
-    /// Sets the name of the task in [`dump`](crate::Runtime::dump) and in messages.
+    /// Sets the name for [`dump`](crate::Runtime::dump) and messages.
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Builder<D> {
         self.name = Some(name.into());
         self
@@ -74,22 +75,22 @@ impl<D> Builder<D> {
         self
     }
 
-    /// Sets the priority of the task, whatever its color's priority. Without it, the task has the priority of its
+    /// Sets the priority of the task, whatever its color's. Without it, the task has the priority of its
     /// color.
     ///
-    /// In a color the task keeps its place in the queue: the color gets the priority of the most urgent task that is
-    /// queued in it. In the main color, and for blocking calls, this has no effect.
+    /// In a color the task still runs in order: the color has the priority of its most urgent waiting task.
+    /// In the main color, and for blocking calls, it has no effect.
     pub fn priority(mut self, priority: Priority) -> Builder<D> {
         self.priority = Some(priority);
         self
     }
 
-    /// Bounds the tasks that wait: see [`Limit`]. The task has a color of its own.
+    /// Puts the task under a [`Limit`]. The task has a color of its own.
     ///
     /// # Panics
     ///
-    /// The spawning panics if a color was set: [its limit](Color::set_limit) applies to all tasks in it. In the main
-    /// color, and for blocking calls, this has no effect.
+    /// Spawning panics if a color was set as well: [the limit of a color](Color::set_limit) applies to all of
+    /// its tasks. In the main color, and for blocking calls, it has no effect.
     ///
     /// # Examples
     ///
@@ -110,12 +111,13 @@ impl<D> Builder<D> {
         self
     }
 
-    /// The task knows how long it has been queued, which [`Limit::try_admit`] then uses. A task that it spawns in the
-    /// same way counts as queued for as long, at first: a connection that a task accepts was waiting when that task
-    /// was.
+    /// Measures how long the task has waited for its turn, for [`Limit::try_admit`]. Tasks that it spawns
+    /// with `clocked` start with the same waiting time: a connection was waiting while the task that accepts
+    /// it was.
     ///
-    /// For a task with a color of its own and no priority. A color [with a limit](Color::set_limit) knows the time
-    /// anyway. The place of the spawn is recorded only if the task has a name, because such tasks are many.
+    /// Use it for a task with a color of its own and no priority; a color [with a limit](Color::set_limit)
+    /// measures anyway. The place of the spawn is recorded only if the task has a name, since there may be
+    /// many such tasks.
     ///
     /// # Examples
     ///
@@ -128,7 +130,7 @@ impl<D> Builder<D> {
     ///     let connection = Builder::new().measure_wait().spawn(async move {
     ///         match limit.try_admit() {
     ///             Ok(_admitted) => "handle the request",
-    ///             Err(_refused) => "say that there is too much to do",
+    ///             Err(_refused) => "answer: overload, try again later",
     ///         }
     ///     });
     ///     assert_eq!(connection.await.unwrap(), "handle the request");
@@ -139,9 +141,9 @@ impl<D> Builder<D> {
         self
     }
 
-    /// Sets the drop closure: it is called if the task ends before it has begun, because it was aborted or refused,
-    /// or its runtime ended. It is called in the task's color, after the future has been dropped. Without a runtime,
-    /// or if the runtime has ended, it is called at once.
+    /// Sets a closure that is called if the task ends before it has begun: it was aborted, refused, or its
+    /// runtime ended. It is called in the task's color, after the future has been dropped; without a runtime,
+    /// or after its end, at once.
     ///
     /// # Examples
     ///
@@ -166,7 +168,7 @@ impl<D> Builder<D> {
     #[track_caller]
     fn meta(&mut self) -> Meta {
         let (name, meta) = (self.name.take(), Meta::of_caller());
-        // Clocked tasks are many: one for each connection of a server.
+        // There may be many clocked tasks: one for each connection of a server.
         Meta { is_kept: meta.is_kept || name.is_some() || !self.is_clocked, name, ..meta }
     }
 
@@ -180,7 +182,7 @@ impl<D> Builder<D> {
         if let Some(limit) = self.limit.take() {
             assert!(
                 self.color.is_none(),
-                "a task in a color has that color's limit: say `color.set_limit(limit)`"
+                "a task in a color has the limit of the color: call `color.set_limit(limit)`"
             );
             let Some(color) = Color::new_in(runtime()) else { return gone(future) };
             color.set_limit(limit);
@@ -220,13 +222,13 @@ impl<D> Builder<D> {
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        assert!(self.color.is_none(), "a blocking call has no color: it may run beside anything");
+        assert!(self.color.is_none(), "a blocking call has no color: it runs in parallel with all colors");
         let meta = self.meta();
         submit(OnPool(Core::of(require("task::Builder::blocking", HANDLE))), call, meta)
     }
 }
 
-/// The runtime that a task is spawned on.
+/// Runtime that the task is spawned on.
 #[inline]
 #[track_caller]
 fn runtime<'a>() -> &'a RuntimeShared {

@@ -7,10 +7,10 @@ use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
 
 impl Color {
-    /// Spawns a task in this color. It never runs at the same time as another of the color, and gets its first poll
-    /// after all tasks and calls that were submitted before.
+    /// Spawns a task in this color: it never runs at the same time as another task of the color, and gets its
+    /// first poll after all work that was submitted before.
     ///
-    /// If the runtime has ended, the handle returns an error ([`JoinError::is_gone`](crate::JoinError)).
+    /// If the runtime has ended, [`is_gone`](crate::JoinError::is_gone) holds for the error of the handle.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -20,12 +20,12 @@ impl Color {
         submit(InColor::new(self), future, Meta::of_caller())
     }
 
-    /// Calls a closure in this color, after all tasks and calls that were submitted before.
+    /// Calls a closure in this color, after all work that was submitted before.
     ///
     /// # Cancellation
     ///
-    /// *Handle dropped*: the closure is called all the same. *Scope cancelled* in which the handle is awaited: the
-    /// wait is cancelled, and the closure is called all the same.
+    /// *Handle dropped*: the closure is called nevertheless.
+    /// *Scope cancelled*: awaiting the handle returns an error, and the closure is called nevertheless.
     #[track_caller]
     pub fn call<F, T>(&self, f: F) -> JoinHandle<T>
     where

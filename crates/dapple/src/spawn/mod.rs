@@ -1,7 +1,7 @@
-//! Spawning, as users call it: `spawn`, `spawn_local`, `blocking`, spawning into a color, and the builder of tasks.
+//! Spawning for users: `spawn`, `spawn_local`, `blocking`, `Color::spawn`, and the task builder.
 //!
 //! ```text
-//! submit   the one path of a new task to its queue; a layer of its own, below the runtime
+//! submit   the only way of a new task to its queue; a layer of its own, below the runtime
 //! builder  tasks with a name, a color, a priority, a limit or a drop closure
 //! color    Color::spawn and Color::call
 //! ```
@@ -19,9 +19,9 @@ use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
 use crate::task::runtime_shared::WholeRuntime;
 
-/// Spawns a task with a color of its own: it runs in parallel with everything else.
+/// Spawns a task with a color of its own: it runs in parallel with all other tasks.
 ///
-/// If the runtime is ending, the handle returns [`is_gone`](crate::JoinError::is_gone).
+/// If the runtime is shutting down, [`is_gone`](crate::JoinError::is_gone) holds for the error of the handle.
 ///
 /// # Panics
 ///
@@ -53,8 +53,8 @@ where
 ///
 /// # Panics
 ///
-/// If the caller does not run in a main color, that is, in the future of [`run`](crate::run) or
-/// [`block_on`](crate::Runtime::block_on), or in a task that was spawned there with `spawn_local`.
+/// If the caller does not run in a main color: in the future of [`run`](crate::run) or
+/// [`block_on`](crate::Runtime::block_on), or in a task spawned there with `spawn_local`.
 ///
 /// # Examples
 ///
@@ -76,24 +76,26 @@ where
     submit_local(future, Meta::of_caller())
 }
 
-/// Calls `f` on a thread of the blocking pool, where it may block for as long as it likes.
+/// Calls `f` on a thread of the blocking pool, where it may block for any time. Use it for blocking system
+/// calls, and for long computations.
 ///
-/// The pool's threads are started when needed, up to a limit
-/// ([`max_blocking_threads`](crate::runtime::Builder::max_blocking_threads)), and end when idle. A call that has not
-/// begun can be aborted; one that has begun cannot. If not even one thread can be started, the handle returns
-/// [`is_refused`](crate::JoinError::is_refused).
+/// The pool starts threads when needed, up to a limit
+/// ([`max_blocking_threads`](crate::runtime::Builder::max_blocking_threads)), and ends idle ones. A call that
+/// has not begun can be aborted; one that has begun cannot. If not even one thread can be started,
+/// [`is_refused`](crate::JoinError::is_refused) holds for the error of the handle.
 ///
-/// A task that blocks in its poll holds up its own color, and a worker that a spare has to replace
-/// ([`stall_after`](crate::runtime::Builder::stall_after)). A blocking call holds up neither.
+/// A task that blocks in its poll instead delays its own color, and its worker until a spare worker replaces
+/// it ([`stall_after`](crate::runtime::Builder::stall_after)).
 ///
 /// # Cancellation
 ///
-/// *Handle dropped*: the call goes on, or will begin, and its result is dropped. *Scope cancelled* in which the
-/// handle is awaited, also by a [`timeout`](crate::time::timeout()) or a [`race`](crate::race): the wait returns
-/// [`is_cancelled`](crate::JoinError::is_cancelled) at once. A call that has begun goes on, and awaiting `&mut
-/// handle` again gives its result. One that has not begun never does, and awaiting again returns
-/// [`is_aborted`](crate::JoinError::is_aborted). Await it in a [`shield`](crate::shield) to wait for it in any case.
-/// Inside of the call, blocking waits learn that the call itself was cancelled ([`JoinHandle::cancel`]).
+/// *Handle dropped*: the call goes on, or will begin, and its result is dropped.
+/// *Scope cancelled*, also by a [`timeout`](crate::time::timeout()) or a [`race`](crate::race): awaiting the
+/// handle returns an error with [`is_cancelled`](crate::JoinError::is_cancelled) at once. A call that has
+/// begun goes on, and awaiting `&mut handle` again returns its result. A call that has not begun never will,
+/// and awaiting again returns an error with [`is_aborted`](crate::JoinError::is_aborted). Await the handle in
+/// a [`shield`](crate::shield) to wait in any case. Blocking waits inside of the call return an error if the
+/// call itself was cancelled ([`JoinHandle::cancel`]).
 ///
 /// # Panics
 ///

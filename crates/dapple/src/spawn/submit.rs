@@ -1,8 +1,10 @@
-//! The one path of a new task to its queue: a [`Placement`] says where the task goes, and so of which kind it is.
+//! The only way of a new task to its queue: a [`Placement`] decides where the task goes, and thereby of which
+//! kind it is.
 //!
-//! Two functions are safe: [`submit`] for a future that may run on any thread, [`submit_local`] for one that stays on
-//! this thread. Both end in [`put`], the only function that makes a task and queues it. A placement is a type, not a
-//! value: a future that is only ever spawned in one way is compiled as a task of one kind (docs/design/tasks.md).
+//! Two functions are safe: [`submit`] for a future that may run on any thread, and [`submit_local`] for one
+//! that stays on this thread. Both end in [`put`], the only function that makes a task and queues it. A
+//! placement is a type, not a value: a future that is spawned in one way only is compiled as a task of one
+//! kind (docs/design/tasks.md).
 
 use crate::Color;
 use crate::cancel::JoinHandle;
@@ -35,7 +37,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    // SAFETY: both are `Send` and `'static`: they may be used anywhere, at any time.
+    // SAFETY: both are `Send` and `'static`: they may be used on any thread, at any time.
     unsafe { placement.put_task(future, meta) }
 }
 
@@ -45,36 +47,36 @@ pub(crate) fn submit_local<F: Future + 'static>(future: F, meta: Meta) -> JoinHa
     let Some(color) = Color::try_main() else {
         panic!(
             "spawn_local called outside of a main color: use it in the future of dapple::run or \
-             block_on, or in what that spawned with spawn_local; elsewhere use dapple::spawn"
+             block_on, or in a task spawned there with spawn_local; elsewhere use dapple::spawn"
         );
     };
-    // SAFETY: tasks of a main color are run and dropped only on its thread, which is this one
-    // (HOME-THREAD); the output leaves it only if the handle can, that is, if it is `Send`.
+    // SAFETY: tasks of a main color are run and dropped only on its thread, which is this one (HOME-THREAD).
+    // The output leaves the thread only with a handle that is `Send`, that is, only if the output is `Send`.
     unsafe { InColor::new(&color).put_task(future, meta) }
 }
 
-/// A color of its own.
+/// A new color.
 pub(crate) struct FreshColor<'a>(pub(crate) &'a RuntimeShared);
 
 impl Placement for FreshColor<'_> {
     #[inline]
     unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
         let enqueue = |task| {
-            // SAFETY: `put` gives the right to run away.
+            // SAFETY: `put` passes on the right to run the task.
             let runnable = unsafe { Runnable::new(task) };
             Sched::of(self.0).enqueue(runnable, QueuePosition::New);
         };
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         unsafe { put(self.0, OwnColor, future, meta, enqueue) }
     }
 }
 
-/// A color of its own, for a task that knows when it was queued.
+/// A new color, for a task that records since when it has been queued.
 pub(crate) struct FreshClocked<'a>(pub(crate) &'a RuntimeShared);
 
 impl Placement for FreshClocked<'_> {
     unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         unsafe { put(self.0, Clocked::default(), future, meta, enqueue::<Clocked>) }
     }
 }
@@ -104,7 +106,7 @@ impl<C: LaneOwner, R: LaneExtra> Placement for InColor<C, R> {
     unsafe fn put_task<F: Future>(self, future: F, meta: Meta) -> JoinHandle<F::Output> {
         let InColor { color, rank } = self;
         if color.lane().main.is_some() {
-            // SAFETY: handed on from the caller.
+            // SAFETY: the caller's promise.
             return unsafe { put_in_lane(color, MainTask::default(), future, meta) };
         }
         if let Some(limited) = Limited::arrive(color.lane(), rank.priority()) {
@@ -118,7 +120,7 @@ impl<C: LaneOwner, R: LaneExtra> Placement for InColor<C, R> {
 
 /// # Safety
 ///
-/// As for [`Cell::make`]; `extra` is the right type for the lane.
+/// As for [`Cell::make`]; `extra` fits the lane.
 #[inline]
 unsafe fn put_in_lane<X: LaneExtra, F: Future>(
     color: impl LaneOwner,
@@ -158,7 +160,7 @@ pub(crate) unsafe fn put<K: TaskKind, F: Future>(
     }
 }
 
-/// The handle of a task that was not made.
+/// Drops a future that could not be spawned, and returns the handle of a task that is gone.
 #[cold]
 pub(crate) fn gone<F: Future>(future: F) -> JoinHandle<F::Output> {
     drop_unspawned(future);

@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * **IN-LINE-FIRST**: a wait is in line before it unlocks the mutex, so no notification of one who
-//!   has locked it since is missed.
-//! * **NOTIFICATION-PASSED-ON**: a notification that went to a wait which did not return, because it was dropped,
-//!   goes to the next in line.
+//! * **IN-LINE-FIRST**: a waiter joins the queue before it unlocks the mutex, so it misses no notification of
+//!   a task that locks the mutex afterwards.
+//! * **NOTIFICATION-PASSED-ON**: a notification of a wait that was dropped before it returned goes to the
+//!   next waiter.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,7 +19,11 @@ use crate::waitlist::permits::PermitWait;
 use crate::waitlist::wait::{Wait, Wakers, got_at_once};
 use crate::waitlist::wait_queue::WaitQueue;
 
-/// Waits, with a [`Mutex`](super::Mutex) unlocked, until somebody says that its value has changed.
+/// Condition variable: waits, with a [`Mutex`](super::Mutex) unlocked, until another task announces a change
+/// of its value.
+///
+/// Use it when a task needs the lock together with a condition on the value. [`Notify`](super::Notify)
+/// signals without a lock.
 ///
 /// # Examples
 ///
@@ -52,7 +56,7 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// With nobody waiting.
+    /// Creates a condition variable without waiters.
     #[must_use]
     pub fn new() -> Condvar {
         Condvar::default()
@@ -60,15 +64,15 @@ impl Condvar {
 
     /// Unlocks the mutex, waits for a notification, and locks the mutex again.
     ///
-    /// The guard comes back in any case, so that what the mutex guards can be put in order.
+    /// The guard comes back in any case, so that the caller can restore the guarded value.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **hands over** to the next in line the notification that it had got; the
-    /// mutex has been unlocked.
-    /// *Scope cancelled*: returns the guard and [`Cancelled`]; the mutex was unlocked meanwhile,
-    /// unless the task had been cancelled before, and no notification has been taken. Locking it again
-    /// is not cancelled. If there had been a notification, it returns the guard and `Ok`.
+    /// *Dropped early*: **hands over** a notification that it had received to the next waiter; the mutex has
+    /// been unlocked.
+    /// *Scope cancelled*: returns the guard and [`Cancelled`]. No notification has been taken. The mutex was
+    /// unlocked meanwhile, unless the scope was cancelled before the call. Locking the mutex again is not
+    /// cancelled. If the wait had been notified, returns the guard and `Ok`.
     pub async fn wait<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -88,14 +92,14 @@ impl Condvar {
         (mutex.guard(), waited)
     }
 
-    /// Waits until `condition` no longer holds, which is asked with the mutex locked.
+    /// Waits while `condition` returns `true`. It is called with the mutex locked.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **hands over** to the next in line the notification that it had got; the
-    /// mutex has been unlocked.
-    /// *Scope cancelled*: returns the guard and [`Cancelled`]; or the guard and `Ok`, if the condition
-    /// no longer held when the mutex was locked again.
+    /// *Dropped early*: **hands over** a notification that it had received to the next waiter; the mutex has
+    /// been unlocked.
+    /// *Scope cancelled*: returns the guard and [`Cancelled`]; or the guard and `Ok`, if the condition was
+    /// `false` when the mutex was locked again.
     pub async fn wait_while<'a, T: ?Sized, F: FnMut(&mut T) -> bool>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -120,14 +124,14 @@ impl Condvar {
         (guard, Ok(()))
     }
 
-    /// Wakes the first who waits.
+    /// Wakes the first waiter. Without a waiter it does nothing.
     pub fn notify_one(&self) {
         let mut wakers = Wakers::default();
         lock(&self.line).wake_next(&mut wakers);
         wakers.wake_all();
     }
 
-    /// Wakes all who wait now.
+    /// Wakes all current waiters.
     pub fn notify_all(&self) {
         let mut wakers = Wakers::default();
         let mut left = lock(&self.line).len();
@@ -153,7 +157,7 @@ impl fmt::Debug for Condvar {
     }
 }
 
-/// A notification that has to reach somebody. NOTIFICATION-PASSED-ON
+/// Passes a notification on to the next waiter if dropped while armed. NOTIFICATION-PASSED-ON
 struct PassOn<'a> {
     condvar: &'a Condvar,
     armed: bool,
@@ -167,7 +171,7 @@ impl Drop for PassOn<'_> {
     }
 }
 
-/// The wait for a notification. Unlocks the mutex when it begins.
+/// Future that unlocks the mutex and waits for a notification.
 struct CondvarWait<'a, 'g, 'm, T: ?Sized> {
     condvar: &'a Condvar,
     guard: &'g mut Option<MutexGuard<'m, T>>,

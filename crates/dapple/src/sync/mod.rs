@@ -1,13 +1,13 @@
 //! Locks and signals for tasks: [`Mutex`], [`RwLock`], [`Condvar`], [`Semaphore`], [`Notify`].
 //!
-//! They work in any task of any runtime, and on any executor; the forms with `blocking` in their
-//! names are for threads that run no tasks. All of them keep the same promises:
+//! They work in any task of any runtime, and on any executor. The methods with `blocking` in their names are
+//! for threads that run no tasks. All of them keep the same promises:
 //!
-//! * Nothing is lost when a wait is dropped or cancelled: a permit that was not taken stays, and a
-//!   wake-up goes to the next.
-//! * Nobody owns what he has not been polled for: what is released is free until somebody takes it,
-//!   so a future that is never polled again, or leaked, holds up nobody who comes after it.
-//! * Those who wait are served in order. Who comes while others wait gives way to them once.
+//! * Nothing is lost when a wait is dropped or cancelled: a permit that was not taken stays free, and a
+//!   wake-up goes to the next waiter.
+//! * A released permit stays free until a waiter is polled and takes it. So a future that is leaked, or never
+//!   polled again, delays no later caller.
+//! * Waiters are served in order. A caller that arrives while others wait yields to them once.
 
 #[cfg(not(loom))]
 mod condvar;

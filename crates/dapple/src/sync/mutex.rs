@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-GUARD**: the mutex has one permit. A guard is made by the one who took it, and gives it
-//!   back when it is dropped, so there is at most one guard at a time; taking acquires what giving
-//!   back released.
+//! * **ONE-GUARD**: the mutex has one permit. The caller that took the permit makes the guard, and the guard
+//!   releases the permit when dropped. So at most one guard exists; taking the permit acquires all writes
+//!   that its release published.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -16,13 +16,13 @@ use crate::Cancelled;
 use crate::waitlist::permits::{PermitWait, Permits};
 use crate::waitlist::wait::block_on;
 
-/// Lets one at a time use a value, also across an await.
+/// Mutual exclusion for a value whose guard may be held across an await.
 ///
-/// For what needs no await inside, a [`ColorCell`](crate::ColorCell) or the standard library's mutex
-/// is cheaper. There is no poisoning: a panic while the guard is held unlocks the mutex.
+/// For code that does not await under the lock, a [`ColorCell`](crate::ColorCell) or the standard library's
+/// mutex is cheaper. There is no poisoning: a panic while the guard is held unlocks the mutex.
 ///
-/// The mutex is free until somebody who waits is polled and takes it, in the order of those who
-/// wait. Who comes while others wait gives way to them once.
+/// An unlocked mutex is free until a waiter is polled and takes it; waiters are served in order. A caller
+/// that arrives while others wait yields to them once.
 ///
 /// # Examples
 ///
@@ -64,17 +64,17 @@ impl Default for OnePermit {
     }
 }
 
-// SAFETY: `&Mutex` gives the value to one at a time, possibly on another thread. ONE-GUARD
+// SAFETY: `&Mutex` gives the value to one guard at a time, possibly on another thread. ONE-GUARD
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
-    /// A mutex that is free.
+    /// Creates an unlocked mutex.
     #[must_use]
     pub fn new(value: T) -> Mutex<T> {
         Mutex { permits: OnePermit::default(), value: UnsafeCell::new(value) }
     }
 
-    /// The value.
+    /// Returns the value.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.value.into_inner()
@@ -98,7 +98,7 @@ impl<T: ?Sized> Mutex<T> {
         Ok(MutexGuard::new(self))
     }
 
-    /// As [`lock`](Self::lock), with a guard that keeps the mutex alive.
+    /// As [`lock`](Self::lock), with a guard that keeps the [`Arc`] of the mutex.
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl<T: ?Sized> Mutex<T> {
         Ok(OwnedMutexGuard { mutex: self, _value: PhantomData })
     }
 
-    /// As [`lock`](Self::lock), for threads outside: waits on this thread.
+    /// As [`lock`](Self::lock), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
@@ -127,37 +127,37 @@ impl<T: ?Sized> Mutex<T> {
         block_on("Mutex::lock_blocking", self.lock())
     }
 
-    /// Locks the mutex if it is free, also ahead of those who wait.
+    /// Locks the mutex if it is free, even ahead of waiters.
     ///
     /// # Errors
     ///
-    /// If it is locked.
+    /// If the mutex is locked.
     pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, TryLockError> {
         self.permits.0.try_take(1).map_err(|_| TryLockError(()))?;
         Ok(MutexGuard::new(self))
     }
 
-    /// As [`try_lock`](Self::try_lock), with a guard that keeps the mutex alive.
+    /// As [`try_lock`](Self::try_lock), with a guard that keeps the [`Arc`] of the mutex.
     ///
     /// # Errors
     ///
-    /// If it is locked.
+    /// If the mutex is locked.
     pub fn try_lock_owned(self: Arc<Self>) -> Result<OwnedMutexGuard<T>, TryLockError> {
         self.permits.0.try_take(1).map_err(|_| TryLockError(()))?;
         Ok(OwnedMutexGuard { mutex: self, _value: PhantomData })
     }
 
-    /// The value, which nobody else can be using.
+    /// Returns the value. `&mut self` proves that there is no guard.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// Locks, for one who waits again and again and is not to be cancelled: see `Condvar`.
+    /// Permits for `Condvar`, which locks again in a wait that ignores cancellation.
     pub(super) fn permits(&self) -> &Permits {
         &self.permits.0
     }
 
-    /// The guard of one who has taken the permit. ONE-GUARD
+    /// Makes the guard. The caller has taken the permit. ONE-GUARD
     pub(super) fn guard(&self) -> MutexGuard<'_, T> {
         MutexGuard::new(self)
     }
@@ -178,11 +178,11 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     }
 }
 
-/// The right to use the value of a [`Mutex`], until it is dropped.
+/// Guard of a locked [`Mutex`], which gives access to the value. Dropping it unlocks the mutex.
 #[must_use = "the mutex is unlocked at once if the guard is dropped"]
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
-    /// Gives `&mut T` out, so it is `Send` and `Sync` as that is.
+    /// Gives out `&mut T`, so it has the `Send` and `Sync` of `&mut T`.
     _value: PhantomData<&'a mut T>,
 }
 
@@ -191,7 +191,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
         MutexGuard { mutex, _value: PhantomData }
     }
 
-    /// The mutex that is locked.
+    /// Returns the mutex that this guard locks.
     #[must_use]
     pub fn mutex(guard: &MutexGuard<'a, T>) -> &'a Mutex<T> {
         guard.mutex
@@ -227,11 +227,11 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
     }
 }
 
-/// The right to use the value of a [`Mutex`] in an [`Arc`], until it is dropped.
+/// Guard of a locked [`Mutex`] that keeps the mutex's [`Arc`]. Dropping it unlocks the mutex.
 #[must_use = "the mutex is unlocked at once if the guard is dropped"]
 pub struct OwnedMutexGuard<T: ?Sized> {
     mutex: Arc<Mutex<T>>,
-    /// Gives `&mut T` out, so it is `Send` and `Sync` as `T` is.
+    /// Gives out `&mut T`, so it has the `Send` and `Sync` of `T`.
     _value: PhantomData<T>,
 }
 
@@ -264,7 +264,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedMutexGuard<T> {
     }
 }
 
-/// A lock is not free now.
+/// Error of `try_lock`, `try_read` and `try_write`: the lock is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TryLockError(pub(super) ());
 

@@ -1,11 +1,12 @@
-//! Notify: something has happened, come and look.
+//! Notify: wakes tasks after an event, without a value.
 //!
 //! # Invariants
 //!
-//! * **FREE-UNTIL-POLLED**: see `permits`: a notification is handed to nobody; it is counted until somebody takes
-//!   it in his own poll. There are never more than those who wait, and one.
-//! * **CALLED**: `calls` counts `notify_waiters`. It changes under the lock; a wait that was made
-//!   before a call is over.
+//! * **FREE-UNTIL-POLLED**: see `permits`. A notification is not assigned to a waiter: it is counted until a
+//!   waiter takes it in its own poll. At most as many are stored as there are waiters, or one if there are
+//!   none.
+//! * **CALLED**: `calls` counts the calls of `notify_waiters` and changes under the lock. A wait that was
+//!   created before such a call is over.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,9 +18,10 @@ use crate::task::guarded::GuardedWaker;
 use crate::waitlist::wait::{Wait, Wakers};
 use crate::waitlist::wait_queue::WaitQueue;
 
-/// Tells one who waits, or all of them, that something has happened.
+/// Signal that wakes one waiter, or all of them.
 ///
-/// [`notify_one`](Self::notify_one) while nobody waits is kept for the next who does, once.
+/// Use it to announce an event that carries no value. If no task waits, [`notify_one`](Self::notify_one)
+/// stores one notification for the next waiter.
 ///
 /// # Examples
 ///
@@ -45,28 +47,29 @@ pub struct Notify {
 
 #[derive(Default)]
 struct NotifyState {
-    /// Notifications that nobody has taken.
+    /// Notifications that no waiter has taken.
     stored: usize,
     line: WaitQueue,
 }
 
 impl NotifyState {
-    /// Whoever left without his notification leaves it to the others.
+    /// Drops notifications that exceed the number of waiters.
     fn clip(&mut self) {
         self.stored = self.stored.min(self.line.len().max(1));
     }
 }
 
 impl Notify {
-    /// With nobody waiting and nothing stored.
+    /// Creates a `Notify` without waiters and without a stored notification.
     #[must_use]
     pub fn new() -> Notify {
         Notify::default()
     }
 
-    /// Waits for a notification: one that was stored, the next [`notify_one`](Self::notify_one) that
-    /// goes to this wait, or any [`notify_waiters`](Self::notify_waiters) from the moment of this
-    /// call on, even before the first poll.
+    /// Waits for a notification.
+    ///
+    /// It may be a stored one, the next [`notify_one`](Self::notify_one) that goes to this wait, or any
+    /// [`notify_waiters`](Self::notify_waiters) after this call, even before the first poll.
     ///
     /// # Errors
     ///
@@ -74,14 +77,14 @@ impl Notify {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **hands over** to the next in line what it was woken for; loses its place.
-    /// *Scope cancelled*: returns [`Cancelled`], and no notification has been taken; or `Ok`, if there
-    /// was one when the wait was polled again.
+    /// *Dropped early*: **hands over** its notification to the next waiter, and loses its place. *Scope
+    /// cancelled*: returns [`Cancelled`], and no notification has been taken; or `Ok`, if there was one when
+    /// the wait was polled again.
     pub fn notified(&self) -> Notified<'_> {
         Notified { notify: self, calls: self.calls.load(Ordering::Acquire), key: None, wait: Wait::default() }
     }
 
-    /// Wakes the first who waits. If all have been woken, the notification is stored for one.
+    /// Wakes the first waiter. If all waiters have been woken, or there are none, stores the notification.
     pub fn notify_one(&self) {
         let mut inside = lock(&self.inside);
         inside.stored += 1;
@@ -89,7 +92,7 @@ impl Notify {
         wake_first(inside);
     }
 
-    /// Wakes all who wait now. Nothing is stored.
+    /// Wakes all current waiters. Stores nothing.
     pub fn notify_waiters(&self) {
         let mut wakers = Wakers::default();
         let mut inside = lock(&self.inside);
@@ -129,7 +132,7 @@ impl fmt::Debug for Notify {
     }
 }
 
-/// The wait of [`Notify::notified`].
+/// Future of [`Notify::notified`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Notified<'a> {
     notify: &'a Notify,
@@ -139,7 +142,7 @@ pub struct Notified<'a> {
 }
 
 impl Notified<'_> {
-    /// Leaves the line, with a notification or leaving it to the next.
+    /// Leaves the queue. Without a notification (`told` is false), passes the wake-up on to the next waiter.
     fn leave(&mut self, mut inside: MutexGuard<'_, NotifyState>, told: bool) {
         let Some(key) = self.key.take() else { return };
         let passes_on = inside.line.is_woken(key) && !told;
@@ -174,7 +177,7 @@ impl Future for Notified<'_> {
                 Some(key) => {
                     (inside.line.is_woken(key) || !called) && inside.line.may_take(key, inside.stored)
                 }
-                // A newcomer gives way once, unless there is enough for all.
+                // A new waiter yields once, unless there are enough notifications for all.
                 None => {
                     gives_way = inside.stored <= inside.line.needs();
                     !gives_way && !called
@@ -197,7 +200,7 @@ impl Future for Notified<'_> {
         drop(inside);
         drop(old);
         if let Some(waker) = waker {
-            waker.wake(); // gives way, and comes back without being told
+            waker.wake(); // yields: it is polled again without a notification
         }
         this.wait.rest(cx, &"a notification");
         Poll::Pending

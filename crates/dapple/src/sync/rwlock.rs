@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **ALL-PERMITS**: the lock has `READERS` permits; a reader takes one, a writer all of them. A
-//!   guard is made by the one who took them and gives them back when it is dropped, so a writer's
-//!   guard is alone; taking acquires what giving back released.
+//! * **ALL-PERMITS**: the lock has `READERS` permits; a reader takes one, a writer all of them. The caller
+//!   that took the permits makes the guard, and the guard releases them when dropped. So no other guard
+//!   exists beside a writer's; taking permits acquires all writes that their release published.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -16,13 +16,13 @@ use crate::Cancelled;
 use crate::waitlist::permits::{PermitWait, Permits};
 use crate::waitlist::wait::block_on;
 
-/// How many can read at a time.
+/// Most readers at a time.
 const READERS: usize = u32::MAX as usize;
 
-/// Lets many at a time read a value, or one write it, also across an await.
+/// Read-write lock: many readers at a time, or one writer. Guards may be held across an await.
 ///
-/// Readers and writers are served in the order in which they wait: neither starves. So whoever has
-/// a read guard must not wait for another one: a writer may be in line between them.
+/// Readers and writers are served in the order in which they arrive, so neither starves. A task that holds a
+/// read guard must not wait for another one: if a writer waits between the two, that is a deadlock.
 ///
 /// # Examples
 ///
@@ -45,17 +45,17 @@ pub struct RwLock<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `&RwLock` gives the value to one at a time to write, and to many to read. ALL-PERMITS
+// SAFETY: `&RwLock` gives the value to one writer at a time, or to many readers. ALL-PERMITS
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
 impl<T> RwLock<T> {
-    /// A lock that is free.
+    /// Creates an unlocked lock.
     #[must_use]
     pub fn new(value: T) -> RwLock<T> {
         RwLock { permits: Permits::new(READERS), value: UnsafeCell::new(value) }
     }
 
-    /// The value.
+    /// Returns the value.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.value.into_inner()
@@ -63,7 +63,7 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Locks it to read, together with others who read.
+    /// Locks for reading. Other readers may hold the lock at the same time.
     ///
     /// # Errors
     ///
@@ -72,14 +72,14 @@ impl<T: ?Sized> RwLock<T> {
     /// # Cancellation
     ///
     /// *Dropped early*: **loses its place**.
-    /// *Scope cancelled*: returns [`Cancelled`], and nothing has been locked; or the guard, if it could
-    /// be had when the wait was polled again.
+    /// *Scope cancelled*: returns [`Cancelled`], and nothing has been locked; or the guard, if the lock was
+    /// available when the wait was polled again.
     pub async fn read(&self) -> Result<RwLockReadGuard<'_, T>, Cancelled> {
         PermitWait::new(&self.permits, 1).await.map_err(|_| Cancelled)?;
         Ok(RwLockReadGuard { lock: self, _value: PhantomData })
     }
 
-    /// Locks it to write, alone.
+    /// Locks for writing, with no other guard at the same time.
     ///
     /// # Errors
     ///
@@ -88,14 +88,14 @@ impl<T: ?Sized> RwLock<T> {
     /// # Cancellation
     ///
     /// *Dropped early*: **loses its place**.
-    /// *Scope cancelled*: returns [`Cancelled`], and nothing has been locked; or the guard, if it could
-    /// be had when the wait was polled again.
+    /// *Scope cancelled*: returns [`Cancelled`], and nothing has been locked; or the guard, if the lock was
+    /// available when the wait was polled again.
     pub async fn write(&self) -> Result<RwLockWriteGuard<'_, T>, Cancelled> {
         PermitWait::new(&self.permits, READERS).await.map_err(|_| Cancelled)?;
         Ok(RwLockWriteGuard { lock: self, _value: PhantomData })
     }
 
-    /// As [`read`](Self::read), for threads outside: waits on this thread.
+    /// As [`read`](Self::read), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl<T: ?Sized> RwLock<T> {
         block_on("RwLock::read_blocking", self.read())
     }
 
-    /// As [`write`](Self::write), for threads outside: waits on this thread.
+    /// As [`write`](Self::write), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
@@ -123,27 +123,27 @@ impl<T: ?Sized> RwLock<T> {
         block_on("RwLock::write_blocking", self.write())
     }
 
-    /// Locks it to read if that can be had now, also ahead of those who wait.
+    /// Locks for reading if no writer holds the lock, even ahead of waiters.
     ///
     /// # Errors
     ///
-    /// If somebody writes.
+    /// If a writer holds the lock.
     pub fn try_read(&self) -> Result<RwLockReadGuard<'_, T>, TryLockError> {
         self.permits.try_take(1).map_err(|_| TryLockError(()))?;
         Ok(RwLockReadGuard { lock: self, _value: PhantomData })
     }
 
-    /// Locks it to write if that can be had now, also ahead of those who wait.
+    /// Locks for writing if no guard exists, even ahead of waiters.
     ///
     /// # Errors
     ///
-    /// If somebody reads or writes.
+    /// If a reader or a writer holds the lock.
     pub fn try_write(&self) -> Result<RwLockWriteGuard<'_, T>, TryLockError> {
         self.permits.try_take(READERS).map_err(|_| TryLockError(()))?;
         Ok(RwLockWriteGuard { lock: self, _value: PhantomData })
     }
 
-    /// The value, which nobody else can be using.
+    /// Returns the value. `&mut self` proves that there is no guard.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -164,7 +164,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     }
 }
 
-/// The right to read the value of an [`RwLock`], until it is dropped.
+/// Guard for reading the value of an [`RwLock`]. Dropping it unlocks.
 #[must_use = "the lock is given back at once if the guard is dropped"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -175,7 +175,7 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: while a reader has a permit there is no writer. ALL-PERMITS
+        // SAFETY: a reader holds a permit, so there is no writer. ALL-PERMITS
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -193,19 +193,19 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockReadGuard<'_, T> {
     }
 }
 
-/// The right to write the value of an [`RwLock`], until it is dropped.
+/// Guard for writing the value of an [`RwLock`]. Dropping it unlocks.
 #[must_use = "the lock is given back at once if the guard is dropped"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
-    /// Gives `&mut T` out, so it is `Send` and `Sync` as that is.
+    /// Gives out `&mut T`, so it has the `Send` and `Sync` of `&mut T`.
     _value: PhantomData<&'a mut T>,
 }
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
-    /// Goes on reading, without letting a writer in between.
+    /// Turns the guard into one for reading. No writer gets in between.
     pub fn downgrade(guard: RwLockWriteGuard<'a, T>) -> RwLockReadGuard<'a, T> {
         let lock = guard.lock;
-        std::mem::forget(guard); // keeps one of its permits
+        std::mem::forget(guard); // the read guard keeps one permit
         lock.permits.release(READERS - 1);
         RwLockReadGuard { lock, _value: PhantomData }
     }

@@ -1,4 +1,4 @@
-//! A semaphore: so many at a time.
+//! Semaphore: limits how many tasks do something at a time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::waitlist::permits::{MAX, PermitRefusal, PermitWait, Permits};
 use crate::waitlist::wait::block_on;
 
-/// Lets so many at a time do something.
+/// Semaphore: a number of permits that callers take, and give back by dropping them.
 ///
-/// Permits are free until somebody who waits is polled and takes them, in the order of those who
-/// wait. Who comes while others wait gives way to them once.
+/// Use it to limit concurrency. Permits stay free until a waiter is polled and takes them; waiters are served
+/// in order. A caller that arrives while others wait yields to them once.
 ///
 /// # Examples
 ///
@@ -38,14 +38,14 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// The most permits that a semaphore can have.
+    /// Most permits that a semaphore can have.
     pub const MAX_PERMITS: usize = MAX;
 
-    /// A semaphore with so many permits.
+    /// Creates a semaphore with `permits` free permits.
     ///
     /// # Panics
     ///
-    /// With more than [`MAX_PERMITS`](Self::MAX_PERMITS).
+    /// If `permits` is more than [`MAX_PERMITS`](Self::MAX_PERMITS).
     #[must_use]
     #[track_caller]
     pub fn new(permits: usize) -> Semaphore {
@@ -53,7 +53,7 @@ impl Semaphore {
         Semaphore { permits: Permits::new(permits) }
     }
 
-    /// Takes a permit, which goes back when it is dropped.
+    /// Takes one permit. Dropping the permit gives it back.
     ///
     /// # Errors
     ///
@@ -62,14 +62,14 @@ impl Semaphore {
     /// # Cancellation
     ///
     /// *Dropped early*: **loses its place**; no permit is lost.
-    /// *Scope cancelled*: returns an error with [`is_cancelled`](AcquireError::is_cancelled), and no
-    /// permit has been taken; or the permit, if it could be had when the wait was polled again.
+    /// *Scope cancelled*: returns an error with [`is_cancelled`](AcquireError::is_cancelled), and no permit
+    /// has been taken; or the permit, if one was free when the wait was polled again.
     pub async fn acquire(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
         self.acquire_many(1).await
     }
 
-    /// Takes so many permits at once. Who waits for many holds up those behind him, so that he gets
-    /// them in the end.
+    /// Takes several permits at once. Waiters behind this one wait until it is served, so that it cannot
+    /// starve.
     ///
     /// # Errors
     ///
@@ -78,14 +78,14 @@ impl Semaphore {
     /// # Cancellation
     ///
     /// *Dropped early*: **loses its place**; no permit is lost.
-    /// *Scope cancelled*: returns an error with [`is_cancelled`](AcquireError::is_cancelled), and no
-    /// permit has been taken; or all of them, if they could be had when the wait was polled again.
+    /// *Scope cancelled*: returns an error with [`is_cancelled`](AcquireError::is_cancelled), and no permit
+    /// has been taken; or all permits, if enough were free when the wait was polled again.
     pub async fn acquire_many(&self, permits: usize) -> Result<SemaphorePermit<'_>, AcquireError> {
         PermitWait::new(&self.permits, permits).await?;
         Ok(SemaphorePermit { semaphore: self, permits })
     }
 
-    /// As [`acquire`](Self::acquire), for a permit that keeps the semaphore alive.
+    /// As [`acquire`](Self::acquire), with a permit that keeps the [`Arc`] of the semaphore.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Semaphore {
         self.acquire_many_owned(1).await
     }
 
-    /// As [`acquire_many`](Self::acquire_many), for permits that keep the semaphore alive.
+    /// As [`acquire_many`](Self::acquire_many), with permits that keep the [`Arc`] of the semaphore.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Semaphore {
         Ok(OwnedSemaphorePermit { semaphore: self, permits })
     }
 
-    /// As [`acquire`](Self::acquire), for threads outside: waits on this thread.
+    /// As [`acquire`](Self::acquire), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl Semaphore {
         block_on("Semaphore::acquire_blocking", self.acquire())
     }
 
-    /// Takes a permit if one is free, also ahead of those who wait.
+    /// Takes a permit if one is free, even ahead of waiters.
     ///
     /// # Errors
     ///
@@ -140,17 +140,17 @@ impl Semaphore {
         self.try_acquire_many(1)
     }
 
-    /// Takes so many permits if they are free, also ahead of those who wait.
+    /// Takes several permits if they are free, even ahead of waiters.
     ///
     /// # Errors
     ///
-    /// If there are not enough, or the semaphore is closed.
+    /// If not enough are free, or the semaphore is closed.
     pub fn try_acquire_many(&self, permits: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.permits.try_take(permits)?;
         Ok(SemaphorePermit { semaphore: self, permits })
     }
 
-    /// As [`try_acquire`](Self::try_acquire), for a permit that keeps the semaphore alive.
+    /// As [`try_acquire`](Self::try_acquire), with a permit that keeps the [`Arc`] of the semaphore.
     ///
     /// # Errors
     ///
@@ -159,11 +159,11 @@ impl Semaphore {
         self.try_acquire_many_owned(1)
     }
 
-    /// As [`try_acquire_many`](Self::try_acquire_many), for permits that keep the semaphore alive.
+    /// As [`try_acquire_many`](Self::try_acquire_many), with permits that keep the [`Arc`] of the semaphore.
     ///
     /// # Errors
     ///
-    /// If there are not enough, or the semaphore is closed.
+    /// If not enough are free, or the semaphore is closed.
     pub fn try_acquire_many_owned(
         self: Arc<Self>,
         permits: usize,
@@ -172,29 +172,29 @@ impl Semaphore {
         Ok(OwnedSemaphorePermit { semaphore: self, permits })
     }
 
-    /// Adds permits.
+    /// Adds new permits.
     ///
     /// # Panics
     ///
-    /// If there were more than [`MAX_PERMITS`](Self::MAX_PERMITS) then.
+    /// If the semaphore would have more than [`MAX_PERMITS`](Self::MAX_PERMITS) free permits.
     #[track_caller]
     pub fn add_permits(&self, permits: usize) {
         assert!(permits <= MAX - self.permits.free().min(MAX), "a semaphore has at most {MAX} permits");
         self.permits.release(permits);
     }
 
-    /// How many permits are free now.
+    /// Returns the number of free permits.
     #[must_use]
     pub fn available_permits(&self) -> usize {
         self.permits.free()
     }
 
-    /// Refuses everybody from now on, those who wait included. Permits that were given out stay good.
+    /// Closes the semaphore: it refuses all callers from now on, and all waiters. Permits in use stay valid.
     pub fn close(&self) {
         self.permits.close();
     }
 
-    /// Whether it was closed.
+    /// Whether the semaphore is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.permits.is_closed()
@@ -207,7 +207,7 @@ impl fmt::Debug for Semaphore {
     }
 }
 
-/// Permits of a [`Semaphore`], which go back when this is dropped.
+/// Permits of a [`Semaphore`]. Dropping this gives them back.
 #[must_use = "the permits go back at once if this is dropped"]
 #[derive(Debug)]
 pub struct SemaphorePermit<'a> {
@@ -216,12 +216,12 @@ pub struct SemaphorePermit<'a> {
 }
 
 impl SemaphorePermit<'_> {
-    /// Keeps the permits from going back: the semaphore has so many fewer from now on.
+    /// Does not give the permits back: the semaphore has fewer permits from now on.
     pub fn forget(mut self) {
         self.permits = 0;
     }
 
-    /// How many they are.
+    /// Number of permits.
     #[must_use]
     pub fn count(&self) -> usize {
         self.permits
@@ -237,7 +237,7 @@ impl Drop for SemaphorePermit<'_> {
     }
 }
 
-/// Permits of a [`Semaphore`] that keep it alive, and go back when this is dropped.
+/// Permits of a [`Semaphore`] that keep its [`Arc`]. Dropping this gives them back.
 #[must_use = "the permits go back at once if this is dropped"]
 #[derive(Debug)]
 pub struct OwnedSemaphorePermit {
@@ -246,12 +246,12 @@ pub struct OwnedSemaphorePermit {
 }
 
 impl OwnedSemaphorePermit {
-    /// Keeps the permits from going back: the semaphore has so many fewer from now on.
+    /// Does not give the permits back: the semaphore has fewer permits from now on.
     pub fn forget(mut self) {
         self.permits = 0;
     }
 
-    /// How many they are.
+    /// Number of permits.
     #[must_use]
     pub fn count(&self) -> usize {
         self.permits
@@ -267,18 +267,18 @@ impl Drop for OwnedSemaphorePermit {
     }
 }
 
-/// Why a wait for a permit got none.
+/// Error of [`Semaphore::acquire`] and its variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcquireError(PermitRefusal);
 
 impl AcquireError {
-    /// The semaphore is closed.
+    /// Whether the semaphore is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0 == PermitRefusal::Closed
     }
 
-    /// The wait was cancelled.
+    /// Whether the wait was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0 == PermitRefusal::Cancelled
@@ -304,24 +304,24 @@ impl std::error::Error for AcquireError {
 }
 
 impl From<AcquireError> for std::io::Error {
-    /// An error for which [`is_cancelled`](crate::is_cancelled) holds if the wait was cancelled.
+    /// [`is_cancelled`](crate::is_cancelled) holds for the error if the wait was cancelled.
     fn from(error: AcquireError) -> std::io::Error {
         std::io::Error::other(error)
     }
 }
 
-/// Why there is no permit now.
+/// Error of [`Semaphore::try_acquire`] and its variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TryAcquireError(PermitRefusal);
 
 impl TryAcquireError {
-    /// The semaphore is closed.
+    /// Whether the semaphore is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0 == PermitRefusal::Closed
     }
 
-    /// Not enough permits are free.
+    /// Whether not enough permits are free.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.0 == PermitRefusal::Busy

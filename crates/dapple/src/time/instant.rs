@@ -1,4 +1,4 @@
-//! A moment, as the runtime's clock tells it.
+//! Point in time of the runtime's clock.
 
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::sync::OnceLock;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::driver::clock::Time;
 
-/// A moment of the runtime's clock, which never goes back.
+/// A point in time of the runtime's clock, which never goes back.
 ///
-/// The same as [`std::time::Instant`], and converted from and to it, but for where it comes from: the
-/// clock of the runtime, which in a test may be a virtual one.
+/// It works like [`std::time::Instant`], and can be converted from and to it. The difference is the clock:
+/// that of the runtime, which may be virtual in a test.
 ///
 /// # Examples
 ///
@@ -26,44 +26,44 @@ use crate::driver::clock::Time;
 pub struct Instant(Time);
 
 impl Instant {
-    /// This moment.
+    /// Returns the current time.
     #[must_use]
     #[inline]
     pub fn now() -> Instant {
         Instant(Time::now())
     }
 
-    /// How much time has passed since `earlier`; zero if that is later.
+    /// Time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn duration_since(&self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.nanos_since(earlier.0))
     }
 
-    /// How much time has passed since `earlier`, or `None` if that is later.
+    /// Time since `earlier`, or `None` if `earlier` is later.
     #[must_use]
     pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
         (*self >= earlier).then(|| self.duration_since(earlier))
     }
 
-    /// How much time has passed since; zero if it is still to come.
+    /// Time since this instant; zero if it is in the future.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         Instant::now().duration_since(*self)
     }
 
-    /// The moment so much later, if it can be told: that is for some centuries.
+    /// This instant plus `duration`, or `None` if it is out of range, which is some centuries.
     #[must_use]
     pub fn checked_add(&self, duration: Duration) -> Option<Instant> {
         self.0.checked_add(duration).map(Instant)
     }
 
-    /// The moment so much earlier, if it can be told: that is back to the start of the machine.
+    /// This instant minus `duration`, or `None` if it is before the start of the machine.
     #[must_use]
     pub fn checked_sub(&self, duration: Duration) -> Option<Instant> {
         self.0.checked_sub(duration).map(Instant)
     }
 
-    /// As the standard library has it.
+    /// Converts to the standard library's type.
     #[must_use]
     pub fn into_std(self) -> std::time::Instant {
         let anchor = Anchor::get();
@@ -73,13 +73,13 @@ impl Instant {
         }
     }
 
-    /// The moment so much later, or one in the far future if it cannot be told.
+    /// This instant plus `duration`, or one in the far future if it is out of range.
     #[inline]
     pub(crate) fn later(self, duration: Duration) -> Instant {
         Instant(self.0.later(duration))
     }
 
-    /// In nanoseconds of the runtime's clock.
+    /// Nanoseconds of the runtime's clock.
     #[inline]
     pub(crate) fn nanos(self) -> u64 {
         self.0.nanos()
@@ -91,8 +91,8 @@ impl Instant {
     }
 }
 
-/// The same moment on both clocks. The standard library's was read first: so what is converted from it
-/// comes out later, if anything, and what waits for it is not early.
+/// The same moment on both clocks. The standard library's clock is read first, so a converted instant is at
+/// most too late, and a wait for it is not too short.
 struct Anchor {
     std: std::time::Instant,
     here: Instant,
@@ -109,7 +109,7 @@ impl Anchor {
 }
 
 impl From<std::time::Instant> for Instant {
-    /// A moment too far away to be told becomes the last, or the first, that can be.
+    /// An instant out of range becomes the last, or the first, that can be represented.
     fn from(instant: std::time::Instant) -> Instant {
         let anchor = Anchor::get();
         match instant.checked_duration_since(anchor.std) {
@@ -133,9 +133,9 @@ impl Add<Duration> for Instant {
 
     /// # Panics
     ///
-    /// If the moment cannot be told; see [`checked_add`](Instant::checked_add).
+    /// If the result is out of range; see [`checked_add`](Instant::checked_add).
     fn add(self, duration: Duration) -> Instant {
-        self.checked_add(duration).expect("a moment too far away to be told: see Instant::checked_add")
+        self.checked_add(duration).expect("Instant out of range: use Instant::checked_add")
     }
 }
 
@@ -150,10 +150,9 @@ impl Sub<Duration> for Instant {
 
     /// # Panics
     ///
-    /// If the moment cannot be told; see [`checked_sub`](Instant::checked_sub).
+    /// If the result is out of range; see [`checked_sub`](Instant::checked_sub).
     fn sub(self, duration: Duration) -> Instant {
-        self.checked_sub(duration)
-            .expect("a moment before the start of the machine: see Instant::checked_sub")
+        self.checked_sub(duration).expect("Instant before the start of the machine: use Instant::checked_sub")
     }
 }
 

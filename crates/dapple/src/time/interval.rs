@@ -1,4 +1,4 @@
-//! Ticks at regular times.
+//! Interval: ticks at regular times.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,9 +10,9 @@ use super::{Instant, Sleep, sleep_until};
 use crate::Cancelled;
 use crate::cancel::wait::Wait;
 
-/// Ticks every `period`, for the first time at once.
+/// Creates an [`Interval`] that ticks every `period`, for the first time at once.
 ///
-/// If ticks are missed, because the program was busy, they are made up for; see [`MissedTicks`].
+/// Ticks that were missed because the program was busy are made up for; see [`MissedTicks`].
 ///
 /// # Panics
 ///
@@ -35,7 +35,8 @@ pub fn interval(period: Duration) -> Interval {
     interval_at(Instant::now(), period)
 }
 
-/// Ticks every `period`, for the first time at `start`. As [`interval`] otherwise.
+/// Creates an [`Interval`] that ticks every `period`, for the first time at `start`. As [`interval`]
+/// otherwise.
 ///
 /// # Panics
 ///
@@ -46,7 +47,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval { sleep: sleep_until(start), period, missed: MissedTicks::default() }
 }
 
-/// What an [`Interval`] does about ticks that nobody took in time.
+/// Policy of an [`Interval`] for ticks that were not taken in time.
 ///
 /// With a period of 10, and a delay of 25 after the first tick at 0:
 ///
@@ -58,16 +59,29 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissedTicks {
-    /// Makes up for all of them, without a pause. The default.
+    /// Delivers all missed ticks, without a pause. The default.
     #[default]
     Burst,
-    /// Goes on from the one that was taken late.
+    /// Goes on a period after the tick that was taken late.
     Delay,
-    /// Leaves them out, and goes on with the next that is due.
+    /// Drops missed ticks, and goes on with the next that is due.
     Skip,
 }
 
-/// Ticks at regular times; also a [`Stream`], which never ends. Made by [`interval`].
+/// Ticks at regular times. Also a [`Stream`], which never ends. Created by [`interval`].
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::{Duration, MissedTicks, interval};
+///
+/// dapple::run(async {
+///     let mut interval = interval(Duration::from_millis(1)).missed_ticks(MissedTicks::Skip);
+///     for _ in 0..3 {
+///         interval.tick().await.unwrap(); // do something every millisecond
+///     }
+/// });
+/// ```
 #[derive(Debug)]
 pub struct Interval {
     sleep: Sleep,
@@ -76,25 +90,25 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Chooses what to do about ticks that were missed.
+    /// Sets the policy for missed ticks.
     #[must_use]
     pub fn missed_ticks(mut self, missed: MissedTicks) -> Interval {
         self.missed = missed;
         self
     }
 
-    /// The time between two ticks.
+    /// Time between two ticks.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// Begins anew: the next tick comes a period from now.
+    /// Restarts the interval: the next tick comes a period from now.
     pub fn reset(&mut self) {
         self.sleep.reset(Instant::now().later(self.period));
     }
 
-    /// Waits for the next tick, and says for which moment it was.
+    /// Waits for the next tick, and returns the time at which it was due.
     ///
     /// # Errors
     ///
@@ -102,14 +116,14 @@ impl Interval {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**, no tick is lost. *Scope cancelled*: returns [`Cancelled`], and the
-    /// tick is still to come.
+    /// *Dropped early*: **clean**; no tick is lost.
+    /// *Scope cancelled*: returns [`Cancelled`], and the tick is not taken.
     pub fn tick(&mut self) -> Tick<'_> {
         Tick { interval: self, wait: Wait::default() }
     }
 
-    /// As [`tick`](Self::tick), for those who write futures by hand. It cannot tell a new wait from one
-    /// that was given up: in a cancelled task it may still give a tick that has come since then.
+    /// As [`tick`](Self::tick), for hand-written futures. It cannot tell a new wait from one that was
+    /// dropped: in a cancelled task it may still return a tick that has become due since.
     ///
     /// # Errors
     ///
@@ -141,7 +155,7 @@ impl Stream for Interval {
     }
 }
 
-/// The wait of [`Interval::tick`].
+/// Future of [`Interval::tick`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Tick<'a> {

@@ -1,10 +1,10 @@
-//! Waiting for a time: [`sleep`], [`sleep_until`], [`interval`].
+//! Time: [`sleep`], [`sleep_until`], [`interval`], [`timeout`].
 //!
-//! Nothing fires early. How late it is depends on the tick of the timers, an eighth of a millisecond,
-//! and on how busy the workers are. A timer costs some tens of nanoseconds to set and to take back,
-//! however many there are.
+//! No timer fires early. It may fire late by the timer resolution, an eighth of a millisecond, and by the
+//! time that the workers are busy. Setting or removing a timer takes some tens of nanoseconds, however many
+//! timers there are.
 //!
-//! Timers lie in the wheel of the worker that first polled them (`driver/`).
+//! Timers are in the timer wheel of the worker that first polled them (`driver/`).
 
 mod instant;
 mod interval;
@@ -16,5 +16,5 @@ pub use instant::Instant;
 pub use interval::{Interval, MissedTicks, Tick, interval, interval_at};
 pub use sleep::{Sleep, sleep, sleep_until};
 
-// Facade: limits of time, for users of the crate.
+// Facade: the timeout, for users of the crate.
 pub use crate::scope::{Elapsed, Timeout, timeout};

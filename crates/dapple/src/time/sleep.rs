@@ -1,4 +1,4 @@
-//! A wait for a moment.
+//! Sleep: a wait for a point in time.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,9 +13,9 @@ use crate::driver::timers::{Fired, Key, TimerInsert, Timers};
 use crate::sched::Sched;
 use crate::task::guarded::GuardedWaker;
 
-/// Waits for so long, from now (not from the first poll) on.
+/// Waits for `duration`, counted from this call, not from the first poll.
 ///
-/// Zero is over at the first poll. A thousand years are for ever.
+/// A zero duration is over at the first poll. A thousand years are for ever.
 ///
 /// # Errors
 ///
@@ -27,7 +27,8 @@ use crate::task::guarded::GuardedWaker;
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: **clean**. *Scope cancelled*: returns [`Cancelled`], unless the time had come.
+/// *Dropped early*: **clean**.
+/// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if the time was up when the wait was polled again.
 ///
 /// # Examples
 ///
@@ -46,7 +47,7 @@ pub fn sleep(duration: Duration) -> Sleep {
     Sleep::at(now.later(duration), now)
 }
 
-/// Waits for a moment. If it has passed, that is over at the first poll. As [`sleep`] otherwise.
+/// Waits until `deadline`. If that has passed, the wait is over at the first poll. As [`sleep`] otherwise.
 ///
 /// # Errors
 ///
@@ -58,16 +59,18 @@ pub fn sleep(duration: Duration) -> Sleep {
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: **clean**. *Scope cancelled*: returns [`Cancelled`], unless the time had come.
+/// *Dropped early*: **clean**.
+/// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if the deadline had passed when the wait was polled
+/// again.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::at(deadline, Instant::now())
 }
 
-/// The wait of [`sleep`] and [`sleep_until`].
+/// Future of [`sleep`] and [`sleep_until`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Sleep {
     deadline: Instant,
-    /// The moment has come, or had when it was made.
+    /// The deadline has passed, now or when the wait was created.
     is_over: bool,
     timer: Option<(&'static Timers, Key)>,
     wait: Wait,
@@ -79,13 +82,13 @@ impl Sleep {
         Sleep { deadline, is_over: deadline <= now, timer: None, wait: Wait::default() }
     }
 
-    /// The moment that it waits for.
+    /// Time that it waits for.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Waits for another moment instead, whether or not the old one has come.
+    /// Waits for another deadline instead, whether or not the old one has passed.
     pub fn reset(&mut self, deadline: Instant) {
         self.withdraw();
         *self = Sleep::at(deadline, Instant::now());
@@ -97,7 +100,7 @@ impl Sleep {
         }
     }
 
-    /// Whether it is over; an error if its time will never come, since the runtime has ended.
+    /// Whether the deadline has passed. An error if the runtime has ended, so that it never will.
     #[inline]
     fn has_elapsed(&mut self, cx: &mut Context<'_>) -> Result<bool, Cancelled> {
         if let Some((timers, key)) = self.timer {
@@ -105,7 +108,7 @@ impl Sleep {
                 Fired::Yes => return Ok(true),
                 Fired::NotYet => return Ok(false),
                 Fired::Gone => {
-                    self.timer = None; // on with another runtime, if there is one
+                    self.timer = None; // continue with another runtime, if there is one
                     self.is_over = self.deadline <= Instant::now();
                 }
             }

@@ -1,11 +1,11 @@
-//! Lists of waiters, of which locks, channels, [`Shared`](crate::Shared) and others are built.
+//! Wait queues: the building blocks of locks, channels and [`Shared`](crate::Shared).
 //!
 //! ```text
-//! wait        how a wait begins, rests and ends; wakers on their way out of a lock
-//! threads     a thread that waits
-//! wait_queue  waiters in order, and which of them have been woken
+//! wait        start, suspend and end a wait; wakers carried out of a lock
+//! threads     blocking waits of threads that run no tasks
+//! wait_queue  waiters in arrival order, and which of them have been woken
 //! wait_list   waiters for a condition
-//! permits     a number and a queue of waiters: semaphore, mutex, read-write lock
+//! permits     a permit count with a wait queue: semaphore, mutex, read-write lock
 //! ```
 
 pub(crate) mod permits;

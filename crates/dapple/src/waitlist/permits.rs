@@ -1,27 +1,25 @@
-//! Permits that can be taken, released and waited for: what the semaphore, the mutex and the
-//! read-write lock are made of.
+//! Permits that can be taken, released and waited for: the base of semaphore, mutex and read-write lock.
 //!
-//! A newcomer who finds nobody in line takes what is free, with one compare-and-swap. Whoever
-//! releases adds to what is free, with one addition, and wakes the first in line if there is one.
-//! A newcomer who finds others in line takes only if enough is left for all of them; otherwise he
-//! gives way once: he joins the line, and takes what is free when he is polled again, unless one
-//! who sleeps ahead of him waits for more than is free.
+//! A caller that finds the queue empty takes free permits with one compare-and-swap. A releaser adds to the
+//! free permits with one addition, and wakes the first waiter, if any. A caller that finds waiters takes only
+//! if enough is left for all of them. Otherwise it yields to them once: it joins the queue, and when polled
+//! again takes the free permits, unless a sleeper ahead of it needs more than is free.
 //!
 //! # Invariants
 //!
-//! * **FREE-UNTIL-POLLED**: permits are handed to nobody. They are free until somebody takes them in
-//!   his own poll, so that a waiter that is leaked or forgotten keeps none.
-//! * **FLAGS**: `WAITERS` is set while the line is not empty, `SLEEPERS` while somebody in it has not
-//!   been woken, `WOKEN` while somebody has been. They are changed under the lock of the line, and lie in the
-//!   word of the free permits:
-//!   a waiter that goes to sleep has looked at them after (or as) it was set, and one who releases
-//!   sees it or is seen. While all in line have been woken, nobody else needs the lock.
-//! * **WAITER-WOKEN**: if something is free and somebody sleeps who could take it, somebody has been woken
-//!   for it, or is about to be by the one who released it. Whoever was woken and leaves without
-//!   taking, or takes and leaves some, wakes the next.
-//! * **TAKEN-BY-OTHERS**: who takes permits may find that others have some of them, who did not take them
-//!   here (the readers of a `Shared`, in their slots). From then on those have them, and release them; who
-//!   took gives back the rest, keeps his place and waits for all.
+//! * **FREE-UNTIL-POLLED**: permits are never assigned to a waiter. They stay free until a waiter takes them
+//!   in its own poll, so a leaked or forgotten waiter holds none.
+//! * **FLAGS**: `WAITERS` is set while the queue is not empty, `SLEEPERS` while a waiter in it has not been
+//!   woken, `WOKEN` while a waiter has been woken and not polled. The flags change only under the queue's
+//!   lock, and share a word with the free permits. A waiter sets `SLEEPERS` before or together with its last
+//!   look at the free permits. So either the releaser sees the flag, or the waiter sees the released permits.
+//!   While all waiters have been woken, callers outside of the queue need no lock.
+//! * **WAITER-WOKEN**: if permits are free and a sleeper could take them, a waiter has been woken for them,
+//!   or the releaser is about to wake one. A woken waiter that leaves without taking, or takes only some,
+//!   wakes the next waiter.
+//! * **TAKEN-BY-OTHERS**: a caller that takes permits may find that some belong to readers that took none
+//!   here (readers of a `Shared`, registered in reader slots). From then on these readers hold those permits
+//!   and release them. The caller gives back the rest, keeps its place, and waits for all permits.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -31,60 +29,60 @@ use super::wait_queue::WaitQueue;
 use crate::prim::{AtomicU8, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::task::guarded::GuardedWaker;
 
-/// Somebody is in line. FLAGS
+/// A waiter is in the queue. FLAGS
 pub(crate) const WAITERS: usize = 1;
-/// Somebody is in line who has not been woken. FLAGS
+/// A waiter in the queue has not been woken. FLAGS
 const SLEEPERS: usize = 2;
 /// No permits are given out any more. Never unset.
 const CLOSED: usize = 4;
-/// Somebody is in line who has been woken, and not been polled since. FLAGS
+/// A waiter in the queue has been woken and not polled since. FLAGS
 const WOKEN: usize = 8;
-/// For whoever has the permits to say something by: see [`Permits::mark`].
+/// Free for the owner of the permits to use: see [`Permits::mark`].
 pub(crate) const MARK: usize = 16;
-/// One who was woken came too late, so that nobody may go ahead of those in line. FLAGS
+/// A woken waiter came too late to be served, so callers may not overtake the queue. FLAGS
 const HUNGRY: usize = 32;
 /// The free permits are counted above the flags.
 pub(crate) const ONE: usize = 64;
 
-/// So often nobody is woken while one who was woken has yet to come.
+/// Most releases in a row that wake no waiter while a woken waiter is unpolled.
 const SKIPS: u8 = 128;
 
-/// What is shown of the line. FLAGS
+/// Flags that `show` copies from the queue to the word. FLAGS
 const SHOWN: usize = WAITERS | SLEEPERS | WOKEN | HUNGRY;
 
-/// The most permits that there can be.
+/// Most permits that can exist.
 pub(crate) const MAX: usize = usize::MAX >> 7;
 
-#[repr(C)] // the word first, near what it guards
+#[repr(C)] // the word first, near the value that it guards
 pub(crate) struct Permits {
     word: AtomicUsize,
-    /// What those in line need together, for newcomers who do not look at the line.
+    /// Sum of the waiters' needs, for callers that do not lock the queue.
     needs: AtomicUsize,
-    /// Made when somebody first waits.
+    /// Allocated by the first waiter.
     line: Mutex<Option<Box<WaitQueue>>>,
 }
 
-/// The line, locked.
+/// The queue, locked.
 struct Locked<'a>(MutexGuard<'a, Option<Box<WaitQueue>>>);
 
 impl std::ops::Deref for Locked<'_> {
     type Target = WaitQueue;
 
     fn deref(&self) -> &WaitQueue {
-        self.0.as_ref().expect("made when it was locked")
+        self.0.as_ref().expect("allocated by lock_line")
     }
 }
 
 impl std::ops::DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut WaitQueue {
-        self.0.as_mut().expect("made when it was locked")
+        self.0.as_mut().expect("allocated by lock_line")
     }
 }
 
-/// Why permits could not be taken.
+/// Reason why permits could not be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PermitRefusal {
-    /// There are not enough.
+    /// Not enough permits are free.
     Busy,
     Closed,
     Cancelled,
@@ -102,7 +100,7 @@ impl Permits {
         Locked(line)
     }
 
-    /// How many are free now.
+    /// Number of free permits.
     pub(crate) fn free(&self) -> usize {
         self.word.load(Ordering::Acquire) / ONE
     }
@@ -111,13 +109,13 @@ impl Permits {
         self.word.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Takes what is free now, whoever is in line.
+    /// Takes free permits, even ahead of waiters.
     #[inline]
     pub(crate) fn try_take(&self, need: usize) -> Result<(), PermitRefusal> {
         self.take_if(need, |_| need)
     }
 
-    /// Takes what is free now, if that leaves enough for those in line.
+    /// Takes free permits if enough are left for all waiters.
     #[inline]
     fn take_leaving_enough(&self, need: usize) -> Result<(), PermitRefusal> {
         self.take_if(need, |word| match word & WAITERS {
@@ -126,7 +124,7 @@ impl Permits {
         })
     }
 
-    /// Takes what is free now, if so many are that `enough` says.
+    /// Takes `need` permits if at least `enough(word)` are free.
     #[inline]
     fn take_if(&self, need: usize, enough: impl Fn(usize) -> usize) -> Result<(), PermitRefusal> {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -138,7 +136,7 @@ impl Permits {
                 return Err(PermitRefusal::Busy);
             }
             let taken = word - need * ONE;
-            // Those who are not counted look at the word after they have shown themselves. TAKEN-BY-OTHERS
+            // SeqCst: an uncounted reader fills its slot first and reads the word after. TAKEN-BY-OTHERS
             match self.word.compare_exchange_weak(word, taken, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(now) => word = now,
@@ -146,30 +144,30 @@ impl Permits {
         }
     }
 
-    /// The word: what is free, in units of `ONE`, and the flags.
+    /// The word: free permits, in units of `ONE`, and flags.
     #[inline]
     pub(crate) fn word(&self) -> usize {
         self.word.load(Ordering::SeqCst)
     }
 
-    /// Says that the word is about to be changed: it may be far.
+    /// Prefetches the word for writing: its cache line may be in another core.
     #[inline]
     pub(crate) fn glance(&self) {
         #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-        // SAFETY: a hint, which has no effect but on the cache.
+        // SAFETY: a prefetch hint, which affects only the cache.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_ET0>(std::ptr::from_ref(&self.word).cast());
         }
     }
 
-    /// Takes all of so many, if all are free, nobody is in line, and there is no mark.
+    /// Takes all `all` permits if they are free, the queue is empty, and no mark is set.
     #[inline]
     pub(crate) fn take_all_at_once(&self, all: usize) -> bool {
         self.word.compare_exchange(all * ONE, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Sets `MARK` in the word, or unsets it.
+    /// Sets or clears `MARK` in the word.
     pub(crate) fn mark(&self, set: bool) {
         if set {
             self.word.fetch_or(MARK, Ordering::SeqCst);
@@ -178,15 +176,16 @@ impl Permits {
         }
     }
 
-    /// Takes what is free now, if nobody is in line, and the others have none of it. TAKEN-BY-OTHERS
+    /// Takes free permits if enough are left for all waiters and `others` finds no uncounted holders.
+    /// TAKEN-BY-OTHERS
     #[inline]
     pub(crate) fn take_but(&self, need: usize, others: impl FnOnce() -> usize) -> Result<(), PermitRefusal> {
         self.take_leaving_enough(need)?;
         self.settle(need, others())
     }
 
-    /// As `take_but`, for one who has given way already: takes what is free ahead of those in line, unless one
-    /// who sleeps there waits for more than that, or one who was woken came too late.
+    /// As `take_but`, for a caller that has yielded to waiters before. It takes free permits ahead of them,
+    /// unless a sleeper needs more than is free, or a woken waiter came too late.
     pub(crate) fn take_free_but(
         &self,
         need: usize,
@@ -208,7 +207,8 @@ impl Permits {
         self.settle(need, others())
     }
 
-    /// Gives back what is left of so many that were taken, if others have some of them. TAKEN-BY-OTHERS
+    /// Gives back the rest of `need` taken permits if `others` of them belong to uncounted holders.
+    /// TAKEN-BY-OTHERS
     #[inline]
     fn settle(&self, need: usize, others: usize) -> Result<(), PermitRefusal> {
         if others == 0 {
@@ -218,7 +218,7 @@ impl Permits {
         Err(PermitRefusal::Busy)
     }
 
-    /// Gives permits back, or adds some. There must not be more than `MAX` then.
+    /// Releases permits, or adds new ones. The sum must stay within `MAX`.
     #[inline]
     pub(crate) fn release(&self, permits: usize) {
         let word = self.word.fetch_add(permits * ONE, Ordering::AcqRel); // FLAGS
@@ -227,8 +227,9 @@ impl Permits {
         }
     }
 
-    /// As `release`, but while one who was woken has not been polled, who will take it or pass it on, it wakes
-    /// somebody only now and then, by this count. For those who look again by themselves if he does not come.
+    /// As `release`, but wakes rarely while a woken waiter is unpolled: that waiter will take the permits or
+    /// pass them on. `skipped` counts the releases that woke no waiter. Only for waiters that re-check by a
+    /// timer in case the woken waiter is never polled.
     #[inline]
     pub(crate) fn release_to_one(&self, permits: usize, skipped: &AtomicU8) {
         let word = self.word.fetch_add(permits * ONE, Ordering::AcqRel); // FLAGS
@@ -240,25 +241,25 @@ impl Permits {
     #[cold]
     fn wake_one(&self, word: usize, permits: usize, skipped: &AtomicU8) {
         let skips = if word & WOKEN == 0 { SKIPS } else { skipped.load(Ordering::Relaxed) };
-        skipped.store((skips + 1) % (SKIPS + 1), Ordering::Relaxed); // a guess, if others come between
+        skipped.store((skips + 1) % (SKIPS + 1), Ordering::Relaxed); // approximate if releasers race
         if skips >= SKIPS {
             self.wake(self.lock_line(), permits);
         }
     }
 
-    /// Nobody is to go ahead of those in line until one of them has been served.
+    /// Forbids callers to overtake the queue until one of its waiters has been served.
     pub(crate) fn is_hungry(&self) {
         let mut line = self.lock_line();
         line.is_hungry = !line.is_empty();
         self.show(&line);
     }
 
-    /// Gives nothing out from now on. Those in line are not told: [`close`](Permits::close) is to follow.
+    /// Stops giving out permits. Does not wake the waiters: [`close`](Permits::close) must follow.
     pub(crate) fn begin_close(&self) {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Refuses everybody, now and from now on.
+    /// Refuses permits from now on, to waiters as well.
     pub(crate) fn close(&self) {
         self.begin_close();
         let mut wakers = Wakers::default();
@@ -275,7 +276,8 @@ impl Permits {
         }
     }
 
-    /// Shows to those outside of the lock what the line has become. Says what is free. FLAGS
+    /// Publishes the queue's state in the word's flags and in `needs`. Returns the number of free permits.
+    /// FLAGS
     fn show(&self, line: &WaitQueue) -> usize {
         self.needs.store(line.needs(), Ordering::Relaxed);
         let waiters = if line.is_empty() { 0 } else { WAITERS };
@@ -284,22 +286,22 @@ impl Permits {
         let flags = waiters | sleepers | woken | if line.is_hungry { HUNGRY } else { 0 };
         let word = self.word.load(Ordering::Relaxed);
         if word & SHOWN == flags {
-            return word / ONE; // only we change them
+            return word / ONE; // flags change only under this lock
         }
         self.word.fetch_or(flags, Ordering::AcqRel);
         self.word.fetch_and(flags | !SHOWN, Ordering::AcqRel) / ONE
     }
 
-    /// Wakes the next in line, as far as `permits` go. WAITER-WOKEN
+    /// Wakes waiters, in order, as far as `permits` go. WAITER-WOKEN
     #[cold]
     fn wake<'a>(&'a self, mut line: Locked<'a>, permits: usize) {
         let mut wakers = Wakers::default();
         let mut left = permits;
         loop {
             let free = self.free();
-            // Those that were woken may be gone for good: what was just released goes to others.
+            // Woken waiters may never be polled, so permits just released may wake further waiters.
             left = left.max(free.saturating_sub(line.claims()));
-            // The first may need more than was released now, if it is there.
+            // The first waiter may use all free permits, not only those released now.
             let mut most = if left > 0 { free } else { 0 };
             while let Some(need) = line.next_need()
                 && need <= most
@@ -319,7 +321,7 @@ impl Permits {
         }
     }
 
-    /// Takes permits, or waits in line for them.
+    /// Takes permits, or waits in the queue for them.
     #[inline]
     pub(crate) fn poll_take(
         &self,
@@ -330,7 +332,7 @@ impl Permits {
         let begun = ready!(place.wait.begin(cx));
         let result = match (begun, place.key) {
             (Err(_), None) => Err(PermitRefusal::Cancelled),
-            // In a race that another has won: what it was woken for goes to the next in line. EXACT
+            // Another branch of a race has won: permits meant for this waiter go to the next one. EXACT
             (Err(_), Some(_)) => {
                 self.give_up(place, need);
                 return Poll::Ready(Err(PermitRefusal::Cancelled));
@@ -345,10 +347,11 @@ impl Permits {
         Poll::Ready(result)
     }
 
-    /// As `poll_take`, for a wait that has begun and could not be had at once. `others` says, of so many as
-    /// were just taken, how many others turn out to have; it is asked under the lock, and must neither wait
-    /// nor run foreign code. TAKEN-BY-OTHERS. `late`: it was not woken, and comes to see whether those have
-    /// come who were.
+    /// As `poll_take`, for a started wait that could not be served at once.
+    ///
+    /// `others` returns how many of the permits just taken belong to uncounted holders (TAKEN-BY-OTHERS). It
+    /// is called under the lock, and must neither wait nor run foreign code. `late`: a timer woke the caller,
+    /// which now checks whether the woken waiters have been polled.
     pub(crate) fn poll_wait(
         &self,
         place: &mut WaitTicket,
@@ -384,7 +387,7 @@ impl Permits {
                 Ok(_) if !takes => break None,
                 Ok(_) => match others() {
                     0 => break Some(Ok(())),
-                    // Back again, and once more: now it will have to wait.
+                    // Release the rest and try again; then too few are free and the caller waits.
                     others => {
                         let back = (need - others) * ONE;
                         word = self.word.fetch_add(back, Ordering::AcqRel) + back;
@@ -404,7 +407,7 @@ impl Permits {
         place.key = Some(line.join(need, if gives_way { None } else { waker.take() }));
         self.show(&line);
         drop(line);
-        // Gives way to those who were woken for it, and then comes back without being told.
+        // Yields to the woken waiters, then is polled again by its own wake-up.
         waker.into_iter().for_each(GuardedWaker::wake);
         place.wait.rest(cx, &"a lock or permits");
         Poll::Pending
@@ -430,7 +433,7 @@ impl Permits {
             true => self.try_take(need).and_then(|()| match others() {
                 0 => Ok(()),
                 others => {
-                    // Whoever sleeps is told below: we have the lock.
+                    // No wake-up here: this function holds the lock and wakes sleepers below.
                     self.word.fetch_add((need - others) * ONE, Ordering::AcqRel);
                     Err(PermitRefusal::Busy)
                 }
@@ -441,7 +444,7 @@ impl Permits {
         line.is_hungry = result == Err(PermitRefusal::Busy) && (line.is_hungry || line.is_woken(key));
         if result == Err(PermitRefusal::Busy) && !cancelled {
             let old = if line.wakes_same(key, cx.waker()) { Some(waker) } else { line.sleep(key, waker) };
-            // What is free may be meant for one who will not come for it: let one more see. WAITER-WOKEN
+            // The free permits may be meant for a waiter that is never polled: wake one more. WAITER-WOKEN
             let free = self.show(&line);
             if line.claims() <= free && line.next_need().is_some_and(|need| need <= free) {
                 self.wake(line, 1);
@@ -461,8 +464,8 @@ impl Permits {
         }))
     }
 
-    /// Takes a waiter out of the line, and wakes those whom that lets through, or whom he was woken
-    /// in place of. WAITER-WOKEN
+    /// Removes a waiter and wakes the waiters that this lets through. `passed_on` is the number of permits
+    /// that the waiter was woken for and did not take. WAITER-WOKEN
     fn leave(
         &self,
         place: &mut WaitTicket,
@@ -479,7 +482,7 @@ impl Permits {
         waker
     }
 
-    /// Gives up waiting for so many.
+    /// Ends a wait for `need` permits.
     #[cold]
     pub(crate) fn give_up(&self, place: &mut WaitTicket, need: usize) {
         if let Some(key) = place.key {
@@ -491,7 +494,7 @@ impl Permits {
     }
 }
 
-/// Where a waiter is in line.
+/// A waiter's place in the queue, and its wait.
 #[derive(Default)]
 pub(crate) struct WaitTicket {
     key: Option<usize>,
@@ -505,12 +508,12 @@ impl From<Wait> for WaitTicket {
 }
 
 impl WaitTicket {
-    /// That of a wait that has begun.
+    /// For a wait that has begun.
     pub(crate) fn begun() -> WaitTicket {
         WaitTicket { key: None, wait: Wait::begun() }
     }
 
-    /// At the head of a poll, for who tries something else before permits.
+    /// The wait itself, for callers that try another way before they poll for permits.
     #[inline]
     pub(crate) fn wait(&mut self) -> &mut Wait {
         &mut self.wait
@@ -522,7 +525,7 @@ impl WaitTicket {
     }
 }
 
-/// A wait for permits.
+/// Future that waits for permits.
 pub(crate) struct PermitWait<'a> {
     permits: &'a Permits,
     need: usize,
@@ -534,7 +537,7 @@ impl<'a> PermitWait<'a> {
         PermitWait { permits, need, place: WaitTicket::default() }
     }
 
-    /// A wait that is not to be cancelled.
+    /// A wait that ignores cancellation.
     pub(crate) fn shielded(permits: &'a Permits, need: usize) -> PermitWait<'a> {
         PermitWait { permits, need, place: WaitTicket { key: None, wait: Wait::shielded() } }
     }

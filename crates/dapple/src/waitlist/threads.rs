@@ -1,4 +1,4 @@
-//! How a thread waits in place of a task.
+//! Blocking waits, for threads that run no tasks.
 
 use std::fmt;
 use std::pin::pin;
@@ -22,13 +22,13 @@ impl Wake for UnparkWake {
     }
 }
 
-/// Waits on this thread, which must not be one that runs tasks.
+/// Polls `future` to completion on this thread, and parks in between. Panics on a thread that runs tasks.
 #[track_caller]
 pub(crate) fn block_on<F: Future>(what: impl fmt::Display, future: F) -> F::Output {
     block_on_again(what, None, future)
 }
 
-/// As `block_on`. Polls it again after so long, whether or not it was woken.
+/// As `block_on`, but also polls again after each `again`, woken or not.
 #[track_caller]
 pub(crate) fn block_on_again<F: Future>(
     what: impl fmt::Display,

@@ -1,10 +1,10 @@
-//! What the waits of channels and locks have in common: how they wake others. How they begin and end is
-//! in `cancel::wait`, how a thread waits in place of a task in `threads`.
+//! Wake-ups shared by the waits of channels and locks. `task::wait` has the start and end of a wait,
+//! `threads` the blocking wait of a thread.
 //!
 //! # Invariants
 //!
-//! * **NO-FOREIGN-CODE**: no waker is cloned, used or dropped, and no value is dropped, while a lock
-//!   of ours is held.
+//! * **NO-FOREIGN-CODE**: no waker is cloned, woken or dropped, and no user value is dropped, while a lock of
+//!   this crate is held.
 
 #[cfg(loom)]
 pub(crate) use in_models::{Wait, wake};
@@ -19,7 +19,7 @@ pub(crate) use crate::task::guarded::GuardedWaker;
 
 const BATCH: usize = 16;
 
-/// Wakers on their way out of a lock. NO-FOREIGN-CODE
+/// Wakers to be woken after the lock is released. NO-FOREIGN-CODE
 #[derive(Default)]
 pub(crate) struct Wakers {
     wakers: [Option<GuardedWaker>; BATCH],
@@ -31,7 +31,7 @@ impl Wakers {
         self.len == BATCH
     }
 
-    /// Puts one more; there must be room.
+    /// Adds one waker. The caller has checked `is_full`.
     pub(crate) fn put(&mut self, waker: Option<GuardedWaker>) {
         if waker.is_some() {
             self.wakers[self.len] = waker;
@@ -39,7 +39,7 @@ impl Wakers {
         }
     }
 
-    /// Wakes them all, in order.
+    /// Wakes and removes all wakers, in order.
     pub(crate) fn wake_all(&mut self) {
         let len = std::mem::take(&mut self.len);
         self.wakers[..len].iter_mut().filter_map(Option::take).for_each(wake);
@@ -52,7 +52,7 @@ impl Drop for Wakers {
     }
 }
 
-/// A model has no tasks: nothing is cancelled there, and nobody has a budget.
+/// Stand-ins for loom models, which have no tasks: no cancellation and no budget.
 #[cfg(loom)]
 mod in_models {
     use std::task::{Context, Poll};

@@ -1,10 +1,10 @@
-//! Those who wait until something is so, and are all told when it may be.
+//! Waiters for a condition, all woken when it may have changed.
 //!
 //! # Invariants
 //!
-//! * **ALL-WOKEN**: who changes what is waited for does so first and then calls [`WaitList::tell`], which
-//!   takes the lock; who waits looks under the lock, and joins the line under the same lock if it is
-//!   not so. So a change is seen, or whoever waits is told.
+//! * **ALL-WOKEN**: a writer changes the condition first, then calls [`WaitList::tell`], which takes the
+//!   lock. A waiter checks the condition under the lock, and joins the list under the same lock if it does
+//!   not hold. So the waiter sees the change, or `tell` wakes it.
 
 use std::task::{Context, Poll, ready};
 
@@ -19,7 +19,7 @@ pub(crate) struct WaitList {
     line: Mutex<WaitQueue>,
 }
 
-/// A place in the crowd.
+/// A waiter's place in the list, and its wait.
 #[derive(Default)]
 pub(crate) struct ListTicket {
     key: Option<usize>,
@@ -27,7 +27,7 @@ pub(crate) struct ListTicket {
 }
 
 impl WaitList {
-    /// Wakes all who wait now. ALL-WOKEN
+    /// Wakes all current waiters. ALL-WOKEN
     pub(crate) fn tell(&self) {
         let mut wakers = Wakers::default();
         let mut line = lock(&self.line);
@@ -46,7 +46,7 @@ impl WaitList {
         }
     }
 
-    /// Waits until `is_so` says what to return. It must not run foreign code.
+    /// Waits until `is_so` returns `Some`. `is_so` must not run foreign code.
     pub(crate) fn poll_until<R>(
         &self,
         place: &mut ListTicket,
@@ -82,7 +82,7 @@ impl WaitList {
         Poll::Pending
     }
 
-    /// Gives up waiting.
+    /// Removes the waiter and ends its wait.
     pub(crate) fn leave(&self, place: &mut ListTicket) {
         if let Some(key) = place.key.take() {
             let waker = lock(&self.line).leave(key);
@@ -91,20 +91,20 @@ impl WaitList {
         place.wait.give_up();
     }
 
-    /// The same as a future.
+    /// As `poll_until`, as a future.
     pub(crate) async fn until<R>(&self, mut is_so: impl FnMut() -> Option<R>) -> Result<R, Cancelled> {
-        let mut there = ListWait { crowd: self, place: ListTicket::default() };
-        std::future::poll_fn(move |cx| there.crowd.poll_until(&mut there.place, cx, &mut is_so)).await
+        let mut there = ListWait { list: self, place: ListTicket::default() };
+        std::future::poll_fn(move |cx| there.list.poll_until(&mut there.place, cx, &mut is_so)).await
     }
 }
 
 struct ListWait<'a> {
-    crowd: &'a WaitList,
+    list: &'a WaitList,
     place: ListTicket,
 }
 
 impl Drop for ListWait<'_> {
     fn drop(&mut self) {
-        self.crowd.leave(&mut self.place);
+        self.list.leave(&mut self.place);
     }
 }

@@ -1,17 +1,17 @@
-//! A line of waiters: who is first, who has been woken, and how much they need.
+//! Wait queue: the order of waiters, which of them have been woken, and how many permits each needs.
 //!
-//! Those in line own nothing: what they wait for stays free until they are polled and take it. The
-//! line only says whose waker is next. A waiter's place is a slot in a table, which only he gives
-//! up: one that is leaked costs its slot and holds up nobody.
+//! Waiters in the queue own nothing: a resource stays free until a waiter is polled and takes it. The queue
+//! only decides which waker is next. A waiter's place is a slot in a table, and only that waiter frees it. A
+//! leaked waiter costs its slot and delays no other waiter.
 //!
 //! # Invariants
 //!
-//! * **OWN-PLACE**: a slot that was given out is freed by its waiter alone, so its key is valid until
-//!   then. The line lies behind a lock of the one whose line it is.
-//! * **WOKEN**: a waiter that has been woken, and not been polled since, has no waker in its slot.
-//!   `next` is the first who has not been woken; some behind it may have been.
-//! * **LATE-WAITER**: one who was woken and did not come for so long that nobody counts on him any more is in line,
-//!   but in none of the sums, until he is polled after all.
+//! * **OWN-PLACE**: only its waiter frees a slot, so the waiter's key is valid until then. A lock of the
+//!   queue's owner guards the queue.
+//! * **WOKEN**: a waiter that has been woken, and has not been polled since, has no waker in its slot. `next`
+//!   is the first waiter that has not been woken; waiters behind it may have been.
+//! * **LATE-WAITER**: a woken waiter that has not been polled for too long is marked `lost`. It keeps its
+//!   slot, but none of the sums count it until it is polled again.
 
 use std::task::Waker;
 
@@ -20,7 +20,7 @@ use crate::task::guarded::GuardedWaker;
 
 const NONE: usize = usize::MAX;
 
-/// Beyond this many slots, the table is given back when the line is empty.
+/// A table of more slots than this is freed when the queue becomes empty.
 const KEEP: usize = 64;
 
 #[derive(Default)]
@@ -30,16 +30,15 @@ pub(crate) struct WaitQueue {
     free: Option<usize>,
     first: Option<usize>,
     last: Option<usize>,
-    /// The first who has not been woken. WOKEN
+    /// First waiter that has not been woken. WOKEN
     next: Option<usize>,
     len: usize,
-    /// What all need together, and what those that have been woken need. LATE-WAITER.
-    /// Each may need `usize::MAX`, so the sums are
-    /// wider: they must be exact, to be subtracted from.
+    /// Permits needed by all waiters, and by the woken ones; lost waiters are not counted. LATE-WAITER. One
+    /// waiter may need `usize::MAX`. The sums are wider because subtraction needs them exact.
     needs: u128,
     claims: u128,
     lost: usize,
-    /// One who was woken came too late, and nobody of those in line has been served since.
+    /// A woken waiter came too late to be served, and no waiter of the queue has been served since.
     pub(crate) is_hungry: bool,
 }
 
@@ -52,7 +51,7 @@ struct QueueSlot {
     waker: Option<GuardedWaker>,
 }
 
-/// The most that can be said of a sum: more than is ever free.
+/// Converts a sum to `usize`. A clamped sum is still more than can ever be free.
 #[inline]
 fn clamp(sum: u128) -> usize {
     usize::try_from(sum).unwrap_or(usize::MAX)
@@ -63,7 +62,7 @@ fn key(index: usize) -> Option<usize> {
 }
 
 impl WaitQueue {
-    /// Whether nobody is in it who is counted on.
+    /// Whether the queue has no waiters, not counting lost ones. LATE-WAITER
     pub(crate) fn is_empty(&self) -> bool {
         self.len == self.lost
     }
@@ -72,27 +71,27 @@ impl WaitQueue {
         self.len
     }
 
-    /// What all in line need together.
+    /// Permits that all waiters need together.
     #[inline]
     pub(crate) fn needs(&self) -> usize {
         clamp(self.needs)
     }
 
-    /// What those need that have been woken.
+    /// Permits that the woken waiters need together.
     #[inline]
     pub(crate) fn claims(&self) -> usize {
         clamp(self.claims)
     }
 
-    /// Whether it is this one's turn to take of what is free: he was woken, or all ahead of him were;
-    /// and no sleeper ahead of him waits for more than is free.
+    /// Whether the waiter at `key` may take from the `free` permits now. The first sleeper may. A woken
+    /// waiter may too, unless the first sleeper is ahead of it and needs more than is free.
     pub(crate) fn may_take(&self, key: usize, free: usize) -> bool {
         let Some(next) = self.next else { return true };
         let slot = &self.slots[key];
         next == key || slot.woken && (self.slots[next].need <= free || self.is_ahead(key, next))
     }
 
-    /// Whether no sleeper waits for more than is free.
+    /// Whether the first sleeper, if any, needs no more than `free`.
     pub(crate) fn lets_through(&self, free: usize) -> bool {
         self.next_need().is_none_or(|need| need <= free)
     }
@@ -101,7 +100,7 @@ impl WaitQueue {
         self.slots[key].woken
     }
 
-    /// Puts a waiter at the end. Without a waker he counts as woken.
+    /// Adds a waiter at the end. A waiter without a waker counts as woken.
     pub(crate) fn join(&mut self, need: usize, waker: Option<GuardedWaker>) -> usize {
         let slot = QueueSlot {
             prev: self.last.unwrap_or(NONE),
@@ -138,7 +137,7 @@ impl WaitQueue {
         index
     }
 
-    /// A waiter that keeps his place sleeps (again). Gives back the waker that he had.
+    /// Marks a waiter as asleep, at its old place. Returns the waker that the slot held.
     pub(crate) fn sleep(&mut self, key: usize, waker: GuardedWaker) -> Option<GuardedWaker> {
         let slot = &mut self.slots[key];
         if slot.woken {
@@ -156,9 +155,9 @@ impl WaitQueue {
         self.slots[key].waker.replace(waker)
     }
 
-    /// Whether `key`, which was among the woken until now, is ahead of the first who sleeps.
+    /// Whether `key`, a woken waiter, is ahead of `next`, the first sleeper.
     fn is_ahead(&self, key: usize, next: usize) -> bool {
-        // Those ahead of the first who sleeps are few: woken, and not polled yet.
+        // The walk is short: all waiters ahead of the first sleeper were woken and not yet polled.
         let mut ahead = self.slots[next].prev;
         while ahead != NONE {
             if ahead == key {
@@ -169,12 +168,12 @@ impl WaitQueue {
         false
     }
 
-    /// Whether the waker of this one is as good as `waker`.
+    /// Whether the stored waker of this waiter wakes the same task as `waker`.
     pub(crate) fn wakes_same(&self, key: usize, waker: &Waker) -> bool {
         self.slots[key].waker.as_ref().is_some_and(|own| own.will_wake(waker))
     }
 
-    /// Takes a waiter out. Gives back the waker that he had.
+    /// Removes a waiter. Returns the waker that the slot held.
     pub(crate) fn leave(&mut self, index: usize) -> Option<GuardedWaker> {
         if self.next == Some(index) {
             self.next = self.next_asleep(self.slots[index].next);
@@ -200,13 +199,13 @@ impl WaitQueue {
         self.free = Some(index);
         self.is_hungry &= self.len > self.lost;
         if self.len == 0 && self.slots.len() > KEEP {
-            self.slots = Vec::new(); // all slots are free, and without a waker
+            self.slots = Vec::new(); // all slots are free and hold no waker
             self.free = None;
         }
         waker
     }
 
-    /// Counts no more on those who were woken, other than this one. LATE-WAITER
+    /// Marks all woken waiters but `but` as lost. LATE-WAITER
     pub(crate) fn lose_woken(&mut self, but: usize) {
         self.is_hungry = false;
         let mut next = self.first;
@@ -229,13 +228,13 @@ impl WaitQueue {
         key(index)
     }
 
-    /// What the next sleeper needs.
+    /// Permits that the first sleeper needs.
     pub(crate) fn next_need(&self) -> Option<usize> {
         self.next.map(|next| self.slots[next].need)
     }
 
-    /// Counts the next sleeper as woken, and puts his waker among those to be used. `false` if
-    /// nobody sleeps, or no more fit.
+    /// Marks the first sleeper as woken and moves its waker to `wakers`. `false` if no waiter sleeps or
+    /// `wakers` is full.
     pub(crate) fn wake_next(&mut self, wakers: &mut Wakers) -> bool {
         let Some(next) = self.next else { return false };
         if wakers.is_full() {

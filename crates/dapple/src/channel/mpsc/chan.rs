@@ -1,23 +1,23 @@
-//! What lies between the senders and the receiver: a queue behind a lock, and the room in it.
+//! State shared by the senders and the receiver: a queue behind a lock, and the free room in it.
 //!
-//! A sender takes room and puts its message into the queue under one short lock. The receiver takes
-//! the whole queue at once, under the same lock, and then gives out one message after the other. For
-//! each it counts `given` up, in a cache line of its own; a sender who finds no room looks there for
-//! what has come free. So the receiver and the senders meet about once in a queue, not once a message.
-//! A message that is alone in the queue is given out, and its room given back, under the lock itself.
+//! A sender takes room and puts its message into the queue under one short lock. The receiver takes the whole
+//! queue at once, under the same lock, and then returns the messages one by one. For each it increments
+//! `given`, which has a cache line of its own. A sender that finds no room reads `given` to learn how much
+//! room has been freed. So the receiver and the senders contend about once per queue, not once per message. A
+//! message that is alone in the queue is returned, and its room freed, under the lock itself.
 //!
 //! # Invariants
 //!
-//! * **CAPACITY**: `free`, the permits that senders hold, the messages that the receiver has not given
-//!   out, and those that it has given out but nobody has `credited`, make up the capacity.
-//! * **RECEIVER-TOLD**: the receiver puts its waker into the queue under the lock under which it has
-//!   seen that there is nothing. Who changes what it waits for does so first, then takes the waker out.
-//! * **SENDERS-TOLD**: `sleepers` is true while a sender in line has not been woken. It is set before
-//!   `given` is looked at for the last time; the receiver changes `given` before it looks at
-//!   `sleepers`; all sequentially consistent. So a sender that sleeps has seen the room, or is woken.
-//! * **CLOSED-AT-ONCE**: `closed` of the queue and that of `closing` are set under one lock of the queue, under which
-//!   room is taken. So a sender that sees one of them sees the other: after `closed()` has returned nothing is sent,
-//!   and a send that was refused is followed by an `is_closed()` that is true.
+//! * **CAPACITY**: the capacity is the sum of `free`, the permits that senders hold, the messages that the
+//!   receiver has not returned, and those that it has returned and that are not yet `credited`.
+//! * **RECEIVER-TOLD**: the receiver stores its waker under the same lock under which it saw the queue empty.
+//!   Code that changes a condition of the receiver does so first, then takes the waker.
+//! * **SENDERS-TOLD**: `sleepers` is true while a queued sender has not been woken. A sender sets it before
+//!   its last look at `given`; the receiver changes `given` before it looks at `sleepers`; all sequentially
+//!   consistent. So a sleeping sender has seen the room, or is woken.
+//! * **CLOSED-AT-ONCE**: `closed` of the queue and that of `closing` are set under one lock of the queue,
+//!   under which room is taken. So a sender that sees one of them sees the other: after `closed()` has
+//!   returned, no message is sent; and after a refused send, `is_closed()` is true.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -35,18 +35,18 @@ use crate::waitlist::wait_queue::WaitQueue;
 
 pub(super) struct Chan<T> {
     pub(super) queue: Apart<SpinLock<MessageQueue<T>>>,
-    /// How many messages the receiver has given out; it alone writes this. CAPACITY
+    /// Messages that the receiver has returned. Only the receiver writes it. CAPACITY
     pub(super) given: Apart<AtomicUsize>,
     /// SENDERS-TOLD
     pub(super) sleepers: AtomicBool,
     pub(super) capacity: usize,
-    /// Senders, weak ones not counted. Once it is 0 it stays 0.
+    /// Number of senders, without weak ones. Once it is 0 it stays 0.
     senders: AtomicUsize,
-    /// Has no permits; closed when the receiver is, for those who wait for that.
+    /// Has no permits. Closed together with the receiver, for waits in `closed()`.
     pub(super) closing: Permits,
 }
 
-/// In cache lines of its own, which the hardware fetches in pairs.
+/// A value in cache lines of its own. The hardware fetches them in pairs.
 #[repr(align(128))]
 pub(super) struct Apart<T>(T);
 
@@ -61,7 +61,7 @@ impl<T> Deref for Apart<T> {
 
 pub(super) struct MessageQueue<T> {
     pub(super) messages: VecDeque<T>,
-    /// The receiver waits. RECEIVER-TOLD
+    /// Waker of the waiting receiver. RECEIVER-TOLD
     pub(super) waker: Option<GuardedWaker>,
     /// CAPACITY
     pub(super) free: usize,
@@ -93,20 +93,19 @@ pub(super) fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     (Sender::new(chan.clone()), Receiver::new(chan))
 }
 
-/// What the receiver finds.
+/// Result of taking from the queue.
 pub(super) enum QueuePop<T> {
-    /// A message, whose room has been given back.
+    /// A message, whose room has been freed.
     One(T),
-    /// Messages, which are the receiver's own now.
+    /// Messages, which are in the receiver's own queue now.
     Several,
     Nothing,
-    /// And nothing will come.
+    /// No messages, and none will be sent.
     End,
 }
 
 impl<T> Chan<T> {
-    /// Puts a message in line, in the room that the caller has reserved. Hands it back if nobody is
-    /// there to receive it.
+    /// Queues a message in room that the caller has reserved. Returns the message if the receiver is dropped.
     pub(super) fn push(&self, message: T) -> Result<(), T> {
         let mut queue = self.queue.lock();
         if queue.receiver_gone {
@@ -125,19 +124,18 @@ impl<T> Chan<T> {
         waker.into_iter().for_each(wake);
     }
 
-    /// Takes the receiver's waker back.
+    /// Takes back the receiver's waker.
     pub(super) fn withdraw(&self) -> Option<GuardedWaker> {
         self.queue.lock().waker.take()
     }
 
-    /// Takes what there is: one message, or all that are in line in exchange for an empty queue of the
-    /// receiver's.
+    /// Takes one message, or all queued messages in exchange for the receiver's empty queue.
     #[inline]
     pub(super) fn pull(&self, local: &mut VecDeque<T>) -> QueuePop<T> {
         self.pull_from(self.queue.lock(), local)
     }
 
-    /// As `pull`. If there is nothing, leaves a clone of `waker`.
+    /// As `pull`. If there is no message, stores a clone of `waker`.
     #[inline]
     pub(super) fn pull_or_wait(&self, local: &mut VecDeque<T>, waker: &Waker) -> QueuePop<T> {
         let mut queue = self.queue.lock();
@@ -178,7 +176,7 @@ impl<T> Chan<T> {
                 return QueuePop::Several;
             }
         }
-        // The last sender sends, then goes; and it goes, then looks for the waker.
+        // The last sender sends before it is dropped; its drop first updates the count, then takes the waker.
         if self.sender_count() == 0 || queue.closed && self.reclaim(&mut queue) == self.capacity {
             return QueuePop::End; // CAPACITY
         }
@@ -189,7 +187,7 @@ impl<T> Chan<T> {
         self.queue.lock().messages.len()
     }
 
-    /// The receiver goes. What is in line is dropped.
+    /// Closes the channel for a receiver that is dropped. Queued messages are dropped.
     pub(super) fn receiver_gone(&self) {
         self.close();
         let mut queue = self.queue.lock();
@@ -199,18 +197,18 @@ impl<T> Chan<T> {
         drop(left);
     }
 
-    /// One more sender.
+    /// Counts one more sender.
     pub(super) fn add_sender(&self) {
         self.senders.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more sender, if there is one yet.
+    /// Counts one more sender, if one still exists.
     pub(super) fn try_add_sender(&self) -> bool {
         let more = |senders| (senders != 0).then_some(senders + 1);
         self.senders.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
     }
 
-    /// One sender less.
+    /// Uncounts a sender.
     pub(super) fn drop_sender(&self) {
         if self.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.wake_receiver(); // RECEIVER-TOLD

@@ -1,30 +1,30 @@
-//! Why a message was not sent, or not received.
+//! Errors of senders.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::waitlist::permits::PermitRefusal;
 
-/// A message was not sent; here it is.
+/// Error of [`Sender::send`](super::Sender::send), with the message that was not sent.
 pub struct SendError<T> {
     pub(super) message: T,
     pub(super) cancelled: bool,
 }
 
 impl<T> SendError<T> {
-    /// The receiver is gone, or was closed.
+    /// Whether the receiver is dropped or closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         !self.cancelled
     }
 
-    /// The wait was cancelled.
+    /// Whether the wait was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled
     }
 
-    /// The message.
+    /// Returns the message.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.message
@@ -52,26 +52,26 @@ impl<T> Error for SendError<T> {
 const CANCELLED: &str = "the wait was cancelled";
 const CLOSED: &str = "the channel is closed";
 
-/// A message could not be sent at once; here it is.
+/// Error of [`Sender::try_send`](super::Sender::try_send), with the message that was not sent.
 pub struct TrySendError<T> {
     pub(super) message: T,
     pub(super) closed: bool,
 }
 
 impl<T> TrySendError<T> {
-    /// The receiver is gone, or was closed.
+    /// Whether the receiver is dropped or closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// There is no room now.
+    /// Whether the channel is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         !self.closed
     }
 
-    /// The message.
+    /// Returns the message.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.message
@@ -92,24 +92,24 @@ impl<T> fmt::Debug for TrySendError<T> {
 
 impl<T> Error for TrySendError<T> {}
 
-/// Why there is no room reserved.
+/// Error of [`Sender::reserve`](super::Sender::reserve) and its variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReserveError(pub(super) PermitRefusal);
 
 impl ReserveError {
-    /// The receiver is gone, or was closed.
+    /// Whether the receiver is dropped or closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0 == PermitRefusal::Closed
     }
 
-    /// The wait was cancelled.
+    /// Whether the wait was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0 == PermitRefusal::Cancelled
     }
 
-    /// There is no room now.
+    /// Whether the channel is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.0 == PermitRefusal::Busy
@@ -133,7 +133,7 @@ impl Error for ReserveError {
 }
 
 impl From<ReserveError> for std::io::Error {
-    /// An error for which [`is_cancelled`](crate::is_cancelled) holds if the wait was cancelled.
+    /// [`is_cancelled`](crate::is_cancelled) holds for the error if the wait was cancelled.
     fn from(error: ReserveError) -> std::io::Error {
         std::io::Error::other(error)
     }

@@ -1,4 +1,4 @@
-//! A channel from many to one, bounded or not.
+//! A channel from many senders to one receiver, bounded or not.
 //!
 //! ```
 //! use dapple::channel::mpsc;
@@ -33,7 +33,20 @@ pub use permit::{OwnedPermit, Permit};
 pub use receiver::Receiver;
 pub use sender::{Sender, WeakSender};
 
-/// A channel that holds so many messages; who sends more waits.
+/// Creates a channel for at most `capacity` messages. A sender that finds it full waits (backpressure).
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::mpsc;
+///
+/// dapple::run(async {
+///     let (sender, mut receiver) = mpsc::bounded(1);
+///     sender.send(1).await.unwrap();
+///     assert!(sender.try_send(2).unwrap_err().is_full());
+///     assert_eq!(receiver.recv().await.unwrap(), 1);
+/// });
+/// ```
 ///
 /// # Panics
 ///
@@ -41,12 +54,13 @@ pub use sender::{Sender, WeakSender};
 #[must_use]
 #[track_caller]
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
-    assert!(capacity > 0, "mpsc::bounded(0): a channel without room passes nothing on; use 1 or more");
+    assert!(capacity > 0, "mpsc::bounded(0): a channel needs a capacity of 1 or more");
     assert!(capacity <= MAX, "mpsc::bounded: more than {MAX} messages");
     chan::channel(capacity)
 }
 
-/// A channel that holds as many messages as memory does: sending never waits.
+/// Creates a channel for any number of messages: sending never waits. Use it only if the number of messages
+/// is bounded in another way, since the queue grows without limit.
 #[must_use]
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     chan::channel(MAX)

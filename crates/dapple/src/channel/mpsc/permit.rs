@@ -1,10 +1,10 @@
-//! Room for one message, reserved.
+//! Reserved room for one message.
 
 use std::fmt;
 
 use super::sender::Sender;
 
-/// Room for one message. It becomes free again when this is dropped.
+/// Reserved room for one message. Dropping it frees the room. Made by [`Sender::reserve`].
 #[must_use = "the room is given back at once if the permit is dropped"]
 pub struct Permit<'a, T> {
     sender: &'a Sender<T>,
@@ -15,14 +15,14 @@ impl<'a, T> Permit<'a, T> {
         Permit { sender }
     }
 
-    /// Sends the message, also if the receiver has been closed meanwhile.
+    /// Sends the message, even if the receiver has been closed meanwhile.
     ///
     /// # Errors
     ///
-    /// Hands the message back if the receiver is gone.
+    /// Returns the message if the receiver is dropped.
     pub fn send(self, message: T) -> Result<(), T> {
         let sender = self.sender;
-        std::mem::forget(self); // the message has the room now
+        std::mem::forget(self); // the message owns the room now
         sender.chan.push(message)
     }
 }
@@ -39,10 +39,11 @@ impl<T> fmt::Debug for Permit<'_, T> {
     }
 }
 
-/// Room for one message, and the sender that has it. It becomes free again when this is dropped.
+/// Reserved room for one message, with its sender. Dropping it frees the room. Made by
+/// [`Sender::reserve_owned`].
 #[must_use = "the room is given back at once if the permit is dropped"]
 pub struct OwnedPermit<T> {
-    /// `None`: it was used.
+    /// None once it was used.
     sender: Option<Sender<T>>,
 }
 
@@ -51,17 +52,17 @@ impl<T> OwnedPermit<T> {
         OwnedPermit { sender: Some(sender) }
     }
 
-    /// Sends the message, also if the receiver has been closed meanwhile, and gives the sender back.
+    /// Sends the message, even if the receiver has been closed meanwhile, and returns the sender.
     ///
     /// # Errors
     ///
-    /// Hands the message back if the receiver is gone.
+    /// Returns the message if the receiver is dropped.
     pub fn send(mut self, message: T) -> Result<Sender<T>, T> {
         let sender = self.sender.take().expect("a permit is used once");
         sender.chan.push(message).map(|()| sender)
     }
 
-    /// Gives the room up, and the sender back.
+    /// Frees the room, and returns the sender.
     #[must_use]
     pub fn release(mut self) -> Sender<T> {
         let sender = self.sender.take().expect("a permit is used once");

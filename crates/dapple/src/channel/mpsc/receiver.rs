@@ -1,4 +1,4 @@
-//! The receiver of a channel: by one, by many, and as a stream.
+//! Receiver of a channel: single messages, batches, and a stream.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,15 +13,36 @@ use super::chan::{Chan, QueuePop};
 use crate::Cancelled;
 use crate::waitlist::wait::{Wait, block_on};
 
-/// The right to receive messages, also as a `Stream` of `Result<T, Cancelled>`.
+/// Receiving half of a channel. Also a `Stream` of `Result<T, Cancelled>`.
 ///
-/// As a stream, `None` means that all senders are gone, or the receiver was closed, and everything
-/// has been received. `Some(Err(Cancelled))` means that the wait was cancelled; nothing is lost.
+/// As a stream, `None` means that the channel is closed and all messages have been received.
+/// `Some(Err(Cancelled))` means that the wait was cancelled; no message is lost.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::mpsc;
+///
+/// dapple::run(async {
+///     let (sender, mut receiver) = mpsc::bounded(10);
+///     dapple::spawn(async move {
+///         for number in 0..3 {
+///             sender.send(number).await.unwrap();
+///         }
+///     })
+///     .detach();
+///     let mut received = Vec::new();
+///     while let Ok(number) = receiver.recv().await {
+///         received.push(number);
+///     }
+///     assert_eq!(received, [0, 1, 2]);
+/// });
+/// ```
 pub struct Receiver<T> {
     chan: Arc<Chan<T>>,
-    /// Messages that were taken out of the queue together, and have not been given out.
+    /// Messages taken from the queue together, and not yet returned.
     local: VecDeque<T>,
-    /// The wait of the stream.
+    /// Wait of the stream.
     wait: Wait,
 }
 
@@ -34,13 +55,13 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// If no more messages will come, or the wait was cancelled.
+    /// If the channel is closed and all messages have been received, or the wait was cancelled.
     ///
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; no message is lost.
-    /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and the
-    /// messages stay; or a message, if there was one when the wait was polled again.
+    /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and the messages
+    /// stay in the channel; or a message, if there was one when the wait was polled again.
     ///
     /// # Examples
     ///
@@ -64,18 +85,18 @@ impl<T> Receiver<T> {
         .await
     }
 
-    /// Receives the messages that have come, at most `limit`, and appends them to `into`. Waits for
-    /// the first. Says how many they were; that is 0 only if `limit` is.
+    /// Receives up to `limit` messages, and appends them to `into`. Waits for the first one. Returns their
+    /// number, which is 0 only if `limit` is 0.
     ///
     /// # Errors
     ///
-    /// If no more messages will come, or the wait was cancelled.
+    /// If the channel is closed and all messages have been received, or the wait was cancelled.
     ///
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**; no message is lost.
-    /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and the
-    /// messages stay; or messages, if there were some when the wait was polled again.
+    /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and the messages
+    /// stay in the channel; or messages, if there were some when the wait was polled again.
     pub async fn recv_many(&mut self, into: &mut Vec<T>, limit: usize) -> Result<usize, RecvError> {
         let mut recv = RecvWait { receiver: self, wait: Wait::default(), waits: false };
         std::future::poll_fn(move |cx| {
@@ -92,11 +113,12 @@ impl<T> Receiver<T> {
         .await
     }
 
-    /// As [`recv`](Self::recv), for threads outside: waits on this thread.
+    /// As [`recv`](Self::recv), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
-    /// If no more messages will come, or the call was cancelled in [`blocking`](crate::blocking()).
+    /// If the channel is closed and all messages have been received, or the call was cancelled in
+    /// [`blocking`](crate::blocking()).
     ///
     /// # Panics
     ///
@@ -106,11 +128,11 @@ impl<T> Receiver<T> {
         block_on("mpsc::Receiver::recv_blocking", self.recv())
     }
 
-    /// Receives a message that has come.
+    /// Receives a message if there is one.
     ///
     /// # Errors
     ///
-    /// If none has, and if no more will come.
+    /// If the channel is empty, or also closed.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         match self.look() {
             QueuePop::One(message) => Ok(message),
@@ -120,25 +142,25 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Lets nobody send any more, but for those who have reserved room. What was sent can still be
-    /// received.
+    /// Closes the channel: no message can be sent any more, except by holders of a [`Permit`](super::Permit).
+    /// Messages that were sent can still be received.
     pub fn close(&mut self) {
         self.chan.close();
     }
 
-    /// Whether nobody can begin to send any more: it was closed, or all senders are gone.
+    /// Whether the channel is closed: by [`close`](Self::close), or because all senders are dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.chan.closing.is_closed() || self.chan.sender_count() == 0
     }
 
-    /// How many messages have come and not been received.
+    /// Number of messages that can be received now.
     #[must_use]
     pub fn len(&self) -> usize {
         self.local.len() + self.chan.len()
     }
 
-    /// Whether no message has come.
+    /// Whether there is no message now.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -180,8 +202,8 @@ impl<T> Receiver<T> {
         taken
     }
 
-    /// Waits until there is a message: that one, or `None` if it is among the receiver's own. `waits` says
-    /// whether the channel has a waker of ours.
+    /// Waits for a message. Returns it, or `None` if it is in the receiver's own queue. `waits` says whether
+    /// the channel has the receiver's waker.
     #[inline]
     fn poll_found(
         &mut self,
@@ -197,7 +219,7 @@ impl<T> Receiver<T> {
             }
             return Poll::Ready(Err(cancelled.into()));
         }
-        // Who has waited was woken, most likely, and does not need to wait.
+        // A receiver that has waited was most likely woken by a message.
         let mut found = if has_begun || !self.local.is_empty() { self.look() } else { QueuePop::Nothing };
         if let QueuePop::Nothing = found {
             if has_begun && wait.is_cancelled() {
@@ -270,7 +292,7 @@ impl<T> Stream for Receiver<T> {
 
 impl<T> Unpin for Receiver<T> {}
 
-// SAFETY: a shared receiver gives out numbers only: receiving needs it mutable.
+// SAFETY: a shared receiver gives out only numbers: receiving needs `&mut`.
 unsafe impl<T: Send> Sync for Receiver<T> {}
 
 impl<T> Drop for Receiver<T> {

@@ -1,8 +1,9 @@
-//! Waiting for room: how senders take it, stand in line for it, and are woken.
+//! Senders that wait for room: how they take it, queue for it, and are woken.
 //!
-//! The rules are those of [`permits`](crate::waitlist::permits): room is handed to nobody; who comes
-//! takes it if enough is left for those in line, and otherwise gives way once; who was woken and
-//! leaves without taking wakes the next. CAPACITY and SENDERS-TOLD are those of [`chan`](super::chan).
+//! The rules are those of [`permits`](crate::waitlist::permits): room is not assigned to a sender. A new
+//! sender takes room if enough is left for the queued ones, and otherwise yields once. A woken sender that
+//! leaves without taking room wakes the next one. CAPACITY and SENDERS-TOLD are those of
+//! [`chan`](super::chan).
 
 use std::task::{Context, Poll, ready};
 
@@ -12,7 +13,7 @@ use crate::task::guarded::GuardedWaker;
 use crate::waitlist::permits::PermitRefusal;
 use crate::waitlist::wait::{Wait, Wakers, wake};
 
-/// A wait for room, with the message that is to be put there; or without, to reserve it.
+/// A wait for room, with the message to be sent, or without one to reserve room.
 pub(super) struct SendWait<'a, T> {
     chan: &'a Chan<T>,
     pub(super) message: Option<T>,
@@ -43,7 +44,7 @@ impl<'a, T> SendWait<'a, T> {
         self.poll_in_line(cx)
     }
 
-    /// Ends the wait: with the message in the queue, if there is room for it.
+    /// Ends the wait. Queues the message, if room was taken.
     #[inline]
     fn put(&mut self, mut queue: SpinGuard<'_, MessageQueue<T>>, taken: Result<(), PermitRefusal>) {
         let mut waker = None;
@@ -78,13 +79,14 @@ impl<'a, T> SendWait<'a, T> {
             let old = match self.key {
                 Some(key) => waker.take().and_then(|waker| queue.line.sleep(key, waker)),
                 None => {
-                    // What is free is meant for one who was woken: gives way, and comes back untold.
+                    // The free room is meant for a woken sender: yields to it, and is polled again without
+                    // being woken.
                     let sleeps = waker.take_if(|_| free == 0);
                     self.key = Some(queue.line.join(1, sleeps));
                     None
                 }
             };
-            // What is free may be meant for one who will not come for it: lets one more see.
+            // The free room may be meant for a sender that is never polled: wake one more.
             let heal = usize::from(queue.line.claims() <= chan.show(&mut queue));
             chan.wake_senders(queue, heal);
             drop(old);
@@ -101,7 +103,7 @@ impl<'a, T> SendWait<'a, T> {
         }))
     }
 
-    /// Leaves the line, if it is in it, without having taken anything.
+    /// Leaves the wait queue, if in it, without having taken room.
     #[inline]
     fn leave_line(&mut self) {
         if self.key.is_some() {
@@ -112,7 +114,7 @@ impl<'a, T> SendWait<'a, T> {
         }
     }
 
-    /// Leaves the line, and wakes those whom this one was woken in place of.
+    /// Leaves the wait queue, and wakes the next sender if this one was woken and took no room.
     fn leave(
         &mut self,
         queue: &mut SpinGuard<'_, MessageQueue<T>>,
@@ -137,8 +139,8 @@ impl<T> Drop for SendWait<'_, T> {
 }
 
 impl<T> MessageQueue<T> {
-    /// Counts the next in line as woken, as far as there is room that is meant for nobody, or as
-    /// `fresh` goes. What is left of that, if no more wakers fit.
+    /// Marks the next senders as woken: as many as there is unclaimed room, but at least `fresh` if there is
+    /// room. Returns the rest of that number if no more wakers fit.
     fn next_senders(&mut self, fresh: usize, wakers: &mut Wakers) -> usize {
         let mut left = fresh.max(self.free.saturating_sub(self.line.claims())).min(self.free);
         while left > 0 && self.line.wake_next(wakers) {
@@ -149,7 +151,7 @@ impl<T> MessageQueue<T> {
 }
 
 impl<T> Chan<T> {
-    /// Adds what the receiver has given out to what is free, and says how much that is. CAPACITY
+    /// Adds the messages that the receiver has returned to the free room. Returns the free room. CAPACITY
     pub(super) fn reclaim(&self, queue: &mut MessageQueue<T>) -> usize {
         let given = self.given.load(Ordering::SeqCst); // SENDERS-TOLD
         queue.free += given.wrapping_sub(queue.credited);
@@ -170,7 +172,7 @@ impl<T> Chan<T> {
         Ok(())
     }
 
-    /// Takes room for one message now, whoever is in line; with `message` puts it there.
+    /// Takes room for one message now, even ahead of waiting senders. Queues `message`, if there is one.
     pub(super) fn try_take(&self, message: &mut Option<T>) -> Result<(), PermitRefusal> {
         let mut queue = self.queue.lock();
         self.take(&mut queue, 0)?;
@@ -182,16 +184,16 @@ impl<T> Chan<T> {
         Ok(())
     }
 
-    /// Tells the receiver whether somebody sleeps, and says what is free after that. SENDERS-TOLD
+    /// Publishes whether a sender sleeps. Returns the free room after that. SENDERS-TOLD
     fn show(&self, queue: &mut MessageQueue<T>) -> usize {
         let sleepers = queue.line.next_need().is_some();
         if self.sleepers.load(Ordering::Relaxed) != sleepers {
-            self.sleepers.store(sleepers, Ordering::SeqCst); // only we change it
+            self.sleepers.store(sleepers, Ordering::SeqCst); // changed only under this lock
         }
         self.reclaim(queue)
     }
 
-    /// Wakes the next in line, at least `fresh` of them if there is as much room.
+    /// Wakes the next senders, at least `fresh` of them if there is enough room.
     pub(super) fn wake_senders<'a>(&'a self, mut queue: SpinGuard<'a, MessageQueue<T>>, mut fresh: usize) {
         let mut wakers = Wakers::default();
         loop {
@@ -206,7 +208,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// The receiver has given out so many messages. CAPACITY
+    /// Records that the receiver has returned `messages` messages. CAPACITY
     #[inline]
     pub(super) fn give(&self, messages: usize) {
         self.given.fetch_add(messages, Ordering::SeqCst); // SENDERS-TOLD
@@ -222,7 +224,7 @@ impl<T> Chan<T> {
         self.wake_senders(queue, fresh);
     }
 
-    /// Gives back room that was reserved, and not used. The receiver may wait for the last of it.
+    /// Frees reserved room that was not used. A receiver of a closed channel may wait for the last of it.
     pub(super) fn give_back(&self) {
         let mut queue = self.queue.lock();
         queue.free += 1;
@@ -231,12 +233,12 @@ impl<T> Chan<T> {
         waker.into_iter().for_each(wake);
     }
 
-    /// How many more messages fit now.
+    /// Number of messages that can be sent now.
     pub(super) fn room(&self) -> usize {
         self.reclaim(&mut self.queue.lock())
     }
 
-    /// Lets nobody begin to send any more.
+    /// Closes the channel for new sends, and wakes all waiting senders.
     pub(super) fn close(&self) {
         let mut queue = self.queue.lock();
         queue.closed = true;

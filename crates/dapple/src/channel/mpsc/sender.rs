@@ -1,4 +1,4 @@
-//! The senders of a channel, and weak ones that do not keep it open.
+//! Senders of a channel, and weak senders, which do not keep it open.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -12,7 +12,24 @@ use crate::Cancelled;
 use crate::waitlist::permits::{PermitRefusal, PermitWait};
 use crate::waitlist::wait::block_on;
 
-/// The right to send messages; clones send to the same receiver.
+/// Sending half of a channel. Clones send to the same receiver.
+///
+/// The channel closes when the last sender is dropped.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::mpsc;
+///
+/// dapple::run(async {
+///     let (sender, mut receiver) = mpsc::bounded(10);
+///     let other = sender.clone();
+///     dapple::spawn(async move { other.send("from a task").await }).detach();
+///     drop(sender);
+///     assert_eq!(receiver.recv().await.unwrap(), "from a task");
+///     assert!(receiver.recv().await.unwrap_err().is_closed()); // all senders are gone
+/// });
+/// ```
 pub struct Sender<T> {
     pub(super) chan: Arc<Chan<T>>,
 }
@@ -22,18 +39,18 @@ impl<T> Sender<T> {
         Sender { chan }
     }
 
-    /// Sends a message, when there is room.
+    /// Sends a message. Waits while the channel is full.
     ///
     /// # Errors
     ///
-    /// Hands the message back if the receiver is gone or closed, or the wait was cancelled.
+    /// Returns the message if the receiver is dropped or closed, or the wait was cancelled.
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **lossy**: the message is dropped with the wait, and has not been sent; it
+    /// *Dropped early*: **lossy**: the message is dropped with the wait, and has not been sent; the wait
     /// loses its place. Use [`reserve`](Self::reserve) to keep the message.
-    /// *Scope cancelled*: returns a [`SendError`] with the message, which has not been sent; or `Ok`,
-    /// if there was room when the wait was polled again.
+    /// *Scope cancelled*: returns a [`SendError`] with the message, which has not been sent; or `Ok`, if
+    /// there was room when the wait was polled again.
     ///
     /// # Examples
     ///
@@ -58,11 +75,11 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Sends a message if there is room now, also ahead of those who wait for it.
+    /// Sends a message if there is room now, even ahead of waiting senders.
     ///
     /// # Errors
     ///
-    /// Hands the message back if there is no room, or the receiver is gone or closed.
+    /// Returns the message if the channel is full, or the receiver is dropped or closed.
     pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
         let mut message = Some(message);
         self.chan.try_take(&mut message).map_err(|refused| TrySendError {
@@ -71,11 +88,11 @@ impl<T> Sender<T> {
         })
     }
 
-    /// As [`send`](Self::send), for threads outside: waits on this thread.
+    /// As [`send`](Self::send), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
-    /// Hands the message back if the receiver is gone or closed, or the call was cancelled in
+    /// Returns the message if the receiver is dropped or closed, or the call was cancelled in
     /// [`blocking`](crate::blocking()).
     ///
     /// # Panics
@@ -86,11 +103,12 @@ impl<T> Sender<T> {
         block_on("mpsc::Sender::send_blocking", self.send(message))
     }
 
-    /// Waits for room for one message, which can then be sent without waiting.
+    /// Waits for room for one message, which can then be sent without waiting. Use it to keep the message if
+    /// the wait is dropped.
     ///
     /// # Errors
     ///
-    /// If the receiver is gone or closed, or the wait was cancelled.
+    /// If the receiver is dropped or closed, or the wait was cancelled.
     ///
     /// # Cancellation
     ///
@@ -104,11 +122,11 @@ impl<T> Sender<T> {
         Ok(Permit::new(self))
     }
 
-    /// As [`reserve`](Self::reserve), for a permit that keeps the sender.
+    /// As [`reserve`](Self::reserve), with a permit that owns the sender.
     ///
     /// # Errors
     ///
-    /// If the receiver is gone or closed, or the wait was cancelled. The sender is dropped then.
+    /// If the receiver is dropped or closed, or the wait was cancelled. The sender is dropped then.
     ///
     /// # Cancellation
     ///
@@ -125,13 +143,13 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// If there is none, or the receiver is gone or closed.
+    /// If the channel is full, or the receiver is dropped or closed.
     pub fn try_reserve(&self) -> Result<Permit<'_, T>, ReserveError> {
         self.chan.try_take(&mut None).map_err(ReserveError)?;
         Ok(Permit::new(self))
     }
 
-    /// Waits until the receiver is gone, or closed.
+    /// Waits until the receiver is dropped or closed.
     ///
     /// # Errors
     ///
@@ -140,8 +158,8 @@ impl<T> Sender<T> {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**.
-    /// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if the receiver was gone when the wait was
-    /// polled again.
+    /// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if the receiver was dropped or closed when the wait
+    /// was polled again.
     pub async fn closed(&self) -> Result<(), Cancelled> {
         match PermitWait::new(&self.chan.closing, 1).await {
             Err(PermitRefusal::Cancelled) => Err(Cancelled),
@@ -149,19 +167,19 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Whether the receiver is gone, or closed.
+    /// Whether the receiver is dropped or closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.chan.closing.is_closed()
     }
 
-    /// How many more messages fit now.
+    /// Number of messages that can be sent now without waiting.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.chan.room()
     }
 
-    /// How many messages fit at most.
+    /// Capacity of the channel.
     #[must_use]
     pub fn max_capacity(&self) -> usize {
         self.chan.capacity
@@ -173,7 +191,7 @@ impl<T> Sender<T> {
         Arc::ptr_eq(&self.chan, &other.chan)
     }
 
-    /// A sender that does not keep the channel open.
+    /// Creates a weak sender, which does not keep the channel open.
     #[must_use]
     pub fn downgrade(&self) -> WeakSender<T> {
         WeakSender { chan: self.chan.clone() }
@@ -202,13 +220,13 @@ impl<T> fmt::Debug for Sender<T> {
     }
 }
 
-/// A sender that does not keep the channel open.
+/// A sender that does not keep the channel open. [`upgrade`](Self::upgrade) it to send.
 pub struct WeakSender<T> {
     chan: Arc<Chan<T>>,
 }
 
 impl<T> WeakSender<T> {
-    /// A sender, if there is one yet.
+    /// Returns a sender, if one still exists.
     #[must_use]
     pub fn upgrade(&self) -> Option<Sender<T>> {
         self.chan.try_add_sender().then(|| Sender { chan: self.chan.clone() })

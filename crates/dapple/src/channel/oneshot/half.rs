@@ -1,13 +1,14 @@
-//! The two halves of a oneshot, and the memory between them.
+//! The two halves of a oneshot channel, and the memory that they share.
 //!
 //! # Invariants
 //!
 //! VALUE, LAST-FREES and WAKER are those of [`word`](super::word).
 //!
-//! * **LIVE**: a half exists until its last step on the word, and the memory at least until then.
-//! * **CALLER**: `closing` is where the sender waits for the receiver to go. The sender makes it, then
-//!   looks whether the word is closed; the receiver closes the word, then looks whether it is made,
-//!   with a fence between on both sides: one of them closes it. Both do so before their last step.
+//! * **LIVE**: a half exists until its last operation on the word, and the memory at least until then.
+//! * **CALLER**: `closing` is where the sender waits for the receiver to be dropped or closed. The sender
+//!   creates it, then checks whether the word is closed. The receiver closes the word, then checks whether
+//!   `closing` exists. Both have a fence in between, so at least one of them closes it. Both do so before
+//!   their last operation.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -30,11 +31,11 @@ use crate::waitlist::wait::{Wait, block_on, wake};
 struct Between<T> {
     word: Word,
     value: UnsafeCell<MaybeUninit<T>>,
-    /// Made by the sender if it ever waits. CALLER
+    /// Created by the sender if it ever waits. CALLER
     closing: OnceLock<Box<Permits>>,
 }
 
-/// A channel for one value.
+/// Creates a channel for one value. Use it to return one result from a task or a callback.
 ///
 /// # Examples
 ///
@@ -61,15 +62,15 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     )
 }
 
-/// What a half has: the memory until its last step. LIVE
+/// Handle of a half. It may use the memory until its last operation. LIVE
 struct Half<T> {
     between: NonNull<Between<T>>,
     _value: PhantomData<T>,
 }
 
-// SAFETY: the halves pass a `T` from one to the other, and nothing else.
+// SAFETY: the halves only pass a `T` from one to the other.
 unsafe impl<T: Send> Send for Half<T> {}
-// SAFETY: a shared half gives nothing out but what the word says.
+// SAFETY: a shared half gives out only the state of the word.
 unsafe impl<T: Send> Sync for Half<T> {}
 
 impl<T> Half<T> {
@@ -78,15 +79,15 @@ impl<T> Half<T> {
     }
 
     fn between(&self) -> &Between<T> {
-        // SAFETY: this half has not made its last step. LIVE
+        // SAFETY: this half has not made its last operation. LIVE
         unsafe { self.between.as_ref() }
     }
 
     /// # Safety
     ///
-    /// The place of the value belongs to this half, and there is one. VALUE
+    /// There is a value, and it belongs to this half. VALUE
     unsafe fn take(&self) -> T {
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         let place = unsafe { &*self.between().value.get() };
         // SAFETY: as above; the caller does not read it again.
         unsafe { place.assume_init_read() }
@@ -94,14 +95,24 @@ impl<T> Half<T> {
 
     /// # Safety
     ///
-    /// The other half has made its last step, and the value is gone. LAST-FREES
+    /// The other half has made its last operation, and the value has been moved out. LAST-FREES
     unsafe fn free(self) {
-        // SAFETY: it came from a box, and nobody else uses it any more.
+        // SAFETY: it came from a box, and there is no other user.
         drop(unsafe { Box::from_raw(self.between.as_ptr()) });
     }
 }
 
-/// The right to send one value.
+/// Sending half of a oneshot channel.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::oneshot;
+///
+/// let (sender, receiver) = oneshot::channel();
+/// drop(receiver);
+/// assert_eq!(sender.send(5), Err(5)); // the value comes back
+/// ```
 pub struct Sender<T> {
     half: Half<T>,
 }
@@ -109,36 +120,36 @@ pub struct Sender<T> {
 impl<T> Unpin for Sender<T> {}
 
 impl<T> Sender<T> {
-    /// Sends the value. That it was sent does not mean that it is received: the receiver may go.
+    /// Sends the value. Success does not mean that it is received: the receiver may be dropped first.
     ///
     /// # Errors
     ///
-    /// Hands the value back if the receiver is gone, or was closed.
+    /// Returns the value if the receiver is dropped or closed.
     pub fn send(self, value: T) -> Result<(), T> {
         let between = self.half.between();
-        // SAFETY: the place is the sender's until it has sent. VALUE
+        // SAFETY: the place belongs to the sender until it has sent. VALUE
         let place = unsafe { &mut *between.value.get() };
         place.write(value);
         match between.word.send() {
             Ok(waker) => {
-                std::mem::forget(self); // that was its last step
-                // SAFETY: the word gave it to us. WAKER
+                std::mem::forget(self); // that was its last operation
+                // SAFETY: the word gave it to this half. WAKER
                 let waker = waker.map(|waker| unsafe { unpack(waker) });
                 waker.into_iter().for_each(wake);
                 Ok(())
             }
-            // SAFETY: it was not sent, and is still ours. VALUE
+            // SAFETY: it was not sent, so it still belongs to this half. VALUE
             Err(()) => Err(unsafe { self.half.take() }),
         }
     }
 
-    /// Whether the receiver is gone, or was closed: a value would come back.
+    /// Whether the receiver is dropped or closed, so that `send` would return the value.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self.half.word().load(), Said::Closed | Said::ReceiverGone)
     }
 
-    /// Waits until the receiver is gone, or closed.
+    /// Waits until the receiver is dropped or closed.
     ///
     /// # Errors
     ///
@@ -147,8 +158,8 @@ impl<T> Sender<T> {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**.
-    /// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if the receiver was gone when the wait was
-    /// polled again.
+    /// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if the receiver was dropped or closed when the wait
+    /// was polled again.
     pub async fn closed(&mut self) -> Result<(), Cancelled> {
         let closing = self.half.between().closing.get_or_init(|| Box::new(Permits::new(0)));
         fence_seq_cst(); // CALLER
@@ -166,9 +177,9 @@ impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         let half = Half { between: self.half.between, _value: PhantomData };
         match half.word().drop_sender() {
-            // SAFETY: the receiver is gone, and nothing was sent. LAST-FREES
+            // SAFETY: the receiver has made its last operation, and nothing was sent. LAST-FREES
             Said::ReceiverGone => unsafe { half.free() },
-            // SAFETY: the word gave it to us. WAKER
+            // SAFETY: the word gave it to this half. WAKER
             Said::Waits(waker) => wake(unsafe { unpack(waker) }),
             _ => {}
         }
@@ -181,28 +192,41 @@ impl<T> fmt::Debug for Sender<T> {
     }
 }
 
-/// The right to receive one value: a future.
+/// Receiving half of a oneshot channel: a future of the value.
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: **lossy**: a value that was sent is dropped, and one that is sent later comes
-/// back to the sender. Await `&mut receiver` to keep it.
-/// *Scope cancelled*: returns a [`RecvError`] with [`is_cancelled`](RecvError::is_cancelled); the
-/// value stays, and `&mut receiver` can be awaited again. If it had come when the wait was polled
-/// again, it is returned.
+/// *Dropped early*: **lossy**: a value that was sent is dropped, and one that is sent later is returned to
+/// the sender. Await `&mut receiver` to keep it.
+/// *Scope cancelled*: returns a [`RecvError`] with [`is_cancelled`](RecvError::is_cancelled); the value
+/// stays, and `&mut receiver` can be awaited again. If the value was there when the wait was polled again,
+/// returns it.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::oneshot;
+///
+/// dapple::run(async {
+///     let (sender, mut receiver) = oneshot::channel();
+///     assert!(receiver.try_recv().unwrap_err().is_empty());
+///     dapple::spawn(async move { sender.send("done") }).detach();
+///     assert_eq!((&mut receiver).await.unwrap(), "done");
+/// });
+/// ```
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Receiver<T> {
-    /// `None`: the value has been taken, or never comes.
+    /// None if the value has been taken.
     half: Option<Half<T>>,
-    /// The waker that was offered.
+    /// Waker that was stored in the word.
     waits: Option<Offered>,
     wait: Wait,
 }
 
-/// Only compared, and withdrawn from the word.
+/// Address of a waker. Only compared with the word's, and used to withdraw it.
 struct Offered(RawWaker);
 
-// SAFETY: it is not used but to be compared with what the word says.
+// SAFETY: it is only compared with the state of the word.
 unsafe impl Send for Offered {}
 // SAFETY: as above.
 unsafe impl Sync for Offered {}
@@ -214,7 +238,7 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// If it is not, and if it never comes.
+    /// If the value has not been sent, or never will be.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         let Some(half) = &self.half else { return Err(TryRecvError { closed: true }) };
         match half.word().load() {
@@ -224,11 +248,11 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Waits on this thread, for threads outside.
+    /// Waits for the value, for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
-    /// If the value never comes, or the call was cancelled in [`blocking`](crate::blocking()).
+    /// If the sender is dropped, or the call was cancelled in [`blocking`](crate::blocking()).
     ///
     /// # Panics
     ///
@@ -238,8 +262,8 @@ impl<T> Receiver<T> {
         block_on("oneshot::Receiver::recv_blocking", self)
     }
 
-    /// Takes nothing any more: a value that is sent from now on comes back to the sender. One that
-    /// was sent before can still be received.
+    /// Closes the channel: a value that is sent from now on is returned to the sender. A value that was sent
+    /// before can still be received.
     pub fn close(&mut self) {
         let Some(half) = &self.half else { return };
         let waker = match half.word().close() {
@@ -252,22 +276,22 @@ impl<T> Receiver<T> {
             closing.close();
         }
         self.waits = None;
-        // SAFETY: the word gave it to us. WAKER
+        // SAFETY: the word gave it to this half. WAKER
         drop(waker.map(|waker| unsafe { unpack(waker) }));
     }
 
-    /// Takes the value that is known to be there: the sender is gone.
+    /// Takes the value, which has been sent: the sender is gone.
     fn take_sent(&mut self) -> T {
         let half = self.half.take().expect("a value that was not taken");
         self.waits = None;
-        // SAFETY: it was sent, and is taken once, since we have no half any more. VALUE
+        // SAFETY: it was sent, and is taken once, since `half` is None now. VALUE
         let value = unsafe { half.take() };
-        // SAFETY: who has sent is gone. LAST-FREES
+        // SAFETY: the sender's last operation was to send. LAST-FREES
         unsafe { half.free() };
         value
     }
 
-    /// Sees to it that `waker` is woken. Otherwise something has happened.
+    /// Stores `waker` in the word. An error if the state of the word has changed instead.
     fn offer(&mut self, waker: &Waker) -> Result<(), Said> {
         let word = self.half.as_ref().expect("a half").word();
         if let Some(Offered(old)) = self.waits.take() {
@@ -276,7 +300,7 @@ impl<T> Receiver<T> {
                 return Ok(());
             }
             if word.withdraw(old) {
-                // SAFETY: we have it back. WAKER
+                // SAFETY: this half has it back. WAKER
                 drop(unsafe { unpack(old) });
             }
         }
@@ -331,15 +355,15 @@ impl<T> Drop for Receiver<T> {
         let Some(half) = self.half.take() else { return };
         match half.word().drop_receiver() {
             Said::Sent => {
-                // SAFETY: it was sent, and we are the last to know. VALUE
+                // SAFETY: it was sent, and only this half knows of it. VALUE
                 let value = unsafe { half.take() };
-                // SAFETY: who has sent is gone. LAST-FREES
+                // SAFETY: the sender's last operation was to send. LAST-FREES
                 unsafe { half.free() };
                 drop(value);
             }
-            // SAFETY: the sender is gone, and has sent nothing. LAST-FREES
+            // SAFETY: the sender has made its last operation, and has sent nothing. LAST-FREES
             Said::SenderGone => unsafe { half.free() },
-            _ => {} // closed, so nobody waits, and the sender frees the memory
+            _ => {} // closed: no waker is stored, and the sender frees the memory
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A channel for one value: one allocation, one atomic step on each side.
+//! A channel for one value: one allocation, and one atomic operation on each side.
 //!
 //! ```
 //! use dapple::channel::oneshot;

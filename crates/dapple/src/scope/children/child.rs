@@ -1,9 +1,9 @@
-//! One child in memory: its header, and behind that its future, then its output.
+//! One child in memory: a header, followed by its future and later its output.
 //!
 //! # Invariants
 //!
-//! * **CHILD-STAGE**: a child has a future until that is done, then its output until somebody takes it, or nobody
-//!   wants it, and then nothing. It is in the list until there is nothing.
+//! * **CHILD-STAGE**: a child has a future until that is done; then its output, until the joiner takes it or
+//!   gives it up; then nothing. The child is in the list until it has nothing.
 
 use std::alloc::dealloc;
 use std::any::Any;
@@ -21,22 +21,22 @@ use crate::task::guarded::GuardedWaker;
 
 pub(in crate::scope) type ChildPanic = Box<dyn Any + Send>;
 
-/// The part of a child that does not depend on its future. Behind it comes the stage.
+/// Part of a child that does not depend on the type of its future. The stage follows it.
 #[repr(C)]
 pub(in crate::scope) struct ChildHeader {
     pub(super) strand: ChildWaker,
     pub(super) vtable: Cell<&'static ChildVTable>,
     pub(super) next: Cell<*mut ChildHeader>,
     pub(super) previous: Cell<*mut ChildHeader>,
-    /// The next in the same [`ChildQueue`], if it is in one.
+    /// Next child of the same [`ChildQueue`], if the child is in one.
     pub(super) behind: Cell<*mut ChildHeader>,
     pub(super) is_put_off: Cell<bool>,
-    /// It counts among those that are staying.
+    /// It counts in `staying`.
     pub(super) stays: Cell<bool>,
     pub(super) stage: Cell<ChildStage>,
-    /// There is somebody who may ask for its output.
+    /// A `Started` exists that may ask for the output.
     pub(super) is_wanted: AtomicBool,
-    /// Whom to wake when it is done.
+    /// Waiter to be woken when the child is done.
     pub(super) joiner: Cell<Option<Joiner>>,
 }
 
@@ -44,22 +44,21 @@ pub(in crate::scope) struct ChildHeader {
 pub(super) enum ChildStage {
     Future,
     Output,
-    /// It panicked, and was wanted.
+    /// It panicked while its output was wanted.
     Panicked,
     Nothing,
 }
 
 pub(super) enum Joiner {
-    /// The scope's body, or what was polled with the waker of that.
+    /// The scope's body, or code polled with the body's waker.
     Body,
     Waker(GuardedWaker),
-    /// It was woken, and has not taken the value. ON-ITS-WAY
+    /// A waiter that was woken, and has not taken the value. ON-ITS-WAY
     Woken,
 }
 
 pub(super) struct ChildVTable {
-    /// `true`: it is done, and its output is in place of the future. An error: it panicked, and both are
-    /// gone.
+    /// `true`: it is done, and its output has replaced the future. An error: it panicked, and has neither.
     pub(super) poll: unsafe fn(NonNull<ChildHeader>, &mut Context<'_>) -> Result<bool, ChildPanic>,
     pub(super) drop_future: unsafe fn(NonNull<ChildHeader>),
     pub(super) drop_output: unsafe fn(NonNull<ChildHeader>),
@@ -88,39 +87,39 @@ impl<F: Future> Whole<F> {
 
     unsafe fn stage<'a>(child: NonNull<ChildHeader>) -> &'a mut Union<F> {
         let stage = child.as_ptr().wrapping_byte_add(offset_of!(Self, stage)).cast::<UnsafeCell<Union<F>>>();
-        // SAFETY: the child is one of `F`, and the caller may touch its stage. CHILD-STAGE
+        // SAFETY: the child's future is an `F`, and the caller may touch its stage. CHILD-STAGE
         unsafe { &mut *UnsafeCell::raw_get(stage) }
     }
 
     unsafe fn poll(child: NonNull<ChildHeader>, cx: &mut Context<'_>) -> Result<bool, ChildPanic> {
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         let polled = unsafe { Self::poll_inline(child, cx) };
         polled.map(|polled| match polled {
             Poll::Pending => false,
             Poll::Ready(output) => {
-                // SAFETY: there is nothing in the stage any more.
+                // SAFETY: the stage is empty now.
                 unsafe { Self::stage(child) }.output = ManuallyDrop::new(output);
                 true
             }
         })
     }
 
-    /// If it is done, or panicked, the future is gone.
+    /// Polls the future. If it is done, or panicked, the future has been dropped.
     #[inline(always)]
     pub(super) unsafe fn poll_inline(
         child: NonNull<ChildHeader>,
         cx: &mut Context<'_>,
     ) -> Result<Poll<F::Output>, ChildPanic> {
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         let stage = unsafe { Self::stage(child) };
         let mut future_is_there = true;
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: there is a future (CHILD-STAGE), which is pinned: it stays where it is until it is dropped.
+            // SAFETY: there is a future (CHILD-STAGE). It is pinned: it stays in place until it is dropped.
             let future = unsafe { Pin::new_unchecked(&mut *stage.future) };
             let polled = future.poll(cx);
             if polled.is_ready() {
                 future_is_there = false;
-                // SAFETY: it is not touched again.
+                // SAFETY: the future is not touched again.
                 unsafe { ManuallyDrop::drop(&mut stage.future) };
             }
             polled
@@ -133,38 +132,38 @@ impl<F: Future> Whole<F> {
     }
 
     unsafe fn drop_future(child: NonNull<ChildHeader>) {
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         let stage = unsafe { Self::stage(child) };
         // SAFETY: there is a future (CHILD-STAGE), which is not touched again.
         unsafe { ManuallyDrop::drop(&mut stage.future) };
     }
 
     unsafe fn drop_output(child: NonNull<ChildHeader>) {
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         let stage = unsafe { Self::stage(child) };
         // SAFETY: there is an output (CHILD-STAGE), which is not touched again.
         unsafe { ManuallyDrop::drop(&mut stage.output) };
     }
 
     unsafe fn take_output(child: NonNull<ChildHeader>, to: *mut ()) {
-        // SAFETY: handed on from the caller.
+        // SAFETY: the caller's promise.
         let stage = unsafe { Self::stage(child) };
         // SAFETY: there is an output (CHILD-STAGE), which is not touched again.
         let output = unsafe { ManuallyDrop::take(&mut stage.output) };
-        // SAFETY: the caller says that there is room for it.
+        // SAFETY: the caller promises room for it.
         unsafe { to.cast::<F::Output>().write(output) };
     }
 }
 
-/// The payload of a child that was dropped by [`drop_started`]: no panic.
+/// Payload for a child dropped by [`drop_started`]: not a panic.
 pub(super) struct Dropped;
 
-/// Drops a started child when it is polled next, for a simulation. `Some(false)`: its value may be asked for, so that
-/// it cannot be dropped. `None`: it has ended.
+/// Makes a started child drop its future at its next poll, for simulations. `Some(false)`: its output may be
+/// asked for, so it cannot be dropped. `None`: it has ended.
 ///
 /// # Safety
 ///
-/// The strand is that of a child, in memory, whose scope is not being polled by another thread.
+/// `strand` belongs to a child, in memory, whose scope no other thread is polling.
 pub(crate) unsafe fn drop_started(strand: *const ChildWaker) -> Option<bool> {
     /// # Safety
     ///
@@ -176,7 +175,7 @@ pub(crate) unsafe fn drop_started(strand: *const ChildWaker) -> Option<bool> {
         let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { drop_future(child) }));
         Err(dropped.err().unwrap_or_else(|| Box::new(Dropped)))
     }
-    // SAFETY: handed on from the caller: the strand is the first field of the child.
+    // SAFETY: the caller's promise; the `ChildWaker` is the first field of the child.
     let child = unsafe { &*strand.cast::<ChildHeader>() };
     if child.stage.get() != ChildStage::Future {
         return None;
@@ -184,14 +183,14 @@ pub(crate) unsafe fn drop_started(strand: *const ChildWaker) -> Option<bool> {
     if child.is_wanted.load(Ordering::Acquire) {
         return Some(false);
     }
-    // Leaked: a child has a vtable for ever, and this is for tests.
+    // Leaked, since a child's vtable must be `'static`. Only tests get here.
     child.vtable.set(Box::leak(Box::new(ChildVTable { poll, ..*child.vtable.get() })));
     Some(true)
 }
 
-/// Frees the memory of a child that is nobody else's.
+/// Frees the memory of a child that has no other reference.
 pub(super) fn free_memory(child: NonNull<ChildHeader>) {
-    // SAFETY: what is spare still has its layout, and nothing in it that has a destructor.
+    // SAFETY: spare memory still has its layout, and holds nothing with a destructor.
     let layout = unsafe { child.as_ref() }.strand.layout();
     // SAFETY: it was allocated with this layout.
     unsafe { dealloc(child.as_ptr().cast(), layout) };

@@ -1,11 +1,12 @@
-//! Which child of a scope is polled next: those that were woken, and those that gave way.
+//! Order in which children of a scope are polled: woken children, and children that have yielded.
 //!
 //! # Invariants
 //!
-//! * **FAIR**: children that gave way and children that were woken take turns, each in the order in which they did or
-//!   were; one poll of the scope goes on until none is left or `finish::TURN` is used up. The body has at most every
-//!   other one of these polls. So a child with `k` before it is polled within `1 + k / 64` polls of the scope,
-//!   whatever its siblings and the body do. The budget of the task has no say in this (BUDGET in `cancel::wait`).
+//! * **FAIR**: children that yielded and children that were woken take turns, each group in
+//!   first-in-first-out order. A poll of the scope goes on until no child is ready or `finish::TURN` polls
+//!   are used up. The body gets at most every other one of these polls. So a child with `k` children before
+//!   it is polled within `1 + k / 64` polls of the scope, whatever its siblings and the body do. The budget
+//!   of the task has no influence (BUDGET in `task::wait`).
 
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
@@ -14,7 +15,7 @@ use super::Children;
 use super::child::ChildHeader;
 use crate::cancel::child_waker;
 
-/// Children in a line of the scope's own. They are in the list, with a future, while they are in it.
+/// Queue of children, used only by the scope's own thread. Each child in it is listed, with a future.
 pub(super) struct ChildQueue {
     pub(super) first: Cell<*mut ChildHeader>,
     pub(super) last: Cell<*mut ChildHeader>,
@@ -34,17 +35,17 @@ impl ChildQueue {
 
     pub(super) fn append(&self, first: *mut ChildHeader, last: *mut ChildHeader) {
         match NonNull::new(self.last.replace(last)) {
-            // SAFETY: what is in line is in memory.
+            // SAFETY: a child in the queue is in memory.
             Some(before) => unsafe { before.as_ref() }.behind.set(first),
             None => self.first.set(first),
         }
     }
 
-    /// Takes the first out.
+    /// Removes and returns the first child.
     #[inline]
     pub(super) fn next(&self) -> Option<NonNull<ChildHeader>> {
         let child = NonNull::new(self.first.get())?;
-        // SAFETY: what is in line is in memory.
+        // SAFETY: a child in the queue is in memory.
         let this = unsafe { child.as_ref() };
         this.is_put_off.set(false);
         self.first.set(this.behind.replace(null_mut()));
@@ -56,16 +57,16 @@ impl ChildQueue {
 }
 
 impl Children {
-    /// A child has woken itself: gives way, to its siblings and to other tasks, and is polled when the scope is
-    /// polled the next time.
+    /// Queues a child that has woken itself. It yields to its siblings and to other tasks, and is polled in
+    /// the scope's next poll.
     pub(super) fn put_off(&self, child: NonNull<ChildHeader>) {
-        // SAFETY: it is in memory.
+        // SAFETY: the child is in memory.
         if !unsafe { child.as_ref() }.is_put_off.replace(true) {
             self.later.append(child.as_ptr(), child.as_ptr());
         }
     }
 
-    /// The scope is polled, and with it those that were put off the last time.
+    /// Called at the start of a poll of the scope: the children put off in the last poll are due.
     #[inline]
     pub(in crate::scope) fn begin_poll(&self) {
         if !self.later.is_empty() {
@@ -73,13 +74,13 @@ impl Children {
         }
     }
 
-    /// Whether the scope must be polled again, for those that were put off.
+    /// Whether the scope must be polled again for children that were put off.
     #[inline]
     pub(in crate::scope) fn has_put_off(&self) -> bool {
         !self.later.is_empty() || !self.due.is_empty()
     }
 
-    /// Puts a child in line that is to be told of a cancel.
+    /// Queues a child that must see a cancel.
     pub(super) fn put_in_line(&self, child: NonNull<ChildHeader>) {
         // SAFETY: it is in memory.
         if unsafe { child.as_ref() }.strand.try_enqueue() {
@@ -87,9 +88,9 @@ impl Children {
         }
     }
 
-    /// Puts strands in line that are linked to each other, and have a reference each.
+    /// Appends a linked list of children to the ready queue. Each brings a reference.
     pub(super) fn line_up(&self, first: child_waker::ChildPtr, last: child_waker::ChildPtr) {
-        // SAFETY: what is in line is in memory, and its link is the line's. IN-LINE-ONCE
+        // SAFETY: a child in the ready queue is in memory, and its link is the line's. IN-LINE-ONCE
         unsafe { last.as_ref() }.set_next_child(null_mut());
         match NonNull::new(self.ready_last.replace(last.as_ptr())) {
             // SAFETY: as above.
@@ -98,7 +99,7 @@ impl Children {
         }
     }
 
-    /// The next that is to be polled; it has a reference.
+    /// Removes and returns the next woken child, with its reference.
     #[inline]
     pub(super) fn next_ready(&self) -> Option<child_waker::ChildPtr> {
         let strand = match NonNull::new(self.ready_first.get()) {
@@ -109,7 +110,7 @@ impl Children {
                 list.first
             }
         };
-        // SAFETY: what is in line is in memory. IN-LINE-ONCE
+        // SAFETY: a child in the ready queue is in memory. IN-LINE-ONCE
         let next = unsafe { strand.as_ref() }.next_child();
         self.ready_first.set(next);
         if next.is_null() {
@@ -118,13 +119,13 @@ impl Children {
         Some(strand)
     }
 
-    /// Whether a child is to be polled.
+    /// Whether a child is ready to be polled.
     #[inline]
     pub(in crate::scope) fn has_ready(&self) -> bool {
         !self.ready_first.get().is_null() || !self.due.is_empty() || !self.reach.ready.is_empty()
     }
 
-    /// The next child that is to be polled, if any, and whether it is one that was woken. FAIR
+    /// Removes and returns the next child to be polled, if any, and whether it was woken. FAIR
     #[inline]
     pub(super) fn next(&self) -> Option<(NonNull<ChildHeader>, bool)> {
         let is_for_due = !self.due.is_empty() && self.is_for_due.replace(!self.is_for_due.get());

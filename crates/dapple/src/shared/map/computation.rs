@@ -1,16 +1,17 @@
-//! One computation of a key's value, as those see it who wait for it.
+//! One computation of a key's value, from the view of its waiters.
 //!
 //! # Invariants
 //!
-//! * **LOOK-AGAIN**: `word` changes whenever there may be something new for those who wait: the computation is
-//!   over, with or without a value, or somebody else has put a value there. It is changed first, and they are
-//!   all told then; who waits has noted the word while he had the shelf, and is in the crowd or sees that it
-//!   has changed. All are told, and not one of them, so that one who is never polled again holds up nobody.
-//! * **GRAPH**: a wait inside of a computation is noted in each computation around it, under the lock of
-//!   `GRAPH`, before it begins: a wait that would close a circle never begins.
-//! * **COMPUTATIONS-ON-STACK**: the computations that a thread is in the midst of polling are a chain from its
-//!   `Here::computation` outwards. Each link is on the stack of the frame that polls the computation, which takes it
-//!   off before it ends, by unwinding too.
+//! * **LOOK-AGAIN**: `word` changes whenever waiters must look again: the computation is over, with or
+//!   without a value, or another caller has inserted a value. The word changes first; then all waiters are
+//!   woken. A waiter has read the word while it held the shard, so it is in the wait list or sees that the
+//!   word has changed. All waiters are woken, not just one, so that a waiter that is never polled again
+//!   delays no other.
+//! * **GRAPH**: a wait inside of computations is recorded in each enclosing computation before it begins,
+//!   under the lock of `GRAPH`. So a wait that would close a cycle never begins.
+//! * **COMPUTATIONS-ON-STACK**: the computations that a thread is polling form a linked list, from
+//!   `Here::computation` outwards. Each entry is on the stack of the function that polls the computation,
+//!   which removes the entry before it returns or unwinds.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -21,55 +22,55 @@ use crate::context::{Fills, OfComputation, with_context};
 use crate::prim::{AtomicUsize, Mutex, Ordering, lock};
 use crate::waitlist::wait_list::{ListTicket, WaitList};
 
-/// In the word: nobody computes any more. Above it is counted how often a value was put there by others.
+/// Bit of the word: the computation is over. The bits above count values inserted by others.
 const OVER: usize = 1;
 const PUT: usize = 2;
 
 pub(super) struct PendingComputation {
     /// LOOK-AGAIN
     word: AtomicUsize,
-    crowd: WaitList,
-    /// Where the computation was asked for.
+    waiters: WaitList,
+    /// Place of the call that computes.
     place: &'static Location<'static>,
-    /// What this computation waits for. GRAPH
+    /// Computations that this one waits for. GRAPH
     waits_for: Mutex<Vec<Arc<PendingComputation>>>,
 }
 
 static GRAPH: Mutex<()> = Mutex::new(());
 
-/// A computation that this thread is in the midst of polling. COMPUTATIONS-ON-STACK
+/// A computation that this thread is polling. COMPUTATIONS-ON-STACK
 struct ComputationFrame {
-    ticket: *const Arc<PendingComputation>,
+    pending: *const Arc<PendingComputation>,
     outer: *const ComputationFrame,
 }
 
 // SAFETY: no other type fills it. ONE-TYPE
 unsafe impl Fills<OfComputation> for ComputationFrame {}
 
-/// The computations that this thread is in the midst of polling, the innermost first.
+/// Returns the computations that this thread is polling, the innermost first.
 fn polled_here() -> Vec<Arc<PendingComputation>> {
-    let mut tickets = Vec::new();
+    let mut found = Vec::new();
     let mut next = with_context(|here| here.computation::<ComputationFrame>());
-    // SAFETY: the links of this thread are there. COMPUTATIONS-ON-STACK
-    while let Some(ComputationFrame { ticket, outer }) = unsafe { next.as_ref() } {
-        // SAFETY: the frame that the link is in borrows the ticket.
-        tickets.push(unsafe { &**ticket }.clone());
+    // SAFETY: the entries of this thread's list are on its stack. COMPUTATIONS-ON-STACK
+    while let Some(ComputationFrame { pending, outer }) = unsafe { next.as_ref() } {
+        // SAFETY: the frame that holds the entry borrows the computation.
+        found.push(unsafe { &**pending }.clone());
         next = *outer;
     }
-    tickets
+    found
 }
 
 impl PendingComputation {
     pub(super) fn new(place: &'static Location<'static>) -> Arc<PendingComputation> {
         Arc::new(PendingComputation {
             word: AtomicUsize::new(0),
-            crowd: WaitList::default(),
+            waiters: WaitList::default(),
             place,
             waits_for: Mutex::default(),
         })
     }
 
-    /// What is to change, for one who has the shelf. LOOK-AGAIN
+    /// Current word, for a caller that holds the shard. LOOK-AGAIN
     pub(super) fn word(&self) -> usize {
         self.word.load(Ordering::Acquire)
     }
@@ -78,19 +79,19 @@ impl PendingComputation {
         self.word() & OVER != 0
     }
 
-    /// Nobody computes any more: those who wait look for themselves.
+    /// Ends the computation, and makes all waiters look again.
     pub(super) fn end(&self) {
         self.word.fetch_or(OVER, Ordering::AcqRel);
-        self.crowd.tell();
+        self.waiters.tell();
     }
 
-    /// Somebody else has put a value there, or there may be one: those who wait look for themselves.
+    /// Another caller has inserted a value, or may have: makes all waiters look again.
     pub(super) fn put(&self) {
         self.word.fetch_add(PUT, Ordering::AcqRel);
-        self.crowd.tell();
+        self.waiters.tell();
     }
 
-    /// Calls `f`, which polls this computation.
+    /// Calls `f`, which polls this computation. COMPUTATIONS-ON-STACK
     pub(super) fn polled<R>(self: &Arc<Self>, f: impl FnOnce() -> R) -> R {
         struct LeaveComputation(*const ComputationFrame);
         impl Drop for LeaveComputation {
@@ -99,77 +100,77 @@ impl PendingComputation {
             }
         }
         let outer = with_context(|here| here.computation());
-        let polled = ComputationFrame { ticket: self, outer };
+        let polled = ComputationFrame { pending: self, outer };
         let _out = LeaveComputation(outer);
         with_context(|here| here.set_computation(&raw const polled)); // COMPUTATIONS-ON-STACK
         f()
     }
 }
 
-/// One who waits for a computation.
+/// A wait for a computation.
 pub(super) struct ComputeWait {
-    ticket: Arc<PendingComputation>,
+    pending: Arc<PendingComputation>,
     seen: usize,
     place: ListTicket,
     _within: Option<NestedWait>,
 }
 
 impl ComputeWait {
-    /// Begins to wait for more than was `seen`.
+    /// Starts a wait until the word differs from `seen`.
     ///
     /// # Errors
     ///
     /// If the computation would wait for itself.
-    pub(super) fn new(ticket: Arc<PendingComputation>, seen: usize) -> Result<ComputeWait, Circle> {
-        let within = NestedWait::new(&ticket)?;
-        Ok(ComputeWait { ticket, seen, place: ListTicket::default(), _within: within })
+    pub(super) fn new(pending: Arc<PendingComputation>, seen: usize) -> Result<ComputeWait, Circle> {
+        let within = NestedWait::new(&pending)?;
+        Ok(ComputeWait { pending, seen, place: ListTicket::default(), _within: within })
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
-        let ComputeWait { ticket, seen, place, .. } = self;
-        ticket.crowd.poll_until(place, cx, || (ticket.word() != *seen).then_some(()))
+        let ComputeWait { pending, seen, place, .. } = self;
+        pending.waiters.poll_until(place, cx, || (pending.word() != *seen).then_some(()))
     }
 }
 
 impl Drop for ComputeWait {
     fn drop(&mut self) {
-        self.ticket.crowd.leave(&mut self.place);
+        self.pending.waiters.leave(&mut self.place);
     }
 }
 
 /// A computation would wait for itself.
 pub(super) struct Circle {
-    /// Where it was asked for.
+    /// Place of the call that computes it.
     pub(super) own: &'static Location<'static>,
-    /// Where the one was asked for that it would wait for, and that waits for it; none if that is itself.
+    /// Place of the call that computes the other value, which waits for this one. None if both are the same.
     pub(super) other: Option<&'static Location<'static>>,
 }
 
-/// A wait that is part of other computations. GRAPH
+/// A wait inside of enclosing computations. GRAPH
 struct NestedWait {
     computations: Vec<Arc<PendingComputation>>,
     waits_for: Arc<PendingComputation>,
 }
 
 impl NestedWait {
-    fn new(ticket: &Arc<PendingComputation>) -> Result<Option<NestedWait>, Circle> {
+    fn new(pending: &Arc<PendingComputation>) -> Result<Option<NestedWait>, Circle> {
         let computations = polled_here();
         if computations.is_empty() {
             return Ok(None);
         }
         let graph = lock(&GRAPH);
-        let reached = reached_from(ticket);
+        let reached = reached_from(pending);
         if let Some(own) =
-            computations.iter().find(|own| reached.iter().any(|ticket| Arc::ptr_eq(ticket, own)))
+            computations.iter().find(|own| reached.iter().any(|pending| Arc::ptr_eq(pending, own)))
         {
-            let other = (!Arc::ptr_eq(own, ticket)).then_some(ticket.place);
+            let other = (!Arc::ptr_eq(own, pending)).then_some(pending.place);
             return Err(Circle { own: own.place, other });
         }
         for computation in &computations {
-            lock(&computation.waits_for).push(ticket.clone());
+            lock(&computation.waits_for).push(pending.clone());
         }
         drop(graph);
-        Ok(Some(NestedWait { computations, waits_for: ticket.clone() }))
+        Ok(Some(NestedWait { computations, waits_for: pending.clone() }))
     }
 }
 
@@ -178,20 +179,20 @@ impl Drop for NestedWait {
         let graph = lock(&GRAPH);
         for computation in &self.computations {
             let mut waits_for = lock(&computation.waits_for);
-            if let Some(own) = waits_for.iter().position(|ticket| Arc::ptr_eq(ticket, &self.waits_for)) {
-                waits_for.swap_remove(own); // never the last reference: we have one
+            if let Some(own) = waits_for.iter().position(|pending| Arc::ptr_eq(pending, &self.waits_for)) {
+                waits_for.swap_remove(own); // never the last reference: `self` has one
             }
         }
         drop(graph);
     }
 }
 
-/// A computation, and all that it waits for in the end, for one who has the lock of `GRAPH`.
-fn reached_from(ticket: &Arc<PendingComputation>) -> Vec<Arc<PendingComputation>> {
-    let mut reached = vec![ticket.clone()];
+/// Returns a computation and all that it waits for, directly or not. The caller holds the lock of `GRAPH`.
+fn reached_from(pending: &Arc<PendingComputation>) -> Vec<Arc<PendingComputation>> {
+    let mut reached = vec![pending.clone()];
     let mut next = 0;
-    while let Some(ticket) = reached.get(next).cloned() {
-        for further in lock(&ticket.waits_for).iter() {
+    while let Some(pending) = reached.get(next).cloned() {
+        for further in lock(&pending.waits_for).iter() {
             if !reached.iter().any(|known| Arc::ptr_eq(known, further)) {
                 reached.push(further.clone());
             }

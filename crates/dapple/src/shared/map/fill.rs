@@ -1,13 +1,13 @@
-//! The futures that look for a value, and compute it if there is none.
+//! Futures that look up a value, and compute it if there is none.
 //!
 //! ```text
-//! there is a value   --> it is cloned: nothing else is written
-//! somebody computes  --> waits for the ticket, and looks again
-//! neither            --> computes, in its own polls; puts the value there in the poll in which it is ready
+//! there is a value          --> clone it; nothing else is written
+//! another caller computes   --> wait for its computation, then look again
+//! neither                   --> compute in own polls; insert the value in the poll in which it is ready
 //! ```
 //!
-//! Who is dropped, or panics, while he computes drops first the computation and then his turn, and all who
-//! wait look again: the first of them who is polled computes.
+//! A computing caller that is dropped, or panics, drops first the computation and then its turn. Then all
+//! waiters look again, and the first one that is polled computes.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -22,7 +22,7 @@ use crate::Cancelled;
 use crate::cancel::wait::Wait;
 use crate::world::pause;
 
-/// What both futures have in common.
+/// Common part of both futures.
 struct Fill<'a, K, V, S, F, Fut> {
     store: &'a MapStore<K, V, S>,
     place: &'static Location<'static>,
@@ -34,14 +34,14 @@ enum FillStage<'a, K, V, S, F, Fut> {
     Looks {
         key: K,
         compute: F,
-        /// Somebody else computes. Boxed, as what follows: most find a value at once.
+        /// Another caller computes. Boxed, as is the computation: most lookups find a value at once.
         waiting: Option<Box<ComputeWait>>,
     },
     Computes(Computation<'a, K, V, S, Fut>),
     Done,
 }
 
-/// In the order in which they are dropped.
+/// Fields in the order in which they must be dropped.
 struct Computation<'a, K, V, S, Fut> {
     future: Pin<Box<Fut>>,
     turn: ComputeTurn<'a, K, V, S>,
@@ -71,7 +71,7 @@ where
     F: FnOnce() -> Fut,
     Fut: Future,
 {
-    /// `settle` says what a computation came to.
+    /// `settle` turns the output of the computation into a result.
     #[inline]
     fn poll<E: From<Cancelled>>(
         &mut self,
@@ -94,7 +94,7 @@ where
         self.poll_computation(cx, settle)
     }
 
-    /// There was no value.
+    /// Goes on after a lookup that found no value.
     #[cold]
     fn poll_on<E: From<Cancelled>>(
         &mut self,
@@ -112,7 +112,7 @@ where
                     self.wait.end();
                     return Poll::Ready(Ok(value));
                 }
-                // Not to begin anything any more. EXACT
+                // A cancelled caller starts no computation. EXACT
                 if waited.is_err() || self.wait.is_cancelled() {
                     self.wait.end();
                     return Poll::Ready(Err(Cancelled.into()));
@@ -123,11 +123,11 @@ where
             };
             match self.store.look_or_begin(hash, key, self.place) {
                 ComputeLookup::Nothing(turn) => {
-                    let future = turn.ticket.clone().polled(|| Box::pin(compute()));
+                    let future = turn.pending.clone().polled(|| Box::pin(compute()));
                     self.stage = FillStage::Computes(Computation { future, turn });
                     return self.poll_computation(cx, settle);
                 }
-                ComputeLookup::Computed(key, ticket, word) => match ComputeWait::new(ticket, word) {
+                ComputeLookup::Computed(key, pending, word) => match ComputeWait::new(pending, word) {
                     Ok(waiting) => {
                         self.stage = FillStage::Looks { key, compute, waiting: Some(Box::new(waiting)) };
                     }
@@ -153,8 +153,8 @@ where
         let FillStage::Computes(mut computation) = replace(&mut self.stage, FillStage::Done) else {
             panic!("{}: polled again after it was done", self.store.label);
         };
-        // A panic drops the computation, and with it the turn.
-        let polled = computation.turn.ticket.clone().polled(|| computation.future.as_mut().poll(cx));
+        // A panic drops the computation, and the turn with it.
+        let polled = computation.turn.pending.clone().polled(|| computation.future.as_mut().poll(cx));
         let Poll::Ready(output) = polled else {
             self.stage = FillStage::Computes(computation);
             return Poll::Pending;
@@ -166,7 +166,7 @@ where
                 let copy = value.clone();
                 Ok(match turn.finish(value) {
                     Ok(()) => copy,
-                    // Somebody else has put a value there, and all who ask get that one.
+                    // Another caller has inserted a value meanwhile; all callers get that one.
                     Err((key, _value)) => store.read(hash, &key, |entry| entry.value.clone()).unwrap_or(copy),
                 })
             }
@@ -185,12 +185,12 @@ where
         let (map, place, Circle { own, other }) = (&self.store.label, self.place, circle);
         match other {
             None => panic!(
-                "{map}: the value that is asked for at {place} is the one that is being computed there, as asked \
-                 for at {own}: it would wait for itself"
+                "{map}: the computation started at {own} asks, at {place}, for the key that it computes: it would wait \
+                 for itself"
             ),
             Some(other) => panic!(
-                "{map}: the value that is asked for at {place} is being computed as asked for at {other}, which \
-                 waits for what is being computed here, as asked for at {own}: they would wait for each other"
+                "{map}: the computation started at {own} asks, at {place}, for a key whose computation, started at \
+                 {other}, waits for it: they would wait for each other"
             ),
         }
     }
@@ -214,7 +214,7 @@ macro_rules! impl_future {
             }
         }
 
-        // The key and the closure are moved when they are used, and never pinned.
+        // The key and the closure are moved when used, and never pinned.
         impl<K, V, S, F, Fut> Unpin for $future<'_, K, V, S, F, Fut> {}
 
         impl<K, V, S, F, Fut> fmt::Debug for $future<'_, K, V, S, F, Fut> {
@@ -226,11 +226,11 @@ macro_rules! impl_future {
 }
 
 impl_future!(
-    /// The future of [`SharedMap::get_or_insert_with`](crate::SharedMap::get_or_insert_with).
+    /// Future of [`SharedMap::get_or_insert_with`](crate::SharedMap::get_or_insert_with).
     GetOrInsert
 );
 impl_future!(
-    /// The future of [`SharedMap::get_or_try_insert_with`](crate::SharedMap::get_or_try_insert_with).
+    /// Future of [`SharedMap::get_or_try_insert_with`](crate::SharedMap::get_or_try_insert_with).
     GetOrTryInsert
 );
 

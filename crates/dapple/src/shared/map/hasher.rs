@@ -1,10 +1,10 @@
-//! How the keys of a map are hashed, if nobody says otherwise.
+//! Default hasher of maps.
 //!
-//! foldhash, with seeds from the system's random numbers: an eighth of what the standard library's SipHash
-//! costs for an integer, a fifth for a short string, and nobody can say in advance which keys collide. Who can
-//! watch a map closely for long may find out: why it is the default all the same, docs/design/shared_map.md says.
-//! In a simulation the seeds come from that simulation's, so that a map
-//! is walked in the same order whenever the run is repeated.
+//! It is foldhash, seeded from the system's random numbers. It costs an eighth of the standard library's
+//! SipHash for an integer and a fifth for a short string, and an attacker cannot know in advance which keys
+//! collide. An attacker that can observe a map closely for long may find out; docs/design/shared_map.md says
+//! why it is the default nevertheless. In a simulation the seeds come from the simulation, so that repeated
+//! runs walk a map in the same order.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -16,20 +16,20 @@ use foldhash::quality::{FoldHasher, SeedableRandomState};
 
 use crate::world;
 
-/// What all hashers of the process have in common.
+/// Seed shared by all hashers of the process.
 static SEED: LazyLock<SharedSeed> = LazyLock::new(|| SharedSeed::from_u64(random()));
 
-/// 64 bits from the system's random numbers, by way of the standard library's keys.
+/// Returns 64 random bits from the system, by way of the standard library's hash keys.
 fn random() -> u64 {
     RandomState::new().hash_one(0_u64)
 }
 
-/// The hasher of a [`SharedMap`](crate::SharedMap), if no other is chosen: fast, and with random seeds from the
-/// system, so that nobody has a list of keys that collide.
+/// Default hasher of a [`SharedMap`](crate::SharedMap): fast, and seeded at random, so that no attacker has a
+/// list of colliding keys.
 ///
-/// It is no cryptographic hash. Somebody who chooses keys and can see their hashes, or the order in which a map is
-/// walked, or time single lookups very well, might find out about the seeds: for a map that is exposed to that, the
-/// standard library's [`RandomState`] is stronger, at some 10 ns a lookup.
+/// It is not a cryptographic hash. An attacker that chooses keys, and can see their hashes or the iteration
+/// order of a map, or can time single lookups very precisely, might learn the seeds. For a map exposed to
+/// that, use the standard library's [`RandomState`], which costs some 10 ns more for each lookup.
 ///
 /// # Examples
 ///
@@ -45,7 +45,7 @@ fn random() -> u64 {
 pub struct MapHasher(SeedableRandomState);
 
 impl MapHasher {
-    /// With seeds of its own.
+    /// Creates a hasher with seeds of its own.
     #[must_use]
     pub fn new() -> MapHasher {
         let simulated = world::with(|world| world.dice.next());
@@ -72,13 +72,13 @@ impl BuildHasher for MapHasher {
 }
 
 impl fmt::Debug for MapHasher {
-    /// Without its seeds, which are a secret.
+    /// Shows no seeds: they are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MapHasher").finish_non_exhaustive()
     }
 }
 
-/// The hash of one key, on the way, of a [`MapHasher`].
+/// [`Hasher`] of a [`MapHasher`], for one key.
 #[derive(Clone)]
 pub struct KeyHasher(FoldHasher<'static>);
 

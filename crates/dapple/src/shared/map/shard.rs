@@ -1,21 +1,22 @@
-//! One part of a map: what lies on it is read by many at a time, or changed by one who is alone.
+//! Shard: one part of a map, read by many threads at a time, or changed by one.
 //!
-//! The [`AccessLock`] of `Shared` says who may be in. Nobody waits in line for a shelf: who finds it in use looks
-//! again, since whoever is in it runs. To read one writes to a cache line of this thread alone.
+//! The [`AccessLock`] of `Shared` controls access. No caller queues for a shard: a caller that finds it in
+//! use retries, since the holder is running. A reader writes only to a cache line of its own thread.
 //!
 //! # Invariants
 //!
-//! * **BY-THE-GATE**: what is inside is touched by who has entered by the gate: shared if he reads, exclusively
-//!   if he writes.
-//! * **NO-CYCLE**: `Here::in_map` says whether this thread is in a shelf, of any map. Who reads one may read others,
-//!   and writes none; who writes one is let into none at all. A writer who finds readers takes back what he
-//!   has taken, so that those who read and want to read more get on. So nobody who is in a shelf waits for
-//!   somebody who waits, and nobody waits for himself: it is a panic that says so, whatever the others do.
-//! * **IN-A-PANIC**: a thread that panics already (in a panic hook, or in a destructor that runs while it unwinds)
-//!   would end the process by a second panic. Where NO-CYCLE would refuse it, it is let in if the shelf comes free
-//!   within about 10 ms, and otherwise gets the answer of an empty shelf, and changes nothing. It may be part of a
-//!   cycle then, but the cycle ends: each panicking thread in it gives up. What it may touch is decided by the gate,
-//!   as ever: the shelf that it is in itself never comes free for it.
+//! * **BY-THE-GATE**: only a thread that has entered by the access lock touches the content: shared if it
+//!   reads, exclusively if it writes.
+//! * **NO-CYCLE**: `Here::in_map` says whether this thread is inside of a shard, of any map. A reader may
+//!   read other shards and write none; a writer may enter no other shard. A writer that finds readers gives
+//!   its permits back, so readers that want to read more make progress. So a thread inside of a shard never
+//!   waits for a thread that waits, or for itself: it panics instead, whatever other threads do.
+//! * **IN-A-PANIC**: a thread that is already panicking (in a panic hook, or in a destructor during
+//!   unwinding) would abort the process by a second panic. Where NO-CYCLE would refuse such a thread, it
+//!   enters if the shard becomes free within about 10 ms; otherwise it sees an empty shard, and changes
+//!   nothing. It may then be part of a cycle of waits, but the cycle ends: each panicking thread in it gives
+//!   up. The access lock still decides what it may touch: a shard that the thread itself is in never becomes
+//!   free for it.
 
 use std::cell::UnsafeCell;
 use std::fmt::Display;
@@ -27,31 +28,31 @@ use super::super::reader_slots::{REGISTRY, own_row};
 use crate::context::{InMap, closure, with_context};
 use crate::world::{self, spin};
 
-/// How often to look again at once, and how often after that by letting other threads go first.
+/// Number of retries that spin, and the number up to which retries yield to other threads.
 const LOOKS: u32 = 64;
 const YIELDS: u32 = LOOKS + 64;
-/// How long to rest between two looks after that: somebody reads for long.
+/// Pause between two retries after that: a reader stays for long.
 const REST: Duration = Duration::from_micros(50);
-/// How often a thread looks that must not wait for ever. IN-A-PANIC
+/// Most retries of a panicking thread, which must not wait for ever. IN-A-PANIC
 const MOST: u32 = YIELDS + 200;
 
-/// Whether this thread is in a shelf of any map, so that it can change none. NO-CYCLE
+/// Whether this thread is inside of a shard of any map, and so may change none. NO-CYCLE
 pub(super) fn is_inside() -> bool {
     with_context(|here| here.in_map()) != InMap::No
 }
 
-/// See the head of this file.
-#[repr(align(128))] // who changes one disturbs nobody who reads another; processors fetch lines in pairs
+/// Shard of a map. The head of this file describes its rules.
+#[repr(align(128))] // a change of one shard slows no reader of another; processors fetch lines in pairs
 pub(super) struct MapShard<T> {
     gate: AccessLock,
     inside: UnsafeCell<T>,
 }
 
-// SAFETY: what is inside is reached by one at a time, possibly on another thread, and by many, which `T: Sync`
-// allows. BY-THE-GATE
+// SAFETY: one thread at a time changes the content, possibly another one; many threads read it, which `T:
+// Sync` allows. BY-THE-GATE
 unsafe impl<T: Send + Sync> Sync for MapShard<T> {}
 
-/// That this thread is in a shelf, until it is dropped.
+/// Access of this thread to a shard. Dropping it leaves the shard.
 struct ShardGuard<'a> {
     gate: &'a AccessLock,
     hold: Hold<'a>,
@@ -64,7 +65,7 @@ impl<'a> ShardGuard<'a> {
         ShardGuard { gate, hold, outer: with_context(|here| here.replace_in_map(inside)) }
     }
 
-    /// Leaves, in place: who drops it does so in a call, for the sake of panics.
+    /// Leaves the shard. Inlined, which `drop` is not: that one is called only on panics.
     #[inline(always)]
     fn leave(self) {
         let ShardGuard { gate, hold, outer } = self;
@@ -87,11 +88,11 @@ impl<T> MapShard<T> {
         MapShard { gate: AccessLock::new(), inside: UnsafeCell::new(inside) }
     }
 
-    /// Calls `f` with what is inside. `map` is whose it is, for a panic. The default is for IN-A-PANIC.
+    /// Calls `f` with the content. `map` names the map in a panic message. `R::default()` is for IN-A-PANIC.
     #[inline]
     #[track_caller]
     pub(super) fn read<R: Default>(&self, map: &dyn Display, f: impl FnOnce(&T) -> R) -> R {
-        // One call of `f` for the common and the rare case, so that it can be inlined.
+        // A single call of `f`, for the common and the rare case, so that `f` can be inlined.
         let hold = match with_context(|here| here.in_map()) == InMap::Writes {
             true => self.try_read_in_panic(map),
             false => self
@@ -102,7 +103,7 @@ impl<T> MapShard<T> {
         hold.map_or_else(R::default, |hold| self.read_by(hold, f))
     }
 
-    /// IN-A-PANIC, or it is refused. NO-CYCLE
+    /// Waits a limited time if the thread is panicking (IN-A-PANIC); otherwise panics. NO-CYCLE
     #[cold]
     #[track_caller]
     fn try_read_in_panic(&self, map: &dyn Display) -> Option<Hold<'_>> {
@@ -112,7 +113,7 @@ impl<T> MapShard<T> {
         look_a_while(|| self.gate.try_read(false, own_row()))
     }
 
-    /// As [`read`](Self::read), if nobody is changing it.
+    /// As [`read`](Self::read), if no thread is changing the shard.
     pub(super) fn try_read<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
         self.gate.try_read(false, own_row()).map(|hold| self.read_by(hold, f))
     }
@@ -120,13 +121,14 @@ impl<T> MapShard<T> {
     #[inline]
     fn read_by<R>(&self, hold: Hold<'_>, f: impl FnOnce(&T) -> R) -> R {
         let entered = ShardGuard::new(&self.gate, hold, InMap::Reads);
-        // SAFETY: we are in, to read, and `f` cannot keep what it gets. BY-THE-GATE
+        // SAFETY: this thread has entered to read, and `f` cannot keep the reference that it gets.
+        // BY-THE-GATE
         let result = f(unsafe { &*self.inside.get() });
         entered.leave();
         result
     }
 
-    /// Calls `f` with what is inside, alone. `map` is whose it is, for a panic.
+    /// Calls `f` with the content, exclusively. `map` names the map in a panic message.
     #[inline]
     #[track_caller]
     pub(super) fn write<R>(&self, map: &dyn Display, f: impl FnOnce(&mut T) -> R) -> R {
@@ -136,7 +138,8 @@ impl<T> MapShard<T> {
         self.write_by(self.hold_to_write(), f)
     }
 
-    /// As [`write`](Self::write), also of a thread that panics already, which may get a default. IN-A-PANIC
+    /// As [`write`](Self::write), but also works in a panicking thread, where it may return a default.
+    /// IN-A-PANIC
     #[inline]
     #[track_caller]
     pub(super) fn change<R: Default>(&self, map: &dyn Display, f: impl FnOnce(&mut T) -> R) -> R {
@@ -144,7 +147,7 @@ impl<T> MapShard<T> {
         hold.map_or_else(R::default, |hold| self.write_by(hold, f))
     }
 
-    /// IN-A-PANIC, or it is refused. NO-CYCLE
+    /// Waits a limited time if the thread is panicking (IN-A-PANIC); otherwise panics. NO-CYCLE
     #[cold]
     #[track_caller]
     fn try_write_in_panic(&self, map: &dyn Display) -> Option<Hold<'_>> {
@@ -154,7 +157,7 @@ impl<T> MapShard<T> {
         look_a_while(|| self.gate.try_write_now(&REGISTRY))
     }
 
-    /// For a thread that is in no part of a map.
+    /// Enters to write. This thread is inside of no shard.
     #[inline]
     fn hold_to_write(&self) -> Hold<'_> {
         match self.gate.try_write(false, &REGISTRY) {
@@ -166,18 +169,19 @@ impl<T> MapShard<T> {
     #[inline]
     fn write_by<R>(&self, hold: Hold<'_>, f: impl FnOnce(&mut T) -> R) -> R {
         let entered = ShardGuard::new(&self.gate, hold, InMap::Writes);
-        // SAFETY: we are in, alone, and `f` cannot keep what it gets. BY-THE-GATE
+        // SAFETY: this thread has entered to write, alone, and `f` cannot keep the reference that it gets.
+        // BY-THE-GATE
         let result = f(unsafe { &mut *self.inside.get() });
         entered.leave();
         result
     }
 }
 
-/// NO-CYCLE
+/// Panics, since the call could wait for itself. NO-CYCLE
 #[cold]
 #[track_caller]
 fn refuse(what: &dyn Display) -> ! {
-    closure::assert_outside(what); // if it is a closure, it has a name
+    closure::assert_outside(what); // a closure has a name for the message
     panic!(
         "{what} inside of a `hash`, `eq` or `clone` that a SharedMap has called: it could wait for itself"
     );
@@ -195,7 +199,7 @@ fn look_again<R>(attempt: impl Fn() -> Option<R>) -> R {
     }
 }
 
-/// As `look_again`, but not for long. In a simulation no other thread runs in the midst of a panic. IN-A-PANIC
+/// As `look_again`, for a limited time. In a simulation no other thread runs during a panic. IN-A-PANIC
 #[cold]
 fn look_a_while<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
     let most = if world::is_simulated() { 0 } else { MOST };

@@ -1,12 +1,13 @@
-//! What a map keeps: values and computations, by key, on so many shelves.
+//! Storage of a map: values and computations by key, in shards.
 //!
 //! # Invariants
 //!
-//! * **ONE-COMPUTES**: of each key there is at most one computation that is not over. It begins while its shelf
-//!   is held and there is neither a value nor another; it ends when its [`ComputeTurn`] is dropped or has finished.
-//! * **VALUE-FIRST**: what was computed is on the shelf before the computation is over.
-//! * **DROPPED-OUTSIDE**: no key, value or waker is dropped while a shelf is held; of foreign code there is
-//!   called `eq` alone, and nothing has been changed yet when it is; and `clone` where a shelf is only read.
+//! * **ONE-COMPUTES**: each key has at most one computation that is not over. It begins while its shard is
+//!   held exclusively and has neither a value nor another computation for the key. It ends when its
+//!   [`ComputeTurn`] is dropped or has finished.
+//! * **VALUE-FIRST**: a computed value is in the shard before the computation is over.
+//! * **DROPPED-OUTSIDE**: no key, value or waker is dropped while a shard is held. The only foreign code
+//!   called then is `eq`, before anything has changed; and `clone`, where the shard is only read.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -21,17 +22,17 @@ use hashbrown::hash_table::Entry as Slot;
 use super::computation::PendingComputation;
 use super::shard::{MapShard, is_inside};
 
-/// A power of two. Those who read share no cache line that they write to, however many shelves there are: this
-/// is for those who change something.
-const SHELVES: usize = 32;
+/// Number of shards, a power of two. More shards help writers; readers share no cache line that they write
+/// to, whatever the number.
+const SHARDS: usize = 32;
 
 pub(super) struct MapStore<K, V, S> {
     pub(super) hasher: S,
     pub(super) label: MapLabel,
-    shelves: [MapShard<ShardTable<K, V>>; SHELVES],
+    shards: [MapShard<ShardTable<K, V>>; SHARDS],
 }
 
-/// What lies on a shelf.
+/// Content of a shard.
 pub(super) struct ShardTable<K, V> {
     pub(super) values: HashTable<MapEntry<K, V>>,
     /// ONE-COMPUTES
@@ -39,7 +40,7 @@ pub(super) struct ShardTable<K, V> {
 }
 
 pub(super) struct MapEntry<K, V> {
-    /// Kept, so that the table can grow without calling foreign code.
+    /// Stored, so that the table can grow without calling foreign code.
     hash: u64,
     pub(super) key: K,
     pub(super) value: V,
@@ -48,21 +49,21 @@ pub(super) struct MapEntry<K, V> {
 struct Computing<K> {
     hash: u64,
     key: K,
-    ticket: Arc<PendingComputation>,
+    pending: Arc<PendingComputation>,
 }
 
 impl<K> Computing<K> {
-    /// Takes the key.
-    fn new(hash: u64, key: &mut Option<K>, ticket: &Arc<PendingComputation>) -> Computing<K> {
-        Computing { hash, key: key.take().expect("not taken yet"), ticket: ticket.clone() }
+    /// Takes the key out of the option.
+    fn new(hash: u64, key: &mut Option<K>, pending: &Arc<PendingComputation>) -> Computing<K> {
+        Computing { hash, key: key.take().expect("not taken yet"), pending: pending.clone() }
     }
 
-    fn is(&self, ticket: &Arc<PendingComputation>) -> bool {
-        Arc::ptr_eq(&self.ticket, ticket)
+    fn is(&self, pending: &Arc<PendingComputation>) -> bool {
+        Arc::ptr_eq(&self.pending, pending)
     }
 }
 
-/// What a map is called in errors.
+/// Name of a map in errors.
 pub(super) struct MapLabel {
     pub(super) name: Option<Cow<'static, str>>,
     pub(super) type_name: &'static str,
@@ -78,33 +79,33 @@ impl fmt::Display for MapLabel {
     }
 }
 
-/// What somebody finds who would compute.
+/// Result of the lookup before a value is computed.
 pub(super) enum ComputeLookup<'a, K, V, S> {
-    /// There is a value.
+    /// The key has a value.
     Value(K),
-    /// Somebody computes it. With the word of the ticket.
+    /// Another caller computes it. With the word of its computation.
     Computed(K, Arc<PendingComputation>, usize),
-    /// Nobody does, so that it is his.
+    /// No caller computes this key; this caller takes the turn.
     Nothing(ComputeTurn<'a, K, V, S>),
 }
 
 impl<K, V, S> MapStore<K, V, S> {
     pub(super) fn new(label: MapLabel, capacity: usize, hasher: S) -> MapStore<K, V, S> {
-        // They are not filled evenly.
-        let each = if capacity == 0 { 0 } else { capacity / SHELVES + capacity.isqrt() / 4 + 1 };
+        // A margin, since keys do not spread evenly over the shards.
+        let each = if capacity == 0 { 0 } else { capacity / SHARDS + capacity.isqrt() / 4 + 1 };
         let table = || ShardTable { values: HashTable::with_capacity(each), computing: HashTable::new() };
-        let shelves = std::array::from_fn(|_| MapShard::new(table()));
-        MapStore { hasher, label, shelves }
+        let shards = std::array::from_fn(|_| MapShard::new(table()));
+        MapStore { hasher, label, shards }
     }
 
-    pub(super) fn shelves(&self) -> impl Iterator<Item = &MapShard<ShardTable<K, V>>> {
-        self.shelves.iter()
+    pub(super) fn shards(&self) -> impl Iterator<Item = &MapShard<ShardTable<K, V>>> {
+        self.shards.iter()
     }
 
     #[inline]
     fn shard(&self, hash: u64) -> &MapShard<ShardTable<K, V>> {
-        // Mixed, for hashers that leave bits unused; and the table inside uses other ones.
-        &self.shelves[(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as usize % SHELVES]
+        // Mixes the bits, for hashers that leave bits unused. The table inside of the shard uses other bits.
+        &self.shards[(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as usize % SHARDS]
     }
 
     #[inline]
@@ -115,7 +116,7 @@ impl<K, V, S> MapStore<K, V, S> {
         self.hasher.hash_one(key)
     }
 
-    /// Calls `f` with the entry of a key, if there is one, while its shelf is read.
+    /// Calls `f` with the entry of a key, if there is one, while its shard is read.
     #[inline]
     #[track_caller]
     pub(super) fn read<Q, R>(&self, hash: u64, key: &Q, f: impl FnOnce(&MapEntry<K, V>) -> R) -> Option<R>
@@ -127,7 +128,7 @@ impl<K, V, S> MapStore<K, V, S> {
             .read(&self.label, |table| table.values.find(hash, |entry| entry.key.borrow() == key).map(f))
     }
 
-    /// Puts a value there, and tells those who wait for one.
+    /// Inserts a value, and makes the waiters for a computation look again.
     #[track_caller]
     pub(super) fn insert(&self, key: K, value: V) -> Option<V>
     where
@@ -135,11 +136,11 @@ impl<K, V, S> MapStore<K, V, S> {
         S: BuildHasher,
     {
         let hash = self.hash(&key);
-        let (mut key, mut value) = (Some(key), Some(value)); // DROPPED-OUTSIDE, whatever panics
-        let (old, ticket) = self.shard(hash).change(&self.label, |table| {
+        let (mut key, mut value) = (Some(key), Some(value)); // DROPPED-OUTSIDE, even on a panic
+        let (old, pending) = self.shard(hash).change(&self.label, |table| {
             let own = key.as_ref().expect("not taken yet");
-            let ticket = table.computing.find(hash, |computing| computing.key == *own);
-            let ticket = ticket.map(|computing| computing.ticket.clone());
+            let pending = table.computing.find(hash, |computing| computing.key == *own);
+            let pending = pending.map(|computing| computing.pending.clone());
             let old = match table.values.entry(hash, |entry| entry.key == *own, |entry| entry.hash) {
                 Slot::Occupied(mut slot) => {
                     value.take().map(|value| replace(&mut slot.get_mut().value, value))
@@ -151,15 +152,15 @@ impl<K, V, S> MapStore<K, V, S> {
                     None
                 }
             };
-            (old, ticket)
+            (old, pending)
         });
-        if let Some(ticket) = ticket {
-            ticket.put();
+        if let Some(pending) = pending {
+            pending.put();
         }
         old
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     #[track_caller]
     pub(super) fn remove<Q>(&self, key: &Q) -> Option<(K, V)>
     where
@@ -175,7 +176,7 @@ impl<K, V, S> MapStore<K, V, S> {
         })
     }
 
-    /// Looks for a value, or for somebody who computes it; if there is neither, begins to.
+    /// Looks for a value, or for a computation. If there is neither, starts a computation.
     #[track_caller]
     pub(super) fn look_or_begin(
         &self,
@@ -186,8 +187,8 @@ impl<K, V, S> MapStore<K, V, S> {
     where
         K: Eq,
     {
-        let ticket = PendingComputation::new(place);
-        let mut key = Some(key); // DROPPED-OUTSIDE, whatever panics
+        let pending = PendingComputation::new(place);
+        let mut key = Some(key); // DROPPED-OUTSIDE, even on a panic
         let mut left_behind = None;
         let other = self.shard(hash).write(&self.label, |table| {
             let own = key.as_ref().expect("not taken yet");
@@ -195,51 +196,51 @@ impl<K, V, S> MapStore<K, V, S> {
                 return Some(None);
             }
             match table.computing.entry(hash, |computing| computing.key == *own, |computing| computing.hash) {
-                Slot::Occupied(slot) if !slot.get().ticket.is_over() => {
-                    let ticket = slot.get().ticket.clone();
-                    let word = ticket.word();
-                    return Some(Some((ticket, word)));
+                Slot::Occupied(slot) if !slot.get().pending.is_over() => {
+                    let pending = slot.get().pending.clone();
+                    let word = pending.word();
+                    return Some(Some((pending, word)));
                 }
-                // By one who could not take it out: see `ComputeTurn::drop`.
+                // Left by a turn that could not remove it: see `ComputeTurn::drop`.
                 Slot::Occupied(slot) => {
-                    left_behind = Some(replace(slot.into_mut(), Computing::new(hash, &mut key, &ticket)))
+                    left_behind = Some(replace(slot.into_mut(), Computing::new(hash, &mut key, &pending)))
                 }
-                Slot::Vacant(slot) => drop(slot.insert(Computing::new(hash, &mut key, &ticket))),
+                Slot::Vacant(slot) => drop(slot.insert(Computing::new(hash, &mut key, &pending))),
             }
             None
         });
         match (key, other) {
             (Some(key), Some(None)) => ComputeLookup::Value(key),
-            (Some(key), Some(Some((ticket, word)))) => ComputeLookup::Computed(key, ticket, word),
-            _ => ComputeLookup::Nothing(ComputeTurn { store: self, hash, ticket, is_listed: true }),
+            (Some(key), Some(Some((pending, word)))) => ComputeLookup::Computed(key, pending, word),
+            _ => ComputeLookup::Nothing(ComputeTurn { store: self, hash, pending, is_listed: true }),
         }
     }
 }
 
-/// The right to compute a key's value. ONE-COMPUTES
+/// Right to compute a key's value. ONE-COMPUTES
 pub(super) struct ComputeTurn<'a, K, V, S> {
     store: &'a MapStore<K, V, S>,
     pub(super) hash: u64,
-    pub(super) ticket: Arc<PendingComputation>,
-    /// Whether it is on its shelf.
+    pub(super) pending: Arc<PendingComputation>,
+    /// Whether the computation is listed in its shard.
     is_listed: bool,
 }
 
 impl<K, V, S> ComputeTurn<'_, K, V, S> {
-    /// Puts what was computed on the shelf, unless there is a value already: then gives it back, with the key.
+    /// Inserts the computed value. If there is a value already, returns the computed one, with the key.
     pub(super) fn finish(mut self, value: V) -> Result<(), (K, V)>
     where
         K: Eq,
     {
-        let ComputeTurn { store, hash, ref ticket, .. } = self;
-        let mut value = Some(value); // DROPPED-OUTSIDE, whatever panics
+        let ComputeTurn { store, hash, ref pending, .. } = self;
+        let mut value = Some(value); // DROPPED-OUTSIDE, even on a panic
         let left = store.shard(hash).write(&store.label, |table| {
-            let Ok(own) = table.computing.find_entry(hash, |computing| computing.is(ticket)) else {
+            let Ok(own) = table.computing.find_entry(hash, |computing| computing.is(pending)) else {
                 unreachable!("it is listed until it is over");
             };
             let key = &own.get().key;
             let is_there = table.values.find(hash, |entry| entry.key == *key).is_some();
-            let (Computing { key, .. }, _) = own.remove(); // not the last reference to the ticket
+            let (Computing { key, .. }, _) = own.remove(); // not the last reference to the computation
             match value.take_if(|_| !is_there) {
                 Some(value) => {
                     table.values.insert_unique(hash, MapEntry { hash, key, value }, |entry| entry.hash);
@@ -249,21 +250,21 @@ impl<K, V, S> ComputeTurn<'_, K, V, S> {
             }
         });
         self.is_listed = false;
-        left.zip(value).map_or(Ok(()), Err) // VALUE-FIRST: it is over when `self` is dropped
+        left.zip(value).map_or(Ok(()), Err) // VALUE-FIRST: the computation is over when `self` is dropped
     }
 }
 
 impl<K, V, S> Drop for ComputeTurn<'_, K, V, S> {
     fn drop(&mut self) {
-        // Dropped by somebody who is in a shelf himself, it leaves its place behind, to whoever comes next.
+        // If this thread is inside of a shard, the entry stays; the next lookup of the key replaces it.
         if self.is_listed && !is_inside() {
-            let ComputeTurn { store, hash, ref ticket, .. } = *self;
+            let ComputeTurn { store, hash, ref pending, .. } = *self;
             let own = store.shard(hash).write(&store.label, |table| {
-                let own = table.computing.find_entry(hash, |computing| computing.is(ticket));
+                let own = table.computing.find_entry(hash, |computing| computing.is(pending));
                 own.ok().map(|own| own.remove().0)
             });
             drop(own);
         }
-        self.ticket.end();
+        self.pending.end();
     }
 }
