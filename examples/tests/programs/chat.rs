@@ -78,7 +78,7 @@ fn bad_input_is_answered() {
 }
 
 #[test]
-fn one_who_does_not_read_is_dropped_and_holds_up_nobody() {
+fn a_client_that_does_not_read_is_dropped_and_holds_up_no_other() {
     let (mut chat, address) = chat();
     let mut ann = enter(address, "ann", "* You are ann in lobby. Others here: 0");
     let mut slow = enter(address, "slow", "* You are slow in lobby. Others here: 1");

@@ -84,7 +84,7 @@ fn the_first_answer_cancels_the_other_queries_and_a_late_one_is_not_mistaken() {
 }
 
 #[test]
-fn a_time_limit_ends_a_lookup_that_nobody_answers() {
+fn a_time_limit_ends_an_unanswered_lookup() {
     let mute = server(|mut stream| while !hear(&mut stream).is_empty() {});
     let (is_ok, text) = output(LOOKUP, &["--timeout", "20", "within", "bread", &mute.0]);
     assert!(!is_ok && text.contains("= cancelled, after ") && text.contains("still owed: 1"), "{text}");

@@ -92,7 +92,7 @@ fn the_rules_say_what_the_paper_says() {
 }
 
 #[test]
-fn a_pool_that_need_not_block_does_not_block_who_started_it() {
+fn a_pool_without_waits_does_not_block_its_starter() {
     // In the paper, all that is cancelled has blocked before: there x1 is 1 only.
     let inner = || start([pool([start([attempt(recv(0, 0), 0, 1)]), Command::Cancel])]);
     let copy = || Command::Assign(Variable(1), Expression::Sum(Variable(0), 1));

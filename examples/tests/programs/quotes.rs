@@ -39,7 +39,7 @@ fn every_client_gets_all_that_was_sent_and_a_last_line() {
 }
 
 #[test]
-fn who_does_not_read_and_who_goes_hold_up_nobody() {
+fn slow_and_departed_readers_hold_up_no_other() {
     let (mut server, address) = serve(&["--every", "10"]);
     let mut one = Talker::new(address);
     assert!(one.hear().starts_with("DAPL "));

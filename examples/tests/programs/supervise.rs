@@ -67,7 +67,7 @@ fn one_that_fails_too_often_is_given_up() {
 }
 
 #[test]
-fn signals_end_all_and_nobody_is_left() {
+fn signals_end_all_children() {
     for signal in ["TERM", "INT"] {
         let script = "sleep 1000 & echo child $!; echo own $$; wait";
         let arguments = ["--tries", "1000", "--", "sleep", "1000", "--", "false", "--", "sh", "-c", script];

@@ -28,7 +28,7 @@ fn things_are_made_shown_changed_and_removed() {
 }
 
 #[test]
-fn a_web_socket_says_back_what_it_is_told() {
+fn a_web_socket_echoes_messages() {
     let mut todo = Program::start(TODO, &["127.0.0.1:0"]);
     let mut stream = connect(todo.address());
     let request = "GET /echo HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\

@@ -158,7 +158,7 @@ fn all_of_a_long_answer_comes_to_a_slow_client() {
 }
 
 #[test]
-fn a_client_that_goes_away_disturbs_nobody() {
+fn a_departed_client_affects_no_other() {
     let server = origin();
     for style in STYLES {
         let mut program = Program::start(PROXY, &["--style", style, "127.0.0.1:0"]);

@@ -228,7 +228,7 @@ fn drop_closures_of_colors_that_are_over_are_never_inside_of_each_other() {
 
 /// A panic of a drop closure is the task's: it does not come out of `spawn`, and the color goes on.
 #[test]
-fn a_drop_closure_that_panics_in_a_color_that_is_over_harms_nobody() {
+fn a_panicking_drop_closure_in_an_ended_color_affects_no_other_task() {
     in_both_worlds(10, || {
         let rt = runtime(1);
         let color = rt.block_on(async { Color::main() });

@@ -83,7 +83,7 @@ fn cancel_reaches_a_task_that_has_not_begun_and_local_ones() {
 }
 
 #[test]
-fn what_happened_while_somebody_waited_is_returned_not_cancelled() {
+fn a_result_that_arrived_during_a_wait_is_returned_not_cancelled() {
     in_both_worlds(20, || {
         let rt = runtime(2);
         let (gate, color) = (Event::default(), rt.handle().color());
@@ -187,7 +187,7 @@ fn cancel_reaches_waits_behind_a_foreign_waker() {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_nobody_from_being_cancelled() {
+fn a_panicking_waker_does_not_stop_other_tasks_from_being_cancelled() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {

@@ -10,7 +10,7 @@ use dapple::{Color, ColorCell, Runtime, runtime::Builder, task};
 type Call = fn();
 
 #[test]
-fn what_needs_a_runtime_says_so() {
+fn calls_that_need_a_runtime_panic_with_advice() {
     let calls: [(&str, Call); 9] = [
         ("dapple::spawn needs a runtime", || drop(dapple::spawn(async {}))),
         ("spawn_local called outside of a main color", || drop(dapple::spawn_local(async {}))),
@@ -31,7 +31,7 @@ fn what_needs_a_runtime_says_so() {
 }
 
 #[test]
-fn what_needs_a_main_color_says_what_to_use_elsewhere() {
+fn calls_that_need_a_main_color_name_the_alternative() {
     watched(|| {
         let rt = runtime(1);
         let calls: [(&[&str], Call); 2] = [
@@ -134,7 +134,7 @@ fn settings_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_handle_of_a_runtime_that_has_ended_says_so() {
+fn a_handle_of_an_ended_runtime_reports_the_end() {
     watched(|| {
         let rt = runtime(1);
         let (handle, color) = (rt.handle(), rt.handle().color());

@@ -94,7 +94,7 @@ fn dump_works_beside_tasks_that_come_go_and_are_promoted() {
 }
 
 #[test]
-fn metrics_count_what_happened() {
+fn metrics_count_events() {
     in_both_worlds(20, || {
         let rt = runtime(2);
         let before = rt.metrics();
@@ -162,7 +162,7 @@ fn an_idle_runtime_uses_no_cpu_and_is_never_woken() {
 }
 
 #[test]
-fn a_dump_says_what_is_waited_for() {
+fn a_dump_names_what_each_task_waits_for() {
     in_both_worlds(20, || {
         let rt = runtime(1);
         let (_sender, mut receiver) = dapple::channel::mpsc::unbounded::<()>();

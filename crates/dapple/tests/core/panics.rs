@@ -133,7 +133,7 @@ fn blocking_calls_and_callbacks_are_reported() {
 }
 
 #[test]
-fn a_hook_that_panics_harms_nobody_and_is_counted() {
+fn a_panicking_hook_is_counted_and_affects_no_other_task() {
     watched(|| {
         let rt = Runtime::builder().workers(1).on_panic(|_| panic!("the hook")).build().unwrap();
         for round in 1..=3 {

@@ -23,7 +23,7 @@ async fn fallible_entry() -> Result<(), String> {
 }
 
 #[test]
-fn main_returns_what_its_body_does() {
+fn main_returns_the_value_of_its_body() {
     assert_eq!(entry(), 42);
     assert!(fallible_entry().unwrap_err().starts_with("on "));
 }
@@ -45,7 +45,7 @@ async fn a_test_has_the_workers_that_it_asks_for() {
 }
 
 #[test]
-fn run_and_block_on_borrow_and_return_what_is_not_send() {
+fn run_and_block_on_accept_borrows_and_return_values_that_are_not_send() {
     watched(|| {
         let rt = runtime(1);
         let (count, mut text) = (Cell::new(0), String::new());

@@ -236,7 +236,7 @@ fn dropping_a_runtime_drops_each_future_once() {
 }
 
 #[test]
-fn spawning_from_other_threads_while_it_ends_loses_nothing() {
+fn spawning_from_other_threads_during_shutdown_loses_no_task() {
     in_both_worlds(20, || {
         for _ in 0..rounds(20, 2) {
             let (rt, drops) = (runtime(2), Drops::default());

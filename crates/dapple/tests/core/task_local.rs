@@ -122,7 +122,7 @@ fn a_blocking_call_that_works_beside_others_sees_its_own_value() {
 }
 
 #[test]
-fn what_a_nested_block_on_or_simulation_runs_inherits_nothing() {
+fn nested_block_on_and_simulations_inherit_no_values() {
     let rt = runtime(1);
     KEY.scope_sync(7, || {
         let (root, local, other) = rt.block_on(async {
@@ -145,7 +145,7 @@ fn what_a_nested_block_on_or_simulation_runs_inherits_nothing() {
 }
 
 #[test]
-fn a_value_inside_of_a_nested_block_on_ends_with_it() {
+fn a_value_set_in_a_nested_block_on_ends_with_it() {
     let rt = runtime(1);
     let unwound = KEY.scope_sync(7, || {
         let unwound = catch_unwind(AssertUnwindSafe(|| {
@@ -171,7 +171,7 @@ fn a_value_inside_of_a_nested_block_on_ends_with_it() {
 
 /// All that a future spawns, calls and submits, on a simulated runtime whose one worker is the thread that polls it.
 #[test]
-fn what_a_future_spawns_or_submits_inherits_nothing() {
+fn spawned_tasks_and_callbacks_inherit_no_values() {
     simulate(KEY.scope(7, async {
         let color = Color::new();
         assert_eq!(dapple::spawn(async { seen_inside() }).await.unwrap(), None, "spawn");
@@ -192,7 +192,7 @@ fn what_a_future_spawns_or_submits_inherits_nothing() {
 /// The drop closures of tasks that never begin, dropped by whatever comes first: an abort, the end of a main color, the
 /// end of a runtime. In each case the thread that drops them is in a scope of its own.
 #[test]
-fn drop_closures_and_destructors_inherit_nothing() {
+fn drop_closures_and_destructors_inherit_no_values() {
     let (aborted, late, gone) = (Note::default(), Note::default(), Note::default());
     let (dropped, left) = (Note::default(), Note::default());
     let rt = runtime(1);
@@ -234,7 +234,7 @@ fn drop_closures_and_destructors_inherit_nothing() {
 }
 
 #[test]
-fn a_future_that_is_dropped_sees_its_own_values_and_the_outer_ones() {
+fn a_dropped_future_sees_its_own_values_and_the_outer_values() {
     let note = Note::default();
     simulate(async {
         let held = OnDrop(note.clone());

@@ -175,7 +175,7 @@ static DEPTH: Local<u32> = Local::new();
 static NAME: Local<String> = Local::new();
 
 #[test]
-fn task_locals_follow_their_future_and_nobody_else() {
+fn task_locals_follow_their_future_only() {
     in_both_worlds(20, || {
         let rt = runtime(2);
         let work = |n: u32| {
@@ -204,7 +204,7 @@ fn task_locals_follow_their_future_and_nobody_else() {
 }
 
 #[test]
-fn task_locals_of_one_type_are_told_apart() {
+fn task_locals_of_one_type_are_distinct() {
     static OTHER: Local<u32> = Local::new();
     let both = DEPTH.scope_sync(1, || OTHER.scope_sync(2, || (DEPTH.get(), OTHER.get())));
     assert_eq!(both, (1, 2));
@@ -235,7 +235,7 @@ fn a_task_local_is_there_when_its_future_is_dropped() {
 }
 
 #[test]
-fn a_name_is_what_others_see() {
+fn a_task_name_is_visible_to_other_tasks() {
     in_both_worlds(20, || {
         let rt = runtime(1);
         let task = rt.block_on(async { Builder::new().name("watched").spawn(pending::<()>()) });

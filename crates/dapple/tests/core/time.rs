@@ -117,7 +117,7 @@ async fn a_hundred_years_end_and_a_thousand_do_not() {
 }
 
 #[test]
-fn in_virtual_time_for_ever_is_a_deadlock() {
+fn an_endless_sleep_in_virtual_time_is_a_deadlock() {
     for long in [1000 * YEAR, Duration::MAX] {
         let failure = Sim::new(0).try_run(async move { sleep(long).await }).unwrap_err();
         assert!(
@@ -203,7 +203,7 @@ fn many_at_once_each_fires_once() {
 }
 
 #[test]
-fn taken_back_before_they_fire() {
+fn timers_can_be_dropped_before_they_fire() {
     #[derive(Default)]
     struct Fired {
         taken_back: AtomicBool,

@@ -44,7 +44,7 @@ fn read_byte(mut from: &UnixStream) -> Option<u8> {
 }
 
 #[test]
-fn as_long_as_there_is_something_to_read_it_is_called_again() {
+fn a_readable_callback_repeats_while_bytes_are_left() {
     watched(|| {
         runtime(2).block_on(async {
             let (near, mut far) = UnixStream::pair().unwrap();
@@ -77,7 +77,7 @@ fn as_long_as_there_is_something_to_read_it_is_called_again() {
 
 /// Nothing is read, so it is called again and again.
 #[test]
-fn the_end_can_be_read_for_ever() {
+fn a_descriptor_at_its_end_stays_readable() {
     watched(|| {
         runtime(2).block_on(async {
             let (near, far) = UnixStream::pair().unwrap();
@@ -98,7 +98,7 @@ fn the_end_can_be_read_for_ever() {
 }
 
 #[test]
-fn a_broken_connection_is_told_to_who_reads_and_who_writes() {
+fn a_broken_connection_calls_reader_and_writer() {
     watched(|| {
         runtime(2).block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -187,7 +187,7 @@ fn files_are_always_ready() {
 
 /// What is always ready ends with the runtime, too.
 #[test]
-fn shutting_down_ends_what_is_always_ready() {
+fn shutdown_ends_callbacks_that_are_always_ready() {
     watched(|| {
         let (rt, drops, called) = (runtime(2), Drops::default(), Event::default());
         rt.block_on(async {
@@ -266,7 +266,7 @@ fn one_file_descriptor_may_have_many_callbacks() {
 
 /// In its color, although it is ready.
 #[test]
-fn withdrawn_while_it_is_in_line_it_is_not_called() {
+fn a_queued_callback_that_is_withdrawn_is_not_called() {
     watched(|| {
         dapple::run(async {
             for _ in 0..100 {
@@ -304,7 +304,7 @@ fn errors_say_why() {
 }
 
 #[test]
-fn a_dump_says_what_callbacks_with_a_name_wait_for() {
+fn a_dump_shows_what_named_callbacks_wait_for() {
     watched(|| {
         let rt = runtime(2);
         rt.block_on(async {

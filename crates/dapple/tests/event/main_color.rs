@@ -27,7 +27,7 @@ async fn where_called(submit: impl FnOnce(Box<dyn FnOnce() + Send>)) -> (thread:
 }
 
 #[test]
-fn they_run_in_the_main_color_wherever_they_are_registered() {
+fn callbacks_run_in_the_main_color_wherever_they_are_registered() {
     watched(|| {
         dapple::run(async {
             let main = (thread::current().id(), Color::main());
@@ -49,7 +49,7 @@ fn they_run_in_the_main_color_wherever_they_are_registered() {
 }
 
 #[test]
-fn in_block_on_too_if_there_is_one() {
+fn callbacks_run_in_the_main_color_of_block_on() {
     watched(|| {
         let rt = runtime(2);
         rt.block_on(async {
@@ -79,7 +79,7 @@ fn in_block_on_too_if_there_is_one() {
 }
 
 #[test]
-fn where_there_is_no_main_color_the_message_says_what_to_do() {
+fn without_a_main_color_the_panic_message_gives_advice() {
     watched(|| {
         let outside = panic_of(|| event::now(Callback::new(|| ())));
         assert!(outside.starts_with("event::now needs a runtime"), "{outside}");
@@ -144,7 +144,7 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
 
 /// What is registered while the runtime ends is called, or its drop closure is: nothing is lost, and nothing panics.
 #[test]
-fn late_ones_are_called_or_refused() {
+fn late_callbacks_are_called_or_refused() {
     in_both_worlds(100, || {
         for waits_for_ever in [false, true] {
             // Of each callback, how often it was called, and how often its drop closure.

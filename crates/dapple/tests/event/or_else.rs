@@ -76,7 +76,7 @@ fn not_called_if_the_callback_was() {
 }
 
 #[test]
-fn not_called_if_the_program_withdraws_it() {
+fn the_drop_closure_is_not_called_after_a_withdraw() {
     in_both_worlds(50, || {
         runtime(2).block_on(async {
             let (seen, drops, color) = (Seen::default(), Drops::default(), Color::new());
@@ -172,7 +172,7 @@ fn called_at_once_if_the_runtime_is_gone() {
 }
 
 #[test]
-fn a_panic_in_it_is_told() {
+fn a_panic_in_the_drop_closure_is_reported() {
     in_both_worlds(10, || {
         runtime(1).block_on(async {
             let color = Color::new();

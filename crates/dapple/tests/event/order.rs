@@ -84,7 +84,7 @@ fn callbacks_of_a_color_run_in_the_order_submitted() {
 }
 
 #[test]
-fn what_a_callback_submits_comes_behind_what_is_in_line() {
+fn callbacks_submitted_by_a_callback_queue_at_the_end() {
     in_both_worlds(30, || {
         let rt = runtime(3);
         let log = Log::new();
@@ -116,7 +116,7 @@ fn what_a_callback_submits_comes_behind_what_is_in_line() {
 }
 
 #[test]
-fn without_a_color_they_run_in_order_whoever_submits_them() {
+fn callbacks_without_a_color_run_in_order_of_submission() {
     in_both_worlds(30, || {
         let rt = runtime(3);
         let log = Log::new();

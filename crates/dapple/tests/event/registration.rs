@@ -137,7 +137,7 @@ async fn assert_over(calls: &Calls, drops: &Drops) {
 }
 
 #[test]
-fn withdrawn_from_another_color_it_is_not_called_again() {
+fn withdraw_from_another_color_stops_the_callback() {
     in_both_worlds(300, || {
         runtime(3).block_on(async {
             let (calls, drops) = (Calls::default(), Drops::default());
@@ -150,7 +150,7 @@ fn withdrawn_from_another_color_it_is_not_called_again() {
 }
 
 #[test]
-fn withdrawn_from_its_own_color_it_is_not_called_again_at_once() {
+fn withdraw_from_its_own_color_stops_the_callback_at_once() {
     in_both_worlds(300, || {
         runtime(3).block_on(async {
             let (color, calls, drops) = (Color::new(), Calls::default(), Drops::default());
@@ -176,7 +176,7 @@ fn withdrawn_from_its_own_color_it_is_not_called_again_at_once() {
 }
 
 #[test]
-fn withdrawn_from_a_thread_outside_it_is_not_called_again() {
+fn withdraw_from_an_outside_thread_stops_the_callback() {
     in_both_worlds(300, || {
         let rt = runtime(2);
         let (color, calls, drops) = (rt.handle().color(), Calls::default(), Drops::default());
@@ -194,7 +194,7 @@ fn withdrawn_from_a_thread_outside_it_is_not_called_again() {
 
 /// In the callback itself: this call goes on, and is the last.
 #[test]
-fn withdrawn_from_inside_it_goes_on_to_its_end() {
+fn a_callback_that_withdraws_itself_runs_to_its_end() {
     in_both_worlds(100, || {
         runtime(3).block_on(async {
             for awaited in [false, true] {
@@ -237,7 +237,7 @@ fn withdrawn_from_inside_it_goes_on_to_its_end() {
 }
 
 #[test]
-fn break_is_the_end_of_it() {
+fn break_ends_the_registration() {
     in_both_worlds(30, || {
         runtime(2).block_on(async {
             let (drops, notes) = (Drops::default(), Notes::default());
@@ -285,7 +285,7 @@ fn one_that_waits_is_withdrawn_without_a_call() {
 }
 
 #[test]
-fn left_alone_it_stays() {
+fn a_detached_registration_stays() {
     in_virtual_time(30, || {
         runtime(2).block_on(async {
             let calls = Notes::default();
@@ -337,7 +337,7 @@ fn a_registration_is_not_part_of_a_scope() {
 }
 
 #[test]
-fn a_panic_ends_its_registration_and_nothing_else() {
+fn a_panic_ends_only_its_own_registration() {
     in_both_worlds(30, || {
         runtime(2).block_on(async {
             let color = Color::new();
@@ -381,7 +381,7 @@ fn a_panic_ends_its_registration_and_nothing_else() {
 
 /// The end of a runtime is the end of its callbacks, wherever they are.
 #[test]
-fn the_runtime_ends_them() {
+fn shutdown_ends_registrations() {
     in_both_worlds(50, || {
         let (drops, calls) = (Drops::default(), Calls::default());
         let rt = runtime(2);

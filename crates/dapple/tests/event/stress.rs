@@ -43,7 +43,7 @@ fn always(handle: &Handle, color: &Color, inside: &Inside, drops: &Drops) -> Reg
 }
 
 #[test]
-fn after_it_was_withdrawn_it_is_not_called_again() {
+fn a_withdrawn_callback_is_never_called_again() {
     watched(|| {
         let rt = runtime(2);
         let handle = rt.handle();

@@ -80,7 +80,7 @@ fn what_is_begun_in_a_cancelled_scope_has_no_effect() {
 }
 
 #[test]
-fn a_direct_read_that_is_cancelled_on_its_way_returns_its_result_or_nothing() {
+fn a_direct_read_cancelled_in_flight_returns_its_result_or_reads_nothing() {
     on_both(|rt, dir| {
         let path = dir.join("file");
         rt.block_on(async {
@@ -126,7 +126,7 @@ fn a_direct_read_that_is_cancelled_on_its_way_returns_its_result_or_nothing() {
 
 /// On a ring the kernel gives up what waits for a FIFO. A thread of the pool cannot be told.
 #[test]
-fn a_read_that_would_wait_for_ever_is_given_up() {
+fn a_cancelled_read_of_a_silent_pipe_ends() {
     if !has_ring() {
         return;
     }
@@ -167,7 +167,7 @@ fn a_read_that_would_wait_for_ever_is_given_up() {
 
 /// As above, for what waits to be opened, at any moment on its way there.
 #[test]
-fn an_open_that_would_wait_for_ever_is_given_up() {
+fn a_cancelled_open_of_a_fifo_ends() {
     if !has_ring() {
         return;
     }
@@ -292,7 +292,7 @@ fn counted(drops: &Drops, panics: bool) -> Counted {
 }
 
 #[test]
-fn what_is_dropped_on_its_way_is_dropped_once_when_it_is_done() {
+fn a_buffer_dropped_in_flight_is_freed_once_after_completion() {
     on_both(|rt, dir| {
         let path = dir.join("file");
         rt.block_on(async {
@@ -310,7 +310,7 @@ fn what_is_dropped_on_its_way_is_dropped_once_when_it_is_done() {
 }
 
 #[test]
-fn a_buffer_that_panics_when_it_is_dropped_harms_nobody() {
+fn a_buffer_with_a_panicking_destructor_affects_no_other_operation() {
     on_both(|rt, dir| {
         let path = dir.join("file");
         rt.block_on(async {
@@ -481,7 +481,7 @@ fn tasks_that_are_aborted_or_cancelled() {
 
 /// A future that was begun in one runtime and is polled in another still ends.
 #[test]
-fn begun_in_one_runtime_and_ended_in_another() {
+fn an_operation_begun_in_one_runtime_ends_in_another() {
     on_both(|rt, dir| {
         let path = dir.join("file");
         let other: Runtime = crate::common::runtime(1);

@@ -35,7 +35,7 @@ impl Drop for Small<'_> {
 }
 
 #[test]
-fn no_room_is_told_with_how_far_it_got() {
+fn a_full_disk_error_carries_the_bytes_written() {
     on_both(|rt, dir| {
         let Some(small) = Small::mount(dir) else { return };
         let path = dir.join("file");
@@ -197,7 +197,7 @@ fn interruptions() {
 
 /// A file that was opened so that it rather fails than waits.
 #[test]
-fn what_would_block_says_so_if_that_is_asked_for() {
+fn nonblocking_files_report_would_block() {
     on_both(|rt, dir| {
         let path = dir.join("fifo");
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

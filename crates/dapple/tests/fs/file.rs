@@ -249,7 +249,7 @@ fn past_the_kernels_memory() {
 }
 
 #[test]
-fn errors_tell_what_failed_and_where() {
+fn errors_name_operation_and_path() {
     on_both(|rt, dir| {
         let path = dir.join("file");
         rt.block_on(async {

@@ -194,7 +194,7 @@ fn what_is_in_use_can_be_asked() {
 }
 
 #[test]
-fn outside_of_a_runtime_it_is_an_error() {
+fn outside_of_a_runtime_calls_return_an_error() {
     let error = crate::common::foreign_block_on(fs::read("/proc/self/status")).unwrap_err();
     assert!(error.to_string().contains("no runtime here"), "{error}");
     let error = crate::common::foreign_block_on(fs::remove_file("/no/such/file")).unwrap_err();
@@ -202,7 +202,7 @@ fn outside_of_a_runtime_it_is_an_error() {
 }
 
 #[test]
-fn in_a_simulation_it_is_an_error() {
+fn in_a_simulation_calls_return_an_error() {
     dapple::sim::Sim::new(1).run(async {
         let error = fs::read("/proc/self/status").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -57,7 +57,7 @@ fn on_a_thread_that_ends(rt: &Runtime, future: impl Future<Output = ()> + Send +
 }
 
 #[test]
-fn the_thread_that_submitted_it_ends() {
+fn a_write_survives_the_thread_that_submitted_it() {
     if !has_ring() {
         return;
     }
@@ -75,7 +75,7 @@ fn the_thread_that_submitted_it_ends() {
 /// The line is handed over by whichever thread puts something in it: each of these threads may submit the rest of the
 /// write, and takes it along when it ends.
 #[test]
-fn threads_that_submit_the_rest_of_it_end_one_after_the_other() {
+fn a_write_survives_each_thread_that_resubmits_it() {
     if !has_ring() {
         return;
     }
@@ -101,7 +101,7 @@ fn threads_that_submit_the_rest_of_it_end_one_after_the_other() {
 
 /// With a waiter the same must hold: the write ends once, and the file learns of it.
 #[test]
-fn the_thread_that_submitted_it_ends_and_the_file_stays() {
+fn a_write_to_an_open_file_survives_its_submitting_thread() {
     if !has_ring() {
         return;
     }
@@ -126,7 +126,7 @@ fn the_thread_that_submitted_it_ends_and_the_file_stays() {
 /// Each worker has submitted some, and the workers leave one after the other. A write that is still to be done when the
 /// last one has left gets its time all the same.
 #[test]
-fn the_runtime_ends_whichever_worker_began_it() {
+fn a_write_is_done_at_shutdown_whichever_worker_began_it() {
     if !has_ring() {
         return;
     }
@@ -194,7 +194,7 @@ fn the_runtime_ends_at_once() {
 
 /// A spare stands in for the only worker and submits the write. It then rests, or ends with the runtime.
 #[test]
-fn a_spare_that_submitted_it_rests_or_ends() {
+fn a_write_survives_the_spare_that_submitted_it() {
     if !has_ring() {
         return;
     }

@@ -60,7 +60,7 @@ fn to_the_end_if_the_range_goes_beyond() {
 }
 
 #[test]
-fn an_error_tells_how_far_it_got() {
+fn an_error_carries_the_bytes_sent() {
     on_both(|rt, dir| {
         let path = dir.join("file");
         let bytes = pattern(8 << 20);

@@ -68,7 +68,7 @@ fn an_error_of_the_reader_comes_after_all_was_written() {
 }
 
 #[test]
-fn cancelled_at_a_writer_that_knows_nothing_of_it_has_the_rest() {
+fn a_copy_cancelled_at_a_foreign_writer_returns_the_unwritten_rest() {
     watched(|| {
         let rt = runtime(1);
         let asked = Event::default();
@@ -183,7 +183,7 @@ fn an_endless_copy_in_memory_gives_way_and_can_be_cancelled() {
 }
 
 #[test]
-fn the_writer_is_flushed_while_the_reader_has_nothing() {
+fn the_writer_is_flushed_while_the_reader_waits() {
     watched(|| {
         let rt = runtime(1);
         let asked = Event::default();

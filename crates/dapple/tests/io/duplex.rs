@@ -38,7 +38,7 @@ fn what_is_written_is_read_in_both_directions() {
 }
 
 #[test]
-fn it_holds_so_much_and_no_more() {
+fn a_full_duplex_stops_the_writer() {
     watched(|| {
         runtime(1).block_on(async {
             let (mut near, mut far) = duplex(4);

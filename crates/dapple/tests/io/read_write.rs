@@ -36,7 +36,7 @@ fn exact_reads_and_their_errors() {
 }
 
 #[test]
-fn an_exact_read_that_is_cancelled_says_how_much_it_has() {
+fn a_cancelled_read_exact_reports_the_bytes_read() {
     watched(|| {
         let rt = runtime(2);
         let (near, mut far) = rt.block_on(async { UnixStream::pair().unwrap() });
@@ -101,7 +101,7 @@ fn a_write_of_everything_that_is_cancelled_says_how_much_was_written() {
 }
 
 #[test]
-fn reading_to_the_end_leaves_what_was_read_with_the_caller() {
+fn a_cancelled_read_to_end_leaves_its_bytes_with_the_caller() {
     watched(|| {
         runtime(1).block_on(async {
             let mut from = Script::reads([bytes("ab"), Step::GiveWay, bytes("cd")]);
@@ -264,7 +264,7 @@ fn buffers_change_nothing_but_the_number_of_calls() {
 }
 
 #[test]
-fn a_buffered_writer_keeps_what_could_not_be_written() {
+fn a_buffered_writer_keeps_unwritten_bytes() {
     watched(|| {
         runtime(1).block_on(async {
             let script = Script::writes([Step::Room(2), Step::Fails(ErrorKind::TimedOut)]);
@@ -313,7 +313,7 @@ fn the_futures_may_go_to_other_threads() {
 }
 
 #[test]
-fn reading_memory_for_ever_gives_way() {
+fn endless_reads_from_memory_yield() {
     watched(|| {
         let rt = runtime(1);
         let reading = rt.spawn(async {

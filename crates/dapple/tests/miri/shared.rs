@@ -46,7 +46,7 @@ fn values_are_moved_in_and_out() {
 }
 
 #[test]
-fn closures_give_back_what_they_borrow() {
+fn closures_return_their_borrows() {
     let state = pair();
     let (text, mut log) = (String::from("text"), Vec::new());
     let borrowed = match poll(&mut state.read(|pair| (&text, check(pair)))) {
@@ -84,7 +84,7 @@ fn together_gives_each_its_own() {
 
 /// Readers in slots, readers with permits, writers, tries: on real threads.
 #[test]
-fn threads_see_what_others_have_written() {
+fn writes_are_visible_to_other_threads() {
     let state = pair();
     let threads: Vec<_> = (0..3)
         .map(|number| {
@@ -108,7 +108,7 @@ fn threads_see_what_others_have_written() {
 }
 
 #[test]
-fn one_who_reads_by_a_slot_is_counted_and_let_out() {
+fn a_slot_reader_is_counted_by_a_writer_and_leaves() {
     let state = pair();
     let held = Held::reading(&state);
     assert!(state.try_write(add).is_err()); // counts him
@@ -212,7 +212,7 @@ fn panics_leave_nothing_behind() {
 }
 
 #[test]
-fn misuse_reads_what_is_on_the_stack() {
+fn misuse_messages_read_the_closure_stack() {
     let (outer, inner) = (Shared::named("outer", 0), Shared::new(0));
     let message =
         outer.try_write(|_| inner.try_read(|_| panic_of(|| poll(&mut outer.read(|_| ())))).unwrap());

@@ -87,7 +87,7 @@ fn what_is_always_ready_is_refused_and_handed_back() {
 }
 
 #[test]
-fn many_who_wait() {
+fn many_tasks_wait_for_one_descriptor() {
     const MANY: usize = 300;
     watched(|| {
         runtime(2).block_on(async {
@@ -339,7 +339,7 @@ async fn counting<F: Future>(polls: Arc<AtomicUsize>, future: F) -> F::Output {
 }
 
 #[test]
-fn a_reused_number_hears_nothing_of_the_old_one() {
+fn a_reused_descriptor_number_gets_no_old_events() {
     watched(|| {
         runtime(1).block_on(async {
             let number = number();
@@ -471,7 +471,7 @@ fn wakers_that_panic_and_that_drop_file_descriptors() {
 }
 
 #[test]
-fn registered_twice_is_refused_and_harms_nobody() {
+fn a_second_registration_is_refused_and_changes_nothing() {
     watched(|| {
         runtime(1).block_on(async {
             let (near, mut far) = StdStream::pair().unwrap();

@@ -125,7 +125,7 @@ async fn timers_are_on_time_and_can_be_reset() {
 }
 
 #[dapple::test]
-async fn what_is_looked_at_is_what_came_and_where_it_came_to() {
+async fn poll_look_sees_the_received_bytes_in_their_buffer() {
     let (mut near, mut far) = UnixStream::pair().unwrap();
     dapple::io::AsyncWriteExt::write_all(&mut near, b"hello").await.unwrap();
     drop(near);

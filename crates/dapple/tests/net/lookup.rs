@@ -119,7 +119,7 @@ fn with_busy_pool() -> (Runtime, mpsc::Sender<()>) {
 }
 
 #[test]
-fn a_cancelled_lookup_says_so() {
+fn a_cancelled_lookup_returns_cancelled() {
     watched(|| {
         let (rt, release) = with_busy_pool();
         let begun = Event::default();

@@ -120,7 +120,7 @@ fn cancelled_reading_and_writing_do_nothing() {
 }
 
 #[test]
-fn ready_several_buffers_and_nothing() {
+fn readiness_vectored_calls_and_empty_buffers() {
     watched(|| {
         runtime(1).block_on(async {
             let (mut sender, mut receiver) = pipe().unwrap();

@@ -130,7 +130,7 @@ fn the_other_end_may_be_outside() {
 
 /// Whoever waits sleeps in the end: he is not polled whenever others have run.
 #[test]
-fn a_pipe_that_stays_empty_or_full_is_not_tried_for_ever() {
+fn an_empty_or_full_pipe_is_not_retried_in_a_loop() {
     on_one_worker(async {
         let (mut sender, mut receiver) = small_pipe();
         let polls = Arc::new(AtomicUsize::new(0));

@@ -42,7 +42,7 @@ fn is_reset(kind: ErrorKind) -> bool {
 }
 
 #[test]
-fn reset_before_it_is_accepted() {
+fn a_connection_reset_before_accept() {
     run(async {
         let listener = TcpListener::bind(HERE).await.unwrap();
         let addr = listener.local_addr().unwrap();
@@ -94,7 +94,7 @@ fn reset_with_bytes_on_the_way() {
 }
 
 #[test]
-fn reset_while_somebody_waits() {
+fn a_reset_wakes_waiting_tasks() {
     run(async {
         // to read
         let (near, mut far) = pair().await;

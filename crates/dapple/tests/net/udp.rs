@@ -118,7 +118,7 @@ fn refused_is_reported_and_the_socket_goes_on() {
 }
 
 #[test]
-fn each_of_many_who_wait_gets_one() {
+fn each_of_many_receivers_gets_one_datagram() {
     const MANY: u8 = 40;
     watched(|| {
         runtime(2).block_on(async {
@@ -271,7 +271,7 @@ fn ready_and_then_without_waiting() {
 }
 
 #[test]
-fn system_calls_of_ones_own() {
+fn custom_system_calls_wait_for_readiness() {
     watched(|| {
         runtime(1).block_on(async {
             let (near, far) = connected().await;

@@ -123,7 +123,7 @@ fn by_abstract_name() {
 }
 
 #[test]
-fn the_address_of_who_connects() {
+fn accept_returns_the_address_of_the_client() {
     watched(|| {
         let folder = Folder::new();
         runtime(1).block_on(async {
@@ -431,7 +431,7 @@ fn several_buffers_and_without_waiting() {
 }
 
 #[test]
-fn a_peer_that_is_gone_is_told_from_one_that_has_ended_its_side() {
+fn a_closed_peer_differs_from_a_half_closed_peer() {
     watched(|| {
         runtime(1).block_on(async {
             let (near, mut far) = UnixStream::pair().unwrap();
@@ -448,7 +448,7 @@ fn a_peer_that_is_gone_is_told_from_one_that_has_ended_its_side() {
 /// A read stops behind bytes that came with a file descriptor, though there are more: a short read
 /// does not mean that there is nothing left.
 #[test]
-fn bytes_behind_those_with_file_descriptors_are_read() {
+fn bytes_after_passed_descriptors_are_read() {
     watched(|| {
         runtime(1).block_on(async {
             let (near, mut far) = UnixStream::pair().unwrap();

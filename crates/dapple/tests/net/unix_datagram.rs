@@ -35,7 +35,7 @@ fn fill(mut send: impl FnMut() -> std::io::Result<usize>) -> usize {
 }
 
 #[test]
-fn bounds_are_kept_and_what_does_not_fit_is_lost() {
+fn datagrams_keep_bounds_and_are_truncated_to_the_buffer() {
     watched(|| {
         runtime(1).block_on(async {
             let (near, far) = UnixDatagram::pair().unwrap();
@@ -184,7 +184,7 @@ fn a_full_pair_waits_for_room() {
 }
 
 #[test]
-fn the_end_of_a_connected_one() {
+fn a_connected_datagram_socket_sees_its_peer_end() {
     watched(|| {
         runtime(2).block_on(async {
             let (near, far) = UnixDatagram::pair().unwrap();

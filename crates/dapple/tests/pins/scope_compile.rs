@@ -48,7 +48,7 @@ fn nested() {
 }
 
 #[test]
-fn loops_over_what_is_borrowed() {
+fn loops_over_borrowed_values() {
     let total = spawned(async {
         let names = vec!["a".to_owned(), "bc".to_owned(), "def".to_owned()];
         let (total, mut rounds) = (AtomicUsize::new(0), 0);
@@ -216,7 +216,7 @@ impl Server {
 }
 
 #[test]
-fn methods_of_what_is_shared_and_of_what_is_not() {
+fn methods_with_shared_and_exclusive_receivers() {
     let mut server = Server { name: "x".to_owned(), hits: AtomicUsize::new(0), log: Vec::new() };
     let log = spawned(async move {
         server.note(&[1, 2]).await;

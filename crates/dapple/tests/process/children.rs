@@ -29,7 +29,7 @@ fn is_gone(pid: u32) -> bool {
 }
 
 #[test]
-fn the_way_it_ended_is_told_again_and_again() {
+fn the_exit_status_can_be_asked_repeatedly() {
     watched(|| {
         runtime(1).block_on(async {
             let mut child = sh("exit 3").spawn().unwrap();
@@ -107,7 +107,7 @@ fn waiting_closes_the_input() {
 }
 
 #[test]
-fn an_input_that_nobody_reads_is_broken() {
+fn writing_to_a_closed_stdin_is_broken_pipe() {
     watched(|| {
         runtime(1).block_on(async {
             let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
@@ -187,7 +187,7 @@ fn in_a_cancelled_task_nothing_is_started_or_closed() {
 }
 
 #[test]
-fn output_that_is_cancelled_has_what_was_read() {
+fn a_cancelled_output_returns_the_bytes_read() {
     watched(|| {
         let rt = runtime(2);
         let mut command = sh("echo out; echo err >&2; exec sleep 1000000");
@@ -329,7 +329,7 @@ fn signals_of_all_kinds_reach_a_child_or_its_group() {
 }
 
 #[test]
-fn a_command_has_what_it_was_given() {
+fn a_command_reports_its_settings() {
     watched(|| {
         runtime(1).block_on(async {
             let mut command = sh("echo $0 $A $B; pwd");

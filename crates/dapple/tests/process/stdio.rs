@@ -64,7 +64,7 @@ async fn count() {
 }
 
 #[test]
-fn reads_to_the_end_of_a_pipe_a_file_and_of_nothing() {
+fn stdin_reads_to_the_end_of_a_pipe_a_file_and_dev_null() {
     watched(|| {
         let mut child = role("count").stdin(Stdio::piped()).spawn().unwrap();
         let mut to = child.stdin.take().unwrap();
@@ -269,7 +269,7 @@ async fn two_handles() {
 }
 
 #[test]
-fn two_who_read_share_what_there_is() {
+fn two_readers_share_the_input() {
     watched(|| {
         let mut child = role("two").stdin(Stdio::piped()).spawn().unwrap();
         let mut to = child.stdin.take().unwrap();

@@ -180,17 +180,17 @@ fn as_a(role: &str) {
 }
 
 #[test]
-fn a_kernel_that_does_not_know_it() {
+fn works_on_a_kernel_without_epoll_pwait2() {
     as_a("unknown");
 }
 
 #[test]
-fn a_container_that_forbids_it() {
+fn works_in_a_container_that_forbids_epoll_pwait2() {
     as_a("forbidden");
 }
 
 #[test]
-fn a_kernel_that_knows_nothing_new() {
+fn works_on_a_kernel_without_any_newer_call() {
     as_a("old");
 }
 
@@ -200,7 +200,7 @@ fn forbidden_when_the_runtime_is_up() {
 }
 
 #[test]
-fn refused_for_another_reason_it_is_an_error() {
+fn another_error_of_epoll_pwait2_is_reported() {
     as_a("otherwise");
 }
 

@@ -51,8 +51,8 @@ fn build_fails_if_some_workers_cannot_be_had_and_the_others_leave() {
 }
 
 #[test]
-fn blocking_calls_are_refused_if_there_is_not_one_thread() {
-    in_a_process_of_its_own("blocking_calls_are_refused_if_there_is_not_one_thread", || {
+fn blocking_calls_are_refused_if_no_thread_can_start() {
+    in_a_process_of_its_own("blocking_calls_are_refused_if_no_thread_can_start", || {
         let rt = Runtime::builder().workers(1).thread_stack_size(STACK).build().unwrap();
         limit_addresses(STACK / 2);
         let drops = crate::common::Drops::default();

@@ -167,12 +167,12 @@ fn a_body_that_is_always_ready_does_not_starve_its_children() {
 }
 
 #[test]
-fn more_children_that_are_always_ready_than_are_polled_at_a_time_starve_nobody() {
+fn many_always_ready_children_starve_no_sibling() {
     a_woken_child_goes_on_beside(700, KINDS[0].1, Some(KINDS[2].1));
 }
 
 #[test]
-fn more_children_that_yield_than_are_polled_at_a_time_starve_nobody() {
+fn many_yielding_children_starve_no_sibling() {
     a_woken_child_goes_on_beside(
         300,
         |count| {
@@ -255,7 +255,7 @@ async fn poll_in_a_task<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn a_loop_that_ignores_that_it_was_cancelled_gives_way() {
+fn a_loop_that_ignores_its_cancellation_yields() {
     one_worker(20, async || {
         let color = Color::new();
         let stop = Arc::new(AtomicBool::new(false));

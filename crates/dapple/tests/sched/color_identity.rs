@@ -61,7 +61,7 @@ fn a_key_is_the_same_color_even_if_all_ask_at_once() {
 }
 
 #[test]
-fn a_key_serializes_while_it_is_held_and_forgotten_in_between() {
+fn a_key_serializes_while_held_and_is_forgotten_between_uses() {
     in_both_worlds(20, || {
         let (rt, times) = (runtime(4), rounds(500, 10));
         let (alone, ran) = (Arc::new(Alone::default()), Arc::new(AtomicUsize::new(0)));

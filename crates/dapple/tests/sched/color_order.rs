@@ -127,7 +127,7 @@ fn tasks_that_yield_take_turns_in_order() {
 
 /// Others submit while one of the color is running, which then submits too, and yields.
 #[test]
-fn what_runs_submits_behind_what_came_from_outside() {
+fn a_running_task_spawns_behind_tasks_from_outside() {
     in_both_worlds(20, || {
         let rt = runtime(2);
         let (color, log) = (rt.handle().color(), Log::default());
@@ -331,7 +331,7 @@ fn the_main_color_overlaps_with_others() {
 }
 
 #[test]
-fn what_a_task_spawns_runs_beside_it_before_it_waits() {
+fn a_spawned_task_can_run_before_its_parent_waits() {
     watched(|| {
         let rt = runtime(2);
         for _ in 0..20 {

@@ -69,7 +69,7 @@ fn beyond_the_depth_the_oldest_is_refused_ahead_of_the_line() {
 }
 
 #[test]
-fn or_the_newest_and_it_goes_ahead_too() {
+fn the_newest_is_refused_and_its_drop_closure_goes_first() {
     Sim::new(1).workers(2).explore(0..200, || async {
         let (color, log) = (Color::new(), Log::default());
         color.set_limit(Limit::new().depth(3).refusing(Refuse::Newest));
@@ -169,7 +169,7 @@ fn http() -> Limit {
 }
 
 #[test]
-fn below_capacity_nothing_is_refused() {
+fn below_capacity_no_task_is_refused() {
     Sim::new(1).workers(2).explore(0..3, || async {
         let (served, refused) = serve(http(), 2, 0.8).await;
         assert_eq!(refused, 0);
@@ -178,7 +178,7 @@ fn below_capacity_nothing_is_refused() {
 }
 
 #[test]
-fn above_capacity_what_is_served_is_served_soon_and_no_less_of_it() {
+fn above_capacity_served_tasks_wait_briefly_and_throughput_holds() {
     for load in [1.5, 4.0, 10.0] {
         Sim::new(1).workers(2).explore(0..3, || async move {
             let (served, refused) = serve(http(), 2, load).await;
@@ -210,7 +210,7 @@ fn a_burst_passes() {
 }
 
 #[test]
-fn what_a_color_has_waited_for_its_turn_counts_for_what_it_spawns() {
+fn the_wait_of_a_color_counts_for_tasks_that_it_spawns() {
     Sim::new(1).workers(1).explore(0..20, || async {
         let limit = Limit::new().delay(MS, 10 * MS);
         // Connections, each in a color, that ask at each wake-up whether they may begin.
@@ -268,7 +268,7 @@ fn no_more_run_than_may_and_all_get_to() {
 }
 
 #[test]
-fn who_is_held_back_leaves_his_color_to_others() {
+fn a_held_task_leaves_its_color_to_others() {
     Sim::new(1).workers(2).explore(0..100, || async {
         let limit = Limit::new().concurrency(1);
         let (color, log) = (Color::new(), Log::default());
@@ -293,7 +293,7 @@ fn who_is_held_back_leaves_his_color_to_others() {
 }
 
 #[test]
-fn of_those_held_back_the_oldest_are_refused_beyond_the_depth() {
+fn beyond_the_depth_the_oldest_held_tasks_are_refused() {
     Sim::new(1).workers(1).explore(0..100, || async {
         let limit = Limit::new().concurrency(1).depth(2);
         let log = Log::default();
@@ -314,7 +314,7 @@ fn of_those_held_back_the_oldest_are_refused_beyond_the_depth() {
 }
 
 #[test]
-fn whatever_ends_who_is_held_back_the_next_gets_his_place() {
+fn when_a_held_task_ends_the_next_gets_its_place() {
     Sim::new(1).workers(3).explore(0..300, || async {
         let limit = Limit::new().concurrency(2).depth(1000);
         let ended = Arc::new(AtomicUsize::new(0));
@@ -354,7 +354,7 @@ fn whatever_ends_who_is_held_back_the_next_gets_his_place() {
 }
 
 #[test]
-fn closing_refuses_what_waits_and_waits_for_what_has_begun() {
+fn close_refuses_waiting_tasks_and_drained_waits_for_begun_tasks() {
     Sim::new(1).workers(2).explore(0..100, || async {
         let limit = Limit::new().concurrency(2);
         let (log, color) = (Log::default(), Color::new());
@@ -397,7 +397,7 @@ fn callbacks_are_refused_with_their_drop_closures() {
 }
 
 #[test]
-fn a_drop_closure_that_panics_tells_its_handle_and_nobody_else() {
+fn a_panicking_drop_closure_is_reported_to_its_handle_only() {
     Sim::new(1).workers(2).explore(0..50, || async {
         let color = Color::new();
         let limit = Limit::new();
@@ -448,7 +448,7 @@ fn of_many_that_are_always_ready_none_is_passed_over() {
 
 /// One that was held back and is to be refused in the place of a newcomer may end in another way first.
 #[test]
-fn who_makes_room_for_a_newcomer_is_counted_once_whatever_ends_him() {
+fn a_task_refused_for_a_newcomer_is_counted_once() {
     Sim::new(1).workers(3).explore(0..200, || async {
         let limit = Limit::new().concurrency(1).depth(2).delay(MS, 2 * MS);
         let mut handles = Vec::new();

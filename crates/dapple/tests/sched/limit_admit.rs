@@ -18,7 +18,7 @@ use dapple::{Color, Runtime, finish};
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
-fn who_waits_for_admission_gets_it_in_the_end() {
+fn waiting_callers_are_admitted_in_the_end() {
     Sim::new(1).workers(3).explore(0..200, || async {
         let limit = Limit::new().concurrency(2);
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -46,7 +46,7 @@ fn who_waits_for_admission_gets_it_in_the_end() {
 }
 
 #[test]
-fn a_wait_for_admission_is_cancelled_exactly_and_takes_nothing_along() {
+fn a_cancelled_admit_takes_no_place() {
     Sim::new(1).workers(3).explore(0..200, || async {
         let limit = Limit::new().concurrency(1);
         let first = limit.admit().await.unwrap();
@@ -122,7 +122,7 @@ fn waits_for_admission_end_when_the_limit_is_closed() {
 }
 
 #[test]
-fn who_prefers_to_wait_goes_on_when_it_is_over() {
+fn waiting_for_room_ends_with_the_overload() {
     Sim::new(1).workers(1).explore(0..20, || async {
         let limit = Limit::new().delay(MS, 10 * MS);
         let flood: Vec<_> =
@@ -191,7 +191,7 @@ fn a_closed_limit_closes_its_listener_for_good() {
 }
 
 #[test]
-fn at_the_end_of_a_runtime_what_has_not_begun_is_refused_and_reported() {
+fn shutdown_refuses_and_reports_tasks_that_have_not_begun() {
     in_both_worlds(50, || {
         let runtime = Runtime::builder().workers(2).build().unwrap();
         let limit = Limit::new().concurrency(2);
@@ -227,7 +227,7 @@ fn at_the_end_of_a_runtime_what_has_not_begun_is_refused_and_reported() {
 
 /// Everything at once, on real threads and on virtual ones: each is begun or refused, once, and counts end at zero.
 #[test]
-fn nothing_is_lost_and_nothing_counted_twice() {
+fn no_task_is_lost_or_counted_twice() {
     in_both_worlds(30, || {
         let runtime = Runtime::builder().workers(3).build().unwrap();
         let bounds = [

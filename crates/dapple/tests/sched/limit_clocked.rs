@@ -53,7 +53,7 @@ async fn is_refused_in_the_end(limit: &Limit) -> bool {
 }
 
 #[test]
-fn a_clocked_task_is_refused_for_what_it_has_waited_and_another_is_not() {
+fn only_clocked_tasks_are_refused_for_their_wait() {
     Sim::new(1).workers(1).explore(0..20, || async {
         let _crowd = Crowd::new();
         let (first, second) = (limit(), limit());
@@ -65,7 +65,7 @@ fn a_clocked_task_is_refused_for_what_it_has_waited_and_another_is_not() {
 }
 
 #[test]
-fn what_it_spawns_has_waited_as_long_and_what_yields_waits_again() {
+fn children_inherit_the_wait_and_a_yield_starts_it_again() {
     Sim::new(1).workers(1).explore(0..20, || async {
         let crowd = Crowd::new();
         let task = Builder::new().measure_wait().spawn(async move {

@@ -34,7 +34,7 @@ fn units(policy: impl Policy, of_shared_color: Priority) -> u32 {
 }
 
 #[test]
-fn the_longest_lane_goes_first_without_anybody_saying_so() {
+fn longest_lane_picks_the_longest_lane() {
     assert_eq!(units(FirstLanes::new(8), Priority::Normal), 3);
     assert_eq!(units(FirstLanes::new(8), Priority::High), 2);
     assert_eq!(units(LongestLane, Priority::Normal), 2);
@@ -43,7 +43,7 @@ fn the_longest_lane_goes_first_without_anybody_saying_so() {
 }
 
 #[test]
-fn the_shortest_queue_gets_what_comes() {
+fn new_lanes_go_to_the_shortest_queue() {
     let took = Sim::new(1).workers(4).steady().policy(ShortestQueue).run(async {
         let begun = Instant::now();
         let tasks: Vec<_> = (0..40).map(|_| dapple::spawn(async { work(UNIT) })).collect();
@@ -124,7 +124,7 @@ impl Policy for Unfair {
 }
 
 #[test]
-fn no_lane_is_passed_over_for_ever() {
+fn no_lane_starves() {
     Sim::new(0).workers(1).policy(Unfair).explore(0..10, || async {
         let stop = Arc::new(AtomicBool::new(false));
         let others: Vec<_> = (0..8)
@@ -192,22 +192,22 @@ fn in_turmoil<P: Policy + Clone>(policy: P) {
 }
 
 #[test]
-fn home_loses_nothing() {
+fn home_loses_no_task() {
     in_turmoil(Home);
 }
 
 #[test]
-fn the_shortest_queue_loses_nothing() {
+fn shortest_queue_loses_no_task() {
     in_turmoil(ShortestQueue);
 }
 
 #[test]
-fn the_longest_lane_loses_nothing() {
+fn longest_lane_loses_no_task() {
     in_turmoil(LongestLane);
 }
 
 #[test]
-fn the_first_lanes_lose_nothing() {
+fn first_lanes_loses_no_task() {
     in_turmoil(FirstLanes::new(4));
 }
 

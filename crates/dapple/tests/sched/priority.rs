@@ -61,7 +61,7 @@ fn tasks_go_by_their_priority_whatever_the_order_of_their_spawns() {
 }
 
 #[test]
-fn a_color_is_as_urgent_as_what_waits_in_it_and_still_runs_in_line() {
+fn a_color_takes_the_priority_of_its_most_urgent_task_and_keeps_order() {
     Sim::new(0).workers(1).explore(0..50, || async {
         let log = Log::default();
         let color = Color::new();
@@ -103,7 +103,7 @@ fn a_color_in_line_that_becomes_urgent_goes_ahead() {
 }
 
 #[test]
-fn what_is_low_in_an_ordinary_color_waits_as_long_as_it_is_alone_there() {
+fn a_color_with_only_low_tasks_runs_after_other_colors() {
     Sim::new(0).workers(1).explore(0..20, || async {
         let log = Log::default();
         let color = Color::new();
@@ -223,7 +223,7 @@ async fn turmoil(seed: u64, tasks: usize) {
 }
 
 #[test]
-fn nothing_is_lost_and_no_color_meets_itself_whatever_the_priorities() {
+fn priorities_lose_no_task_and_no_color_overlaps_itself() {
     std::panic::set_hook(Box::new(|info| {
         if !info.to_string().contains("on purpose") {
             eprintln!("{info}");

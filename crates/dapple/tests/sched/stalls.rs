@@ -141,7 +141,7 @@ async fn echo(mut stream: TcpStream) {
 
 /// Registered before it was stuck, with the drivers of the workers that are.
 #[test]
-fn what_was_waiting_with_a_worker_before_it_was_stuck_goes_on() {
+fn tasks_queued_at_a_worker_run_while_it_is_stuck() {
     watched(|| {
         for workers in [1, 2] {
             let rt = runtime(workers);
@@ -229,7 +229,7 @@ fn a_lock_of_the_standard_library_that_a_task_gives_back_is_not_waited_for_in_va
 }
 
 #[test]
-fn a_main_color_that_is_stuck_holds_up_nobody_else() {
+fn a_stuck_main_color_holds_up_no_other_color() {
     watched(|| {
         for how in HOLDS {
             dapple::run(async move {
@@ -285,7 +285,7 @@ fn the_stuck_color_keeps_its_turn() {
 }
 
 #[test]
-fn a_runtime_ends_while_a_worker_is_stuck_and_names_what_holds_it_up() {
+fn shutdown_names_the_task_of_a_stuck_worker() {
     watched(|| {
         let rt = runtime(1);
         let stop = Arc::new(AtomicBool::new(false));
@@ -302,7 +302,7 @@ fn a_runtime_ends_while_a_worker_is_stuck_and_names_what_holds_it_up() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_and_extreme_ones_are_not() {
+fn invalid_settings_are_refused_and_extreme_settings_work() {
     let refused = |builder: dapple::runtime::Builder, why: &str| {
         let error = builder.build().expect_err(why);
         assert!(
@@ -326,7 +326,7 @@ fn settings_that_make_no_sense_are_refused_and_extreme_ones_are_not() {
 
 /// Nothing in the process wakes up while nothing is to be done.
 #[test]
-fn those_who_stood_in_rest_without_a_wake_up() {
+fn resting_spares_are_not_woken() {
     watched(|| {
         let rt = Runtime::builder().workers(2).thread_name("calm").build().unwrap();
         let stop = Arc::new(AtomicBool::new(false));

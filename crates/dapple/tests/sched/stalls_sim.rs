@@ -58,7 +58,7 @@ async fn all_rest() {
 }
 
 #[test]
-fn others_go_on_beside_one_that_is_stuck() {
+fn other_tasks_run_beside_a_stuck_worker() {
     for workers in [1, 2, 4] {
         sim(workers).explore(SEEDS, || async move {
             let heavy = async { spawn(async { sim::work(200 * MS) }).await.unwrap() };
@@ -74,7 +74,7 @@ fn others_go_on_beside_one_that_is_stuck() {
 }
 
 #[test]
-fn without_spares_they_do_not() {
+fn without_spares_other_tasks_wait() {
     let late = sim(1).max_spares(0).run(async {
         let stop = Arc::new(AtomicBool::new(false));
         let beat = beat(&stop);
@@ -88,7 +88,7 @@ fn without_spares_they_do_not() {
 
 /// Each of those who stand in may take up the next that gets stuck before anything else.
 #[test]
-fn others_go_on_when_all_workers_and_those_who_stand_in_are_stuck() {
+fn other_tasks_run_when_all_workers_and_spares_are_stuck() {
     for workers in [1, 2, 4] {
         sim(workers).explore(SEEDS, || async {
             let heavy = async {
@@ -171,7 +171,7 @@ fn a_main_color_that_is_stuck_holds_up_itself_alone() {
 }
 
 #[test]
-fn what_the_stuck_one_spawns_and_wakes_runs_meanwhile() {
+fn tasks_spawned_and_woken_by_a_stuck_worker_run_meanwhile() {
     for workers in [1, 2] {
         sim(workers).explore(SEEDS, || async {
             let late = spawn(async {
@@ -197,7 +197,7 @@ fn what_the_stuck_one_spawns_and_wakes_runs_meanwhile() {
 }
 
 #[test]
-fn when_there_are_no_more_spares_it_is_counted_and_ends_all_the_same() {
+fn stalls_without_a_spare_are_counted_and_end() {
     sim(2).max_spares(2).explore(SEEDS, || async {
         let heavy: Vec<_> = (0..10).map(|_| spawn(async { sim::work(50 * MS) })).collect();
         let light = spawn(async { sleep(MS).await.unwrap() });
@@ -212,7 +212,7 @@ fn when_there_are_no_more_spares_it_is_counted_and_ends_all_the_same() {
 }
 
 #[test]
-fn a_panic_in_the_stuck_one_is_its_own() {
+fn a_panic_in_a_stuck_task_affects_only_that_task() {
     sim(1).explore(SEEDS, || async {
         let heavy = async {
             let heavy: JoinHandle<()> = spawn(async {

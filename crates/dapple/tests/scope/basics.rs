@@ -40,7 +40,7 @@ fn waits_for_all_that_was_started() {
 }
 
 #[test]
-fn what_does_not_wait_is_as_if_it_had_been_called() {
+fn a_child_that_never_waits_runs_like_a_call() {
     dapple::run(async {
         let order = std::sync::Mutex::new(Vec::new());
         finish(async |s| {
@@ -56,7 +56,7 @@ fn what_does_not_wait_is_as_if_it_had_been_called() {
 }
 
 #[test]
-fn a_cancel_ends_what_waits() {
+fn cancel_ends_waiting_children() {
     Sim::new(1).explore(0..100, || async {
         let begun = Instant::now();
         let results = std::sync::Mutex::new(Vec::new());
@@ -83,7 +83,7 @@ fn a_cancel_ends_what_waits() {
 }
 
 #[test]
-fn values_of_what_was_started() {
+fn started_children_return_their_values() {
     Sim::new(1).explore(0..50, || async {
         let sum = finish(async |s| {
             let tasks: Vec<_> =
@@ -100,7 +100,7 @@ fn values_of_what_was_started() {
 }
 
 #[test]
-fn nested_scopes_are_cancelled_with_the_outer_one() {
+fn nested_scopes_are_cancelled_with_the_outer_scope() {
     Sim::new(1).explore(0..100, || async {
         let depth = AtomicUsize::new(0);
         finish(async |outer| {
@@ -188,7 +188,7 @@ fn a_panic_cancels_and_goes_on() {
 }
 
 #[test]
-fn a_finish_that_is_dropped_drops_what_was_started() {
+fn dropping_finish_drops_its_children() {
     struct Count<'a>(&'a Cell<usize>);
     impl Drop for Count<'_> {
         fn drop(&mut self) {
@@ -312,7 +312,7 @@ fn through_foreign_combinators() {
 }
 
 #[test]
-fn timeouts_lose_nothing() {
+fn timeouts_lose_no_result() {
     Sim::new(1).explore(0..100, || async {
         let (sender, mut receiver) = mpsc::bounded::<u64>(1);
         let sends = dapple::spawn(async move {

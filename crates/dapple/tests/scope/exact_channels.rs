@@ -171,7 +171,7 @@ impl Operation for Closed {
 }
 
 #[test]
-fn waiting_until_nobody_listens() {
+fn waiting_until_every_receiver_is_gone() {
     simulated(SEEDS, false, async || {
         let (sender, receiver) = mpsc::bounded(1);
         Closed::Mpsc(sender, StdMutex::new(Some(receiver)))

@@ -307,7 +307,7 @@ fn a_race_of_reads_takes_bytes_from_one_alone() {
 }
 
 #[test]
-fn a_server_that_is_cancelled_answers_what_it_has_accepted() {
+fn a_cancelled_server_answers_accepted_connections() {
     Sim::new(1).workers(3).explore(0..100, || async {
         use dapple::sim::net::{TcpListener, TcpStream};
         let listener = TcpListener::bind(HERE).await.unwrap();

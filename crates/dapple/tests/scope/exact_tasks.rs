@@ -80,7 +80,7 @@ fn a_blocking_call_that_has_not_begun_never_does() {
 
 /// A pool of one thread, which is kept busy until it is told.
 #[test]
-fn a_blocking_call_that_is_in_line_when_it_is_cancelled_never_begins() {
+fn a_queued_blocking_call_that_is_cancelled_never_begins() {
     for shape in SHAPES {
         crate::common::in_virtual_time(10, move || {
             let builder = dapple::Runtime::builder().workers(2).max_blocking_threads(1);
@@ -233,7 +233,7 @@ fn no_tick_of_an_interval_is_lost() {
 }
 
 #[test]
-fn a_timeout_hands_back_what_came_in_time_after_all() {
+fn a_timeout_returns_a_result_that_came_in_time() {
     Sim::new(1).explore(0..200, || async {
         let (sender, mut receiver) = mpsc::bounded::<u32>(4);
         let sends = dapple::spawn(async move {

@@ -280,7 +280,7 @@ fn scope(random: &mut Random, task: &Arc<Watch>, depth: u64) -> Tree {
 
 /// As many seeds as `DAPPLE_SEEDS` says.
 #[dapple::test(sim, workers = 2, seeds = 2_000)]
-async fn every_branch_that_can_go_on_does_so_within_a_few_polls() {
+async fn every_ready_branch_proceeds_within_a_few_polls() {
     let mut random = Random::new(0);
     let depth = 1 + random.below(4);
     let task = task(&mut random, depth);

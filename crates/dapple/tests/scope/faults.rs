@@ -259,7 +259,7 @@ fn a_race_waits_for_the_others_when_one_panics_in_any_way() {
 }
 
 #[test]
-fn an_inner_scope_unwinds_quietly_when_what_it_awaits_has_panicked() {
+fn an_inner_scope_unwinds_quietly_after_a_panic_of_an_awaited_child() {
     Sim::new(1).explore(0..10, || async {
         let inner = Mutex::new(None);
         let scope = finish(async |s| {
@@ -274,7 +274,7 @@ fn an_inner_scope_unwinds_quietly_when_what_it_awaits_has_panicked() {
 }
 
 #[test]
-fn who_waits_for_a_child_is_forgotten_with_it() {
+fn an_ended_child_releases_the_waker_of_its_waiter() {
     let count = Arc::new(Count::default());
     for ends in 0..3 {
         let waker = Waker::from(count.clone());
@@ -297,7 +297,7 @@ fn who_waits_for_a_child_is_forgotten_with_it() {
 }
 
 #[test]
-fn a_scope_that_has_ended_says_so() {
+fn use_of_an_ended_scope_panics_with_advice() {
     dapple::run(async {
         let mut done = Box::pin(finish(async |_| 1));
         assert_eq!((&mut done).await, 1);

@@ -143,7 +143,7 @@ async fn waits_everywhere(things: &Things, fired: &AtomicUsize, drops: &Drops) {
 }
 
 #[test]
-fn a_scope_dropped_at_any_point_leaves_nobody_waiting() {
+fn a_scope_dropped_at_any_point_leaves_no_waiter() {
     let count = Arc::new(Count::default());
     for polls in 0..14_usize {
         let count = count.clone();
@@ -188,7 +188,7 @@ fn a_foreign_select_drops_the_scope_that_loses() {
 }
 
 #[test]
-fn a_panic_in_a_destructor_while_a_scope_is_dropped_keeps_nothing_from_being_dropped() {
+fn a_panicking_destructor_does_not_stop_a_scope_from_dropping_the_rest() {
     Sim::new(1).explore(0..10, || async {
         for culprit in 0..4 {
             let drops = Drops::default();

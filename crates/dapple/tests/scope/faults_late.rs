@@ -20,7 +20,7 @@ use futures_lite::future::poll_once;
 use futures_util::future::join_all;
 
 #[test]
-fn late_wakers_wake_nobody() {
+fn late_wakers_have_no_effect() {
     in_both_worlds(30, || {
         let rt = runtime(2);
         let task = rt.spawn(async {

@@ -274,7 +274,7 @@ fn a_large_join() {
 }
 
 #[test]
-fn a_list_of_futures_in_a_simulation_loses_nothing() {
+fn a_list_of_futures_in_a_simulation_loses_no_result() {
     for shape in scopes() {
         Sim::new(1).explore(0..5, move || async move {
             let mut streams = Vec::new();

@@ -468,7 +468,7 @@ fn two_that_are_ready_at_once_do_not_both_take() {
 
 /// The rule is of losers alone: a timeout returns what there was, and so does a shield in a loser.
 #[test]
-fn timeouts_and_shields_take_what_there_is() {
+fn waits_in_timeouts_and_shields_take_available_values() {
     Sim::new(0).run(async {
         let (sender, mut receiver) = mpsc::bounded(2);
         finish(async |s| {

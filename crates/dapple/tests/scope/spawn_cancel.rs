@@ -287,7 +287,7 @@ fn tasks_of_a_scope_that_is_dropped_are_cancelled_and_go_on() {
 
 /// A scope is cancelled with what it is polled in, not with what it once was polled in.
 #[test]
-fn a_scope_that_is_moved_goes_by_what_is_around_it_now() {
+fn a_moved_scope_follows_its_new_surroundings() {
     Sim::new(1).workers(3).explore(0..SEEDS, || async {
         let (mark, of_old) = (Mark::default(), Mark::default());
         let spawned = [mark.clone(), of_old.clone()];

@@ -71,7 +71,7 @@ fn a_timeout_drops_a_foreign_future() {
 }
 
 #[test]
-fn what_knows_of_cancelling_says_what_it_did() {
+fn cancellable_waits_in_a_timeout_return_their_outcome() {
     simulated(async {
         let elapsed = timeout(MS, sleep(HOUR)).await.unwrap_err();
         assert_eq!(elapsed.get(), Some(&Err(Cancelled)));

@@ -101,7 +101,7 @@ fn trying_says_at_once_whether_the_state_is_in_use() {
 }
 
 #[test]
-fn trying_goes_ahead_of_those_who_wait() {
+fn try_calls_go_ahead_of_waiters() {
     in_both_worlds(10, || {
         let state = Shared::new(0);
         let held = Held::reading(&state);
@@ -162,7 +162,7 @@ fn clones_share_and_the_last_one_gets_the_value() {
 }
 
 #[test]
-fn the_value_is_dropped_once_with_the_last_who_shares_it() {
+fn the_value_is_dropped_once_with_the_last_clone() {
     let drops = Drops::default();
     let state = Shared::new(drops.guard());
     let clone = state.clone();
@@ -211,7 +211,7 @@ fn states_are_made_from_values() {
 }
 
 #[test]
-fn closures_borrow_from_the_stack_and_return_what_they_like() {
+fn closures_borrow_from_the_stack_and_return_values() {
     dapple::run(async {
         let state = Shared::new(vec![3, 1, 2]);
         let (mut log, names, moved) = (Vec::new(), [String::from("a"), String::from("b")], Box::new(1));

@@ -131,7 +131,7 @@ fn together_all_few_and_many() {
 
 /// Of many that are cancelled at any time, each says what it did.
 #[test]
-fn what_is_said_and_what_was_done_agree() {
+fn results_agree_with_effects() {
     Sim::new(0).explore(0..150, || async {
         let states: Vec<_> = (0..3).map(|_| Shared::new(0_u64)).collect();
         let ran: Arc<Vec<AtomicUsize>> = Arc::new((0..16).map(|_| AtomicUsize::new(0)).collect());
@@ -247,7 +247,7 @@ fn a_call_that_blocks_is_cancelled_before_it_begins_to_wait_and_while_it_waits()
 }
 
 #[test]
-fn dropped_before_its_first_poll_or_in_line_it_has_not_run_and_leaves_no_trace() {
+fn a_write_dropped_before_it_runs_leaves_no_trace() {
     in_both_worlds(10, || {
         let (state, other) = (Shared::new(0), Shared::new(0));
         drop(state.write(|value| *value += 1));

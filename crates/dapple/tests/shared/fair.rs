@@ -13,7 +13,7 @@ use dapple::time::sleep;
 use dapple::{Shared, together, together_all};
 
 #[test]
-fn a_newcomer_gives_way_once_and_then_takes_what_is_free() {
+fn a_newcomer_yields_once_and_then_takes_a_free_state() {
     in_both_worlds(5, || {
         // A task that gave way to those in line need not do so again in the same poll.
         let states = [Shared::new(Vec::new()), Shared::new(Vec::new())];

@@ -51,7 +51,7 @@ fn try_to<T>(f: impl FnOnce() -> T) -> Option<T> {
 }
 
 #[test]
-fn a_waker_that_panics_when_it_is_used_keeps_nobody_from_being_woken() {
+fn a_panicking_waker_does_not_stop_other_wake_ups() {
     in_both_worlds(5, || {
         let (state, other) = (Shared::new(0), Shared::new(0));
         let held = Held::writing(&state);
@@ -104,7 +104,7 @@ fn a_waker_that_panics_when_it_is_dropped_takes_no_state_with_it() {
 
 /// In a task, where a foreign waker is also kept for the case that the task is cancelled.
 #[test]
-fn nor_does_one_that_was_to_be_told_of_a_cancel() {
+fn a_panicking_waker_of_a_cancelled_wait_takes_no_state_with_it() {
     in_both_worlds(5, || {
         let rt = runtime(1);
         for kind in 0..3 {
@@ -201,7 +201,7 @@ impl<F: Fn() + Send + Sync + 'static> Wake for Runs<F> {
 /// Who leaves several states wakes those who wait for the first that he leaves: what they do then, in his
 /// thread, must not find him in the others.
 #[test]
-fn a_waker_that_blocks_does_not_wait_for_the_one_who_wakes() {
+fn a_blocking_waker_does_not_wait_for_its_caller() {
     watched(|| {
         for swap in [false, true] {
             let (one, two) = (Shared::named("one", 0), Shared::named("two", 0));

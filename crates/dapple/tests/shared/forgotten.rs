@@ -142,18 +142,18 @@ fn those_behind_get_through(in_front: usize, fate: Fate) {
 }
 
 #[test]
-fn those_behind_one_that_is_dropped_get_through() {
+fn waiters_behind_a_dropped_wait_proceed() {
     those_behind_get_through(1, Fate::Dropped);
     those_behind_get_through(3, Fate::Dropped);
 }
 
 #[test]
-fn those_behind_one_that_is_forgotten_get_through() {
+fn waiters_behind_a_forgotten_wait_proceed() {
     those_behind_get_through(1, Fate::Forgotten);
 }
 
 #[test]
-fn those_behind_one_that_is_not_polled_get_through() {
+fn waiters_behind_an_unpolled_wait_proceed() {
     those_behind_get_through(1, Fate::Kept);
 }
 
@@ -163,7 +163,7 @@ fn those_behind_several_that_are_forgotten_get_through() {
 }
 
 #[test]
-fn one_that_is_dropped_after_it_was_woken_passes_that_on() {
+fn a_woken_wait_that_is_dropped_passes_its_wake_up_on() {
     in_both_worlds(5, || {
         for (kind, behind) in KINDS.iter().flat_map(|kind| KINDS.map(|behind| (*kind, behind))) {
             let (state, other) = (Shared::new(0), Shared::new(0));
@@ -182,7 +182,7 @@ fn one_that_is_dropped_after_it_was_woken_passes_that_on() {
 }
 
 #[test]
-fn together_gets_through_with_one_forgotten_in_each_line() {
+fn together_proceeds_past_a_forgotten_wait_in_each_queue() {
     in_both_worlds(3, || {
         for (kind, newcomer) in KINDS.iter().flat_map(|kind| KINDS.map(|newcomer| (*kind, newcomer))) {
             let states = [Shared::new(0), Shared::new(0)];
@@ -205,7 +205,7 @@ fn together_gets_through_with_one_forgotten_in_each_line() {
 
 /// Readers in slots, a writer that was forgotten: readers go on, and the next writer, too.
 #[test]
-fn readers_and_writers_go_on_for_long_after_one_was_forgotten() {
+fn readers_and_writers_proceed_after_a_forgotten_wait() {
     in_both_worlds(5, || {
         let (state, other) = (Shared::new(0), Shared::new(0));
         let held = Held::reading(&state);
@@ -275,7 +275,7 @@ fn whatever_is_forgotten_all_that_are_awaited_end() {
 
 /// What is in line is not in the state: nor is one who gave way.
 #[test]
-fn who_waits_has_nothing() {
+fn a_waiter_holds_no_state() {
     in_both_worlds(5, || {
         let rt = runtime(1);
         for (kind, moment) in KINDS.iter().flat_map(|kind| MOMENTS.map(|moment| (*kind, moment))) {

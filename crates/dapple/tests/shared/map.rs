@@ -12,7 +12,7 @@ use dapple::time::{Duration, sleep};
 use dapple::{Cancelled, SharedMap, sim};
 
 #[test]
-fn it_keeps_what_is_put_there() {
+fn a_map_keeps_inserted_values() {
     let map = SharedMap::named("words");
     assert!(map.is_empty());
     assert_eq!(map.insert("one".to_owned(), 1), None);
@@ -161,7 +161,7 @@ enum GivesUp {
 }
 
 #[test]
-fn one_of_those_who_wait_takes_over() {
+fn a_waiter_takes_over_a_failed_computation() {
     for how in [GivesUp::IsDropped, GivesUp::Fails, GivesUp::Panics] {
         let (map, go) = (SharedMap::named("cache"), Event::default());
         let compute = async || {
@@ -192,7 +192,7 @@ fn one_of_those_who_wait_takes_over() {
 }
 
 #[test]
-fn a_panic_before_the_computation_has_begun_holds_up_nobody() {
+fn a_panic_before_the_computation_holds_up_no_caller() {
     let map = SharedMap::new();
     fn at_once(how: GivesUp) -> std::future::Ready<u8> {
         match how {
@@ -239,7 +239,7 @@ fn a_computation_is_gone_before_another_begins() {
 }
 
 #[test]
-fn who_waits_and_goes_away_holds_up_nobody() {
+fn a_dropped_waiter_holds_up_no_caller() {
     let (map, go) = (SharedMap::new(), Event::default());
     let compute = async || {
         go.happened().await;
@@ -257,7 +257,7 @@ fn who_waits_and_goes_away_holds_up_nobody() {
 }
 
 #[test]
-fn who_would_take_over_and_is_never_polled_again_holds_up_nobody() {
+fn an_unpolled_waiter_holds_up_no_caller() {
     let map = SharedMap::new();
     let one = Hand::waiting(map.get_or_insert_with((), async || std::future::pending().await));
     Hand::waiting(map.get_or_insert_with((), async || 2)).leak();
@@ -270,7 +270,7 @@ fn who_would_take_over_and_is_never_polled_again_holds_up_nobody() {
 }
 
 #[test]
-fn what_was_computed_is_there_though_nobody_takes_it() {
+fn a_computed_value_is_kept_without_a_caller() {
     // The caller is dropped by the very waker that tells of the value.
     let (map, go) = (SharedMap::new(), Event::default());
     let compute = async || {

@@ -33,7 +33,7 @@ fn insert_wins_over_a_computation() {
 }
 
 #[test]
-fn insert_reaches_all_who_wait_whenever_it_comes() {
+fn insert_reaches_all_waiters() {
     sim::explore(0..500, || async {
         let (map, go) = (SharedMap::new(), Event::default());
         let done = Arc::new(AtomicUsize::new(0));

@@ -328,7 +328,7 @@ fn a_computation_that_asks_for_itself_is_named() {
 }
 
 #[test]
-fn through_another_key_it_is_named_too() {
+fn a_cycle_through_another_key_is_named() {
     watched(|| {
         let map = SharedMap::<u32, u32>::named("cache");
         let said = panic_of(|| {
@@ -388,7 +388,7 @@ fn computations_of_two_tasks_that_ask_for_each_other_are_named() {
 }
 
 #[test]
-fn waiting_for_somebody_who_waits_for_another_is_no_circle() {
+fn a_chain_of_waits_is_no_cycle() {
     let (map, go) = (SharedMap::<u32, u32>::new(), Event::default());
     let slow = async || {
         go.happened().await;

@@ -244,7 +244,7 @@ fn open_files() -> usize {
 }
 
 #[test]
-fn ctrl_c_is_heard_by_all_who_asked_before() {
+fn ctrl_c_reaches_every_earlier_listener() {
     watched(|| {
         let _turn = turn();
         runtime(1).block_on(async {

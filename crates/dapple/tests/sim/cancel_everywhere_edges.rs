@@ -125,7 +125,7 @@ fn a_task_that_spins_after_the_program_has_returned_is_a_failure() {
 }
 
 #[test]
-fn nested_it_is_refused_and_the_outer_one_goes_on() {
+fn a_nested_cancel_everywhere_is_refused_and_the_outer_goes_on() {
     let refused = AtomicUsize::new(0);
     let counted = count(|| async {
         let nested = || sim::cancel_everywhere(|| async {}, || async {});

@@ -139,7 +139,7 @@ fn explores_the_sale() {
 }
 
 #[test]
-fn explores_what_is_all_right() {
+fn explore_passes_a_correct_program() {
     if is_child() {
         let begun = std::time::Instant::now();
         let mut runs = 0;
@@ -278,7 +278,7 @@ fn a_seed_that_is_no_number_is_refused() {
 
 #[test]
 fn there_is_no_bar_where_there_is_no_terminal() {
-    let ended = child("explores_what_is_all_right", &[("TERM", "xterm")]);
+    let ended = child("explore_passes_a_correct_program", &[("TERM", "xterm")]);
     assert!(ended.stderr.contains("enough"), "{ended:#?}");
     assert!(!ended.stderr.contains(['\r', '\x1b']), "{ended:#?}");
     assert!(!ended.stderr.contains("seeds, none failed"), "{ended:#?}");

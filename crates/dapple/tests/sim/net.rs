@@ -154,7 +154,7 @@ fn a_byte_arrives_a_latency_later() {
 }
 
 #[test]
-fn who_waits_is_woken_when_it_arrives() {
+fn a_waiting_reader_is_woken_at_arrival() {
     Sim::new(0).explore(0..30, || async {
         let (mut near, mut far) = pair().await;
         let reader = spawn(async move {
@@ -196,7 +196,7 @@ fn more_on_its_way_does_not_put_the_first_off() {
 }
 
 #[test]
-fn who_has_read_is_not_woken_by_what_comes_later() {
+fn a_reader_that_is_done_is_not_woken_by_later_bytes() {
     #[derive(Default)]
     struct Count(std::sync::atomic::AtomicU32);
     impl std::task::Wake for Count {
@@ -254,7 +254,7 @@ fn connecting_takes_a_round_trip() {
 }
 
 #[test]
-fn a_writer_who_is_ahead_waits() {
+fn a_writer_that_is_ahead_waits() {
     Sim::new(0).explore(0..10, || async {
         let (mut near, mut far) = pair().await;
         let mut put = 0;

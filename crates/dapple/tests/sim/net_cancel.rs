@@ -116,7 +116,7 @@ fn a_cancelled_write_has_put_what_it_returned() {
 }
 
 #[test]
-fn what_one_does_not_accept_is_left_to_the_next() {
+fn an_unaccepted_connection_is_left_to_the_next_acceptor() {
     Sim::new(0).explore(0..60, || async {
         let listener = std::sync::Arc::new(TcpListener::bind("127.0.0.1:80").await.unwrap());
         let clients: Vec<_> = (0..10)
@@ -160,7 +160,7 @@ fn what_one_does_not_accept_is_left_to_the_next() {
 }
 
 #[test]
-fn who_gives_up_connecting_leaves_nothing_or_an_end() {
+fn a_cancelled_connect_leaves_no_connection_or_an_ended_one() {
     let (none, ended) = (Cell::new(0), Cell::new(0));
     Sim::new(0).explore(0..100, || async {
         let listener = TcpListener::bind("127.0.0.1:80").await.unwrap();
@@ -196,7 +196,7 @@ fn who_gives_up_connecting_leaves_nothing_or_an_end() {
 }
 
 #[test]
-fn who_gives_up_connecting_at_once_leaves_nothing() {
+fn a_connect_cancelled_at_once_leaves_no_connection() {
     Sim::new(0).explore(0..10, || async {
         let listener = TcpListener::bind("127.0.0.1:80").await.unwrap();
         let mut connecting = Box::pin(TcpStream::connect("127.0.0.1:80"));

@@ -12,7 +12,7 @@ use dapple::spawn;
 use dapple::time::{Instant, sleep};
 
 #[test]
-fn half_closed_it_can_still_be_read() {
+fn a_half_closed_stream_can_still_be_read() {
     Sim::new(0).explore(0..30, || async {
         let (mut near, mut far) = pair().await;
         near.write_all(b"question").await.unwrap();
@@ -103,7 +103,7 @@ fn a_reset_is_told_once() {
 }
 
 #[test]
-fn a_writer_who_waits_learns_that_nobody_reads() {
+fn a_waiting_writer_learns_that_the_reader_is_gone() {
     Sim::new(0).explore(0..30, || async {
         let (mut near, far) = pair().await;
         let begun = Instant::now();
@@ -186,7 +186,7 @@ fn who_finds_too_many_waiting_tries_again() {
 }
 
 #[test]
-fn a_listener_that_is_dropped_resets_who_waits() {
+fn dropping_a_listener_resets_waiting_connections() {
     Sim::new(0).explore(0..20, || async {
         let listener = TcpListener::bind("127.0.0.1:80").await.unwrap();
         let mut client = TcpStream::connect("127.0.0.1:80").await.unwrap();

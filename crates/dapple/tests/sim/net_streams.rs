@@ -218,7 +218,7 @@ fn the_same_seed_is_the_same_traffic() {
 }
 
 #[test]
-fn a_deadlock_says_what_is_waited_for() {
+fn a_deadlock_report_names_the_waits() {
     let failure = Sim::new(1)
         .try_run(async {
             let (mut near, far) = pair().await;
@@ -275,7 +275,7 @@ fn there_is_no_such_network_outside() {
 }
 
 #[test]
-fn names_are_not_known_but_for_one() {
+fn only_localhost_can_be_resolved() {
     Sim::new(1).run(async {
         let listener = TcpListener::bind("localhost:80").await.unwrap();
         assert_eq!(listener.local_addr().unwrap(), "127.0.0.1:80".parse().unwrap());

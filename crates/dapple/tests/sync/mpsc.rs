@@ -134,7 +134,7 @@ fn room_that_is_given_up_goes_to_the_next() {
 }
 
 #[test]
-fn a_receiver_that_goes_hands_back_what_is_not_sent() {
+fn a_dropped_receiver_returns_unsent_messages() {
     let drops = Drops::default();
     let (sender, receiver) = bounded(2);
     assert!(sender.try_send(drops.guard()).is_ok());
@@ -154,7 +154,7 @@ fn a_receiver_that_goes_hands_back_what_is_not_sent() {
 }
 
 #[test]
-fn a_closed_receiver_gets_what_was_sent_and_what_was_reserved() {
+fn a_closed_receiver_gets_sent_and_reserved_messages() {
     in_both_worlds(20, || {
         let rt = runtime(2);
         for keep in [true, false] {

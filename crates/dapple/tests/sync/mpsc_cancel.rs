@@ -176,7 +176,7 @@ fn cancel_reaches_waits_behind_a_foreign_waker() {
 }
 
 #[test]
-fn a_leaked_sender_holds_up_nobody_who_comes_later() {
+fn a_leaked_sender_holds_up_no_later_sender() {
     in_both_worlds(20, || {
         let (sender, mut receiver) = bounded(1);
         sender.try_send(0).unwrap();
@@ -240,7 +240,7 @@ fn random_cancels_lose_and_double_nothing() {
 
 /// Sends and receives that are given up after a while, at about the time at which they could be done.
 #[dapple::test(sim, seeds = 100)]
-async fn what_is_given_up_in_time_is_not_sent_and_what_is_not_given_up_arrives() {
+async fn withdrawn_sends_are_not_sent_and_the_others_arrive() {
     async fn within<F: Future>(future: F) -> Option<F::Output> {
         let limit = sleep(Duration::from_nanos(sim::random() % 1_000_000));
         future::or(async { Some(future.await) }, async {

@@ -183,7 +183,7 @@ fn cancelled_waits_do_not_lock() {
 }
 
 #[test]
-fn waits_that_are_dropped_or_leaked_hold_up_nobody() {
+fn dropped_or_leaked_waits_hold_up_no_waiter() {
     in_both_worlds(20, || {
         let mutex = Mutex::new(0);
         let guard = mutex.try_lock().unwrap();

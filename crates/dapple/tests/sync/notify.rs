@@ -32,7 +32,7 @@ fn one_notification_is_stored() {
 }
 
 #[test]
-fn each_notification_goes_to_one_in_order() {
+fn each_notification_goes_to_one_waiter_in_order() {
     let notify = Notify::new();
     let mut waits: Vec<_> = (0..3).map(|_| waiting(&notify)).collect();
     notify.notify_one();
@@ -46,7 +46,7 @@ fn each_notification_goes_to_one_in_order() {
 }
 
 #[test]
-fn who_is_dropped_leaves_it_to_the_next() {
+fn a_dropped_waiter_passes_its_notification_on() {
     in_both_worlds(20, || {
         let notify = Notify::new();
         let (first, mut second) = (waiting(&notify), waiting(&notify));
@@ -153,7 +153,7 @@ fn ping_pong_between_threads_loses_no_notification() {
 
 /// One of two is aborted just when it is told: it has taken it, or the other one is told.
 #[test]
-fn who_is_aborted_leaves_it_to_the_next() {
+fn an_aborted_waiter_passes_its_notification_on() {
     let (taken, left) = (Cell::new(0), Cell::new(0));
     sim::explore(0..100, || async {
         let notify = Arc::new(Notify::new());

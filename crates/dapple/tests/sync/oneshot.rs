@@ -70,7 +70,7 @@ fn a_sender_that_goes_closes_the_channel() {
 }
 
 #[test]
-fn a_value_comes_back_when_nobody_can_receive_it() {
+fn send_returns_the_value_if_the_receiver_is_gone() {
     let (sender, mut receiver) = oneshot::channel();
     assert!(!sender.is_closed());
     receiver.close();

@@ -74,7 +74,7 @@ fn permits_are_counted() {
 }
 
 #[test]
-fn those_who_wait_are_served_in_order() {
+fn waiters_are_served_in_order() {
     let semaphore = Semaphore::new(0);
     let mut waits: Vec<_> = (0..5).map(|_| Hand::waiting(semaphore.acquire())).collect();
     for at in 0..5 {
@@ -149,7 +149,7 @@ fn a_newcomer_gives_way_once() {
 }
 
 #[test]
-fn a_leaked_wait_holds_up_nobody() {
+fn a_leaked_wait_holds_up_no_waiter() {
     let semaphore = Semaphore::new(0);
     Hand::waiting(semaphore.acquire()).leak();
     let mut sleeper = Hand::waiting(semaphore.acquire());
@@ -197,7 +197,7 @@ fn many_permits_at_once_wake_as_many() {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_nobody_from_being_woken() {
+fn a_panicking_waker_does_not_stop_other_wake_ups() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -272,7 +272,7 @@ fn who_is_aborted_leaves_the_permit_to_the_next() {
 }
 
 #[test]
-fn who_needs_more_than_there_can_be_waits_and_so_do_those_behind() {
+fn an_unsatisfiable_acquire_waits_and_so_do_waiters_behind_it() {
     let semaphore = Semaphore::new(2);
     let mut cx = Context::from_waker(Waker::noop());
     let held = semaphore.try_acquire_many(2).unwrap();

@@ -41,8 +41,8 @@ impl Subscriber for Keeps {
 }
 
 #[test]
-fn each_kind_of_task_that_is_stuck_is_told_of_once_and_that_nobody_is_left() {
-    let test = "each_kind_of_task_that_is_stuck_is_told_of_once_and_that_nobody_is_left";
+fn each_kind_of_stuck_task_is_reported_once_and_so_is_a_lack_of_spares() {
+    let test = "each_kind_of_stuck_task_is_reported_once_and_so_is_a_lack_of_spares";
     in_a_process_of_its_own(test, each_kind);
 }
 
