@@ -152,7 +152,7 @@ pub mod sched;
 #[cfg(not(loom))]
 mod scope;
 #[expect(unsafe_code, reason = "closures reach the state that their gate lets them to")]
-mod shared;
+pub mod shared;
 #[expect(unsafe_code, reason = "puts an action into a signal handler")]
 #[cfg(all(feature = "process", not(loom)))]
 pub mod signal;

@@ -32,10 +32,11 @@ use std::task::{Context, Poll, ready};
 
 use super::reader_slots::{ReaderSlot, ReaderSlots, Registry};
 use super::retry_timer::{AGAIN, WakeTimer, hurry};
+use super::watch_list::{Watch, WatchPoint, Watchers};
 use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
 use crate::task::context::with_context;
 use crate::waitlist::permits::{MARK, ONE, PermitRefusal, Permits, WAITERS, WaitTicket};
-use crate::waitlist::wait::Wait;
+use crate::waitlist::wait::{GuardedWaker, Wait, Wakers};
 use crate::world::look_out;
 
 /// How many can be counted as reading at a time.
@@ -70,6 +71,8 @@ pub(crate) struct AccessLock {
     patience: AtomicU8,
     /// When the state was last found in use by one who writes, in microseconds.
     in_use: AtomicU32,
+    /// Every `when` that waits for a write.
+    watchers: WatchPoint,
 }
 
 /// How somebody is in.
@@ -102,6 +105,7 @@ impl AccessLock {
             skipped: AtomicU8::new(0),
             patience: AtomicU8::new(PATIENCE),
             in_use: AtomicU32::new(0),
+            watchers: WatchPoint::new(),
         }
     }
 
@@ -385,9 +389,55 @@ impl AccessLock {
         None
     }
 
-    /// Leaves.
+    /// Leaves. A writer may have changed the state: its watchers are told.
     #[inline]
     pub(crate) fn leave(&self, hold: Hold<'_>) {
+        match hold {
+            Hold::Writes if self.permits.is_watched() => self.leave_watched(),
+            _ => self.leave_unwritten(hold),
+        }
+    }
+
+    #[cold]
+    fn leave_watched(&self) {
+        let mut wakers = Wakers::default();
+        let list = self.watchers.get_or_make();
+        let mut found = list.note_write(&mut wakers);
+        if found == Watchers::Gone {
+            self.permits.watch(false); // alone: no watcher enlists meanwhile. ENLIST-INSIDE
+        }
+        self.leave_unwritten(Hold::Writes);
+        wakers.wake_all();
+        while found == Watchers::More {
+            found = list.wake_more(&mut wakers);
+            wakers.wake_all();
+        }
+    }
+
+    /// For one that is in: sees to it that `waker` is woken when the state has been written. `writes`: it will write
+    /// this state or another. Gives back the waker that it had.
+    pub(crate) fn watch(
+        &self,
+        watch: &mut Watch,
+        writes: bool,
+        waker: GuardedWaker,
+        wakers: &mut Wakers,
+    ) -> Option<GuardedWaker> {
+        let old = self.watchers.get_or_make().enlist(watch, writes, waker, wakers);
+        if !self.permits.is_watched() {
+            self.permits.watch(true);
+        }
+        old
+    }
+
+    /// The list of those that wait for a write.
+    pub(crate) fn watchers(&self) -> &WatchPoint {
+        &self.watchers
+    }
+
+    /// Leaves, as one that has changed nothing.
+    #[inline]
+    pub(crate) fn leave_unwritten(&self, hold: Hold<'_>) {
         match hold {
             Hold::Writes => self.permits.release_to_one(READERS, &self.skipped),
             Hold::Reads => self.permits.release_to_one(1, &self.skipped),

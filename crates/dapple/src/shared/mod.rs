@@ -13,6 +13,7 @@
 //! access    what can be asked of a state: to read it, or to write it
 //! wait      the futures of read and write
 //! together  several states, all at once: a tuple of them; all: a slice
+//! when      together, once a condition holds; watch_list: those who wait for a write
 //! map       SharedMap
 //! ```
 
@@ -32,6 +33,9 @@ mod shared;
 mod together;
 #[cfg(not(loom))]
 mod together_all;
+pub(crate) mod watch_list;
+#[cfg(not(loom))]
+mod when;
 
 #[cfg(not(loom))]
 pub use {
@@ -41,4 +45,5 @@ pub use {
     shared::{Busy, Shared},
     together::{Accesses, Together, together},
     together_all::{TogetherAll, together_all},
+    when::{When, when},
 };

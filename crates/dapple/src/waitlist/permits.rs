@@ -43,8 +43,10 @@ const WOKEN: usize = 8;
 pub(crate) const MARK: usize = 16;
 /// One who was woken came too late, so that nobody may go ahead of those in line. FLAGS
 const HUNGRY: usize = 32;
+/// A second mark: see [`Permits::watch`].
+pub(crate) const WATCHED: usize = 64;
 /// The free permits are counted above the flags.
-pub(crate) const ONE: usize = 64;
+pub(crate) const ONE: usize = 128;
 
 /// So often nobody is woken while one who was woken has yet to come.
 const SKIPS: u8 = 128;
@@ -53,7 +55,7 @@ const SKIPS: u8 = 128;
 const SHOWN: usize = WAITERS | SLEEPERS | WOKEN | HUNGRY;
 
 /// The most permits that there can be.
-pub(crate) const MAX: usize = usize::MAX >> 7;
+pub(crate) const MAX: usize = usize::MAX >> 8;
 
 #[repr(C)] // the word first, near what it guards
 pub(crate) struct Permits {
@@ -175,6 +177,21 @@ impl Permits {
             self.word.fetch_or(MARK, Ordering::SeqCst);
         } else {
             self.word.fetch_and(!MARK, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether `WATCHED` is set. For the holder of all permits: it alone, or a holder before it, has set it.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & WATCHED != 0
+    }
+
+    /// Sets `WATCHED` in the word, or unsets it.
+    pub(crate) fn watch(&self, set: bool) {
+        if set {
+            self.word.fetch_or(WATCHED, Ordering::AcqRel);
+        } else {
+            self.word.fetch_and(!WATCHED, Ordering::AcqRel);
         }
     }
 

@@ -20,3 +20,4 @@ mod map_misuse;
 mod map_stress;
 mod misuse;
 mod stress;
+mod when;
