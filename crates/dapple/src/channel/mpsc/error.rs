@@ -7,8 +7,8 @@ use crate::waitlist::permits::PermitRefusal;
 
 /// A message was not sent; here it is.
 pub struct SendError<T> {
-    pub(super) message: T,
-    pub(super) cancelled: bool,
+    pub(in crate::channel) message: T,
+    pub(in crate::channel) cancelled: bool,
 }
 
 impl<T> SendError<T> {
@@ -54,8 +54,8 @@ const CLOSED: &str = "the channel is closed";
 
 /// A message could not be sent at once; here it is.
 pub struct TrySendError<T> {
-    pub(super) message: T,
-    pub(super) closed: bool,
+    pub(in crate::channel) message: T,
+    pub(in crate::channel) closed: bool,
 }
 
 impl<T> TrySendError<T> {
