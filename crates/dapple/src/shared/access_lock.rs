@@ -32,7 +32,7 @@ use std::task::{Context, Poll, ready};
 
 use super::reader_slots::{ReaderSlot, ReaderSlots, Registry};
 use super::retry_timer::{AGAIN, WakeTimer, hurry};
-use super::watch_list::{Watch, WatchPoint, Watchers};
+use super::watch_list::{WatchPlace, WatchPoint, Watchers};
 use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
 use crate::task::context::with_context;
 use crate::waitlist::permits::{MARK, ONE, PermitRefusal, Permits, WAITERS, WaitTicket};
@@ -418,7 +418,7 @@ impl AccessLock {
     /// this state or another. Gives back the waker that it had.
     pub(crate) fn watch(
         &self,
-        watch: &mut Watch,
+        watch: &mut WatchPlace,
         writes: bool,
         waker: GuardedWaker,
         wakers: &mut Wakers,

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 
 use super::access::{Access, AccessGuard, Reading, Wish, Writing};
 use super::access_lock::AccessWait;
-use super::watch_list::Watch;
+use super::watch_list::WatchPlace;
 use super::when::WhenWait;
 use crate::Cancelled;
 use crate::task::closure;
@@ -96,7 +96,7 @@ pub trait Accesses: sealed::Sealed {
 
     /// A place in the list of each.
     #[doc(hidden)]
-    type Watches: AsMut<[Watch]> + AsRef<[Watch]> + Default;
+    type Watches: AsMut<[WatchPlace]> + AsRef<[WatchPlace]> + Default;
 
     /// Enters all, calls `then` inside, and waits for a write if that returns `None`.
     #[doc(hidden)]
@@ -147,7 +147,7 @@ macro_rules! impl_accesses {
                 line.give_up([$(self.$index.wish()),+]);
             }
 
-            type Watches = [Watch; $count];
+            type Watches = [WatchPlace; $count];
 
             #[inline]
             fn poll_when<R>(
@@ -180,7 +180,7 @@ macro_rules! impl_access_of_one {
 
         impl<T: 'static> Accesses for $access<'_, T> {
             type Guards<'g> = <Self as Access>::Guard<'g>;
-            type Watches = [Watch; 1];
+            type Watches = [WatchPlace; 1];
 
             #[inline]
             fn poll_enter<R>(

@@ -86,15 +86,15 @@ pub(crate) struct WatchList {
 
 /// A watcher's place in the list of one state.
 #[derive(Clone, Copy)]
-pub struct Watch {
+pub struct WatchPlace {
     key: u32,
     /// The count of writes at its last look.
     seen: u64,
 }
 
-impl Default for Watch {
-    fn default() -> Watch {
-        Watch { key: NONE, seen: 0 }
+impl Default for WatchPlace {
+    fn default() -> WatchPlace {
+        WatchPlace { key: NONE, seen: 0 }
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) enum Watchers {
 struct WatchQueue {
     entries: Vec<WatchEntry>,
     /// Freed entries, linked by `next`.
-    free: Link,
+    free: EntryIndex,
     readers: WatchRing,
     writers: WatchRing,
     len: usize,
@@ -127,15 +127,15 @@ struct WatchQueue {
 
 /// An index, or none.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Link(u32);
+struct EntryIndex(u32);
 
-impl Default for Link {
-    fn default() -> Link {
-        Link(NONE)
+impl Default for EntryIndex {
+    fn default() -> EntryIndex {
+        EntryIndex(NONE)
     }
 }
 
-impl Link {
+impl EntryIndex {
     fn get(self) -> Option<usize> {
         (self.0 != NONE).then_some(self.0 as usize)
     }
@@ -144,15 +144,15 @@ impl Link {
 /// Watchers of one kind, in the order in which they came.
 #[derive(Default)]
 struct WatchRing {
-    first: Link,
-    last: Link,
+    first: EntryIndex,
+    last: EntryIndex,
     /// All before it have been woken for the last write, or have looked.
-    next: Link,
+    next: EntryIndex,
 }
 
 struct WatchEntry {
-    prev: Link,
-    next: Link,
+    prev: EntryIndex,
+    next: EntryIndex,
     writes: bool,
     seen: u64,
     woken: bool,
@@ -170,7 +170,7 @@ impl WatchQueue {
         let prev = self.ring(writes).last;
         let entry = WatchEntry {
             prev,
-            next: Link(NONE),
+            next: EntryIndex(NONE),
             writes,
             seen,
             woken: false,
@@ -190,13 +190,13 @@ impl WatchQueue {
         };
         let key = u32::try_from(index).ok().filter(|key| *key != NONE).expect("fewer than 2^32 watchers");
         match prev.get() {
-            Some(prev) => self.entries[prev].next = Link(key),
-            None => self.ring(writes).first = Link(key),
+            Some(prev) => self.entries[prev].next = EntryIndex(key),
+            None => self.ring(writes).first = EntryIndex(key),
         }
         let ring = self.ring(writes);
-        ring.last = Link(key);
-        if ring.next == Link(NONE) {
-            ring.next = Link(key);
+        ring.last = EntryIndex(key);
+        if ring.next == EntryIndex(NONE) {
+            ring.next = EntryIndex(key);
         }
         self.len += 1;
         key
@@ -230,11 +230,11 @@ impl WatchQueue {
             None => self.ring(writes).first = next,
         }
         let ring = self.ring(writes);
-        if ring.next == Link(key) {
+        if ring.next == EntryIndex(key) {
             ring.next = next;
         }
         self.len -= 1;
-        let free = std::mem::replace(&mut self.free, Link(key));
+        let free = std::mem::replace(&mut self.free, EntryIndex(key));
         let entry = &mut self.entries[key as usize];
         entry.next = free;
         entry.waker.take()
@@ -289,7 +289,7 @@ impl WatchQueue {
 impl WatchList {
     /// Whether the state was written since the watcher last looked.
     #[inline]
-    pub(crate) fn has_news(&self, watch: &Watch) -> bool {
+    pub(crate) fn has_news(&self, watch: &WatchPlace) -> bool {
         self.written.load(Ordering::Acquire) != watch.seen
     }
 
@@ -297,7 +297,7 @@ impl WatchList {
     /// is in the list keeps its place, and passes the wake-up on. Gives back the waker that it had. ENLIST-INSIDE
     pub(crate) fn enlist(
         &self,
-        watch: &mut Watch,
+        watch: &mut WatchPlace,
         writes: bool,
         waker: GuardedWaker,
         wakers: &mut Wakers,
@@ -317,7 +317,7 @@ impl WatchList {
 
     /// A watcher that is polled, and has nothing new to look at, sleeps on with this waker. `false`: it was woken
     /// meanwhile. Gives back a waker that is to be dropped.
-    pub(crate) fn sleep_on(&self, watch: &Watch, waker: GuardedWaker) -> (bool, Option<GuardedWaker>) {
+    pub(crate) fn sleep_on(&self, watch: &WatchPlace, waker: GuardedWaker) -> (bool, Option<GuardedWaker>) {
         let mut queue = lock(&self.queue);
         let entry = &mut queue.entries[watch.key as usize];
         match entry.woken {
@@ -327,7 +327,7 @@ impl WatchList {
     }
 
     /// Takes a watcher out, and passes on what it was woken for. Gives back the waker that it had.
-    pub(crate) fn leave(&self, watch: &mut Watch, wakers: &mut Wakers) -> Option<GuardedWaker> {
+    pub(crate) fn leave(&self, watch: &mut WatchPlace, wakers: &mut Wakers) -> Option<GuardedWaker> {
         if watch.key == NONE {
             return None;
         }

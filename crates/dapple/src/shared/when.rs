@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 
 use super::access::{AccessGuard, Wish};
 use super::together::{Accesses, All, TogetherWait, put_in_order, sort};
-use super::watch_list::Watch;
+use super::watch_list::WatchPlace;
 use crate::Cancelled;
 use crate::task::closure;
 use crate::task::wait::got_at_once;
@@ -148,7 +148,7 @@ impl Drop for LeaveAll<'_, '_> {
     }
 }
 
-impl<W: AsMut<[Watch]> + AsRef<[Watch]>> WhenWait<W> {
+impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
     #[inline]
     pub(super) fn poll<'a, R, const N: usize>(
         &mut self,
@@ -270,7 +270,7 @@ impl<W: AsMut<[Watch]> + AsRef<[Watch]>> WhenWait<W> {
 
     /// Whether it may sleep on: it was not woken in any of the lists.
     #[cold]
-    fn sleep_on(wishes: &[Wish<'_>], watches: &[Watch], cx: &mut Context<'_>) -> bool {
+    fn sleep_on(wishes: &[Wish<'_>], watches: &[WatchPlace], cx: &mut Context<'_>) -> bool {
         wishes.iter().zip(watches).all(|(wish, watch)| {
             let (sleeps, old) = wish.watchers().sleep_on(watch, GuardedWaker::of(cx.waker()));
             drop(old);

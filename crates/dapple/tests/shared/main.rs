@@ -21,3 +21,4 @@ mod map_stress;
 mod misuse;
 mod stress;
 mod when;
+mod when_random;

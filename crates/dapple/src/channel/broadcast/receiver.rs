@@ -71,6 +71,7 @@ impl<T> Receiver<T> {
         let oldest = next.saturating_sub(self.ring.capacity());
         let missed = oldest - self.position;
         self.position = oldest;
+        self.place = None; // ALL-TOLD
         missed
     }
 }
@@ -113,7 +114,7 @@ impl<T: Clone> Receiver<T> {
     /// If none has, messages were missed, or no more will come.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         loop {
-            if let AtPosition::Message(message) = self.ring.receive(&mut self.position) {
+            if let AtPosition::Message(message) = self.ring.receive(&mut self.position, &mut self.place) {
                 return Ok(message);
             }
             let (next, closed) = self.ring.with_tail(|tail| (tail.next, tail.closed));
@@ -133,8 +134,7 @@ impl<T: Clone> Receiver<T> {
             self.withdraw();
             return Poll::Ready(Err(RecvError::Cancelled));
         }
-        if let AtPosition::Message(message) = self.ring.receive(&mut self.position) {
-            self.place = None; // ALL-TOLD
+        if let AtPosition::Message(message) = self.ring.receive(&mut self.position, &mut self.place) {
             wait.end();
             return Poll::Ready(Ok(message));
         }

@@ -42,13 +42,13 @@ const MOST_RECEIVERS: usize = PINS as usize;
 
 pub(super) struct Ring<T> {
     slots: Box<[RingSlot<T>]>,
-    tail: SpinLock<Tail>,
+    tail: SpinLock<RingTail>,
     pub(super) senders: AtomicUsize,
     /// Senders that wait for the receivers to go.
     pub(super) closing: WaitList,
 }
 
-pub(super) struct Tail {
+pub(super) struct RingTail {
     /// The position that is written next.
     pub(super) next: u64,
     pub(super) receivers: usize,
@@ -84,7 +84,7 @@ impl<T> Ring<T> {
         };
         Ring {
             slots: (0..capacity.next_power_of_two()).map(slot).collect(),
-            tail: SpinLock::new(Tail { next: 0, receivers: 0, closed: false, wakers: Vec::new() }),
+            tail: SpinLock::new(RingTail { next: 0, receivers: 0, closed: false, wakers: Vec::new() }),
             senders: AtomicUsize::new(1),
             closing: WaitList::default(),
         }
@@ -100,7 +100,7 @@ impl<T> Ring<T> {
     }
 
     /// Calls `f` with the tail. It must not run foreign code.
-    pub(super) fn with_tail<R>(&self, f: impl FnOnce(&mut Tail) -> R) -> R {
+    pub(super) fn with_tail<R>(&self, f: impl FnOnce(&mut RingTail) -> R) -> R {
         f(&mut self.tail.lock())
     }
 
@@ -142,13 +142,14 @@ impl<T> Ring<T> {
 
     /// Receives the message at the position of a receiver, which goes on to the next, also if the clone panics. TO-READ
     #[inline]
-    pub(super) fn receive(&self, position: &mut u64) -> AtPosition<T>
+    pub(super) fn receive(&self, position: &mut u64, place: &mut Option<usize>) -> AtPosition<T>
     where
         T: Clone,
     {
         match self.slot(*position).pin(*position) {
             Some(pinned) => {
                 *position += 1;
+                *place = None; // its waker was taken out. ALL-TOLD
                 // SAFETY: it is pinned, has this position, and is wanted by this receiver. PINNED, TO-READ
                 let message = unsafe { &*pinned.0.message.get() };
                 let clone = message.as_ref().expect("a message that is wanted").clone();
@@ -166,7 +167,7 @@ impl<T> Ring<T> {
     }
 }
 
-impl Tail {
+impl RingTail {
     /// One more receiver, whose first position is the next one.
     pub(super) fn subscribe(&mut self) -> u64 {
         assert!(self.receivers < MOST_RECEIVERS, "more than {MOST_RECEIVERS} receivers of a broadcast");
