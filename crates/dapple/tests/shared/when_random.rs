@@ -63,32 +63,23 @@ async fn program(seed: u64) {
                 assert!(looks <= writes() - before + 4, "a closure runs without a write");
                 value >= amount
             };
-            let reads = async |look: &mut dyn FnMut(u64) -> bool| {
-                when((first.state.reading(), second.state.reading()), |(a, _)| look(*a).then_some(())).await
-            };
-            let result = if only_reads {
-                timeout(Duration::from_micros(leaves_after.unwrap_or(70)), reads(&mut look)).await.map(|_| ())
-            } else {
-                let takes = when((first.state.writing(), second.state.reading()), |(a, _)| {
-                    look(*a).then(|| {
-                        first.writes.fetch_add(1, SeqCst);
-                        *a -= amount;
-                        taken.fetch_add(amount, SeqCst);
-                    })
-                });
-                match leaves_after {
-                    None => {
-                        takes.await.unwrap();
-                        Ok(())
-                    }
-                    Some(after) => {
-                        let result = timeout(Duration::from_micros(after), takes).await;
-                        result.map_or_else(|late| late.into_inner().unwrap(), |done| done).ok();
-                        Ok(())
-                    }
-                }
-            };
-            drop(result);
+            if only_reads {
+                let reads =
+                    when((first.state.reading(), second.state.reading()), |(a, _)| look(*a).then_some(()));
+                drop(timeout(Duration::from_micros(leaves_after.unwrap_or(70)), reads).await);
+                return;
+            }
+            let takes = when((first.state.writing(), second.state.reading()), |(a, _)| {
+                look(*a).then(|| {
+                    first.writes.fetch_add(1, SeqCst);
+                    *a -= amount;
+                    taken.fetch_add(amount, SeqCst);
+                })
+            });
+            match leaves_after {
+                None => takes.await.unwrap(),
+                Some(after) => drop(timeout(Duration::from_micros(after), takes).await),
+            }
         }));
     }
     // All who stay are to be served: what those took who leave is made good until the end.
