@@ -139,7 +139,20 @@ async fn one_that_is_dropped_after_it_was_woken_passes_the_wake_up_on() {
     settle().await;
     state.write(|value| *value = 1).await.unwrap(); // wakes the first
     drop(first);
-    second.await.unwrap().unwrap();
+    // Long before the alarm for one that is forgotten.
+    timeout(MS, second).await.expect("the wake-up was not passed on").unwrap().unwrap();
+}
+
+#[dapple::test(sim, seeds = 20)]
+async fn one_that_is_aborted_after_it_was_woken_passes_the_wake_up_on() {
+    let (state, log, looks) = (Shared::new(0), Shared::new(Vec::new()), Arc::new(AtomicUsize::new(0)));
+    let first = taker(&state, 2, "first", &log, &looks);
+    settle().await;
+    let second = taker(&state, 1, "second", &log, &looks);
+    settle().await;
+    first.abort();
+    state.write(|value| *value = 1).await.unwrap();
+    timeout(MS, second).await.expect("the wake-up was not passed on").unwrap().unwrap();
 }
 
 #[dapple::test(sim, seeds = 20)]
