@@ -86,6 +86,7 @@ pub(crate) struct WatchList {
 
 /// A watcher's place in the list of one state.
 #[derive(Clone, Copy)]
+#[cfg_attr(loom, expect(unreachable_pub, reason = "`Accesses` is not compiled under loom"))]
 pub struct WatchPlace {
     key: u32,
     /// The count of writes at its last look.

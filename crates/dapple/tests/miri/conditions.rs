@@ -46,7 +46,7 @@ fn a_writer_of_another_thread_wakes_a_watcher() {
 
 #[test]
 fn a_value_goes_through_an_mvar_whole() {
-    let place = Arc::new(MVar::empty());
+    let place = Arc::new(MVar::<Box<u32>>::empty());
     let thread = thread::spawn({
         let place = place.clone();
         move || (0..4).map(|_| *place.take_blocking().unwrap()).sum::<u32>()
@@ -60,7 +60,7 @@ fn a_value_goes_through_an_mvar_whole() {
 
 #[test]
 fn messages_of_an_mpmc_are_dropped_once() {
-    let (sender, receiver) = mpmc::bounded(2);
+    let (sender, receiver) = mpmc::bounded::<Box<u32>>(2);
     let thread = thread::spawn({
         let receiver = receiver.clone();
         move || (0..3).map(|_| *receiver.recv_blocking().unwrap()).sum::<u32>()
@@ -76,7 +76,7 @@ fn messages_of_an_mpmc_are_dropped_once() {
 
 #[test]
 fn slots_of_a_broadcast_are_cloned_overwritten_and_cleared() {
-    let (sender, receiver) = broadcast::bounded(2);
+    let (sender, receiver) = broadcast::bounded::<Box<u64>>(2);
     let threads: Vec<_> = (0..2)
         .map(|_| {
             let mut receiver = receiver.resubscribe();
