@@ -287,8 +287,8 @@ impl<T> Shared<T> {
     ///         let jobs = jobs.clone();
     ///         async move { jobs.when(|jobs: &mut Vec<_>| jobs.pop()).await }
     ///     });
-    ///     jobs.write(|jobs| jobs.push("sweep")).await.unwrap();
-    ///     assert_eq!(worker.await.unwrap(), Ok("sweep"));
+    ///     jobs.write(|jobs| jobs.push(7)).await.unwrap();
+    ///     assert_eq!(worker.await.unwrap(), Ok(7));
     /// });
     /// ```
     #[track_caller]
