@@ -1,9 +1,11 @@
-//! Channels between tasks: [`oneshot`], [`mpsc`], [`watch`].
+//! Channels between tasks: [`oneshot`], [`mpsc`], [`mpmc`], [`broadcast`], [`watch`].
 //!
 //! | to send | use |
 //! |---|---|
 //! | one value, once | [`oneshot`] |
 //! | many values, from many senders to one receiver | [`mpsc`], bounded or not |
+//! | many values, each to one of many receivers | [`mpmc`], bounded |
+//! | many values, each to all receivers | [`broadcast`], bounded; a slow receiver misses the oldest |
 //! | the latest value, to many receivers | [`watch`] |
 //!
 //! They work between tasks of any runtimes and on any executor, and with plain threads by the methods with
@@ -11,7 +13,11 @@
 //! taken stays in the channel, and a value that was not sent is returned.
 
 #[cfg(not(loom))]
+pub mod broadcast;
+#[cfg(not(loom))]
 mod error;
+#[cfg(not(loom))]
+pub mod mpmc;
 #[cfg(not(loom))]
 pub mod mpsc;
 pub mod oneshot;

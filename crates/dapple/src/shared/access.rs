@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use super::access_lock::{AccessLock, AccessWait, Hold};
 use super::reader_slots::{REGISTRY, own_row};
 use super::shared::{SharedCell, StateLabel};
+use super::watch_list::WatchList;
 use crate::Cancelled;
 use crate::cancel::wait::{begin_at_once, got_at_once};
 use crate::world::is_simulated;
@@ -146,6 +147,11 @@ pub struct Wish<'a> {
 }
 
 impl<'a> Wish<'a> {
+    /// Waiters for a write to the state.
+    pub(super) fn watchers(&self) -> &'a WatchList {
+        self.gate.watchers().get_or_make()
+    }
+
     /// Identity of the state.
     #[inline]
     pub(super) fn address(&self) -> usize {
@@ -263,6 +269,15 @@ impl fmt::Debug for Wish<'_> {
 pub(super) struct AccessGuard<'a> {
     pub(super) gate: &'a AccessLock,
     pub(super) hold: Hold<'a>,
+}
+
+impl AccessGuard<'_> {
+    /// Leaves, as one that has changed nothing.
+    #[inline]
+    pub(super) fn leave_unwritten(self) {
+        let this = std::mem::ManuallyDrop::new(self);
+        this.gate.leave_unwritten(this.hold);
+    }
 }
 
 impl Drop for AccessGuard<'_> {

@@ -33,10 +33,11 @@ use std::task::{Context, Poll, ready};
 
 use super::reader_slots::{ReaderSlot, ReaderSlots, Registry};
 use super::retry_timer::{AGAIN, WakeTimer, hurry};
+use super::watch_list::{WatchPlace, WatchPoint, Watchers};
 use crate::context::with_context;
 use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
 use crate::waitlist::permits::{MARK, ONE, PermitRefusal, Permits, WAITERS, WaitTicket};
-use crate::waitlist::wait::Wait;
+use crate::waitlist::wait::{GuardedWaker, Wait, Wakers};
 use crate::world::look_out;
 
 /// Most readers that can be counted at a time.
@@ -71,6 +72,8 @@ pub(crate) struct AccessLock {
     patience: AtomicU8,
     /// Time in microseconds at which a writer last found the state in use.
     in_use: AtomicU32,
+    /// Every `when` that waits for a write.
+    watchers: WatchPoint,
 }
 
 /// How a holder has entered.
@@ -103,6 +106,7 @@ impl AccessLock {
             skipped: AtomicU8::new(0),
             patience: AtomicU8::new(PATIENCE),
             in_use: AtomicU32::new(0),
+            watchers: WatchPoint::new(),
         }
     }
 
@@ -384,9 +388,55 @@ impl AccessLock {
         None
     }
 
-    /// Releases the access.
+    /// Releases the access. A writer may have changed the state, so it wakes the watchers.
     #[inline]
     pub(crate) fn leave(&self, hold: Hold<'_>) {
+        match hold {
+            Hold::Writes if self.permits.is_watched() => self.leave_watched(),
+            _ => self.leave_unwritten(hold),
+        }
+    }
+
+    #[cold]
+    fn leave_watched(&self) {
+        let mut wakers = Wakers::default();
+        let list = self.watchers.get_or_make();
+        let mut found = list.note_write(&mut wakers);
+        if found == Watchers::Gone {
+            self.permits.watch(false); // alone: no watcher enlists meanwhile. ENLIST-INSIDE
+        }
+        self.leave_unwritten(Hold::Writes);
+        wakers.wake_all();
+        while found == Watchers::More {
+            found = list.wake_more(&mut wakers);
+            wakers.wake_all();
+        }
+    }
+
+    /// For one that is in: sees to it that `waker` is woken when the state has been written. `writes`: it will write
+    /// this state or another. Gives back the waker that it had.
+    pub(crate) fn watch(
+        &self,
+        watch: &mut WatchPlace,
+        writes: bool,
+        waker: GuardedWaker,
+        wakers: &mut Wakers,
+    ) -> Option<GuardedWaker> {
+        let old = self.watchers.get_or_make().enlist(watch, writes, waker, wakers);
+        if !self.permits.is_watched() {
+            self.permits.watch(true);
+        }
+        old
+    }
+
+    /// The list of those that wait for a write.
+    pub(crate) fn watchers(&self) -> &WatchPoint {
+        &self.watchers
+    }
+
+    /// Leaves, as one that has changed nothing.
+    #[inline]
+    pub(crate) fn leave_unwritten(&self, hold: Hold<'_>) {
         match hold {
             Hold::Writes => self.permits.release_to_one(READERS, &self.skipped),
             Hold::Reads => self.permits.release_to_one(1, &self.skipped),

@@ -14,6 +14,7 @@
 //! access        Reading and Writing: requests for access to a state
 //! futures       futures of read and write
 //! together      several states at once, as a tuple; together_all: as a slice
+//! when          together, once a condition holds; watch_list: the waiters for a write
 //! map           SharedMap
 //! ```
 
@@ -33,6 +34,9 @@ mod shared;
 mod together;
 #[cfg(not(loom))]
 mod together_all;
+pub(crate) mod watch_list;
+#[cfg(not(loom))]
+mod when;
 
 #[cfg(not(loom))]
 pub use {
@@ -42,4 +46,5 @@ pub use {
     shared::{Busy, Shared},
     together::{Accesses, Together, together},
     together_all::{TogetherAll, together_all},
+    when::{When, when},
 };

@@ -5,7 +5,7 @@
 #[cfg(not(loom))]
 pub(crate) use crate::sched::wake_timer::WakeTimer;
 #[cfg(loom)]
-pub(crate) use out_of_time::{WakeTimer, hurry};
+pub(crate) use out_of_time::{WakeTimer, hurry, ring_later};
 
 /// Clock and scheduler, as far as the access lock needs them.
 #[cfg(not(loom))]
@@ -22,6 +22,14 @@ pub(crate) mod hurry {
     pub(crate) fn contended() {
         Sched::contended();
     }
+}
+
+/// Wakes `waker` after [`AGAIN`]. Returns `false` if this thread is in no runtime.
+#[cfg(not(loom))]
+pub(crate) fn ring_later(waker: crate::task::guarded::GuardedWaker) -> bool {
+    use crate::driver::clock::Time;
+    let due = Time::now().later(AGAIN);
+    crate::sched::Sched::current(|sched| sched.enter_timer(due, waker, &mut None)).is_some()
 }
 
 /// Interval at which a waiter checks whether the woken waiters have been polled.
@@ -42,6 +50,11 @@ mod out_of_time {
         pub(crate) fn set(&mut self, _after: std::time::Duration, _cx: &mut Context<'_>) {}
 
         pub(crate) fn unset(&mut self) {}
+    }
+
+    /// A model has no forgotten waiters.
+    pub(crate) fn ring_later(_waker: crate::task::guarded::GuardedWaker) -> bool {
+        true
     }
 
     pub(crate) mod hurry {

@@ -16,6 +16,7 @@ use super::access_lock::AccessLock;
 use super::futures::{ReadFuture, WriteFuture};
 use super::reader_slots::{REGISTRY, own_row};
 use super::retry_timer::AGAIN;
+use super::when::{When, when};
 use crate::Cancelled;
 use crate::context::closure;
 use crate::waitlist::wait::block_on_again;
@@ -126,7 +127,8 @@ unsafe impl<T: Send> Send for SharedCell<T> {}
 
 /// Name of a state in errors.
 pub(super) struct StateLabel {
-    pub(super) name: Option<Box<str>>,
+    /// In two boxes, for a state of fewer bytes: few have a name.
+    pub(super) name: Option<Box<Box<str>>>,
     pub(super) made: &'static Location<'static>,
     /// Position in the order of states in a simulation, where addresses differ from run to run.
     pub(super) number: u64,
@@ -149,6 +151,7 @@ impl<T> Shared<T> {
 
     #[track_caller]
     fn made(name: Option<Box<str>>, value: T) -> Shared<T> {
+        let name = name.map(Box::new);
         let label = StateLabel { name, made: Location::caller(), number: world::number() };
         Shared(Arc::new(SharedCell { value: UnsafeCell::new(value), gate: AccessLock::new(), label }))
     }
@@ -156,7 +159,7 @@ impl<T> Shared<T> {
     /// Name given by [`named`](Self::named).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.0.label.name.as_deref()
+        self.0.label.name.as_deref().map(|name| &**name)
     }
 
     /// Calls `f` with the value, once no writer uses it.
@@ -257,6 +260,47 @@ impl<T> Shared<T> {
     pub fn write_blocking<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, Cancelled> {
         let what = self.0.wish(true, Location::caller());
         block_on_again(format_args!("write_blocking of {what}"), Some(AGAIN), self.write(f))
+    }
+
+    /// Waits until `f` returns `Some`, with the value to change: see [`shared::when`](crate::shared::when), also for a
+    /// condition over several states, and for one that only reads (`when(s.reading(), ...)`).
+    ///
+    /// `f` is called at first, and again only after the value was written. If it returns `None`, it must have changed
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled: `f` has not returned `Some`.
+    ///
+    /// # Panics
+    ///
+    /// As [`shared::when`](crate::shared::when).
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **hands over** to the next waiter what it was woken for; loses its place.
+    /// *Scope cancelled*: returns [`Cancelled`]; or what `f` returned, if its condition held when the wait was polled
+    /// again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// dapple::run(async {
+    ///     let jobs = dapple::Shared::new(Vec::new());
+    ///     let worker = dapple::spawn({
+    ///         let jobs = jobs.clone();
+    ///         async move { jobs.when(|jobs: &mut Vec<_>| jobs.pop()).await }
+    ///     });
+    ///     jobs.write(|jobs| jobs.push(7)).await.unwrap();
+    ///     assert_eq!(worker.await.unwrap(), Ok(7));
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn when<R, F: FnMut(&mut T) -> Option<R>>(&self, f: F) -> When<Writing<'_, T>, F>
+    where
+        T: 'static,
+    {
+        when(self.writing(), f)
     }
 
     /// Request to read this state, for [`together`](crate::together).

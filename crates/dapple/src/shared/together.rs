@@ -13,8 +13,10 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::access::{Access, AccessGuard, Wish};
+use super::access::{Access, AccessGuard, Reading, Wish, Writing};
 use super::access_lock::AccessWait;
+use super::watch_list::WatchPlace;
+use super::when::WhenWait;
 use crate::Cancelled;
 use crate::cancel::wait::{begin_at_once, got_at_once};
 use crate::context::closure;
@@ -76,8 +78,8 @@ where
     Together { accesses, f: Some(f), line: TogetherWait::default() }
 }
 
-/// Argument of [`together`]: a tuple of two to eight [`Reading`](crate::shared::Reading)s and
-/// [`Writing`](crate::shared::Writing)s.
+/// Argument of [`together`] and [`when`](crate::shared::when): one to eight of [`Reading`](crate::shared::Reading) and
+/// [`Writing`](crate::shared::Writing).
 pub trait Accesses: sealed::Sealed {
     /// Argument of the closure: a tuple of `&` and `&mut`.
     type Guards<'g>;
@@ -93,6 +95,22 @@ pub trait Accesses: sealed::Sealed {
 
     #[doc(hidden)]
     fn give_up(&self, line: &mut TogetherWait);
+
+    /// A place in the list of each.
+    #[doc(hidden)]
+    type Watches: AsMut<[WatchPlace]> + AsRef<[WatchPlace]> + Default;
+
+    /// Enters all, calls `then` inside, and waits for a write if that returns `None`.
+    #[doc(hidden)]
+    fn poll_when<R>(
+        &self,
+        wait: &mut WhenWait<Self::Watches>,
+        cx: &mut Context<'_>,
+        then: impl FnMut() -> Option<R>,
+    ) -> Poll<Result<R, Cancelled>>;
+
+    #[doc(hidden)]
+    fn give_up_when(&self, wait: &mut WhenWait<Self::Watches>);
 
     /// # Safety
     ///
@@ -131,6 +149,23 @@ macro_rules! impl_accesses {
                 line.give_up([$(self.$index.wish()),+]);
             }
 
+            type Watches = [WatchPlace; $count];
+
+            #[inline]
+            fn poll_when<R>(
+                &self,
+                wait: &mut WhenWait<Self::Watches>,
+                cx: &mut Context<'_>,
+                then: impl FnMut() -> Option<R>,
+            ) -> Poll<Result<R, Cancelled>> {
+                wait.poll([$(self.$index.wish()),+], [const { None }; $count], cx, then)
+            }
+
+            #[inline]
+            fn give_up_when(&self, wait: &mut WhenWait<Self::Watches>) {
+                wait.give_up([$(self.$index.wish()),+]);
+            }
+
             #[inline]
             unsafe fn guards<'g>(&self) -> Self::Guards<'g> {
                 // SAFETY: the caller keeps the promise of `guards`, which is that of `guard` for each state.
@@ -140,6 +175,61 @@ macro_rules! impl_accesses {
     };
 }
 
+/// One state needs no tuple: what the closure gets is its guard.
+macro_rules! impl_access_of_one {
+    ($access:ident) => {
+        impl<T> sealed::Sealed for $access<'_, T> {}
+
+        impl<T: 'static> Accesses for $access<'_, T> {
+            type Guards<'g> = <Self as Access>::Guard<'g>;
+            type Watches = [WatchPlace; 1];
+
+            #[inline]
+            fn poll_enter<R>(
+                &self,
+                line: &mut TogetherWait,
+                cx: &mut Context<'_>,
+                then: impl FnOnce() -> R,
+            ) -> Poll<Result<R, Cancelled>> {
+                let mut wishes = [self.wish()];
+                sort(&mut wishes);
+                let mut entered = [const { None }; 1];
+                ready!(line.poll_enter(&wishes, &mut entered, cx))?;
+                Poll::Ready(Ok(call(&wishes, entered, then)))
+            }
+
+            #[inline]
+            fn give_up(&self, line: &mut TogetherWait) {
+                line.give_up([self.wish()]);
+            }
+
+            #[inline]
+            fn poll_when<R>(
+                &self,
+                wait: &mut WhenWait<Self::Watches>,
+                cx: &mut Context<'_>,
+                then: impl FnMut() -> Option<R>,
+            ) -> Poll<Result<R, Cancelled>> {
+                wait.poll([self.wish()], [const { None }; 1], cx, then)
+            }
+
+            #[inline]
+            fn give_up_when(&self, wait: &mut WhenWait<Self::Watches>) {
+                wait.give_up([self.wish()]);
+            }
+
+            #[inline]
+            unsafe fn guards<'g>(&self) -> Self::Guards<'g> {
+                // SAFETY: handed on from the caller.
+                unsafe { self.guard() }
+            }
+        }
+    };
+}
+
+impl_access_of_one!(Reading);
+impl_access_of_one!(Writing);
+impl_accesses!(1: A 0);
 impl_accesses!(2: A 0, B 1);
 impl_accesses!(3: A 0, B 1, C 2);
 impl_accesses!(4: A 0, B 1, C 2, D 3);
@@ -154,15 +244,22 @@ impl_accesses!(8: A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 pub(super) fn sort(wishes: &mut [Wish<'_>]) {
     wishes.iter().for_each(|wish| wish.gate.glance());
     closure::assert_outside(&All(wishes));
-    match wishes {
-        [first, second] if first.rank() <= second.rank() => {}
-        [first, second] => std::mem::swap(first, second),
-        _ => wishes.sort_unstable_by_key(Wish::rank),
-    }
+    put_in_order(wishes);
     for pair in wishes.windows(2) {
         if pair[0].address() == pair[1].address() {
             refuse_twice(pair);
         }
+    }
+}
+
+/// Puts wishes in the order in which they are entered.
+#[inline]
+pub(super) fn put_in_order(wishes: &mut [Wish<'_>]) {
+    match wishes {
+        [_] => {}
+        [first, second] if first.rank() <= second.rank() => {}
+        [first, second] => std::mem::swap(first, second),
+        _ => wishes.sort_unstable_by_key(Wish::rank),
     }
 }
 
@@ -187,14 +284,16 @@ pub(super) fn call<R>(wishes: &[Wish<'_>], entered: impl Sized, f: impl FnOnce()
 
 /// Leaves all entered states, as `call` does.
 fn leave(wishes: &[Wish<'_>], entered: &mut [Option<AccessGuard<'_>>]) {
-    closure::enter(&All(wishes), || entered.fill_with(|| None));
+    closure::enter(&All(wishes), || {
+        entered.iter_mut().filter_map(Option::take).for_each(AccessGuard::leave_unwritten);
+    });
 }
 
 /// Wait for several states. Allocates nothing until it has to wait.
 #[derive(Default)]
-pub struct TogetherWait(Option<Box<TogetherEntry>>);
+pub struct TogetherWait(pub(super) Option<Box<TogetherEntry>>);
 
-struct TogetherEntry {
+pub(super) struct TogetherEntry {
     waiting: AccessWait,
     /// Address of the state in whose queue the caller is.
     at: Option<usize>,
@@ -226,7 +325,39 @@ impl TogetherWait {
         line.poll_slowly(wishes, entered, cx)
     }
 
-    /// Ends the wait.
+    /// As `poll_enter`, as the next part of a wait that has begun before.
+    pub(super) fn poll_enter_again<'a>(
+        &mut self,
+        wishes: &[Wish<'a>],
+        entered: &mut [Option<AccessGuard<'a>>],
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Cancelled>> {
+        if !self.is_waiting() {
+            let begun = AccessWait::begun();
+            match &mut self.0 {
+                Some(line) => line.waiting = begun,
+                None => self.0 = Some(Box::new(TogetherEntry { waiting: begun, at: None })),
+            }
+        }
+        let Some(line) = &mut self.0 else { unreachable!("just made") };
+        line.poll_slowly(wishes, entered, cx)
+    }
+
+    /// Enters all at once, or none: then `poll_enter_again` is to follow. Nothing is counted.
+    #[inline]
+    pub(super) fn enter_at_once<'a>(wishes: &[Wish<'a>], entered: &mut [Option<AccessGuard<'a>>]) -> bool {
+        wishes.iter().zip(&mut *entered).all(|(wish, entered)| {
+            *entered = wish.enter_at_once();
+            entered.is_some()
+        })
+    }
+
+    /// Whether it is in the line of one of the states, or about to be.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.0.as_ref().is_some_and(|line| line.at.is_some())
+    }
+
+    /// Gives up waiting.
     #[inline]
     pub(super) fn give_up<'a>(&mut self, wishes: impl IntoIterator<Item = Wish<'a>>) {
         if let Some(line) = &mut self.0 {

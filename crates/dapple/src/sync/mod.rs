@@ -1,4 +1,5 @@
-//! Locks and signals for tasks: [`Mutex`], [`RwLock`], [`Condvar`], [`Semaphore`], [`Notify`].
+//! Locks and signals for tasks: [`Mutex`], [`RwLock`], [`Condvar`], [`Semaphore`], [`Notify`], [`MVar`], [`Barrier`],
+//! [`OnceCell`].
 //!
 //! They work in any task of any runtime, and on any executor. The methods with `blocking` in their names are
 //! for threads that run no tasks. All of them keep the same promises:
@@ -10,11 +11,17 @@
 //! * Waiters are served in order. A caller that arrives while others wait yields to them once.
 
 #[cfg(not(loom))]
+mod barrier;
+#[cfg(not(loom))]
 mod condvar;
 #[cfg(not(loom))]
 mod mutex;
 #[cfg(not(loom))]
+mod mvar;
+#[cfg(not(loom))]
 mod notify;
+#[cfg(not(loom))]
+mod once_cell;
 #[cfg(not(loom))]
 mod rwlock;
 #[cfg(not(loom))]
@@ -22,9 +29,12 @@ mod semaphore;
 
 #[cfg(not(loom))]
 pub use {
+    barrier::{Barrier, BarrierPass, BarrierWait},
     condvar::Condvar,
     mutex::{Mutex, MutexGuard, OwnedMutexGuard, TryLockError},
+    mvar::{MVar, PutError},
     notify::{Notified, Notify},
+    once_cell::{OnceCell, SetError},
     rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard},
     semaphore::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit, TryAcquireError},
 };

@@ -41,8 +41,10 @@ const WOKEN: usize = 8;
 pub(crate) const MARK: usize = 16;
 /// A woken waiter came too late to be served, so callers may not overtake the queue. FLAGS
 const HUNGRY: usize = 32;
+/// A second mark: see [`Permits::watch`].
+pub(crate) const WATCHED: usize = 64;
 /// The free permits are counted above the flags.
-pub(crate) const ONE: usize = 64;
+pub(crate) const ONE: usize = 128;
 
 /// Most releases in a row that wake no waiter while a woken waiter is unpolled.
 const SKIPS: u8 = 128;
@@ -50,8 +52,8 @@ const SKIPS: u8 = 128;
 /// Flags that `show` copies from the queue to the word. FLAGS
 const SHOWN: usize = WAITERS | SLEEPERS | WOKEN | HUNGRY;
 
-/// Most permits that can exist.
-pub(crate) const MAX: usize = usize::MAX >> 7;
+/// The most permits that there can be.
+pub(crate) const MAX: usize = usize::MAX >> 8;
 
 #[repr(C)] // the word first, near the value that it guards
 pub(crate) struct Permits {
@@ -176,8 +178,22 @@ impl Permits {
         }
     }
 
-    /// Takes free permits if enough are left for all waiters and `others` finds no uncounted holders.
-    /// TAKEN-BY-OTHERS
+    /// Whether `WATCHED` is set. For the holder of all permits: it alone, or a holder before it, has set it.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & WATCHED != 0
+    }
+
+    /// Sets `WATCHED` in the word, or unsets it.
+    pub(crate) fn watch(&self, set: bool) {
+        if set {
+            self.word.fetch_or(WATCHED, Ordering::AcqRel);
+        } else {
+            self.word.fetch_and(!WATCHED, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes what is free now, if nobody is in line, and the others have none of it. TAKEN-BY-OTHERS
     #[inline]
     pub(crate) fn take_but(&self, need: usize, others: impl FnOnce() -> usize) -> Result<(), PermitRefusal> {
         self.take_leaving_enough(need)?;

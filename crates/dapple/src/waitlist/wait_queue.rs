@@ -233,8 +233,20 @@ impl WaitQueue {
         self.next.map(|next| self.slots[next].need)
     }
 
-    /// Marks the first sleeper as woken and moves its waker to `wakers`. `false` if no waiter sleeps or
-    /// `wakers` is full.
+    /// Counts the next sleeper as woken, and gives out its waker.
+    #[inline]
+    pub(crate) fn next_waker(&mut self) -> Option<GuardedWaker> {
+        let next = self.next?;
+        let slot = &mut self.slots[next];
+        slot.woken = true;
+        self.claims += slot.need as u128;
+        let (waker, after) = (slot.waker.take(), slot.next);
+        self.next = self.next_asleep(after);
+        waker
+    }
+
+    /// Counts the next sleeper as woken, and puts his waker among those to be used. `false` if
+    /// nobody sleeps, or no more fit.
     pub(crate) fn wake_next(&mut self, wakers: &mut Wakers) -> bool {
         let Some(next) = self.next else { return false };
         if wakers.is_full() {

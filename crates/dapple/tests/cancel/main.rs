@@ -4,6 +4,7 @@
 //! `#[dapple::test(cancel_everywhere)]`.
 
 mod channels;
+mod conditions;
 mod deadlines;
 mod events;
 mod ledger;

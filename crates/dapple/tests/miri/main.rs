@@ -10,6 +10,7 @@ mod shared_common;
 #[path = "../common/shared_map.rs"]
 mod shared_map_common;
 
+mod conditions;
 mod event;
 mod sched;
 mod scope;

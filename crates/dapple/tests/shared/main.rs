@@ -20,3 +20,5 @@ mod map_misuse;
 mod map_stress;
 mod misuse;
 mod stress;
+mod when;
+mod when_random;

@@ -8,13 +8,18 @@ mod hostile_common;
 #[path = "../common/shared.rs"]
 mod shared_common;
 
+mod barrier;
+mod broadcast;
 mod condvar;
 mod hostile_wakers;
 mod hostile_wakers_lost;
+mod mpmc;
 mod mpsc;
 mod mpsc_cancel;
 mod mutex;
+mod mvar;
 mod notify;
+mod once_cell;
 mod oneshot;
 mod rwlock;
 mod semaphore;

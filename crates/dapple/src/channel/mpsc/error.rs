@@ -7,8 +7,8 @@ use crate::waitlist::permits::PermitRefusal;
 
 /// Error of [`Sender::send`](super::Sender::send), with the message that was not sent.
 pub struct SendError<T> {
-    pub(super) message: T,
-    pub(super) cancelled: bool,
+    pub(in crate::channel) message: T,
+    pub(in crate::channel) cancelled: bool,
 }
 
 impl<T> SendError<T> {
@@ -54,8 +54,8 @@ const CLOSED: &str = "the channel is closed";
 
 /// Error of [`Sender::try_send`](super::Sender::try_send), with the message that was not sent.
 pub struct TrySendError<T> {
-    pub(super) message: T,
-    pub(super) closed: bool,
+    pub(in crate::channel) message: T,
+    pub(in crate::channel) closed: bool,
 }
 
 impl<T> TrySendError<T> {

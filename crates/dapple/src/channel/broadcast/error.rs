@@ -1,0 +1,83 @@
+//! Why a receiver of a broadcast got nothing.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::Cancelled;
+
+/// Why a wait for a message got none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecvError {
+    /// The receiver was too slow, and has missed so many messages. The next that it receives is the oldest that is there.
+    Lagged(u64),
+    /// All senders are gone, and all there was has been received.
+    Closed,
+    /// The wait was cancelled; the receiver can be waited for again.
+    Cancelled,
+}
+
+impl RecvError {
+    /// All there was has been received, and nothing more will come.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        *self == RecvError::Closed
+    }
+
+    /// The wait was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        *self == RecvError::Cancelled
+    }
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecvError::Lagged(missed) => write!(f, "the receiver was too slow and missed {missed} messages"),
+            RecvError::Closed => f.write_str("nothing more will come"),
+            RecvError::Cancelled => f.write_str("the wait was cancelled"),
+        }
+    }
+}
+
+impl Error for RecvError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.is_cancelled().then_some(&Cancelled as _)
+    }
+}
+
+impl From<Cancelled> for RecvError {
+    fn from(Cancelled: Cancelled) -> RecvError {
+        RecvError::Cancelled
+    }
+}
+
+impl From<RecvError> for std::io::Error {
+    /// An error for which [`is_cancelled`](crate::is_cancelled) holds if the wait was cancelled.
+    fn from(error: RecvError) -> std::io::Error {
+        std::io::Error::other(error)
+    }
+}
+
+/// Why there is nothing to be received now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TryRecvError {
+    /// The receiver was too slow, and has missed so many messages. The next that it receives is the oldest that is there.
+    Lagged(u64),
+    /// All senders are gone, and all there was has been received.
+    Closed,
+    /// Nothing has come yet.
+    Empty,
+}
+
+impl fmt::Display for TryRecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TryRecvError::Lagged(missed) => RecvError::Lagged(*missed).fmt(f),
+            TryRecvError::Closed => RecvError::Closed.fmt(f),
+            TryRecvError::Empty => f.write_str("nothing has come yet"),
+        }
+    }
+}
+
+impl Error for TryRecvError {}

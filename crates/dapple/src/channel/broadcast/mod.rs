@@ -1,0 +1,46 @@
+//! A channel from many to many, bounded: every message goes to all receivers.
+//!
+//! Sending never waits. A receiver that is behind by more than the capacity misses the oldest messages, and learns how many
+//! they were.
+//!
+//! ```
+//! use dapple::channel::broadcast::{self, RecvError};
+//!
+//! dapple::run(async {
+//!     let (sender, mut fast) = broadcast::bounded(2);
+//!     let mut slow = sender.subscribe();
+//!     for number in 0..3 {
+//!         sender.send(number).unwrap();
+//!         assert_eq!(fast.recv().await, Ok(number));
+//!     }
+//!     assert_eq!(slow.recv().await, Err(RecvError::Lagged(1)));
+//!     assert_eq!(slow.recv().await, Ok(1));
+//! });
+//! ```
+
+mod error;
+mod receiver;
+mod ring;
+mod sender;
+
+use crate::waitlist::permits::MAX;
+
+pub use super::watch::SendError;
+pub use error::{RecvError, TryRecvError};
+pub use receiver::Receiver;
+pub use sender::Sender;
+
+/// A channel that keeps so many messages for receivers that are behind. Their number is rounded up to a power of two.
+///
+/// # Panics
+///
+/// If `capacity` is 0, or more than a semaphore can count.
+#[must_use]
+#[track_caller]
+pub fn bounded<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    assert!(capacity > 0, "broadcast::bounded(0): a channel without room passes nothing on; use 1 or more");
+    assert!(capacity <= MAX / 2, "broadcast::bounded: more than {} messages", MAX / 2);
+    let sender = Sender::new(capacity);
+    let receiver = sender.subscribe();
+    (sender, receiver)
+}

@@ -1,0 +1,54 @@
+//! A channel from many to many, bounded: every message goes to one receiver.
+//!
+//! ```
+//! use dapple::channel::mpmc;
+//!
+//! dapple::run(async {
+//!     let (sender, receiver) = mpmc::bounded(10);
+//!     let workers: Vec<_> = (0..3)
+//!         .map(|_| {
+//!             let receiver = receiver.clone();
+//!             dapple::spawn(async move {
+//!                 let mut sum = 0;
+//!                 while let Ok(number) = receiver.recv().await {
+//!                     sum += number;
+//!                 }
+//!                 sum
+//!             })
+//!         })
+//!         .collect();
+//!     for number in 1..=100 {
+//!         sender.send(number).await.unwrap();
+//!     }
+//!     drop(sender);
+//!     let mut sum = 0;
+//!     for worker in workers {
+//!         sum += worker.await.unwrap();
+//!     }
+//!     assert_eq!(sum, 5050);
+//! });
+//! ```
+
+mod handles;
+mod message_store;
+
+use crate::waitlist::permits::MAX;
+
+pub use super::error::{RecvError, TryRecvError};
+pub use super::mpsc::{SendError, TrySendError};
+pub use handles::{Receiver, Sender};
+
+/// A channel that holds so many messages; a sender of more waits.
+///
+/// It closes when all senders or all receivers are gone. Messages that are left can still be received.
+///
+/// # Panics
+///
+/// If `capacity` is 0, or more than a semaphore can count.
+#[must_use]
+#[track_caller]
+pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    assert!(capacity > 0, "mpmc::bounded(0): a channel without room passes nothing on; use 1 or more");
+    assert!(capacity <= MAX, "mpmc::bounded: more than {MAX} messages");
+    handles::channel(capacity)
+}
