@@ -1,4 +1,4 @@
-//! The error of this crate.
+//! The error type of this crate.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,7 +6,18 @@ use std::fmt;
 /// Any error that a service or a body may end with.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// What went wrong, in words for who reads it, with questions for who handles it.
+/// Error of this crate: `Display` for people, the `is_` methods for code.
+///
+/// The server converts it into a [`std::io::Error`], or into the [`BoxError`] of a request body. Use `downcast_ref`
+/// on either to get it back.
+///
+/// # Examples
+///
+/// ```
+/// let error = dapple_http::Tls::from_files("no such file", "nor this one").unwrap_err();
+/// assert!(error.is_tls() && !error.is_timeout());
+/// assert!(error.to_string().contains("no such file"));
+/// ```
 pub struct Error {
     kind: FailureKind,
     text: String,
@@ -34,13 +45,13 @@ impl Error {
         Error { kind: FailureKind::NotUpgraded, text: text.to_owned(), source: None }
     }
 
-    /// Whether somebody took too long.
+    /// Whether a client or a handler took too long.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         self.kind == FailureKind::Late
     }
 
-    /// Whether it is about certificates or keys.
+    /// Whether the error concerns a TLS certificate or key.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.kind == FailureKind::Tls

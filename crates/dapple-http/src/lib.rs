@@ -1,4 +1,4 @@
-//! HTTP on Dapple: any service of tower or hyper, and so any axum application, served.
+//! An HTTP server for the Dapple runtime. It serves any tower or hyper service, including axum applications.
 //!
 //! ```no_run
 //! use axum::{Router, routing::get};
@@ -19,25 +19,25 @@
 //!   after the other, those of an HTTP/2 connection in parallel. A handler that blocks or computes holds up its own
 //!   connection or stream alone.
 //! * **Requests are cancelled, not dropped**, if their client goes away: see below.
-//! * **Overload is refused**: over a [limit](Serve::limit) 503 is answered before the service has seen the request.
+//! * **Overload is refused**: above a [limit](Serve::limit) the server answers 503 before the service sees the request.
 //! * **Slow clients hold nothing but their connection**, and not for long: the methods of [`Serve`] that end in
 //!   `_timeout`, each with a default.
-//! * **What could be read in two ways is refused**: both a length and chunks, two lengths, two hosts or none, lines
-//!   that end with LF alone, transfer codings other than `chunked`. That holds for every head, wherever it lay in what
-//!   was sent.
-//! * **It ends gracefully**: [`Serve::shutdown_on`].
-//! * **State without locks**: handlers whose arguments say what they touch, in [`state`].
+//! * **Ambiguous requests are refused**: both a length and chunks, two lengths, two hosts or none, lines
+//!   that end with LF alone, transfer codings other than `chunked`. Every head is checked, also those of pipelined
+//!   requests.
+//! * **Graceful shutdown**: [`Serve::shutdown_on`].
+//! * **State without locks**: handlers whose argument types name the state that they read or write, in [`state`].
 //!
-//! Connections can become [something else](upgrade()), such as [WebSockets](ws) (feature `ws`).
+//! A connection can change to [another protocol](upgrade()), such as [WebSockets](ws) (feature `ws`).
 //!
-//! # What happens when a client goes away
+//! # Client disconnects
 //!
-//! hyper drops what handles a request when it learns that nobody waits for it any more. Then a handler of other
-//! servers ends in the middle of whatever it was at. Here it is cancelled, as a scope is
-//! ([`dapple::finish`](fn@dapple::finish)): all its waits, now and later, return `Cancelled` if what they wait for has
-//! not happened, and it runs to its end. What it returns is dropped. If it has not ended after
-//! [`cancel_grace`](Serve::cancel_grace), since it waits for something that does not know of cancelling, it is dropped
-//! after all.
+//! hyper drops the future of a request when its client disconnects, so with other servers a handler stops at
+//! whichever `await` it had reached. Here the handler is cancelled instead, as a scope is
+//! ([`dapple::finish`](fn@dapple::finish)): each of its waits, now and later, returns `Cancelled` unless its event has
+//! happened, and the handler runs to its end. Its response is dropped. A handler that has not ended after
+//! [`cancel_grace`](Serve::cancel_grace), because it waits for a future that ignores cancellation, is dropped
+//! then.
 //!
 //! ```text
 //!  the client    request ──────────────────┐ goes away
@@ -47,28 +47,28 @@
 //!                    the stream's task
 //! ```
 //!
-//! When that is, on the wire:
+//! The events on the wire that cancel a request:
 //!
 //! | | HTTP/1 | HTTP/2 |
 //! |---|---|---|
 //! | the client resets the connection | its request is cancelled, the connection is closed | all requests of the connection are cancelled, at once |
-//! | the client closes the connection, or only its side (`shutdown(SHUT_WR)`, as `nc -N` does): these look the same | before the response has begun: the handler has [`half_close_grace`](Serve::half_close_grace) to answer, then it is cancelled. After that: the response is sent whole, or until a write fails | all requests of the connection are cancelled, at once |
+//! | the client closes the connection, or only its sending side (`shutdown(SHUT_WR)`, as `nc -N` does): the two look the same | before the response has begun: the handler has [`half_close_grace`](Serve::half_close_grace) to answer, then it is cancelled. Afterwards: the response is sent until its end, or until a write fails | all requests of the connection are cancelled, at once |
 //! | the client gives up one request | cannot: it has to close the connection | it sends `RST_STREAM`, that request is cancelled, the others go on |
-//! | the client vanishes without a word | noticed when something is written, or by the connection's time limits | the same |
-//! | the request takes longer than [`request_timeout`](Serve::request_timeout) | 503 is answered, the connection goes on | the same |
-//! | the server ends, and the [deadline](Serve::shutdown_deadline) comes | the connection is closed without an answer | the same |
-//! | the response is being sent when the client goes | its body is dropped: that is no handler's any more | the same |
+//! | the client vanishes without closing the connection | noticed when a write fails, or by the connection's timeouts | the same |
+//! | the request takes longer than [`request_timeout`](Serve::request_timeout) | the server answers 503 and keeps the connection | the same |
+//! | the server shuts down, and the [deadline](Serve::shutdown_deadline) passes | the connection is closed without an answer | the same |
+//! | the client disconnects while the response is being sent | the body is dropped: its handler has already ended | the same |
 //!
 //! A client that has sent its next request already (pipelining) and then closes is noticed to be gone only when that was
 //! read; one that resets its connection, at once.
 //!
-//! A handler that panics is answered for with 500, and its connection goes on. A service that returns an error ends its
-//! connection (HTTP/1) or its stream (HTTP/2) without an answer, as with hyper; but if the body was too large, too late
-//! or malformed, 413, 408 or 400 is answered, whatever the service makes of the error that it got.
+//! If a handler panics, the server answers 500 and keeps the connection. A service that returns an error ends its
+//! connection (HTTP/1) or its stream (HTTP/2) without an answer, as with hyper. If the body was too large, too late
+//! or malformed, the server answers 413, 408 or 400, whatever the service did with the error of the body.
 //!
 //! # Defaults
 //!
-//! | | unless it is set |
+//! | setting | default |
 //! |---|---|
 //! | [`header_timeout`](Serve::header_timeout) | 30 s |
 //! | [`body_timeout`](Serve::body_timeout) | 30 s for each 8 KiB |
@@ -82,11 +82,11 @@
 //! | [`max_connections_per_address`](Serve::max_connections_per_address) | none |
 //! | [`max_streams`](Serve::max_streams) | 100 |
 //! | [`max_parallel_streams`](Serve::max_parallel_streams) | 16 |
-//! | [`limit`](Serve::limit) | all requests waited for more than 50 ms, for 500 ms |
+//! | [`limit`](Serve::limit) | requests are refused once all of them have waited more than 50 ms, for 500 ms |
 //! | [`shutdown_deadline`](Serve::shutdown_deadline) | 30 s |
 //! | [`cancel_grace`](Serve::cancel_grace) | 1 s |
 //!
-//! How it works is in `docs/design/http.md`.
+//! The design is described in `docs/design/http.md`.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Who is told of what the server answers itself: a service does not see that, and an access log should.
+//! Observer of the server's own answers: a service does not see them, and an access log should.
 //!
-//! Where nobody is told, nothing is kept for it.
+//! Without an observer, nothing is stored for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_known_if_it_is_one() {
+    fn only_a_complete_request_line_is_parsed() {
         let line = RequestLine::new(b"\r\nGET /a?b HTTP/1.1\r\nhost").unwrap();
         assert_eq!(
             (line.method, line.uri, line.version),

@@ -1,9 +1,24 @@
-//! The other end of a connection, as users see it.
+//! The peer of a connection, as users see it.
 
 use std::net::SocketAddr;
 
-/// The other end of a connection, in the extensions of a request if the server was asked to put it there
-/// ([`peer_info`](crate::Serve::peer_info)).
+/// The client at the other end of a connection. The server puts it into the extensions of each request after
+/// [`peer_info`](crate::Serve::peer_info).
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Extension, Router, routing::get};
+/// use dapple_http::Peer;
+///
+/// async fn address(Extension(peer): Extension<Peer>) -> String {
+///     peer.address.map_or_else(|| "a Unix socket".to_owned(), |address| address.to_string())
+/// }
+///
+/// let router: Router = Router::new().route("/address", get(address));
+/// // dapple_http::serve(listener, router).peer_info().await
+/// # let _ = router;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Peer {

@@ -7,9 +7,10 @@ use http::StatusCode;
 pub(crate) struct ServerReply {
     pub(crate) status: StatusCode,
     pub(crate) text: &'static str,
-    /// The connection is closed after it, since the next request cannot be found with confidence.
+    /// The connection is closed after the reply, because the start of the next request cannot be found with
+    /// confidence.
     pub(crate) closes: bool,
-    /// Seconds after which another try may succeed.
+    /// Seconds after which a retry may succeed.
     pub(crate) retry_after: Option<u64>,
 }
 
@@ -36,14 +37,14 @@ impl ServerReply {
 
     pub(crate) const NOT_CHUNKED: ServerReply = ServerReply::closing(
         StatusCode::NOT_IMPLEMENTED,
-        "the only transfer coding that is understood is chunked, once\n",
+        "the only supported transfer coding is chunked, applied once\n",
     );
     pub(crate) const TOO_LARGE: ServerReply =
         ServerReply::closing(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large\n");
     pub(crate) const TOOK_TOO_LONG: ServerReply =
-        ServerReply::new(StatusCode::SERVICE_UNAVAILABLE, "this took too long\n");
+        ServerReply::new(StatusCode::SERVICE_UNAVAILABLE, "the request took too long\n");
     pub(crate) const LATE_BODY: ServerReply =
-        ServerReply::closing(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n");
+        ServerReply::closing(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n");
     pub(crate) const PANICKED: ServerReply =
-        ServerReply::new(StatusCode::INTERNAL_SERVER_ERROR, "something went wrong\n");
+        ServerReply::new(StatusCode::INTERNAL_SERVER_ERROR, "internal server error\n");
 }

@@ -1,21 +1,23 @@
-//! A stored waker, counted: the only form in which this crate keeps a `std::task::Waker`.
+//! A stored waker, reference-counted: the only form in which this crate keeps a `std::task::Waker`.
 //!
-//! A stream that is not HTTP any more is polled with whatever waker its new owner has, which may be foreign code. So it
-//! is cloned in its own poll, before any lock is taken; the server clones the count alone; and a panic in its `wake` or in
-//! its destructor is discarded, so that the other connections are told. `ci/wakers` fails on a bare one.
+//! An upgraded stream is polled with the waker of its new owner, which may be foreign code. So the waker is cloned in
+//! the owner's own poll, before any lock is taken. The server clones only the reference count. A panic in `wake` or
+//! in the waker's destructor is discarded, so that the other connections are still woken. `ci/wakers` fails on a bare
+//! waker.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// See the head of the file.
+/// A reference-counted waker whose panics are discarded; see the head of the file.
 #[derive(Clone)]
 pub(crate) struct CountedWaker(Arc<PanicSafeWaker>);
 
 struct PanicSafeWaker(Option<Waker>);
 
 impl CountedWaker {
-    /// A clone of the waker that the caller is polled with. If that panics, so does the poll, and nothing has changed.
+    /// Clones the waker that the caller is polled with. If the clone panics, the poll panics too, and nothing has
+    /// changed.
     pub(crate) fn of(waker: &Waker) -> CountedWaker {
         CountedWaker(Arc::new(PanicSafeWaker(Some(waker.clone()))))
     }
@@ -35,7 +37,7 @@ impl Drop for PanicSafeWaker {
     }
 }
 
-/// Calls a waker, and discards its panic, whatever the destructor of the payload does.
+/// Calls a waker and discards its panic, even if the destructor of the panic's payload panics as well.
 fn guarded(call: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(call))
         && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))

@@ -6,6 +6,7 @@ pub(crate) mod encrypted;
 pub(crate) mod io;
 pub(crate) mod phase;
 mod rest;
+pub(crate) mod send_queue;
 pub(crate) mod shared;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;

@@ -27,6 +27,7 @@ use hyper::body::Incoming;
 pub(crate) use super::phase::LookFor;
 use super::phase::{ConnectionEvent, ConnectionPhase, ConnectionState, Timed};
 use super::rest;
+use super::send_queue::SendQueue;
 use crate::observer::{RequestLine, RequestSummary};
 use crate::peer::Peer;
 use crate::registry::{RequestCount, Server};
@@ -40,6 +41,8 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer,
     /// A read of hyper's may be another than `ReadMode::Plain`. RARE-READS
     has_rare_reads: AtomicBool,
+    /// HTTP/2: the bytes of responses that hyper holds.
+    send_queue: SendQueue,
     inside: Mutex<LockedConnection>,
 }
 
@@ -55,7 +58,8 @@ impl Connection {
     pub(crate) fn new(server: Arc<Server>, peer: Peer) -> Arc<Connection> {
         let inside = LockedConnection { state: ConnectionState::new(), streams: 0, task: None };
         let has_rare_reads = AtomicBool::new(false);
-        Arc::new(Connection { server, peer, has_rare_reads, inside: Mutex::new(inside) })
+        let send_queue = SendQueue::default();
+        Arc::new(Connection { server, peer, has_rare_reads, send_queue, inside: Mutex::new(inside) })
     }
 
     #[inline]
@@ -358,6 +362,7 @@ impl RequestHandle {
     pub(crate) fn sending(&self) -> Option<SendingHandle> {
         self.is_http2.then(|| {
             self.connection.apply(ConnectionEvent::SendingBegan);
+            self.connection.send_queue.response_began();
             SendingHandle { connection: self.connection.clone(), is_sourcing: false }
         })
     }
@@ -424,32 +429,43 @@ impl SendingHandle {
     }
 
     /// A piece of the response is handed to hyper.
-    pub(crate) fn piece(&self) -> PieceHandle {
+    pub(crate) fn piece(&self, bytes: usize) -> PieceHandle {
         self.connection.apply(ConnectionEvent::PieceQueued);
-        PieceHandle(self.connection.clone())
+        self.connection.send_queue.piece_queued(bytes);
+        PieceHandle { connection: self.connection.clone(), bytes }
+    }
+
+    /// The most bytes that the next piece should have. QUEUE-BOUNDED in `send_queue`
+    pub(crate) fn piece_limit(&self) -> usize {
+        self.connection.send_queue.piece_limit()
     }
 }
 
 impl Drop for SendingHandle {
     fn drop(&mut self) {
         self.source_waits(false);
+        self.connection.send_queue.response_ended();
         self.connection.apply(ConnectionEvent::SendingEnded);
     }
 }
 
 /// A piece of a response of HTTP/2, until it was written or given up. OWN-EVENTS
-pub(crate) struct PieceHandle(Arc<Connection>);
+pub(crate) struct PieceHandle {
+    connection: Arc<Connection>,
+    bytes: usize,
+}
 
 impl PieceHandle {
     /// The peer has taken this many bytes of it.
     pub(crate) fn taken(&self, count: usize) {
-        self.0.apply(ConnectionEvent::PieceTaken(count));
+        self.connection.apply(ConnectionEvent::PieceTaken(count));
     }
 }
 
 impl Drop for PieceHandle {
     fn drop(&mut self) {
-        self.0.apply(ConnectionEvent::PieceGone);
+        self.connection.send_queue.piece_gone(self.bytes);
+        self.connection.apply(ConnectionEvent::PieceGone);
     }
 }
 

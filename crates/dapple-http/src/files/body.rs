@@ -26,6 +26,7 @@ use http_body::{Frame, SizeHint};
 use super::buffers;
 use super::pace::Pace;
 use super::root::Stamp;
+use crate::connection::send_queue::piece_limit;
 
 /// The body of an answer of [`Files`](super::Files).
 ///
@@ -235,6 +236,7 @@ impl FilePieces {
                     let goes_on = piece.is_ok() && matches!(self.parts.last(), Some(BodyPart::File(_)));
                     if self.waits
                         && goes_on
+                        && piece_limit() >= buffers::SIZE
                         && let Some(Err(reading)) = self.begin()
                     {
                         self.next = Next::Reading(reading);
@@ -263,7 +265,8 @@ impl FilePieces {
         match self.parts.pop()? {
             BodyPart::Text(text) => Some(Ok(text)),
             BodyPart::File(range) => {
-                let end = range.end.min(range.start + self.pace.size() as u64);
+                let size = self.pace.size().min(piece_limit());
+                let end = range.end.min(range.start + size as u64);
                 if end < range.end {
                     self.parts.push(BodyPart::File(end..range.end));
                 }

@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
+use crate::connection::send_queue::with_piece_limit;
 use crate::connection::shared::{BodyHandle, PieceHandle, RequestHandle, SendingHandle};
 use crate::error::{BoxError, Error};
 use crate::reply::ServerReply;
@@ -198,8 +199,14 @@ impl SendingGuard {
 
     /// The handle of a piece of it.
     #[inline]
-    fn piece(&self) -> Option<PieceHandle> {
-        self.handle.as_ref().map(SendingHandle::piece)
+    fn piece(&self, data: &impl Buf) -> Option<PieceHandle> {
+        self.handle.as_ref().map(|handle| handle.piece(data.remaining()))
+    }
+
+    /// The most bytes that the next piece should have.
+    #[inline]
+    fn piece_limit(&self) -> usize {
+        self.handle.as_ref().map_or(usize::MAX, SendingHandle::piece_limit)
     }
 
     /// Whether it waits for its service now.
@@ -283,14 +290,15 @@ impl<B: http_body::Body> http_body::Body for ResponseBody<B> {
         let this = self.project();
         match this.content.project() {
             ContentProjection::Service { body } => {
-                let polled = body.poll_frame(cx);
+                let polled = with_piece_limit(this.sending.piece_limit(), || body.poll_frame(cx));
                 this.sending.source_waits(polled.is_pending());
-                let piece = |data| BodyPiece { data: Data::Service(data), handle: this.sending.piece() };
+                let piece = |data| BodyPiece { handle: this.sending.piece(&data), data: Data::Service(data) };
                 polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(piece))))
             }
             ContentProjection::ServerReply { text } => Poll::Ready(text.take().map(|text| {
-                let data = Data::ServerReply(Bytes::from_static(text.as_bytes()));
-                Ok(Frame::data(BodyPiece { data, handle: this.sending.piece() }))
+                let data = Bytes::from_static(text.as_bytes());
+                let handle = this.sending.piece(&data);
+                Ok(Frame::data(BodyPiece { data: Data::ServerReply(data), handle }))
             })),
         }
     }

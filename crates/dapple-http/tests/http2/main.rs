@@ -7,3 +7,4 @@ mod early_answer;
 mod raw;
 mod requests;
 mod streams;
+mod unread;

@@ -12,24 +12,24 @@ use dapple::time::{Instant, sleep};
 use dapple_http::serve;
 
 const AT: &str = "10.0.0.1:80";
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const HEADERS: u8 = 1;
 const PRIORITY: u8 = 2;
-const SETTINGS: u8 = 4;
+pub(crate) const SETTINGS: u8 = 4;
 const PING: u8 = 6;
-const WINDOW_UPDATE: u8 = 8;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 
 /// END_STREAM and END_HEADERS.
 const WHOLE: u8 = 0x5;
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
 /// `GET path` of `http://a`, by HPACK's static table.
-fn get_frame(stream: u32, path: &str) -> Vec<u8> {
+pub(crate) fn get_frame(stream: u32, path: &str) -> Vec<u8> {
     let mut block = vec![0x82, 0x86, 0x44, u8::try_from(path.len()).unwrap()];
     block.extend(path.as_bytes());
     block.extend([0x41, 1, b'a']);
