@@ -8,8 +8,9 @@
 //! # Invariants
 //!
 //! * **QUEUE-BOUNDED**: with more than [`FREE_RESPONSES`] responses, a piece is at most a quarter of the free part of
-//!   [`BUDGET`], and at least [`LEAST_PIECE`]. So bodies that follow the limit hold at most [`BUDGET`] and one
-//!   [`LEAST_PIECE`] for each stream, beyond the pieces of the first [`FREE_RESPONSES`].
+//!   [`BUDGET`], and at least [`LEAST_PIECE`]. hyper takes up to two pieces of a body that it cannot send. So bodies that
+//!   follow the limit hold at most [`BUDGET`] and two [`LEAST_PIECE`]s for each stream, beyond the pieces of the first
+//!   [`FREE_RESPONSES`].
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
