@@ -10,7 +10,7 @@ use crate::cases::memory;
 use crate::contest::{Contest, Scale};
 use crate::{guard, served};
 
-/// What `--help` prints.
+/// The text of `--help`.
 pub(crate) const HELP: &str = "\
 The same work on Dapple and on its rivals, in one run.
 
@@ -43,7 +43,7 @@ case or commit, a tree with changes, a build that fails), and 3 if nothing was l
 could not be judged, because the machine was busy or samples differ too much.
 ";
 
-/// What the program was asked to do.
+/// The command that the program was asked to run.
 pub(crate) enum Command {
     Help,
     List {

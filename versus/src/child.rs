@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// The other process.
 pub(crate) struct Child {
     process: process::Child,
-    /// Until it is told nothing any more.
+    /// The child's standard input. `None` once it is closed.
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     /// The command line, to name it in errors.
@@ -35,7 +35,7 @@ impl Child {
         Ok(Self { process, questions, answers, arguments })
     }
 
-    /// Waits for what it says next.
+    /// Waits for the child's next answer.
     pub(crate) fn answer<T: FromStr>(&mut self) -> Result<T, Failure> {
         let mut line = String::new();
         match self.answers.read_line(&mut line) {
@@ -51,7 +51,7 @@ impl Child {
         self.write(b"\n")
     }
 
-    /// Tells it what to do next, and waits for what it says then.
+    /// Sends the child its next order, and waits for the answer.
     pub(crate) fn tell<T: FromStr>(&mut self, what: &str) -> Result<T, Failure> {
         self.write(what.as_bytes())?;
         self.ask()
@@ -62,7 +62,7 @@ impl Child {
         self.process.id()
     }
 
-    /// Tells it to go on, and waits for what it says then.
+    /// Lets the child go on, and waits for its answer.
     pub(crate) fn ask<T: FromStr>(&mut self) -> Result<T, Failure> {
         self.go_on()?;
         self.answer()
@@ -80,7 +80,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It ends by itself when nobody asks any more, and takes with it what it has started.
+        // The child ends by itself when its standard input is closed, and ends the processes that it has started.
         drop(self.questions.take());
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE && matches!(self.process.try_wait(), Ok(None)) {
@@ -95,16 +95,16 @@ impl Drop for Child {
 pub(crate) fn say(answer: impl ToString) {
     let mut line = answer.to_string();
     line.push('\n');
-    // Nobody is there to be told if this fails.
+    // If this fails, the parent is gone, and no process could read an error.
     let _ = io::stdout().lock().write_all(line.as_bytes());
 }
 
-/// In the child: waits until it is told to go on; false if nobody will.
+/// In the child: waits until the parent lets it go on. False if the parent has closed the pipe.
 pub(crate) fn told() -> bool {
     heard().is_some()
 }
 
-/// In the child: waits for what it is told to do; nothing if nobody will.
+/// In the child: waits for the next order. `None` if the parent has closed the pipe.
 pub(crate) fn heard() -> Option<String> {
     let mut line = String::new();
     match io::stdin().lock().read_line(&mut line) {

@@ -31,8 +31,8 @@ pub(crate) const CPU: &str = "cpu";
 /// Time per operation: on the clock, and of all CPUs together.
 pub(crate) const TIMES: &[Metric] = &[Metric::new("wall", "ns"), Metric::new(CPU, "ns")];
 
-/// The same where sides fight for something, with what shows that they did: one that had a core to itself
-/// had nobody to fight with.
+/// The same for cases with contention, with two columns that show whether there was any: a side that had a core to
+/// itself met none.
 pub(crate) const CONTENDED: &[Metric] =
     &[Metric::new("wall", "ns"), Metric::new(CPU, "ns"), Metric::shown("cpu/wall", ""), DENIED];
 
@@ -42,13 +42,13 @@ pub(crate) const DENIED: Metric = Metric::shown("denied", "%");
 /// Resident memory per task.
 pub(crate) const BYTES: &[Metric] = &[Metric::new("", "B")];
 
-/// What one round of one side cost: one value for each metric of the contest.
+/// The cost of one round of one side: one value for each metric of the contest.
 pub(crate) type Sample = Vec<f64>;
 
 /// Why a side could not be measured.
 pub(crate) type Failure = String;
 
-/// What a side is in a contest.
+/// The role of a side in a contest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Dapple itself.
@@ -93,7 +93,7 @@ pub(crate) struct Contest {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// What one side did.
+/// The result of one side.
 pub(crate) struct Score {
     pub(crate) side: &'static str,
     pub(crate) role: Role,
@@ -101,7 +101,7 @@ pub(crate) struct Score {
     pub(crate) rounds: Vec<Sample>,
 }
 
-/// What all sides of a contest did.
+/// The results of all sides of a contest.
 pub(crate) struct Outcome {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -153,8 +153,8 @@ impl Contest {
         Ok(Outcome { name: self.name, about: self.about, metrics: self.metrics, scores })
     }
 
-    /// A round of one side. One in which somebody else had a core is done again, some times, if the contest
-    /// shows that; the best of them counts.
+    /// Runs a round of one side. If the contest shows `denied` and another process took a core during the round, the
+    /// round is repeated, up to four times; the best one counts.
     pub(crate) fn sample(&self, entry: &Entry, scale: Scale) -> Result<Sample, Failure> {
         const TRIES: usize = 5;
         const FREE: f64 = 5.0;
@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// A contest of one side, whose rounds are denied so many percent, one after the other.
+    /// A contest of one side, whose rounds are denied these percentages, one after the other.
     fn contest(denied: &'static [f64]) -> Contest {
         let denied = RefCell::new(denied.iter().copied());
         let round = move |_| Ok(vec![denied.borrow_mut().next().expect("another round")]);

@@ -1,9 +1,9 @@
 //! 64 tasks that fight for one thing: what the cases of shared state have in common.
 //!
-//! Two workers on every side, and many tasks on each, so that a task that waits leaves its worker something to
-//! do. Every task has numbers of its own, the same on all sides. The table of such a case shows CPU time by
-//! wall time, since contention that did not happen flatters locks: with a second core that somebody else had,
-//! there is nobody to fight with.
+//! Two workers on every side, and many tasks on each, so that a task that waits leaves its worker something to do.
+//! Every task has numbers of its own, the same on all sides. The table of such a case shows CPU time by wall time,
+//! since contention that did not happen flatters locks: if another process had the second core, the tasks of this one
+//! do not contend.
 
 use crate::contest::{Contest, Entry, Role};
 use crate::sides::{Host, Side};
@@ -15,12 +15,12 @@ pub(crate) const TASKS: usize = 64;
 /// Operations in a batch: few, so that a smoke test is short.
 const BATCH: usize = TASKS * 16;
 
-/// What a task does again and again.
+/// The operation that a task repeats.
 pub(crate) trait Client: Clone + Send + Sync + 'static {
     /// Operations after which a task lets others run.
     const TURN: u64 = 64;
 
-    /// One operation. What all return is added up.
+    /// One operation. The results of all operations are added up.
     fn once(&self, number: u64) -> impl Future<Output = u64> + Send;
 }
 
@@ -29,7 +29,7 @@ pub(crate) trait Fight: Client {
     /// About how long an operation takes: so that a round takes half a second.
     const NANOS: u64;
 
-    /// What all clients of a run share, made inside of a task.
+    /// Makes the state that all clients of a run share, inside of a task.
     fn open<S: Side>(side: &S) -> Self;
 
     /// Looks at what all have left, before the clock stops. Panics if it is wrong.
@@ -69,7 +69,7 @@ impl<F: Fight> Work for Crowd<F> {
     }
 }
 
-/// Lets every task do so many operations.
+/// Lets every task do `each` operations. Returns the sum of their results.
 pub(crate) async fn work_all<S: Side, C: Client>(side: &S, client: &C, each: u64) -> u64 {
     let mut tasks = Vec::with_capacity(TASKS);
     for task in 0..TASKS as u64 {

@@ -22,7 +22,7 @@ const MARGIN: f64 = 40.0;
 /// How much room a drawing takes.
 pub(crate) const ROOM: usize = (HEIGHT + 2.0 * MARGIN) as usize;
 
-/// The outcomes of one case, with what their variants say.
+/// The outcomes of one case, with the descriptions of its variants.
 pub(crate) struct Curve<'a> {
     case: &'a str,
     points: Vec<(f64, &'a Outcome)>,

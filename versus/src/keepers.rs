@@ -1,4 +1,4 @@
-//! One small state that many tasks change: who keeps it, on Dapple and elsewhere.
+//! One small state that many tasks change, and the ways to guard it, on Dapple and elsewhere.
 //!
 //! Every keeper runs the same code on the state, [`State::change`] and [`State::look`], and differs in how a
 //! task comes to it. Locks that block are taken inside of tokio's tasks, as tokio's documentation advises for
@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::sides::Side;
 use crate::spin;
 
-/// What is shared.
+/// The shared state.
 #[derive(Clone, Copy)]
 pub(crate) struct State {
     sum: u64,
@@ -27,7 +27,7 @@ impl State {
         Self { sum: 0, trace: 0 }
     }
 
-    /// A critical section of so many steps, and next to nothing if there are none: what is the sum now?
+    /// A critical section of `steps` steps (with 0 steps it does almost nothing). Returns the new sum.
     #[inline]
     fn change(&mut self, key: u64, steps: u64) -> u64 {
         if steps > 0 {
@@ -149,7 +149,7 @@ impl Keeper for TokioMutex {
 #[derive(Clone)]
 pub(crate) struct Actor(mpsc::UnboundedSender<Question>);
 
-/// What the actor is asked.
+/// A request to the actor.
 struct Question {
     key: u64,
     steps: u64,
@@ -163,7 +163,7 @@ impl Keeper for Actor {
         S::detach(side.spawn(async move {
             let mut state = State::new();
             while let Some(Question { key, steps, answer }) = questions.recv().await {
-                // Whoever has asked waits.
+                // The requester waits for this answer.
                 let _ = answer.send(state.change(key, steps));
             }
         }));
@@ -222,7 +222,7 @@ impl Reader for TokioRwLock {
     }
 }
 
-/// Readers take what is there; a writer copies it, changes the copy and puts that in its place.
+/// Readers use the current state; a writer copies it, changes the copy and swaps the copy in.
 #[derive(Clone)]
 pub(crate) struct Swapped(Arc<Swap>);
 

@@ -130,7 +130,7 @@ const ROWS: usize = 256;
 const ENTRIES: usize = 5;
 const TIMES: usize = 8;
 
-/// Applies a matrix in rows of columns and values to a vector: the mean of what comes out.
+/// Multiplies a sparse matrix, in rows of columns and values, with a vector. Returns the mean of the product.
 fn sparse(seed: u64) -> f64 {
     let mut columns = [[0_u16; ENTRIES]; ROWS];
     let mut values = [[0.0; ENTRIES]; ROWS];

@@ -93,8 +93,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// As many file descriptors as the system lets this process have, and those that it starts: some cases have
-/// thousands of connections. What is not enough fails when it is opened.
+/// Raises the limit of file descriptors, for this process and those that it starts, as far as the system allows: some
+/// cases have thousands of connections. If the limit is still too low, opening a connection fails.
 fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });

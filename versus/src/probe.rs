@@ -37,7 +37,7 @@ pub(crate) fn build(folder: &str, flags: &str) -> Result<PathBuf, Failure> {
     Ok(target.join("dist/versus-probe"))
 }
 
-/// What one of so many operations costs, by the program's own account.
+/// Runs the probe for `count` operations, and returns the cost of one that it reports.
 pub(crate) fn run(program: &Path, what: &str, count: usize) -> Result<f64, Failure> {
     let failed = |why: String| format!("{} {what} {count}: {why}", program.display());
     let mut command = Command::new(program);

@@ -1,4 +1,4 @@
-//! One line on standard error that says what is running, if somebody is there to read it.
+//! One line on standard error that shows the current case, if standard error is a terminal.
 
 use std::io::{IsTerminal, stderr};
 

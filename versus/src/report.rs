@@ -63,7 +63,7 @@ fn cell(summary: Summary) -> String {
     if median.is_nan() {
         return format!("{:>16}  {:<22}", "", "");
     }
-    // What is small is a share or a number of cores, of which one decimal says little.
+    // Small values are shares or numbers of cores, for which one decimal is too coarse.
     let decimals = if max < 10.0 { 2 } else { 1 };
     format!("{median:>16.decimals$}  {:<22}", format!("{min:.decimals$} .. {max:.decimals$}"))
 }

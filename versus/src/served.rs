@@ -1,4 +1,4 @@
-//! Work that another process asks for: servers, and what they cost.
+//! Work that another process asks for: servers, and their cost.
 //!
 //! A round has three processes, all of them this program. The one that was started tells the others
 //! what to do. In the second, one side is the server, on two workers, as everywhere; nothing of another
@@ -22,11 +22,11 @@ use crate::work::cpu_time;
 /// asked, the nanoseconds of CPU time that it has used.
 pub(crate) const SERVE: &str = "serve";
 
-/// The hidden option of a load: `--load CASE ADDRESS OPERATIONS`. Warms up and says so, then, when it
-/// is told, does its work and says how many nanoseconds that took.
+/// The hidden option of a load: `--load CASE ADDRESS OPERATIONS`. The load warms up and reports that; then, at its
+/// parent's order, does its work and reports how many nanoseconds that took.
 pub(crate) const LOAD: &str = "load";
 
-/// What a server does with a connection.
+/// A server's handling of a connection.
 pub(crate) trait Service: 'static {
     fn serve<N: Net>(stream: N::Stream) -> impl Future<Output = ()> + Send + 'static;
 
@@ -69,7 +69,7 @@ pub(crate) fn round(name: &str, side: &str, operations: usize) -> Result<Sample,
     Ok([after - before, wall].map(|nanos| nanos as f64 / operations as f64).to_vec())
 }
 
-/// What the process of a server does.
+/// Runs the server, in its own process.
 pub(crate) fn serve<V: Service>(side: &str) -> Result<(), Failure> {
     match side {
         Dapple::NAME => serve_on::<Dapple, net::OfDapple, V>(),
@@ -105,7 +105,7 @@ fn serve_on_monoio<V: Service>() -> Result<(), Failure> {
     })
 }
 
-/// Says where the server listens, and starts the thread that says what it costs.
+/// Reports the address of the server, and starts the thread that reports its cost.
 pub(crate) fn answer(address: impl ToString) {
     child::say(address);
     thread::spawn(|| {

@@ -1,4 +1,4 @@
-//! Where and with what a run was made: machine, versions, commit, load.
+//! The setting of a run: machine, versions, commit, load.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-/// What the versions are read from: cargo writes it before it builds.
+/// The source of the versions: cargo writes this file before it builds.
 const LOCK: &str = include_str!("../Cargo.lock");
 
 /// Whose versions matter.

@@ -1,16 +1,15 @@
 //! The hand-made signals of the cases, the same on all sides.
 //!
-//! [`Slot`] is for what is measured: two atomic read-modify-writes per message,
-//! and a waker that is cloned once per slot, so that a runtime's wake and poll
-//! are what remains. [`Gate`] is for the end of a batch, where its lock costs
-//! nothing that shows.
+//! [`Slot`] is for measured code: two atomic read-modify-writes per message, and a waker that is cloned once per slot,
+//! so that only a runtime's wake and poll remain. [`Gate`] is for the end of a batch, where the cost of its lock does
+//! not show.
 //!
 //! # Invariants
 //!
-//! * **WAKER-FIRST**: `WAITING` is stored (`Release`) only after `waker` is set,
-//!   and whoever swaps it out (`Acquire`) finds it set.
-//! * **HANDOVER**: what was written before `send` is seen after `receive`
-//!   (`Release` by the swap, `Acquire` by the load or the failed exchange).
+//! * **WAKER-FIRST**: `WAITING` is stored (`Release`) only after `waker` is set, and a sender that swaps it out
+//!   (`Acquire`) finds it set.
+//! * **HANDOVER**: writes before `send` are seen after `receive` (`Release` by the swap, `Acquire` by the load or the
+//!   failed exchange).
 
 use std::future::poll_fn;
 use std::sync::atomic::AtomicU8;
@@ -71,7 +70,7 @@ impl Slot {
     }
 }
 
-/// A gate that somebody opens and one task walks through, which closes it.
+/// A gate that any thread opens, and that closes behind the one task that passes it.
 pub(crate) struct Gate(Mutex<Latch>);
 
 struct Latch {

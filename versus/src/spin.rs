@@ -1,14 +1,14 @@
 //! Work of a given length: arithmetic, and no look at the clock.
 //!
-//! What is done in a critical section must be the same on all sides, and must not become shorter when others
-//! hold it up: whoever spins until a time on the clock is paid for waiting. So the number of steps is fixed,
+//! The work in a critical section must be the same on all sides, and must not become shorter when other threads hold it
+//! up: a thread that spins until a time on the clock would count its waiting as work. So the number of steps is fixed,
 //! once per run, by timing them before anything else runs.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// A number that depends on so many steps, each of which needs the one before.
+/// Computes a number in `steps` steps, each of which needs the one before.
 #[inline(never)]
 pub(crate) fn work(steps: u64, seed: u64) -> u64 {
     let mut value = seed;
@@ -18,7 +18,7 @@ pub(crate) fn work(steps: u64, seed: u64) -> u64 {
     value
 }
 
-/// How many steps take so many nanoseconds.
+/// The number of steps that take `nanos` nanoseconds.
 pub(crate) fn steps(nanos: u64) -> u64 {
     static STEPS_PER_NANO: OnceLock<f64> = OnceLock::new();
     let per_nano = STEPS_PER_NANO.get_or_init(calibrate);

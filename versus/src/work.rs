@@ -19,7 +19,7 @@ pub(crate) trait Work: 'static {
     /// Operations in a batch.
     const OPERATIONS: usize;
 
-    /// Does so many batches, inside a spawned task.
+    /// Does `batches` batches, inside a spawned task.
     fn run<S: Side>(side: S, batches: usize) -> impl Future<Output = ()> + Send;
 }
 
@@ -108,7 +108,7 @@ impl Stopwatch {
         sample
     }
 
-    /// The same and what shows whether there was a fight, in the order of [`CONTENDED`].
+    /// The same, with the columns that show whether there was contention, in the order of [`CONTENDED`].
     pub(crate) fn contended(self, operations: usize) -> Sample {
         let wall = self.wall.elapsed();
         let cpu = cpu_time() - self.cpu;

@@ -15,7 +15,8 @@ const FILL: usize = 4096;
 /// Writes of a byte at a time: as many as surely fit. Each takes a buffer of the kernel.
 const WRITES: usize = 64;
 
-/// So many reads of a byte that is there. Now and then the socket is filled, for all alike.
+/// Reads `count` bytes, each of which is already in the socket. The socket is refilled now and then, equally in all
+/// builds.
 pub(crate) async fn ready(count: usize) {
     let (near, mut far) = StdStream::pair().expect("a pair of sockets");
     let mut near = UnixStream::from_std(near).expect("a socket");
@@ -32,7 +33,7 @@ pub(crate) async fn ready(count: usize) {
     }
 }
 
-/// So many reads of a byte that comes when the reader waits: two tasks take turns.
+/// Reads `count` bytes, each of which arrives while the reader waits: two tasks take turns.
 pub(crate) async fn pending(count: usize) {
     let (mut near, mut far) = UnixStream::pair().expect("a pair of sockets");
     let trips = count.div_ceil(2);
@@ -49,7 +50,7 @@ pub(crate) async fn pending(count: usize) {
     other.await.expect("a task that ends");
 }
 
-/// So many writes of a byte that there is room for. Now and then the socket is emptied, for all alike.
+/// Writes `count` bytes into a socket that has room. The socket is emptied now and then, equally in all builds.
 pub(crate) async fn write(count: usize) {
     let (near, mut far) = StdStream::pair().expect("a pair of sockets");
     let mut near = UnixStream::from_std(near).expect("a socket");
@@ -74,7 +75,7 @@ async fn send(stream: &mut UnixStream) {
     stream.write_all(&[7]).await.expect("a socket that holds");
 }
 
-/// So many reads of something that is there, without their system call: what is left is the leaf itself.
+/// Does `count` reads from a readable socket without their system call: the cost of the leaf future itself.
 pub(crate) async fn bare_ready(count: usize) {
     let (near, mut far) = StdStream::pair().expect("a pair of sockets");
     let near = AsyncFd::new(near).expect("a socket");
@@ -86,7 +87,7 @@ pub(crate) async fn bare_ready(count: usize) {
     }
 }
 
-/// So many reads that begin to wait and are given up: the first half of a wait, without a system call.
+/// Starts and abandons `count` reads that must wait: the first half of a wait, without a system call.
 pub(crate) async fn bare_pending(count: usize) {
     let (near, _far) = StdStream::pair().expect("a pair of sockets");
     let near = AsyncFd::new(near).expect("a socket");

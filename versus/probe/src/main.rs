@@ -1,8 +1,9 @@
 //! A small program around one operation, which `versus` builds with and without cancellation (`leaf`), asks
 //! for allocations (`start`), and in which callgrind counts instructions (`versus/instructions`).
 //!
-//! `versus-probe OPERATION COUNT` does so many of it, in a task on one worker, and says what one costs: nanoseconds, or
-//! allocations. In callgrind it says nothing, and lets callgrind collect what the worker's thread does meanwhile.
+//! `versus-probe OPERATION COUNT` runs an operation COUNT times, in a task on one worker, and prints the cost of one:
+//! nanoseconds, or allocations. Under callgrind it prints nothing, and lets callgrind collect the instructions of the
+//! worker's thread during the measurement.
 
 #[expect(unsafe_code, reason = "talks to valgrind, by instructions that do nothing elsewhere")]
 mod callgrind;

@@ -1,4 +1,4 @@
-//! Measuring so many operations in a task: time, allocations, or instructions.
+//! Measures a number of operations in a task: time, allocations, or instructions.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -38,7 +38,7 @@ impl Load {
         Load(orders)
     }
 
-    /// Returns when it was done so many times, and the worker slept again.
+    /// Resolves when the operation has run `count` times, and the worker slept again each time.
     pub(crate) fn times(&self, count: usize) -> impl Future<Output = ()> + Send + use<> {
         let (done, is_done) = oneshot::channel();
         self.0.send((count, done)).expect("a thread that goes on");

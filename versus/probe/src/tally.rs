@@ -1,4 +1,4 @@
-//! mimalloc, with a count of what it is asked for.
+//! mimalloc, with a count of the allocations requested from it.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;

@@ -25,7 +25,7 @@ pub(crate) fn contest() -> Contest {
 
 const ACCOUNTS: usize = 10_000;
 
-/// What is in each account in the beginning. Small, so that some are empty at times.
+/// The balance of each account at the start. Small, so that some accounts are empty at times.
 const BALANCE: u64 = 100;
 
 /// The most that is transferred at a time.
@@ -38,10 +38,11 @@ trait Bank: Send + Sync + 'static {
     /// [`Bank::move_money`] between two accounts that are not the same.
     fn transfer(&self, from: usize, to: usize, amount: u64) -> impl Future<Output = bool> + Send;
 
-    /// The sum of all accounts, while nobody transfers anything.
+    /// The sum of all accounts, while no transfer is under way.
     fn sum(&self) -> impl Future<Output = u64> + Send;
 
-    /// What all do with two accounts that they have to themselves: was there enough?
+    /// The transfer itself, the same on all sides, with exclusive access to both accounts. Returns whether `from` held
+    /// enough.
     #[inline]
     fn move_money(from: &mut u64, to: &mut u64, amount: u64) -> bool {
         let enough = *from >= amount;

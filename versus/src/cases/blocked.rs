@@ -2,8 +2,8 @@
 //!
 //! Figure 1 of the paper on Node.Scala: 100 requests a second, of which 0, 5, 10 or 15 of a hundred compute for
 //! about 70 ms; in `sleepy` a tenth of them sleep for 50 ms in a call that blocks. Requests come when they are due,
-//! whatever became of those before ([`crate::load::web::open`]), and what counts is the time from when a light one
-//! was due to when it was answered.
+//! independent of the earlier ones ([`crate::load::web::open`]). The measure is the time from when a light request was
+//! due to when it was answered.
 //!
 //! Handlers are written as if that did not matter, except for `tokio-blocking`, where what is heavy is in
 //! `spawn_blocking`. At 15% heavy ones need more than one core. So server and load share the cores (two
@@ -59,7 +59,7 @@ const TRIES: usize = 3;
 /// tokio with `spawn_blocking`.
 const BLOCKING: &str = "tokio-blocking";
 
-/// What heavy requests do.
+/// The work of a heavy request.
 #[derive(Clone, Copy)]
 enum Kind {
     Compute,
@@ -129,7 +129,7 @@ fn round(name: &str, side: &str, kind: Kind, heavy: u32, quick: bool) -> Result<
     Ok(vec![report.p99, report.p50, answer, report.late])
 }
 
-/// What the process of a server does.
+/// Runs the server, in its own process.
 pub(crate) fn serve(burden: &str, side: &str) -> Result<(), Failure> {
     let burden = Burden::parse(burden)?;
     match side {

@@ -1,9 +1,9 @@
 //! `callback`: a million closures, each to be called in one of 1, 100 or 10,000 colors.
 //!
-//! One task submits them, to the colors in turn, and lets others run after each thousand. What is called is the
-//! same everywhere: it adds a number to a state of its color, in a few instructions without any lock, and looks
-//! whether the numbers of its color come in order. So each side must keep what a color promises: one at a time,
-//! in the order of submission.
+//! One task submits them, to the colors in turn, and lets others run after each thousand. The callback is the same
+//! everywhere: it adds a number to a state of its color, in a few instructions without any lock, and checks that the
+//! numbers of its color come in order. So each side must keep the promise of a color: one callback at a time, in the
+//! order of submission.
 //!
 //! Elsewhere a color is a task with a channel, through which it gets boxed closures ([`OfTokio`], [`OfSmol`]), or
 //! a queue with a lock over a pool of threads ([`pool`]). `tokio-values`, a reference, sends numbers instead of
@@ -53,7 +53,7 @@ fn batches(scale: Scale) -> usize {
     BATCHES.div_ceil(if scale.quick { 20 } else { 1 })
 }
 
-/// What a side has in the place of colors.
+/// A side's equivalent of colors.
 trait Colors: Send + Sync + 'static {
     fn open<S: Side>(side: &S, colors: usize) -> Self;
 
@@ -76,7 +76,7 @@ fn round<H: Host, C: Colors>(colors: usize, batches: usize) -> Sample {
     })
 }
 
-/// Submits so many batches, and waits until all have been called.
+/// Submits `batches` batches, and waits until all have been called.
 async fn submit_all<S: Side, C: Colors>(open: &C, colors: usize, batches: usize) {
     expect(colors, batches * BATCH);
     for batch in 0..batches {
@@ -99,7 +99,8 @@ fn batch_of(batch: usize, colors: usize) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-/// What belongs to a color. Nobody else is there while it is used: atomics only because the compiler does not know.
+/// The state of a color. Only one callback uses it at a time: the fields are atomics only because the compiler cannot
+/// know that.
 #[repr(align(64))]
 struct State {
     last: AtomicU64,
@@ -133,7 +134,7 @@ fn call(color: usize, number: u64) {
     }
 }
 
-/// Before so many calls.
+/// Prepares the states for `calls` calls.
 fn expect(colors: usize, calls: usize) {
     for (color, state) in STATES[..colors].iter().enumerate() {
         state.last.store(0, Relaxed);
@@ -143,7 +144,7 @@ fn expect(colors: usize, calls: usize) {
     BUSY.store(colors.min(calls), Relaxed);
 }
 
-/// After so many calls.
+/// Checks the states after `calls` calls.
 fn check(colors: usize, calls: usize) {
     assert!(!OUT_OF_ORDER.load(Relaxed), "callbacks of a color ran out of order");
     let sum: u64 = STATES[..colors].iter().map(|state| state.sum.load(Relaxed)).sum();
@@ -163,7 +164,7 @@ impl Colors for OfDapple {
     }
 }
 
-/// What the channels of the others carry.
+/// The message type of the other sides' channels.
 type Job = Box<dyn FnOnce() + Send>;
 
 /// How many messages a task takes from its channel at a time.

@@ -1,9 +1,9 @@
 //! `cancel`: ten thousand children wait in a sleep of an hour, and are cancelled.
 //!
-//! `cancel` itself is the time from the call that cancels them until all have ended and been counted;
-//! `cancel/whole` has in it the time that it takes to start them, too. Dapple's are cancelled: their sleeps
-//! return, and they end by themselves. Those of a `JoinSet` are aborted: they are dropped in their sleep. A
-//! `FuturesUnordered` that is dropped with all that is in it is a reference: nobody is told there.
+//! `cancel` itself is the time from the call that cancels them until all have ended and been counted; `cancel/whole`
+//! also includes the time that it takes to start them. Dapple's children are cancelled: their sleeps return, and they
+//! end by themselves. Those of a `JoinSet` are aborted: they are dropped in their sleep. A `FuturesUnordered` that is
+//! dropped with its futures is a reference: its futures get no notice.
 //!
 //! Tasks of a `JoinSet` that do not wait yet are waited for, before the clock starts.
 
@@ -41,7 +41,7 @@ pub(crate) fn contests() -> Vec<Contest> {
 
 const CHILDREN: usize = 10_000;
 
-/// Nobody waits as long.
+/// Longer than any child sleeps before it is cancelled.
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// How often, in a round.
@@ -49,7 +49,7 @@ const TIMES_OVER: usize = 20;
 
 /// A way to start children inside of a task, and to cancel them.
 trait Way: 'static {
-    /// Starts them and cancels them. What that cost, per child, with starting them or without.
+    /// Starts the children and cancels them. Returns the cost per child, with the start of the children or without.
     fn once(whole: bool) -> impl Future<Output = Sample> + Send;
 }
 

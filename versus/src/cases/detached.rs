@@ -1,4 +1,4 @@
-//! `detached`: spawn a batch of tasks from inside that nobody joins.
+//! `detached`: spawn a batch of tasks from inside that are never joined.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};

@@ -72,11 +72,11 @@ const GROUP: usize = 256;
 /// Bytes of a block.
 const BLOCK: usize = 4096;
 
-/// Between the first block of the last task and the beginning of what counts, and how long that is at least.
+/// The pause between the first block of the last task and the start of the measurement, and the shortest measurement.
 const SETTLE: Duration = Duration::from_millis(200);
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// After so many windows a round is given up, whoever has not read twice.
+/// A round ends after this number of windows, even if some readers have not read twice.
 const PATIENCE: u32 = 60;
 
 const WALL: &[Metric] = &[Metric::new("", "ns"), Metric::shown("cpu", "ns"), LONGEST, STARVED];
@@ -250,7 +250,7 @@ impl Waits {
     }
 }
 
-/// What all readers of a round have read.
+/// The counts of all readers of a round.
 #[derive(Default)]
 struct Count {
     reads: AtomicUsize,
@@ -303,7 +303,7 @@ impl Count {
         })
     }
 
-    /// Time, CPU time and who starved.
+    /// Measures time, CPU time and the number of readers that starved.
     fn measure(&self, readers: usize, window: Duration) -> Sample {
         let start = Instant::now();
         let wait_for = |count: &AtomicUsize| {

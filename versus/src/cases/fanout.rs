@@ -1,10 +1,10 @@
 //! `fanout`: a task starts a thousand children, each of which waits once.
 //!
-//! A child waits for a number of its own, which the task sends when all children wait, and returns it; the
-//! task then takes what they return. They wait at a channel for one message: that of their runtime, and
-//! with `FuturesUnordered`, which has none, that of `futures-channel`, which comes with it; with tokio's
-//! instead, `FU-tokio`, it is a reference. The children of a `JoinSet` are tasks, and those that have not run by
-//! then find their number there: the task yields once before it sends, and does not wait for them all.
+//! A child waits for a number of its own, which the task sends when all children wait, and returns it; the task then
+//! collects the results. Children wait at a oneshot channel: that of their runtime, and with `FuturesUnordered`, which
+//! has none, that of `futures-channel`, which comes with it; with tokio's instead, `FU-tokio`, it is a reference. The
+//! children of a `JoinSet` are tasks, and those that have not run by then find their number there: the task yields once
+//! before it sends, and does not wait for them all.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;

@@ -70,7 +70,7 @@ fn exchanges(scale: Scale) -> usize {
     EXCHANGES.div_ceil(if scale.quick { 20 } else { 1 })
 }
 
-/// What a round cost, in the order of [`METRICS`].
+/// The cost of a round, in the order of [`METRICS`].
 fn sample(stopwatch: Stopwatch, exchanges: usize) -> Sample {
     let mut sample = stopwatch.per_operation(exchanges * MESSAGES);
     let bytes_per_nanosecond = MESSAGE as f64 / sample[0];
@@ -150,7 +150,7 @@ async fn wait<P: Pipes>(mut receiver: P::Receiver, arrived: Arc<AtomicUsize>) ->
     P::read(&mut receiver, &mut [0]).await
 }
 
-/// All pairs exchange so many messages.
+/// Lets all pairs exchange `exchanges` messages each.
 async fn talk<S: Side, P: Pipes>(side: &S, exchanges: usize) -> Sample {
     let pipes: Vec<_> = (0..MESSAGES).map(|_| open::<P>()).collect();
     let mut pipes = pipes.into_iter();

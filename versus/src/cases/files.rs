@@ -1,6 +1,6 @@
 //! `files`: 700 files of 4 KB over HTTP, all in memory, as in the paper on libasync-mp.
 //!
-//! What counts first is the CPU time of the server per request. Two workers on all sides. `tokio` is hyper, with
+//! The main measure is the CPU time of the server per request. Two workers on all sides. `tokio` is hyper, with
 //! all files in a map; so is `actix`, since actix-files opens a file for each request. nginx has them in the page
 //! cache and open, and sends them from there. `dapple-map` is `dapple_http` with the map of tokio's side and `bare` is
 //! the floor: both are references.
@@ -55,7 +55,7 @@ fn contest(made: &Rc<Made>, name: &'static str, about: &'static str) -> Contest 
     Contest { name, about, metrics: METRICS, warm_up: false, at_most: 5, entries }
 }
 
-/// What the process of a server does.
+/// Runs the server, in its own process.
 pub(crate) fn serve(folder: &str, side: &str) -> Result<(), Failure> {
     let (root, work) = (Path::new(folder).join(ROOT), Path::new(folder).join(WORK));
     let map = || Map::read(&root);

@@ -1,13 +1,12 @@
 //! `handoff`: AC's ping-pong, between two colors of Dapple.
 //!
-//! A message, a number, goes from one color to the other and back. With callbacks a message is a call: each
-//! side's `color.call` runs the other's. With scopes, a side is a task, whose color is its own; it has started,
-//! in a scope, what sends a message and waits for the answer. In `one` the other side is a color that is called,
-//! and the answer is what the call returns. In `both` there is such a task on either side, with a channel
-//! between them each way. `-yield_to`: after each message it also hands its worker to whom it was sent to, as
-//! AC does.
+//! A message, a number, goes from one color to the other and back. With callbacks a message is a call: each side's
+//! `color.call` runs the other side's callback. With scopes, a side is a task with a color of its own, and a child in
+//! its scope sends a message and waits for the answer. In `one` the other side is a color that is called, and the
+//! answer is the return value of the call. In `both` there is such a task on either side, with a channel between them
+//! each way. `-yield_to`: after each message the sender also hands its worker to the receiver, as AC does.
 //!
-//! Nobody else is measured: `dapple/callbacks` compares two shapes of Dapple's own.
+//! No rival is measured: `dapple/callbacks` compares two shapes of Dapple's own.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
@@ -39,7 +38,7 @@ pub(crate) fn contests() -> Vec<Contest> {
 const BATCHES: usize = 1000;
 const OPERATIONS: usize = 1000;
 
-/// What a side does after it has sent a message.
+/// A side's action after it has sent a message.
 trait After: 'static {
     const YIELDS: bool;
 }
@@ -59,7 +58,7 @@ impl After for HandedTo {
 
 struct Callbacks;
 
-/// What the callbacks of both sides know.
+/// The state shared by the callbacks of both sides.
 struct Table {
     ping: Color,
     pong: Color,

@@ -46,7 +46,7 @@ fn router() -> Router {
     Router::new().route(PATH, get(async || TEXT))
 }
 
-/// What the process of a server does.
+/// Runs the server, in its own process.
 pub(crate) fn serve(side: &str) -> Result<(), Failure> {
     match side {
         Dapple::NAME => Dapple::start().run(|_| async {

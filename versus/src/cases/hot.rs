@@ -59,7 +59,7 @@ fn lane<const NANOS: u64>() -> Vec<Entry> {
     ]
 }
 
-/// A keeper, and the steps of a critical section of so many nanoseconds.
+/// A keeper, and the steps of a critical section of `NANOS` nanoseconds.
 #[derive(Clone)]
 struct Changes<K, const NANOS: u64> {
     keeper: K,

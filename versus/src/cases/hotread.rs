@@ -1,7 +1,7 @@
 //! `hotread`: 64 tasks and one state that 95 of 100 operations only look at.
 //!
-//! As `hot`, with `read` and `write`. `tokio` (its RwLock) puts tasks in line and must be beaten; `parking_lot`
-//! blocks, and `arc-swap` lets readers take what is there while a writer copies: lines for the goal.
+//! As `hot`, with `read` and `write`. `tokio` (its RwLock) puts tasks in line and must be beaten; `parking_lot` blocks,
+//! and `arc-swap` lets readers use the old value while a writer copies: lines for the goal.
 //!
 //! `hotread/map`: a map of 10,000 keys, of which 95 of 100 operations get one and the others insert one;
 //! against `tokio` (a `HashMap` in its RwLock), which must be beaten, and for the goal `dashmap` and a
@@ -53,7 +53,7 @@ fn changes(key: u64) -> bool {
     below(key, 100) < 5
 }
 
-/// A keeper, and the steps of an operation of so many nanoseconds.
+/// A keeper, and the steps of an operation of `NANOS` nanoseconds.
 #[derive(Clone)]
 struct Looks<K, const NANOS: u64> {
     keeper: K,

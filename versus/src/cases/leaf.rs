@@ -1,12 +1,12 @@
 //! `leaf`: what it costs a read that it can be cancelled.
 //!
-//! `versus-probe` is built twice, as it is and with `--cfg dapple_no_cancel`, and reads a byte at a time from
-//! a socket: one that is there (`ready`), or one that comes when the reader waits (`pending`). What counts is
-//! the difference. It is a hundredth of what the system calls take, so in a round the two take turns, and of
-//! each the least counts. The noise is still of the size of the bars: `-bare` is the same leaf without its
-//! system call, `pending-bare` only up to where it waits, and that shows what the rest hides.
+//! `versus-probe` is built twice, as it is and with `--cfg dapple_no_cancel`, and reads a byte at a time from a socket:
+//! one that is there (`ready`), or one that comes when the reader waits (`pending`). The measure is the difference
+//! between the two builds. It is a hundredth of the time of the system calls, so the two builds take turns in a round,
+//! and the least time of each is used. The noise is still as large as the limits: `-bare` is the same leaf without its
+//! system call, `pending-bare` only up to where it waits, which shows a difference that the system calls hide.
 //!
-//! `-scope`: the same read in what was started in a scope, where a wait has more to look at.
+//! `-scope`: the same read in a child of a scope, where a wait has more to check.
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub(crate) fn contests() -> Vec<Contest> {
     ]
 }
 
-/// The difference, and what it is the difference of.
+/// The difference between the two builds, and the two values.
 const METRICS: &[Metric] = &[
     Metric { name: "", unit: "ns", ratios: false, absolutes: false },
     Metric { name: "with", unit: "ns", ratios: false, absolutes: false },
@@ -59,7 +59,7 @@ fn round(programs: &OnceCell<Programs>, what: &str, scale: Scale) -> Result<Samp
     if programs.get().is_none() {
         let with = probe::build("probe", "")?;
         let without = probe::build("probe-no-cancel", "--cfg dapple_no_cancel")?;
-        // Nobody else is here.
+        // Only this thread sets it, so `set` cannot fail.
         let _ = programs.set(Programs { with, without });
     }
     let Programs { with, without } = programs.get().expect("what was just built");

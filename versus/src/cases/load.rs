@@ -1,8 +1,8 @@
 //! `load`: the throughput of a file server from 10 to 8,000 clients, as in Figure 5-4 of the paper on libasync-mp.
 //!
 //! The work is that of `files`, over connections that are kept, each with a request under way. Dapple against hyper on
-//! tokio. What counts is the time on the clock per request, the reverse of throughput: how flat it is (`peak` is
-//! Dapple with the number of clients at which it was best, in the same round), and the best of each.
+//! tokio. The measure is the time on the clock per request, the inverse of throughput: how flat it is (`peak` is Dapple
+//! with the number of clients at which it was best, in the same round), and the best of each.
 //!
 //! Server and load share the cores, and the load takes part of them for itself: `load` is its CPU time. The
 //! more clients there are the more of it is the kernel's, on both sides.
@@ -48,7 +48,7 @@ const METRICS: &[Metric] = &[Metric::new("", "us"), Metric::shown("cpu", "us"), 
 
 const PEAK: &[Metric] = &[Metric::new("", "us")];
 
-/// What was measured of a side, for each number of clients, in the order of [`METRICS`].
+/// The results of a side, for each number of clients, in the order of [`METRICS`].
 struct Curve(Vec<Sample>);
 
 impl Curve {

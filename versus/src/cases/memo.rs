@@ -1,10 +1,10 @@
 //! `memo`: 64 tasks ask for values that take a millisecond to compute, each of which is computed once.
 //!
-//! What is asked for follows Zipf's law: the second key half as often as the first, the third a third as
-//! often. First all values are computed: every task asks for some of the popular keys, many tasks for the
-//! same at once, then for its share of all of them. Who computes sleeps for a millisecond in his runtime.
-//! Then the clock starts: what counts is the CPU time of an answer that is there. Computations are counted
-//! until the end; another number of them than there are keys ends the run.
+//! The keys asked for follow Zipf's law: the second key half as often as the first, the third a third as often. First
+//! all values are computed: every task asks for some of the popular keys, many tasks for the same at once, then for its
+//! share of all of them. A computation sleeps for a millisecond in its runtime. Then the clock starts: the measure is
+//! the CPU time of a lookup that finds its value. Computations are counted until the end; any other number of them than
+//! the number of keys ends the run.
 //!
 //! `dashmap` has a `OnceCell` of tokio's for each key, and looks whether it is filled before it waits at it;
 //! `moka` is its cache for futures, without a limit, so that nothing is evicted. Both run on tokio and both
@@ -145,7 +145,7 @@ trait Memo: Clone + Send + Sync + 'static {
     fn computed(&self) -> &AtomicU64;
 }
 
-/// What is remembered.
+/// Computes the value of a key, and counts the computation.
 fn value(key: u64, computed: &AtomicU64) -> u64 {
     computed.fetch_add(1, Relaxed);
     scatter(key)

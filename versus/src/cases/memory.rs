@@ -40,7 +40,7 @@ static STARTED: AtomicU64 = AtomicU64::new(0);
 static STOP: AtomicBool = AtomicBool::new(false);
 /// Tasks that have been polled again since then, and have ended.
 static ENDED: AtomicU64 = AtomicU64::new(0);
-/// What the tasks that hold something refer to: the sum of their numbers.
+/// Shared by the tasks that hold state: the sum of their numbers.
 static SUM: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
 /// Opened by the last one.
 static DONE: Gate = Gate::new();
@@ -85,7 +85,7 @@ fn in_child(side: &str, name: &str, scale: Scale) -> Result<f64, Failure> {
     Child::start(&[&format!("--{CHILD}"), side, name, &scale.tasks.to_string()])?.answer()
 }
 
-/// What the fresh process does: measures and returns bytes per task.
+/// Runs in the fresh process: measures and returns bytes per task.
 pub(crate) fn child(side: &str, name: &str, tasks: u64) -> Result<f64, Failure> {
     match side {
         Dapple::NAME => fill::<Dapple>(name, tasks),
@@ -143,7 +143,7 @@ fn ended() {
     }
 }
 
-/// Spawns tasks that nobody joins, and returns their resident bytes.
+/// Spawns detached tasks, and returns their resident bytes.
 async fn detached<S, F>(side: S, tasks: u64, task: impl Fn() -> F + Send) -> usize
 where
     S: Side,

@@ -1,13 +1,14 @@
 //! `mixed`: how long urgent callbacks wait where there is always something else to do.
 //!
 //! A thousand tasks of low priority burn 20 us of CPU at a time and yield, for ever: both workers are busy, and
-//! hundreds are in line. A thread outside submits urgent callbacks, a thousand a second on the average, at times
-//! that were fixed before (an open loop: it waits for nobody). What counts is the time from when one was due to
+//! hundreds are in line. A thread outside submits urgent callbacks, a thousand a second on the average, at times fixed
+//! in advance (an open loop: the thread waits for no answer). The measure is the time from when a callback was due to
 //! when it ran, in the median and at the 99th percentile, and how much of the other work got done meanwhile.
-//! `generator` is how late the thread itself was at the 99th percentile; that is part of what counts, on all sides.
+//! `generator` is how late the thread itself was at the 99th percentile; that lateness is included in the latency of
+//! all sides.
 //!
-//! tokio has no priorities. `tokio-two`, a reference, has a second runtime for what is urgent, on one more thread,
-//! which the system must take a core from the others for.
+//! tokio has no priorities. `tokio-two`, a reference, has a second runtime for urgent work, on one more thread, for
+//! which the system must take a core from the others.
 
 use std::hint::black_box;
 use std::num::NonZeroU64;
@@ -64,7 +65,7 @@ const CALLBACKS: usize = 2500;
 const MEAN_GAP: f64 = 1e-3;
 const WARM_UP: usize = 500;
 
-/// What a side does with both kinds of work.
+/// A side's way to run both kinds of work.
 trait Mix: Send + 'static {
     /// Inside of the runtime.
     fn open() -> Self;
@@ -80,10 +81,10 @@ fn entry<H: Host, M: Mix>(side: &'static str, role: Role) -> Entry {
     Entry { side, role, round: Box::new(|scale| Ok(round::<H, M>(scale))) }
 }
 
-/// What a round shares.
+/// The state that a round shares.
 struct Round {
     stop: AtomicBool,
-    /// What the tasks in the background have done, each in its own place.
+    /// The burns of the background tasks, with a counter for each task.
     burns: Vec<Count>,
     /// Nanoseconds from when a callback was due; 0 if it has not run.
     waits: Vec<AtomicU64>,
@@ -134,7 +135,7 @@ async fn burn<S: Side>(round: Arc<Round>, task: usize, steps: u64) {
     }
 }
 
-/// What the generator saw.
+/// The generator's measurements.
 struct Seen {
     /// Nanoseconds for each burn in the background, from when it was warm.
     per_burn: f64,
@@ -174,7 +175,7 @@ fn generate(mix: &impl Mix, round: &Arc<Round>) -> Seen {
 }
 
 impl Round {
-    /// What all have done in the background.
+    /// The burns of all background tasks.
     fn burns(&self) -> u64 {
         self.burns.iter().map(|count| count.0.load(Relaxed)).sum()
     }

@@ -1,11 +1,11 @@
 //! `overload`: what is answered in time when more is asked than can be done.
 //!
-//! A handler burns a millisecond of CPU. Its capacity is measured first, in each round and for each side, by as
-//! many requests as 16 clients can make who wait for their answers; then requests come at 0.5, 1, 2, 4 and 10 times
-//! that rate, whatever became of those before. What is answered within half a second of when it was due is *good*.
-//! `tokio` has no limit. `tokio-semaphore` is what a careful user writes: a permit or a refusal with 503 at once, and
-//! the work in `spawn_blocking`, since a handler that computes in place would hold its permit only while nothing
-//! else can ask for one. Dapple is `dapple_http::serve` with what it does by itself.
+//! A handler burns a millisecond of CPU. Its capacity is measured first, in each round and for each side, with 16
+//! clients that each wait for the answer before the next request. Then requests come at 0.5, 1, 2, 4 and 10 times that
+//! rate, independent of the earlier ones. A request answered within half a second of when it was due is *good*. `tokio`
+//! has no limit. `tokio-semaphore` is the code of a careful user: a permit or a refusal with 503 at once, and the work
+//! in `spawn_blocking`, since a handler that computes in place would hold its permit only while no other request can
+//! ask for one. Dapple is `dapple_http::serve` with its default limits.
 //!
 //! Server and load have a core each. On one core the runtimes choose one worker by themselves, and that is what all
 //! of them have. The load has at most 2000 connections, and a request that finds them all busy is not answered: so a
@@ -71,8 +71,8 @@ const PEAK: &[Metric] =
 /// How long a handler burns, in nanoseconds.
 const BURN: u64 = 1_000_000;
 
-/// Clients who wait for their answers. With them the capacity is measured some times, for so long: the most counts,
-/// since whatever else runs on the machine can only make it less.
+/// Clients that wait for their answers. They measure the capacity several times, for `MEASURE` each. The highest
+/// counts, since other load on the machine can only lower it.
 const CLIENTS: usize = 16;
 const MEASURE: Duration = Duration::from_millis(250);
 const MEASURES: usize = 4;
@@ -90,7 +90,7 @@ const TRIES: usize = 3;
 const SEMAPHORE: &str = "tokio-semaphore";
 const PERMITS: usize = 2;
 
-/// What was measured of one server.
+/// The results of one server.
 #[derive(Clone)]
 struct Curve {
     /// Answers a second to clients who wait.
@@ -220,7 +220,7 @@ fn at_rate(server: &mut Child, load: &mut Child, plan: &Plan, quick: bool) -> Re
     Ok(point)
 }
 
-/// What the process of a server does.
+/// Runs the server, in its own process.
 pub(crate) fn serve(burden: &str, side: &str) -> Result<(), Failure> {
     let burden = Burden::parse(burden)?;
     cores::keep_to_first()?;

@@ -63,7 +63,7 @@ pub(crate) fn load(variant: &str, server: SocketAddr, messages: usize) -> Result
     Ok(())
 }
 
-/// What the process of a server does.
+/// Runs the server, in its own process.
 pub(crate) fn serve(side: &str) -> Result<(), Failure> {
     match side {
         Dapple::NAME => Dapple::start().run(|_| in_scope()),

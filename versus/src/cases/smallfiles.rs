@@ -96,7 +96,7 @@ impl Files {
         self.0.0.len()
     }
 
-    /// One that nobody had, and what to write into it.
+    /// The next file that no task has taken, and its content.
     fn next(&self) -> Option<(&Path, Vec<u8>)> {
         let number = self.0.1.fetch_add(1, Relaxed);
         let path = self.0.0.get(number)?;
@@ -109,7 +109,7 @@ fn check(contents: &[u8], written: u8) {
     assert!(contents.len() == SIZE && contents.iter().all(|&byte| byte == written), "what was written");
 }
 
-/// What a task of a runtime does.
+/// The work of one task of a runtime.
 trait Work: 'static {
     fn work(files: Files) -> impl Future<Output = ()> + Send;
 }
@@ -211,7 +211,7 @@ fn compio_runtime() -> Runtime {
     runtime
 }
 
-/// What one of these runtimes does.
+/// The work of one of compio's runtimes.
 async fn share_of_compio(files: Files) {
     let work = |files: Files| async move {
         while let Some((path, contents)) = files.next() {

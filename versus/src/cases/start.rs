@@ -1,9 +1,8 @@
 //! `start`: a child that is ready at once.
 //!
-//! `ready`: a task starts children, one after the other, and takes the value of each: so the cost of a child
-//! where it is least useful, and most common. Each side does a thousand in what it has for that, a scope or a
-//! set, which is made anew for each thousand. What keeps no set but the futures themselves, `join!` and
-//! `join_all`, takes eight at a time.
+//! `ready`: a task starts children, one after the other, and takes the value of each: the cost of a child where it is
+//! least useful, and most common. Each side starts a thousand in its own kind of group, a scope or a set, which is made
+//! anew for each thousand. `join!` and `join_all`, which keep the futures themselves and no set, take eight at a time.
 //!
 //! `allocations`: how often Dapple asks for memory, per child, with the scope's own. See `versus-probe`.
 

@@ -1,10 +1,10 @@
 //! `stateful`: requests that compute, behind one cache; Figure 5 of the paper on Node.Scala.
 //!
-//! As in its first workload, every request is in the state with all that it does: one that is exclusive
-//! computes and changes the cache, one that is not computes and compares with what the cache has. The variants
-//! have 10 to 90 exclusive requests of a hundred. A request runs one of five kernels ([`crate::kernels`]) for
-//! about ten microseconds, and lets others run when it is done. No result may differ from one before, and
-//! the cache counts its changes: both are checked. Against `tokio` with its RwLock, which must be beaten.
+//! As in its first workload, every request is in the state with all that it does: an exclusive request computes and
+//! changes the cache, any other computes and compares its result with the cache. The variants have 10 to 90 exclusive
+//! requests of a hundred. A request runs one of five kernels ([`crate::kernels`]) for about ten microseconds, and lets
+//! others run when it is done. No result may differ from an earlier one, and the cache counts its changes: both are
+//! checked. Against `tokio` with its RwLock, which must be beaten.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn contest<const PERCENT: u64>(name: &'static str, about: &'static str) -> Conte
 /// Seeds of each kernel: what can be asked for.
 const SEEDS: u64 = 100;
 
-/// What has been computed, and how often the cache was changed.
+/// The computed results, and the number of changes of the cache.
 #[derive(Default)]
 struct Cache {
     results: HashMap<(Kernel, u64), f64>,

@@ -1,10 +1,9 @@
 //! `timers`: timers that fire, and timers that are cancelled before they do.
 //!
-//! `fire`: a million tasks sleep, each for a time of its own between a thousandth of a second and a
-//! whole one. CPU time counts, of the timer and of the task around it, and how late the tasks are on
-//! average. A task takes the time before it asks for its sleep, so that a runtime that is right can be
-//! late but never early, which is checked. What the tasks report goes to counters of their thread
-//! ([`Tally`]); they share nothing else.
+//! `fire`: a million tasks sleep, each for a time of its own between a thousandth of a second and a whole one. The
+//! measures are the CPU time, of the timer and of the task around it, and how late the tasks are on average. A task
+//! takes the time before it asks for its sleep, so that a correct runtime can be late but never early, which is
+//! checked. The tasks report to counters of their thread ([`Tally`]); they share nothing else.
 //!
 //! `cancel`: what timeouts do that are not needed. A task keeps places for a thousand sleeps, fills
 //! them, polls each once, which is when all sides register, and empties them again. The places stay:
@@ -54,7 +53,7 @@ trait Timers: 'static {
     fn sleep(duration: Duration) -> Self::Sleep;
 }
 
-/// What `fire` measures.
+/// The metrics of `fire`.
 const FIRE: &[Metric] = &[
     Metric::new("cpu", "ns"),
     Metric { name: "lateness", unit: "us", ratios: true, absolutes: true },
@@ -69,7 +68,7 @@ const FIRE_BATCHES: usize = 1000;
 /// How often the root of `fire` looks whether all tasks have woken.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A task that has not woken so long after the last deadline has been forgotten.
+/// A task that has not woken this long after the last deadline has been forgotten.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn fires<H: Host, T: Timers>(role: Role) -> Entry {
@@ -91,7 +90,7 @@ fn fire_round<H: Host, T: Timers>(scale: Scale) -> Sample {
     })
 }
 
-/// Lets so many batches of tasks sleep, for up to as many milliseconds.
+/// Lets `batches` batches of tasks sleep, for up to as many milliseconds.
 async fn fire<S: Side, T: Timers>(side: &S, batches: usize) -> Lateness {
     TALLY.clear();
     let tasks = batches * BATCH;
@@ -130,7 +129,7 @@ struct Lateness {
     max: f64,
 }
 
-/// What the tasks report, in a line of memory for each thread.
+/// The tasks' reports, in a line of memory for each thread.
 static TALLY: Tally = Tally([const { Line::new() }; LINES]);
 
 /// More than there are threads at a time. If two shared one, it would be slower, and as right.
@@ -167,7 +166,7 @@ impl Line {
 }
 
 impl Tally {
-    /// Forgets the last time. Nobody else may be there.
+    /// Clears the counters. No task may be running.
     fn clear(&self) {
         for line in &self.0 {
             line.woken.store(0, Relaxed);
@@ -191,7 +190,7 @@ impl Tally {
         } else {
             line.early.fetch_add(1, Relaxed);
         }
-        // Whoever counts it in `woken` sees the rest too.
+        // A reader that counts this task in `woken` sees its other counters too.
         line.woken.fetch_add(1, Release);
     }
 

@@ -1,10 +1,11 @@
 //! `tls`: a file of 200 MB to 8 clients over TLS 1.3, by one worker and by two; Figures 5-2 and 5-5 of the paper on
 //! libasync-mp.
 //!
-//! What counts is the CPU time of the server per gigabyte. `tokio` is hyper on tokio-rustls with the file in memory.
-//! Dapple is `dapple_http::files`, told to keep a file of that size in its cache, with the same provider (rustls's
+//! The measure is the CPU time of the server per gigabyte. `tokio` is hyper on tokio-rustls with the file in memory.
+//! Dapple is `dapple_http::files`, set to keep a file of that size in its cache, with the same provider (rustls's
 //! default one) and the same cipher. nginx has its own OpenSSL, and the file in the page cache. The clients do not
-//! decrypt ([`crate::load::web::Downloads`]). `dapple-streamed`, a reference, reads the file in pieces, as it does by itself.
+//! decrypt ([`crate::load::web::Downloads`]). `dapple-streamed`, a reference, reads the file in pieces, which is the
+//! default.
 //!
 //! `tls/speedup` is how much faster two workers are than one, beside two processes of one worker each (`processes`)
 //! that know nothing of each other and share the clients: as fast as two cores can be.
@@ -66,7 +67,7 @@ pub(crate) fn contests() -> Vec<Contest> {
 /// Dapple with a cache as it is by itself: a file of that size is read from the page cache, in pieces.
 const STREAMED: &str = "dapple-streamed";
 
-/// Clients, who have a download each.
+/// Clients, each with one download.
 const CLIENTS: usize = 8;
 
 const METRICS: &[Metric] = &[
@@ -78,7 +79,7 @@ const METRICS: &[Metric] = &[
 const SPEEDUP: &[Metric] =
     &[Metric::new("", "%"), Metric { name: "times", unit: "x", ratios: false, absolutes: true }];
 
-/// What was measured of a side, each in the order of [`METRICS`].
+/// The results of a side, each in the order of [`METRICS`].
 struct Speeds {
     one: Sample,
     two: Sample,
@@ -105,7 +106,7 @@ fn measure(made: &Made, side: &'static str, quick: bool) -> Result<Speeds, Failu
     Ok(Speeds { one, two, processes })
 }
 
-/// One round with so many servers of so many workers each, in the order of [`METRICS`].
+/// One round with `servers` servers of `workers` workers each, in the order of [`METRICS`].
 fn round(
     folder: &Path,
     side: &str,
@@ -143,7 +144,7 @@ fn parse(text: &str) -> Result<(usize, &Path), Failure> {
     Ok((number, Path::new(folder)))
 }
 
-/// What the process of a server does: `WORKERS:FOLDER`.
+/// Runs the server, in its own process: `WORKERS:FOLDER`.
 pub(crate) fn serve(what: &str, side: &str) -> Result<(), Failure> {
     let (workers, folder) = parse(what)?;
     let (folder, is_kept) = (folder.to_owned(), side != STREAMED);

@@ -61,7 +61,7 @@ fn names(argument: &str, case: &str) -> bool {
     case.strip_prefix(argument).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The cases to run, out of all that there are; an error says which name means none, and what there is.
+/// The cases to run, out of all cases. An error names the unknown case, and lists the known ones.
 pub(super) fn choose(all: &[&str], quick: bool, arguments: &[String]) -> Result<Vec<String>, String> {
     let all = || all.iter().copied().chain([ALLOCATIONS, INSTRUCTIONS]);
     let possible: Vec<&str> =

@@ -85,7 +85,7 @@ pub(super) fn allocations(old: &Tree, new: &Tree) -> Vec<Count> {
     names.iter().map(count).collect()
 }
 
-/// What a probe says about itself when it is called without arguments.
+/// The usage text that a probe prints when it is called without arguments.
 fn usage(probe: &Path) -> String {
     let output = Command::new(probe).stdin(Stdio::null()).output();
     output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned()).unwrap_or_default()

@@ -32,7 +32,7 @@ use crate::contest::Failure;
 use crate::progress::Progress;
 use crate::{MISUSE, args, cases};
 
-/// What the guard was asked for.
+/// The options of the guard.
 pub(crate) struct Options {
     against: String,
     quick: bool,

@@ -62,7 +62,7 @@ impl fmt::Display for Round<'_> {
     }
 }
 
-/// The end of what a program that failed has said; not the note on backtraces after a panic.
+/// The end of the standard error of a program that failed, without the note on backtraces after a panic.
 pub(super) fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let mut lines = text.lines().rev().map(str::trim);
@@ -92,7 +92,7 @@ pub(super) struct Judged {
     pub(super) verdict: Verdict,
 }
 
-/// Judges a case by series of pairs, the first of so many.
+/// Judges a case by series of pairs, the first of `pairs` pairs.
 pub(super) fn run(old: &Round<'_>, new: &Round<'_>, pairs: usize, progress: &Progress) -> Judged {
     let mut judged = Judged {
         metric: String::new(),

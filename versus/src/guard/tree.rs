@@ -35,7 +35,7 @@ impl Pair {
     pub(super) fn check(against: &str) -> Result<Self, Failure> {
         let built_in = Path::new(env!("CARGO_MANIFEST_DIR"));
         let root = git(built_in, &["rev-parse", "--show-toplevel"])?;
-        // Whoever stands in another clone means that one.
+        // A user whose working directory is in another clone means that clone.
         if let Ok(here) = git(Path::new("."), &["rev-parse", "--show-toplevel"])
             && here != root
         {
@@ -151,7 +151,7 @@ fn binary(text: &str, name: &str) -> Option<PathBuf> {
     pairs.find(|(key, _)| *key == name).map(|(_, path)| path.into())
 }
 
-/// What git answers.
+/// Runs git, and returns its output.
 fn git(folder: &Path, arguments: &[&str]) -> Result<String, Failure> {
     let output = Command::new("git").arg("-C").arg(folder).args(arguments).output();
     let Output { status, stdout, stderr } = output.map_err(|error| format!("git: {error}"))?;

@@ -14,7 +14,7 @@ pub(crate) const CPU_BAR: f64 = 0.03;
 /// The same where there is no CPU time: percentiles and goodput, which differ more from round to round.
 pub(crate) const LATENCY_BAR: f64 = 0.2;
 
-/// The same for what is counted: bytes, allocations, instructions.
+/// The same for counts: bytes, allocations, instructions.
 pub(crate) const COUNT_BAR: f64 = 0.02;
 
 /// A difference of counts that is never a loss: a thousandth of an allocation per operation.
@@ -121,14 +121,14 @@ fn apart(one: &[f64], other: &[f64]) -> f64 {
     one.max(other) / one.min(other) - 1.0
 }
 
-/// What became of a case.
+/// The verdict on a case.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
     Ok,
     /// Suspect in the first series, and not in the second.
     NotConfirmed,
     Lost,
-    /// Nothing can be said, and why.
+    /// The case could not be judged, and why.
     CannotTell(String),
     /// The new side could not be measured at all, and why: as bad as a loss.
     Failed(String),

@@ -7,7 +7,7 @@ use super::*;
 /// As quiet as a machine is.
 const QUIET: Noise = Noise { others: 0.5, steal: 0.1 };
 
-/// A series in which new costs so many times as much as old, both with the same little noise of 1%.
+/// A series in which new costs `factor` times as much as old, both with the same little noise of 1%.
 fn series(pairs: usize, factor: f64) -> Series {
     let wobble = |pair: usize| 100.0 + (pair * 7 % 5) as f64 / 4.0;
     let old: Vec<f64> = (0..pairs).map(wobble).collect();
@@ -96,7 +96,7 @@ fn a_noisy_suspicion_is_judged_by_quiet_fresh_pairs() {
     let busy = |pairs| Series { noise: Noise { others: 40.0, steal: 0.0 }, ..series(pairs, 1.05) };
     assert_eq!(judged(CPU_BAR, [busy(11), series(22, 1.05)]).0, Verdict::Lost);
     assert_eq!(judged(CPU_BAR, [busy(11), series(22, 1.0)]).0, Verdict::NotConfirmed);
-    // Noise to the end hides no suspicion: it is said, and the guard does not end with 0.
+    // Noise to the end hides no suspicion: the verdict reports it, and the guard does not end with 0.
     let (verdict, asked) = judged(CPU_BAR, [busy(11), busy(22), busy(22)]);
     assert_eq!(asked, [11, 22, 22]);
     assert!(verdict.is_unclear() && why(verdict).starts_with("suspect, but other processes"));

@@ -26,7 +26,7 @@ pub(crate) struct Visitors {
 }
 
 impl Visitors {
-    /// So many at a time.
+    /// Opens `places` connections at a time.
     pub(crate) fn new(server: SocketAddr, places: usize) -> Self {
         Self { server, poll: Poll::new(places), streams: (0..places).map(|_| None).collect(), visits: 0 }
     }

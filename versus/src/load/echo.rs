@@ -23,7 +23,7 @@ struct Connection {
     number: usize,
     /// Messages so far.
     sent: usize,
-    /// What has come back of the last one.
+    /// The part of the last reply that has arrived.
     reply: Message,
     length: usize,
 }

@@ -1,7 +1,7 @@
 //! The load that servers are put under, in a process of its own: one thread, plain system calls.
 //!
-//! Each kind keeps a fixed number of exchanges going, checks every reply, and is done after a given
-//! number of them. What goes wrong ends the process, which the process that started it reports.
+//! Each kind keeps a fixed number of exchanges going, checks every reply, and is done after a given number of them. A
+//! failure ends the process, and its parent process reports that.
 
 mod accept;
 mod echo;
@@ -25,11 +25,11 @@ pub(crate) use self::quotes::{Listeners, message};
 
 /// A kind of load.
 pub(crate) trait Load {
-    /// Does so many operations.
+    /// Does `operations` operations.
     fn run(&mut self, operations: usize);
 }
 
-/// What the process of a load does: a tenth of the work to warm up, and all of it when it is told to.
+/// Runs a load, in its own process: a tenth of the work to warm up, then all of it at the parent's order.
 pub(crate) fn put<L: Load>(mut load: L, operations: usize) {
     load.run(operations.div_ceil(10));
     child::say("warm");
@@ -40,7 +40,7 @@ pub(crate) fn put<L: Load>(mut load: L, operations: usize) {
     }
 }
 
-/// A server that says nothing for so long has failed.
+/// A server that is silent for this long has failed.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 /// Tells which connections have something to say, by number.
@@ -50,7 +50,7 @@ struct Poll {
 }
 
 impl Poll {
-    /// Room for the events of so many connections.
+    /// Room for the events of `connections` connections.
     fn new(connections: usize) -> Self {
         let epoll = epoll::create(CreateFlags::CLOEXEC).expect("an epoll instance");
         Self { epoll, events: Vec::with_capacity(connections) }

@@ -49,7 +49,7 @@ impl Listeners {
             listener
         };
         let mut listeners: Vec<Listener> = (0..count).map(connect).collect();
-        // What has come in the meantime is not to be counted.
+        // Messages that came before the measurement are not counted.
         for listener in &mut listeners {
             listener.stream.set_nonblocking(true).expect("a socket that does not block");
             while listener.hear() {}

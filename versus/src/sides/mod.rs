@@ -24,7 +24,7 @@ pub(crate) trait Host: Sized {
     /// The name in the ratio lines.
     const NAME: &'static str;
 
-    /// What a task of this runtime can do.
+    /// The operations of a task of this runtime.
     type Side: Side;
 
     /// Starts the runtime and its threads.
@@ -36,7 +36,7 @@ pub(crate) trait Host: Sized {
         F: Future<Output: Send + 'static> + Send + 'static;
 }
 
-/// What a task can do, in the runtime's own way.
+/// The operations of a task, in the runtime's own way.
 ///
 /// Zero-sized except for a lane, whose side holds its color.
 pub(crate) trait Side: Clone + Send + Sync + 'static {

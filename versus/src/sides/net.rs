@@ -4,7 +4,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// A runtime's own sockets. What fails ends the program.
+/// A runtime's own sockets. A failure ends the program.
 pub(crate) trait Net: 'static {
     type Listener: Send + 'static;
     type Stream: Send + 'static;

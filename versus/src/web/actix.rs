@@ -17,7 +17,7 @@ use crate::sides::net::ANY;
 /// The name of the side.
 pub(crate) const NAME: &str = "actix";
 
-/// As long as nginx keeps a connection that nobody uses.
+/// The idle timeout of a connection, the same as nginx's.
 const KEPT: Duration = Duration::from_secs(75);
 
 /// Serves files from memory. Without a route, which is a little faster.

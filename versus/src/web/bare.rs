@@ -16,7 +16,7 @@ pub(crate) const NAME: &str = "bare";
 /// Answers by path.
 type Answers = HashMap<Box<[u8]>, Box<[u8]>>;
 
-/// Serves files until nobody asks any more.
+/// Serves files until the process is ended.
 pub(crate) async fn serve(map: Map) -> ! {
     let answers: &'static Answers = Box::leak(Box::new((0..files::COUNT).map(|n| reply(&map, n)).collect()));
     let (mut listener, address) = OfDapple::bind().await;

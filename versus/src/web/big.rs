@@ -16,7 +16,7 @@ use super::secret;
 use super::server::{Handler, Reply};
 use crate::contest::Failure;
 
-/// What it is called.
+/// The path of the file.
 pub(crate) const PATH: &str = "/big.txt";
 
 /// How long it is; in a smoke test a twentieth of that.
@@ -45,7 +45,7 @@ fn make(length: usize) -> Result<Folder, Failure> {
     })
 }
 
-/// What is in it: bytes that are not all the same.
+/// The content of the file: bytes that are not all the same.
 fn contents(length: usize) -> Vec<u8> {
     (0..length).map(byte).collect()
 }
@@ -78,7 +78,7 @@ impl Handler for Big {
     }
 }
 
-/// hyper on tokio-rustls, until nobody asks any more.
+/// hyper on tokio-rustls, until the process is ended.
 pub(crate) async fn serve_tokio(folder: &Path) -> Result<(), Failure> {
     use hyper_util::rt::TokioIo;
     use tokio_rustls::TlsAcceptor;

@@ -19,16 +19,17 @@ use crate::spin;
 pub(crate) const LIGHT: &str = "/light";
 pub(crate) const HEAVY: &str = "/heavy";
 
-/// What a heavy request does.
+/// The work of a heavy request.
 #[derive(Clone, Copy)]
 pub(crate) enum Burden {
-    /// So many steps: the same number for all sides, so the process that starts them all has timed them.
+    /// Compute for this number of steps. All sides have the same number: the process that starts them has timed the
+    /// steps.
     Compute(u64),
     Sleep(Duration),
 }
 
 impl Burden {
-    /// Of what the process of a server was told: `compute-STEPS` or `sleep-MILLISECONDS`.
+    /// Parses the argument of a server's process: `compute-STEPS` or `sleep-MILLISECONDS`.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let parsed = match text.split_once('-') {
             Some(("compute", steps)) => steps.parse().map(Self::Compute).ok(),
@@ -38,7 +39,7 @@ impl Burden {
         parsed.ok_or_else(|| format!("not what a heavy request does: {text:?}"))
     }
 
-    /// How the process of a server is told.
+    /// The argument for a server's process, which [`Burden::parse`] reads.
     pub(crate) fn text(self) -> String {
         match self {
             Self::Compute(steps) => format!("compute-{steps}"),
@@ -75,7 +76,7 @@ impl Handler for Naive {
     }
 }
 
-/// On tokio's pool for what blocks, as its documentation advises for either burden.
+/// On tokio's pool for blocking calls, as its documentation advises for either burden.
 pub(crate) struct Aside(pub(crate) Burden);
 
 impl Handler for Aside {

@@ -19,11 +19,11 @@ use crate::load::web::Wanted;
 pub(crate) const COUNT: usize = 700;
 pub(crate) const LENGTH: usize = 4096;
 
-/// Where the files are below the folder of a case, and where a server may put what it needs.
+/// The folder of the files below the folder of a case, and the folder for a server's own files.
 pub(crate) const ROOT: &str = "root";
 pub(crate) const WORK: &str = "work";
 
-/// What the headers of all files say, on the sides that have them in a map: as much as a file server says.
+/// The headers of all files, on the sides that have them in a map: the same headers that a file server sends.
 pub(crate) const TYPE: &str = "text/plain";
 pub(crate) const MODIFIED: &str = "Mon, 16 Nov 2026 12:00:00 GMT";
 
@@ -32,7 +32,7 @@ pub(crate) fn path(number: usize) -> String {
     format!("/{number}.txt")
 }
 
-/// What is in it: its number, and something else everywhere.
+/// The content of a file: its number, and bytes that differ between files.
 fn contents(number: usize) -> Vec<u8> {
     let mut contents = first(number).to_vec();
     contents.extend((contents.len()..LENGTH).map(|index| b'a' + ((index + number) % 26) as u8));
@@ -44,7 +44,7 @@ fn first(number: usize) -> [u8; 8] {
     text.as_bytes().try_into().expect("eight digits")
 }
 
-/// What a load asks for.
+/// The requests of a load.
 pub(crate) fn wanted() -> Vec<Wanted> {
     (0..COUNT).map(|number| Wanted::new(&path(number), LENGTH, first(number))).collect()
 }

@@ -16,7 +16,8 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// A folder that was filled, now or by an earlier process ([`prepared`]). The name stands for what is in it.
+    /// A folder that was filled, now or by an earlier process ([`prepared`]). Folders with the same name have the same
+    /// content.
     pub(crate) fn filled(
         name: &str,
         fill: impl FnOnce(&Path) -> Result<(), Failure>,

@@ -1,5 +1,5 @@
-//! What was measured once and is shown in several contests: a curve of one server, say, each point of which is a
-//! contest of its own.
+//! A measurement that is made once and shown in several contests: for example a curve of one server, each point of
+//! which is a contest of its own.
 //!
 //! The first contest that runs measures, the others take their part of the same round.
 
@@ -12,7 +12,7 @@ use crate::contest::{Entry, Failure, Role, Sample, Scale};
 /// Measures a side, shortly if that is only a smoke test.
 type Measure<T> = dyn Fn(&'static str, bool) -> Result<T, Failure>;
 
-/// What was measured of each side, in each round.
+/// The measurements of each side, in each round.
 pub(crate) struct Kept<T> {
     measure: Box<Measure<T>>,
     rounds: RefCell<HashMap<&'static str, Vec<Rc<T>>>>,
@@ -35,7 +35,7 @@ impl<T: 'static> Kept<T> {
         Ok(rounds[round].clone())
     }
 
-    /// A side of a contest, called so: a part of what was measured of a server.
+    /// A side of a contest with this name: a part of the measurements of a server.
     pub(crate) fn entry(
         self: &Rc<Self>,
         side: &'static str,

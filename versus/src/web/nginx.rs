@@ -22,14 +22,13 @@ pub(crate) const NAME: &str = "nginx";
 /// How long it may take to start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What it serves over TLS: a certificate and its key.
+/// The certificate of a TLS server and its key.
 pub(crate) struct Tls {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }
 
-/// Serves a folder until nobody asks any more. What it needs for itself is put into `work`, which somebody else
-/// removes.
+/// Serves a folder until its parent closes the pipe. nginx's own files are put into `work`, which the caller removes.
 pub(crate) fn serve(work: &Path, root: &Path, workers: usize, tls: Option<&Tls>) -> Result<(), Failure> {
     let address = free_address()?;
     let file = work.join("nginx.conf");
@@ -42,13 +41,13 @@ pub(crate) fn serve(work: &Path, root: &Path, workers: usize, tls: Option<&Tls>)
     while child::told() {
         child::say(cpu_time(master).as_nanos());
     }
-    // Its workers end with it. It is waited for, since nobody else may do that.
+    // The workers of nginx end with it. Only its parent, this process, can wait for it.
     let _ = kill_process(Pid::from_child(&nginx), Signal::TERM);
     nginx.wait().map_err(|error| format!("nginx: {error}"))?;
     Ok(())
 }
 
-/// An address that nobody listens at: nginx does not say which one it has chosen.
+/// A free address: nginx does not report which port it has chosen.
 fn free_address() -> Result<SocketAddr, Failure> {
     let address = TcpListener::bind(ANY).and_then(|listener| listener.local_addr());
     address.map_err(|error| format!("no port is free: {error}"))
@@ -109,7 +108,7 @@ fn wait_for(nginx: &mut Child, address: SocketAddr) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the master and its workers have used of the CPUs.
+/// The CPU time of the master and its workers.
 fn cpu_time(master: u32) -> Duration {
     let children = fs::read_to_string(format!("/proc/{master}/task/{master}/children")).unwrap_or_default();
     let workers = children.split_whitespace().filter_map(|text| text.parse().ok());

@@ -26,7 +26,7 @@ pub(crate) fn round(server: &str, side: &str, load: &str, requests: usize) -> Re
     Ok([after - before, wall, cpu].map(|nanos| nanos as f64 / 1e3 / requests as f64).to_vec())
 }
 
-/// What a load says: nanoseconds on the clock, and of its own CPU time.
+/// A load's report: nanoseconds on the clock, and of its own CPU time.
 pub(crate) struct Took {
     pub(crate) wall: u64,
     pub(crate) cpu: u64,

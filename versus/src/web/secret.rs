@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::contest::Failure;
 
-/// Who the certificate is for.
+/// The host name in the certificate.
 pub(crate) const HOST: &str = "localhost";
 
 /// Where a certificate is below the folder of a case, and its key.

@@ -16,10 +16,10 @@ use crate::served::answer;
 use crate::sides::Side;
 use crate::sides::net::{Net, OfDapple, OfSmol, OfTokio};
 
-/// What is answered.
+/// An answer.
 pub(crate) type Reply = Response<Full<Bytes>>;
 
-/// What answers requests. A server has one for as long as it lives.
+/// The handler of a server: answers requests. A server has one for as long as it lives.
 pub(crate) trait Handler: Sync + 'static {
     fn answer(&'static self, request: Request<Incoming>) -> impl Future<Output = Reply> + Send + 'static;
 }

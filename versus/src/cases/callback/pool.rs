@@ -1,9 +1,9 @@
 //! Serial queues by hand in `callback`: for each color a queue behind a lock, over a pool of threads.
 //!
-//! Whoever puts the first closure into an empty queue asks the pool to run it; who runs it takes all that is
-//! there under one lock, and goes back to the end of the pool's line if there is more, so that the others get
-//! their turn. The pool is rayon's, of as many threads as the others have workers; the submitter is one of its
-//! jobs, as it is a task elsewhere.
+//! The submitter that puts the first closure into an empty queue asks the pool to run the queue. The pool thread that
+//! runs the queue takes all its closures under one lock, and puts the queue at the end of the pool's line if more have
+//! come, so that other queues get their turn. The pool is rayon's, with as many threads as the others have workers; the
+//! submitter is one of its jobs, as it is a task elsewhere.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -68,7 +68,7 @@ fn schedule(queues: Arc<[Queue]>, color: usize) {
     rayon::spawn_fifo(move || run(queues, color));
 }
 
-/// What the pool does with a queue.
+/// The pool's job for a queue: runs its closures.
 fn run(queues: Arc<[Queue]>, color: usize) {
     let queue = &queues[color];
     let mut jobs = mem::take(&mut queue.0.lock().jobs);

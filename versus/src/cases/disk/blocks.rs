@@ -89,7 +89,7 @@ impl Blocks {
             self.write(first..self.count.min(first + CHUNK))?;
         }
         self.file.sync_all()?;
-        // What is in the page cache would be looked up at every read.
+        // Evict the file from the page cache: otherwise every direct read would look for its block there first.
         fadvise(&self.file, 0, None, Advice::DontNeed)?;
         Ok(())
     }

@@ -43,8 +43,8 @@ pub(super) fn round(blocks: &Blocks, depth: usize, window: Duration) -> Result<S
         .ok_or_else(|| format!("fio ({}): {text}{}", output.status, String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Time and CPU time per read, in nanoseconds, and the longest wait, of what it has said (it starves nobody); nothing if
-/// it has failed.
+/// Parses fio's output: time and CPU time per read, in nanoseconds, and the longest wait. The count of starved readers
+/// is 0. Returns `None` if fio has failed.
 fn sample(text: &str, jobs: usize) -> Option<Sample> {
     // It may say something else first.
     let report: Value = serde_json::from_str(&text[text.find('{')?..]).ok()?;

@@ -10,7 +10,7 @@ use dapple::fs::AlignedBuf;
 use super::BLOCK;
 use super::blocks::{check, direct};
 
-/// What the readers of a runtime have in common.
+/// The state that the readers of a runtime share.
 pub(super) trait Source: Send + Sync + 'static {
     type Reader: Reader;
 
@@ -20,7 +20,7 @@ pub(super) trait Source: Send + Sync + 'static {
     fn reader(&self) -> impl Future<Output = Self::Reader> + Send;
 }
 
-/// What a task has.
+/// The reader that one task holds.
 pub(super) trait Reader: Send + 'static {
     /// Reads a block, and looks whether it is the one.
     fn read(&mut self, block: u64) -> impl Future<Output = ()> + Send;
@@ -108,7 +108,7 @@ const _: () = {
     }
 };
 
-/// One file, read by position on the threads for what blocks.
+/// One file, read by position on the threads for blocking calls.
 pub(super) struct OfTokioPread(Arc<File>);
 
 pub(super) struct PreadReader {

@@ -39,7 +39,7 @@ fn open() -> Result<(PipeReader, PipeWriter), Failure> {
     Ok((receiver, sender))
 }
 
-/// All pairs exchange so many messages.
+/// Lets all pairs exchange `exchanges` messages each.
 fn talk(exchanges: usize) -> Result<Sample, Failure> {
     let mut threads = Vec::with_capacity(MESSAGES);
     let begun = Arc::new(Barrier::new(2 * PAIRS + 1));

@@ -16,7 +16,7 @@ pub(crate) struct Answer {
 /// How much of a body is looked at.
 pub(crate) const FIRST: usize = 8;
 
-/// Puts an answer together from what is read.
+/// Assembles an answer from the bytes that are read.
 #[derive(Default)]
 pub(crate) struct Reader {
     /// A head that has not come whole.

@@ -1,8 +1,8 @@
-//! Clients who ask, wait for the answer, and ask again: a closed loop, for what a server takes for a request.
+//! Clients that send a request, wait for the answer, and repeat: a closed loop, which measures the cost of a request.
 //!
-//! Each has one request under way. After so many requests, if there is such a number, the last of which says so, the
-//! server hangs up and the client comes again on a new connection. As in `accept`, this end resets its connection
-//! then, so that nothing is left in TIME_WAIT. Every answer is checked.
+//! Each client has one request under way. If a connection has a limit of requests, its last request says `connection:
+//! close`; the server hangs up and the client comes again on a new connection. As in `accept`, this end resets its
+//! connection then, so that nothing is left in TIME_WAIT. Every answer is checked.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::connection::{Connection, Received};
 use crate::load::{Load, Poll};
 use crate::scatter::{below, scatter};
 
-/// What is asked for, and what has to come.
+/// A request, and the answer to expect.
 pub(crate) struct Wanted {
     keep: Vec<u8>,
     close: Vec<u8>,
@@ -24,7 +24,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// A path, and what it has to be answered with: so long, and beginning so.
+    /// A path, and the length and the first bytes of its answer.
     pub(crate) fn new(path: &str, length: usize, first: [u8; FIRST]) -> Self {
         let close = format!("GET {path} HTTP/1.1\r\nhost: versus\r\nconnection: close\r\n\r\n");
         Self { keep: super::request(path), close: close.into_bytes(), length, first }
@@ -48,17 +48,17 @@ struct Client {
     connection: Connection,
     /// Requests that it has made.
     made: u32,
-    /// What it waits for, by number.
+    /// The number of the answer that it waits for.
     waits: Option<usize>,
 }
 
-/// A server that says nothing for so long has failed.
+/// A server that is silent for this long has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Clients that come at the same time, before they are timed.
 const GATHER: usize = 64;
 
-/// What came of a look at a client.
+/// The result of reading from a client's connection.
 enum Seen {
     /// Not all of an answer.
     Part,
@@ -123,8 +123,8 @@ impl Clients {
         }
     }
 
-    /// Lets every client ask once, a few at a time: what comes all at once may not find room in the line of those
-    /// who wait to be accepted, and is then tried again after a second.
+    /// Lets every client send one request, a few at a time: if all came at once, some might not fit into the accept
+    /// backlog, and the kernel would retry those only after a second.
     pub(crate) fn gather(&mut self) {
         for first in (0..self.clients.len()).step_by(GATHER) {
             let some = first..self.clients.len().min(first + GATHER);
@@ -133,7 +133,7 @@ impl Clients {
         }
     }
 
-    /// Does so many requests, beginning with those clients. Others have nothing under way.
+    /// Does `operations` requests, beginning with these clients. The others have nothing under way.
     fn run_with(&mut self, clients: Range<usize>, operations: usize) {
         let (mut to_ask, mut left) = (operations, operations);
         for number in clients.take(operations) {

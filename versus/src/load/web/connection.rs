@@ -13,11 +13,11 @@ use super::answer::{Answer, Reader};
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     reader: Reader,
-    /// What could not be sent yet, since it is not connected.
+    /// Bytes that could not be sent yet, because the connection is not established.
     unsent: Vec<u8>,
 }
 
-/// What came of reading.
+/// The result of reading.
 pub(crate) enum Received {
     /// The answer is not whole.
     Part,

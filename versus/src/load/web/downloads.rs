@@ -23,7 +23,7 @@ use crate::web::secret::HOST;
 pub(crate) struct Downloads {
     servers: Vec<SocketAddr>,
     config: Arc<ClientConfig>,
-    /// What is asked for, and how long it is.
+    /// The path of the file, and its length.
     path: String,
     length: usize,
     clients: usize,
@@ -35,11 +35,11 @@ const BUFFER: usize = 1 << 20;
 /// How an answer begins.
 const FIRST: &str = "HTTP/1.1 200";
 
-/// A server that says nothing for so long has failed.
+/// A server that is silent for this long has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Downloads {
-    /// So many clients, who go to the servers in turn.
+    /// `clients` clients, spread over the servers in turn.
     pub(crate) fn new(
         servers: Vec<SocketAddr>,
         config: Arc<ClientConfig>,
@@ -76,7 +76,7 @@ impl Downloads {
 }
 
 impl Load for Downloads {
-    /// One download of each client, as often as it is said.
+    /// Does `operations` downloads for each client.
     fn run(&mut self, operations: usize) {
         let mut poll = Poll::new(self.clients);
         let mut buffer = vec![0; BUFFER];
@@ -89,7 +89,7 @@ impl Load for Downloads {
                 assert_eq!(String::from_utf8_lossy(&first), FIRST, "a wrong answer");
                 stream.set_nonblocking(true).expect("a socket that does not block");
                 poll.add(&stream, number, EventFlags::IN);
-                // What the session has read ahead is a part of what the server has sent, and a small one.
+                // The bytes that the session has read ahead are a small part of the download.
                 drop(session);
                 (stream, 0)
             };

@@ -1,8 +1,8 @@
 //! The connections of a load that keeps a schedule: as many as it needs, up to a limit, each used again when
 //! it is free.
 //!
-//! Free ones are used in turn, so that all of them are. One that the server closes is forgotten; what was under way
-//! on it has failed, which is told like an answer.
+//! Free connections are used in turn, so that all of them are used. A connection that the server closes is forgotten;
+//! the request under way on it has failed, and is reported in the same way as an answer.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -98,7 +98,7 @@ impl<R> Fleet<R> {
         Some(number)
     }
 
-    /// Waits for at most so long, and tells what has ended.
+    /// Waits for at most `most`, and passes each request that has ended to `end`.
     pub(crate) fn wait(&mut self, most: Duration, mut end: impl FnMut(End<R>)) {
         let numbers: Vec<usize> = self.poll.wait_for(most).collect();
         for number in numbers {
@@ -150,7 +150,7 @@ impl<R> Fleet<R> {
         self.places[number].take()?.request
     }
 
-    /// Gives up what is still under way, and says what that was.
+    /// Abandons the requests that are still under way, and returns them.
     pub(crate) fn give_up(&mut self) -> Vec<R> {
         self.busy = 0;
         let is_busy = |place: &Option<Place<R>>| place.as_ref().is_some_and(|place| place.request.is_some());

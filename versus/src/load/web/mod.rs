@@ -1,9 +1,9 @@
 //! The load of HTTP servers: HTTP/1.1 by hand, one thread, an epoll of its own.
 //!
-//! There are several. [`put`] is for what a request costs: a number of clients who wait for their answers make
-//! a number of requests ([`Clients`]). [`obey`] is for servers that are held up, and does what it is told, a line at
-//! a time: `closed CONNECTIONS MILLISECONDS` keeps a request under way on each connection and says how many were
-//! answered in a second; `open ...` keeps a schedule ([`open`]).
+//! There are several. [`put`] measures the cost of a request: a number of clients that wait for their answers make a
+//! number of requests ([`Clients`]). [`obey`] is for servers that are held up, and follows orders, a line at a time:
+//! `closed CONNECTIONS MILLISECONDS` keeps a request under way on each connection and reports how many were answered in
+//! a second; `open ...` keeps a schedule ([`open`]).
 
 mod answer;
 mod clients;
@@ -44,15 +44,15 @@ pub(crate) fn clients_of(variant: &str) -> Result<(u32, usize), Failure> {
     Ok((each.parse().map_err(wrong)?, count.parse().map_err(wrong)?))
 }
 
-/// A tenth of the work to warm up, and all of it when it is told to.
+/// Does a tenth of the work to warm up, and all of it at the parent's order.
 pub(crate) fn put(mut clients: Clients, requests: usize) {
     clients.gather();
     clients.run(requests.div_ceil(10));
     put_timed(clients, requests);
 }
 
-/// All of the work when it is told to. Then it says how many nanoseconds that took, and how many of CPU time it took
-/// itself: what is faster than that the load cannot see.
+/// Does all of the work at the parent's order. Then it reports the nanoseconds on the clock, and those of its own CPU
+/// time: the load cannot see that a server is faster than the load itself.
 pub(crate) fn put_timed(mut load: impl Load, operations: usize) {
     child::say("warm");
     if child::told() {
@@ -62,7 +62,7 @@ pub(crate) fn put_timed(mut load: impl Load, operations: usize) {
     }
 }
 
-/// Does what it is told until nobody tells it anything: `light` and `heavy` are the paths of the two kinds of requests.
+/// Follows orders until its parent closes the pipe: `light` and `heavy` are the paths of the two kinds of requests.
 pub(crate) fn obey(server: SocketAddr, light: &str, heavy: &str) -> Result<(), Failure> {
     keep_time();
     let (light, heavy) = (request(light), request(heavy));

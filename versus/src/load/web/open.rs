@@ -1,9 +1,8 @@
-//! Requests at times that were fixed before: an open loop, which waits for nobody.
+//! Requests at times fixed in advance: an open loop, which does not wait for answers.
 //!
-//! What counts is the time from when a request was *due*, so that a server that holds up one request is not
-//! forgiven the next (no coordinated omission). How late the load was itself, from when a request was due to when it
-//! was handed to the kernel, or to a connection that was begun for it, is in the report: a load that was late
-//! measures itself.
+//! The measure is the time from when a request was *due*, so that a server that holds up one request is not forgiven
+//! the next (no coordinated omission). The report also has the lateness of the load itself, from when a request was due
+//! to when it was handed to the kernel, or to a connection that was begun for it: a load that was late measures itself.
 //!
 //! The times between two requests are exponential, as if many clients came independently, and the same for all
 //! sides. When the most connections are all busy, a request is not sent: it counts as not answered.
@@ -16,21 +15,21 @@ use hdrhistogram::Histogram;
 use super::fleet::Fleet;
 use crate::scatter::{below, scatter};
 
-/// What is asked of a load.
+/// The schedule of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Plan {
     /// Requests a second.
     pub(crate) rate: f64,
-    /// For so long before anything counts, and then for so long.
+    /// The time before the measurement, and the length of the measurement.
     pub(crate) settle: Duration,
     pub(crate) window: Duration,
-    /// For so long afterwards requests go on to come, so that those of the window are not alone at the end.
+    /// The time for which requests still come afterwards, so that those of the window are not alone at the end.
     pub(crate) tail: Duration,
-    /// So many of a hundred requests are heavy ones.
+    /// The heavy requests in a hundred.
     pub(crate) heavy: u32,
 }
 
-/// What was seen of the requests that were due in the window.
+/// The measurements of the requests that were due in the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Report {
     /// All of them.
@@ -51,16 +50,16 @@ pub(crate) struct Report {
     pub(crate) late: f64,
 }
 
-/// An answer that takes longer is of no use to anybody.
+/// An answer that takes longer is of no use to a client.
 pub(crate) const SOON: Duration = Duration::from_millis(500);
 
-/// So long after the last request answers are waited for.
+/// How long to wait for answers after the last request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The longest time that a histogram holds, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
 
-/// What has to be known of a request under way.
+/// The record of a request under way.
 pub(crate) struct Sent {
     due: Instant,
     heavy: bool,
@@ -123,7 +122,7 @@ impl Plan {
 /// Makes other numbers of the same ones, so that heavy requests have nothing to do with the gaps.
 const HEAVY: u64 = 0x6865_6176_7900_0000;
 
-/// What is counted while it runs.
+/// The counts of a run in progress.
 struct Seen {
     report: Report,
     times: Histogram<u64>,
