@@ -34,7 +34,7 @@ unsafe impl TaskKind for Blocking {
 
     unsafe fn run(
         task: TaskPtr,
-        here: &ThreadContext,
+        context: &ThreadContext,
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
         // SAFETY: a task that is owned exists, and it is of this kind.
@@ -43,7 +43,7 @@ unsafe impl TaskKind for Blocking {
             // SAFETY: as above.
             unsafe { task.as_ref() }.state.mark(ABORTED);
         }
-        let after = step(task, here); // the caller gives away the right to run. ONE-OWNER
+        let after = step(task, context); // the caller gives away the right to run. ONE-OWNER
         debug_assert!(after == StepOutcome::Done, "a closure does not wait");
         None
     }

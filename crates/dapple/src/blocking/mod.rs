@@ -137,14 +137,14 @@ impl Pool {
 
 /// Ends a call that will not begin, because the runtime is ending. This thread may be in the middle of another task.
 fn end(call: Runnable) {
-    let home = with_context(|here| here.runtime::<RuntimeShared>());
+    let runtime = with_context(|context| context.runtime::<RuntimeShared>());
     let _aside = SetAside::new();
-    with_context(|here| here.enter_runtime(home));
+    with_context(|context| context.enter_runtime(runtime));
     call.header().state.mark(ABORTED);
     run(call);
 }
 
 fn run(call: Runnable) {
-    let again = with_context(|here| call.run(here)); // panics are caught at the task
+    let again = with_context(|context| call.run(context)); // panics are caught at the task
     debug_assert!(again.is_none(), "a closure does not wait");
 }

@@ -119,7 +119,7 @@ impl ReferenceWait {
 struct OpenWait {
     index: usize,
     task: Task,
-    strand: *const ChildWaker,
+    child: *const ChildWaker,
     /// The note that its task had before.
     note: WaitNote,
 }
@@ -190,18 +190,18 @@ fn current() -> Option<Rc<CancelPoints>> {
 #[cold]
 #[inline(never)]
 pub(crate) fn begin(begin: Begin, cx: &mut Context<'_>) -> Option<Poll<Cancelled>> {
-    with_context(|here| {
-        if here.is_observed() && current().is_some_and(|points| points.begin(here, begin, cx)) {
+    with_context(|context| {
+        if context.is_observed() && current().is_some_and(|points| points.begin(context, begin, cx)) {
             return Some(Poll::Pending);
         }
-        is_cancelled_in(here).then_some(Poll::Ready(Cancelled))
+        is_cancelled_in(context).then_some(Poll::Ready(Cancelled))
     })
 }
 
 /// A wait begins that cannot be cancelled: where waits are observed, it is in a shield. SUSPECT
 #[cold]
 pub(super) fn note_shielded() {
-    if !with_context(|here| here.is_observed()) {
+    if !with_context(|context| context.is_observed()) {
         return;
     }
     if let Some(points) = current().filter(|points| points.is_counting.get()) {
@@ -215,7 +215,7 @@ pub(super) fn note_shielded() {
 
 /// A wait rests without having noted what it waits for: `what`, unless a wait inside of it has.
 pub(super) fn note_rest(what: &'static &'static str) {
-    if with_context(|here| here.is_observed())
+    if with_context(|context| context.is_observed())
         && let Some(task) = Task::current()
         && let Some(extended) = Extended::of(task.header())
     {
@@ -225,21 +225,21 @@ pub(super) fn note_rest(what: &'static &'static str) {
 }
 
 /// Whether the current task was cancelled, or a scope in it, where waits are observed. SUSPECT
-pub(super) fn is_cancelled(here: &ThreadContext) -> bool {
+pub(super) fn is_cancelled(context: &ThreadContext) -> bool {
     let suspect = current().map_or(std::ptr::null(), |points| Arc::as_ptr(&points.suspect));
     let mut is_cancelled = false;
-    let to_the_end = frame::around(here, |reach| {
+    let to_the_end = frame::around(context, |scope| {
         // SAFETY: the scope is polled on this thread, so it is there. ON-THE-STACK
-        is_cancelled |= !std::ptr::eq(reach, suspect) && unsafe { &*reach }.is_cancelled();
+        is_cancelled |= !std::ptr::eq(scope, suspect) && unsafe { &*scope }.is_cancelled();
     });
-    is_cancelled || to_the_end && is_task_cancelled(here)
+    is_cancelled || to_the_end && is_task_cancelled(context)
 }
 
 /// Whether the scope of a `finish` that is about to be polled is in something that was cancelled.
 #[cold]
 #[inline(never)]
 pub(crate) fn is_cancelled_around(scope: &Arc<CancelScope>) -> bool {
-    if with_context(|here| here.is_observed())
+    if with_context(|context| context.is_observed())
         && let Some(points) = current()
     {
         points.scopes.borrow_mut().entry(Arc::as_ptr(scope).addr()).or_insert_with(|| scope.clone());
@@ -248,13 +248,13 @@ pub(crate) fn is_cancelled_around(scope: &Arc<CancelScope>) -> bool {
 }
 
 impl PollObserver for CancelPoints {
-    fn around_poll(&self, task: TaskPtr, here: &ThreadContext, poll: &mut dyn FnMut()) {
+    fn around_poll(&self, task: TaskPtr, context: &ThreadContext, poll: &mut dyn FnMut()) {
         if !self.is_counting.get() {
             return poll();
         }
-        let before = here.replace_observed(true);
-        CancelFrame::of(Arc::as_ptr(&self.suspect)).around(here, poll); // SUSPECT
-        here.replace_observed(before);
+        let before = context.replace_observed(true);
+        CancelFrame::of(Arc::as_ptr(&self.suspect)).around(context, poll); // SUSPECT
+        context.replace_observed(before);
         self.after_poll(task.addr().get());
     }
 
@@ -364,38 +364,38 @@ impl CancelPoints {
         held_back.map(|held_back| wake(held_back.waker)).is_some()
     }
 
-    fn begin(&self, here: &ThreadContext, begin: Begin, cx: &mut Context<'_>) -> bool {
+    fn begin(&self, context: &ThreadContext, begin: Begin, cx: &mut Context<'_>) -> bool {
         if !self.is_counting.get() {
             return false;
         }
-        if let Some(stays) = self.is_held_back(here, begin, cx) {
+        if let Some(stays) = self.is_held_back(context, begin, cx) {
             return stays;
         }
         let wait = self.count.replace(self.count.get() + 1);
         match self.plan {
-            None => self.note(here, begin),
-            Some(plan) if plan.wait == wait => return self.carry_out(plan, here, begin, cx),
+            None => self.note(context, begin),
+            Some(plan) if plan.wait == wait => return self.carry_out(plan, context, begin, cx),
             Some(_) => {}
         }
         false
     }
 
     /// Adds a wait to the list of the reference run.
-    fn note(&self, here: &ThreadContext, begin: Begin) {
-        let strand = here.child::<ChildWaker>();
+    fn note(&self, context: &ThreadContext, begin: Begin) {
+        let child = context.child::<ChildWaker>();
         let Some(task) = Task::current() else { return };
-        self.close(task.id(), Some((strand, here.budget())));
+        self.close(task.id(), Some((child, context.budget())));
         let mut seen = self.seen.borrow_mut();
         if let Some(extended) = Extended::of(task.header()) {
             let note = extended.replace_note(not_waited());
-            self.open.borrow_mut().push(OpenWait { index: seen.len(), task: task.clone(), strand, note });
+            self.open.borrow_mut().push(OpenWait { index: seen.len(), task: task.clone(), child, note });
         }
         seen.push(ReferenceWait {
             task: task.number().unwrap_or_default(),
             waited_for: None,
             is_outer: false,
             is_join: begin.is_join,
-            budget: here.budget(),
+            budget: context.budget(),
         });
     }
 
@@ -413,11 +413,11 @@ impl CancelPoints {
             wait.waited_for = note.text();
             extended.replace_note(note);
         } else {
-            wait.is_outer = !wait.is_join && next == Some((open.strand, wait.budget));
+            wait.is_outer = !wait.is_join && next == Some((open.child, wait.budget));
         }
     }
 
-    fn carry_out(&self, plan: Plan, here: &ThreadContext, begin: Begin, cx: &mut Context<'_>) -> bool {
+    fn carry_out(&self, plan: Plan, context: &ThreadContext, begin: Begin, cx: &mut Context<'_>) -> bool {
         self.is_done.set(true);
         if plan.keeps_place {
             *self.place.borrow_mut() = Some(Backtrace::force_capture());
@@ -425,12 +425,12 @@ impl CancelPoints {
         let Some(task) = Task::current() else { return false };
         self.spawned_at.set(task.spawned_at());
         match plan.mode {
-            Mode::CancelBefore => self.cancel(here, plan, task).carry_out(self),
-            Mode::CancelAfter => self.do_after(task.id(), self.cancel(here, plan, task)),
-            Mode::Drop => self.do_after(task.id(), Action::Drop(task, child_waker::current_waker(here))),
+            Mode::CancelBefore => self.cancel(context, plan, task).carry_out(self),
+            Mode::CancelAfter => self.do_after(task.id(), self.cancel(context, plan, task)),
+            Mode::Drop => self.do_after(task.id(), Action::Drop(task, child_waker::current_waker(context))),
             Mode::Late => {
                 let mut on_cancel = Item::default();
-                on_cancel.register_in(here, cx.waker(), Then::Answers);
+                on_cancel.register_in(context, cx.waker(), Then::Answers);
                 let polls = world::with(world::World::polls).unwrap_or_default();
                 let held_back = HeldBack {
                     task,
@@ -452,12 +452,12 @@ impl CancelPoints {
     }
 
     /// The cancel of the innermost `finish`, or of the task.
-    fn cancel(&self, here: &ThreadContext, plan: Plan, task: Task) -> Action {
+    fn cancel(&self, context: &ThreadContext, plan: Plan, task: Task) -> Action {
         let (mut innermost, mut outermost) = (None, None);
         let scopes = self.scopes.borrow();
         // A task that was spawned in a scope is cancelled by itself: not all that is in the scope.
-        frame::around_in_task(here, |reach| {
-            if let Some(scope) = scopes.get(&reach.addr()) {
+        frame::around_in_task(context, |scope| {
+            if let Some(scope) = scopes.get(&scope.addr()) {
                 innermost = innermost.take().or_else(|| Some(scope.clone()));
                 outermost = Some(scope.clone());
             }
@@ -471,16 +471,16 @@ impl CancelPoints {
     }
 
     /// Whether a wait that is held back stays so; `None` if it is another one.
-    fn is_held_back(&self, here: &ThreadContext, begin: Begin, cx: &mut Context<'_>) -> Option<bool> {
+    fn is_held_back(&self, context: &ThreadContext, begin: Begin, cx: &mut Context<'_>) -> Option<bool> {
         let is_this = |held_back: &HeldBack| {
-            begin.is_same && (held_back.task.id(), held_back.key) == (here.task_address(), begin.key)
+            begin.is_same && (held_back.task.id(), held_back.key) == (context.task_address(), begin.key)
         };
         if !self.held_back.borrow().as_ref().is_some_and(is_this) {
             return None;
         }
         // Wakers are foreign code: nothing is borrowed while they are cloned or dropped.
         let held_back = self.held_back.take()?;
-        if is_cancelled(here) {
+        if is_cancelled(context) {
             return Some(false);
         }
         let waker = GuardedWaker::of(cx.waker());

@@ -254,7 +254,7 @@ impl std::fmt::Debug for Wait {
 /// cancelled. `false`: [`begin_at_once`] says whether it may.
 #[inline]
 pub(crate) fn begins_at_once() -> bool {
-    with_context(|here| here.budget() > 0 && (!CANCELS || check::begins(here)))
+    with_context(|context| context.budget() > 0 && (!CANCELS || check::begins(context)))
 }
 
 /// Whether an operation on `of` may be tried in this poll, as `Wait::begin` would say. An operation that can be done
@@ -301,7 +301,7 @@ pub(crate) fn note_bytes(count: usize) {
 #[cold]
 fn note_portions(count: usize) {
     let count = count.min(BUDGET as usize) as i32;
-    with_context(|here| here.count_more(count));
+    with_context(|context| context.count_more(count));
 }
 
 /// Wakes a waiter, whatever its waker does. GUARDED-WAKER

@@ -2,7 +2,7 @@
 //! wake-ups by other threads. A worker that has nothing to do sleeps here.
 //!
 //! ```text
-//! wakeup     the bell, which wakes the thread that sleeps in the driver
+//! wakeup     wakes the thread that sleeps in the driver
 //! readiness  the known state of one file descriptor, and its waiters
 //! fd_table   the file descriptors of a driver, by token
 //! wheel      timers in order of their deadlines, as plain data; timers: the same, shared by threads
@@ -73,7 +73,7 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(1);
 pub(crate) struct Driver {
     /// None in a simulation and under Miri, where there are no events from outside.
     epoll: Option<OwnedFd>,
-    bell: Wakeup,
+    wakeup: Wakeup,
     pub(crate) timers: &'static Timers,
     table: Mutex<FdTable>,
     /// File descriptors in the table.
@@ -108,21 +108,21 @@ impl Driver {
             return Ok(Driver::of(None, Wakeup::without_kernel()));
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(explain("epoll_create"))?;
-        let bell = Wakeup::new().map_err(explain("eventfd"))?;
+        let wakeup = Wakeup::new().map_err(explain("eventfd"))?;
         // Edge-triggered, so that the eventfd need not be read: each ring is an event.
         let flags = EventFlags::IN | EventFlags::ET;
-        let event = bell.event().expect("a bell made by Wakeup::new has an eventfd");
+        let event = wakeup.event().expect("Wakeup::new makes an eventfd");
         epoll::add(&epoll, event, EventData::new_u64(BELL), flags).map_err(explain("epoll_ctl"))?;
-        let driver = Driver::of(Some(epoll), bell);
+        let driver = Driver::of(Some(epoll), wakeup);
         let asked = driver.wait(&mut lock(&driver.batch).events, Some(Duration::ZERO));
         asked.map_err(explain("epoll_pwait2 or epoll_pwait, one of which must be allowed"))?;
         Ok(driver)
     }
 
-    fn of(epoll: Option<OwnedFd>, bell: Wakeup) -> Driver {
+    fn of(epoll: Option<OwnedFd>, wakeup: Wakeup) -> Driver {
         Driver {
             epoll,
-            bell,
+            wakeup,
             timers: Timers::open(),
             table: Mutex::default(),
             sources: AtomicUsize::new(0),
@@ -134,7 +134,7 @@ impl Driver {
     /// Wakes the thread that sleeps in this driver. If none does, the next thread that wants to sleep does not.
     #[inline]
     pub(crate) fn ring(&self) {
-        self.bell.ring();
+        self.wakeup.ring();
     }
 
     /// Sleeps until an event happens, the bell rings, or `limit` has passed. For the worker that holds the driver's
@@ -152,14 +152,14 @@ impl Driver {
         };
         let is_done = is_done || !batch.is_over(); // FOREIGN-LAST
         world::pause();
-        let may_sleep = self.bell.prepare_sleep() && !is_done && is_holder(); // HOLDER-SLEEPS in `sched::holder`
+        let may_sleep = self.wakeup.prepare_sleep() && !is_done && is_holder(); // HOLDER-SLEEPS in `sched::slot_owner`
         // If there is no other source of events, the kernel is not asked.
         if may_sleep || !is_done || self.sources.load(Ordering::Relaxed) > 0 {
             self.wait_here(&mut batch.events, if may_sleep { limit } else { Some(Duration::ZERO) });
         }
-        self.bell.finish_sleep();
+        self.wakeup.finish_sleep();
         if !is_holder() {
-            self.bell.ring(); // PASSED-ON
+            self.wakeup.ring(); // PASSED-ON
         }
         Some(Claim { driver: self, batch })
     }
@@ -209,7 +209,7 @@ impl Driver {
     fn wait(&self, events: &mut Vec<EpollEvent>, limit: Option<Duration>) -> Result<(), Errno> {
         let Some(epoll) = &self.epoll else {
             if limit != Some(Duration::ZERO) {
-                self.bell.listen(limit);
+                self.wakeup.listen(limit);
             }
             return Ok(());
         };
@@ -377,7 +377,7 @@ impl Claim<'_> {
         let mut landed = before_foreign.is_some().then(|| std::mem::take(landed));
         let Claim { driver, batch } = self;
         drop(batch);
-        let moment = |nanos| with_context(|here| here.set_event_time(nanos));
+        let moment = |nanos| with_context(|context| context.set_event_time(nanos));
         moment(now.nanos());
         wakers.drain(..).for_each(wake);
         moment(0);

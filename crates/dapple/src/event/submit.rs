@@ -175,7 +175,7 @@ impl How {
         U::Output: 'static,
     {
         assert!(
-            with_context(|here| here.is_in_main_color()),
+            with_context(|context| context.is_in_main_color()),
             "{} called outside of a main color with a `Callback::local`: call it in the future of dapple::run or \
              block_on, or in other code of their color; elsewhere use `Callback::new`",
             site.what

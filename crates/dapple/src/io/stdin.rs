@@ -235,7 +235,7 @@ fn start(source: Arc<Source<OwnedFd>>) -> io::Result<()> {
     drop(shared);
     let was_refused = Arc::new(AtomicBool::new(false));
     let reading = ReadDuty { source: Some(source), was_refused: was_refused.clone() };
-    if with_context(|here| !here.has_runtime()) {
+    if with_context(|context| !context.has_runtime()) {
         reading.read(); // no pool here
         return Ok(());
     }

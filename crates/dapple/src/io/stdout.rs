@@ -90,7 +90,7 @@ impl Outlet {
     /// Starts a call that writes the queue out.
     fn start(&'static self) {
         let call = WriteDuty(Some(self));
-        if with_context(|here| !here.has_runtime()) {
+        if with_context(|context| !context.has_runtime()) {
             return call.make(); // no pool here
         }
         blocking(move || call.make()).detach();

@@ -120,9 +120,9 @@ impl Color {
 
     /// The main color, if it is running on this thread.
     pub(crate) fn try_main() -> Option<Color> {
-        with_context(|here| {
-            let main = here.main_lane::<Header>();
-            if main.is_null() || here.color() != main.addr() {
+        with_context(|context| {
+            let main = context.main_lane::<Header>();
+            if main.is_null() || context.color() != main.addr() {
                 return None;
             }
             let lane = TaskPtr::new(main.cast_mut())?;
@@ -140,14 +140,14 @@ impl Color {
     #[must_use]
     #[track_caller]
     pub fn current() -> Color {
-        let lane = with_context(|here| TaskPtr::new(here.lane::<Header>().cast_mut()));
+        let lane = with_context(|context| TaskPtr::new(context.lane::<Header>().cast_mut()));
         if let Some(lane) = lane {
             // SAFETY: this thread has the lane's turn. LANE-LIVES
             unsafe { lane.as_ref() }.state.add_ref();
             return Color(lane);
         }
         match Task::current() {
-            Some(task) if with_context(|here| here.color()) != 0 => Color::promote(task),
+            Some(task) if with_context(|context| context.color()) != 0 => Color::promote(task),
             _ => panic!("Color::current() called where no color is running: outside of a task"),
         }
     }

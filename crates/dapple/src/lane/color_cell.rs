@@ -59,7 +59,7 @@ impl<T> ColorCell<T> {
     #[must_use]
     #[track_caller]
     pub fn new(value: T) -> ColorCell<T> {
-        let has_own_color = with_context(|here| !here.has_lane() && here.color() != 0);
+        let has_own_color = with_context(|context| !context.has_lane() && context.color() != 0);
         if has_own_color && let Some(task) = Task::current() {
             return ColorCell::made(task.id(), ColorOwner::Task(task), value);
         }
@@ -84,7 +84,7 @@ impl<T> ColorCell<T> {
     /// again. A panic in `f` is passed on to the caller and leaves the cell usable.
     #[track_caller]
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        if with_context(|here| here.color()) != self.id {
+        if with_context(|context| context.color()) != self.id {
             self.wrong_color();
         }
         if self.borrowed.replace(true) {

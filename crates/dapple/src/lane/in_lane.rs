@@ -74,7 +74,7 @@ impl LaneOwner for &Color {
 
     #[inline]
     fn into_counted(self) -> TaskPtr {
-        with_context(|here| Color::lane(self).add_task(here));
+        with_context(|context| Color::lane(self).add_task(context));
         Color::lane(self).ptr()
     }
 }
@@ -104,7 +104,7 @@ impl<X: LaneExtra> InLane<X> {
     unsafe fn leave(&self) {
         self.extra.leave();
         // SAFETY: handed on from the caller. LANE-LIVES
-        with_context(|here| unsafe { Lane::drop_task(self.lane, here) });
+        with_context(|context| unsafe { Lane::drop_task(self.lane, context) });
     }
 }
 

@@ -150,7 +150,7 @@ pub(super) struct NewLane {
 impl Lane {
     /// Makes a lane with one reference, which is the caller's. `None`: the runtime has ended.
     pub(super) fn make(shared: &RuntimeShared, new: NewLane) -> Option<TaskPtr> {
-        let slab = with_context(|here| here.slab_of(shared));
+        let slab = with_context(|context| context.slab_of(shared));
         let ptr = shared.take_cell(slab, CLASS, LAYOUT)?;
         let counts_lines = Sched::of(shared).rules.counts_lines;
         let body = LaneFields {
@@ -212,13 +212,13 @@ impl Lane {
         self.ptr
     }
 
-    pub(super) fn is_my_turn(&self, here: &ThreadContext) -> bool {
-        std::ptr::eq(here.lane(), &raw const self.header)
+    pub(super) fn is_my_turn(&self, context: &ThreadContext) -> bool {
+        std::ptr::eq(context.lane(), &raw const self.header)
     }
 
     /// Adds a reference for a task that is about to be queued.
-    pub(super) fn add_task(&self, here: &ThreadContext) {
-        if self.is_my_turn(here) {
+    pub(super) fn add_task(&self, context: &ThreadContext) {
+        if self.is_my_turn(context) {
             self.unsettled.set(self.unsettled.get() + 1);
         } else {
             self.header.state.add_ref();
@@ -230,10 +230,10 @@ impl Lane {
     /// # Safety
     ///
     /// The task had a reference to this lane, and does not use it again.
-    pub(super) unsafe fn drop_task(ptr: TaskPtr, here: &ThreadContext) {
+    pub(super) unsafe fn drop_task(ptr: TaskPtr, context: &ThreadContext) {
         // SAFETY: the reference that is about to be dropped keeps it alive.
         let lane = unsafe { Lane::of(ptr) };
-        if lane.is_my_turn(here) {
+        if lane.is_my_turn(context) {
             lane.unsettled.set(lane.unsettled.get() - 1); // LANE-LIVES
         } else if lane.header.state.drop_ref() {
             // SAFETY: it was the last reference.
@@ -250,7 +250,7 @@ impl Lane {
     pub(super) unsafe fn push(ptr: TaskPtr, task: TaskPtr, place: QueuePosition, priority: Option<Priority>) {
         // SAFETY: the task is not done, so its lane lives. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
-        if with_context(|here| lane.is_my_turn(here)) {
+        if with_context(|context| lane.is_my_turn(context)) {
             lane.append(task);
             return;
         }

@@ -181,11 +181,11 @@ impl Lane {
 
 /// Since when the running task has waited, in nanoseconds. `None`: no thread has taken the time.
 pub(crate) fn waited_since() -> Option<u64> {
-    with_context(|here| {
-        if here.ready_since() > 0 {
-            return Some(here.ready_since());
+    with_context(|context| {
+        if context.ready_since() > 0 {
+            return Some(context.ready_since());
         }
-        let lane = TaskPtr::new(here.lane::<Header>().cast_mut())?;
+        let lane = TaskPtr::new(context.lane::<Header>().cast_mut())?;
         // SAFETY: this thread has the lane's turn. LANE-LIVES
         Some(unsafe { Lane::of(lane) }.limits.get()?.since.get())
     })
@@ -215,7 +215,7 @@ impl Limited {
     fn new(lane: &Lane, limits: &LaneLimit, priority: Option<Priority>) -> Limited {
         let gate = limits.gate();
         // A task that a turn spawns into its own color counts as waiting since that turn's work was queued.
-        let is_my_turn = with_context(|here| lane.is_my_turn(here));
+        let is_my_turn = with_context(|context| lane.is_my_turn(context));
         let since = if is_my_turn { limits.since.get() } else { gate.now() };
         let stage = if gate.arrive(since) { AdmissionStage::InLine } else { AdmissionStage::Refused };
         let (stage, ticket, gate) = (Cell::new(stage), Cell::new(0), Cell::new(Some(gate)));

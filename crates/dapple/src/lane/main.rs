@@ -59,7 +59,7 @@ impl MainThread {
         let main = main.clone();
         main.ready.store(true, Ordering::Release); // HANDOVER
         // The thread itself is awake, and looks at `ready` before it sleeps.
-        if with_context(|here| here.main_lane() != lane.as_ptr().cast_const()) {
+        if with_context(|context| context.main_lane() != lane.as_ptr().cast_const()) {
             main.sleeper.unpark();
         }
     }
@@ -72,7 +72,7 @@ impl MainThread {
     #[cold]
     unsafe fn enqueue_late(lane: TaskPtr, place: QueuePosition) {
         let is_in_no_color =
-            |here: &ThreadContext| !here.has_worker() && here.color() == 0 && !here.has_lane();
+            |context: &ThreadContext| !context.has_worker() && context.color() == 0 && !context.has_lane();
         let entry = match place == QueuePosition::New && with_context(is_in_no_color) {
             // SAFETY: handed on from the caller. AT-ONCE
             true => unsafe { run_aside(lane) },
@@ -98,10 +98,10 @@ impl MainThread {
 /// As for [`Lane::run`].
 unsafe fn run_aside(lane: TaskPtr) -> Option<TaskPtr> {
     let _aside = SetAside::new();
-    with_context(|here| {
-        here.enter_runtime(RuntimeShared::of(lane));
+    with_context(|context| {
+        context.enter_runtime(RuntimeShared::of(lane));
         // SAFETY: handed on from the caller.
-        unsafe { Lane::run(lane, here) }
+        unsafe { Lane::run(lane, context) }
     })
 }
 
@@ -194,7 +194,7 @@ impl MainLane {
         let thread = Arc::new(MainThread { ready, sleeper, closing, has_left });
         let new = NewLane { key: None, main: Some(thread.clone()), of: None };
         let lane = super::Color::from_counted(Lane::make(shared, new)?);
-        let outer = with_context(|here| here.replace_main_lane(lane.lane().ptr().as_ptr()));
+        let outer = with_context(|context| context.replace_main_lane(lane.lane().ptr().as_ptr()));
         Some(MainLane { lane, thread, outer })
     }
 
@@ -215,7 +215,7 @@ impl MainLane {
         }
         let lane = self.lane.lane().ptr();
         // SAFETY: `ready` hands the turn over, and the swap took it. HANDOVER, HOME-THREAD
-        let again = with_context(|here| unsafe { Lane::run(lane, here) });
+        let again = with_context(|context| unsafe { Lane::run(lane, context) });
         if again.is_some() {
             // SAFETY: the turn still belongs to this thread.
             unsafe { MainThread::enqueue(lane, QueuePosition::Back) };
@@ -284,7 +284,7 @@ impl super::Color {
     /// The main color of the innermost `run` or `block_on` on this thread, whatever color is running.
     #[inline]
     pub(crate) fn main_of_thread() -> Option<std::mem::ManuallyDrop<super::Color>> {
-        let main = with_context(|here| here.main_lane::<Header>());
+        let main = with_context(|context| context.main_lane::<Header>());
         // Not counted and not dropped: this thread keeps it open while it is in that `run` or `block_on`.
         TaskPtr::new(main.cast_mut())
             .map(|lane| std::mem::ManuallyDrop::new(super::Color::from_counted(lane)))
@@ -294,6 +294,6 @@ impl super::Color {
 impl Drop for MainLane {
     fn drop(&mut self) {
         self.close();
-        with_context(|here| here.replace_main_lane(self.outer));
+        with_context(|context| context.replace_main_lane(self.outer));
     }
 }

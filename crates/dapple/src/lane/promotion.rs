@@ -28,7 +28,7 @@ unsafe fn enqueue_promoted(task: TaskPtr, place: QueuePosition) {
 unsafe fn left_promoted(task: TaskPtr) {
     let lane = promoted_lane(task);
     // SAFETY: the task holds a reference to its lane until now. LANE-LIVES
-    with_context(|here| unsafe { Lane::drop_task(lane, here) });
+    with_context(|context| unsafe { Lane::drop_task(lane, context) });
 }
 
 /// Makes the running task, whose color is its own, a task of `lane`, whose turn this thread has.
@@ -42,5 +42,5 @@ pub(super) fn promote(task: &Task, lane: TaskPtr) {
     extended.vtable.color = |task| promoted_lane(task).addr().get();
     extended.vtable.queued = None;
     task.header().set_vtable(Box::into_raw(extended).cast());
-    with_context(|here| here.take_turn(lane.as_ptr().cast_const().cast::<Header>()));
+    with_context(|context| context.take_turn(lane.as_ptr().cast_const().cast::<Header>()));
 }

@@ -79,7 +79,7 @@ impl Lane {
     /// # Safety
     ///
     /// The caller has an entry of the lane and gives it away.
-    pub(super) unsafe fn run(ptr: TaskPtr, here: &ThreadContext) -> Option<TaskPtr> {
+    pub(super) unsafe fn run(ptr: TaskPtr, context: &ThreadContext) -> Option<TaskPtr> {
         // SAFETY: the lane lives as long as its entry, and through its turn. ENTRY-LIVES, LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         if !lane.take_turn() {
@@ -93,13 +93,13 @@ impl Lane {
         let shared = lane.runtime_shared();
         let sched = Sched::of(shared);
         let stopped = shared.phase() == RuntimePhase::Stopped;
-        here.take_turn(ptr.as_ptr());
-        here.set_color(lane.id);
+        context.take_turn(ptr.as_ptr());
+        context.set_color(lane.id);
         let mut budget = sched.rules.turn;
         while budget > 0 {
             let Some(task) = lane.next() else {
                 // SAFETY: this thread has the turn.
-                if unsafe { Lane::leave(ptr, here) } {
+                if unsafe { Lane::leave(ptr, context) } {
                     return None;
                 }
                 continue;
@@ -110,7 +110,7 @@ impl Lane {
             }
             budget -= 1;
             // SAFETY: the queue's right to run the task was taken with the task. TURN-OWNS-LINE
-            if unsafe { step(task, here) } == StepOutcome::Again {
+            if unsafe { step(task, context) } == StepOutcome::Again {
                 // A task that is alone in its color gives way to other colors.
                 if lane.first.get().is_null() && lane.inbox.is_empty() {
                     budget = 0;
@@ -121,7 +121,7 @@ impl Lane {
                 budget = 0;
             }
         }
-        here.end_turn();
+        context.end_turn();
         // SAFETY: this thread has the turn, and does not use it again.
         unsafe { Lane::put_back(ptr) }
     }
@@ -163,16 +163,16 @@ impl Lane {
     ///
     /// The caller has the turn, and gives it away.
     #[cold]
-    pub(super) unsafe fn end_first_turn(ptr: TaskPtr, here: &ThreadContext) -> StepOutcome {
+    pub(super) unsafe fn end_first_turn(ptr: TaskPtr, context: &ThreadContext) -> StepOutcome {
         // SAFETY: the lane lives through its turn. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         while lane.first.get().is_null() && lane.inbox.is_empty() {
             // SAFETY: this thread has the turn.
-            if unsafe { Lane::leave(ptr, here) } {
+            if unsafe { Lane::leave(ptr, context) } {
                 return StepOutcome::Rest;
             }
         }
-        here.give_turn_up();
+        context.give_turn_up();
         // SAFETY: this thread has the turn, and does not use it again.
         if unsafe { Lane::put_back(ptr) }.is_some() { StepOutcome::Again } else { StepOutcome::Rest }
     }
@@ -226,7 +226,7 @@ impl Lane {
     /// # Safety
     ///
     /// The caller has the turn, and on `true` has given it away.
-    unsafe fn leave(ptr: TaskPtr, here: &ThreadContext) -> bool {
+    unsafe fn leave(ptr: TaskPtr, context: &ThreadContext) -> bool {
         // SAFETY: the lane lives through its turn. LANE-LIVES
         let lane = unsafe { Lane::of(ptr) };
         let unsettled = lane.unsettled.replace(0);
@@ -242,7 +242,7 @@ impl Lane {
             lane.unsettled.set(owed);
             return false;
         }
-        here.end_turn();
+        context.end_turn();
         // From here on the lane exists only if drops are owed. LANE-LIVES
         if owed < 0 && lane.header.state.drop_refs(owed.unsigned_abs()) {
             // SAFETY: the references were the last.

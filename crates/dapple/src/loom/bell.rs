@@ -13,19 +13,19 @@ use crate::prim::{AtomicUsize, Ordering};
 /// A `Wakeup`, and for each notifier whether it has pushed something. Only the `Wakeup` makes pushes visible
 /// to the sleeper.
 struct House {
-    bell: Wakeup,
+    wakeup: Wakeup,
     pushed: [AtomicUsize; 2],
 }
 
 impl House {
     fn new() -> Arc<House> {
-        let bell = Wakeup::without_kernel();
-        Arc::new(House { bell, pushed: Default::default() })
+        let wakeup = Wakeup::without_kernel();
+        Arc::new(House { wakeup, pushed: Default::default() })
     }
 
     fn push(&self, notifier: usize) {
         self.pushed[notifier].store(1, Ordering::Relaxed);
-        self.bell.ring();
+        self.wakeup.ring();
     }
 
     fn seen(&self) -> usize {
@@ -35,10 +35,10 @@ impl House {
     /// Sleeps until `pushes` pushes are visible. `Driver::sleep`
     fn sleep_until_seen(&self, pushes: usize) {
         while self.seen() < pushes {
-            if self.bell.prepare_sleep() {
-                self.bell.listen(None);
+            if self.wakeup.prepare_sleep() {
+                self.wakeup.listen(None);
             }
-            self.bell.finish_sleep();
+            self.wakeup.finish_sleep();
         }
     }
 }
@@ -66,8 +66,8 @@ fn a_sleeper_whom_something_else_woke_misses_no_ring() {
             let house = house.clone();
             move || house.push(0)
         });
-        house.bell.prepare_sleep();
-        house.bell.finish_sleep(); // woken by an event or a timer
+        house.wakeup.prepare_sleep();
+        house.wakeup.finish_sleep(); // woken by an event or a timer
         house.sleep_until_seen(1);
         other.join().unwrap();
     });

@@ -27,8 +27,8 @@ struct Remote(Waker, ChildPtr);
 unsafe impl Send for Remote {}
 
 impl Remote {
-    fn new(cx: &Context<'_>, strand: ChildPtr) -> Remote {
-        Remote(cx.waker().clone(), strand)
+    fn new(cx: &Context<'_>, child: ChildPtr) -> Remote {
+        Remote(cx.waker().clone(), child)
     }
 
     /// Returns the waker, after a check that its `ChildWaker` is in memory.
@@ -62,11 +62,13 @@ impl Poller {
     }
 
     /// `Children::polled_with`
-    fn polls(&self, reach: &CancelScope) {
+    fn polls(&self, cancel_scope: &CancelScope) {
         match self {
-            Poller::Task(task, _) => assert!(reach.polled_with(&task.waker()) || reach.is_by_waker()),
-            Poller::Foreign(_, waker) => assert!(!reach.polled_with(waker)),
-            Poller::Inner(waker) => assert!(reach.polled_with(waker)),
+            Poller::Task(task, _) => {
+                assert!(cancel_scope.polled_with(&task.waker()) || cancel_scope.is_by_waker())
+            }
+            Poller::Foreign(_, waker) => assert!(!cancel_scope.polled_with(waker)),
+            Poller::Inner(waker) => assert!(cancel_scope.polled_with(waker)),
         }
     }
 }
@@ -75,8 +77,8 @@ const POLLERS: [fn() -> Poller; 2] = [Poller::task, Poller::foreign];
 
 /// A scope with one child, and its poller.
 struct Scope {
-    reach: Arc<CancelScope>,
-    strand: ChildPtr,
+    cancel_scope: Arc<CancelScope>,
+    child: ChildPtr,
     /// The child has left the scope.
     left: bool,
     poller: Poller,
@@ -84,28 +86,30 @@ struct Scope {
 
 impl Scope {
     fn new(poller: Poller) -> Scope {
-        let reach = CancelScope::new();
-        let strand = Watched::new_child(&reach);
-        poller.polls(&reach);
-        Scope { reach, strand, left: false, poller }
+        let cancel_scope = CancelScope::new();
+        let child = Watched::new_child(&cancel_scope);
+        poller.polls(&cancel_scope);
+        Scope { cancel_scope, child, left: false, poller }
     }
 
     /// Changes the poller.
     fn goes_to(&mut self, poller: Poller) {
         self.poller = poller;
-        self.poller.polls(&self.reach);
+        self.poller.polls(&self.cancel_scope);
     }
 
     /// `Children::start` and `Children::poll_next`. `poll` returns `true` if the child is done.
     fn poll(&mut self, in_line: bool, poll: impl FnOnce(&mut Context<'_>, ChildPtr) -> bool) {
         assert!(!self.left, "it is polled until it is done");
         // SAFETY: the child is in memory while it belongs to the scope.
-        unsafe { Watched::touch(self.strand) };
-        let link = CancelFrame::of(Arc::as_ptr(&self.reach));
-        let strand = self.strand;
-        let (done, after) = with_context(|here| {
+        unsafe { Watched::touch(self.child) };
+        let frame = CancelFrame::of(Arc::as_ptr(&self.cancel_scope));
+        let child = self.child;
+        let (done, after) = with_context(|context| {
             // SAFETY: the child belongs to the scope, which this thread polls.
-            link.around(here, || unsafe { ChildWaker::poll(strand, here, in_line, |cx| poll(cx, strand)) })
+            frame.around(context, || unsafe {
+                ChildWaker::poll(child, context, in_line, |cx| poll(cx, child))
+            })
         });
         assert!(!after.woken, "nothing wakes itself in these models");
         if done {
@@ -117,18 +121,18 @@ impl Scope {
     fn leave(&mut self) {
         self.left = true;
         // SAFETY: the child belongs to this scope until this call.
-        if unsafe { ChildWaker::leave(self.strand, &self.reach) } {
+        if unsafe { ChildWaker::leave(self.child, &self.cancel_scope) } {
             // SAFETY: as above.
-            let layout = unsafe { self.strand.as_ref() }.layout();
+            let layout = unsafe { self.child.as_ref() }.layout();
             // SAFETY: no other reference exists.
-            unsafe { dealloc(self.strand.as_ptr().cast(), layout) };
+            unsafe { dealloc(self.child.as_ptr().cast(), layout) };
         }
     }
 
     /// The next child to be polled: it can only be this one, and only once.
     fn next_ready(&self) -> Option<ChildPtr> {
-        let list = self.reach.ready.pull(self.reach.is_by_waker())?;
-        assert_eq!((list.first, list.last), (self.strand, self.strand));
+        let list = self.cancel_scope.ready.pull(self.cancel_scope.is_by_waker())?;
+        assert_eq!((list.first, list.last), (self.child, self.child));
         // SAFETY: a queued child is in memory.
         assert_eq!(NonNull::new(unsafe { list.first.as_ref() }.next_child()), None);
         Some(list.first)
@@ -145,8 +149,8 @@ impl Scope {
                 self.poller = Poller::Task(task.clone(), task.before_poll());
             }
             Poller::Foreign(parker, waker) => {
-                self.reach.store_waker(waker);
-                if !is_done(self) && self.reach.ready.is_empty() {
+                self.cancel_scope.store_waker(waker);
+                if !is_done(self) && self.cancel_scope.ready.is_empty() {
                     parker.park(None);
                 }
             }
@@ -156,9 +160,9 @@ impl Scope {
 
     /// Polls the child if it is queued. `true` if it was.
     fn poll_next(&mut self, poll: impl FnOnce() -> bool) -> bool {
-        let Some(strand) = self.next_ready() else { return false };
+        let Some(child) = self.next_ready() else { return false };
         // SAFETY: a queued child is in memory.
-        unsafe { strand.as_ref() }.note_dequeued();
+        unsafe { child.as_ref() }.note_dequeued();
         self.poll(true, |_, _| poll());
         true
     }
@@ -177,12 +181,12 @@ impl Scope {
         if !self.left {
             self.leave();
         }
-        if let Some(list) = self.reach.ready.close() {
+        if let Some(list) = self.cancel_scope.ready.close() {
             assert_eq!(list.first, list.last);
             // SAFETY: the queue's reference is ours.
             unsafe { ChildWaker::drop_ref(list.first) };
         }
-        Ended(Arc::downgrade(&self.reach), self.poller)
+        Ended(Arc::downgrade(&self.cancel_scope), self.poller)
     }
 }
 
@@ -206,9 +210,9 @@ fn sees_all(poller: Poller, wakes: &[fn(Waker)], then: impl FnOnce(&mut Scope)) 
     let mut scope = Scope::new(poller);
     let events = Arc::new(AtomicUsize::new(0));
     let mut threads = Vec::new();
-    scope.poll(false, |cx, strand| {
+    scope.poll(false, |cx, child| {
         threads.extend(wakes.iter().map(|&wake| {
-            let (events, remote) = (events.clone(), Remote::new(cx, strand));
+            let (events, remote) = (events.clone(), Remote::new(cx, child));
             spawn(move || {
                 let waker = remote.waker();
                 events.fetch_add(1, Relaxed);
@@ -290,8 +294,8 @@ fn wake_ups_of_an_inner_scope_are_not_lost() {
             let (mut inner, mut thread) = (None, None);
             outer.poll(false, |cx, _| {
                 let mut scope = Scope::new(Poller::Inner(cx.waker().clone()));
-                scope.poll(false, |cx, strand| {
-                    let (event, remote) = (event.clone(), Remote::new(cx, strand));
+                scope.poll(false, |cx, child| {
+                    let (event, remote) = (event.clone(), Remote::new(cx, child));
                     thread = Some(spawn(move || {
                         let waker = remote.waker();
                         event.store(1, Relaxed);
@@ -318,8 +322,8 @@ fn wake_ups_of_an_inner_scope_are_not_lost() {
             });
             let outer = outer.end();
             thread.unwrap().join().unwrap();
-            let Ended(reach, waker) = ended.unwrap();
-            assert_eq!(reach.strong_count(), 0);
+            let Ended(cancel_scope, waker) = ended.unwrap();
+            assert_eq!(cancel_scope.strong_count(), 0);
             drop(waker);
             outer.assert_gone();
         });
@@ -330,37 +334,37 @@ fn wake_ups_of_an_inner_scope_are_not_lost() {
 fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
     model(|| {
         let mut scope = Scope::new(Poller::task());
-        let other = Watched::new_child(&scope.reach);
-        let strands = [scope.strand, other];
-        let threads = strands.map(|strand| {
+        let other = Watched::new_child(&scope.cancel_scope);
+        let children = [scope.child, other];
+        let threads = children.map(|child| {
             let begin = |cx: &mut Context<'_>| {
-                let remote = Remote::new(cx, strand);
+                let remote = Remote::new(cx, child);
                 spawn(move || remote.waker().wake())
             };
             // SAFETY: the child belongs to the scope, which this thread polls.
-            with_context(|here| unsafe { ChildWaker::poll(strand, here, false, begin) }).0
+            with_context(|context| unsafe { ChildWaker::poll(child, context, false, begin) }).0
         });
         let mut seen = Vec::new();
         while seen.len() < 2 {
-            let Some(list) = scope.reach.ready.pull(false) else {
+            let Some(list) = scope.cancel_scope.ready.pull(false) else {
                 scope.rest(|_| false);
                 continue;
             };
             let mut next = Some(list.first);
-            while let Some(strand) = next {
+            while let Some(child) = next {
                 // SAFETY: a queued child is in memory.
-                let this = unsafe { strand.as_ref() };
+                let this = unsafe { child.as_ref() };
                 next = NonNull::new(this.next_child());
                 this.note_dequeued();
                 // SAFETY: the queue's reference is ours.
-                unsafe { ChildWaker::drop_ref(strand) };
-                seen.push(strand);
+                unsafe { ChildWaker::drop_ref(child) };
+                seen.push(child);
             }
         }
-        assert!(strands.iter().all(|strand| seen.contains(strand)));
+        assert!(children.iter().all(|child| seen.contains(child)));
         threads.map(|thread| thread.join().unwrap());
         // SAFETY: the child belongs to the scope until this call; no other thread knows of it any more.
-        assert!(unsafe { ChildWaker::leave(other, &scope.reach) });
+        assert!(unsafe { ChildWaker::leave(other, &scope.cancel_scope) });
         // SAFETY: no other reference exists.
         let layout = unsafe { other.as_ref() }.layout();
         // SAFETY: as above.
@@ -376,8 +380,8 @@ fn a_strand_that_is_woken_when_it_is_done_is_freed_once() {
             model(move || {
                 let mut scope = Scope::new(poller());
                 let mut thread = None;
-                scope.poll(false, |cx, strand| {
-                    let remote = Remote::new(cx, strand);
+                scope.poll(false, |cx, child| {
+                    let remote = Remote::new(cx, child);
                     thread = Some(spawn(move || wake(remote.waker())));
                     true
                 });
@@ -396,15 +400,15 @@ fn a_scope_that_is_dropped_while_it_is_woken_is_freed_once() {
             model(move || {
                 let mut scope = Scope::new(poller());
                 let mut thread = None;
-                scope.poll(false, |cx, strand| {
-                    let remote = Remote::new(cx, strand);
+                scope.poll(false, |cx, child| {
+                    let remote = Remote::new(cx, child);
                     thread = Some(spawn(move || wake(remote.waker())));
                     false
                 });
                 // It was `Pending`, and is dropped by another thread.
                 match &scope.poller {
                     Poller::Task(task, before) => drop(task.rest(*before)),
-                    Poller::Foreign(_, waker) => scope.reach.store_waker(waker),
+                    Poller::Foreign(_, waker) => scope.cancel_scope.store_waker(waker),
                     Poller::Inner(_) => unreachable!(),
                 }
                 let ended = scope.end();
@@ -422,16 +426,16 @@ fn a_task_that_ends_while_its_scope_is_woken_is_not_used_any_more() {
     model(|| {
         let mut scope = Scope::new(Poller::task());
         let mut thread = None;
-        scope.poll(false, |cx, strand| {
-            let remote = Remote::new(cx, strand);
+        scope.poll(false, |cx, child| {
+            let remote = Remote::new(cx, child);
             thread = Some(spawn(move || remote.waker().wake()));
             false
         });
         // It runs all the time.
-        let Ended(reach, Poller::Task(task, _)) = scope.end() else { unreachable!() };
+        let Ended(cancel_scope, Poller::Task(task, _)) = scope.end() else { unreachable!() };
         task.end();
         thread.unwrap().join().unwrap();
-        assert_eq!(reach.strong_count(), 0);
+        assert_eq!(cancel_scope.strong_count(), 0);
         assert!(task.is_freed());
     });
 }
@@ -442,13 +446,13 @@ fn references_that_a_poll_has_not_counted_keep_the_memory() {
         let mut scope = Scope::new(Poller::foreign());
         let mut threads = Vec::new();
         let mut kept = None;
-        scope.poll(false, |cx, strand| {
+        scope.poll(false, |cx, child| {
             threads.extend([Waker::wake, drop].map(|use_up: fn(Waker)| {
-                let remote = Remote::new(cx, strand);
+                let remote = Remote::new(cx, child);
                 spawn(move || use_up(remote.waker()))
             }));
             drop(cx.waker().clone());
-            kept = Some(Remote::new(cx, strand));
+            kept = Some(Remote::new(cx, child));
             false
         });
         scope.leave();
@@ -461,9 +465,9 @@ fn references_that_a_poll_has_not_counted_keep_the_memory() {
 
 /// Polls a scope until it is cancelled.
 fn until_cancelled(scope: &mut Scope) {
-    while !scope.reach.is_cancelled() {
+    while !scope.cancel_scope.is_cancelled() {
         assert_eq!(scope.next_ready(), None);
-        scope.rest(|scope| scope.reach.is_cancelled()); // `is_to_announce`
+        scope.rest(|scope| scope.cancel_scope.is_cancelled()); // `is_to_announce`
     }
 }
 
@@ -472,8 +476,8 @@ fn a_scope_does_not_sleep_through_a_cancel() {
     for poller in POLLERS {
         model(move || {
             let mut scope = Scope::new(poller());
-            let reach = scope.reach.clone();
-            let thread = spawn(move || assert!(reach.cancel()));
+            let cancel_scope = scope.cancel_scope.clone();
+            let thread = spawn(move || assert!(cancel_scope.cancel()));
             until_cancelled(&mut scope);
             thread.join().unwrap();
             scope.end().assert_gone();
@@ -486,8 +490,8 @@ fn a_scope_that_goes_to_another_does_not_sleep_through_a_cancel() {
     model(|| {
         let task = Behind::new();
         let mut scope = Scope::new(Poller::Task(task.clone(), task.before_poll()));
-        let reach = scope.reach.clone();
-        let thread = spawn(move || assert!(reach.cancel()));
+        let cancel_scope = scope.cancel_scope.clone();
+        let thread = spawn(move || assert!(cancel_scope.cancel()));
         scope.goes_to(Poller::foreign());
         until_cancelled(&mut scope);
         thread.join().unwrap();
@@ -502,8 +506,8 @@ fn of_two_cancels_one_is_the_first_and_none_is_slept_through() {
         model(move || {
             let mut scope = Scope::new(poller());
             let threads = [(); 2].map(|()| {
-                let reach = scope.reach.clone();
-                spawn(move || reach.cancel())
+                let cancel_scope = scope.cancel_scope.clone();
+                spawn(move || cancel_scope.cancel())
             });
             until_cancelled(&mut scope);
             let firsts = threads.into_iter().map(|thread| thread.join().unwrap());
@@ -519,16 +523,16 @@ fn a_scope_waits_for_what_was_spawned_and_sees_what_it_did() {
         model(move || {
             let mut scope = Scope::new(poller());
             let result = Arc::new(Plain::new(0));
-            scope.reach.spawned.fetch_add(2, Ordering::Relaxed);
+            scope.cancel_scope.spawned.fetch_add(2, Ordering::Relaxed);
             let task = spawn({
-                let (reach, result) = (scope.reach.clone(), result.clone());
+                let (cancel_scope, result) = (scope.cancel_scope.clone(), result.clone());
                 move || {
                     result.write(7);
-                    reach.task_ended();
+                    cancel_scope.task_ended();
                 }
             });
-            scope.reach.task_ended(); // the other task
-            let have_ended = |scope: &Scope| scope.reach.spawned.load(Ordering::Acquire) == 0; // `Children::have_ended`
+            scope.cancel_scope.task_ended(); // the other task
+            let have_ended = |scope: &Scope| scope.cancel_scope.spawned.load(Ordering::Acquire) == 0; // `Children::have_ended`
             while !have_ended(&scope) {
                 assert_eq!(scope.next_ready(), None);
                 scope.rest(have_ended);
@@ -545,14 +549,14 @@ fn a_wake_up_from_a_spawned_task_is_not_lost() {
     for poller in POLLERS {
         model(move || {
             let mut scope = Scope::new(poller());
-            let reach = scope.reach.clone();
+            let cancel_scope = scope.cancel_scope.clone();
             let mut task = None;
-            scope.poll(false, |cx, strand| {
-                let remote = Remote::new(cx, strand);
+            scope.poll(false, |cx, child| {
+                let remote = Remote::new(cx, child);
                 // `Spawned::poll`
                 task = Some(spawn(move || {
-                    let link = CancelFrame::of_spawned(Arc::as_ptr(&reach));
-                    with_context(|here| link.around(here, || remote.waker().wake()));
+                    let frame = CancelFrame::of_spawned(Arc::as_ptr(&cancel_scope));
+                    with_context(|context| frame.around(context, || remote.waker().wake()));
                 }));
                 false
             });

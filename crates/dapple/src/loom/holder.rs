@@ -23,7 +23,7 @@ const SPARE: usize = 1;
 
 struct Post {
     holder: SlotOwner,
-    bell: Wakeup,
+    wakeup: Wakeup,
     /// The driver's claim. The thread that sleeps in the driver holds it.
     claim: Mutex<()>,
     /// Set before the slot's own worker is notified.
@@ -36,7 +36,7 @@ impl Post {
     fn own() -> Post {
         Post {
             holder: SlotOwner::new(OWN),
-            bell: Wakeup::without_kernel(),
+            wakeup: Wakeup::without_kernel(),
             claim: Mutex::new(()),
             ready: AtomicUsize::new(0),
             timers: Timers::new(),
@@ -56,12 +56,12 @@ impl Post {
         if self.timers.plan(0).is_some_and(|until| until <= between(0, SOON)) {
             return true;
         }
-        if self.bell.prepare_sleep() && self.holder.get() == worker {
-            self.bell.listen(None);
+        if self.wakeup.prepare_sleep() && self.holder.get() == worker {
+            self.wakeup.listen(None);
         }
-        self.bell.finish_sleep();
+        self.wakeup.finish_sleep();
         if self.holder.get() != worker {
-            self.bell.ring(); // PASSED-ON
+            self.wakeup.ring(); // PASSED-ON
         }
         false
     }
@@ -76,14 +76,14 @@ impl Post {
     /// `Sched::hand_off`
     fn relieve(&self) {
         if self.holder.pass(OWN, SPARE) {
-            self.bell.ring(); // HOLDER-SLEEPS
+            self.wakeup.ring(); // HOLDER-SLEEPS
         }
     }
 
     /// `Sleep::has_elapsed`
     fn enter_timer(&self, worker: usize) {
         match self.timers.insert(SOON, Waker::noop().clone().into()) {
-            TimerInsert::At { is_first, .. } if is_first && self.holder.get() != worker => self.bell.ring(),
+            TimerInsert::At { is_first, .. } if is_first && self.holder.get() != worker => self.wakeup.ring(),
             TimerInsert::At { .. } => {} // OWN-TIMERS
             TimerInsert::Due | TimerInsert::Gone => {
                 panic!("the timers are open, and the tick is in the future")
@@ -94,7 +94,7 @@ impl Post {
     /// `Sched::take_post_back`
     fn take_back(&self) {
         self.holder.take_back(OWN);
-        self.bell.ring();
+        self.wakeup.ring();
     }
 }
 
@@ -123,7 +123,7 @@ fn who_came_back_hears_a_ring_that_woke_who_stood_in() {
             let post = post.clone();
             move || {
                 post.ready.store(1, Ordering::Relaxed);
-                post.bell.ring();
+                post.wakeup.ring();
             }
         });
         post.take_back();
@@ -180,7 +180,7 @@ fn who_is_sent_hears_a_ring_that_woke_who_had_come_back() {
             let post = post.clone();
             move || {
                 post.ready.store(1, Ordering::Relaxed);
-                post.bell.ring();
+                post.wakeup.ring();
             }
         });
         post.sleep(OWN); // after that, it is stuck

@@ -120,17 +120,17 @@
 //! | who_writes_is_alone_and_sees_what_was_before | `read_by`: does not look at the word; `readers`: no fence | race for the value |
 //! | the_flag_that_slots_are_used_is_unset_and_set_again | `read_by`: does not look at the mark | race for the value |
 //!
-//! | `links` | weakened | failure |
+//! | `cancel_table` | weakened | failure |
 //! |---|---|---|
 //! | a_wait_that_begins_during_a_cancel_is_told_of_it | `add`: no fence; `of`: no fence | asleep for ever |
 //! | all_waits_of_a_task_are_told | `of`: the first one only | asleep for ever |
 //! | a_scope_is_cancelled_when_the_cancel_of_an_outer_one_has_returned | `add`: no fence; `of`: no fence | not cancelled |
 //! | of_two_cancels_none_returns_before_all_scopes_are_cancelled | `cancel`: returns if another was the first | not cancelled |
 //!
-//! | `strand` | weakened | failure |
+//! | `child_waker` | weakened | failure |
 //! |---|---|---|
 //! | a_wake_up_of_a_scope_that_goes_to_rest_is_not_lost | `Nudge::prepare`: the task is queued before the child; not woken again if it was awake | asleep for ever |
-//! | a_wake_up_from_a_spawned_task_is_not_lost | `is_inside`: takes the link of a spawned task for a poll of the scope | asleep for ever |
+//! | a_wake_up_from_a_spawned_task_is_not_lost | `is_inside`: takes the frame of a spawned task for a poll of the scope | asleep for ever |
 //! | a_wake_up_by_reference_is_not_lost | `enter_line`: without a reference | the CancelScope was not freed |
 //! | a_wake_up_of_a_scope_that_goes_to_another_is_not_lost (and: to another task) | `polled_with`: does not change the line's word | asleep for ever |
 //! | wake_ups_of_an_inner_scope_are_not_lost | `nudge`: takes a waker of ours; `polled_with`: does not leave it | asleep for ever |

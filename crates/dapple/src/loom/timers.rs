@@ -13,7 +13,7 @@ use crate::task::guarded::GuardedWaker;
 
 struct Driver {
     timers: Timers,
-    bell: Wakeup,
+    wakeup: Wakeup,
 }
 
 const SOON: TickCount = 10;
@@ -21,13 +21,13 @@ const LATER: TickCount = 100;
 
 impl Driver {
     fn new() -> Arc<Driver> {
-        Arc::new(Driver { timers: Timers::new(), bell: Wakeup::without_kernel() })
+        Arc::new(Driver { timers: Timers::new(), wakeup: Wakeup::without_kernel() })
     }
 
     /// The step of a thread that does not drive it. `Sleep::has_elapsed`
     fn enter_from_elsewhere(&self, tick: TickCount) {
         match self.timers.insert(tick, GuardedWaker::of(Waker::noop())) {
-            TimerInsert::At { is_first: true, .. } => self.bell.ring(),
+            TimerInsert::At { is_first: true, .. } => self.wakeup.ring(),
             TimerInsert::At { is_first: false, .. } => {}
             TimerInsert::Due | TimerInsert::Gone => {
                 panic!("the timers are open, and the tick is in the future")
@@ -38,10 +38,10 @@ impl Driver {
     /// Sleeps without a time limit, until a plan to wake up by the tick exists. `Driver::sleep`
     fn sleep_until_planned(&self, tick: TickCount) {
         while self.timers.plan(0).is_none_or(|until| until > between(0, tick)) {
-            if self.bell.prepare_sleep() {
-                self.bell.listen(None);
+            if self.wakeup.prepare_sleep() {
+                self.wakeup.listen(None);
             }
-            self.bell.finish_sleep();
+            self.wakeup.finish_sleep();
         }
     }
 }

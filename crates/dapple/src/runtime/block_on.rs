@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); //
 #[track_caller]
 pub(crate) fn assert_not_on_worker(what: &str) {
     assert_outside(&what);
-    let on_worker = with_context(|here| here.has_worker());
+    let on_worker = with_context(|context| context.has_worker());
     assert!(
         !on_worker,
         "{what} called on a worker: it would hold up the tasks there. Await the future, or move \
@@ -44,7 +44,7 @@ unsafe fn spawn_root<F: Future>(main: &MainLane, future: F) -> JoinHandle<F::Out
 pub(super) fn block_on<F: Future>(core: &Arc<Core>, future: F) -> F::Output {
     assert_not_on_worker("block_on");
     let _outer = SetAside::new();
-    with_context(|here| here.enter_runtime(core.sched.shared.whole()));
+    with_context(|context| context.enter_runtime(core.sched.shared.whole()));
     let parker = Arc::new(Parker::default());
     let main =
         MainLane::open(core.runtime_shared(), parker.clone()).expect("block_on: the runtime has ended");

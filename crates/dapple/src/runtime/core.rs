@@ -104,9 +104,9 @@ impl Core {
     pub(super) fn start_pool_thread(&self) -> io::Result<()> {
         let core = self.counted();
         self.start_thread(&self.pool_threads, "blocking", move || {
-            with_context(|here| here.enter_runtime(core.sched.shared.whole()));
+            with_context(|context| context.enter_runtime(core.sched.shared.whole()));
             core.pool.work();
-            with_context(|here| here.leave_runtime());
+            with_context(|context| context.leave_runtime());
         })
     }
 
@@ -161,7 +161,7 @@ impl Core {
     /// Calls `f` with the core of the runtime that this thread is in, if it is in one.
     #[inline]
     pub(crate) fn current<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
-        let shared = with_context(|here| here.runtime::<RuntimeShared>());
+        let shared = with_context(|context| context.runtime::<RuntimeShared>());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
         unsafe { shared.as_ref() }.map(|shared| f(Core::of(shared)))
     }

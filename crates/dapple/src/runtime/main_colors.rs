@@ -91,7 +91,7 @@ fn main_elsewhere(what: &str) -> Option<Color> {
 
 /// Whether the runtime that this thread is in has stopped.
 pub(crate) fn has_stopped() -> bool {
-    let shared = with_context(|here| here.runtime::<RuntimeShared>());
+    let shared = with_context(|context| context.runtime::<RuntimeShared>());
     // SAFETY: it is set only while this thread works for a runtime or has entered it.
     unsafe { shared.as_ref() }.is_none_or(|shared: &RuntimeShared| shared.phase() == RuntimePhase::Stopped)
 }

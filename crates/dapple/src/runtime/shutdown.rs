@@ -68,7 +68,7 @@ impl Core {
         self.cancel_all();
         // A caller in a task of this runtime, or in a `block_on`, must not wait for itself, and a worker that waits
         // would keep its tasks from ending.
-        let inside = with_context(|here| std::ptr::eq(here.runtime(), self.runtime_shared()));
+        let inside = with_context(|context| std::ptr::eq(context.runtime(), self.runtime_shared()));
         let mut pause = Duration::from_micros(50);
         while !self.sched.is_here() && self.sched.alive() > u64::from(inside) && !is_over() {
             world::sleep(pause);

@@ -27,7 +27,7 @@ impl Clocked {
     ///
     /// The caller owns the task, which is of this kind, and queues it next.
     unsafe fn stamp(task: TaskPtr, place: QueuePosition) {
-        let ready = with_context(|here| match (here.ready_since(), here.event_time()) {
+        let ready = with_context(|context| match (context.ready_since(), context.event_time()) {
             // A task that is spawned in a turn counts as queued when that turn's task was.
             (since @ 1.., _) if place == QueuePosition::New => since,
             (_, 0) => Time::now().nanos(),
@@ -43,14 +43,14 @@ unsafe impl TaskKind for Clocked {
     #[inline(always)]
     unsafe fn run(
         task: TaskPtr,
-        here: &ThreadContext,
+        context: &ThreadContext,
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
         // SAFETY: the caller gives away the right to run. READY-STAMPED
-        here.set_ready_since(unsafe { Front::<Clocked>::of(task) }.kind.ready.get());
+        context.set_ready_since(unsafe { Front::<Clocked>::of(task) }.kind.ready.get());
         // SAFETY: handed on from the caller.
-        let again = unsafe { OwnColor::run(task, here, step) };
-        here.set_ready_since(0);
+        let again = unsafe { OwnColor::run(task, context, step) };
+        context.set_ready_since(0);
         if again == Some(task) {
             // SAFETY: the task is owned here, and the caller queues it.
             unsafe { Clocked::stamp(task, QueuePosition::Back) };

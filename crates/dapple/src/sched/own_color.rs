@@ -19,15 +19,15 @@ unsafe impl TaskKind for OwnColor {
     #[inline(always)]
     unsafe fn run(
         task: TaskPtr,
-        here: &ThreadContext,
+        context: &ThreadContext,
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
-        here.set_color(task.addr().get());
-        let after = step(task, here); // the caller gives away the right to run. ONE-OWNER
-        here.set_color(0);
-        if here.has_lane() {
+        context.set_color(task.addr().get());
+        let after = step(task, context); // the caller gives away the right to run. ONE-OWNER
+        context.set_color(0);
+        if context.has_lane() {
             // SAFETY: as above, and the task has got a lane in this poll, whose turn this thread has.
-            return unsafe { leave_new_lane(task, after, here) };
+            return unsafe { leave_new_lane(task, after, context) };
         }
         (after == StepOutcome::Again).then_some(task)
     }
@@ -52,14 +52,14 @@ unsafe impl TaskKind for OwnColor {
 ///
 /// The thread has the lane's turn; for `StepOutcome::Again` the caller owns the task.
 #[cold]
-unsafe fn leave_new_lane(task: TaskPtr, after: StepOutcome, here: &ThreadContext) -> Option<TaskPtr> {
+unsafe fn leave_new_lane(task: TaskPtr, after: StepOutcome, context: &ThreadContext) -> Option<TaskPtr> {
     if after == StepOutcome::Again {
         // SAFETY: an owned task exists.
         let enqueue = unsafe { task.as_ref() }.vtable().enqueue;
         // SAFETY: the caller owns the task. It goes into the queue of its lane, whose turn this thread has.
         unsafe { enqueue(task, QueuePosition::Back) };
     }
-    let lane = TaskPtr::new(here.lane::<Header>().cast_mut()).expect("the lane of this turn");
+    let lane = TaskPtr::new(context.lane::<Header>().cast_mut()).expect("the lane of this turn");
     // SAFETY: this thread has the turn, and gives it away.
-    (unsafe { step(lane, here) } == StepOutcome::Again).then_some(lane)
+    (unsafe { step(lane, context) } == StepOutcome::Again).then_some(lane)
 }

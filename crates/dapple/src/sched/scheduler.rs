@@ -139,7 +139,7 @@ impl Sched {
     /// Calls `f` with the scheduler of the runtime that this thread is in, if it is in one.
     #[inline]
     pub(crate) fn current<R>(f: impl FnOnce(&Sched) -> R) -> Option<R> {
-        let shared = with_context(|here| here.runtime::<RuntimeShared>());
+        let shared = with_context(|context| context.runtime::<RuntimeShared>());
         // SAFETY: it is set while this thread is in the runtime, which it does not leave in `f`.
         unsafe { shared.as_ref() }.map(|shared| f(Sched::of(shared)))
     }
@@ -148,7 +148,9 @@ impl Sched {
     #[inline]
     pub(crate) fn enqueue(&self, runnable: Runnable, place: QueuePosition) {
         let worker =
-            with_context(|here| if self.is_thread_of(here) { here.worker::<Worker>() } else { null() });
+            with_context(
+                |context| if self.is_thread_of(context) { context.worker::<Worker>() } else { null() },
+            );
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         match unsafe { worker.as_ref() } {
             Some(worker) => worker.enqueue(self, runnable, place),
@@ -157,15 +159,17 @@ impl Sched {
     }
 
     #[inline]
-    fn is_thread_of(&self, here: &ThreadContext) -> bool {
-        std::ptr::eq(here.runtime(), &raw const self.shared)
+    fn is_thread_of(&self, context: &ThreadContext) -> bool {
+        std::ptr::eq(context.runtime(), &raw const self.shared)
     }
 
     /// Calls `f` with the worker that this thread drives, if the worker is of this runtime.
     #[inline]
     pub(super) fn with_worker_here<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
         let worker =
-            with_context(|here| if self.is_thread_of(here) { here.worker::<Worker>() } else { null() });
+            with_context(
+                |context| if self.is_thread_of(context) { context.worker::<Worker>() } else { null() },
+            );
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         unsafe { worker.as_ref() }.map(f)
     }
@@ -234,7 +238,7 @@ impl Sched {
 
     /// Notes that the running task found a state in use, or other tasks waiting for it.
     pub(crate) fn contended() {
-        let worker = with_context(|here| here.worker::<Worker>());
+        let worker = with_context(|context| context.worker::<Worker>());
         // SAFETY: it is set while this thread drives it. ONE-DRIVER
         if let Some(worker) = unsafe { worker.as_ref() } {
             worker.contended();
@@ -307,7 +311,7 @@ impl Sched {
         };
         while is_some_left() && !self.draining.swap(true, Ordering::SeqCst) {
             let _aside = SetAside::new();
-            with_context(|here| here.enter_runtime(self.shared.whole()));
+            with_context(|context| context.enter_runtime(self.shared.whole()));
             let next = || {
                 let managed = || self.managed.as_ref().and_then(Managed::take_one);
                 self.injector.pop_one().or_else(|| self.ranks.pop_any(self)).or_else(managed)
@@ -317,7 +321,7 @@ impl Sched {
                     runnable.header().state.mark(ABORTED);
                 }
                 // A lane sees by itself that the runtime has stopped.
-                self.injector.push(with_context(|here| runnable.run(here)));
+                self.injector.push(with_context(|context| runnable.run(context)));
             }
             self.draining.store(false, Ordering::SeqCst);
         }
@@ -335,6 +339,6 @@ impl Sched {
 
     /// Whether this thread drives a worker of this runtime.
     pub(crate) fn is_here(&self) -> bool {
-        with_context(|here| here.has_worker() && self.is_thread_of(here))
+        with_context(|context| context.has_worker() && self.is_thread_of(context))
     }
 }

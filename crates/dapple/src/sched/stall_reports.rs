@@ -147,7 +147,7 @@ impl CurrentTaskView {
     pub(super) fn open(&self) {
         // Virtual threads share the thread-local storage of one thread.
         if !world::is_simulated() {
-            *lock(&self.current) = Some(RunningPtr(with_context(|here| here.published_task())));
+            *lock(&self.current) = Some(RunningPtr(with_context(|context| context.published_task())));
         }
     }
 

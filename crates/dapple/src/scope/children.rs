@@ -45,8 +45,8 @@ use crate::task::guarded::GuardedWaker;
 
 /// State of a scope, whether or not its children are `Send`.
 pub(super) struct Children {
-    pub(super) reach: Arc<CancelScope>,
-    pub(super) link: CancelFrame,
+    pub(super) cancel_scope: Arc<CancelScope>,
+    pub(super) frame: CancelFrame,
     /// Thread that polls the scope; 0 if none does. INSIDE
     inside: AtomicUsize,
     /// Children that have a future or an output, in the order in which they were started.
@@ -98,10 +98,10 @@ pub(super) enum StartOutcome<T> {
 
 impl Children {
     pub(super) fn new() -> Children {
-        let reach = CancelScope::new();
+        let cancel_scope = CancelScope::new();
         Children {
-            link: CancelFrame::of(Arc::as_ptr(&reach)),
-            reach,
+            frame: CancelFrame::of(Arc::as_ptr(&cancel_scope)),
+            cancel_scope,
             inside: AtomicUsize::new(0),
             first: Cell::new(null_mut()),
             last: Cell::new(null_mut()),
@@ -133,35 +133,35 @@ impl Children {
         if self.known.get() == now {
             return true;
         }
-        let is_known = self.reach.polled_with(waker);
+        let is_known = self.cancel_scope.polled_with(waker);
         self.known.set(if is_known { now } else { (null(), null()) });
         is_known
     }
 
     /// Whether this thread is polling the scope. INSIDE
     #[inline]
-    pub(super) fn is_inside(&self, here: &ThreadContext) -> bool {
-        self.inside.load(Ordering::Relaxed) == std::ptr::from_ref(here).addr()
+    pub(super) fn is_inside(&self, context: &ThreadContext) -> bool {
+        self.inside.load(Ordering::Relaxed) == std::ptr::from_ref(context).addr()
     }
 
     /// Calls `f` with this thread as the one that polls the scope.
     #[inline]
-    pub(super) fn inside<R>(&self, here: &ThreadContext, f: impl FnOnce() -> R) -> R {
+    pub(super) fn inside<R>(&self, context: &ThreadContext, f: impl FnOnce() -> R) -> R {
         struct LeaveChildren<'a>(&'a Children);
         impl Drop for LeaveChildren<'_> {
             fn drop(&mut self) {
                 self.0.inside.store(0, Ordering::Relaxed);
             }
         }
-        self.inside.store(std::ptr::from_ref(here).addr(), Ordering::Relaxed);
+        self.inside.store(std::ptr::from_ref(context).addr(), Ordering::Relaxed);
         let _out = LeaveChildren(self);
         f()
     }
 
     #[inline]
     #[track_caller]
-    pub(super) fn assert_inside(&self, here: &ThreadContext, what: &str) {
-        if !self.is_inside(here) {
+    pub(super) fn assert_inside(&self, context: &ThreadContext, what: &str) {
+        if !self.is_inside(context) {
             refuse_outside(what);
         }
     }
@@ -175,12 +175,12 @@ impl Children {
     #[inline]
     #[track_caller]
     pub(super) unsafe fn start<F: Future>(&self, future: F) -> StartOutcome<F::Output> {
-        with_context(|here| {
-            self.assert_inside(here, "Scope::start called");
+        with_context(|context| {
+            self.assert_inside(context, "Scope::start called");
             let (memory, layout) = self.memory(Layout::new::<Whole<F>>());
             let whole = memory.cast::<Whole<F>>();
             let child = ChildHeader {
-                strand: ChildWaker::new(&self.reach, layout),
+                child_waker: ChildWaker::new(&self.cancel_scope, layout),
                 vtable: Cell::new(Whole::<F>::VTABLE),
                 next: Cell::new(null_mut()),
                 previous: Cell::new(null_mut()),
@@ -199,11 +199,11 @@ impl Children {
             let poll = |cx: &mut Context<'_>| unsafe { Whole::<F>::poll_inline(child, cx) };
             // The frame around the child is that of its scope, whichever frame the caller is in.
             // ON-THE-STACK, by INSIDE
-            let link = here.replace_frame(&raw const self.link);
-            let stays = here.stays();
+            let outer = context.replace_frame(&raw const self.frame);
+            let stays = context.stays();
             // SAFETY: it is a child of this scope, which this thread polls. This does not unwind.
-            let (polled, after) = unsafe { ChildWaker::poll(child.cast(), here, false, poll) };
-            here.set_frame(link);
+            let (polled, after) = unsafe { ChildWaker::poll(child.cast(), context, false, poll) };
+            context.set_frame(outer);
             match polled {
                 Ok(Poll::Ready(output)) => {
                     self.leave(child);
@@ -212,7 +212,7 @@ impl Children {
                 Ok(Poll::Pending) => {
                     if self.announced.get() {
                         // SAFETY: the child is in memory until it leaves the scope.
-                        self.count_staying(unsafe { child.as_ref() }, stays != here.stays());
+                        self.count_staying(unsafe { child.as_ref() }, stays != context.stays());
                     }
                     StartOutcome::Waits(self.begin_to_wait(child, after.woken))
                 }
@@ -230,7 +230,7 @@ impl Children {
         self.pending.set(self.pending.get() + 1);
         self.append(child);
         // SAFETY: the child is in memory until it leaves the scope.
-        unsafe { child.as_ref() }.strand.add_ref();
+        unsafe { child.as_ref() }.child_waker.add_ref();
         if woken {
             self.put_off(child);
         }
@@ -242,7 +242,7 @@ impl Children {
     fn memory(&self, layout: Layout) -> (NonNull<u8>, Layout) {
         if let Some(spare) = NonNull::new(self.spare.get()) {
             // SAFETY: spare memory still has its layout.
-            let has = unsafe { spare.as_ref() }.strand.layout();
+            let has = unsafe { spare.as_ref() }.child_waker.layout();
             if has.size() >= layout.size() && has.align() >= layout.align() {
                 self.spare.set(null_mut());
                 return (spare.cast(), has);
@@ -263,18 +263,18 @@ impl Children {
     unsafe fn poll_child(
         &self,
         child: NonNull<ChildHeader>,
-        here: &ThreadContext,
+        context: &ThreadContext,
         in_line: bool,
     ) -> (Result<bool, ChildPanic>, bool) {
         // SAFETY: the caller's promise.
         let this = unsafe { child.as_ref() };
         // SAFETY: the caller's promise. NO-BORROW
         let poll = |cx: &mut Context<'_>| unsafe { (this.vtable.get().poll)(child, cx) };
-        let stays = here.stays();
+        let stays = context.stays();
         // SAFETY: handed on from the caller.
-        let (polled, after) = unsafe { ChildWaker::poll(child.cast(), here, in_line, poll) };
+        let (polled, after) = unsafe { ChildWaker::poll(child.cast(), context, in_line, poll) };
         if self.announced.get() {
-            self.count_staying(this, matches!(polled, Ok(false)) && stays != here.stays());
+            self.count_staying(this, matches!(polled, Ok(false)) && stays != context.stays());
         }
         match &polled {
             Ok(false) => {}
@@ -299,7 +299,7 @@ impl Children {
         self.staying.get() > 0
             || self.is_to_announce()
             || !self.ready_first.get().is_null()
-            || self.reach.spawned.load(Ordering::Acquire) > 0
+            || self.cancel_scope.spawned.load(Ordering::Acquire) > 0
     }
 
     /// Releases a child that has neither future nor output.
@@ -308,7 +308,7 @@ impl Children {
         // SAFETY: the child is in memory.
         unsafe { child.as_ref() }.stage.set(ChildStage::Nothing);
         // SAFETY: it is a child of this scope, and is used again only if no other reference exists.
-        if unsafe { ChildWaker::leave(child.cast(), &self.reach) }
+        if unsafe { ChildWaker::leave(child.cast(), &self.cancel_scope) }
             && let Some(old) = NonNull::new(self.spare.replace(child.as_ptr()))
         {
             free_memory(old);
@@ -346,7 +346,7 @@ impl Children {
     }
 
     /// Polls the next ready child, if any.
-    pub(super) fn poll_next(&self, here: &ThreadContext) {
+    pub(super) fn poll_next(&self, context: &ThreadContext) {
         let Some((child, in_line)) = self.next() else { return };
         // SAFETY: the child is in the list, or the queue's reference keeps it in memory.
         let this = unsafe { child.as_ref() };
@@ -355,7 +355,7 @@ impl Children {
                 // SAFETY: the queue's reference is ours.
                 return unsafe { ChildWaker::drop_ref(child.cast()) };
             }
-            this.strand.note_dequeued();
+            this.child_waker.note_dequeued();
             if this.is_put_off.get() {
                 // It is polled from its queue, and not before. This reference is not the last. BIASED
                 // SAFETY: the queue's reference is ours.
@@ -363,7 +363,7 @@ impl Children {
             }
         }
         // SAFETY: it is a child of this scope, and has a future.
-        let (polled, woken) = unsafe { self.poll_child(child, here, in_line) };
+        let (polled, woken) = unsafe { self.poll_child(child, context, in_line) };
         match polled {
             Ok(false) if woken => self.put_off(child),
             Ok(false) => {}
@@ -385,7 +385,7 @@ impl Children {
             self.drop_output(child);
         } else if let Some(Joiner::Waker(_)) = joiner {
             this.joiner.set(Some(Joiner::Woken));
-            self.link.count_on_their_way(1);
+            self.frame.count_on_their_way(1);
         }
         match joiner {
             Some(Joiner::Body) => self.body_woken.set(true),
@@ -425,7 +425,7 @@ impl Children {
             }
             _ => self.panic.set(Some(payload)),
         }
-        self.reach.cancel();
+        self.cancel_scope.cancel();
     }
 
     /// Whether `end` was called.
@@ -441,7 +441,7 @@ impl Children {
     /// Whether there is a cancel that `announce` has not passed on to the children.
     #[inline]
     pub(super) fn is_to_announce(&self) -> bool {
-        self.reach.is_cancelled() && !self.announced.get()
+        self.cancel_scope.is_cancelled() && !self.announced.get()
     }
 
     /// Whether there is work before the next child is polled: a cancel to announce, or the body to poll
@@ -476,22 +476,22 @@ impl Children {
     /// Called before a poll of the scope. If a task was spawned in the scope, links the scope to the
     /// enclosing one, which the caller checks after this. SPAWNED-SEE in `cancel`
     #[inline]
-    pub(super) fn link_around(&self, here: &ThreadContext) {
+    pub(super) fn link_around(&self, context: &ThreadContext) {
         if self.has_spawned.get() {
             let mut around = self.around.take();
-            around.register_scope(here, &self.reach);
+            around.register_scope(context, &self.cancel_scope);
             self.around.set(around);
         }
     }
 
     /// Called before a task is spawned in the scope. SPAWNED-SEE in `cancel`
     #[inline]
-    pub(super) fn begin_to_spawn(&self, here: &ThreadContext) {
+    pub(super) fn begin_to_spawn(&self, context: &ThreadContext) {
         if !self.has_spawned.replace(true) {
-            self.link.outside(here, || {
-                self.link_around(here);
-                if !self.reach.is_cancelled() && is_cancelled_in(here) {
-                    self.reach.cancel(); // LINK-OR-SEE
+            self.frame.outside(context, || {
+                self.link_around(context);
+                if !self.cancel_scope.is_cancelled() && is_cancelled_in(context) {
+                    self.cancel_scope.cancel(); // LINK-OR-SEE
                 }
             });
         }
@@ -499,7 +499,7 @@ impl Children {
 
     /// Adds a task spawned in the scope.
     pub(super) fn add_task(&self, task: Task) {
-        if self.reach.is_cancelled() {
+        if self.cancel_scope.is_cancelled() {
             task.cancel();
         }
         let mut tasks = self.tasks.take();
@@ -526,7 +526,7 @@ impl Children {
     /// Whether all started children and spawned tasks have ended.
     #[inline]
     pub(super) fn have_ended(&self) -> bool {
-        self.pending.get() == 0 && self.reach.spawned.load(Ordering::Acquire) == 0
+        self.pending.get() == 0 && self.cancel_scope.spawned.load(Ordering::Acquire) == 0
     }
 
     /// Drops all remaining children, in the order in which they were started, and cancels spawned tasks.
@@ -556,23 +556,23 @@ impl Children {
             self.drop_output(child);
         }
         // From here on, a waker finds the queue closed.
-        if let Some(list) = self.reach.ready.close() {
+        if let Some(list) = self.cancel_scope.ready.close() {
             self.line_up(list.first, list.last);
         }
-        while let Some(strand) = self.next_ready() {
+        while let Some(child_waker) = self.next_ready() {
             // SAFETY: the queue's reference is ours.
-            unsafe { ChildWaker::drop_ref(strand) };
+            unsafe { ChildWaker::drop_ref(child_waker) };
         }
         let tasks = self.tasks.take();
         if !had_ended {
-            self.reach.cancel();
+            self.cancel_scope.cancel();
             tasks.iter().for_each(Task::cancel);
         }
         if let Some(spare) = NonNull::new(self.spare.replace(null_mut())) {
             free_memory(spare);
         }
         drop(self.around.take());
-        self.reach.end();
+        self.cancel_scope.end();
         std::mem::forget(abort);
         !had_ended
     }
@@ -590,14 +590,14 @@ impl Children {
         child: NonNull<ChildHeader>,
         waker: &Waker,
     ) -> Poll<Option<T>> {
-        with_context(|here| {
-            self.assert_inside(here, "a Started was awaited");
+        with_context(|context| {
+            self.assert_inside(context, "a Started was awaited");
             // SAFETY: the caller's reference keeps the child in memory.
             let this = unsafe { child.as_ref() };
             match this.stage.get() {
                 // A race inside of the scope is decided, and would drop the value: leave it here. EXACT in
                 // `task::wait`
-                ChildStage::Output if is_lost(here) && !self.link.is_lost() => Poll::Pending,
+                ChildStage::Output if is_lost(context) && !self.frame.is_lost() => Poll::Pending,
                 ChildStage::Output => {
                     let mut output = std::mem::MaybeUninit::<T>::uninit();
                     // SAFETY: the child is done, and there is room for the output.
@@ -621,7 +621,7 @@ impl Children {
                     let joiner = match body.is_some_and(|body| body.will_wake(waker)) {
                         true => Joiner::Body,
                         false => {
-                            self.note_awaited(here, waker);
+                            self.note_awaited(context, waker);
                             Joiner::Waker(GuardedWaker::of(waker))
                         }
                     };
@@ -633,11 +633,11 @@ impl Children {
     }
 
     /// Records that a child is awaited with a foreign waker, if so. ON-ITS-WAY
-    fn note_awaited(&self, here: &ThreadContext, waker: &Waker) {
+    fn note_awaited(&self, context: &ThreadContext, waker: &Waker) {
         // SAFETY: it is the waker of a poll that this thread is in.
-        let is_own = unsafe { here.own_waker().as_ref() }.is_some_and(|own| own.will_wake(waker));
+        let is_own = unsafe { context.own_waker().as_ref() }.is_some_and(|own| own.will_wake(waker));
         if !is_own {
-            self.link.note_awaited(here);
+            self.frame.note_awaited(context);
         }
     }
 
@@ -647,7 +647,7 @@ impl Children {
             None | Some(Joiner::Body) => {}
             // The destructor of a waker is foreign code.
             Some(Joiner::Waker(waker)) => discard(catch_unwind(AssertUnwindSafe(|| drop(waker)))),
-            Some(Joiner::Woken) => self.link.count_on_their_way(-1), // ON-ITS-WAY
+            Some(Joiner::Woken) => self.frame.count_on_their_way(-1), // ON-ITS-WAY
         }
     }
 
@@ -662,7 +662,7 @@ impl Children {
         let this = unsafe { child.as_ref() };
         this.is_wanted.store(false, Ordering::Release);
         // On another thread, it is left to the scope to drop the output. INSIDE
-        if with_context(|here| self.is_inside(here)) {
+        if with_context(|context| self.is_inside(context)) {
             self.forget_joiner(this);
             if matches!(this.stage.get(), ChildStage::Output | ChildStage::Panicked) {
                 self.drop_output(child);

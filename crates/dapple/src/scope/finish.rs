@@ -140,7 +140,7 @@ macro_rules! impl_scope {
             /// [`is_aborted`](crate::JoinError::is_aborted) holds for the error of its handle. A
             /// [`shield`](crate::shield) protects both.
             pub fn cancel(&self) {
-                self.children.reach.cancel();
+                self.children.cancel_scope.cancel();
             }
 
             /// Whether the scope, a scope around it, or its task was cancelled.
@@ -148,20 +148,20 @@ macro_rules! impl_scope {
             /// Outside of the scope's own poll, it looks only at the scope itself.
             #[must_use]
             pub fn is_cancelled(&self) -> bool {
-                self.children.reach.is_cancelled()
-                    || with_context(|here| self.children.is_inside(here)) && is_current_cancelled()
+                self.children.cancel_scope.is_cancelled()
+                    || with_context(|context| self.children.is_inside(context)) && is_current_cancelled()
             }
 
             /// Returns a handle that cancels the scope from anywhere, at any time.
             #[must_use]
             pub fn canceller(&self) -> Canceller {
-                Canceller { reach: self.children.reach.clone() }
+                Canceller { cancel_scope: self.children.cancel_scope.clone() }
             }
         }
 
         impl fmt::Debug for $scope<'_, '_> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let cancelled = self.children.reach.is_cancelled();
+                let cancelled = self.children.cancel_scope.is_cancelled();
                 f.debug_struct(stringify!($scope)).field("cancelled", &cancelled).finish_non_exhaustive()
             }
         }
@@ -192,20 +192,20 @@ impl_scope!(LocalScope);
 /// ```
 #[derive(Clone)]
 pub struct Canceller {
-    reach: Arc<CancelScope>,
+    cancel_scope: Arc<CancelScope>,
 }
 
 impl Canceller {
     /// Cancels the scope, as [`Scope::cancel`] does: no wait that begins in the scope after this call
     /// succeeds.
     pub fn cancel(&self) {
-        self.reach.cancel();
+        self.cancel_scope.cancel();
     }
 
     /// Whether the scope was cancelled. A cancel around the scope counts once the scope has seen it.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.reach.is_cancelled()
+        self.cancel_scope.is_cancelled()
     }
 }
 
@@ -323,7 +323,7 @@ impl Late {
     /// Called at the end of a poll in which the scope has not ended.
     #[cfg(feature = "tracing")]
     fn look(&mut self, children: &Children, place: ScopeLocation, cx: &mut Context<'_>) {
-        if self.is_told || !children.reach.is_cancelled() {
+        if self.is_told || !children.cancel_scope.is_cancelled() {
             return;
         }
         if !self.alarm.is_late() {
@@ -420,7 +420,7 @@ macro_rules! impl_finish {
                 // SAFETY: it is pinned, and all references to the scope are dropped before the scope is.
                 // OUTLIVES
                 let scope: &'env $scope<'env, 'env> = unsafe { &*(&raw const (*this).scope) };
-                // SAFETY: only `poll` and `drop` touch the body and the link; the body and the children refer
+                // SAFETY: only `poll` and `drop` touch the body and the frame; the body and the children refer
                 // to the scope only.
                 let body = unsafe { &mut (*this).body };
                 // SAFETY: as above.
@@ -466,34 +466,34 @@ fn poll_scope<F, Fut: Future>(
     cx: &mut Context<'_>,
 ) -> Poll<Fut::Output> {
     assert!(!children.is_over(), "a scope that has ended was polled again");
-    with_context(|here| {
-        children.link_around(here);
-        if !children.reach.is_cancelled() && is_cancelled_around(here, &children.reach) {
-            children.reach.cancel();
+    with_context(|context| {
+        children.link_around(context);
+        if !children.cancel_scope.is_cancelled() && is_cancelled_around(context, &children.cancel_scope) {
+            children.cancel_scope.cancel();
         }
         let is_known = children.polled_with(cx.waker());
-        let stays = here.stays();
-        let has_ended = children.inside(here, || {
-            children.link.around(here, || {
+        let stays = context.stays();
+        let has_ended = children.inside(context, || {
+            children.frame.around(context, || {
                 children.body_waker.set(cx.waker());
                 if matches!(body, BodyState::New(_))
-                    && let Err(payload) = begin_body(body, begin, here, cx)
+                    && let Err(payload) = begin_body(body, begin, context, cx)
                 {
                     children.panicked(payload);
                 }
-                let has_ended = run(children, body, here, cx, is_known);
+                let has_ended = run(children, body, context, cx, is_known);
                 children.body_waker.set(null());
                 has_ended
             })
         });
         if !has_ended {
-            if !children.reach.is_cancelled() {
-                outer.register_in(here, cx.waker(), Then::Stays);
-            } else if here.stays() != stays || children.stays() {
-                here.note_stays();
-                outer.register_in(here, cx.waker(), Then::Stays);
-            } else if children.link.has_on_their_way() {
-                outer.register_always(here, cx.waker(), Then::Answers); // ON-ITS-WAY in `children`
+            if !children.cancel_scope.is_cancelled() {
+                outer.register_in(context, cx.waker(), Then::Stays);
+            } else if context.stays() != stays || children.stays() {
+                context.note_stays();
+                outer.register_in(context, cx.waker(), Then::Stays);
+            } else if children.frame.has_on_their_way() {
+                outer.register_always(context, cx.waker(), Then::Answers); // ON-ITS-WAY in `children`
             } else {
                 outer.unregister(); // LEFT-ALONE in `cancel`
             }
@@ -516,7 +516,7 @@ fn poll_scope<F, Fut: Future>(
 fn run<F, Fut: Future>(
     children: &Children,
     body: &mut BodyState<F, Fut>,
-    here: &ThreadContext,
+    context: &ThreadContext,
     cx: &mut Context<'_>,
     is_known: bool,
 ) -> bool {
@@ -528,13 +528,13 @@ fn run<F, Fut: Future>(
             to_poll_body = true;
         }
         if std::mem::take(&mut to_poll_body) {
-            if let Err(payload) = poll_body(body, here, cx) {
+            if let Err(payload) = poll_body(body, context, cx) {
                 children.panicked(payload);
             }
             continue; // the body may have cancelled the scope
         }
         if children.has_ready() {
-            children.poll_next(here);
+            children.poll_next(context);
             continue;
         }
         if children.has_put_off() {
@@ -547,9 +547,9 @@ fn run<F, Fut: Future>(
         if is_known {
             return false; // each event not seen yet wakes this poller
         }
-        children.reach.store_waker(cx.waker());
+        children.cancel_scope.store_waker(cx.waker());
         // An event before the waker was stored may not have woken this poller. STORE-OR-SEE
-        if !children.is_to_announce() && !is_done() && children.reach.ready.is_empty() {
+        if !children.is_to_announce() && !is_done() && children.cancel_scope.ready.is_empty() {
             return false;
         }
     }
@@ -563,30 +563,30 @@ fn run<F, Fut: Future>(
 fn begin_body<F, Fut: Future>(
     body: &mut BodyState<F, Fut>,
     begin: impl FnOnce(F) -> Fut,
-    here: &ThreadContext,
+    context: &ThreadContext,
     cx: &mut Context<'_>,
 ) -> Result<(), ChildPanic> {
     let BodyState::New(f) = std::mem::replace(body, BodyState::Gone) else { unreachable!("just seen") };
     let waker: *const Waker = cx.waker();
-    let own = here.replace_own_waker(waker);
+    let own = context.replace_own_waker(waker);
     let begun = catch_unwind(AssertUnwindSafe(|| begin(f)));
-    here.replace_own_waker(own);
+    context.replace_own_waker(own);
     begun.map(|future| *body = BodyState::Runs(future))
 }
 
 /// Polls the body, if it has not ended.
 fn poll_body<F, Fut: Future>(
     body: &mut BodyState<F, Fut>,
-    here: &ThreadContext,
+    context: &ThreadContext,
     cx: &mut Context<'_>,
 ) -> Result<(), ChildPanic> {
     let BodyState::Runs(future) = body else { return Ok(()) };
     // SAFETY: structurally pinned: it is not moved until it is dropped in place.
     let future = unsafe { Pin::new_unchecked(future) };
     let waker: *const Waker = cx.waker();
-    let own = here.replace_own_waker(waker);
+    let own = context.replace_own_waker(waker);
     let polled = catch_unwind(AssertUnwindSafe(|| future.poll(cx)));
-    here.replace_own_waker(own);
+    context.replace_own_waker(own);
     match polled {
         Ok(Poll::Pending) => Ok(()),
         Ok(Poll::Ready(output)) => {

@@ -23,7 +23,7 @@ const PATIENCE: u8 = 128;
 /// A region, described at the head of this file. Only its owner cancels it, and polls its futures again after
 /// that.
 pub(super) struct Region {
-    reach: Arc<CancelScope>,
+    cancel_scope: Arc<CancelScope>,
     /// Link by which a cancel from outside arrives.
     outer: Item,
     /// It belongs to a race that is decided. LOSER-TAKES-NOTHING in `cancel_scope`
@@ -53,7 +53,7 @@ pub(super) enum RegionVerdict {
 impl Region {
     pub(super) fn new() -> Region {
         Region {
-            reach: CancelScope::new(),
+            cancel_scope: CancelScope::new(),
             outer: Item::default(),
             is_lost: false,
             stays: false,
@@ -66,7 +66,7 @@ impl Region {
 
     /// Cancels the futures in the region. The caller must poll them after this.
     pub(super) fn cancel(&self) {
-        self.reach.cancel();
+        self.cancel_scope.cancel();
     }
 
     /// Cancels the futures in the region, whose results are not wanted any more. LOSER-TAKES-NOTHING in
@@ -89,19 +89,19 @@ impl Region {
         deadline: Option<&Deadline>,
         poll: impl FnOnce(&mut Context<'_>) -> R,
     ) -> std::thread::Result<R> {
-        with_context(|here| {
-            if !self.reach.is_cancelled() && is_current_cancelled() {
-                self.reach.cancel();
+        with_context(|context| {
+            if !self.cancel_scope.is_cancelled() && is_current_cancelled() {
+                self.cancel_scope.cancel();
             }
             let waker: *const Waker = cx.waker();
-            let own = here.replace_own_waker(waker);
-            let stays = here.stays();
+            let own = context.replace_own_waker(waker);
+            let stays = context.stays();
             let deadline = deadline.map_or(null(), std::ptr::from_ref);
-            let link = CancelFrame::of_region(Arc::as_ptr(&self.reach), self.is_lost, deadline);
-            let polled = link.around(here, || catch_unwind(AssertUnwindSafe(|| poll(cx))));
-            here.replace_own_waker(own);
-            self.stays |= here.stays() != stays;
-            self.awaits_child |= link.awaits_child();
+            let frame = CancelFrame::of_region(Arc::as_ptr(&self.cancel_scope), self.is_lost, deadline);
+            let polled = frame.around(context, || catch_unwind(AssertUnwindSafe(|| poll(cx))));
+            context.replace_own_waker(own);
+            self.stays |= context.stays() != stays;
+            self.awaits_child |= frame.awaits_child();
             polled
         })
     }
@@ -110,12 +110,12 @@ impl Region {
     /// pass.
     #[cold]
     pub(super) fn verdict(&mut self, cx: &mut Context<'_>) -> RegionVerdict {
-        let linked = registered_at(Arc::as_ptr(&self.reach).addr());
+        let linked = registered_at(Arc::as_ptr(&self.cancel_scope).addr());
         if self.stays || linked == Some(Then::Stays) {
             (self.is_quiet, self.patience, self.grace) = (false, PATIENCE, None);
             return RegionVerdict::Waits;
         }
-        if with_context(|here| here.is_awake()) && self.patience > 0 {
+        if with_context(|context| context.is_awake()) && self.patience > 0 {
             (self.is_quiet, self.patience) = (false, self.patience - 1);
             return RegionVerdict::Waits;
         }
@@ -138,7 +138,7 @@ impl Region {
     pub(super) fn rest(&mut self, cx: &mut Context<'_>) {
         // A cancelled region with nothing that stays must not count as a link to the enclosing scope.
         // LEFT-ALONE
-        if self.reach.is_cancelled() && !self.stays {
+        if self.cancel_scope.is_cancelled() && !self.stays {
             self.outer.unregister();
         } else {
             self.outer.register(cx.waker(), Then::Stays);
@@ -148,12 +148,12 @@ impl Region {
     /// Called before the owner returns a result.
     pub(super) fn end(&mut self) {
         self.outer.unregister();
-        self.reach.end();
+        self.cancel_scope.end();
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        self.reach.end();
+        self.cancel_scope.end();
     }
 }

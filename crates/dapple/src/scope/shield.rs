@@ -61,13 +61,13 @@ impl<F: Future> Future for Shield<F> {
         let Shield { future, outer } = unsafe { self.get_unchecked_mut() };
         // SAFETY: structurally pinned.
         let future = unsafe { Pin::new_unchecked(future) };
-        with_context(|here| {
-            let polled = CancelFrame::shield().around(here, || future.poll(cx));
+        with_context(|context| {
+            let polled = CancelFrame::shield().around(context, || future.poll(cx));
             match polled {
                 Poll::Pending => {
-                    outer.register_in(here, cx.waker(), Then::Stays);
-                    if is_cancelled_in(here) {
-                        here.note_stays();
+                    outer.register_in(context, cx.waker(), Then::Stays);
+                    if is_cancelled_in(context) {
+                        context.note_stays();
                     }
                 }
                 Poll::Ready(_) => outer.unregister(),

@@ -21,12 +21,12 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    with_context(|here| {
-        children.assert_inside(here, "Scope::spawn called");
-        children.begin_to_spawn(here);
+    with_context(|context| {
+        children.assert_inside(context, "Scope::spawn called");
+        children.begin_to_spawn(context);
     });
-    children.reach.spawned.fetch_add(1, Ordering::Relaxed);
-    let handle = crate::spawn(Spawned { future, scope: InScope(children.reach.clone()) });
+    children.cancel_scope.spawned.fetch_add(1, Ordering::Relaxed);
+    let handle = crate::spawn(Spawned { future, scope: InScope(children.cancel_scope.clone()) });
     if let Some(task) = handle.task() {
         children.add_task(task.clone());
     }
@@ -47,10 +47,10 @@ impl<F: Future> Future for Spawned<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let link = CancelFrame::of_spawned(Arc::as_ptr(&self.scope.0));
+        let frame = CancelFrame::of_spawned(Arc::as_ptr(&self.scope.0));
         // SAFETY: structurally pinned.
         let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
-        with_context(|here| link.around(here, || future.poll(cx)))
+        with_context(|context| frame.around(context, || future.poll(cx)))
     }
 }
 

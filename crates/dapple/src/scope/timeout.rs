@@ -154,8 +154,8 @@ fn is_time_up(sleep: &mut Sleep, cx: &mut Context<'_>) -> bool {
 }
 
 #[cold]
-fn is_any_up_around(here: &ThreadContext) -> bool {
-    claim_outermost(here, Instant::now().nanos())
+fn is_any_up_around(context: &ThreadContext) -> bool {
+    claim_outermost(context, Instant::now().nanos())
 }
 
 impl<F> fmt::Debug for Timeout<F> {

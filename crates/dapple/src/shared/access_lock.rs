@@ -316,7 +316,7 @@ impl AccessLock {
     /// Whether the current task has yielded here in this poll, or has been in the queue, before it wrote.
     #[inline]
     pub(crate) fn has_given_way(&self) -> bool {
-        with_context(|here| here.yielded_to()) == self.name()
+        with_context(|context| context.yielded_to()) == self.name()
     }
 
     /// The current task need not yield here again to write, for the rest of this poll.
@@ -324,7 +324,7 @@ impl AccessLock {
     fn has_written(&self, waiting: &AccessWait) {
         if waiting.gave_way {
             // Outside of a task, no code would reset the cell.
-            with_context(|here| here.note_yield_to(self.name()));
+            with_context(|context| context.note_yield_to(self.name()));
         }
     }
 

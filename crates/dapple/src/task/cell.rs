@@ -35,7 +35,7 @@ pub(crate) unsafe trait TaskKind: Sized {
     /// See [`VTable::run`]; `step` is [`VTable::step`], known at compile time.
     unsafe fn run(
         task: TaskPtr,
-        here: &ThreadContext,
+        context: &ThreadContext,
         step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr>;
     /// See [`VTable::enqueue`].
@@ -138,7 +138,7 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
         if phase != RuntimePhase::Running && phase == RuntimePhase::Stopped {
             return Err((kind, future));
         }
-        let slab = with_context(|here| here.slab_of(shared));
+        let slab = with_context(|context| context.slab_of(shared));
         let Some(task) = shared.take_cell(slab, Self::CLASS, Self::LAYOUT) else {
             return Err((kind, future));
         };

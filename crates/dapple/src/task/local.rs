@@ -98,7 +98,7 @@ impl<T: 'static> Local<T> {
 
     /// Calls `f` with the innermost value, if there is one.
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Option<R> {
-        let mut bound = with_context(|here| here.local::<Bound>());
+        let mut bound = with_context(|context| context.local::<Bound>());
         // SAFETY: `bind` keeps every `Bound` for as long as it is in the list. BOUND
         while let Some(Bound { key, of, value, outer }) = unsafe { bound.as_ref() } {
             if *key == std::ptr::from_ref(self).cast() && *of == TypeId::of::<T>() {
@@ -127,9 +127,9 @@ impl<T: 'static> Local<T> {
             key: std::ptr::from_ref(self).cast(),
             of: TypeId::of::<T>(),
             value: std::ptr::from_ref(value).cast(),
-            outer: with_context(|here| here.local()),
+            outer: with_context(|context| context.local()),
         };
-        let _restore = Restore(with_context(|here| here.replace_local(&bound)));
+        let _restore = Restore(with_context(|context| context.replace_local(&bound)));
         f()
     }
 }
@@ -139,14 +139,14 @@ struct Restore(*const Bound);
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        with_context(|here| here.replace_local(self.0));
+        with_context(|context| context.replace_local(self.0));
     }
 }
 
 /// Drops a future that was to be a task, and has no runtime to be one of: on the spot, and without the task-locals of
 /// the code that would have spawned it.
 pub(crate) fn drop_unspawned<F>(future: F) {
-    let _restore = Restore(with_context(|here| here.replace_local(null())));
+    let _restore = Restore(with_context(|context| context.replace_local(null())));
     drop(future);
 }
 

@@ -115,7 +115,7 @@ impl Drop for Panics {
 ///
 /// The caller owns the task.
 #[cold]
-pub(super) unsafe fn report(task: TaskPtr, here: &ThreadContext, payload: &PanicPayload) {
+pub(super) unsafe fn report(task: TaskPtr, context: &ThreadContext, payload: &PanicPayload) {
     // SAFETY: a task's home outlives it.
     let panics = unsafe { &(*RuntimeShared::of(task)).panics };
     panics.count_one();
@@ -123,10 +123,10 @@ pub(super) unsafe fn report(task: TaskPtr, here: &ThreadContext, payload: &Panic
     // SAFETY: a task that is owned exists (EXISTS), and this is not dropped, so that it needs no reference.
     let behind = ManuallyDrop::new(unsafe { Task::from_counted(task) });
     let has_handle = behind.header().state.load().has(JOIN_INTEREST);
-    let current = here.current::<Header>();
-    here.clear_current();
+    let current = context.current::<Header>();
+    context.clear_current();
     if guarded(|| hook(&PanicReport { task: &behind, payload, has_handle })) {
         panics.count_one();
     }
-    here.set_current(current);
+    context.set_current(current);
 }

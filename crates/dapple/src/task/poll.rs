@@ -49,10 +49,10 @@ pub(crate) struct Plain {
 impl Runnable {
     /// Runs it: one poll of a task, or one turn of a lane. The caller queues the returned runnable again, at the end.
     #[inline]
-    pub(crate) fn run(self, here: &ThreadContext) -> Option<Runnable> {
+    pub(crate) fn run(self, context: &ThreadContext) -> Option<Runnable> {
         let run = self.header().vtable().run;
         // SAFETY: `self` is the right to run it. RUN-ONCE
-        let again = unsafe { run(self.into_ptr(), here) };
+        let again = unsafe { run(self.into_ptr(), context) };
         // SAFETY: `run` returns a right to run.
         again.map(|again| unsafe { Runnable::new(again) })
     }
@@ -63,39 +63,39 @@ impl Runnable {
 /// # Safety
 ///
 /// The caller owns the task and, except for `StepOutcome::Again`, gives it up.
-pub(crate) unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
+pub(crate) unsafe fn step(task: TaskPtr, context: &ThreadContext) -> StepOutcome {
     // SAFETY: a task that is owned exists. EXISTS
     let step = unsafe { task.as_ref() }.vtable().step;
     // SAFETY: handed on from the caller.
-    unsafe { step(task, here) }
+    unsafe { step(task, context) }
 }
 
 /// How a task of one kind and type is run, stepped and polled, in this order.
 impl<K: TaskKind, F: Future> Cell<K, F> {
-    pub(super) unsafe fn run(task: TaskPtr, here: &ThreadContext) -> Option<TaskPtr> {
+    pub(super) unsafe fn run(task: TaskPtr, context: &ThreadContext) -> Option<TaskPtr> {
         // SAFETY: `K::run` calls it for the task that it is given, and owns that task then.
-        let step = |task, here: &ThreadContext| unsafe { Self::step_inline(task, here) };
+        let step = |task, context: &ThreadContext| unsafe { Self::step_inline(task, context) };
         // SAFETY: handed on from the caller.
-        unsafe { K::run(task, here, step) }
+        unsafe { K::run(task, context, step) }
     }
 
-    pub(super) unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
+    pub(super) unsafe fn step(task: TaskPtr, context: &ThreadContext) -> StepOutcome {
         if let Some(gate) = K::GATE
             // SAFETY: handed on from the caller; the gate is of the task's kind.
-            && let Some(after) = unsafe { pass(task, here, gate) }
+            && let Some(after) = unsafe { pass(task, context, gate) }
         {
             return after;
         }
         // SAFETY: handed on from the caller.
-        unsafe { Self::step_inline(task, here) }
+        unsafe { Self::step_inline(task, context) }
     }
 
     #[inline(always)]
-    unsafe fn step_inline(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
+    unsafe fn step_inline(task: TaskPtr, context: &ThreadContext) -> StepOutcome {
         // SAFETY: it is called for this task, which the caller owns, and whose stage holds the future. TASK-STAGE
         let poll = |task| unsafe { Self::poll_inline(task) };
         // SAFETY: handed on from the caller.
-        unsafe { step_with(task, here, poll, Self::PLAIN) }
+        unsafe { step_with(task, context, poll, Self::PLAIN) }
     }
 
     #[inline(always)]
@@ -168,44 +168,44 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
 #[inline(always)]
 pub(super) unsafe fn step_with(
     task: TaskPtr,
-    here: &ThreadContext,
+    context: &ThreadContext,
     poll: impl FnOnce(TaskPtr) -> PollOutcome,
     plain: Option<Plain>,
 ) -> StepOutcome {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     let before = header.state.before_poll();
-    here.begin_poll(task.as_ptr());
-    if before.has(ABORTED | CANCELLED) && is_aborted(here, before) {
+    context.begin_poll(task.as_ptr());
+    if before.has(ABORTED | CANCELLED) && is_aborted(context, before) {
         // SAFETY: handed on from the caller.
-        return unsafe { abort(task, here) };
+        return unsafe { abort(task, context) };
     }
     let polled = poll(task);
     if polled == PollOutcome::Pending {
-        if here.is_woken() {
-            here.clear_current();
-            header.state.settle(here.unsettled());
+        if context.is_woken() {
+            context.clear_current();
+            header.state.settle(context.unsettled());
             return StepOutcome::Again;
         }
         if before.has(CANCELLED) {
             // SAFETY: handed on from the caller; the task was just polled.
-            return unsafe { rest_cancelled(task, here, before) };
+            return unsafe { rest_cancelled(task, context, before) };
         }
-        return rest(header, here, before);
+        return rest(header, context, before);
     }
     match plain {
         // SAFETY: handed on from the caller; the future is gone.
-        Some(plain) if polled == PollOutcome::Ready && unsafe { finish_plain(task, here, plain) } => {}
+        Some(plain) if polled == PollOutcome::Ready && unsafe { finish_plain(task, context, plain) } => {}
         // SAFETY: as above, and `finish_plain` has done nothing.
-        _ => unsafe { finish(task, here, polled) },
+        _ => unsafe { finish(task, context, polled) },
     }
     StepOutcome::Done
 }
 
 /// Whether a task that was aborted or cancelled was aborted. If not, it will be polled.
 #[cold]
-fn is_aborted(here: &ThreadContext, before: Snapshot) -> bool {
-    here.forget_stays(); // for `is_left_alone`
+fn is_aborted(context: &ThreadContext, before: Snapshot) -> bool {
+    context.forget_stays(); // for `is_left_alone`
     before.has(ABORTED)
 }
 
@@ -216,19 +216,19 @@ fn is_aborted(here: &ThreadContext, before: Snapshot) -> bool {
 /// As for [`step`].
 #[cold]
 #[inline(never)]
-unsafe fn abort(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
+unsafe fn abort(task: TaskPtr, context: &ThreadContext) -> StepOutcome {
     // SAFETY: the caller owns the task. TASK-STAGE
     let polled = unsafe { end(task) };
     // SAFETY: handed on from the caller; the future is gone.
-    unsafe { finish(task, here, polled) };
+    unsafe { finish(task, context, polled) };
     StepOutcome::Done
 }
 
 /// Puts a task to rest that was polled and has not woken itself, unless another thread has woken it.
 #[inline(always)]
-fn rest(header: &Header, here: &ThreadContext, before: Snapshot) -> StepOutcome {
-    here.clear_current();
-    match header.state.rest(before, here.unsettled()) {
+fn rest(header: &Header, context: &ThreadContext, before: Snapshot) -> StepOutcome {
+    context.clear_current();
+    match header.state.rest(before, context.unsettled()) {
         RestOutcome::Idle => StepOutcome::Rest,
         RestOutcome::Again => StepOutcome::Again,
     }
@@ -242,14 +242,14 @@ fn rest(header: &Header, here: &ThreadContext, before: Snapshot) -> StepOutcome 
 /// As for `is_left_alone`; and the caller, except for `StepOutcome::Again`, gives the task up.
 #[cold]
 #[inline(never)]
-unsafe fn rest_cancelled(task: TaskPtr, here: &ThreadContext, before: Snapshot) -> StepOutcome {
+unsafe fn rest_cancelled(task: TaskPtr, context: &ThreadContext, before: Snapshot) -> StepOutcome {
     // SAFETY: handed on from the caller.
-    if unsafe { is_left_alone(task, here, before) } {
+    if unsafe { is_left_alone(task, context, before) } {
         // SAFETY: as above.
-        return unsafe { abort(task, here) };
+        return unsafe { abort(task, context) };
     }
     // SAFETY: a task that is owned exists. EXISTS
-    rest(unsafe { task.as_ref() }, here, before)
+    rest(unsafe { task.as_ref() }, context, before)
 }
 
 /// Whether a task that was cancelled before its last poll has no wait that could end by the cancel. LEFT-ALONE in
@@ -259,7 +259,7 @@ unsafe fn rest_cancelled(task: TaskPtr, here: &ThreadContext, before: Snapshot) 
 ///
 /// The caller owns the task and has just polled it, and the task has not woken itself.
 #[cold]
-unsafe fn is_left_alone(task: TaskPtr, here: &ThreadContext, before: Snapshot) -> bool {
+unsafe fn is_left_alone(task: TaskPtr, context: &ThreadContext, before: Snapshot) -> bool {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
@@ -270,7 +270,7 @@ unsafe fn is_left_alone(task: TaskPtr, here: &ThreadContext, before: Snapshot) -
     header.state.add_ref();
     // SAFETY: the reference was just counted.
     let task = unsafe { Task::from_counted(task) };
-    let is_left_alone = (shared.is_left_alone)(shared, &task, here.stays() != 0);
+    let is_left_alone = (shared.is_left_alone)(shared, &task, context.stays() != 0);
     is_left_alone && !header.state.was_woken_since(before)
 }
 
@@ -281,7 +281,7 @@ unsafe fn is_left_alone(task: TaskPtr, here: &ThreadContext, before: Snapshot) -
 /// As for [`step`]. With `None` the caller still owns the task.
 pub(super) unsafe fn pass(
     task: TaskPtr,
-    here: &ThreadContext,
+    context: &ThreadContext,
     gate: unsafe fn(TaskPtr) -> Passage,
 ) -> Option<StepOutcome> {
     // SAFETY: a task that is owned exists. EXISTS
@@ -300,11 +300,11 @@ pub(super) unsafe fn pass(
         Passage::Refuse => {
             // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
             unsafe { &*RuntimeShared::of(task) }.count_refused();
-            here.begin_last_poll(task.as_ptr());
+            context.begin_last_poll(task.as_ptr());
             // SAFETY: the caller owns the task. TASK-STAGE
             let polled = unsafe { (header.vtable().end)(task, Reason::Refused) };
             // SAFETY: as above, and the task is given up. The future has been dropped.
-            unsafe { finish(task, here, polled) };
+            unsafe { finish(task, context, polled) };
             Some(StepOutcome::Done)
         }
     }
@@ -317,9 +317,9 @@ pub(super) unsafe fn pass(
 ///
 /// As for [`finish`]; `plain` describes the task.
 #[inline(always)]
-unsafe fn finish_plain(task: TaskPtr, here: &ThreadContext, plain: Plain) -> bool {
+unsafe fn finish_plain(task: TaskPtr, context: &ThreadContext, plain: Plain) -> bool {
     let shared = RuntimeShared::of(task);
-    let Some(slab) = here.slab_of::<_, LocalSlab>(shared) else { return false };
+    let Some(slab) = context.slab_of::<_, LocalSlab>(shared) else { return false };
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     if header.vtable().is_extended {
@@ -330,8 +330,8 @@ unsafe fn finish_plain(task: TaskPtr, here: &ThreadContext, plain: Plain) -> boo
         unsafe { left(task) };
     }
     slab.finished.add_one();
-    here.clear_current();
-    match header.state.finish(0, here.unsettled(), false) {
+    context.clear_current();
+    match header.state.finish(0, context.unsettled(), false) {
         // SAFETY: no reference is left.
         Finished::Last => unsafe { slab.put(shared, plain.class, task) },
         // SAFETY: the task was just declared done, with this result.
@@ -381,7 +381,7 @@ unsafe fn end(task: TaskPtr) -> PollOutcome {
 /// # Safety
 ///
 /// The caller owns the task and gives it up. The stage is as `polled` says.
-unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
+unsafe fn finish(task: TaskPtr, context: &ThreadContext, polled: PollOutcome) {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     let shared = RuntimeShared::of(task);
@@ -389,10 +389,10 @@ unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
         // SAFETY: the stage holds a payload, which belongs to the owner until the task is done. TASK-STAGE
         let payload = unsafe { &*field::<Box<PanicPayload>>(task, header.vtable().stage_offset) };
         // SAFETY: handed on from the caller.
-        unsafe { panics::report(task, here, payload) };
+        unsafe { panics::report(task, context, payload) };
     }
     // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
-    unsafe { &*shared }.count_finished(here.slab_of::<_, LocalSlab>(shared));
+    unsafe { &*shared }.count_finished(context.slab_of::<_, LocalSlab>(shared));
     let how = match polled {
         PollOutcome::Panicked => PANICKED,
         PollOutcome::Ended => ENDED,
@@ -405,7 +405,7 @@ unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
         if !unwanted && !header.state.load().has(JOIN_INTEREST) {
             unwanted = true;
             // SAFETY: without a handle the output belongs to the owner. HANDLE-OUTPUT
-            unsafe { drop_result(task, here, polled) };
+            unsafe { drop_result(task, context, polled) };
         }
         // Read again: a destructor may have asked for the color, which gives the task a lane.
         if !has_left && let Some(left) = header.vtable().left {
@@ -413,10 +413,10 @@ unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
             // SAFETY: the caller owns the task, and the future has been dropped.
             unsafe { left(task) };
         }
-        here.clear_current();
-        match header.state.finish(how, here.unsettled(), !unwanted) {
+        context.clear_current();
+        match header.state.finish(how, context.unsettled(), !unwanted) {
             // The handle was dropped between the two reads. The destructor of the output may use the task's waker.
-            Finished::Unwanted => here.set_current(task.as_ptr()),
+            Finished::Unwanted => context.set_current(task.as_ptr()),
             Finished::Shared => return,
             // SAFETY: no reference is left.
             Finished::Last => return unsafe { (header.vtable().free)(task) },
@@ -431,7 +431,7 @@ unsafe fn finish(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
 /// # Safety
 ///
 /// The caller owns the task and its output or payload. The stage is as `polled` says.
-unsafe fn drop_result(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) {
+unsafe fn drop_result(task: TaskPtr, context: &ThreadContext, polled: PollOutcome) {
     // SAFETY: the caller has a reference, or owns the task.
     let vtable = unsafe { task.as_ref() }.vtable();
     match polled {
@@ -441,7 +441,7 @@ unsafe fn drop_result(task: TaskPtr, here: &ThreadContext, polled: PollOutcome) 
             if let Err(payload) = &dropped {
                 traced::note_panic(payload);
                 // SAFETY: handed on from the caller.
-                unsafe { panics::report(task, here, payload) };
+                unsafe { panics::report(task, context, payload) };
             }
             discard(dropped);
         }
@@ -503,11 +503,11 @@ pub(crate) fn refuse(runnable: Runnable) {
     // SAFETY: a task that is owned exists.
     let end = unsafe { task.as_ref() }.vtable().end;
     let _aside = SetAside::new();
-    with_context(|here| {
-        here.set_current(task.as_ptr());
+    with_context(|context| {
+        context.set_current(task.as_ptr());
         // SAFETY: `runnable` was the right to run. TASK-STAGE
         let polled = unsafe { end(task, Reason::Refused) };
         // SAFETY: as above, and the task is given up. The future has been dropped.
-        unsafe { finish(task, here, polled) };
+        unsafe { finish(task, context, polled) };
     });
 }

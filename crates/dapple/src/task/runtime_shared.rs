@@ -104,7 +104,7 @@ impl RuntimeShared {
     /// The runtime of a task or a lane: the pointer that `settle` was given.
     #[inline]
     pub(crate) fn of(ptr: TaskPtr) -> *const RuntimeShared {
-        Chunk::of(ptr).home
+        Chunk::of(ptr).runtime
     }
 
     #[inline]

@@ -86,7 +86,7 @@ pub(crate) const fn class_of(layout: Layout) -> u8 {
 /// The head of a chunk.
 #[repr(C)]
 pub(crate) struct Chunk {
-    pub(crate) home: *const RuntimeShared,
+    pub(crate) runtime: *const RuntimeShared,
     class: u8,
     /// Its place among the chunks.
     index: usize,
@@ -321,7 +321,7 @@ impl SlabShared {
     }
 
     /// A chunk of cells that share it.
-    fn add_shared(&mut self, home: *const RuntimeShared, class: u8) -> NonNull<Chunk> {
+    fn add_shared(&mut self, runtime: *const RuntimeShared, class: u8) -> NonNull<Chunk> {
         if self.regions.last().is_none_or(|region| self.used == region.size()) {
             let size = self.regions.last().map_or(REGION, |region| (2 * region.size()).min(LARGEST_REGION));
             self.regions.push(Memory::map(size, CHUNK));
@@ -332,17 +332,18 @@ impl SlabShared {
         let memory = unsafe { region.add(self.used) };
         self.used += CHUNK;
         // SAFETY: this part of the region was not used before, and is as large as a chunk.
-        unsafe { self.add(memory, Chunk { home, class, index: 0, memory: None, first: FIRST }) }
+        unsafe { self.add(memory, Chunk { runtime, class, index: 0, memory: None, first: FIRST }) }
     }
 
     /// A chunk for one cell that is too large to share one.
-    fn add_large(&mut self, home: *const RuntimeShared, layout: Layout) -> TaskPtr {
+    fn add_large(&mut self, runtime: *const RuntimeShared, layout: Layout) -> TaskPtr {
         let first = FIRST.next_multiple_of(layout.align());
         let memory = Memory::map(first + layout.size(), CHUNK);
         let start = memory.start();
         // SAFETY: the memory is new, and large enough for the head and the cell.
-        let chunk =
-            unsafe { self.add(start, Chunk { home, class: LARGE, index: 0, memory: Some(memory), first }) };
+        let chunk = unsafe {
+            self.add(start, Chunk { runtime, class: LARGE, index: 0, memory: Some(memory), first })
+        };
         Chunk::cell(chunk, first)
     }
 
@@ -364,13 +365,13 @@ impl SlabShared {
     }
 
     /// Fills an empty cache.
-    fn refill(&mut self, home: *const RuntimeShared, class: u8, cache: &mut Cache) {
+    fn refill(&mut self, runtime: *const RuntimeShared, class: u8, cache: &mut Cache) {
         if let Some(full) = self.full.0[class as usize].pop() {
             cache.loaded = full;
         } else if let Some(i) = self.left_behind.iter().position(|(c, _)| *c == class) {
             *cache = self.left_behind.swap_remove(i).1;
         } else {
-            cache.fresh = self.add_shared(home, class).as_ptr();
+            cache.fresh = self.add_shared(runtime, class).as_ptr();
             cache.next = FIRST;
         }
     }
@@ -437,30 +438,30 @@ impl RuntimeShared {
 /// The caller gave up the last reference to the task or lane in it (so no walker can get one), and does not use it again.
 #[inline]
 pub(crate) unsafe fn put_cell(cell: TaskPtr) {
-    let Chunk { home, class, .. } = *Chunk::of(cell);
-    match with_context(|here| here.slab_of::<_, LocalSlab>(home)) {
+    let Chunk { runtime, class, .. } = *Chunk::of(cell);
+    match with_context(|context| context.slab_of::<_, LocalSlab>(runtime)) {
         // SAFETY: handed on from the caller.
-        Some(slab) if class != LARGE => unsafe { slab.put(home, class, cell) },
+        Some(slab) if class != LARGE => unsafe { slab.put(runtime, class, cell) },
         // SAFETY: handed on from the caller.
-        _ => unsafe { put_shared(home, class, cell) },
+        _ => unsafe { put_shared(runtime, class, cell) },
     }
 }
 
 impl LocalSlab {
-    /// Puts a cell of `home`, whose worker this is, back.
+    /// Puts a cell of `runtime`, whose worker this is, back.
     ///
     /// # Safety
     ///
     /// As for [`put_cell`]; the class is the cell's, and not LARGE.
     #[inline]
-    pub(super) unsafe fn put(&self, home: *const RuntimeShared, class: u8, cell: TaskPtr) {
+    pub(super) unsafe fn put(&self, runtime: *const RuntimeShared, class: u8, cell: TaskPtr) {
         let cache = self.cache(class);
         cache.loaded.push(cell);
         if cache.loaded.len >= cache.full
             && let Some(full) = cache.unload()
         {
             // SAFETY: a worker's home is alive.
-            unsafe { &*home }.slab.take_back(class, full);
+            unsafe { &*runtime }.slab.take_back(class, full);
         }
     }
 }
@@ -476,9 +477,9 @@ impl Slab {
 ///
 /// As for [`put_cell`].
 #[cold]
-unsafe fn put_shared(home: *const RuntimeShared, class: u8, cell: TaskPtr) {
+unsafe fn put_shared(runtime: *const RuntimeShared, class: u8, cell: TaskPtr) {
     // SAFETY: the home outlives its cells. LIVE-UNTIL-EMPTY
-    let slab = unsafe { &(*home).slab };
+    let slab = unsafe { &(*runtime).slab };
     let mut shared = lock(&slab.shared);
     if class == LARGE {
         let index = Chunk::of(cell).index;

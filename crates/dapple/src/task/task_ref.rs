@@ -38,7 +38,7 @@ impl Task {
 
     /// The task that this thread is running.
     pub(crate) fn current() -> Option<Task> {
-        let current = TaskPtr::new(with_context(|here| here.current::<Header>()).cast_mut())?;
+        let current = TaskPtr::new(with_context(|context| context.current::<Header>()).cast_mut())?;
         // The reference of a cloned waker becomes ours.
         let waker = ManuallyDrop::new(GuardedWaker::of(&borrowed_waker(current)));
         debug_assert_eq!(waker.as_waker().data(), current.as_ptr().cast());

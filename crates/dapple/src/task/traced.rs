@@ -36,12 +36,12 @@ impl TracedVTable {
     fn poll<R>(
         self,
         task: TaskPtr,
-        here: &ThreadContext,
+        context: &ThreadContext,
         color: log::PolledColor,
         poll: impl FnOnce() -> R,
     ) -> R {
         let begun = world::with(|world| world.begin_poll(self.number, color));
-        let result = observe_poll(task, here, poll);
+        let result = observe_poll(task, context, poll);
         // Not in the simulation that it is from, if that is over and it is dropped.
         begun.map(|begun| world::with(|world| world.end_poll(begun)));
         result
@@ -93,24 +93,24 @@ fn observe_poll<R>(task: TaskPtr, context: &ThreadContext, poll: impl FnOnce() -
 /// # Safety
 ///
 /// As for `VTable::run`.
-unsafe fn run(task: TaskPtr, here: &ThreadContext) -> Option<TaskPtr> {
+unsafe fn run(task: TaskPtr, context: &ThreadContext) -> Option<TaskPtr> {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
     let observed = TracedVTable::of(header);
     let is_blocking = header.vtable().is_blocking();
     let color = if is_blocking { log::PolledColor::None } else { log::PolledColor::Own };
     // SAFETY: handed on from the caller.
-    observed.poll(task, here, color, || unsafe { (observed.run)(task, here) })
+    observed.poll(task, context, color, || unsafe { (observed.run)(task, context) })
 }
 
 /// # Safety
 ///
 /// As for `VTable::step`.
-unsafe fn step(task: TaskPtr, here: &ThreadContext) -> StepOutcome {
+unsafe fn step(task: TaskPtr, context: &ThreadContext) -> StepOutcome {
     // SAFETY: a task that is owned exists. EXISTS
     let observed = TracedVTable::of(unsafe { task.as_ref() });
     // SAFETY: handed on from the caller.
-    observed.poll(task, here, log::PolledColor::Lane(here.lane_address()), || unsafe {
-        (observed.step)(task, here)
+    observed.poll(task, context, log::PolledColor::Lane(context.lane_address()), || unsafe {
+        (observed.step)(task, context)
     })
 }

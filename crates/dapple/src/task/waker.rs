@@ -77,9 +77,9 @@ pub(crate) unsafe fn wake_task(task: TaskPtr) {
 ///
 /// As for [`wake_task`].
 #[inline]
-pub(crate) unsafe fn claim(task: TaskPtr, here: &ThreadContext) -> bool {
+pub(crate) unsafe fn claim(task: TaskPtr, context: &ThreadContext) -> bool {
     let data = task.as_ptr().cast::<()>();
-    may_enqueue(here, task) && !is_current(here, data) && header(data).state.wake()
+    may_enqueue(context, task) && !is_current(context, data) && header(data).state.wake()
 }
 
 /// Enqueues a task.
@@ -96,8 +96,8 @@ pub(crate) unsafe fn run(task: TaskPtr) {
 /// keeps alive. On a worker of that runtime the reference may go first. On other threads the task could be done, and the
 /// runtime gone, before the call returns.
 #[inline]
-fn may_enqueue(here: &ThreadContext, task: TaskPtr) -> bool {
-    here.has_worker() && here.runtime() == RuntimeShared::of(task)
+fn may_enqueue(context: &ThreadContext, task: TaskPtr) -> bool {
+    context.has_worker() && context.runtime() == RuntimeShared::of(task)
 }
 
 const IS_TASK: usize = 1;
@@ -158,8 +158,8 @@ pub(crate) fn wakes_same(packed: *mut (), waker: &Waker) -> bool {
 }
 
 #[inline]
-fn is_current(here: &ThreadContext, data: *const ()) -> bool {
-    here.current() == data.cast::<Header>()
+fn is_current(context: &ThreadContext, data: *const ()) -> bool {
+    context.current() == data.cast::<Header>()
 }
 
 #[inline]
@@ -175,11 +175,11 @@ fn ptr(data: *const ()) -> TaskPtr {
 
 #[inline]
 fn clone(data: *const ()) -> RawWaker {
-    with_context(|here| {
-        if is_current(here, data) {
-            let unsettled = here.count_unsettled(1);
+    with_context(|context| {
+        if is_current(context, data) {
+            let unsettled = context.count_unsettled(1);
             if unsettled >= MAX_UNSETTLED {
-                here.clear_unsettled();
+                context.clear_unsettled();
                 header(data).state.settle(unsettled);
             }
         } else {
@@ -191,9 +191,9 @@ fn clone(data: *const ()) -> RawWaker {
 
 #[inline]
 fn wake_by_ref(data: *const ()) {
-    with_context(|here| {
-        if is_current(here, data) {
-            here.note_woken();
+    with_context(|context| {
+        if is_current(context, data) {
+            context.note_woken();
         } else if header(data).state.wake() {
             enqueue(data);
         }
@@ -202,12 +202,12 @@ fn wake_by_ref(data: *const ()) {
 
 #[inline]
 fn wake(data: *const ()) {
-    with_context(|here| {
-        if is_current(here, data) {
-            here.note_woken();
-            return drop_current(here, data);
+    with_context(|context| {
+        if is_current(context, data) {
+            context.note_woken();
+            return drop_current(context, data);
         }
-        if !may_enqueue(here, ptr(data)) {
+        if !may_enqueue(context, ptr(data)) {
             wake_by_ref(data);
             return drop(data);
         }
@@ -222,9 +222,9 @@ fn wake(data: *const ()) {
 
 #[inline]
 fn drop(data: *const ()) {
-    with_context(|here| {
-        if is_current(here, data) {
-            drop_current(here, data);
+    with_context(|context| {
+        if is_current(context, data) {
+            drop_current(context, data);
         } else if header(data).state.drop_ref() {
             free(data);
         }
@@ -232,10 +232,10 @@ fn drop(data: *const ()) {
 }
 
 #[inline]
-fn drop_current(here: &ThreadContext, data: *const ()) {
-    let unsettled = here.count_unsettled(-1);
+fn drop_current(context: &ThreadContext, data: *const ()) {
+    let unsettled = context.count_unsettled(-1);
     if unsettled <= -MAX_UNSETTLED {
-        here.clear_unsettled();
+        context.clear_unsettled();
         header(data).state.settle(unsettled);
     }
 }

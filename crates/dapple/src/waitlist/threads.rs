@@ -36,7 +36,7 @@ pub(crate) fn block_on_again<F: Future>(
     future: F,
 ) -> F::Output {
     assert_outside(&what);
-    let runs_tasks = with_context(|here| here.has_worker() || here.has_main_lane());
+    let runs_tasks = with_context(|context| context.has_worker() || context.has_main_lane());
     assert!(
         !runs_tasks,
         "{what} called on a thread that runs tasks: it would hold them up. Await the form that \

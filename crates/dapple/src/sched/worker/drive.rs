@@ -15,8 +15,8 @@ impl Sched {
     pub(crate) fn enter_worker(&self, worker: usize) -> WorkerGuard<'_> {
         let aside = SetAside::new();
         let worker = self.worker(worker);
-        with_context(|here| {
-            here.drive(self.shared.whole(), std::ptr::from_ref(worker), &raw const worker.slab);
+        with_context(|context| {
+            context.drive(self.shared.whole(), std::ptr::from_ref(worker), &raw const worker.slab);
         });
         worker.window.open();
         WorkerGuard { sched: self, worker, aside: Some(aside) }
@@ -55,7 +55,7 @@ impl WorkerGuard<'_> {
     /// Runs work until `until` returns true. Sleeps when there is none, for `limit` at a time. Without a limit, the
     /// thread that makes `until` true must notify the worker's driver.
     pub(crate) fn drive(&self, main: &impl MainTurn, limit: Option<Duration>, until: impl Fn() -> bool) {
-        with_context(|here| self.drive_here(here, main, limit, until));
+        with_context(|context| self.drive_here(context, main, limit, until));
     }
 
     /// As `drive`, on a thread without a main color and without a limit.
@@ -65,7 +65,7 @@ impl WorkerGuard<'_> {
 
     fn drive_here(
         &self,
-        here: &ThreadContext,
+        context: &ThreadContext,
         main: &impl MainTurn,
         limit: Option<Duration>,
         until: impl Fn() -> bool,
@@ -88,13 +88,13 @@ impl WorkerGuard<'_> {
                     continue;
                 }
                 match worker.search(sched) {
-                    Some(runnable) => worker.run(sched, here, runnable),
+                    Some(runnable) => worker.run(sched, context, runnable),
                     None => worker.sleep(sched, limit, || main.is_ready() || until()),
                 }
                 continue;
             };
             until_main = until_main.saturating_sub(1);
-            worker.run(sched, here, runnable);
+            worker.run(sched, context, runnable);
         }
         std::mem::forget(abort);
     }
@@ -118,10 +118,10 @@ impl Drop for WorkerGuard<'_> {
 impl Worker {
     /// Runs a runnable that was found.
     #[inline]
-    pub(super) fn run(&self, sched: &Sched, here: &ThreadContext, runnable: Runnable) {
+    pub(super) fn run(&self, sched: &Sched, context: &ThreadContext, runnable: Runnable) {
         self.found(sched);
         self.counts.runs.add_one();
-        if let Some(again) = runnable.run(here) {
+        if let Some(again) = runnable.run(context) {
             self.own.came_back.set(self.own.came_back.get() + 1);
             self.enqueue_back(sched, again, self.next.load(Ordering::Relaxed).is_null());
         }

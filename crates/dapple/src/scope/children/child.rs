@@ -24,7 +24,7 @@ pub(in crate::scope) type ChildPanic = Box<dyn Any + Send>;
 /// Part of a child that does not depend on the type of its future. The stage follows it.
 #[repr(C)]
 pub(in crate::scope) struct ChildHeader {
-    pub(super) strand: ChildWaker,
+    pub(super) child_waker: ChildWaker,
     pub(super) vtable: Cell<&'static ChildVTable>,
     pub(super) next: Cell<*mut ChildHeader>,
     pub(super) previous: Cell<*mut ChildHeader>,
@@ -163,8 +163,8 @@ pub(super) struct Dropped;
 ///
 /// # Safety
 ///
-/// `strand` belongs to a child, in memory, whose scope no other thread is polling.
-pub(crate) unsafe fn drop_started(strand: *const ChildWaker) -> Option<bool> {
+/// `child_waker` belongs to a child, in memory, whose scope no other thread is polling.
+pub(crate) unsafe fn drop_started(child_waker: *const ChildWaker) -> Option<bool> {
     /// # Safety
     ///
     /// As for [`ChildVTable::poll`].
@@ -176,7 +176,7 @@ pub(crate) unsafe fn drop_started(strand: *const ChildWaker) -> Option<bool> {
         Err(dropped.err().unwrap_or_else(|| Box::new(Dropped)))
     }
     // SAFETY: the caller's promise; the `ChildWaker` is the first field of the child.
-    let child = unsafe { &*strand.cast::<ChildHeader>() };
+    let child = unsafe { &*child_waker.cast::<ChildHeader>() };
     if child.stage.get() != ChildStage::Future {
         return None;
     }
@@ -191,7 +191,7 @@ pub(crate) unsafe fn drop_started(strand: *const ChildWaker) -> Option<bool> {
 /// Frees the memory of a child that has no other reference.
 pub(super) fn free_memory(child: NonNull<ChildHeader>) {
     // SAFETY: spare memory still has its layout, and holds nothing with a destructor.
-    let layout = unsafe { child.as_ref() }.strand.layout();
+    let layout = unsafe { child.as_ref() }.child_waker.layout();
     // SAFETY: it was allocated with this layout.
     unsafe { dealloc(child.as_ptr().cast(), layout) };
 }

@@ -83,7 +83,7 @@ impl Children {
     /// Queues a child that must see a cancel.
     pub(super) fn put_in_line(&self, child: NonNull<ChildHeader>) {
         // SAFETY: it is in memory.
-        if unsafe { child.as_ref() }.strand.try_enqueue() {
+        if unsafe { child.as_ref() }.child_waker.try_enqueue() {
             self.line_up(child.cast(), child.cast());
         }
     }
@@ -102,27 +102,27 @@ impl Children {
     /// Removes and returns the next woken child, with its reference.
     #[inline]
     pub(super) fn next_ready(&self) -> Option<child_waker::ChildPtr> {
-        let strand = match NonNull::new(self.ready_first.get()) {
+        let child_waker = match NonNull::new(self.ready_first.get()) {
             Some(first) => first,
             None => {
-                let list = self.reach.ready.pull(self.reach.is_by_waker())?;
+                let list = self.cancel_scope.ready.pull(self.cancel_scope.is_by_waker())?;
                 self.ready_last.set(list.last.as_ptr());
                 list.first
             }
         };
         // SAFETY: a child in the ready queue is in memory. IN-LINE-ONCE
-        let next = unsafe { strand.as_ref() }.next_child();
+        let next = unsafe { child_waker.as_ref() }.next_child();
         self.ready_first.set(next);
         if next.is_null() {
             self.ready_last.set(null_mut());
         }
-        Some(strand)
+        Some(child_waker)
     }
 
     /// Whether a child is ready to be polled.
     #[inline]
     pub(in crate::scope) fn has_ready(&self) -> bool {
-        !self.ready_first.get().is_null() || !self.due.is_empty() || !self.reach.ready.is_empty()
+        !self.ready_first.get().is_null() || !self.due.is_empty() || !self.cancel_scope.ready.is_empty()
     }
 
     /// Removes and returns the next child to be polled, if any, and whether it was woken. FAIR
@@ -131,7 +131,7 @@ impl Children {
         let is_for_due = !self.due.is_empty() && self.is_for_due.replace(!self.is_for_due.get());
         let woken = if is_for_due { None } else { self.next_ready() };
         match woken {
-            Some(strand) => Some((strand.cast(), true)),
+            Some(child_waker) => Some((child_waker.cast(), true)),
             None => self.due.next().map(|child| (child, false)),
         }
     }

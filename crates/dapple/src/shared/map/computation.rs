@@ -50,7 +50,7 @@ unsafe impl Fills<OfComputation> for ComputationFrame {}
 /// Returns the computations that this thread is polling, the innermost first.
 fn polled_here() -> Vec<Arc<PendingComputation>> {
     let mut found = Vec::new();
-    let mut next = with_context(|here| here.computation::<ComputationFrame>());
+    let mut next = with_context(|context| context.computation::<ComputationFrame>());
     // SAFETY: the entries of this thread's list are on its stack. COMPUTATIONS-ON-STACK
     while let Some(ComputationFrame { pending, outer }) = unsafe { next.as_ref() } {
         // SAFETY: the frame that holds the entry borrows the computation.
@@ -96,13 +96,13 @@ impl PendingComputation {
         struct LeaveComputation(*const ComputationFrame);
         impl Drop for LeaveComputation {
             fn drop(&mut self) {
-                with_context(|here| here.set_computation(self.0));
+                with_context(|context| context.set_computation(self.0));
             }
         }
-        let outer = with_context(|here| here.computation());
+        let outer = with_context(|context| context.computation());
         let polled = ComputationFrame { pending: self, outer };
         let _out = LeaveComputation(outer);
-        with_context(|here| here.set_computation(&raw const polled)); // COMPUTATIONS-ON-STACK
+        with_context(|context| context.set_computation(&raw const polled)); // COMPUTATIONS-ON-STACK
         f()
     }
 }

@@ -38,7 +38,7 @@ const MOST: u32 = YIELDS + 200;
 
 /// Whether this thread is inside of a shard of any map, and so may change none. NO-CYCLE
 pub(super) fn is_inside() -> bool {
-    with_context(|here| here.in_map()) != InMap::No
+    with_context(|context| context.in_map()) != InMap::No
 }
 
 /// Shard of a map. The head of this file describes its rules.
@@ -62,7 +62,7 @@ struct ShardGuard<'a> {
 impl<'a> ShardGuard<'a> {
     #[inline]
     fn new(gate: &'a AccessLock, hold: Hold<'a>, inside: InMap) -> ShardGuard<'a> {
-        ShardGuard { gate, hold, outer: with_context(|here| here.replace_in_map(inside)) }
+        ShardGuard { gate, hold, outer: with_context(|context| context.replace_in_map(inside)) }
     }
 
     /// Leaves the shard. Inlined, which `drop` is not: that one is called only on panics.
@@ -70,7 +70,7 @@ impl<'a> ShardGuard<'a> {
     fn leave(self) {
         let ShardGuard { gate, hold, outer } = self;
         std::mem::forget(self);
-        with_context(|here| here.replace_in_map(outer));
+        with_context(|context| context.replace_in_map(outer));
         gate.leave(hold);
     }
 }
@@ -93,7 +93,7 @@ impl<T> MapShard<T> {
     #[track_caller]
     pub(super) fn read<R: Default>(&self, map: &dyn Display, f: impl FnOnce(&T) -> R) -> R {
         // A single call of `f`, for the common and the rare case, so that `f` can be inlined.
-        let hold = match with_context(|here| here.in_map()) == InMap::Writes {
+        let hold = match with_context(|context| context.in_map()) == InMap::Writes {
             true => self.try_read_in_panic(map),
             false => self
                 .gate
