@@ -39,7 +39,7 @@ impl Pulse {
     }
 }
 
-/// What is watched, and until when it goes on.
+/// The pulses that are watched, and the flag that ends the test.
 #[derive(Clone, Default)]
 struct Stress {
     pulses: Vec<Pulse>,

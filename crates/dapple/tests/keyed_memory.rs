@@ -1,4 +1,4 @@
-//! Colors that nobody holds cost nothing: memory stays where it was, with keys by the million.
+//! Colors without a holder cost nothing: memory does not grow with millions of keys.
 #![expect(unsafe_code, reason = "a global allocator that counts")]
 
 mod common;
@@ -32,12 +32,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// What caches may grow by: a chunk of cells for each size in use, and little more.
+/// Bytes that caches may grow by: a chunk of cells for each size in use, and little more.
 const SLACK: usize = 512 * 1024;
 
 const BATCH: usize = 1000;
 
-/// Runs so many batches, and says by how much memory has grown since the tenth.
+/// Runs `rounds` batches, and returns the growth of memory since the tenth.
 fn growth(rounds: usize, mut batch: impl FnMut(usize)) -> usize {
     let mut settled = 0;
     for round in 0..rounds {
@@ -49,7 +49,7 @@ fn growth(rounds: usize, mut batch: impl FnMut(usize)) -> usize {
     IN_USE.load(Relaxed).saturating_sub(settled)
 }
 
-/// An output that nobody wants, and that gives its task a lane when it is dropped.
+/// An output without a receiver, which gives its task a lane when it is dropped.
 struct AsksForItsColor;
 
 impl Drop for AsksForItsColor {

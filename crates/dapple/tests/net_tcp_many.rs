@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// What caches may grow by.
+/// Bytes that caches may grow by.
 const SLACK: usize = 256 * 1024;
 
 const COUNT: usize = 100_000;

@@ -45,11 +45,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// What caches may grow by. A byte in each round would be more.
+/// Bytes that caches may grow by. A leak of a few bytes in each round would be more.
 const SLACK: usize = 8 * 1024;
 const ROUNDS: usize = 3000;
 
-/// By how much memory grows in so many rounds of `round`, in one task.
+/// Growth of memory in [`ROUNDS`] rounds of `round`, in one task, after a warm-up.
 fn growth(rt: &Runtime, round: impl AsyncFn()) -> usize {
     rt.block_on(async {
         for _ in 0..100 {

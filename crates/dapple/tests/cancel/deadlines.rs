@@ -118,7 +118,7 @@ async fn a_foreign_wait_ends_with_its_scope() -> Result<(), Anything> {
         slept
     })
     .await?;
-    // A child that was dropped does not say so.
+    // A child that is dropped while it waits does not decrement `waiting`.
     assert!(waiting.get() <= 1 && dropped.len() == begun.len());
     sleep(MS).await?;
     Ok(())

@@ -21,7 +21,7 @@ async fn tick<T>(after: Duration) -> Result<Option<T>, Cancelled> {
     sleep(after).await.map(|()| None)
 }
 
-/// Sends so many messages, which begin with `first`, at the times at which [`tick`]s win.
+/// Sends five messages, numbered from `first`, at the times at which [`tick`]s win.
 async fn send(sender: mpsc::Sender<u32>, first: u32, sent: Ledger<u32>) -> Result<(), Cancelled> {
     for message in first..first + 5 {
         sleep(MS * (message % 3)).await?;

@@ -1,4 +1,4 @@
-//! The pool for calls that block: how it grows and shrinks, and what becomes of its calls.
+//! The thread pool for blocking calls: how it grows and shrinks, and how its calls end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -10,7 +10,7 @@ use crate::common::{
 };
 use dapple::{JoinHandle, Runtime};
 
-/// A runtime of one worker with a pool of so many threads, which stay for long.
+/// A runtime with one worker and a pool of at most `threads` threads, which stay idle for an hour before they end.
 fn runtime(threads: usize) -> Runtime {
     let builder = Runtime::builder().workers(1).max_blocking_threads(threads).thread_name("pool");
     builder.blocking_keep_alive(Duration::from_secs(3600)).build().expect("a runtime")

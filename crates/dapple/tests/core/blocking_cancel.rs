@@ -86,7 +86,7 @@ fn a_call_in_a_shield_is_waited_for() {
     });
 }
 
-/// One that has not begun never does: whoever waits again is told so.
+/// A cancelled call that has not begun never begins: waiting for it returns a cancellation error.
 #[test]
 fn a_call_in_line_is_withdrawn() {
     runtime().block_on(async {

@@ -1,4 +1,4 @@
-//! State that belongs to a color: who may use it, and what happens to others.
+//! State that belongs to a color: tasks of the color may use it; use from elsewhere panics.
 
 use std::sync::Arc;
 

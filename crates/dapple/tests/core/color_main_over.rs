@@ -71,7 +71,7 @@ fn a_drop_closure_is_called_in_its_color_although_that_is_over() {
     });
 }
 
-/// What a drop closure spawns into its own color, which is over, ends in that color, too.
+/// A task that a drop closure spawns into its own color, after that color has ended, also ends in that color.
 #[test]
 fn what_a_late_drop_closure_spawns_there_ends_there() {
     in_both_worlds(20, || {

@@ -191,7 +191,7 @@ fn no_task_escapes_a_shutdown_by_being_born() {
                 rt.spawn(async move {
                     let color = Color::current();
                     while !dapple::task::current().is_cancelled() {
-                        give_way(); // it is cancelled in between, and what follows is born too late
+                        give_way(); // the cancel may come here: the child below is then spawned too late
                         let never = other.spawn(pending::<()>());
                         // Ends by cancellation only.
                         let child = async move { assert!(never.await.unwrap_err().is_cancelled()) };

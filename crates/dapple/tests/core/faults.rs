@@ -59,7 +59,7 @@ thread_local! {
     static AT_EXIT: RefCell<Option<AtExit>> = const { RefCell::new(None) };
 }
 
-/// What spawning says in a thread-local's destructor: freely, and through a handle.
+/// Results of spawning in a thread-local's destructor: the panic of `dapple::spawn`, and the task of `Handle::spawn`.
 type Answers = mpsc::Receiver<(String, JoinHandle<u32>)>;
 
 fn spawn_at_exit(handle: Handle) -> Answers {
@@ -227,7 +227,8 @@ fn a_future_that_wakes_itself_forever_does_not_hold_up_others() {
     });
 }
 
-/// What a task wakes runs next, ahead of the line: so two of them could keep the worker to themselves.
+/// A task that another task wakes runs next, ahead of the queue: two tasks that wake each other could occupy the worker
+/// for ever.
 #[test]
 fn tasks_that_wake_each_other_forever_do_not_hold_up_others() {
     in_both_worlds(20, || {

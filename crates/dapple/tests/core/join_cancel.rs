@@ -1,4 +1,4 @@
-//! Waiting for tasks, and what cancelling and aborting does to those who wait.
+//! Joining tasks, and the effect of cancelling and aborting on the tasks that wait.
 #![expect(clippy::async_yields_async, reason = "handles are handed over, to be awaited elsewhere")]
 
 use std::future::{pending, poll_fn};

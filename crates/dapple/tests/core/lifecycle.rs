@@ -15,7 +15,7 @@ use crate::common::{Event, foreign_block_on, in_virtual_time, message, start_thr
 use dapple::task::yield_now;
 use dapple::{Color, JoinError, JoinHandle, Runtime};
 
-/// What the future does.
+/// Behaviour of the future.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Does {
     Ready,
@@ -25,7 +25,7 @@ enum Does {
     OutputPanicsInDrop,
 }
 
-/// What is done with the handle. In the end it is joined, if it is still there.
+/// Action on the handle. At the end the handle is joined, if it still exists.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
     Join,
@@ -67,7 +67,7 @@ enum Joined {
     NobodyAsked,
 }
 
-/// What became of a cell of the table.
+/// Outcome of one cell of the table.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     joined: Joined,
@@ -109,7 +109,7 @@ fn right_outcome(does: Does, act: Act, when: When) -> Outcome {
     }
 }
 
-/// What the future tells and is told.
+/// State that the future shares with the test: counts that it reports, and events that drive it.
 #[derive(Default)]
 struct Stage {
     polls: AtomicUsize,
@@ -197,7 +197,7 @@ fn perform(act: Act, mut handle: JoinHandle<Output>) -> Option<JoinHandle<Output
             }
         }
         Act::DropHandle => {
-            // Whether the task was faster or not, who lets go of it does not hear of it.
+            // A panic of the task does not reach the thread that drops the handle, even if the task has already ended.
             catch_unwind(AssertUnwindSafe(|| drop(handle))).expect("dropping a handle does not panic");
             return None;
         }
@@ -365,7 +365,7 @@ fn a_second_panic_goes_nowhere_and_breaks_nothing() {
             std::future::poll_fn(|_| -> Poll<()> { panic!("first") }).await;
         }));
         assert!(error.unwrap_err().to_string().contains("first"));
-        // A payload that panics when dropped: with and without somebody to take it.
+        // A payload that panics when dropped: without and with a handle to take it.
         rt.spawn(async { std::panic::panic_any(Grenade("payload")) }).detach();
         let error = foreign_block_on(rt.spawn(async { std::panic::panic_any(Grenade("payload")) }));
         let payload = error.unwrap_err().try_into_panic().unwrap();

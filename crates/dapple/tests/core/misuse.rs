@@ -1,4 +1,4 @@
-//! Calls in the wrong place or with the wrong settings: an error or a panic that says what to do.
+//! Calls in the wrong place or with the wrong settings: an error or a panic whose message names the remedy.
 
 use std::io::ErrorKind;
 use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! What can be seen of a runtime from outside: its tasks, its counters, and that it rests.
+//! Observing a runtime from outside: its tasks, its counters, and whether it is idle.
 
 use std::thread;
 use std::time::Duration;

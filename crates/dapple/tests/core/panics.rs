@@ -9,7 +9,7 @@ use dapple::Runtime;
 use dapple::sim::Sim;
 use dapple::task::{self, Builder};
 
-/// What a hook was told: the task's name, the message, and whether a handle was there.
+/// Reports that a panic hook received: the task's name, the message, and whether the task had a handle.
 type Told = Arc<Mutex<Vec<(String, String, bool)>>>;
 
 fn keeping(builder: dapple::runtime::Builder) -> (Runtime, Told) {

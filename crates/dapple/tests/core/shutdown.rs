@@ -230,7 +230,7 @@ fn dropping_a_runtime_drops_each_future_once() {
             }
             drop(rt);
             assert_eq!(drops.count(), count as usize);
-            never.set(); // wakes what is gone
+            never.set(); // wakes tasks that are gone
         }
     });
 }

@@ -1,4 +1,4 @@
-//! Task-locals: who sees a value, who does not, and what is left of it.
+//! Task-locals: where a value is visible, where it is not, and that none is left after its scope.
 
 use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ fn seen() -> Option<u32> {
 /// Around simulations: bound where they are started, to be seen nowhere inside.
 static AROUND: Local<()> = Local::new();
 
-/// What is seen inside of [`simulate`].
+/// The value that code inside [`simulate`] sees.
 fn seen_inside() -> Option<u32> {
     assert!(AROUND.try_with(|()| ()).is_none(), "the value of the code that started the simulation is seen");
     seen()
@@ -36,7 +36,7 @@ fn simulate<T>(future: impl Future<Output = T>) -> T {
     })
 }
 
-/// A place to say what was seen, once.
+/// Records the value that was seen, once.
 #[derive(Clone, Default)]
 struct Note(Arc<Mutex<Option<Option<u32>>>>);
 

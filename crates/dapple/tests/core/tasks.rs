@@ -1,4 +1,4 @@
-//! What a task can do for itself: give way, know itself, keep values, and have a name.
+//! Operations of a task on itself: yielding, its identity, task-local values, and its name.
 #![expect(clippy::async_yields_async, reason = "handles are handed over, to be awaited elsewhere")]
 
 use std::future::pending;
@@ -57,7 +57,7 @@ fn yield_to_runs_its_target_next() {
             let (in_line, before, after, target) =
                 (note("in line"), note("a"), note("a again"), note("target"));
             let main = rt.spawn(async move {
-                // Waits until somebody polls it for the second time.
+                // Waits until it is polled for the second time.
                 let waits = async move {
                     yield_once_unwoken().await;
                     target();

@@ -1,8 +1,8 @@
-//! Timers: never early, on the next tick, cancelled exactly, taken back for nothing, and fired whatever their
-//! worker does.
+//! Timers: they never fire early, fire on the next tick, are cancelled exactly, cost nothing when dropped, and fire
+//! whatever their worker does.
 //!
-//! What is about the kernel's clock runs by it; all else in virtual time, by many seeds, in which a sleep of
-//! a year takes none, and how late something is can be said exactly.
+//! Tests of the kernel's clock use that clock. All others run in virtual time, with many seeds: a sleep of a year takes
+//! no real time, and lateness can be checked exactly.
 
 use std::cell::Cell;
 use std::pin::{Pin, pin};
@@ -22,7 +22,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// Timers fire at ticks: up to this much late.
 const TICK: Duration = Duration::from_nanos(1 << 17);
-/// What polls and wake-ups take, at the most, in a rough simulation in which little happens.
+/// The most time that polls and wake-ups take in a rough simulation in which little happens.
 const ROUGH: Duration = Duration::from_micros(300);
 /// How often the monitor looks whether a worker is stuck; it is at its second look.
 const PERIOD: Duration = Duration::from_millis(5);
@@ -299,7 +299,7 @@ async fn fires_while_its_worker_is_stuck() {
         let deadline = Instant::now() + 7 * MS;
         let mut sleep = pin!(sleep_until(deadline));
         assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        sim::work(1000 * MS); // nobody but the monitor can help
+        sim::work(1000 * MS); // only the monitor can fire the timer
         let fired = told.0.lock().unwrap().expect("it has fired");
         assert!(fired >= deadline);
         assert!(fired - deadline < 2 * PERIOD + TICK + ROUGH, "late by {:?}", fired - deadline);

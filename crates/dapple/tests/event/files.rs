@@ -113,7 +113,7 @@ fn a_broken_connection_calls_reader_and_writer() {
             let writing = event::writable(&near, Callback::new(move || write.add()).color(&color)).unwrap();
             sleep(Duration::from_millis(1)).await.unwrap();
             assert_eq!((reads.get(), writes.get()), (0, 0));
-            drop(far); // with what it has not read: a reset
+            drop(far); // with unread bytes: a reset
             reads.at_least(3).await;
             writes.at_least(3).await;
             reading.withdraw().await.unwrap();
@@ -185,7 +185,7 @@ fn files_are_always_ready() {
     });
 }
 
-/// What is always ready ends with the runtime, too.
+/// Callbacks of a file that is always ready end with the runtime, too.
 #[test]
 fn shutdown_ends_callbacks_that_are_always_ready() {
     watched(|| {

@@ -142,7 +142,8 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
-/// What is registered while the runtime ends is called, or its drop closure is: nothing is lost, and nothing panics.
+/// A callback that is registered while the runtime ends is called, or its drop closure is called: none is lost, and
+/// nothing panics.
 #[test]
 fn late_callbacks_are_called_or_refused() {
     in_both_worlds(100, || {

@@ -10,10 +10,10 @@ use dapple::time::Duration;
 
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
-/// What a drop closure saw: how much of the callback was gone, and in which color it was called.
+/// Notes of drop closures: how many guards of the callback had been dropped, and the color in which the closure ran.
 type Seen = Arc<Mutex<Vec<(usize, Color)>>>;
 
-/// What is noted by a drop closure.
+/// A drop closure that adds a note to `seen`.
 fn note(seen: &Seen, drops: &Drops) -> impl FnOnce() + Send + 'static {
     let (seen, drops) = (seen.clone(), drops.clone());
     move || seen.lock().unwrap().push((drops.count(), Color::current()))

@@ -14,7 +14,7 @@ use dapple::task::yield_now;
 use dapple::time::{Duration, Instant};
 use dapple::{Color, JoinHandle, Runtime};
 
-/// The order in which things ran, noted by those of one color, who must never meet.
+/// The order in which callbacks and tasks of one color ran. Fails if two of them run at the same time.
 #[derive(Clone)]
 struct Log<T>(Arc<(Alone, Mutex<Vec<T>>)>);
 
@@ -198,7 +198,7 @@ async fn callbacks_go_ahead_of_new_events() {
     }
 }
 
-/// A callback that submits itself again until it is told to stop.
+/// A callback that submits itself again until `stop` is set.
 fn without_end(color: &Color, stop: &Arc<AtomicBool>) {
     if !stop.load(SeqCst) {
         let (own, stop) = (color.clone(), stop.clone());
@@ -308,8 +308,8 @@ fn from_outside_of_the_runtime() {
     });
 }
 
-/// A hint, but a good one: of what is in line on one worker, the most urgent goes first, whether it is called now, or
-/// because of an event.
+/// Priority is a hint, but a good one: of the callbacks in one worker's queue, the most urgent run first, both for
+/// `event::now` and for timers.
 #[test]
 fn what_is_urgent_goes_first() {
     for seed in 0..50 {
@@ -337,7 +337,7 @@ fn what_is_urgent_goes_first() {
                 }
                 all.happened().await;
                 let log = log.lock().unwrap();
-                // But for one in so many of those that are less urgent, which are not to wait for ever.
+                // Not all ten: now and then a less urgent callback runs first, so that it does not wait for ever.
                 let early = log[..10].iter().filter(|&&priority| priority == Priority::Urgent).count();
                 assert!(early >= 7, "{log:?}");
                 let low = log.iter().rev().take(10).filter(|&&priority| priority == Priority::Low).count();

@@ -15,7 +15,7 @@ use dapple::{Color, JoinError};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What callbacks have noted.
+/// Notes of callbacks.
 #[derive(Clone, Default)]
 struct Notes<T>(Arc<Mutex<Vec<T>>>);
 

@@ -11,7 +11,8 @@ use crate::common::{Drops, Random, foreign_block_on, runtime, watched};
 use dapple::event::{self, Callback, Registration};
 use dapple::{Color, Handle};
 
-/// Enters and leaves, with plain stores: who sees it inside after a withdrawal, or two at a time, sees a race.
+/// Marks a callback as running, with relaxed stores: a callback that runs after its withdrawal, or two at a time, shows a
+/// race.
 #[derive(Clone, Default)]
 struct Inside(Arc<(AtomicBool, AtomicUsize)>);
 
@@ -64,7 +65,7 @@ fn a_withdrawn_callback_is_never_called_again() {
                             0 => foreign_block_on(registration.withdraw()).unwrap(),
                             1 => handle.block_on(handle.spawn(registration.withdraw())).unwrap().unwrap(),
                             _ => {
-                                // From its own color, where nobody need wait.
+                                // From the callback's own color, where the dropping thread need not wait.
                                 let inside = inside.clone();
                                 let dropped = color.call(move || {
                                     drop(registration);

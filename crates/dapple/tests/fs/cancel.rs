@@ -1,5 +1,5 @@
-//! Operations on files that are cancelled, dropped or forgotten: they happen or they do not, and the kernel never
-//! writes to memory that is somebody else's.
+//! File operations that are cancelled, dropped or forgotten: each happens or does not happen, and the kernel never writes
+//! to memory that has a new owner.
 #![expect(unsafe_code, reason = "a buffer that counts, and one that panics")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use dapple::io::{AsyncReadExt, AsyncWriteExt};
 use dapple::{Runtime, finish, is_cancelled, shield};
 use futures_lite::future::{poll_fn, poll_once};
 
-/// What no file of these tests has in it.
+/// A byte that no file of these tests contains.
 const MARK: u8 = 0xa5;
 
 fn marked() -> AlignedBuf {
@@ -29,7 +29,7 @@ fn make_fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }
 
-/// A FIFO that nobody writes to, opened so that nothing waits for that.
+/// A FIFO without a writer. It is opened for reading and writing, so that opening does not wait for a writer.
 async fn silent(path: &Path) -> File {
     make_fifo(path);
     File::options().read(true).write(true).open(path).await.unwrap()
@@ -124,7 +124,7 @@ fn a_direct_read_cancelled_in_flight_returns_its_result_or_reads_nothing() {
     });
 }
 
-/// On a ring the kernel gives up what waits for a FIFO. A thread of the pool cannot be told.
+/// With a ring the kernel cancels a read that waits for a FIFO. A blocking read on a pool thread cannot be cancelled.
 #[test]
 fn a_cancelled_read_of_a_silent_pipe_ends() {
     if !has_ring() {
@@ -165,7 +165,7 @@ fn a_cancelled_read_of_a_silent_pipe_ends() {
     });
 }
 
-/// As above, for what waits to be opened, at any moment on its way there.
+/// As above, for an open that waits, cancelled at various steps on its way to the kernel.
 #[test]
 fn a_cancelled_open_of_a_fifo_ends() {
     if !has_ring() {
@@ -415,7 +415,7 @@ fn every_future_can_be_dropped_at_any_poll() {
     });
 }
 
-/// A write with the cursor was promised: it goes on, whoever is cancelled or dropped.
+/// A write with the cursor was promised: it goes on after its scope is cancelled and after the file is dropped.
 #[test]
 fn a_promised_write_is_not_cancelled() {
     on_both(|rt, dir| {
@@ -444,7 +444,7 @@ fn a_promised_write_is_not_cancelled() {
     });
 }
 
-/// A task that is aborted drops what it waits for; one that is cancelled gets it, or `Cancelled`.
+/// An aborted task drops the operation that it waits for. A cancelled task gets the operation's result, or `Cancelled`.
 #[test]
 fn tasks_that_are_aborted_or_cancelled() {
     on_both(|rt, dir| {

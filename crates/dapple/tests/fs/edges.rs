@@ -1,4 +1,4 @@
-//! What is not as usual: no room, a file that gets shorter, interruptions, what would block, and what waits.
+//! Edge cases: a full disk, a file that gets shorter, interrupted calls, non-blocking files, and files that wait.
 #![expect(unsafe_code, reason = "a signal handler")]
 
 use std::io::ErrorKind;
@@ -84,7 +84,7 @@ fn a_device_that_is_always_full() {
     });
 }
 
-/// What is read was there; what is cut off just then is zeros to the kernel.
+/// The bytes read were in the file. Bytes that are cut off during the read are zeros to the kernel.
 #[track_caller]
 fn was_there(bytes: &[u8], expected: &[u8]) {
     assert!(bytes.iter().zip(expected).all(|(byte, expected)| byte == expected || *byte == 0));
@@ -171,7 +171,7 @@ fn interruptions() {
             let bytes = pattern(1 << 20);
             let (from, expected) = (path.clone(), bytes.clone());
             let reader = dapple::spawn(async move {
-                let mut file = File::open(&from).await.unwrap(); // waits for who writes
+                let mut file = File::open(&from).await.unwrap(); // waits for the writer
                 let mut all = Vec::new();
                 file.read_to_end(&mut all).await.unwrap();
                 assert!(all == expected);
@@ -223,7 +223,7 @@ fn nonblocking_files_report_would_block() {
 #[test]
 fn opening_a_fifo_waits_for_the_other_side() {
     on_both(|rt, dir| {
-        const FIFOS: usize = 24; // more than the kernel would have threads for, if nobody told it
+        const FIFOS: usize = 24; // more than the kernel has threads for by default
         let paths: Vec<_> = (0..FIFOS).map(|i| dir.join(i.to_string())).collect();
         for path in &paths {
             mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -259,7 +259,7 @@ fn opening_a_fifo_waits_for_the_other_side() {
     });
 }
 
-/// What is appended goes to the end, wherever the cursor is.
+/// Appended bytes go to the end, wherever the cursor is.
 #[test]
 fn appending() {
     on_both(|rt, dir| {

@@ -15,7 +15,8 @@ use dapple::task::yield_now;
 const TASKS: usize = 16_384;
 /// Turns of each that count, on average.
 const ROUNDS: usize = 4;
-/// What is with the kernel, and in the worker's own line, comes on top of one turn of all others.
+/// The most turns of other tasks between two turns of a task, per task. One is perfectly fair; operations in the kernel
+/// and tasks in the worker's own queue come on top.
 const MOST: f64 = 1.5;
 const BLOCKS: usize = 256;
 

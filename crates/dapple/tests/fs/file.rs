@@ -145,7 +145,7 @@ fn a_write_with_the_cursor_is_seen_by_all_that_is_done_with_the_file() {
     });
 }
 
-/// Much is done through a shared reference: all wait for the write, and each is told when it is done.
+/// Many tasks use the file through a shared reference: all wait for the write, and each is woken when the write is done.
 #[test]
 fn many_wait_for_a_write_with_the_cursor() {
     on_both(|rt, dir| {
@@ -166,7 +166,7 @@ fn many_wait_for_a_write_with_the_cursor() {
                         })
                     })
                     .collect();
-                waits[round % 8].abort(); // whoever it was that would have been told
+                waits[round % 8].abort(); // possibly the waiter that would have been woken
                 for (i, wait) in waits.into_iter().enumerate() {
                     let waited = wait.await;
                     assert!(waited.is_ok() || i == round % 8, "{waited:?}");

@@ -30,7 +30,7 @@ fn whole_files_of_all_sizes() {
             assert_eq!(fs::read_to_string(&path).await.unwrap(), "shorter");
             fs::write(&path, [0xff, 0xfe]).await.unwrap();
             assert_eq!(fs::read_to_string(&path).await.unwrap_err().kind(), ErrorKind::InvalidData);
-            // What does not tell its length.
+            // A file that reports no length.
             assert!(fs::read_to_string("/proc/self/status").await.unwrap().contains("VmPeak"));
         });
     });

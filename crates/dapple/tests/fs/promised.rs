@@ -1,5 +1,5 @@
 //! Promised writes: the length was returned, so the bytes are written, whichever thread submitted them and whatever ends
-//! meanwhile; or the failure is told to the file, or counted if the file is gone.
+//! meanwhile. A failure is returned by a later operation on the file, or counted if the file is gone.
 //!
 //! A pipe stands for a slow file: it takes 64 KiB, and then as much as its reader has taken. Each test places the end of
 //! a thread, or of the runtime, at one step of the write: submitted, a part done, given up and submitted again.
@@ -17,7 +17,7 @@ use dapple::Runtime;
 use dapple::fs::{File, Files};
 use dapple::io::{AsyncReadExt, AsyncWriteExt};
 
-/// What a pipe takes that nobody reads.
+/// Capacity of a pipe: the bytes that it takes without a reader.
 const PIPE: usize = 64 << 10;
 
 /// How much is promised to a pipe: at its first step it is submitted and waits for room; larger ones are done in parts.
@@ -30,7 +30,7 @@ fn full_pipe() -> (PipeReader, OwnedFd) {
     (reader, writer.into())
 }
 
-/// Promises so many bytes, and drops the file.
+/// Promises `len` bytes, and drops the file.
 async fn promise(pipe: OwnedFd, len: usize) {
     let mut file = File::from(pipe);
     assert_eq!(file.write(&pattern(len)).await.unwrap(), len, "promised as a whole");
@@ -227,7 +227,8 @@ fn a_write_survives_the_spare_that_submitted_it() {
     }
 }
 
-/// Nobody reads: after its time the write is given up, and counted, since no file is left to tell. A part of it is done.
+/// No reader: after the shutdown's time limit the write is given up. It is counted, since no file is left to return the
+/// error. One write is partly done.
 #[test]
 fn a_write_that_could_not_be_done_in_time_is_counted() {
     if !has_ring() {
@@ -296,7 +297,7 @@ fn a_failure_is_told_or_counted() {
                 file.write_all(b"no room").await.unwrap_err();
             });
             assert_eq!(failed(), 0, "told");
-            // Dropped at once; after it has failed; and after a look at how it stands that did not tell of it.
+            // Dropped at once; after the write has failed; and after `metadata`, which does not return the write's error.
             rt.block_on(async {
                 let mut file = open().await;
                 file.write_all(b"no room").await.unwrap();
@@ -318,7 +319,7 @@ fn a_failure_is_told_or_counted() {
     }
 }
 
-/// Regular files: the cursor, appending, and what waits for a promised write.
+/// Regular files: the cursor, appending, and operations that wait for a promised write.
 #[test]
 fn a_promised_write_is_ahead_of_all_that_follows() {
     for files in both() {

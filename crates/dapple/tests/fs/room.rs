@@ -55,7 +55,7 @@ fn silent_pipes_hold_up_no_other_file() {
         // Nor do they hold up each other: the last is with the kernel, too.
         writers.last_mut().unwrap().write_all(b"x").unwrap();
         assert_eq!(rt.block_on(readers.pop().unwrap()).unwrap(), b'x');
-        // What waits for ever can be given up, all of it, though there is more of it than room.
+        // All reads that wait for ever can be cancelled, though there are more of them than the ring has room for.
         for reader in &readers {
             reader.cancel();
         }

@@ -33,7 +33,7 @@ unsafe impl BufferMut for Counted {
     }
 }
 
-/// What waits for ever is cancelled, and then nothing is left. Only a ring can do that.
+/// A read that waits for ever is cancelled, and the shutdown is clean. Only a ring can cancel it.
 #[test]
 fn what_waits_is_given_up() {
     if !has_ring() {
@@ -55,7 +55,7 @@ fn what_waits_is_given_up() {
     });
 }
 
-/// Futures that nobody polls any more: what they gave to the kernel comes back before the runtime is gone.
+/// Dropped futures: the buffers that they gave to the kernel come back before the runtime is gone.
 #[test]
 fn what_was_dropped_is_waited_for() {
     for files in both() {

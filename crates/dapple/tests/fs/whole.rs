@@ -1,4 +1,4 @@
-//! Whole files: all of them, also where reads are short before the end, and where the length that is told is not true.
+//! Whole files: every byte is read, also where reads are short before the end, and where the reported length is wrong.
 
 use std::path::Path;
 

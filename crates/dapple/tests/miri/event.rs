@@ -1,4 +1,4 @@
-//! Callbacks under Miri: who owns a closure, and its color, whichever way it ends. Also run natively.
+//! Callbacks under Miri: a closure and its color have one owner, whichever way the callback ends. Also run natively.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use dapple::{Color, JoinHandle};
 
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
-/// In a color that nobody but the callback holds, in the running color, in the main color, with everything, and with
-/// nothing.
+/// Callbacks in a color that only the callback holds, in the running color, in the main color, with all options, and with
+/// none.
 #[test]
 fn called() {
     watched(|| {

@@ -100,7 +100,7 @@ fn a_runtime_with_a_policy() {
     }
 }
 
-/// Who stands in has memory of its own, and hands over what is left when it leaves.
+/// A spare worker has memory of its own, and hands over the rest of it when it leaves.
 #[test]
 fn a_spare_stands_in_and_leaves() {
     let rt = Runtime::builder().workers(1).stall_after(Duration::from_millis(50)).build().unwrap();
@@ -161,7 +161,7 @@ fn limits_refuse_hold_back_and_let_go() {
     drop(runtime);
 }
 
-/// Stamps that who wakes a task writes and who runs it reads, on two workers; and a task that becomes a color meanwhile.
+/// Time stamps that a waker writes and the running worker reads, on two workers; and a task that becomes a color meanwhile.
 #[test]
 fn clocked_tasks_are_woken_everywhere() {
     use dapple::limit::Limit;

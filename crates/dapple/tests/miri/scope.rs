@@ -35,7 +35,7 @@ pub(crate) async fn own_waker() -> Waker {
     poll_fn(|cx| Poll::Ready(cx.waker().clone())).await
 }
 
-/// Keeps its waker, after so many polls, and returns it.
+/// Stores its waker in `wakers` after `polls` polls, and returns it.
 pub(crate) async fn keep_waker(polls: usize, wakers: &Mutex<Vec<Waker>>) -> Waker {
     for _ in 0..polls {
         yield_now().await;
@@ -120,7 +120,7 @@ fn children_that_wait_awaited_or_not() {
                 }
             };
             let (first, second) = (s.start(child(1)), s.start(child(2)));
-            drop(s.start(child(1))); // nobody wants its output
+            drop(s.start(child(1))); // its output is not wanted
             let third = s.start(child(1));
             let fourth = s.start(child(3));
             let late = s.start(child(0));

@@ -66,7 +66,7 @@ fn panics() {
                     }));
                     drop(s.start(async {
                         yield_now().await;
-                        PanicsInDrop("second") // an output that nobody wants
+                        PanicsInDrop("second") // an output without a receiver
                     }));
                 })
                 .await;
@@ -126,7 +126,7 @@ fn a_scope_is_dropped_after_any_number_of_polls() {
                     yield_now().await;
                     Box::new(1)
                 });
-                // A sibling awaits it, and somebody else that one, through a foreign combinator.
+                // A sibling awaits it, and another child awaits the sibling, through a foreign combinator.
                 let (sibling, guard) = (s.start(child), guards.next().unwrap());
                 let mut all: FuturesUnordered<_> = [sibling].into_iter().collect();
                 drop(s.start(async move {

@@ -111,7 +111,7 @@ fn writes_are_visible_to_other_threads() {
 fn a_slot_reader_is_counted_by_a_writer_and_leaves() {
     let state = pair();
     let held = Held::reading(&state);
-    assert!(state.try_write(add).is_err()); // counts him
+    assert!(state.try_write(add).is_err()); // counts the reader
     let mut write = state.write(add);
     assert!(settle(&mut write).is_pending());
     assert_eq!(state.try_read(check), Ok(0));
@@ -246,7 +246,7 @@ fn tasks_wait_and_are_cancelled() {
     assert_eq!((state.try_read(check), other.try_read(check)), (Ok(1), Ok(0)));
 }
 
-/// A reader that enters while a writer looks for readers: whoever comes second sees the first.
+/// A reader that enters while a writer looks for readers: the second of the two sees the first.
 #[test]
 fn readers_and_a_writer_at_the_same_time() {
     for _ in 0..3 {

@@ -98,7 +98,7 @@ fn left_behind_inside_of_a_closure() {
     map.read(&0, |_| drop(two));
     assert_eq!(Hand::new(map.get_or_insert_with(1, async || vec![1])).poll(), Poll::Ready(Ok(vec![1])));
     let three = Hand::waiting(map.get_or_insert_with(2, async || std::future::pending().await));
-    map.read(&0, |_| drop(three)); // nobody asks for it again
+    map.read(&0, |_| drop(three)); // no caller asks for this key again
 }
 
 #[test]

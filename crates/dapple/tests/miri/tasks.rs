@@ -202,7 +202,7 @@ fn destructors_that_ask_for_their_color_or_spawn() {
     }
     let rt = runtime(2);
     for spawns in [false, true] {
-        rt.spawn(async move { Asks(spawns) }).detach(); // as an output that nobody wants
+        rt.spawn(async move { Asks(spawns) }).detach(); // as an output without a handle
         rt.handle().color().spawn(async move { Asks(spawns) }).detach();
         let (asks, begun) = (Asks(spawns), Event::default());
         let begin = begun.clone();

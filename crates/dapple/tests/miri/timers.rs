@@ -31,13 +31,13 @@ fn poll_with(waker: &Waker, sleep: &mut Sleep) -> Poll<Result<(), Cancelled>> {
     Pin::new(sleep).poll(&mut Context::from_waker(waker))
 }
 
-/// A waker, and what is shared by all its clones.
+/// A waker, and the relay that all its clones share.
 fn foreign_waker() -> (Arc<Relay>, Waker) {
     let relay = Arc::new(Relay(Waker::noop().clone()));
     (relay.clone(), Waker::from(relay))
 }
 
-/// How many clones of it somebody has.
+/// The number of clones of the waker outside the test.
 fn used(relay: &Arc<Relay>) -> usize {
     Arc::strong_count(relay) - 2
 }
@@ -122,7 +122,7 @@ fn timers_at_the_end_of_their_runtime_and_after_it() {
     drop(first);
     assert!(foreign_block_on(waits).unwrap_err().is_gone());
     assert_eq!((drops.count(), used(&relay)), (1, 4), "out of the wheel");
-    // What it left behind is used again by the next one, where these are not known.
+    // The next runtime reuses the memory that the first left behind. Timers of the first are unknown there.
     let second = runtime(2);
     second.block_on(async {
         let mut new = sleep(LONG);

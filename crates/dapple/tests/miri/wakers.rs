@@ -16,7 +16,8 @@ fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Option<Poll<F::Outp
     catch_unwind(AssertUnwindSafe(|| Pin::new(future).poll(&mut Context::from_waker(waker)))).ok()
 }
 
-/// A receiver that waits with a hostile waker, to which something happens. What it gets is returned, and no waker is left.
+/// Calls `happens` on a receiver that waits with a hostile waker. Returns the message that the receiver gets. Fails if a
+/// waker is left.
 fn with_hostile(
     function: &'static str,
     happens: impl FnOnce(oneshot::Sender<Box<u32>>, &mut Option<oneshot::Receiver<Box<u32>>>),

@@ -272,7 +272,7 @@ fn after_its_runtime_has_ended() {
     });
 }
 
-/// A number of its own for each test, high enough that nobody gets it by chance.
+/// A file descriptor number of its own for each test, high enough that no other file gets it by chance.
 fn number() -> RawFd {
     static NEXT: AtomicI32 = AtomicI32::new(900);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -285,12 +285,12 @@ fn at(number: RawFd, file: impl AsFd) -> OwnedFd {
     there
 }
 
-/// A number that somebody else may close.
+/// A file descriptor that other code may close.
 struct Number(RawFd);
 
 impl AsFd for Number {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: not -1. It may be closed, which is what is tested: nobody else uses the number.
+        // SAFETY: not -1. It may be closed, which is the point of the test: no other file has the number.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
@@ -315,13 +315,13 @@ fn closed_elsewhere() {
         begun.wait();
         Number::close(number);
         rt.block_on(async {
-            // A new operation is told by the kernel.
+            // A new operation gets the error from the kernel.
             let read = |file: &Number| rustix::io::read(file, &mut [0; 8]).map_err(io::Error::from);
             if let Some(result) = future::poll_once(closed.read_with(read)).await {
                 assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EBADF));
             } // or it was known to be not ready
         });
-        // To one that waits the kernel says nothing. When it is cancelled, it asks.
+        // The kernel does not wake an operation that waits. When the operation is cancelled, it asks the kernel.
         task.cancel();
         assert_eq!(rt.block_on(task).unwrap().unwrap_err().raw_os_error(), Some(libc::EBADF));
         drop(closed);

@@ -18,7 +18,7 @@ use rustix::process::{Pid, WaitIdOptions, kill_process, waitid};
 
 const HERE: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
-/// What a wait returns whose event happens while it waits, right before its scope is cancelled.
+/// Result of a wait whose event happens while it waits, right before its scope is cancelled.
 async fn cancelled_after<T>(
     wait: impl Future<Output = io::Result<T>>,
     event: impl FnOnce(),

@@ -151,7 +151,7 @@ fn connects_by_name_to_whichever_address_answers() {
     });
 }
 
-/// An address at which nobody listens, for as long as the socket is there.
+/// An address without a listener, reserved for as long as the socket exists.
 fn refusing() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((V4, 0).into()).unwrap();
@@ -174,7 +174,7 @@ fn all_addresses_are_tried_and_told() {
     });
 }
 
-/// A listener that answers nobody any more, for as many connections wait as may.
+/// A listener with a full backlog: it answers no further connection.
 fn full() -> (std::net::TcpListener, Vec<std::net::TcpStream>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((V4, 0).into()).unwrap();

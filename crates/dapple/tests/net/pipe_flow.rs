@@ -1,4 +1,4 @@
-//! Pipes that are smaller than what goes through them: both ends try again, or are told.
+//! Pipes that are smaller than the data sent through them: both ends retry, or are woken when the pipe is ready.
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -128,7 +128,7 @@ fn the_other_end_may_be_outside() {
     });
 }
 
-/// Whoever waits sleeps in the end: he is not polled whenever others have run.
+/// A waiter goes to sleep in the end: it is not polled each time that other tasks have run.
 #[test]
 fn an_empty_or_full_pipe_is_not_retried_in_a_loop() {
     on_one_worker(async {
@@ -172,7 +172,8 @@ fn an_empty_or_full_pipe_is_not_retried_in_a_loop() {
     });
 }
 
-/// A wait that has begun by letting others run takes what is there, though it was cancelled; else nothing.
+/// A wait that has begun by letting other tasks run, and is then cancelled, takes the bytes that are there. Without bytes it
+/// returns the cancellation error, and takes nothing.
 #[test]
 fn cancelled_while_others_run() {
     for has_more in [false, true] {
@@ -202,7 +203,7 @@ fn cancelled_while_others_run() {
     }
 }
 
-/// What ends a pipe is seen by who tries again.
+/// The end of a pipe is seen at the next attempt to read or write.
 #[test]
 fn the_end_is_seen_at_the_next_attempt() {
     on_one_worker(async {

@@ -437,7 +437,7 @@ fn who_sends_without_end_gives_way_by_bytes_too() {
         while total < 64 * PIECE {
             let before = total;
             poll_fn(|cx| {
-                // What is sent is taken at once, so that there always is room for more.
+                // The peer takes all bytes at once, so that there is always room for more.
                 while let Poll::Ready(written) = Pin::new(&mut near).poll_write(cx, &sent) {
                     let written = written.unwrap();
                     far.read_exact(&mut taken[..written]).unwrap();

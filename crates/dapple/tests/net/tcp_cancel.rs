@@ -1,4 +1,4 @@
-//! What cancelling and dropping does to those who accept, read and write: nothing is lost.
+//! Cancelling and dropping accepts, reads and writes: no connection and no byte is lost.
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
@@ -35,7 +35,7 @@ async fn telling<F: Future>(begun: Event, future: F) -> F::Output {
     .await
 }
 
-/// Cancels `future` in a task while it waits, and gives what it returned.
+/// Cancels `future` in a task while it waits, and returns its output.
 fn cancelled_while_waiting<F>(rt: &Runtime, future: F) -> F::Output
 where
     F: Future + Send + 'static,
@@ -159,7 +159,7 @@ fn a_cancelled_write_has_written_nothing() {
         let (result, near) = cancelled_while_waiting(&rt, async move {
             let mut near = near;
             let mut written = 0;
-            // What is on its way makes room for some more.
+            // Bytes in flight make room for some more.
             loop {
                 match near.write(&[2; 65536]).await {
                     Ok(n) => written += n,

@@ -122,7 +122,7 @@ fn a_reset_wakes_waiting_tasks() {
         let ready = dapple::spawn(async move { far.readable().await });
         dapple::task::yield_now().await;
         reset(near);
-        let peeked = peeking.await.unwrap(); // whether the error is told here or was to `readable`
+        let peeked = peeking.await.unwrap(); // the error is reported here or by `readable`
         assert!(peeked.map_or_else(|error| is_reset(error.kind()), |n| n == 0));
         ready.await.unwrap().unwrap();
         // to write
@@ -202,7 +202,7 @@ fn no_old_event_reaches_a_file_descriptor_of_the_same_number() {
     });
 }
 
-/// Runs the test of this name again, in a process that may open so many files.
+/// Runs the test of this name again, in a process that may open at most `files` files.
 #[track_caller]
 fn in_a_process_with_files(test: &str, files: usize) {
     let test = full_name(test);
@@ -244,9 +244,9 @@ fn a_listener_survives_that_file_descriptors_run_out() {
             let mut got = [listener.accept().await.unwrap().1, listener.accept().await.unwrap().1].to_vec();
             wanted.sort();
             got.sort();
-            assert_eq!(got, wanted, "those who waited meanwhile");
+            assert_eq!(got, wanted, "clients that waited meanwhile");
         }
-        // and while it waits for nobody
+        // and with no client waiting
         let waiting = dapple::spawn(async move { listener.accept().await.map(|(_, from)| from) });
         let client = TcpStream::connect(addr).await.unwrap();
         assert_eq!(waiting.await.unwrap().unwrap(), client.local_addr().unwrap());

@@ -97,7 +97,7 @@ fn refused_is_reported_and_the_socket_goes_on() {
             let (near, far) = connected().await;
             let near = Arc::new(near);
             drop(far);
-            // It waits when the answer comes that nobody is there.
+            // It waits when the kernel reports that the port is unreachable.
             let (receives, begun) = (near.clone(), Event::default());
             let wait = telling(begun.clone(), async move { receives.recv(&mut [0; 10]).await });
             let receives = dapple::spawn(wait);

@@ -194,7 +194,7 @@ fn who_the_peer_is() {
         assert_eq!(cred.pid(), Some(std::process::id() as i32));
         assert_eq!(cred.uid(), rustix::process::geteuid().as_raw());
         assert_eq!(cred.gid(), rustix::process::getegid().as_raw());
-        // Nobody has connected to it.
+        // A socket without a peer.
         let lonely = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
         let lonely = UnixStream::from_std(OwnedFd::from(lonely).into()).unwrap();
         assert_eq!(lonely.peer_cred().unwrap().pid(), None);
@@ -229,11 +229,11 @@ fn connecting_waits_while_the_listener_is_full() {
             listener.accept().await.unwrap();
             second.await.unwrap().unwrap();
             listener.accept().await.unwrap();
-            // Who was cancelled has not connected.
+            // The cancelled client has not connected.
             assert!(future::poll_once(listener.accept()).await.is_none());
             drop(first);
         });
-        // Outside of a runtime it cannot wait, and says so.
+        // Outside of a runtime it cannot wait: an error names the remedy.
         let name = abstract_name();
         let listener = std_net::UnixListener::bind_addr(&name).unwrap();
         rustix::net::listen(&listener, 0).unwrap();
