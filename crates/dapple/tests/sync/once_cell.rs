@@ -41,7 +41,7 @@ async fn after_a_failure_a_panic_or_a_cancel_the_next_tries() {
     assert_eq!(fails.await, Err(Cancelled));
     let panics = spawn({
         let cell = cell.clone();
-        async move { cell.get_or_init(|| async { panic!("inside") }).await.map(|value| *value) }
+        async move { cell.get_or_init(|| async { panic!("inside") }).await.copied() }
     });
     assert!(panics.await.unwrap_err().is_panic());
     let slow = || async {
@@ -58,7 +58,7 @@ async fn after_a_failure_a_panic_or_a_cancel_the_next_tries() {
     assert!(!refused.is_set(), "an initialiser runs");
     let waits = spawn({
         let cell = cell.clone();
-        async move { cell.get_or_init(|| async { 2 }).await.map(|value| *value) }
+        async move { cell.get_or_init(|| async { 2 }).await.copied() }
     });
     sleep(MS).await.unwrap();
     drop(dropped);
