@@ -1,4 +1,4 @@
-//! What the tests of files share: both ways to do them, and directories that go away.
+//! Helpers for the tests of files: both backends (ring and pool), and directories that are removed when dropped.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::io;
@@ -16,7 +16,7 @@ pub(crate) fn both() -> Vec<Files> {
     ring.into_iter().chain([Files::Pool]).collect()
 }
 
-/// For a test that the pool cannot pass: whether there is a ring. If not, the test is not run, and that is said.
+/// Whether there is a ring, for a test that the pool cannot pass. If not, reports the test as not run.
 pub(crate) fn has_ring() -> bool {
     ring().map_err(not_run).is_ok()
 }
@@ -77,7 +77,7 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
 }
 
 /// A file with such bytes that is not in the kernel's memory, opened past it; `None` where that cannot be had:
-/// the test, or the rest of it, is not run, and that is said.
+/// then the test, or the rest of it, is reported as not run.
 pub(crate) async fn direct_file(path: &Path, len: usize) -> Option<File> {
     let file = std::fs::File::create(path).unwrap();
     std::io::Write::write_all(&mut &file, &pattern(len)).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of `io` share: a stream that does as it is told.
+//! Helpers for the tests of `io`: a stream that follows a script.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use crate::common::Event;
 
 /// One thing that happens to a reader or a writer.
 pub(crate) enum Step {
-    /// These bytes can be read; so many bytes can be written.
+    /// `Bytes`: these bytes can be read. `Room`: this number of bytes can be written.
     Bytes(Vec<u8>),
     Room(usize),
     /// `Pending` once, and woken at once.
@@ -23,8 +23,8 @@ pub(crate) enum Step {
     Fails(io::ErrorKind),
 }
 
-/// A stream of somebody else's, which knows nothing of this runtime. At the end of its script it ends,
-/// and takes all that is written.
+/// A foreign stream, which knows nothing of this runtime. At the end of its script, reads return the end of the
+/// stream and writes accept everything.
 #[derive(Default)]
 pub(crate) struct Script {
     pub(crate) reads: VecDeque<Step>,
@@ -112,7 +112,7 @@ impl AsyncWrite for Script {
     }
 }
 
-/// Polls a future so many times, each when it was woken, and drops it if it is not done.
+/// Polls a future up to `times` times, each time after it was woken, and drops the future if it is not done.
 pub(crate) async fn poll_times<F: Future>(times: usize, future: F) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut left = times;

@@ -1,4 +1,4 @@
-//! What the tests share: a watchdog, both worlds, events, counters of drops, and a foreign executor.
+//! Helpers for all tests: a watchdog, both worlds, events, counters of drops, and a foreign executor.
 //!
 //! Events, threads and the foreign executor wait by virtual time in a simulation, so that one body can be
 //! run [in both worlds](in_both_worlds): on real threads, once, and on virtual ones, by many seeds.
@@ -62,8 +62,8 @@ pub(crate) fn in_a_process_of_its_own(test: &str, body: impl FnOnce()) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Lets this process open so many files, beside what the other tests open. If it may not, the test is not run, and
-/// that is said.
+/// Raises the process's limit of open files to `files`, which other tests of the process use too. If the system
+/// refuses, reports the test as not run.
 pub(crate) fn may_open(files: u64) -> bool {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -74,7 +74,7 @@ pub(crate) fn may_open(files: u64) -> bool {
     raised.map_err(|error| not_run(format_args!("needs `ulimit -n {files}`: {error}"))).is_ok()
 }
 
-/// Runs a test in virtual time, by so many seeds (or `DAPPLE_SEEDS`): `body` on a thread that is no worker.
+/// Runs a test in virtual time, with `seeds` seeds (or `DAPPLE_SEEDS`): `body` on a thread that is no worker.
 ///
 /// Not under ThreadSanitizer and Miri, which do not know what virtual threads are made of.
 #[track_caller]
@@ -91,14 +91,14 @@ pub(crate) fn in_virtual_time(seeds: u64, body: impl Fn() + Clone + Send + 'stat
     });
 }
 
-/// Runs a test on real threads, and then in virtual time by so many seeds.
+/// Runs a test on real threads, and then in virtual time with `seeds` seeds.
 #[track_caller]
 pub(crate) fn in_both_worlds(seeds: u64, body: impl Fn() + Clone + Send + 'static) {
     watched(body.clone());
     in_virtual_time(seeds, body);
 }
 
-/// Waits until `is_so` holds, for what happens soon and tells nobody.
+/// Polls `is_so` until it holds. For conditions that come true soon and wake no waiter.
 #[track_caller]
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let deadline = dapple::time::Instant::now() + PATIENCE;
@@ -108,7 +108,7 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Waits for so long, by the clock of this world.
+/// Waits for `duration`, by the clock of this world.
 pub(crate) fn pause(duration: Duration) {
     if sim::is_simulated() { sim::work(duration) } else { thread::sleep(duration) }
 }
@@ -271,7 +271,7 @@ impl Alone {
         assert!(!self.0.swap(true, Ordering::Relaxed), "two of one color at the same time");
         let _leave = Leave(&self.0);
         if sim::is_simulated() {
-            give_way(); // or else nobody could come between
+            give_way(); // or else no other thread could run in between
         }
         f()
     }

@@ -1,7 +1,7 @@
-//! What the tests of exact cancelling share: an operation that waits, and all the ways to cancel it.
+//! Helpers for the tests of exact cancelling: an operation that waits, and all the ways to cancel it.
 //!
 //! Each operation is tried in every [`Shape`] of scopes, in four situations: cancelled while it waits;
-//! begun after the cancel; made possible while it is cancelled; and that with somebody in line behind it.
+//! begun after the cancel; made possible while it is cancelled; and the same with another waiter in line behind it.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::error::Error;
@@ -19,17 +19,17 @@ use crate::common::{Event, runtime, telling, watched};
 
 /// Something that waits.
 pub(crate) trait Operation: Send + Sync + 'static {
-    /// Waits, and says whether it has happened: or else it was cancelled. Fails in no other way.
+    /// Waits. Returns `true` if the operation has happened, `false` if it was cancelled. Fails in no other way.
     fn run(&self) -> impl Future<Output = bool> + Send;
 
-    /// Makes it possible, for one who waits.
+    /// Makes the operation possible, for one waiter.
     fn complete(&self) -> impl Future<Output = ()> + Send;
 
-    /// Checks that nothing was lost: it was made possible so often, and has happened so often.
+    /// Checks that nothing was lost: it was made possible `completed` times, and has happened `happened` times.
     fn settle(&self, completed: usize, happened: usize) -> impl Future<Output = ()> + Send;
 }
 
-/// What there is between the wait and the scope that is cancelled.
+/// The scopes and combinators between the wait and the scope that is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Body,
@@ -187,7 +187,7 @@ pub(crate) async fn try_all<O: Operation>(shape: Shape, has_line: bool, new: imp
     if !has_line {
         return;
     }
-    // The same, with somebody behind it in line.
+    // The same, with another waiter behind it in line.
     let operation = Arc::new(new().await);
     let (begun, behind) = (Event::default(), Event::default());
     let completing = complete_after(&operation, &behind);
@@ -217,7 +217,7 @@ pub(crate) fn complete_after<O: Operation>(operation: &Arc<O>, event: &Event) ->
     })
 }
 
-/// In virtual time, in every shape, by so many seeds.
+/// In virtual time, in every shape, with `seeds` seeds.
 #[track_caller]
 pub(crate) fn simulated<O: Operation>(seeds: u64, has_line: bool, new: impl AsyncFn() -> O + Copy) {
     for shape in SHAPES {
@@ -225,7 +225,7 @@ pub(crate) fn simulated<O: Operation>(seeds: u64, has_line: bool, new: impl Asyn
     }
 }
 
-/// On real threads, in every shape, so often.
+/// On real threads, in every shape, `rounds` times.
 #[track_caller]
 pub(crate) fn really<O: Operation>(
     rounds: usize,
@@ -255,7 +255,7 @@ pub(crate) fn happened<T, E: Error + Send + Sync + 'static>(result: Result<T, E>
     }
 }
 
-/// What an operation has to have exclusively, while it runs.
+/// A value that an operation needs exclusively while it runs.
 pub(crate) struct Lent<T>(Mutex<Option<T>>);
 
 impl<T> Lent<T> {

@@ -1,5 +1,4 @@
-//! What the tests of shared states have in common: a state that is in use for as long as a test wants, and
-//! wakers that count.
+//! Helpers for the tests of shared states: a state that is in use for as long as a test wants, and wakers that count.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::pin::Pin;
@@ -18,21 +17,21 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Somebody who reads.
+    /// A thread that reads the state until it is let go.
     #[track_caller]
     pub(crate) fn reading<T: Send + Sync + 'static>(state: &Shared<T>) -> Held {
         let state = state.clone();
         Held::by(move |inside| state.read_blocking(|_| inside()).expect("not cancelled"))
     }
 
-    /// Somebody who writes.
+    /// A thread that writes the state until it is let go.
     #[track_caller]
     pub(crate) fn writing<T: Send + 'static>(state: &Shared<T>) -> Held {
         let state = state.clone();
         Held::by(move |inside| state.write_blocking(|_| inside()).expect("not cancelled"))
     }
 
-    /// Somebody in the closure of whatever `enter` does.
+    /// A thread that stays in the closure that `enter` calls until it is let go.
     pub(crate) fn by(enter: impl FnOnce(&dyn Fn()) + Send + 'static) -> Held {
         let (inside, let_go) = (Event::default(), Event::default());
         let thread = start_thread({
@@ -61,7 +60,7 @@ pub(crate) fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Polls until it waits for somebody else, or is done: who gives way wakes himself.
+/// Polls until the future waits for another holder, or is done. A future that only gives way wakes itself.
 pub(crate) fn settle<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Bell::default().settle(future)
 }
@@ -95,7 +94,7 @@ impl Bell {
         Pin::new(future).poll(&mut Context::from_waker(&waker))
     }
 
-    /// Polls until it waits for somebody else, or is done.
+    /// Polls until the future waits for another holder, or is done.
     #[track_caller]
     pub(crate) fn settle<F: Future + Unpin>(&self, future: &mut F) -> Poll<F::Output> {
         for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! What the tests of shared maps have in common: futures that are polled by hand.
+//! Helpers for the tests of shared maps: futures that are polled by hand.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::pin::Pin;

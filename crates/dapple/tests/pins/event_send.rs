@@ -20,14 +20,14 @@ pin_markers! {
     Callback<Neither>: no no;
     Callback<u8, DropClosure<SendOnly>>: yes no;
     Callback<u8, DropClosure<Neither>>: no no;
-    // What stays on its thread does so because of its closure; without one it may as well go.
+    // Only the closure ties such a callback to its thread; without a closure it may be sent.
     Callback<u8, NoDropClosure, OnThisThread>: yes yes;
     Callback<Neither, NoDropClosure, OnThisThread>: no no;
     Anywhere: yes yes;
     OnThisThread: yes yes;
 }
 
-/// What `spawn` needs, a future that waits for a withdrawal has, and so has one that submits callbacks.
+/// A future that waits for a withdrawal or submits callbacks is `Send`, as `spawn` requires.
 #[test]
 fn futures_that_hold_registrations_are_send() {
     fn is_send<T: Send>(value: T) -> T {

@@ -86,7 +86,7 @@ pin_markers! {
     dapple::net::pipe::OpenOptions: yes yes;
 }
 
-/// What `spawn` needs, a future that awaits a handle of what is `Send` has.
+/// A future that awaits a handle of a `Send` output is `Send`, as `spawn` requires.
 #[test]
 fn futures_that_hold_handles_and_colors_are_send() {
     fn is_send<T: Send>(value: T) -> T {

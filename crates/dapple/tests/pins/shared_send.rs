@@ -1,4 +1,4 @@
-//! Which of the types of shared states may pass between threads, pinned at compile time; and what follows.
+//! Which of the types of shared states may pass between threads, pinned at compile time, and the uses that this allows.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ type Stays = Rc<u8>;
 pin_markers! {
     // type: Send Sync;
     Shared<u8>: yes yes;
-    Shared<SendOnly>: yes yes; // written by one at a time, and read by nobody
+    Shared<SendOnly>: yes yes; // written by one task at a time, and never read
     Shared<Neither>: no no;
     Shared<SyncOnly>: no no; // the last one to share it drops it
     Busy: yes yes;
@@ -62,7 +62,7 @@ const _: fn() = || {
     with::<std::marker::PhantomPinned, std::marker::PhantomPinned>();
 };
 
-/// What is not `Send` can be shared on one thread; what is not `Sync` can be written from many.
+/// A value that is not `Send` can be shared on one thread; a value that is not `Sync` can be written from many.
 #[test]
 fn values_that_stay_and_values_that_go() {
     let here = Shared::new(Rc::new(1));
@@ -82,7 +82,7 @@ fn values_that_stay_and_values_that_go() {
     let tasks: Vec<_> = (0..4)
         .map(|_| {
             let cell = cell.clone();
-            // What the closure returns need not be `Send`: it does not leave the poll.
+            // The closure's result need not be `Send`: it does not leave the poll.
             rt.spawn(async move { *cell.write(|cell| Rc::new(cell.replace(cell.get() + 1))).await.unwrap() })
         })
         .collect();

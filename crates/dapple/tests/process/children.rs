@@ -67,10 +67,10 @@ fn both_outputs_may_be_large() {
             let output = sh(script).output().await.unwrap();
             assert!(output.status.success());
             assert_eq!((output.stdout.len(), output.stderr.len()), (600_000, 600_000));
-            // What was set is kept, and the input is empty.
+            // `output` keeps the `stderr` that was set, and the input is empty.
             let output = sh("cat; echo x; echo y >&2").stderr(Stdio::null()).output().await.unwrap();
             assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"x\n"[..], &b""[..]));
-            // Nobody reads these: they are closed, and do not hold it up.
+            // `status` has no reader for these pipes: they are closed, and the child is not blocked by them.
             let mut command = sh("trap '' PIPE; head -c 200000 /dev/zero; exit 4");
             let status = command.stdout(Stdio::piped()).stderr(Stdio::null()).status().await.unwrap();
             assert_eq!(status.code(), Some(4));
@@ -165,7 +165,7 @@ fn a_wait_that_is_dropped_or_cancelled_can_be_repeated() {
 fn in_a_cancelled_task_nothing_is_started_or_closed() {
     watched(|| {
         let rt = runtime(1);
-        let never = "/does/not/exist"; // who starts it is told something else
+        let never = "/does/not/exist"; // starting it would fail with another error
         let task = rt.spawn(async move {
             let mut child = Command::new("cat").stdin(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
             assert!(dapple::time::sleep(Duration::MAX).await.is_err());
@@ -345,7 +345,7 @@ fn a_command_reports_its_settings() {
     });
 }
 
-/// Asking for the number does not wait for the child: it has its number until its end was told.
+/// `id` does not wait for the child: the child has its process number until its end was reported.
 #[test]
 fn the_number_is_there_until_the_end_was_told() {
     watched(|| {
@@ -374,7 +374,7 @@ fn the_number_is_there_until_the_end_was_told() {
     });
 }
 
-/// A process that has ended, and that nobody has waited for.
+/// Whether the process is a zombie: it has ended, and its parent has not waited for it.
 fn is_zombie(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 
 /// Says which program to be.
 const ROLE: &str = "DAPPLE_STDIO_ROLE";
-/// What comes after it on the standard output is ours, not the test harness's.
+/// The output after this mark is ours, not the test harness's.
 const BEGIN: &str = "<begin>";
 const END: &str = "<end>";
 
@@ -47,7 +47,7 @@ fn role(name: &str) -> Command {
     command
 }
 
-/// What a child has said between the marks; it must have ended well.
+/// The output of a child between the marks; the child must have ended with success.
 fn said(child: Child) -> String {
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -175,7 +175,7 @@ fn cancel_reads() {
             Ok(bytes) => got.extend(bytes),
             Err(error) => {
                 assert!(dapple::is_cancelled(&error), "{error}");
-                // Every so often one that is let go on, to get on at all.
+                // A read that is not cancelled, so that the loop advances.
                 let mut byte = [0];
                 match rt.block_on(stdin().read(&mut byte)).unwrap() {
                     0 => is_over = true,
@@ -353,9 +353,9 @@ fn input_that_cannot_be_opened_is_an_error_and_not_the_end() {
     });
 }
 
-/// Nobody reads what is written: the error comes, from each handle once.
+/// Writes to a pipe without a reader: each handle returns the error once.
 async fn broken() {
-    stdin().read_u8().await.unwrap(); // nobody reads it from here on
+    stdin().read_u8().await.unwrap(); // from here on stderr has no reader
     let (mut first, mut second) = (stderr(), stderr());
     first.write_all(b"x").await.unwrap(); // taken, and fails later
     let error = first.flush().await.unwrap_err();

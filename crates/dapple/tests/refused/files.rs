@@ -11,7 +11,7 @@ use dapple::io::{AsyncReadExt, AsyncWriteExt};
 
 const ROLE: &str = "DAPPLE_TEST_REFUSED";
 
-/// What is done with files where something is refused.
+/// The operations on files that are tried where the kernel refuses something.
 fn work(rt: &Runtime) {
     let dir = Dir::new();
     let path = dir.path().join("file");

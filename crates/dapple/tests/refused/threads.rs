@@ -7,7 +7,7 @@ use dapple::Runtime;
 /// Large enough not to be cached by the C library, small enough for a few to be had.
 const STACK: usize = 256 << 20;
 
-/// Lets the process have so many more bytes of addresses than it has now.
+/// Limits the address space of the process to its present size and `more` bytes.
 fn limit_addresses(more: usize) {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = pages.split(' ').next().unwrap().parse().unwrap();

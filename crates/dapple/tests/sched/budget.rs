@@ -326,7 +326,7 @@ fn a_task_that_blocks_in_its_poll_goes_on() {
     watched(|| {
         let rt = dapple::Runtime::builder().workers(1).build().unwrap();
         rt.block_on(rt.spawn(async {
-            // By an executor of its own, which parks when it is told to give way.
+            // A foreign executor inside of the task, which parks when a wait gives way.
             let (sender, mut receiver) = mpsc::unbounded();
             let (mutex, state) = (Mutex::new(0), Shared::new(0));
             for n in 0..10 * BUDGET {

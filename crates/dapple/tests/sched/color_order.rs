@@ -1,4 +1,4 @@
-//! What runs one after the other, in which order, and what does not.
+//! Order of colors: runnables of one color run one after the other, in order; different colors overlap.
 #![expect(clippy::async_yields_async, reason = "handles are handed over, to be awaited elsewhere")]
 
 use std::sync::{Arc, Barrier, Mutex};
@@ -8,7 +8,7 @@ use crate::common::{Alone, Event, in_both_worlds, rounds, runtime, start_thread,
 use dapple::task::yield_now;
 use dapple::{Color, JoinHandle};
 
-/// The order in which things ran, noted by those of one color, who must never meet.
+/// The order in which runnables of one color ran. They must never overlap.
 #[derive(Clone, Default)]
 struct Log(Arc<(Alone, Mutex<Vec<usize>>)>);
 
@@ -255,7 +255,7 @@ impl Drop for NoteDrop {
     }
 }
 
-/// What has begun its turn may go on in it; the rest is dropped unpolled. Both in order.
+/// A turn that has begun may go on for a while; the rest of the lane is dropped unpolled. Both in order.
 #[test]
 fn at_shutdown_a_lane_ends_in_order() {
     in_both_worlds(20, || {

@@ -28,7 +28,7 @@ fn add(counter: impl AsFd, n: u64) {
     rustix::io::write(counter, &n.to_ne_bytes()).unwrap();
 }
 
-/// A counter that is readable more often than anybody will read it.
+/// A counter that stays readable: it counts more than a test will ever read.
 fn always_ready() -> OwnedFd {
     let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE).unwrap();
     add(&counter, 1 << 40);
@@ -112,7 +112,7 @@ extern "C" fn on_signal(_signal: libc::c_int) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Signals interrupt every system call that waits; nobody notices.
+/// Signals interrupt every system call that waits; no operation fails.
 #[test]
 fn a_storm_of_signals() {
     const STORM: usize = 5000;

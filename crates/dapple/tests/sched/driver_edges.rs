@@ -27,7 +27,7 @@ fn add(counter: impl AsFd, n: u64) {
     rustix::io::write(counter, &n.to_ne_bytes()).unwrap();
 }
 
-/// Waits until so many have come, watching closely at first.
+/// Waits until `all` threads have come: spins, and yields now and then.
 fn meet(come: &AtomicUsize, all: usize) {
     come.fetch_add(1, Ordering::SeqCst);
     let mut looks = 0;

@@ -11,7 +11,7 @@ use dapple::{JoinHandle, spawn};
 const RINGS: u64 = 2048;
 const BOUND: u64 = 3;
 
-/// So many tasks yield all the time: how many polls of others there were between two of one of them, at the worst.
+/// `tasks` tasks yield all the time. Returns the largest number of polls of other tasks between two polls of one task.
 async fn worst_of(tasks: u64, rounds: u64) -> u64 {
     let polls = Arc::new(AtomicU64::new(0));
     let tasks: Vec<JoinHandle<u64>> = (0..tasks)

@@ -13,7 +13,7 @@ use dapple::{Color, JoinHandle, event};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What was done, in order.
+/// The actions, in the order in which they were done.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -130,8 +130,8 @@ fn memory_of_the_refused_is_gone() {
     });
 }
 
-/// A server with so many workers, of which each request takes a millisecond; requests come evenly, `load` times as
-/// many as can be served, each in a color of its own. Returns how long those that were served have waited, in
+/// A server with `workers` workers. Each request takes a worker for a millisecond; requests come evenly, `load` times
+/// as many as can be served, each in a color of its own. Returns how long the served requests have waited, in
 /// milliseconds, and how many were refused, from the third second on.
 async fn serve(limit: Limit, workers: u32, load: f64) -> (Vec<u64>, usize) {
     const SECONDS: u32 = 6;
@@ -423,7 +423,7 @@ fn bounds_are_said_before_a_limit_is_used() {
     assert_eq!(in_use.stats().refused, 0);
 }
 
-/// However many there are, each gets on: nobody waits for ever in a line that is shared by all.
+/// However many tasks there are, each is run: no task waits for ever in the shared line.
 #[test]
 fn of_many_that_are_always_ready_none_is_passed_over() {
     const TASKS: usize = 5000;

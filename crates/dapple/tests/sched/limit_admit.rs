@@ -131,7 +131,7 @@ fn waiting_for_room_ends_with_the_overload() {
             sleep(MS).await.unwrap();
         }
         assert!(!limit.has_room());
-        limit.room().await.unwrap(); // by the clock: nobody tells
+        limit.room().await.unwrap(); // by the clock: no event wakes the waiter
         assert!(!limit.is_over() && limit.stats().refused > 0);
         drop(flood);
     });
@@ -183,7 +183,7 @@ fn a_closed_limit_closes_its_listener_for_good() {
             let client = dapple::blocking(move || std::net::TcpStream::connect(address).unwrap());
             let mut client = client.await.unwrap();
             assert!(timeout(10 * MS, listener.accept()).await.is_err());
-            drop(listener); // the kernel lets go of who waits
+            drop(listener); // the kernel closes connections not yet accepted
             let end = dapple::blocking(move || client.read(&mut [0])).await.unwrap();
             assert!(matches!(end, Ok(0)) || end.is_err());
         });

@@ -60,7 +60,7 @@ fn only_clocked_tasks_are_refused_for_their_wait() {
         let clocked = Builder::new().measure_wait().spawn(async move { is_refused_in_the_end(&first).await });
         let plain = dapple::spawn(async move { is_refused_in_the_end(&second).await });
         assert!(clocked.await.unwrap());
-        assert!(!plain.await.unwrap()); // nobody knows
+        assert!(!plain.await.unwrap()); // its wait is not measured
     });
 }
 

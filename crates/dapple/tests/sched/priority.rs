@@ -1,4 +1,4 @@
-//! What is urgent goes first, what is not still gets its share, and order within a color always wins.
+//! Priorities: urgent tasks go first, the others still get their share, and order within a color always wins.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ const SHORT: Duration = Duration::from_micros(10);
 
 type Log = Arc<Mutex<Vec<&'static str>>>;
 
-/// A note of who ran, and a little work.
+/// A closure that does a little work and notes its name.
 fn note(log: &Log, who: &'static str) -> impl FnOnce() + Send + 'static {
     let log = log.clone();
     move || {
@@ -51,7 +51,7 @@ fn tasks_go_by_their_priority_whatever_the_order_of_their_spawns() {
         }
         all(handles).await;
         let log = log.lock().unwrap();
-        // Of the first ten picks at most three are for what has waited.
+        // Of the first ten picks at most three are for tasks of low priority that have waited.
         let first = log.iter().take(10).filter(|who| **who == "urgent").count();
         assert!(first >= 7, "{log:?}");
         assert!(log.iter().rposition(|who| *who == "urgent") < log.iter().rposition(|who| *who == "low"));

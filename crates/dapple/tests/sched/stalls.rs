@@ -1,8 +1,8 @@
 //! Workers that are stuck in a runnable, on real threads: sleeping in the kernel, spinning, waiting for a lock of the
-//! standard library; and what else is theirs goes on: tasks, timers, sockets, the main color.
+//! standard library. The rest of their work goes on: tasks, timers, sockets, the main color.
 //!
-//! What must go on is what ends the stall, or is counted while it lasts: so a test fails by its limit, and asserts
-//! no time.
+//! The work that must go on either ends the stall or is counted while the stall lasts. So a test fails by the
+//! watchdog's limit, and asserts no time.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use dapple::net::{TcpListener, TcpStream};
 use dapple::time::sleep;
 use dapple::{Color, Runtime};
 
-/// Something that keeps its thread until it is told to stop.
+/// A function that keeps its thread until the flag is set.
 type Hold = fn(&AtomicBool);
 
 const HOLDS: [Hold; 2] = [
@@ -191,7 +191,7 @@ async fn hold(how: Hold, stop: Arc<AtomicBool>) {
     how(&stop);
 }
 
-/// Who has the lock needs a worker to give it back; all that there are wait for it.
+/// Deadlock unless a spare stands in: the holder of the lock needs a worker to release it, and all workers wait for it.
 #[test]
 fn a_lock_of_the_standard_library_that_a_task_gives_back_is_not_waited_for_in_vain() {
     watched(|| {
@@ -206,7 +206,7 @@ fn a_lock_of_the_standard_library_that_a_task_gives_back_is_not_waited_for_in_va
                     let mut guard = lock.lock().unwrap();
                     has_it.send(()).unwrap();
                     eventually("all workers wait", || wanted.load(Ordering::Acquire) >= waiting / 2);
-                    // Nobody would run this.
+                    // All workers are blocked: without a spare, this task would never run.
                     *guard = rt.block_on(rt.spawn(async { 7 })).unwrap();
                 }
             });

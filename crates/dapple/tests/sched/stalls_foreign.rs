@@ -79,7 +79,7 @@ fn tasks_from_outside_are_run_while_a_foreign_waker_blocks() {
             let task = rt.spawn(async {});
             let took = until(|| task.is_finished());
             assert!(took < NOTICED, "it was run after {took:?}: {:#?}", rt.metrics());
-            pause(20 * MS); // whoever stands in sleeps again
+            pause(20 * MS); // the spare that stood in sleeps again
         }
         drop(timer);
     });

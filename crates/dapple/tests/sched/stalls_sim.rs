@@ -1,4 +1,4 @@
-//! Workers that are stuck in a runnable, in virtual time: everybody else goes on, and all is as before afterwards.
+//! Workers that are stuck in a runnable, in virtual time: all other tasks go on, and the spares rest afterwards.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use dapple::time::{Duration, Instant, sleep};
 use dapple::{Color, Handle, JoinHandle, runtime::Metrics, spawn};
 
 const MS: Duration = Duration::from_millis(1);
-/// What a stall may cost those who wait: 10 ms, and a spare has to wake up.
+/// The delay that a stall may cause to waiting tasks: 10 ms, and the time in which a spare wakes up.
 const NOTICED: Duration = Duration::from_millis(11);
 const SEEDS: std::ops::Range<u64> = 0..25;
 
@@ -22,7 +22,7 @@ fn metrics() -> Metrics {
     Handle::current().metrics()
 }
 
-/// A task that sleeps for a millisecond at a time until it is told to stop: how late it was, at the worst.
+/// A task that sleeps for a millisecond at a time until `stop` is set. Returns its largest delay.
 fn beat(stop: &Arc<AtomicBool>) -> JoinHandle<Duration> {
     let stop = stop.clone();
     spawn(async move {
@@ -50,7 +50,7 @@ async fn nobody_is_late_beside<T>(heavy: impl Future<Output = T>, bound: Duratio
     result
 }
 
-/// Waits until nobody stands in any more.
+/// Waits until no spare is running.
 async fn all_rest() {
     while metrics().spares_running > 0 {
         sleep(MS).await.unwrap();
@@ -114,7 +114,7 @@ fn spares_are_used_again_and_rest_in_between() {
             assert_eq!(metrics().spares.len(), 1, "round {round}: {:?}", metrics());
         }
         assert!(metrics().spares_sent >= 5, "{:?}", metrics());
-        // Nobody is left to stand in, and still everything is done, by those that are there.
+        // The spares rest, and the worker does everything by itself.
         let runs = || metrics().spares.iter().map(|spare| spare.runs).sum::<u64>();
         let before = runs();
         let tasks: Vec<_> = (0..100).map(|_| spawn(async { yield_now().await })).collect();
@@ -152,7 +152,7 @@ fn a_main_color_that_is_stuck_holds_up_itself_alone() {
     for workers in [1, 2] {
         sim(workers).explore(SEEDS, || async {
             nobody_is_late_beside(async { sim::work(200 * MS) }, NOTICED).await;
-            // What it wakes, and what it is woken for, is there when it comes back.
+            // Tasks elsewhere run while the main color is stuck; its own local task runs when it comes back.
             let woken = spawn(async {
                 sleep(20 * MS).await.unwrap();
                 Instant::now()

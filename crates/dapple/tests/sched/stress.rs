@@ -39,7 +39,7 @@ unsafe impl Sync for Counter {}
 impl Counter {
     /// Only in the counter's color.
     fn bump(&self, spin: u64) {
-        // SAFETY: nobody else of this color runs.
+        // SAFETY: no other task of this color runs.
         let value = unsafe { *self.unguarded.get() };
         if sim::is_simulated() {
             sim::work(Duration::from_nanos(spin)); // others may come between
@@ -53,7 +53,7 @@ impl Counter {
 
     /// Only in the counter's color.
     fn check(&self) -> u64 {
-        // SAFETY: nobody else of this color runs.
+        // SAFETY: no other task of this color runs.
         let unguarded = unsafe { *self.unguarded.get() };
         assert_eq!(unguarded, self.right.load(Ordering::Relaxed), "updates were lost");
         unguarded
@@ -136,7 +136,7 @@ impl World {
         };
         let fate = match random.below(6) {
             0 => Fate::Abort,
-            // A wait for what never comes ends by cancel or abort only, so all are cancelled.
+            // A wait for an event that never comes ends by cancel or abort only, so all are cancelled.
             _ => Fate::Cancel,
         };
         Spawned { handle, fate, detach: random.below(10) == 0 }

@@ -30,7 +30,7 @@ fn scale() -> u64 {
     factor.unwrap_or(1)
 }
 
-/// What is used up on another thread.
+/// A resource that is used up on another thread.
 enum Left {
     Stream(TcpStream),
     Sleep(Pin<Box<Sleep>>),
@@ -100,7 +100,7 @@ async fn ask(stream: &mut TcpStream, len: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// A connection, and what may happen to it.
+/// A client connection, with random operations and ends.
 async fn client(world: World, seed: u64) -> io::Result<()> {
     let (_kept, mut random) = (world.guard(), Random(seed));
     let mut stream = TcpStream::connect(world.server).await?;
@@ -128,7 +128,7 @@ async fn client(world: World, seed: u64) -> io::Result<()> {
                 let _ = world.elsewhere.send(Left::Sleep(left));
             }
             5 => {
-                // Begins to wait for what will not come, and goes on elsewhere.
+                // Begins to wait for bytes that will not come, and hands the stream to another thread.
                 let _ = future::poll_once(stream.read(&mut [0])).await;
                 let _ = world.elsewhere.send(Left::Stream(stream));
                 return Ok(());

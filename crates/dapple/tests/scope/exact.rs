@@ -83,7 +83,7 @@ fn mutexes() {
     }
 }
 
-/// A lock for reading and writing, which a task holds until it is told to let it go.
+/// A lock for reading and writing, which a task holds until `let_go` is set.
 struct ReadOrWrite {
     lock: Arc<RwLock<usize>>,
     let_go: Event,
@@ -257,6 +257,6 @@ fn both_come_about() {
         completing.await.unwrap();
     });
     let (made, cancelled) = (made.into_inner(), cancelled.into_inner());
-    // A cancel that comes first is seldom seen first: who is polled takes what has come by then.
+    // A wait that is polled takes a permit that has come by then, so a cancel that came before the permit seldom wins.
     assert!(made > 20 && cancelled > 20, "{made} were made, {cancelled} cancelled");
 }

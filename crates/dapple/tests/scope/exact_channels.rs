@@ -130,7 +130,7 @@ fn a_value_that_is_sent_once() {
     });
 }
 
-/// Those who wait until nobody listens any more.
+/// A sender that waits until every receiver is gone.
 enum Closed {
     Mpsc(mpsc::Sender<u8>, StdMutex<Option<mpsc::Receiver<u8>>>),
     Once(Lent<oneshot::Sender<u8>>, StdMutex<Option<oneshot::Receiver<u8>>>),
@@ -206,7 +206,7 @@ impl Operation for Watching {
     async fn settle(&self, completed: usize, happened: usize) {
         let has_changed = self.1.with(|receiver| receiver.has_changed().unwrap());
         assert_eq!(*self.0.borrow(), completed);
-        // Who waits for a value has looked at each.
+        // `wait_for` has looked at each value, so none counts as changed.
         assert!(has_changed == (completed > happened) || self.2 && !has_changed);
     }
 }

@@ -65,7 +65,7 @@ macro_rules! tcp_operations {
                     self.far.give(far);
                     assert!(read.is_none_or(|read| read > 0));
                     if let (Reads::Read, Some(read)) = (self.how, read) {
-                        // The rest, if it came in pieces: not a part of what is tried here.
+                        // The rest, if the bytes came in pieces. Reading it is not part of this test.
                         let mut far = self.far.take();
                         let rest = dapple::shield(far.read_exact(&mut bytes[read..3])).await;
                         rest.unwrap();

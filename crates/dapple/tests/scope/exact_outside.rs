@@ -13,7 +13,7 @@ use dapple::process::{Child, Command};
 use dapple::signal::{Signal, SignalKind, signal};
 use futures_lite::future::poll_once;
 
-/// What is read of a Unix socket, a datagram socket, or a pipe.
+/// A read of a Unix socket, a datagram socket, or a pipe.
 enum Reading {
     Unix(Lent<UnixStream>, Lent<UnixStream>),
     Udp(UdpSocket, UdpSocket),

@@ -78,7 +78,7 @@ fn a_blocking_call_that_has_not_begun_never_does() {
     }
 }
 
-/// A pool of one thread, which is kept busy until it is told.
+/// A pool of one thread, which is kept busy until the test releases it.
 #[test]
 fn a_queued_blocking_call_that_is_cancelled_never_begins() {
     for shape in SHAPES {

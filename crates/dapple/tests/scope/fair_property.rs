@@ -27,7 +27,7 @@ type Tree = Pin<Box<dyn Future<Output = ()> + Send>>;
 const POLLS: u64 = 24;
 
 /// After how many polls a branch of a small task that can go on must have done so: one in which its wait is put off, one
-/// in which that goes ahead, and two for what gives way by itself (`yield_now`, a writer of a state).
+/// in which that goes ahead, and two for operations that give way by themselves (`yield_now`, a writer of a state).
 const FEW: u64 = 4;
 
 /// How many children of a scope are polled in each of its polls, at least, before one that is ready. FAIR
@@ -39,7 +39,7 @@ const LOOKS: u64 = 64;
 /// A branch cannot go on.
 const RESTS: u64 = u64::MAX;
 
-/// What is known of one task.
+/// The record of one task: its polls and its branches.
 #[derive(Default)]
 struct Watch {
     polls: AtomicU64,
@@ -60,7 +60,7 @@ struct Branch {
     bell: Bell,
 }
 
-/// What lets a branch go on.
+/// The event that lets a branch go on.
 enum Bell {
     Always,
     Message(mpsc::Sender<()>),

@@ -43,7 +43,7 @@ fn a_scope_that_is_dropped_drops_its_body_and_then_the_children_in_their_order()
                     kept.push(s.start(async move {
                         if i == done {
                             yield_now().await;
-                            return Some(name); // an output that nobody takes, in its place
+                            return Some(name); // an output that is never taken
                         }
                         let _kept = name;
                         assert_eq!(sleep(FOR_EVER).await, Err(Cancelled));
@@ -65,13 +65,13 @@ fn a_scope_that_is_dropped_drops_its_body_and_then_the_children_in_their_order()
         let mut names = std::mem::take(&mut *names.lock().unwrap());
         if names[0] == format!("child {done}") {
             expected.remove(1 + done as usize);
-            names.remove(0); // it was done, and nobody wanted it
+            names.remove(0); // the child was done, and its handle was dropped
         }
         assert_eq!(names, expected);
     });
 }
 
-/// Everything that can be waited for, in one place, so that it can be seen who still waits.
+/// One of each primitive that can be waited for, so that a test can check which still have waiters.
 struct Things {
     semaphore: Semaphore,
     notify: Notify,
@@ -89,16 +89,16 @@ impl Things {
         Things { semaphore, notify, mutex: AsyncMutex::new(0), condvar: Condvar::new(), sender, receiver }
     }
 
-    /// Nobody waits: whoever comes now is served, and what was there is still there.
+    /// Checks that nothing has a waiter: a new caller is served at once, and no permit or message was lost.
     async fn nobody_waits(&mut self) {
         self.semaphore.add_permits(1);
-        drop(self.semaphore.try_acquire().expect("its permit has gone to somebody who is gone"));
+        drop(self.semaphore.try_acquire().expect("the permit went to a waiter that was dropped"));
         for line in [format!("{:?}", self.notify), format!("{:?}", self.condvar)] {
             assert!(line.contains("waiting: 0"), "{line}");
         }
         self.notify.notify_one();
         assert_eq!(poll_once(self.notify.notified()).await, Some(Ok(())));
-        drop(self.mutex.try_lock().expect("somebody has it, or is in line for it"));
+        drop(self.mutex.try_lock().expect("the mutex has a holder, or a waiter in line"));
         assert_eq!(self.receiver.try_recv().unwrap(), 1);
         assert!(self.receiver.try_recv().is_err());
         self.sender.try_send(1).unwrap();

@@ -327,7 +327,7 @@ fn destructors_of_a_dropped_scope_may_use_it() {
         fn drop(&mut self) {
             self.0.cancel();
             assert!(self.0.is_cancelled() && self.0.canceller().is_cancelled());
-            // There is nobody who would poll it.
+            // No scope would poll the child any more.
             assert!(panic_of(|| drop(self.0.start(async {}))).contains("outside of its scope"));
             self.1.fetch_add(1, Ordering::Relaxed);
         }

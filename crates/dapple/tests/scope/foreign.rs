@@ -1,7 +1,7 @@
-//! Other people's code in a scope that is cancelled: it learns of it from the errors of its reads and writes,
-//! ends by itself, and is not dropped halfway.
+//! Foreign code in a scope that is cancelled: it learns of the cancel from the errors of its reads and writes, ends by
+//! itself, and is not dropped halfway.
 //!
-//! That it is not dropped, `in_a_cancelled` sees to: it takes what comes after the await.
+//! `in_a_cancelled` checks that the foreign future is not dropped: it needs the future's output.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -189,7 +189,7 @@ fn a_copy() {
         let error = in_a_cancelled(shape, When::After(begun), copying).await.unwrap_err();
         assert!(dapple::is_cancelled(&error), "{error:?}");
         assert!(reads.await.unwrap().is_empty());
-        // What comes after the cancel is still there.
+        // Bytes that arrive after the cancel are still there to read.
         source.write_all(b"after").await.unwrap();
         let mut bytes = [0; 5];
         from.read_exact(&mut bytes).await.unwrap();

@@ -291,7 +291,7 @@ fn ticks() {
     });
 }
 
-/// What many wait for, and one after the other may have.
+/// A resource with many waiters, held by one at a time.
 trait Resource {
     async fn hold(&self) -> Option<()>;
 }
@@ -328,7 +328,7 @@ impl Resource for OneLimit {
     }
 }
 
-/// Whoever loses a race for something passes it on: all get it in the end, and it is free after that.
+/// A branch that loses a race passes its resource on: every task gets it in the end, and it is free after that.
 fn all_get_it<R: Resource + 'static>(new: impl Fn() -> R + Clone + 'static) {
     with_seeds(move |dice| {
         let all = Rc::new(new());
@@ -414,7 +414,7 @@ fn a_condition_that_a_loser_was_told_of_reaches_the_next() {
                     }
                     condvar.wait(lock.lock().await.unwrap()).await.1
                 });
-                // In the poll in which the time is up: the one that is raced was told, and has lost.
+                // Notified in the poll in which the time is up: the raced wait has the notification, and has lost.
                 sleep(2 * MS).await.unwrap();
                 condvar.notify_one();
                 assert!(!raced.await || !first_is_raced, "the loser has won");

@@ -1,7 +1,7 @@
 //! After a cancel has returned, no wait succeeds that begins later in a task that was spawned in the scope.
 //!
-//! It does not matter where the task runs, how deep it is nested, or what was cancelled around the scope. Each test keeps a
-//! [`Mark`] for what is cancelled: set when the cancel has returned, looked at before each wait.
+//! It does not matter where the task runs, how deep it is nested, or which scope or task around it was cancelled. Each
+//! test keeps a [`Mark`] for the cancel: set when the cancel has returned, looked at before each wait.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ impl Mark {
         self.0.0.store(true, SeqCst);
     }
 
-    /// Waits again and again, until it is cancelled: for what is there at once, on any worker, and for time.
+    /// Waits again and again, until it is cancelled: for a permit that is free at once, on any worker, and for time.
     async fn waits(self) {
         let permits = Semaphore::new(1);
         for round in 0.. {
@@ -166,7 +166,7 @@ fn timeout_around_the_scope() {
             finish(async |outer| {
                 let first = outer.start(async {
                     assert!(sleep(Duration::MAX).await.is_err());
-                    mark.set(); // it is told before the scope beside it is polled
+                    mark.set(); // this child is cancelled before the scope beside it is polled
                     go_on();
                 });
                 drop(first);
@@ -285,7 +285,7 @@ fn tasks_of_a_scope_that_is_dropped_are_cancelled_and_go_on() {
     });
 }
 
-/// A scope is cancelled with what it is polled in, not with what it once was polled in.
+/// A scope is cancelled with the task that polls it, not with a task that once polled it.
 #[test]
 fn a_moved_scope_follows_its_new_surroundings() {
     Sim::new(1).workers(3).explore(0..SEEDS, || async {

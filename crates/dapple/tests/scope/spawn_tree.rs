@@ -1,7 +1,7 @@
 //! Random trees of scopes, limits, races, shields and spawned tasks, cancelled at random places.
 //!
-//! Each scope and each task is a [`Place`] that knows what it is in. Whoever cancels a place marks it when the cancel has
-//! returned. A wait that begins in a place that is marked, or in one that has a marked one around it with no shield
+//! Each scope and each task is a [`Place`] that knows the place around it. The canceller of a place marks it when the
+//! cancel has returned. A wait that begins in a marked place, or in one with a marked place around it and no shield
 //! between, must not succeed.
 
 use std::pin::Pin;
@@ -57,7 +57,7 @@ enum Cancels {
     Task(JoinHandle<()>),
 }
 
-/// What all of a tree share.
+/// State that is shared by all places of a tree.
 #[derive(Default)]
 struct Tree {
     cancels: Mutex<Vec<(Arc<Cancels>, Arc<Place>)>>,

@@ -16,7 +16,7 @@ const MS: Duration = Duration::from_millis(1);
 const LIMIT: Duration = Duration::from_millis(50);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A child that has its value `after` so long, or when it is cancelled.
+/// A child that returns its value `after` this time, or when it is cancelled.
 async fn child(after: Duration) -> &'static str {
     match sleep(after).await {
         Ok(()) => "done",

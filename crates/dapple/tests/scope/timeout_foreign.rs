@@ -37,7 +37,7 @@ impl Drop for Dropped {
     }
 }
 
-/// A future of nobody's, that never ends; and whether it was dropped.
+/// A foreign future that never ends, and a flag: whether it was dropped.
 fn foreign() -> (impl Future<Output = ()>, Rc<Cell<bool>>) {
     let is_dropped = Rc::new(Cell::new(false));
     let drops = Dropped(is_dropped.clone());
@@ -112,7 +112,7 @@ fn a_cancelled_task_in_foreign_code_is_aborted() {
         let sets = Sets(gone.clone());
         let task = spawn(async move {
             let _sets = sets;
-            assert_eq!(sleep(HOUR).await, Err(Cancelled)); // a wait of ours is told first
+            assert_eq!(sleep(HOUR).await, Err(Cancelled)); // a wait of ours is cancelled first
             pending::<()>().await;
         });
         sleep(MS).await.unwrap();

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Waits for ever, after having worked for so long.
+/// Works `for_so_long`, then waits for ever.
 async fn works(for_so_long: Duration) -> Result<(), Cancelled> {
     let never = Notify::new();
     work(for_so_long);

@@ -1,5 +1,5 @@
-//! What `timeout`, `race` and `JoinHandle::cancel` wait for is not dropped later: the task may be polled for other reasons
-//! meanwhile, and a foreign waker may be passed on late.
+//! A future that `timeout`, `race` and `JoinHandle::cancel` wait for is not dropped later: the task may be polled for
+//! other reasons meanwhile, and a foreign waker may be passed on late.
 
 use std::cell::Cell;
 use std::future::Future;

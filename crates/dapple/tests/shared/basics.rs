@@ -215,7 +215,7 @@ fn closures_borrow_from_the_stack_and_return_values() {
     dapple::run(async {
         let state = Shared::new(vec![3, 1, 2]);
         let (mut log, names, moved) = (Vec::new(), [String::from("a"), String::from("b")], Box::new(1));
-        // Borrowed data, by value and by `&mut`, and what may not go to another thread.
+        // Borrowed data, by value and by `&mut`, and data that is not `Send`.
         let name: &str = state.read(|value| &names[value[1]][..]).await.unwrap();
         assert_eq!(name, "b");
         let last: &mut Vec<_> = state
@@ -238,7 +238,7 @@ fn closures_borrow_from_the_stack_and_return_values() {
         let taken: String = together_all(&[other.writing()], |all| std::mem::take(all[0])).await.unwrap();
         assert_eq!(taken, "x3");
         assert_eq!(state.try_read(|value| &names[value.len() - 2]), Ok(&names[1]));
-        // A result of a result, to be told apart from a cancelled wait.
+        // A result inside of a result: the closure's error is distinct from a cancelled wait.
         let failed: Result<Result<(), &str>, Cancelled> = state.read(|_| Err("inner")).await;
         assert_eq!(failed, Ok(Err("inner")));
     });

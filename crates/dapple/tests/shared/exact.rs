@@ -13,13 +13,13 @@ use dapple::{Cancelled, JoinHandle, Shared, finish, together, together_all};
 
 const SEEDS: u64 = 12;
 
-/// What waits.
+/// The operation that waits.
 #[derive(Clone, Copy, Debug)]
 enum How {
     Read,
     Write,
     Together,
-    /// So many.
+    /// `together_all` over this number of states.
     All(usize),
 }
 
@@ -129,7 +129,7 @@ fn together_all_few_and_many() {
     }
 }
 
-/// Of many that are cancelled at any time, each says what it did.
+/// Many waits are cancelled at random times: the result of each agrees with whether its closure ran.
 #[test]
 fn results_agree_with_effects() {
     Sim::new(0).explore(0..150, || async {

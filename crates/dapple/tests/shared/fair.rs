@@ -1,4 +1,4 @@
-//! Who comes when: order, giving way, and how often one who waits is overtaken. By counts, in virtual time.
+//! Fairness of shared states: order, giving way, and how often a waiter is overtaken. By counts, in virtual time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -105,7 +105,7 @@ fn those_in_line_are_served_in_order() {
     });
 }
 
-/// Notes who comes and who is served, and how often each is overtaken by one who came later.
+/// Notes each waiter that comes and is served, and how often it is overtaken by a later one.
 #[derive(Clone, Default)]
 struct Register(Arc<Mutex<Vec<Entry>>>);
 
@@ -143,8 +143,8 @@ impl Register {
     }
 }
 
-/// So many tasks of each kind use two states again and again, for a while each time. How often they were
-/// overtaken, over many seeds, in order.
+/// Tasks of each kind, in the given numbers, use two states again and again, for a while each time. Returns how often
+/// each wait was overtaken, over all seeds, sorted.
 fn crowd(seeds: u64, workers: usize, rounds: usize, kinds: &[(Kind, usize)]) -> Vec<(Kind, Vec<usize>)> {
     let mut overtaken: Vec<_> = kinds.iter().map(|(kind, _)| (*kind, Vec::new())).collect();
     for seed in 0..seeds {
@@ -210,10 +210,10 @@ fn assert_most(overtaken: &[(Kind, Vec<usize>)], most: usize) {
     }
 }
 
-/// In a crowd of so many tasks, of which each goes on for much longer than the bound.
+/// Checks the bound in a crowd of tasks of these kinds. Each task goes on for much longer than the bound.
 fn crowd_is_fair(workers: usize, kinds: &[(Kind, usize)]) {
     let tasks: usize = kinds.iter().map(|(_, count)| count).sum();
-    // Who wants several states is overtaken more often.
+    // A task that wants several states is overtaken more often.
     let times = if kinds.iter().any(|(kind, _)| *kind == Kind::Several) { 4 } else { 3 };
     assert_most(&crowd(2, workers, 10 * IN_ONE_POLL, kinds), times * tasks * IN_ONE_POLL);
 }
@@ -242,7 +242,7 @@ fn together_does_not_starve() {
     }
 }
 
-/// There is always somebody reading, and yet one who writes gets in before many more have come.
+/// There is always a reader in the state, and yet a writer gets in before many more readers have come.
 #[test]
 fn a_writer_gets_in_though_readers_never_pause() {
     Sim::new(0).workers(4).max_polls(300_000).explore(0..60, || async {
@@ -266,7 +266,7 @@ fn a_writer_gets_in_though_readers_never_pause() {
             sleep(Duration::from_micros(50)).await.unwrap();
             let before = reads.load(Ordering::SeqCst);
             let between = state.write(|()| reads.load(Ordering::SeqCst) - before).await.unwrap();
-            // It gives way to who has its worker, twice at the most, in whose polls others may have more than one.
+            // The writer gives way to the tasks of its worker, twice at most, and each poll of a reader may read often.
             assert!(between <= 3 * 3 * IN_ONE_POLL, "{between} began to read before the writer got in");
         }
         stop.store(true, Ordering::SeqCst);

@@ -34,7 +34,7 @@ fn poll_with<F: Future + Unpin>(waker: &Waker, future: &mut F) -> Poll<F::Output
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Polls with a waker of which nobody else has a clone.
+/// Polls with a waker of which only the future keeps a clone.
 fn poll_jumpy<F: Future + Unpin>(when_woken: bool, when_dropped: bool, future: &mut F) -> Poll<F::Output> {
     let jumpy = Arc::new(Jumpy { when_woken, when_dropped });
     let waker = Waker::from(jumpy);
@@ -64,7 +64,7 @@ fn a_panicking_waker_does_not_stop_other_wake_ups() {
         assert!(bell.settle(&mut reads[2]).is_pending());
         held.let_go();
         assert!(bell.has_rung());
-        // Those behind are told at once, or by those in front of them.
+        // The waiters behind are woken at once, or by the waiters in front of them.
         for read in &mut reads {
             assert_eq!(settle(read), Poll::Ready(Ok(0)));
         }
@@ -73,7 +73,8 @@ fn a_panicking_waker_does_not_stop_other_wake_ups() {
     });
 }
 
-/// It is the second in line, is polled without having been woken, and takes what the first was woken for.
+/// The wait with this waker is second in line, is polled without having been woken, and takes the state for which the
+/// first was woken.
 #[test]
 fn a_waker_that_panics_when_it_is_dropped_takes_no_state_with_it() {
     in_both_worlds(5, || {
@@ -198,14 +199,14 @@ impl<F: Fn() + Send + Sync + 'static> Wake for Runs<F> {
     }
 }
 
-/// Who leaves several states wakes those who wait for the first that he leaves: what they do then, in his
-/// thread, must not find him in the others.
+/// Deadlock: a holder that leaves several states wakes the waiters of the first one. Their wakers run in the holder's
+/// thread and may block on the others, so the holder must have left those too.
 #[test]
 fn a_blocking_waker_does_not_wait_for_its_caller() {
     watched(|| {
         for swap in [false, true] {
             let (one, two) = (Shared::named("one", 0), Shared::named("two", 0));
-            // What lies first is left last: one of the two ways is the other way round.
+            // The state with the lower address is left last, so both orders are tried.
             let (waited_for, blocked_on) =
                 if swap { (two.clone(), one.clone()) } else { (one.clone(), two.clone()) };
             let (inside, let_go) = (Event::default(), Event::default());
@@ -238,7 +239,7 @@ fn a_blocking_waker_does_not_wait_for_its_caller() {
     });
 }
 
-/// A waker that polls another wait at once, in the thread of the one who leaves.
+/// A waker that polls another wait at once, in the thread of the holder that leaves.
 #[test]
 fn a_waker_may_use_the_state_that_is_being_left() {
     in_both_worlds(5, || {

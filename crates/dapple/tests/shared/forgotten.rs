@@ -1,4 +1,4 @@
-//! Waits that are forgotten, dropped or never polled again: wherever they are in line, they hold up nobody.
+//! Waits that are forgotten, dropped or never polled again: wherever they are in line, they block no other waiter.
 
 use std::mem::forget;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use dapple::sim::{self, Sim};
 use dapple::task::yield_now;
 use dapple::{Cancelled, Shared, together, together_all};
 
-/// What waits.
+/// The operation that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Read,
@@ -46,7 +46,7 @@ enum Moment {
 
 const MOMENTS: [Moment; 4] = [Moment::Asleep, Moment::Woken, Moment::AsleepAgain, Moment::WokenAgain];
 
-/// Brings a wait to a moment. What is returned is to be let go after it was given up.
+/// Brings a wait to a moment. The caller lets the returned holder go after the wait was given up.
 fn bring_to(moment: Moment, waits: &mut Waits, state: &Shared<u32>) -> Option<Held> {
     let held = Held::writing(state);
     assert!(settle(waits).is_pending());
@@ -69,7 +69,7 @@ fn bring_to(moment: Moment, waits: &mut Waits, state: &Shared<u32>) -> Option<He
     None
 }
 
-/// What becomes of a wait that nobody polls any more.
+/// The fate of a wait that is not polled any more.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Forgotten,
@@ -134,7 +134,7 @@ fn those_behind_get_through(in_front: usize, fate: Fate) {
             });
             let _kept: Vec<_> = gone.into_iter().map(|waits| meet(fate, waits)).collect();
             held.let_go();
-            // Nobody else comes.
+            // No other task comes that could wake them.
             assert_eq!(rt.block_on(task).unwrap(), Ok(()), "{behind:?} behind {kind:?}");
             assert_eq!(thread.join().unwrap(), Ok(()), "{behind:?} behind {kind:?}");
         }
@@ -259,7 +259,7 @@ fn whatever_is_forgotten_all_that_are_awaited_end() {
                             kept.extend(meet(FATES[pick(3)], waits));
                         }
                     }
-                    // What is not polled again is there until all others are done.
+                    // Waits that are not polled again are kept until all other tasks are done.
                     (done, kept)
                 })
             })
@@ -273,7 +273,7 @@ fn whatever_is_forgotten_all_that_are_awaited_end() {
     });
 }
 
-/// What is in line is not in the state: nor is one who gave way.
+/// A waiter in line does not hold the state, nor does a waiter that gave way.
 #[test]
 fn a_waiter_holds_no_state() {
     in_both_worlds(5, || {

@@ -1,4 +1,4 @@
-//! A shared map: what it keeps, who computes what is missing, and who gets it.
+//! A shared map: the values it keeps, the caller that computes a missing value, and the callers that get it.
 
 use std::cell::Cell;
 use std::io;
@@ -185,7 +185,7 @@ fn a_waiter_takes_over_a_failed_computation() {
         }
         assert_eq!((second.wakes(), third.wakes()), (1, 1), "{how:?}: all look, so that none is waited for");
         assert_eq!(map.len(), 0);
-        // Whoever is polled first computes, with its own closure.
+        // The waiter that is polled first computes, with its own closure.
         assert_eq!(third.poll().map(Result::unwrap), Poll::Ready("third"), "{how:?}");
         assert_eq!(second.poll().map(Result::unwrap), Poll::Ready("third"), "{how:?}");
     }
@@ -271,7 +271,7 @@ fn an_unpolled_waiter_holds_up_no_caller() {
 
 #[test]
 fn a_computed_value_is_kept_without_a_caller() {
-    // The caller is dropped by the very waker that tells of the value.
+    // The caller is dropped by the waker that is woken for the value.
     let (map, go) = (SharedMap::new(), Event::default());
     let compute = async || {
         go.happened().await;

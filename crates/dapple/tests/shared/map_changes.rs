@@ -202,7 +202,7 @@ fn a_value_that_came_before_the_cancel_is_taken() {
             assert_eq!(waits.await, Ok(1));
         })
         .await;
-        // It is there no more, and nobody is to begin with it in a cancelled scope.
+        // The value is removed, and a caller in a cancelled scope must not begin to compute it.
         map.remove(&());
         let computes = Hand::waiting(map.get_or_insert_with((), async || std::future::pending().await));
         finish(async |s| {

@@ -94,7 +94,7 @@ fn what_would_wait_inside_of_a_closure_is_named() {
         map.insert(1, 1);
         let said = panic_of(|| map.read(&1, |_| state.write_blocking(|value| *value = 2)));
         assert!(said.contains(r#"SharedMap "cache""#) && said.contains(r#"Shared "state""#), "{said}");
-        // In the closure of a state, a map can be used: whoever is in a map does not wait.
+        // In the closure of a state, a map can be used: a closure in a map never waits.
         assert_eq!(state.write_blocking(|value| map.insert(*value, 5)), Ok(Some(1)));
     });
 }
@@ -116,7 +116,7 @@ fn retain_that_panics_keeps_the_rest() {
 }
 
 thread_local! {
-    /// What foreign code does the next time that it is called.
+    /// The action of foreign code the next time that it is called.
     static HASHED: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     static COMPARED: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     static CLONED: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
@@ -401,7 +401,7 @@ fn a_chain_of_waits_is_no_cycle() {
     let mut three = Hand::waiting(
         map.get_or_insert_with(3, async || map.get_or_insert_with(2, async || 0).await.unwrap() + 1),
     );
-    // One that waited for another inside, and gave that up, waits for nobody.
+    // A computation that waited for another and gave that wait up waits for no computation.
     let mut four = Hand::waiting(map.get_or_insert_with(4, async || {
         drop(Hand::waiting(map.get_or_insert_with(1, async || 0)));
         go.happened().await;

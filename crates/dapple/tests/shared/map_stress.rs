@@ -1,5 +1,5 @@
 //! A shared map under tasks and threads that do everything at once: compute, fail, panic, cancel, abort, drop, forget,
-//! put, remove. It ends, nobody computes what somebody else is computing, and nothing is lost or dropped twice.
+//! put, remove. It ends, no two callers compute a key at the same time, and nothing is lost or dropped twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ const KEYS: usize = 4;
 /// How many waits have been forgotten.
 static FORGOTTEN: AtomicUsize = AtomicUsize::new(0);
 
-/// What is computed: says whose it is, and counts itself.
+/// The computed value: knows its key, and counts its drop.
 #[derive(Clone)]
 struct Value {
     key: usize,
@@ -29,7 +29,7 @@ struct World {
     drops: Drops,
 }
 
-/// Somebody computes a key, as long as this is there.
+/// Guard of a computation: its key is marked as being computed while the guard lives.
 struct Computing<'a>(&'a AtomicBool);
 
 impl Drop for Computing<'_> {

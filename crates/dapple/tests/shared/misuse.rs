@@ -41,7 +41,7 @@ fn in_each_closure(state: &Shared<u32>, inside: &dyn Fn(&str)) {
     poll_now(together_all(&[state.writing()], |_| inside(place!())));
 }
 
-/// What is free is had in the first poll.
+/// Takes a free state, which takes one poll.
 fn poll_now<F: Future + Unpin>(mut future: F) {
     assert!(poll(&mut future).is_ready());
 }
@@ -111,7 +111,7 @@ fn what_blocks_in_a_closure_is_refused() {
             assert_says(&panic_of(|| sender.send_blocking(1)), &["send", "outer", outside]);
         });
         state.try_write(|_| assert_says(&panic_of(|| receiver.recv_blocking()), &["recv", "outer"])).unwrap();
-        // What does not wait is no misuse, nor is what comes after.
+        // A call that does not wait is no misuse, nor is a wait after the closure.
         state
             .try_write(|_| {
                 assert!(mutex.try_lock().is_ok());

@@ -50,7 +50,7 @@ struct Bank {
     progress: Arc<AtomicUsize>,
 }
 
-/// What a panic in a closure says, after it has put everything in order.
+/// The payload of a planned panic in a closure, raised when the accounts are in order.
 struct OnPurpose;
 
 impl Bank {
@@ -59,7 +59,7 @@ impl Bank {
         Bank { accounts: Arc::new((0..STATES).map(account).collect()), progress: Arc::default() }
     }
 
-    /// So many different accounts.
+    /// Picks `count` different accounts.
     fn pick(&self, random: &mut Random, count: usize) -> Vec<&Shared<Account>> {
         let mut all: Vec<_> = self.accounts.iter().collect();
         (0..count).map(|_| all.swap_remove(random.below(all.len() as u64) as usize)).collect()
@@ -120,7 +120,7 @@ impl Bank {
         };
     }
 
-    /// What threads do that run no tasks.
+    /// One operation of a thread that runs no tasks.
     fn use_by_thread(&self, random: &mut Random) {
         let amount = random.below(100) as i64;
         let picked = self.pick(random, 2);
@@ -163,7 +163,7 @@ async fn catch(future: impl Future<Output = ()>) -> bool {
     .await
 }
 
-/// A task that does so many operations, some of them only halfway.
+/// A task that does `operations` operations, some of them only halfway.
 async fn busy(bank: Bank, seed: u64, operations: usize) {
     let mut random = Random::new(seed);
     for _ in 0..operations {
@@ -204,7 +204,7 @@ async fn busy(bank: Bank, seed: u64, operations: usize) {
     }
 }
 
-/// Fails if nothing gets done for long, and says what waits.
+/// Fails if no operation is done for long, and prints a dump of the waiting tasks.
 fn watch(rt: &Runtime, bank: &Bank, is_over: &AtomicBool) {
     let mut last = 0;
     let mut looks = 0;
@@ -215,12 +215,12 @@ fn watch(rt: &Runtime, bank: &Bank, is_over: &AtomicBool) {
         last = now;
         if looks > 6000 {
             eprintln!("nothing gets done after {last} operations:\n{:?}", rt.dump());
-            std::process::abort(); // nobody could end these tasks
+            std::process::abort(); // nothing could end these tasks
         }
     }
 }
 
-/// `tasks` tasks on four workers, and `threads` threads beside them, do so many operations each.
+/// `tasks` tasks on four workers, and `threads` threads beside them, do `operations` operations each.
 fn stress(tasks: u64, threads: u64, operations: usize) {
     let rt = runtime(4);
     let bank = Bank::new();

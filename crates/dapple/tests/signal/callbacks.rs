@@ -72,7 +72,7 @@ fn a_callback_may_end_by_itself() {
             assert!(futures_lite::future::poll_once(&mut first).await.is_none());
             sent.await;
             first.await.unwrap();
-            send(&mut watcher).await; // nobody is called
+            send(&mut watcher).await; // no callback is called
         });
     });
 }

@@ -1,4 +1,4 @@
-//! Signals: several listeners, none lost, storms, and what is refused.
+//! Signals: several listeners, none lost, storms, and signals that are refused.
 //!
 //! Signals are the whole process's: the tests take turns, and each uses `SIGUSR1` or `SIGUSR2` unless it
 //! says why not.
