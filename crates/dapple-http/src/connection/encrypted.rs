@@ -1,9 +1,9 @@
 //! The stream of an encrypted connection: hyper's traits on top of rustls, and the socket below it.
 //!
-//! What is written is encrypted into a buffer of rustls's and goes to the socket from there. How much that is at a time
-//! decides what a byte costs: a system call, what the kernel does for a segment, and the wake-up of who reads are the same for
-//! 64 KB as for 256, and together are as much as the encryption. So the buffer grows while the client takes all that
-//! it is given, and shrinks for one that does not: nobody who reads slowly holds more than [`LEAST`] for long.
+//! Written bytes are encrypted into a buffer of rustls's and go to the socket from there. The size of that buffer sets
+//! the cost per byte: a system call, the kernel's work for a segment, and the wake-up of the reader cost the same for
+//! 64 KB as for 256, and together as much as the encryption. So the buffer grows while the client takes all that it is
+//! given, and shrinks for a client that does not: a slow reader does not hold more than [`LEAST`] for long.
 //!
 //! # Invariants
 //!
@@ -31,7 +31,8 @@ const RECORD: usize = 16 * 1024;
 const LEAST: usize = 4 * RECORD;
 const MOST: usize = 16 * RECORD;
 
-/// So much is taken by the buffers on the way to a client that reads nothing; from then on it is known to read.
+/// The buffers on the way to a client that reads nothing take at most this many bytes. A client to which more was sent
+/// is known to read.
 const PROVEN: u64 = 4 << 20;
 
 thread_local! {
@@ -54,7 +55,7 @@ impl<S> Encrypted<S> {
         Encrypted { stream, room: LEAST, taken: 0 }
     }
 
-    /// After something was written: so much was taken.
+    /// Adapts the buffer after a write that took `taken` bytes.
     fn adapt(&mut self, taken: usize) {
         self.taken += taken as u64;
         let session = self.stream.get_mut().1;
@@ -118,7 +119,7 @@ impl<S: ClientStream + AsyncRead + AsyncWrite> Write for Encrypted<S> {
         self.adapted(polled)
     }
 
-    /// rustls puts what lies in several places into its records, without joining it before.
+    /// rustls fills its records from several slices, without joining them before.
     #[inline]
     fn is_write_vectored(&self) -> bool {
         true

@@ -2,7 +2,7 @@
 //!
 //! Whether a client is gone while its request is under way is not left to hyper, which would try to read behind each
 //! head, into a buffer made for that. The stream looks instead, when hyper flushes it at the end of a poll: for the end
-//! of what the client sends, if the request is read to its end; and where nothing more can be read, for a reset.
+//! of the client's bytes, if the request is read to its end; and where nothing more can be read, for a reset.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -16,10 +16,10 @@ use super::shared::{LookFor, ReadMode, StreamHandle};
 use crate::connection::client_stream::ClientStream;
 use crate::registry::{ConnectionPermit, ShutdownListener, ShutdownStage};
 
-/// The most that is read at once before hyper comes, and when all is over.
+/// The most that is read at once before hyper takes over, and after the connection has ended.
 const SOME: usize = 8 * 1024;
 
-/// What is said to a client whose head did not come in time.
+/// The reply to a client whose head did not come in time.
 const LATE_HEAD: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /// Reads a little, and shows what was read; nothing, if that was the end.
@@ -35,18 +35,18 @@ fn poll_some<S: Read + Unpin, R>(
 /// See the head of the file.
 pub(crate) struct ConnectionIo<S> {
     stream: S,
-    /// What was read before hyper came.
+    /// Bytes that were read before hyper took over.
     first: Bytes,
     handle: StreamHandle,
-    /// The client has said that nothing more will come.
+    /// The client has shut down its side: nothing more will come.
     is_ended: bool,
     /// No more is written.
     is_shut: bool,
-    /// What to look for in the flush that follows a write: hyper does nothing between the two.
+    /// The sign to look for in the flush that follows a write: hyper does nothing between the two.
     next_look: Option<LookFor>,
-    /// How much of [`LATE_HEAD`] was said.
+    /// How much of [`LATE_HEAD`] was written.
     said: usize,
-    /// If it is not HTTP any more, it is told when it is cut.
+    /// After an upgrade to another protocol: wakes the stream's task when the connection is cut.
     listed: Option<ShutdownListener>,
     _seat: ConnectionPermit,
 }
@@ -66,7 +66,7 @@ impl<S: ClientStream> ConnectionIo<S> {
         }
     }
 
-    /// Reads more of what hyper will be given.
+    /// Reads more of the first bytes, which hyper will be given.
     pub(crate) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let read = ready!(poll_some(&mut self.stream, cx, Bytes::copy_from_slice))?;
         self.is_ended = read.is_empty();
@@ -116,8 +116,7 @@ impl<S: ClientStream> ConnectionIo<S> {
         &self.first
     }
 
-    /// Says that the head did not come in time. If that cannot be said at once, the connection's time to close runs
-    /// out.
+    /// Writes [`LATE_HEAD`]. If the socket does not take it at once, the connection's time to close bounds the wait.
     fn poll_say_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         while self.said < LATE_HEAD.len() {
             match ready!(Pin::new(&mut self.stream).poll_write(cx, &LATE_HEAD[self.said..])) {
@@ -254,7 +253,7 @@ impl<S: ClientStream> Write for ConnectionIo<S> {
             return Poll::Ready(Ok(()));
         }
         if this.first.is_empty() && !this.handle.is_peer_sending() {
-            // Nobody has looked while the last request was under way: something may have come all the same.
+            // The stream has not looked while the last request was under way: bytes may have come all the same.
             match poll_some(&mut this.stream, cx, <[u8]>::is_empty) {
                 Poll::Ready(Ok(false)) => this.handle.body_unread(),
                 Poll::Ready(Ok(true) | Err(_)) | Poll::Pending => return Poll::Ready(Ok(())),

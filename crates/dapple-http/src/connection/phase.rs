@@ -1,7 +1,8 @@
-//! The state machine of one connection: the phase that it is in, the events that change it, and what is timed.
+//! The state machine of one connection: its phase, the events that change it, and the operation that is timed.
 //!
 //! Nothing here waits, locks or reads a clock: [`ConnectionState::apply`] is the only way to change the state, and
-//! [`ConnectionState::timed`] says what the client may be slow at now. `connection/shared.rs` puts the state behind its lock.
+//! [`ConnectionState::timed`] names the operation that the client may be slow at now. `connection/shared.rs` puts the
+//! state behind its lock.
 //!
 //! ```text
 //!               a part of a head                  the request begins
@@ -50,7 +51,7 @@ pub(crate) enum ConnectionPhase {
     Ended,
 }
 
-/// What happens to a connection. Each group is sent by one kind of handle; see `connection/shared.rs`.
+/// An event of a connection. Each group is sent by one kind of handle; see `connection/shared.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionEvent {
     // The stream.
@@ -104,7 +105,7 @@ pub(crate) enum ConnectionEvent {
     Ended,
 }
 
-/// What a peer may be slow at, with a number that changes as the peer makes progress.
+/// An operation that a peer may be slow at, with a number that changes as the peer makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timed {
     /// The head of a request, or the first byte of a connection.
@@ -123,12 +124,12 @@ pub(crate) enum Timed {
     Closing,
 }
 
-/// What tells that the peer of HTTP/1 is gone.
+/// The sign that shows that the peer of HTTP/1 is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LookFor {
     /// Nothing: no request is under way, or the peer is known to be gone.
     Nothing,
-    /// The end of what it sends, or a reset: the request under way was read to its end.
+    /// The end of the peer's bytes, or a reset: the request under way was read to its end.
     End,
     /// A reset: a part of the next request is here, or the peer has shut down its side, or hyper reads a body.
     Reset,
@@ -153,12 +154,12 @@ struct Blockade {
     halves: u64,
     /// The stream is to ask the kernel.
     is_asked: bool,
-    /// What the kernel has said at the end of the last half, if it could.
+    /// The kernel's count of unacknowledged bytes at the end of the last half, if it has one.
     unacknowledged: Option<usize>,
 }
 
 impl Blockade {
-    /// What the kernel says, once it is asked for.
+    /// Notes the kernel's count of unacknowledged bytes, if it was asked for.
     fn note(&mut self, unacknowledged: usize) {
         let step = 1 << (PROGRESS - 1);
         let has_received = self.unacknowledged.is_some_and(|before| unacknowledged + step <= before);
@@ -410,7 +411,7 @@ impl ConnectionState {
         first
     }
 
-    /// What the peer may be slow at now, and how long it may take. Asked once after each poll of hyper's.
+    /// The operation that the peer may be slow at now, and how long it may take. Asked once after each poll of hyper's.
     pub(super) fn timed(&mut self, settings: &ServerSettings) -> Option<(Timed, Duration)> {
         match self.phase {
             ConnectionPhase::Closing | ConnectionPhase::Closed => return Some((Timed::Closing, LINGER)),

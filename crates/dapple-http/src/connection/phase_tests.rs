@@ -10,7 +10,7 @@ const HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 /// The body of a request that has one, in reads: each read of HTTP/1 is as long as [`HEAD`].
 const BODY_READS: usize = 2;
 
-/// A state, with what its parts know by themselves: an event is sent only by a part that can send it.
+/// A state, with a model of its parts' own knowledge: an event is sent only by a part that can send it.
 struct Machine {
     state: ConnectionState,
     settings: ServerSettings,
@@ -20,11 +20,11 @@ struct Machine {
     sending: Vec<bool>,
     pieces: u32,
     peer: PeerModel,
-    /// What flushes were told to look for, so that a test can see that none was left out.
+    /// The signs that flushes looked for, so that a test can see that none was left out.
     looked_for: HashSet<&'static str>,
 }
 
-/// What the peer of HTTP/1 has done, by the events alone.
+/// The actions of an HTTP/1 peer, derived from the events alone.
 #[derive(Default)]
 struct PeerModel {
     /// Requests have a body of [`BODY_READS`] reads.
@@ -142,8 +142,8 @@ impl Machine {
         true
     }
 
-    /// A flush looks for the end of what the peer sends exactly if that is the next thing that can come, and for a reset
-    /// in all other cases in which a request is under way.
+    /// A flush looks for the end of the peer's bytes exactly if that end is the next thing that can come, and for a
+    /// reset in all other cases in which a request is under way.
     fn check_look(&mut self, event: ConnectionEvent) {
         let PeerModel { body, heads, has_finished, is_gone, is_past, .. } = self.peer;
         let is_under_way = !self.requests.is_empty() && !is_past && !is_gone;

@@ -89,7 +89,7 @@ impl Connection {
         is_over(self.lock().state.phase())
     }
 
-    /// Tells the observer of a head that did not become a request, and what is answered instead.
+    /// Reports to the observer a head that did not become a request, and the status that is answered instead.
     pub(crate) fn tell_unread(&self, status: StatusCode, took: Duration) {
         if let Some(observer) = &self.server.settings.observer {
             let line = RequestLine::new(self.lock().state.heads.begun());
@@ -131,7 +131,7 @@ impl StreamHandle {
         self.0.peer.is_tls
     }
 
-    /// Bytes were read. On an error, the request that they belong to gets a reply that says so.
+    /// Bytes were read. On an error, the request that they belong to gets a reply that names the flaw.
     #[inline]
     pub(crate) fn read(&self, bytes: &[u8]) -> Result<(), Flaw> {
         let state = &mut self.0.lock().state;
@@ -209,7 +209,7 @@ impl StreamHandle {
         }
     }
 
-    /// What a flush has to look for.
+    /// The sign that a flush has to look for.
     pub(crate) fn look_for(&self) -> LookFor {
         self.0.lock().state.look_for()
     }
@@ -226,7 +226,7 @@ impl StreamHandle {
 
 /// The state of a connection after a write, from the same turn of the lock.
 pub(crate) struct Written {
-    /// What a flush that follows at once has to look for.
+    /// The sign that a flush that follows at once has to look for.
     pub(crate) next_look: Option<LookFor>,
     /// HTTP is over.
     pub(crate) is_ended: bool,
@@ -485,7 +485,7 @@ impl TaskHandle {
         &self.0.server
     }
 
-    /// What the peer may be slow at, and for how long.
+    /// The operation that the peer may be slow at, and for how long.
     #[inline]
     pub(crate) fn timed(&self) -> Option<(Timed, Duration)> {
         self.0.lock().state.timed(&self.0.server.settings)
@@ -500,7 +500,7 @@ impl TaskHandle {
         self.0.lock().state.is_http2()
     }
 
-    /// The peer was told that no further request will be served.
+    /// The server has announced to the peer that it will serve no further request.
     pub(crate) fn draining(&self) {
         self.0.apply(ConnectionEvent::Draining);
     }

@@ -38,8 +38,8 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, has nothing of the kind in it, or the key is not the certificate's. The text says
-    /// which file, and what to do.
+    /// If a file cannot be read, has nothing of the kind in it, or the key is not the certificate's. The text names the
+    /// file and the remedy.
     ///
     /// # Examples
     ///
@@ -51,7 +51,7 @@ impl Tls {
         configure(read_files(certificate.as_ref(), key.as_ref())?)
     }
 
-    /// As [`from_files`](Self::from_files), of what is in memory.
+    /// As [`from_files`](Self::from_files), from PEM texts in memory.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ fn read_files(certificate: &Path, key: &Path) -> Result<CertifiedKey, Error> {
     read(&certificate_pem, &key_pem, &named(certificate), &named(key))
 }
 
-/// What is wrong with a text in the format PEM, in words.
+/// Describes an error in a PEM text in words.
 fn describe(why: &pem::Error, place: &str) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_matches('-').to_owned();
     match why {

@@ -1,4 +1,4 @@
-//! All connections of a server: how many there are, what was counted, whether a request is begun, and the way out.
+//! All connections of a server: their number, the counters, whether a request is begun, and shutdown.
 //!
 //! # Invariants
 //!
@@ -40,21 +40,21 @@ pub(crate) struct Server {
     pub(crate) changed: Notify,
 }
 
-/// How far a server is on its way out.
+/// The stage of a server's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ShutdownStage {
     Serving = 0,
-    /// What was begun is finished, nothing is begun.
+    /// Requests under way finish, and none is begun.
     Draining = 1,
-    /// What is still there is cut.
+    /// Connections that are still open are cut.
     Cutting = 2,
 }
 
 #[derive(Default)]
 struct ServerState {
-    /// Those that are accepted and not closed.
+    /// Connections that are accepted and not closed.
     open: usize,
-    /// What is running on for clients that are gone.
+    /// Requests that run on for clients that are gone.
     remainders: usize,
     by_address: HashMap<IpAddr, usize>,
     entries: Slab<OpenConnection>,
@@ -76,7 +76,7 @@ impl Server {
     pub(crate) fn new(settings: ServerSettings, limit: RequestLimit, counters: ServerCounters) -> Server {
         let mut http1 = http1::Builder::new();
         // Timeouts are kept by the connection's task, with one timer that is hardly ever moved.
-        // What a client that does not read may hold of an answer; hyper would keep 400 KB.
+        // Bounds the part of an answer that a client that does not read may hold; hyper would keep 400 KB.
         let buffer = settings.max_header_size.max(BUFFER);
         // Whether a client is gone while its request is under way is seen by the stream (`Io::look`).
         http1
@@ -152,7 +152,7 @@ impl Server {
         Some(ConnectionPermit { server: self.clone(), address })
     }
 
-    /// Lists a connection among those that are told of the way out. SHUTDOWN-SEEN
+    /// Lists a connection among those that are woken for shutdown. SHUTDOWN-SEEN
     pub(crate) fn enter(
         self: &Arc<Server>,
         connection: Arc<dyn RequestCount>,
@@ -198,7 +198,7 @@ impl Drop for ConnectionPermit {
                 inside.by_address.remove(&address);
             }
         }
-        // Only then does somebody wait for it.
+        // Only in these two cases does the server's task wait for a connection to end.
         let is_awaited = inside.open + 1 == self.server.settings.max_connections
             || self.server.stage.load(Relaxed) != ShutdownStage::Serving as u8;
         drop(inside);
@@ -208,7 +208,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// A connection that is told of the way out.
+/// A connection that is woken for shutdown.
 pub(crate) struct ShutdownListener {
     server: Arc<Server>,
     key: usize,
@@ -216,7 +216,7 @@ pub(crate) struct ShutdownListener {
 }
 
 impl ShutdownListener {
-    /// Another waker is to be told.
+    /// Replaces the waker that is woken for shutdown.
     pub(crate) fn renew(&self, waker: &Waker) {
         let is_known = |entry: &OpenConnection| entry.waker.will_wake(waker);
         if self.server.lock().entries.get(self.key).is_none_or(is_known) {
@@ -267,7 +267,7 @@ const DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_m
 /// was in line.
 pub(crate) struct RequestLimit {
     limit: Option<Limit>,
-    /// It is the server's own: nobody asks how many run, and so they are not counted.
+    /// The limit is the server's default. No caller can ask it how many requests run, so they are not counted.
     is_own: bool,
 }
 

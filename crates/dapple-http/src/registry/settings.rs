@@ -1,10 +1,10 @@
-//! What a server was told to do, and what it does if it was not told.
+//! The settings of a server, and their defaults.
 
 use std::time::Duration;
 
 use crate::observer::ReplyObserver;
 
-/// See the methods of [`Serve`](crate::Serve), which say what each is for.
+/// The methods of [`Serve`](crate::Serve) document each setting.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSettings {
     pub(crate) header_timeout: Duration,

@@ -1,4 +1,4 @@
-//! What a server counts, for who wants to see it while it runs.
+//! The counters of a server, which can be read while it runs.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -11,7 +11,7 @@ use crate::registry::Server;
 #[derive(Clone)]
 pub struct Stats(pub(crate) ServerCounters);
 
-/// What had been counted at a moment.
+/// The counters of a server at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -37,7 +37,7 @@ pub struct Counts {
 }
 
 impl Stats {
-    /// What has been counted so far.
+    /// Returns the counters as they are now.
     #[must_use]
     pub fn snapshot(&self) -> Counts {
         self.0.snapshot()

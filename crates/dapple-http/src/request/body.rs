@@ -1,6 +1,7 @@
 //! The bodies of a request and of its response.
 //!
-//! The body of a request, as a service gets it, is bounded in size, and given up if it does not come. One that is empty, as that of most requests is, watches nothing and allocates nothing.
+//! The body of a request, as a service gets it, is bounded in size, and given up if it does not come. An empty body,
+//! which most requests have, watches nothing and allocates nothing.
 //!
 //! The body of a response is a service's, or one of the server's own. It holds the handle of its request.
 
@@ -22,7 +23,7 @@ use crate::connection::shared::{BodyHandle, PieceHandle, RequestHandle, SendingH
 use crate::error::{BoxError, Error};
 use crate::reply::ServerReply;
 
-/// So much of a body has to come within [`body_timeout`](crate::Serve::body_timeout), or its end.
+/// The bytes of a body that have to come within [`body_timeout`](crate::Serve::body_timeout), unless the body ends.
 const PROGRESS: u64 = 8 * 1024;
 
 /// The body of a request.
@@ -119,7 +120,7 @@ impl Live {
             match ready!(Pin::new(&mut *sleep).poll(cx)) {
                 Ok(()) if Instant::now() >= due => return Poll::Ready(()),
                 Ok(()) => sleep.reset(due),
-                // The client's connection tells of it.
+                // The connection is cancelled, and reports that itself.
                 Err(_cancelled) => return Poll::Pending,
             }
         }
@@ -331,7 +332,7 @@ enum Data<D> {
     ServerReply(Bytes),
 }
 
-/// Goes by what the data is.
+/// Evaluates an expression with the data of either kind.
 macro_rules! of_data {
     ($piece:expr, $data:ident => $then:expr) => {
         match $piece {

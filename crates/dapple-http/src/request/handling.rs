@@ -228,7 +228,7 @@ impl<H: Handler> Handling<H> {
         let sleep = self.sleep.get_or_insert_with(|| Box::new(dapple::time::sleep(limit)));
         match Pin::new(&mut **sleep).poll(cx) {
             Poll::Ready(Ok(())) => Poll::Ready(()),
-            // If this is cancelled, so is the connection, which tells of it.
+            // If the sleep is cancelled, so is the connection, which reports that itself.
             Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
         }
     }
@@ -327,7 +327,7 @@ impl<H: Handler> Future for Handling<H> {
     }
 }
 
-/// What is answered to an error of a service that has handed on an error of the server's own body.
+/// The reply to a service's error, if the service has passed on an error of the server's own request body.
 fn own_answer(error: &(dyn StdError + 'static)) -> Option<ServerReply> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -350,8 +350,8 @@ impl<H: Handler> Drop for Handling<H> {
     }
 }
 
-/// What is left of a request whose client is gone: runs to its end in a task that is cancelled, or until the grace
-/// is over.
+/// The rest of a request whose client is gone: runs to its end in a task that is cancelled, or until the grace is
+/// over.
 struct Remainder<F> {
     future: Pin<Box<F>>,
     grace: Pin<Box<Shield<Sleep>>>,

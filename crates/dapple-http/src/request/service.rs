@@ -1,7 +1,7 @@
-//! What can be served: services of tower (so axum's `Router`) and of hyper, by one trait.
+//! One trait for the services that can be served: those of tower (with axum's `Router`) and of hyper.
 //!
-//! The two kinds cannot both be had by one blanket implementation, so a service is found by a *marker*, a type
-//! that nobody names: rustc takes the only one that fits.
+//! One blanket implementation cannot cover both kinds, so each kind has a *marker*, a type that callers never name:
+//! rustc infers the only one that fits.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,7 +14,7 @@ use crate::connection::shared::RequestHandle;
 use crate::error::BoxError;
 use crate::request::body::Body;
 
-/// What handles requests, one clone for each connection.
+/// Handles requests. Each connection has its own clone.
 pub trait Handler: Clone + Send + 'static {
     /// The body of its responses.
     type Body: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static;
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Within<'_> {
     }
 }
 
-/// What [`serve`](crate::serve()) takes: a tower or hyper service. `M` is found by the compiler.
+/// A tower or hyper service, as [`serve`](crate::serve()) takes it. The compiler infers `M`.
 ///
 /// * tower: `Service<Request<Body>> + Clone`, and with it axum's `Router`;
 /// * hyper: `Service<Request<Body>> + Clone` or `Service<Request<Incoming>> + Clone`, such as `service_fn`.
@@ -52,10 +52,10 @@ impl std::fmt::Debug for Within<'_> {
             `Clone + Send + 'static`, futures that are `Send`, and a response whose body is an http_body::Body"
 )]
 pub trait IntoHandler<M> {
-    /// What it becomes.
+    /// The handler that the service becomes.
     type Handler: Handler;
 
-    /// Makes it one.
+    /// Converts the service into its handler.
     #[doc(hidden)]
     fn into_handler(self) -> Self::Handler;
 }
@@ -93,8 +93,8 @@ where
     }
 }
 
-/// A router of axum's that was not given a state makes its routes anew for each request, unless it is told that there
-/// is none to come.
+/// Gives the state `()` to an axum router that has no state yet. Without it the router would make its routes anew for
+/// each request.
 #[cfg(feature = "axum")]
 fn prepared<S: 'static>(mut service: S) -> S {
     if let Some(router) = (&mut service as &mut dyn std::any::Any).downcast_mut::<axum::Router>() {

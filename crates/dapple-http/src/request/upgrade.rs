@@ -20,7 +20,7 @@ use crate::error::Error;
 ///
 /// # Examples
 ///
-/// A service that says back whatever it is told, in a protocol of its own:
+/// An echo service with a protocol of its own:
 ///
 /// ```
 /// use dapple::io::{AsyncReadExt, AsyncWriteExt};

@@ -226,7 +226,7 @@ impl WebSocket {
             match next.map(Message::of) {
                 Ok(Some(message)) => {
                     if matches!(message, Message::Close(_)) {
-                        // The answer is sent when it is read on, and not everybody does.
+                        // tungstenite sends its answer on the next read, and not every caller reads again.
                         poll_fn(|cx| Poll::Ready(Pin::new(&mut self.inner).poll_next(cx).is_ready())).await;
                         self.was_cancelled.store(false, Relaxed);
                     }
@@ -327,11 +327,11 @@ pub enum Message {
     Text(Utf8Bytes),
     /// Bytes.
     Binary(Bytes),
-    /// Is anybody there?
+    /// A ping: asks the peer for a pong.
     Ping(Bytes),
-    /// Yes.
+    /// The answer to a ping.
     Pong(Bytes),
-    /// The end, and perhaps why.
+    /// The end of the connection, with an optional reason.
     Close(Option<CloseFrame>),
 }
 

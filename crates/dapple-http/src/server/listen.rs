@@ -17,10 +17,9 @@ use crate::peer::Peer;
 /// cost 14% more processor time: more writes are taken in part.
 const UNSENT: u32 = 1 << 20;
 
-/// What accepts connections for [`serve`](crate::serve()): a listener of TCP, of a Unix socket, or several of one
-/// kind.
+/// Accepts connections for [`serve`](crate::serve()): a listener of TCP, of a Unix socket, or several of one kind.
 pub trait Listener: Send + 'static {
-    /// What it accepts.
+    /// The stream of an accepted connection.
     type Stream: ClientStream + futures_io::AsyncRead + futures_io::AsyncWrite;
 
     /// Before the first connection.
@@ -36,10 +35,10 @@ impl Listener for TcpListener {
     type Stream = TcpStream;
 
     fn prepare(&mut self) {
-        // What is accepted takes it over: an answer is written whole, and has nothing to wait for. A server that
-        // cannot have it goes on without.
+        // Accepted sockets inherit TCP_NODELAY: an answer is written whole, and has nothing to wait for. If the option
+        // cannot be set, the server goes on without it.
         let _only_slower = rustix::net::sockopt::set_tcp_nodelay(&*self, true);
-        // The same, and what slow readers hold is then bounded by the kernel alone.
+        // Inherited, too. If the option cannot be set, the kernel alone bounds the bytes held for slow readers.
         let _only_more = socket2::SockRef::from(&*self).set_tcp_notsent_lowat(UNSENT);
     }
 

@@ -1,4 +1,4 @@
-//! `serve`: what a server is told, and how it is awaited.
+//! `serve`: how a server is configured and awaited.
 
 use std::fmt;
 use std::io;
@@ -18,9 +18,9 @@ use crate::registry::stats::{ServerCounters, Stats};
 use crate::request::service::{Handler, IntoHandler};
 use crate::server::listen::Listener;
 
-/// Serves what comes to a listener, by a service: an axum `Router`, or any other service of tower or hyper.
+/// Serves the connections of a listener with a service: an axum `Router`, or any other service of tower or hyper.
 ///
-/// What is returned is told more by its methods, and then awaited.
+/// Configure the returned [`Serve`], then await it.
 ///
 /// # Errors
 ///
@@ -102,7 +102,7 @@ pub struct Serve<L, H> {
     pub(crate) shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-/// What a server has done, when it is done.
+/// The totals of a server that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Served {
@@ -141,14 +141,14 @@ impl<L, H> Serve<L, H> {
     }
 
     /// How long the head of a request may take, from its first byte on, and the first one from when the client
-    /// has connected; a TLS handshake is part of it. Then the client is told 408. 30 seconds.
+    /// has connected; a TLS handshake is part of it. After that the client gets a 408. 30 seconds.
     pub fn header_timeout(mut self, limit: Duration) -> Self {
         self.settings.header_timeout = limit;
         self
     }
 
-    /// How long a client may take for each 8 KiB of a body, or its end, while somebody waits for it. Then the
-    /// body ends with an error, and 408 is answered, if no answer has begun. 30 seconds.
+    /// How long a client may take for each 8 KiB of a body, or its end, while the service waits for it. After that the
+    /// body ends with an error, and the client gets a 408 if no answer has begun. 30 seconds.
     pub fn body_timeout(mut self, limit: Duration) -> Self {
         self.settings.body_timeout = limit;
         self
@@ -247,8 +247,8 @@ impl<L, H> Serve<L, H> {
 
     /// Calls this with each answer that the server gives itself: to requests that are malformed, too large, too late
     /// or refused, or whose handler panicked or took too long. A service sees nothing of them, and an access log
-    /// should. It is called where the connection is handled, so it must not block. What HTTP/2 answers by itself (a
-    /// stream or a connection that is reset) is no answer, and not told.
+    /// should. It is called where the connection is handled, so it must not block. HTTP/2 resets of a stream or of a
+    /// connection are no answers, and are not reported.
     ///
     /// ```
     /// # async fn example(listener: dapple::net::TcpListener, router: axum::Router) -> std::io::Result<()> {
@@ -329,7 +329,7 @@ impl<L: Listener, H: Handler> IntoFuture for Serve<L, H> {
     }
 }
 
-/// The task of a server. Whoever drops it wants it to end.
+/// The task of a server. Dropping this handle aborts the task.
 struct ServerTask(JoinHandle<io::Result<Served>>);
 
 impl Drop for ServerTask {

@@ -1,10 +1,10 @@
 //! The tasks of a server: the one that accepts, and one for each connection.
 //!
-//! A connection is a task with a color of its own that drives hyper, keeps the time, and hears of the way out.
+//! A connection is a task with a color of its own that drives hyper, keeps the timeouts, and is woken for shutdown.
 //!
-//! First it finds out what the client speaks: by what was agreed on in the TLS handshake, or by the first bytes,
-//! which hyper is given again. Then hyper has it. With HTTP/1 all requests are polled in this very task; with HTTP/2
-//! each stream is a task with a color of its own.
+//! First the task finds out which protocol the client speaks: from the TLS handshake, or from the first bytes, which
+//! hyper is given again. Then hyper takes over. With HTTP/1 all requests are polled in this very task; with HTTP/2 each
+//! stream is a task with a color of its own.
 //!
 //! The timer of a connection is one for all that a client can be slow at.
 //! It is entered for the deadline of the moment, and left where it is when the connection gets on: when it fires too
@@ -40,7 +40,7 @@ use crate::registry::{ConnectionPermit, Server, ShutdownStage};
 use crate::request::handling::RequestService;
 use crate::request::service::Handler;
 
-/// What an accepting server hears of.
+/// An event for the task that accepts connections.
 enum AcceptEvent<S> {
     Accepted(S, Peer),
     Shutdown,
@@ -88,7 +88,8 @@ pub(super) async fn accept<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::R
     }
 }
 
-/// When the task of a server ends, in whatever way, connections go on for what was begun, and no longer.
+/// Starts draining when the task of a server ends, in whatever way: connections finish the requests that they have
+/// begun, and are closed.
 struct Leaving(Arc<Server>);
 
 impl Drop for Leaving {
@@ -123,7 +124,7 @@ async fn next<L: Listener>(
             }
             if changed.is_none() {
                 changed.set(Some(server.changed.notified()));
-                continue; // look again, now that it will be told
+                continue; // look again, now that changes are notified
             }
             let waited = std::task::ready!(changed.as_mut().as_pin_mut().expect("set above").poll(cx));
             changed.set(None);
@@ -142,7 +143,7 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::CONNABORTED))
 }
 
-/// Lets what was begun finish, until the deadline. Returns how many connections were cut.
+/// Lets requests under way finish, until the deadline. Returns how many connections were cut.
 async fn drain(server: &Server, deadline: Duration) -> usize {
     server.go_to(ShutdownStage::Draining);
     let mut late = sleep(deadline);
@@ -151,8 +152,8 @@ async fn drain(server: &Server, deadline: Duration) -> usize {
     }
     let cut = server.open();
     server.go_to(ShutdownStage::Cutting);
-    // What runs on for those that were cut is given its grace, and what has become something else than HTTP is
-    // not the server's any more.
+    // Handlers of connections that were cut have their grace to end. Connections that were upgraded to another
+    // protocol do not belong to the server any more.
     is_empty_before(server, &mut sleep(server.settings.cancel_grace + Duration::from_millis(100))).await;
     cut
 }
@@ -378,7 +379,7 @@ pub(super) async fn drive<C: Http>(mut http: Pin<&mut C>, timer: &mut Connection
                     server.counters.count_timeout();
                     return Poll::Ready(());
                 }
-                // The client is told by a GOAWAY, and has a moment to notice.
+                // A GOAWAY announces the end, and the client has a moment to notice.
                 Timed::Idle(_) if task.is_http2() && !is_told => {
                     is_told = true;
                     task.draining();
@@ -401,7 +402,7 @@ pub(super) struct ConnectionTimer {
     sleep: Option<Sleep>,
     /// ENTERED
     is_entered: bool,
-    /// What it was at when it was last looked at, and since when.
+    /// The operation that was timed at the last look, and since when.
     last: Option<(Timed, Instant)>,
 }
 
@@ -428,7 +429,7 @@ impl ConnectionTimer {
         }
     }
 
-    /// Ready with what takes too long; [`Timed::Blocked`] after each half of its limit.
+    /// Ready with the operation that takes too long; [`Timed::Blocked`] after each half of its limit.
     fn poll(&mut self, task: &TaskHandle, cx: &mut Context<'_>) -> Poll<Timed> {
         let Some((timed, limit)) = task.timed().filter(|(_, limit)| *limit != Duration::MAX) else {
             self.last = None;
@@ -464,7 +465,7 @@ impl ConnectionTimer {
                     sleep.reset(due);
                     self.is_entered = false;
                 }
-                // What is cancelled is the task, and then the stream tells of it.
+                // The task itself is cancelled, and its stream reports that.
                 Err(_cancelled) => return Poll::Pending,
             }
         }

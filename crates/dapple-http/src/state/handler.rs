@@ -42,11 +42,11 @@ pub struct Extracted<T>(PhantomData<fn() -> T>);
 #[allow(missing_debug_implementations, reason = "there is none of it")]
 pub struct Held<T>(PhantomData<fn() -> T>);
 
-/// What came of waiting for the states.
+/// The function's response, or 503 if the wait for the states was cancelled.
 fn respond<R: IntoResponse>(result: Result<R, Cancelled>) -> Response {
     match result {
         Ok(response) => response.into_response(),
-        // Nobody is there any more to hear it, or the server is going.
+        // The client is gone, or the server is shutting down.
         Err(Cancelled) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }
@@ -103,7 +103,7 @@ macro_rules! handler {
     };
 }
 
-/// What an argument is when the function is called.
+/// The type of an argument when the function is called.
 macro_rules! given {
     (Extracted $lifetime:lifetime $argument:ident $state:ident) => { $argument };
     (Held $lifetime:lifetime $argument:ident $state:ident) => {
@@ -133,7 +133,7 @@ macro_rules! hold {
     };
 }
 
-/// All choices of states among so many arguments.
+/// All choices of states among the given arguments.
 macro_rules! handlers {
     // (extracted so far: all but the last, the last) (held) (all) (still to be chosen)
     ([$($parts:ident)*] [$($last:ident)?] [$($held:ident)*] [$($all:tt)*] []) => {

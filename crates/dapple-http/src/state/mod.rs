@@ -1,4 +1,4 @@
-//! Handlers whose arguments say what state they touch: Node.Scala's, in an axum `Router`.
+//! Handlers that declare the states they touch by their arguments, as in Node.Scala, for an axum `Router`.
 //!
 //! A handler is a plain function. Beside axum's extractors it may take [`Read`] and [`Write`] of states that live in
 //! a [`Shared`], as many as it needs. It is called when all of them can be had at once, and has them
@@ -9,8 +9,8 @@
 //! * those that read a state run in parallel with others that read it;
 //! * one that writes a state has it alone.
 //!
-//! Nobody annotates anything: the types say it. Where the states are is checked by the compiler, too: each is taken
-//! from the router's state by axum's [`FromRef`], and a router without it does not compile.
+//! No annotation is needed: the types of the arguments declare the access. The compiler also checks that the states
+//! exist: each is taken from the router's state by axum's [`FromRef`], and a router without it does not compile.
 //!
 //! # Blocking and waiting
 //!
@@ -101,8 +101,8 @@ pub use handler::Stateful;
 /// Makes a handler for axum's routers of a function whose arguments are extractors, [`Read`]s and [`Write`]s, in any
 /// order, six at the most. Of the extractors the last may be one that takes the body.
 ///
-/// What it returns is anything that axum can make a response of. It cannot borrow from the states: if it is an
-/// `impl IntoResponse`, say so, as in `impl IntoResponse + use<>`. See the [module](self) for examples.
+/// The function returns anything that axum can make a response of. The returned value cannot borrow from the states: if
+/// its type is `impl IntoResponse`, write `impl IntoResponse + use<>`. See the [module](self) for examples.
 ///
 /// # Panics
 ///
@@ -128,7 +128,7 @@ impl<T: fmt::Debug> fmt::Debug for Read<'_, T> {
     }
 }
 
-/// A state to write. Nobody else reads or writes it meanwhile.
+/// A state to write. No other handler reads or writes it meanwhile.
 pub struct Write<'a, T>(&'a mut T);
 
 impl<T> Deref for Write<'_, T> {
@@ -153,7 +153,7 @@ impl<T: fmt::Debug> fmt::Debug for Write<'_, T> {
 
 /// An argument that is a state: [`Read`] or [`Write`]. `S` is the state of the router.
 pub trait StateArgument<S>: 'static {
-    /// What the state keeps.
+    /// The value that the state keeps.
     type Value: Send + 'static;
 
     /// How it is asked for.
@@ -259,7 +259,7 @@ where
 /// The one argument of a query, whatever its name: `35` of `/fibonacci?n=35`. For several there is axum's own
 /// `Query`, which takes a struct.
 ///
-/// If it is missing, there are several, or it cannot be parsed, the client is told 400 and why.
+/// If it is missing, there are several, or it cannot be parsed, the client gets a 400 with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query<T>(pub T);
 

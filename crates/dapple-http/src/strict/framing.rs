@@ -1,9 +1,9 @@
-//! Where a body ends, in the bytes as they come: followed beside hyper, which does not tell, so that it is known where
-//! the head of the next request begins.
+//! Finds the end of each body in the bytes as they come, and so the beginning of the next head. hyper, which parses the
+//! same bytes, does not report it.
 //!
-//! Of a body with a length that is a subtraction for all that was read at once; of chunks it is a look at each line
-//! between them. What hyper refuses in those lines is refused here, and one thing more: a line of trailers that ends
-//! with LF alone, after which others may take what follows for a request.
+//! For a body with a length, that is one subtraction per read; for chunks, a look at each line between them. Lines that
+//! hyper refuses are refused here, and one kind more: a trailer line that ends with LF alone, after which other servers
+//! may take the bytes that follow for a request.
 
 use std::io;
 
@@ -18,7 +18,7 @@ pub(crate) enum Framing {
     Chunked,
 }
 
-/// What is still to come of a body.
+/// The part of a body that is still to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BodyRemainder {
     #[default]
@@ -51,20 +51,20 @@ impl From<Flaw> for io::Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunks {
     at: ChunkPosition,
-    /// What is left of this chunk, or its size as far as it is known.
+    /// The bytes left of this chunk, or its size as far as it is known.
     size: u64,
-    /// What may still come in other chunks.
+    /// The bytes that may still come in other chunks.
     room: u64,
 }
 
-/// What comes next in a body of chunks.
+/// The element that comes next in a body of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkPosition {
     /// The first digit of a size.
     Size,
-    /// Another one, or what may follow.
+    /// Another digit, or a byte that may follow the size.
     Digits,
-    /// What may follow a blank behind the size.
+    /// A byte that may follow a blank behind the size.
     Blanks,
     Extension,
     /// The LF behind the size.
@@ -82,7 +82,7 @@ enum ChunkPosition {
 }
 
 impl BodyRemainder {
-    /// Of a body of which nothing has come, and which may have so many bytes.
+    /// The remainder of a body of which nothing has come, and which may have at most `most` bytes.
     pub(crate) fn new(framing: Framing, most: u64) -> BodyRemainder {
         match framing {
             Framing::Unsaid | Framing::Nothing | Framing::Length(0) => BodyRemainder::Nothing,
@@ -142,7 +142,7 @@ impl Chunks {
         Ok((next, false))
     }
 
-    /// What comes after a byte that is not data; nothing, if it was the last one.
+    /// Returns the position after a byte that is not data; `None` if that byte was the last one.
     fn step(&mut self, byte: u8) -> Result<Option<ChunkPosition>, Flaw> {
         let next = match (self.at, byte) {
             (ChunkPosition::Size | ChunkPosition::Digits, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {

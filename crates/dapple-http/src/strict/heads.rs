@@ -1,12 +1,12 @@
-//! The heads of requests as they came: hyper, which parses them, is lenient where servers behind each other may
-//! disagree on what a request is, and does not tell.
+//! Strict checks of request heads, in the bytes as they came. hyper, which parses the heads, silently accepts some that
+//! two servers in a chain may understand in different ways.
 //!
 //! With both a `Content-Length` and a `Transfer-Encoding` hyper goes by the latter, takes the former away, and closes
-//! the connection after the answer. That is safe, but whoever sends it is up to something. So what is read is kept
-//! until the request that it is the head of has begun, and looked at then. The rest is checked of what hyper has parsed:
-//! transfer codings, the size of the body, the target and the host.
+//! the connection after the answer. That is safe, but a client that sends both is likely an attacker. So the bytes of a
+//! head are kept until its request has begun, and are checked then. The other checks use the request as hyper has
+//! parsed it: transfer codings, the size of the body, the target and the host.
 //!
-//! The host is said once, or twice in the same way.
+//! A request names its host once, or twice in the same way.
 //! RFC 9112, section 3.2.2, has an origin server use the host of an absolute target (`GET http://a/`) and ignore a Host
 //! header that differs. Such a request is refused with 400 here instead. A client must send both the same (section 3.2),
 //! so only a broken or hostile one does not. Services read the Host header, or the target, and so do caches and proxies
@@ -14,9 +14,9 @@
 //!
 //! # Invariants
 //!
-//! * **EVERY-HEAD**: what is kept begins where a head begins. What is read goes past the body of the request before it
-//!   ([`BodyRemainder`]) and is kept from there on, wherever that lay in the reads. If hyper should begin a request where none
-//!   was expected, it is refused.
+//! * **EVERY-HEAD**: the kept bytes begin where a head begins. Bytes that were read are kept from the end of the
+//!   previous request's body on ([`BodyRemainder`]), wherever in the reads that end lay. If hyper begins a request
+//!   where none was expected, the request is refused.
 
 use std::cell::RefCell;
 use std::net::Ipv6Addr;
@@ -33,12 +33,12 @@ use crate::strict::framing::{BodyRemainder, Flaw, Framing};
 /// Kept until more than this is needed again.
 const KEEP: usize = 4 * 1024;
 
-/// What has been read and is not known to be over.
+/// The bytes that have been read and belong to no request that has begun.
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
     /// From the beginning of a head on. EVERY-HEAD
     kept: Vec<u8>,
-    /// What comes before the next head; then nothing is kept.
+    /// The rest of the body before the next head. While some of it is to come, nothing is kept.
     rest: BodyRemainder,
 }
 
@@ -51,7 +51,7 @@ impl Heads {
         Ok(())
     }
 
-    /// Looks at the head of the request that begins, and takes it away, with what is here of a body.
+    /// Checks the head of the request that begins, and removes it, with the part of its body that is here.
     pub(crate) fn next(
         &mut self,
         method: &str,
@@ -88,7 +88,7 @@ impl Heads {
         self.rest != BodyRemainder::Nothing
     }
 
-    /// What is here of a head.
+    /// The part of a head that is here.
     pub(crate) fn begun(&self) -> &[u8] {
         &self.kept
     }
@@ -129,7 +129,7 @@ fn is_whole_head(bytes: &[u8], method: &str) -> bool {
     flaws == 0
 }
 
-/// Where a head ends, and what is to be said of it.
+/// Returns the end of a head, and the error reply if the head is refused.
 fn look(bytes: &[u8], method: &str) -> (usize, Result<(), ServerReply>) {
     let mut at = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     if !bytes[at..].starts_with(method.as_bytes()) {
@@ -277,7 +277,7 @@ fn check_host<B>(request: &Request<B>, known: &KnownHost) -> Result<(), ServerRe
     }
 }
 
-/// With HTTP/2 the authority is said apart from the headers; a Host header must not say something else.
+/// With HTTP/2 the authority is sent apart from the headers; a Host header must not differ from it.
 fn check_authority(uri: &Uri, headers: &HeaderMap) -> Result<(), ServerReply> {
     let authority = uri.authority().map_or("", |authority| authority.as_str()).as_bytes();
     let mut hosts = headers.get_all(HOST).iter();
@@ -352,7 +352,7 @@ fn is_encoded(text: &[u8]) -> bool {
     matches!(text, [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
 }
 
-/// What names and addresses of version 4 consist of (RFC 3986, section 3.2.2).
+/// The bytes that host names and IPv4 addresses consist of (RFC 3986, section 3.2.2).
 static OF_NAME: [bool; 256] = {
     let (mut table, mut byte) = ([false; 256], 0);
     while byte < 256 {
