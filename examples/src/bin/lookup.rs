@@ -192,7 +192,7 @@ async fn serve(listener: TcpListener, delay: Duration, is_wrong: bool) {
     };
     finish(async |clients| {
         while let Ok((stream, _)) = listener.accept().await {
-            clients.start(async { drop(answer(stream).await) }); // a client that has left needs none
+            clients.start(async { drop(answer(stream).await) }); // fails if the client left or it is cancelled
         }
     })
     .await;
