@@ -1,4 +1,4 @@
-//! What the examples share with their tests; and the guide's code blocks, as doctests.
+//! Code that the examples share with their tests; and the guide's code blocks, as doctests.
 
 #[cfg(doctest)]
 mod guide;

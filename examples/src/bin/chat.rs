@@ -56,10 +56,10 @@ impl<T: Send + 'static> Place<T> {
 }
 
 type Queue = mpsc::Sender<Arc<str>>; // to one client
-/// Who is in a room; one who was dropped has no queue, but keeps his name until he has left.
+/// The members of a room. A member that was dropped has no queue, but keeps its name until it has left.
 type Members = BTreeMap<String, Option<Queue>>;
 type Room = Place<Members>;
-type Hall = Place<HashMap<String, Weak<Room>>>; // a room lives as long as somebody is in it
+type Hall = Place<HashMap<String, Weak<Room>>>; // a room lives as long as it has members
 
 /// Tells all members of a room but `from`, and drops those whose queue is full.
 fn say(members: &mut Members, from: &str, text: String) {
@@ -92,7 +92,7 @@ struct Client {
     name: String,
     hall: Arc<Hall>,
     room: Option<Arc<Room>>,
-    /// What the room has for it. The only way in is kept by the room: if it drops that, this ends.
+    /// The messages of the room. The room holds the only sender: if it drops the sender, this ends.
     heard: mpsc::Receiver<Arc<str>>,
     typed: Split<BufReader<tcp::OwnedReadHalf>>,
     write: tcp::OwnedWriteHalf,
@@ -182,7 +182,7 @@ impl Client {
         self.send(&format!("* You are {} in {to}. Others here: {others}\n", self.name)).await
     }
 
-    /// Writes, but not for longer than [`PATIENCE`]. What is not written, because it was cancelled, stays.
+    /// Writes, but not for longer than [`PATIENCE`]. If the write is cancelled, the rest stays in `unsent`.
     async fn send(&mut self, text: &str) -> io::Result<()> {
         self.unsent.extend_from_slice(text.as_bytes());
         let late = async {
@@ -195,7 +195,7 @@ impl Client {
         sent
     }
 
-    /// Writes what was said before the end, and goodbye.
+    /// Writes the messages from before the end, and goodbye.
     async fn farewell(mut self) -> io::Result<()> {
         while let Ok(line) = self.heard.try_recv() {
             self.unsent.extend_from_slice(line.as_bytes());
@@ -234,7 +234,7 @@ async fn serve(address: &str) -> io::Result<()> {
     println!("saying goodbye");
     for client in clients {
         let Ok(Some(farewell)) = client.await else { continue };
-        let _ = farewell.await; // who is gone needs none
+        let _ = farewell.await; // a client that has left needs none
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ const COLORS: usize = 6;
 const TASKS: usize = 100;
 const SECONDS: u64 = 3;
 
-/// What belongs to one color: plain data, no lock, no atomics.
+/// The data of one color: plain, no lock, no atomics.
 #[derive(Default)]
 struct Ledger {
     entries: u64,

@@ -22,7 +22,7 @@ use dapple::task::yield_now;
 use dapple::time::{Duration, Instant, sleep_until};
 use dapple::{Color, Runtime};
 
-/// The lane whose deadline comes first goes first. What has no deadline, and so the tag 0, can wait.
+/// The lane whose deadline comes first goes first. Work without a deadline has the tag 0, and can wait.
 struct EarliestDeadline;
 
 impl Policy for EarliestDeadline {
@@ -45,10 +45,10 @@ impl Policy for EarliestDeadline {
 }
 
 const WORKERS: usize = 2;
-/// What is computed at a time, before others get their chance.
+/// The time that is computed in one go, before others get their chance.
 const PIECE: Duration = Duration::from_micros(500);
 
-/// One in five is a report, which takes long and has time; the others are waited for by somebody.
+/// One request in five is a report, which takes long and is not urgent; for the others a client is waiting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Page,
@@ -64,8 +64,8 @@ struct Request {
     deadline: Duration,
 }
 
-/// So many requests, that keep the workers busy for that part of the time, if work takes `slowness` times as long
-/// as it says. Deadlines are as much later.
+/// Plans `count` requests that keep the workers busy for the part `load` of the time, if work takes `slowness` times
+/// its stated time. Deadlines are later by the same factor.
 fn plan(count: u64, load: f64, slowness: f64) -> Arc<[Request]> {
     let mut chance = Chance(1);
     let mut comes = Duration::ZERO;
@@ -200,7 +200,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A rush: for a second there is more than can be served, and what can wait must.
+/// A rush: for a second there is more work than can be served, and work that can wait must.
 fn compare_for_real() -> std::io::Result<()> {
     const RUSH: f64 = 1.2;
     let expected = plan(1_000, RUSH, 1.0);

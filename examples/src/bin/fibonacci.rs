@@ -84,7 +84,7 @@ async fn fibonacci(State(app): State<App>, Query(n): Query<u32>) -> String {
     }
 }
 
-/// What is known, without computing.
+/// Looks a result up in the cache, without computing.
 fn lookup(n: Query<u32>, cache: Read<Cache>) -> String {
     cache.get(&n.0).map_or("unknown".to_owned(), |result| format!("result: {result}"))
 }

@@ -139,8 +139,8 @@ async fn lookup_first(servers: &mut [Server], name: &str) -> io::Result<Ipv4Addr
 
 /// Figure 4: as `lookup_first`, for no longer than that. `dapple::time::timeout` is this, ready-made.
 ///
-/// What it returns is always what `lookup_first` did: an answer that came as the time was up is not lost, and
-/// if a caller cancels this, that decides, too.
+/// Always returns the result of `lookup_first`: an answer that came as the time was up is not lost. If a caller cancels
+/// this, `lookup_first` decides its result, too.
 async fn lookup_within(limit: Duration, servers: &mut [Server], name: &str) -> io::Result<Ipv4Addr> {
     finish_local(async |both| {
         let found = both.start(async {
@@ -154,7 +154,7 @@ async fn lookup_within(limit: Duration, servers: &mut [Server], name: &str) -> i
     .await
 }
 
-/// Looks a name up, and says what came of it, and what the connections are left with.
+/// Looks a name up, and prints the result, and the state of the connections afterwards.
 async fn look_up(shape: &str, name: &str, servers: &mut [Server], limit: Duration) -> io::Result<bool> {
     println!("{shape}({name}), {} servers", servers.len());
     let passed_over = |servers: &[Server]| servers.iter().map(|server| server.passed_over).sum::<u64>();
@@ -192,7 +192,7 @@ async fn serve(listener: TcpListener, delay: Duration, is_wrong: bool) {
     };
     finish(async |clients| {
         while let Ok((stream, _)) = listener.accept().await {
-            clients.start(async { drop(answer(stream).await) }); // who is gone, or cancelled, needs none
+            clients.start(async { drop(answer(stream).await) }); // fails if the client left or it is cancelled
         }
     })
     .await;

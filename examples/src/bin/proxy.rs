@@ -71,7 +71,7 @@ fn options() -> Result<Option<Options>, lexopt::Error> {
     Ok(Some(Options { listen: names.remove(0), servers: names, max, connect, grace }))
 }
 
-/// What has been carried.
+/// The traffic so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     connections: u64,

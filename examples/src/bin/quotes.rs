@@ -48,7 +48,7 @@ const LAST: &str = "the market is closed";
 const PATIENCE: Duration = Duration::from_secs(5); // for the last line
 const CONNECTING: usize = 256; // clients that may be connecting at the same time
 
-/// What happened so far.
+/// The counts so far.
 #[derive(Default)]
 struct Tally {
     clients: AtomicU64,
@@ -80,7 +80,7 @@ impl Tally {
     }
 }
 
-/// What all threads of this program have taken so far.
+/// The CPU time of all threads of this program so far.
 fn processor_time() -> Duration {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let spent = threads.filter_map(|thread| {
@@ -118,7 +118,8 @@ async fn quote(mut stream: TcpStream, every: Duration, tally: &Tally) -> io::Res
     Ok(())
 }
 
-/// Sends a line. If it is cancelled, it has sent all of it, or nothing, and says so.
+/// Sends a line. If it is cancelled, it either sends the whole line and returns `Ok`, or sends nothing and returns the
+/// error.
 async fn send(stream: &mut TcpStream, line: &[u8]) -> io::Result<()> {
     let Err(error) = stream.write_all(line).await else { return Ok(()) };
     match how_far(&error) {
@@ -127,14 +128,14 @@ async fn send(stream: &mut TcpStream, line: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Sends all of it, whoever cancels, if it does not take too long.
+/// Sends all of it, even if it is cancelled, unless that takes too long.
 async fn send_all(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
     let sent = shield(timeout(PATIENCE, stream.write_all(bytes))).await;
     sent.map_err(|_| io::Error::from(ErrorKind::TimedOut))?
 }
 
 async fn serve(address: &str, every: Duration, in_tasks: bool) -> io::Result<()> {
-    let room = Arc::new(Semaphore::new(room()?)); // for more than that, who comes waits until one goes
+    let room = Arc::new(Semaphore::new(room()?)); // if it is full, a new client waits until one leaves
     let listener = TcpListener::bind(address).await?;
     println!("listening at {}", listener.local_addr()?);
     let tally = Arc::new(Tally::default());
@@ -157,7 +158,7 @@ async fn serve(address: &str, every: Duration, in_tasks: bool) -> io::Result<()>
             let tally = tally.clone();
             let client = async move {
                 tally.clients.fetch_add(1, Relaxed);
-                let _ = quote(stream, every, &tally).await; // who is gone needs no last line
+                let _ = quote(stream, every, &tally).await; // a client that has left needs no last line
                 tally.clients.fetch_sub(1, Relaxed);
                 drop(permit);
             };
@@ -173,7 +174,7 @@ async fn serve(address: &str, every: Duration, in_tasks: bool) -> io::Result<()>
     Ok(())
 }
 
-/// A client: takes what comes until the end.
+/// A client: reads lines until the end.
 async fn client(stream: TcpStream, tally: &Tally) -> io::Result<()> {
     let mut lines = BufReader::with_capacity(256, stream).lines();
     while let Some(line) = lines.next_line().await? {

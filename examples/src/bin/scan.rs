@@ -86,7 +86,7 @@ async fn loopback(host: &str) -> io::Result<IpAddr> {
     }
 }
 
-/// What the server at an address says; `None` if there is none.
+/// The first line from the server at an address; `None` if there is no server.
 async fn probe(address: SocketAddr, timeout: Duration) -> io::Result<Option<String>> {
     let mut stream = match TcpStream::connect_timeout(address, timeout).await {
         Ok(stream) => stream,

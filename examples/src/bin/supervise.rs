@@ -36,7 +36,7 @@ Usage: supervise [OPTIONS] -- COMMAND [ARGUMENT]... [-- COMMAND [ARGUMENT]...]..
   --grace MS     how long they have to end after SIGTERM (5000)
 ";
 const PAUSE: Duration = Duration::from_millis(100); // doubles with each quick failure
-const LONG: Duration = Duration::from_secs(10); // no longer pause; who has run for so long did not fail quickly
+const LONG: Duration = Duration::from_secs(10); // the longest pause; a run of this length is no quick failure
 const LINE: usize = 4096; // longer lines are shown in pieces
 
 struct Service {
@@ -93,14 +93,14 @@ struct Running {
 }
 
 impl Running {
-    /// Waits until all that was written is shown, and for at most so long: others may have the pipes.
+    /// Waits until all output is shown, but at most for `limit`: other processes may hold the pipes.
     async fn shown(&mut self, limit: Duration) -> bool {
         let [stdout, stderr] = &mut self.outputs;
         let all = async { Some(future::zip(stdout, stderr).await) };
         future::or(all, async { sleep(limit).await.err().and(None) }).await.is_some()
     }
 
-    /// Ends it, and what it has started: in peace, or if that takes too long by force.
+    /// Ends the program and the processes that it has started: gracefully, or by force if that takes too long.
     async fn stop(mut self, grace: Duration) -> io::Result<()> {
         let pid = self.child.id();
         signal_group(pid, "TERM").await?;
@@ -113,7 +113,7 @@ impl Running {
     }
 }
 
-/// Sends a signal to a child and to what it has started, if there is anybody left.
+/// Sends a signal to a child and to the processes that it has started, if any are left.
 async fn signal_group(pid: Option<u32>, name: &str) -> io::Result<()> {
     let Some(pid) = pid else { return Ok(()) };
     // Every shell has a `kill`; a program of that name is not on every machine.
@@ -137,7 +137,7 @@ async fn relay(name: String, pipe: impl AsyncRead + Unpin) -> io::Result<()> {
 }
 
 async fn tell(text: String) {
-    let _ = stdout().write_all(format!("* {text}\n").as_bytes()).await; // nobody to tell it otherwise
+    let _ = stdout().write_all(format!("* {text}\n").as_bytes()).await; // there is no other place to report an error
 }
 
 /// Runs a service until it succeeds, or until this task is cancelled: then its child is returned.

@@ -128,7 +128,7 @@ async fn remove(State(list): State<Shared>, Path(id): Path<u64>) -> StatusCode {
     }
 }
 
-/// Says back whatever it is told.
+/// Sends every message back.
 async fn echo(upgrade: WebSocketUpgrade) -> Response {
     upgrade.on_upgrade(async |mut socket: WebSocket| {
         while let Some(Ok(message)) = socket.recv().await {

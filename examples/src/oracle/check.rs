@@ -14,7 +14,7 @@ use super::language::Programs;
 use super::rules::Rules;
 use super::run::{Place, happens};
 
-/// What there is to run programs on.
+/// The runtimes to run programs on.
 #[derive(Debug)]
 pub struct Places {
     one: Runtime,
@@ -39,7 +39,7 @@ impl Default for Effort {
     }
 }
 
-/// What was found out about many programs.
+/// The results of many programs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// How many were checked.
@@ -76,7 +76,7 @@ impl Totals {
     }
 }
 
-/// What was found out about programs that kept to the rules.
+/// The counts of programs that kept to the rules.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kept {
     /// Whether a cancel has met an operation that was blocked.
@@ -98,9 +98,9 @@ pub struct Violation {
     pub rules: Rules,
     /// Where.
     pub place: String,
-    /// What they may do.
+    /// The outcomes that the rules allow.
     pub allowed: BTreeSet<Outcome>,
-    /// What they did.
+    /// The outcome that happened.
     pub happened: Result<Outcome, String>,
 }
 
@@ -216,7 +216,7 @@ impl Places {
         let mut smallest = violation;
         'smaller: loop {
             for programs in smallest.programs.smaller() {
-                // What depends on the order of events is looked for more than once.
+                // A violation that depends on the order of events may not show in one run.
                 for again in 0..4 {
                     if let Err(violation) = self.check(&programs, seed.wrapping_add(again)) {
                         smallest = violation;

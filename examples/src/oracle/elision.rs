@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::language::{Command, Flag, Pool, Shared};
 
-/// *ae(C)*: the same without `async`. What does not block behaves in the same way.
+/// *ae(C)*: the same without `async`. A command that does not block behaves in the same way.
 #[must_use]
 pub fn without_async(command: &Shared) -> Shared {
     if let Command::Async(c) = &**command {
@@ -14,7 +14,7 @@ pub fn without_async(command: &Shared) -> Shared {
     Arc::new(command.with_parts(parts))
 }
 
-/// *ce(C)*: the same without `cancel`. What cannot be cancelled behaves in the same way.
+/// *ce(C)*: the same without `cancel`. A command that cannot be cancelled behaves in the same way.
 ///
 /// Whether a pool was cancelled makes no difference then: all of them are `CNCL`, as the paper has it.
 #[must_use]

@@ -7,12 +7,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 use super::language::Programs;
 use super::rules::{Buffers, Rules, State, Store, is_skip};
 
-/// What is left when nothing can go on.
+/// The final state of a run, when no command can go on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Outcome {
-    /// What the variables hold.
+    /// The values of the variables.
     pub store: Store,
-    /// What was sent and not received.
+    /// The messages that were sent and not received.
     pub buffers: Buffers,
     /// Which programs have come to their end; the others are stuck.
     pub ended: Vec<bool>,
@@ -74,7 +74,7 @@ impl Rules {
     }
 }
 
-/// Hashes states. They are many, small, and nobody's secret.
+/// Hashes states. There are many, they are small, and no attacker chooses them.
 #[derive(Default)]
 struct Quick(u64);
 

@@ -31,13 +31,13 @@ impl Dice {
         (self.throw() % n as u64) as usize
     }
 
-    /// Whether it is that one of so many.
+    /// True with a chance of one in `n`.
     fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 }
 
-/// What programs may be made of.
+/// The commands that programs may be made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Everything.
@@ -48,7 +48,7 @@ pub enum Kind {
     WithoutTry,
 }
 
-/// Each program has so many variables that are assigned, received and asked; and more that count loops.
+/// The number of variables in each program that are assigned, received and asked; others count loops.
 const VARIABLES: usize = 3;
 
 struct Generator<'a> {
@@ -57,11 +57,11 @@ struct Generator<'a> {
     /// Where the variables of this program begin.
     first: usize,
     variables: usize,
-    /// Who receives from which channel.
+    /// The number of channels.
     channels: usize,
     number: usize,
     count: usize,
-    /// What was assigned or sent last: no two are the same, so that it is seen where a value comes from.
+    /// The value that was assigned or sent last: no two are the same, so that a value shows its origin.
     last: Value,
 }
 
@@ -177,7 +177,7 @@ impl Generator<'_> {
                 (Command::If(Condition::Equal(x, v), self.block(c, depth + 1), d), c + 1)
             }
             _ => {
-                // Nobody else assigns the variable that counts, so it comes to an end.
+                // No other command assigns the variable that counts, so the loop ends.
                 let size = 1 + self.dice.below(left.min(3) - 1);
                 let x = Variable(self.variables as u8);
                 self.variables += 1;
@@ -231,7 +231,7 @@ impl Generator<'_> {
     }
 }
 
-/// Commands that are a bit smaller. What counts the rounds of a loop stays in it.
+/// Returns slightly smaller commands. The counter of a loop's rounds stays in the loop.
 fn smaller(command: &Shared) -> Vec<Shared> {
     let mut all = Vec::new();
     if !matches!(**command, Command::Skip) {

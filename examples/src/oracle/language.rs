@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// What variables hold, and channels carry.
+/// The value of a variable or a message.
 pub type Value = i16;
 
 /// A variable, by its number. All names are global.

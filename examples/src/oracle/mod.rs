@@ -1,4 +1,4 @@
-//! The oracle: what the rules of scopes allow a program to do, and what it does.
+//! The oracle: compares the outcomes that the rules of scopes allow a program with the outcome of a run.
 //!
 //! The rules are those of "AC: Composable Asynchronous IO for Native Languages" (Harris, Abadi, Isaacs,
 //! McIlroy, 2011), section 3, Figure 5.

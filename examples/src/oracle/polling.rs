@@ -7,10 +7,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::generate::Dice;
 
-/// Lets some of those pass who have come to it, whenever it is opened.
+/// Lets some of its waiters pass, whenever it is opened.
 pub(super) struct Gate(Mutex<(Dice, Vec<Arc<Passes>>)>);
 
-/// Somebody at a gate.
+/// A waiter at a gate.
 struct Passes {
     may: AtomicBool,
     waker: Mutex<Waker>,

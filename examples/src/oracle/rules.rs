@@ -1,19 +1,19 @@
 //! The rules, each by its name.
 //!
-//! [`Rules::Paper`] are those of Figure 5, to the letter. There, every operation blocks: whoever comes to
-//! one lets others go on first, even if it could be done at once. And an operation in a cancelled pool may
+//! [`Rules::Paper`] are those of Figure 5, to the letter. There, every operation blocks: a command that comes to one
+//! lets others go on first, even if the operation could be done at once. And an operation in a cancelled pool may
 //! happen all the same, or not.
 //!
 //! [`Rules::Dapple`] are what Dapple promises beyond that, and where it differs:
 //!
-//! * **At-Once**: an operation that can be done when its command comes to it is done, without letting
-//!   anybody in between. (The paper has this as an aim, "serial elision", not as a rule.) It must wait if
-//!   it cannot be done, or if another one waits for the same.
-//! * **Room**: a channel may have room for so many messages only, and a `send` wait for it.
+//! * **At-Once**: an operation that can be done when its command comes to it is done, and no other command runs in
+//!   between. (The paper has this as an aim, "serial elision", not as a rule.) It must wait if it cannot be done, or if
+//!   another one waits for the same.
+//! * **Room**: a channel may have a limit of messages, and a `send` waits while it is full.
 //! * **Begun-Late**: an operation that is begun in a cancelled pool does not happen, even if it could.
-//! * What waits and then happens, or is cancelled, goes on at once: the steps are one.
-//! * **Pool-Goes-On**: a pool in which all wait has its turn still, if it was evaluated last: what can go on
-//!   in it may do so before those do who are around it. So `async` of a pool that cancels itself need not
+//! * An operation that waits and then happens, or is cancelled, goes on at once: the steps are one.
+//! * **Pool-Goes-On**: a pool in which all commands wait still has its turn, if it was evaluated last: a command in it
+//!   that can go on may do so before the commands around the pool. So `async` of a pool that cancels itself need not
 //!   block, as nothing in it does.
 //!
 //! Programs that run side by side take any steps of any of them. Since they share channels only, a step is
@@ -35,7 +35,7 @@ pub type Buffers = Vec<Vec<Value>>;
 pub enum Rules {
     /// Figure 5.
     Paper,
-    /// What Dapple promises.
+    /// The promises of Dapple.
     Dapple,
 }
 
@@ -203,7 +203,7 @@ impl Rules {
     fn choices(self, pool: &Pool) -> std::ops::Range<usize> {
         match self {
             Rules::Paper => 0..pool.commands.len(),
-            // What the program is at; or else there is only one.
+            // The command that runs now; if none does, the pool has only one.
             Rules::Dapple => {
                 let now = pool.commands.iter().position(|c| has_now(c)).unwrap_or(0);
                 now..now + 1
@@ -312,7 +312,7 @@ impl Rules {
     }
 }
 
-/// The operation of a command, and what is done if it is cancelled.
+/// The operation of a command, and the command that runs if it is cancelled.
 fn operation(command: &Shared) -> (Io, Option<&Shared>) {
     match &**command {
         Command::Io(io) => (*io, None),
@@ -372,8 +372,8 @@ fn is_waited_for(state: &State, io: Io) -> bool {
 /// Puts a command in the place of a hole.
 type Plug<'a> = &'a dyn Fn(Shared) -> Shared;
 
-/// Calls `visit` with each operation that `command` is an execution context ℰ of, whether that is a
-/// cancelled one, ℰ_c, and with what plugs the hole.
+/// Calls `visit` with each operation that `command` is an execution context ℰ of, whether that is a cancelled one, ℰ_c,
+/// and a function that plugs the hole.
 fn in_context(
     command: &Shared,
     is_cancelled: bool,

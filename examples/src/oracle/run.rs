@@ -45,16 +45,16 @@ pub enum Place<'a> {
     Simulated,
 }
 
-/// What happened.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Happened {
-    /// What was left; or how it failed otherwise.
+    /// The final state, or the failure.
     pub outcome: Result<Outcome, String>,
     /// Whether a cancel has met an operation that was blocked.
     pub met: bool,
 }
 
-/// What programs share while they run.
+/// The state that programs share while they run.
 struct World {
     store: Mutex<Store>,
     senders: Vec<mpsc::Sender<Value>>,
@@ -62,7 +62,7 @@ struct World {
     met: AtomicBool,
 }
 
-/// What a program has while it runs.
+/// The state of a running program.
 struct Runner {
     world: Arc<World>,
     /// In front of each operation.
@@ -220,7 +220,7 @@ struct How {
     is_local: bool,
 }
 
-/// Runs programs as tasks, and says what is left when all have ended, or are stuck.
+/// Runs programs as tasks, and returns the final state when all have ended, or are stuck.
 async fn run_all(programs: &Programs, world: &Arc<World>, how: How) -> Outcome {
     let mut handles: Vec<JoinHandle<()>> = Vec::new();
     for (i, body) in programs.bodies.iter().enumerate() {
@@ -247,7 +247,7 @@ async fn run_all(programs: &Programs, world: &Arc<World>, how: How) -> Outcome {
     let store = world.with(|store| store.clone());
     let ended = handles.iter().map(JoinHandle::is_finished).collect();
     for handle in handles {
-        // What is dropped where it waits leaves the messages where they are.
+        // A task that is dropped while it waits leaves the messages in their channel.
         if !handle.is_finished() {
             handle.abort();
             assert!(handle.await.expect_err("it is stuck").is_aborted());

@@ -1,8 +1,8 @@
 //! Runs an example as a program, and looks at what it writes.
 //!
-//! Nothing here sleeps to be right: each step waits for what the program does, and gives up after
-//! [`LIMIT`] with all that it has written. A program is killed when its [`Program`] is dropped, so that
-//! a test that fails leaves nothing behind.
+//! Nothing here sleeps to be right: each step waits for an action of the program, and fails after [`LIMIT`] with all
+//! output of the program. A program is killed when its [`Program`] is dropped, so that a test that fails leaves nothing
+//! behind.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -102,7 +102,7 @@ pub(crate) fn send_signal(pid: u32, name: &str) {
     assert!(sent.expect("there is a shell").success(), "SIG{name} to {pid}");
 }
 
-/// Runs a program that is to end at once: whether it succeeded, and what it has written.
+/// Runs a program that ends by itself. Returns whether it succeeded, and its output.
 pub(crate) fn output(program: &str, arguments: &[&str]) -> (bool, String) {
     let (status, text) = Program::start(program, arguments).end();
     (status.success(), text)

@@ -96,7 +96,7 @@ fn a_client_that_does_not_read_is_dropped_and_holds_up_no_other() {
         }
         assert!(heard.starts_with("ann: "), "{heard}");
     }
-    // What was said before reached the slow one too, and then the reason.
+    // The earlier messages reached the slow one too, and then the reason.
     assert_eq!(slow.hear(), "* bob has come");
     for number in 0.. {
         let heard = slow.hear();

@@ -4,7 +4,7 @@ use crate::common::output;
 
 const EXPERIMENTS: &str = env!("CARGO_BIN_EXE_experiments");
 
-/// What was found, as `name = value`, of all whose name begins with `prefix`: name, value, and the bound.
+/// The figures in the text, `name = value`, whose name begins with `prefix`: name, value, and the bound.
 fn figures(text: &str, prefix: &str) -> Vec<(String, f64, f64)> {
     let parse = |line: &str| {
         let (name, value) = line.strip_prefix(prefix)?.split_once(" = ")?;

@@ -8,7 +8,7 @@ use crate::common::{accept, output};
 
 const LOOKUP: &str = env!("CARGO_BIN_EXE_lookup");
 
-/// A server that does as it is told with the one connection that it gets.
+/// A server that calls `play` with the one connection that it gets.
 fn server(play: impl FnOnce(BufReader<TcpStream>) + Send + 'static) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it is bound").to_string();

@@ -47,7 +47,7 @@ fn pool(commands: impl IntoIterator<Item = Command, IntoIter: DoubleEndedIterato
     Command::Pool(Pool::active(sequence(commands)))
 }
 
-/// What a program with two variables and a channel may leave in these.
+/// The final states of a program with two variables and a channel.
 fn stores(rules: Rules, body: Shared) -> Vec<(Vec<Value>, Vec<Value>, bool)> {
     let programs = Programs { bodies: vec![body], variables: 2, channels: vec![usize::MAX] };
     let outcomes = rules.outcomes(&programs, 1_000).expect("it is small").into_iter();
@@ -63,7 +63,7 @@ fn small(kind: Kind, count: u64) -> impl Iterator<Item = (u64, Programs)> {
 
 #[test]
 fn the_rules_say_what_the_paper_says() {
-    // What is started runs until it blocks, then who started it; in the paper every operation blocks.
+    // A started command runs until it blocks, then its starter goes on; in the paper every operation blocks.
     let body = || sequence([start([Command::Io(send(1, 0)), assign(0, 2)]), assign(0, 3)]);
     assert_eq!(stores(Rules::Paper, body()), [(vec![2, 0], vec![1], true)]);
     assert_eq!(stores(Rules::Dapple, body()), [(vec![3, 0], vec![1], true)]);
@@ -174,8 +174,8 @@ fn a_pool_leaves_its_surroundings_alone_by_the_rules() {
     assert!(pools > 5_000, "{pools}");
 }
 
-/// A program inside of another one that waits: who waits there is not cancelled, and is sent a message when
-/// the program is over. Returns the variable that it has received.
+/// A program inside of another one that waits: the outer waiter is not cancelled, and is sent a message when the inner
+/// program is over. Returns the variable that it has received.
 fn surrounded(programs: &Programs) -> (Programs, usize) {
     let (variable, channel) = (programs.variables, programs.channels.len());
     let (x, r) = (variable as u8, channel as u8);
@@ -212,7 +212,7 @@ fn a_pool_leaves_its_surroundings_alone() {
 
 // ---- elision ----
 
-/// For each transition of `state` there is one of what is elided that ends in what is elided.
+/// Whether each transition of `state` has a counterpart from the elided state to the elided successor.
 fn is_followed(state: &State, elide: fn(&Shared) -> Shared) -> bool {
     let elided = |state: &State| {
         let mut state = state.clone();

@@ -8,7 +8,7 @@ use crate::common::{Program, connect, output};
 
 const PROXY: &str = env!("CARGO_BIN_EXE_proxy");
 
-/// Sends back what it is sent, and says so when the other side has ended.
+/// Sends all input back, and `the end` when the other side has ended.
 fn echo_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -27,7 +27,7 @@ fn echo_server() -> SocketAddr {
     address
 }
 
-/// An address at which nobody listens.
+/// An address without a listener.
 fn closed_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
 }

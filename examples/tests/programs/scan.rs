@@ -32,7 +32,7 @@ fn an_open_port_is_found_with_what_it_says() {
 
 #[test]
 fn every_port_of_the_range_is_asked() {
-    let (_listener, port) = listener("127.0.0.72"); // it says nothing: the system accepts, nobody else does
+    let (_listener, port) = listener("127.0.0.72"); // it is silent: the system accepts, the program never does
     let (is_ok, text) = output(SCAN, &["--ports", "20000-65535", "--timeout", "100", "127.0.0.72"]);
     assert!(is_ok && text.contains(&format!("{port:5} open")), "{text}");
     assert!(text.contains("ports of 127.0.0.72 asked: 45536; open: "), "{text}");

@@ -11,7 +11,7 @@ const STYLES: [&str; 2] = ["callbacks", "tasks"];
 /// More than fits into the buffers on the way.
 const BIG: usize = 8 << 20;
 
-/// A server that answers by what is asked for, and then closes.
+/// A server that answers by the path of the request, and then closes.
 fn origin() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -63,7 +63,7 @@ fn ask(proxy: SocketAddr, request: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// What both styles answer to the same request.
+/// The answers of both styles to the same requests.
 fn answers(requests: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let [first, second] = STYLES.map(|style| {
         let mut program = Program::start(PROXY, &["--style", style, "127.0.0.1:0"]);

@@ -11,7 +11,7 @@ use dapple::{Color, ColorCell, JoinHandle, scope::Resume, spawn, suspend};
 
 use crate::{Decision, Fault, Nodes, Operation, State};
 
-/// What would be on a stack.
+/// The state that a task would keep on its stack.
 struct Ripped {
     nodes: Nodes,
     operation: Operation,

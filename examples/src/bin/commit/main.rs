@@ -38,7 +38,7 @@ const OPERATIONS: u64 = 20; // for each number in the table
 const NO_LIMIT: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_millis(20);
 
-/// What can go wrong in an operation, at one node.
+/// A fault in an operation, at one node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
@@ -61,7 +61,7 @@ struct Operation {
     limit: Duration,
 }
 
-/// What a node knows.
+/// The state of a node.
 #[derive(Default)]
 struct State {
     id: usize,
@@ -87,8 +87,8 @@ impl State {
     }
 }
 
-/// A node: a color, and what it knows. Messages to it are calls in its color, so they arrive in order: who
-/// gave up on a vote can send the abort at once, which comes behind what was asked before.
+/// A node: a color, and its state. Messages to a node are calls in its color, so they arrive in order: a coordinator
+/// that gave up on a vote can send the abort at once, and the abort arrives after the request to vote.
 struct Node {
     id: usize,
     color: Color,
@@ -119,7 +119,7 @@ impl Node {
 
 type Nodes = Arc<[Arc<Node>]>;
 
-/// What follows from the votes: all yes, a no, or a wait that was cancelled since the time was up.
+/// The decision that follows from the votes: all yes, a no, or a wait that was cancelled because the time was up.
 fn decision(votes: Result<bool, Cancelled>) -> Decision {
     match votes {
         Ok(true) => Decision::Commit,
@@ -178,7 +178,7 @@ async fn asynchronous(nodes: &Nodes, operation: Operation) -> Decision {
     decision
 }
 
-/// All shapes, one after the other: what they decided, and what they took.
+/// Runs all shapes, one after the other: returns their decisions, and the time of each.
 async fn shapes(nodes: &Nodes, last: &mut u64, fault: Fault, limit: Duration) -> [(Decision, Duration); 3] {
     let mut operation = || {
         *last += 1;
@@ -193,7 +193,7 @@ async fn shapes(nodes: &Nodes, last: &mut u64, fault: Fault, limit: Duration) ->
     [(seq, seq_took), (event, event_took), (asynchronous, begun.elapsed() - seq_took - event_took)]
 }
 
-/// Whether all nodes hold what was committed last, so many times, and none is left prepared.
+/// Whether all nodes hold `value` (the last committed value, and the number of commits), and none is left prepared.
 async fn is_consistent(nodes: &Nodes, value: (u64, u64)) -> bool {
     let mut all_agree = true;
     for node in nodes.iter() {

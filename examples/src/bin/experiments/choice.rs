@@ -4,7 +4,7 @@ use dapple::Color;
 use dapple::sched::{FirstLanes, Home, LongestLane, Priority, ShortestQueue};
 use dapple::sim::Sim;
 
-/// A policy, and whether the color that holds everybody up has a higher priority than others.
+/// A policy, and whether the bottleneck color has a higher priority than others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) policy: Named,
@@ -63,7 +63,7 @@ impl Choice {
         }
     }
 
-    /// The color that holds everybody up.
+    /// Makes the bottleneck color: the one that all others wait for.
     pub(crate) fn color(self) -> Color {
         let color = Color::new();
         if self.has_priority {

@@ -17,14 +17,14 @@ use crate::{Bar, Scale};
 const UNIT: Duration = Duration::from_millis(1);
 const WORKERS: usize = 2;
 
-/// What is drawn: as in the seed, and what is new.
+/// The rows of the figure: as in the seed, and the new policies.
 const DRAWN: [(&str, Choice); 3] = [
     ("without priorities (FirstLanes)", Choice::FIRST),
     ("with a priority for color zero (FirstLanes)", Choice::FIRST_WITH),
     ("without priorities (LongestLane)", Choice::LONGEST),
 ];
 
-/// Who ran what, when, in units.
+/// The callbacks of a run, with their workers and times in units.
 fn schedule(choice: Choice, seed: u64) -> Vec<Ran> {
     let (_, trace) = choice.sim(seed, WORKERS).run_traced(async move {
         let zero = choice.color();
@@ -49,7 +49,7 @@ fn schedule(choice: Choice, seed: u64) -> Vec<Ran> {
     ran.collect()
 }
 
-/// How long they take, by so many seeds: the shortest and the longest.
+/// The shortest and the longest time of the four callbacks, over `seeds` seeds.
 fn units(choice: Choice, seeds: u64) -> (f64, f64) {
     let all = (0..seeds).map(|seed| schedule(choice, seed).iter().map(|ran| ran.ended).fold(0.0, f64::max));
     all.fold((f64::MAX, 0.0), |(least, most), units| (units.min(least), units.max(most)))

@@ -35,11 +35,11 @@ pub(crate) struct Curve {
 /// How a curve is drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// What came out, with a mark for each point.
+    /// Results, with a mark for each point.
     Found,
-    /// What cannot be exceeded: a line without marks.
+    /// An upper bound: a line without marks.
     Bound,
-    /// What others measured: marks without a line.
+    /// Measurements of others: marks without a line.
     Reported,
 }
 
@@ -163,7 +163,7 @@ fn draw(svg: &mut String, points: &[(f64, f64)], kind: Kind, color: &str, width:
     }
 }
 
-/// One callback in a [`schedule`]: who ran it, from when until when, in units.
+/// One callback in a [`schedule`]: its worker, its start and its end, in units.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ran {
     pub(crate) name: String,
@@ -173,7 +173,7 @@ pub(crate) struct Ran {
     pub(crate) ended: f64,
 }
 
-/// Who ran what, when: for each title a row per worker.
+/// Draws schedules: for each title, a row per worker with its callbacks.
 pub(crate) fn schedule(parts: &[(String, Vec<Ran>)], workers: usize) -> String {
     const UNIT: f64 = 110.0;
     const ROW: f64 = 36.0;

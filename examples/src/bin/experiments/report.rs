@@ -14,7 +14,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// The bar gives way to what is written meanwhile.
+    /// Makes an empty report. The bar is hidden while text is printed.
     pub(crate) fn new(bar: ProgressBar) -> Report {
         Report { bar, texts: Vec::new(), files: Vec::new() }
     }
@@ -24,7 +24,7 @@ impl Report {
         self.bar.suspend(|| println!("{line}"));
     }
 
-    /// What takes the place of `{{key}}` in the template.
+    /// Sets the text that replaces `{{key}}` in the template.
     pub(crate) fn text(&mut self, key: &'static str, text: String) {
         self.texts.push((key, text));
     }

@@ -29,7 +29,7 @@ enum In {
     Kernel,
 }
 
-/// What is done for a request, one after the other, and how many percent of the server's cycles it takes.
+/// The steps of a request, in order, each with its percentage of the server's cycles.
 const WALK: [(In, u64); 6] = [
     (In::Client, 5),  // receive and decrypt
     (In::Server, 25), // process
@@ -42,16 +42,16 @@ const WALK: [(In, u64); 6] = [
 /// The part of a request that is in the one color.
 const SERIAL: f64 = 0.35;
 
-/// What the server takes for a request in all.
+/// The server's work for a whole request.
 const REQUEST: Duration = Duration::from_micros(1_000);
 
-/// What the seed measured, on so many processors, against the original server on one.
+/// The seed's measurements: number of processors, and speed-up against the original server on one.
 const MEASURED: [(usize, f64); 3] = [(2, 1.62), (3, 2.18), (4, 2.55)];
 
 /// The parallel server on one processor, against the original one: the seed's measurement again.
 const ALONE: f64 = 0.95;
 
-/// What the simulated machine is like.
+/// The parameters of the simulated machine.
 #[derive(Clone, Copy)]
 struct Machine {
     clients: usize,
@@ -59,7 +59,7 @@ struct Machine {
     in_flight: usize,
     /// How much slower each busy worker makes the others: memory, locks.
     contention: f64,
-    /// What the kernel does for a request on whichever processor, in percent of what the server does.
+    /// The kernel's work for a request, on any processor, in percent of the server's work.
     kernel: u64,
 }
 
@@ -103,7 +103,7 @@ impl Load {
         }
     }
 
-    /// So many percent of a request, half as much or twice: not all are alike.
+    /// Works for `percent` of a request, varied between half and twice that: requests differ.
     fn work(&self, percent: u64) {
         let usual = REQUEST.as_nanos() as u64 * percent / 100;
         let nanos = usual / 2 + sim::random() % usual;
@@ -140,7 +140,7 @@ fn speed_up(choice: Choice, workers: usize, machine: Machine, scale: &Scale) -> 
     })
 }
 
-/// What cannot be exceeded: as many as there are workers, or what keeps the one color busy all the time.
+/// The upper bound: the number of workers, or the throughput that keeps the one color busy all the time.
 fn bound(workers: usize) -> f64 {
     (workers as f64).min(1.0 / SERIAL)
 }

@@ -35,7 +35,7 @@ struct Costs {
     handle: u64,
     /// Calling the file system.
     call: u64,
-    /// What the file system does, in the kernel, on whichever processor.
+    /// The file system's work, in the kernel, on any processor.
     file_system: u64,
     /// Taking the answer of the file system.
     answer: u64,
@@ -57,7 +57,7 @@ const COSTS: Costs = Costs {
 };
 
 impl Costs {
-    /// What a request takes, if so many in a hundred are for pages that are not in the cache.
+    /// The cost of a request, if `percent_missed` of a hundred are for pages that are not in the cache.
     fn request(&self, percent_missed: u64) -> f64 {
         let always = self.read_request + self.page + self.write_answer;
         let missed = self.hash + self.handle + self.call + self.file_system + self.answer + self.insert;
@@ -80,14 +80,14 @@ impl fmt::Display for Costs {
     }
 }
 
-/// What is left of putting a page into the cache if it was made ready outside.
+/// The remaining cost of putting a page into the cache if the page was prepared outside.
 const PUT: u64 = 1;
 
-/// The seed's: clients that are there at a time, and what each asks for until it connects anew.
+/// The seed's clients at a time, and the requests of each until it connects anew.
 const CLIENTS: usize = 800;
 const REQUESTS_PER_CONNECTION: u64 = 5;
 
-/// What the seed measured, on so many processors, against the same server on one.
+/// The seed's measurements: number of processors, and speed-up against the same server on one.
 const MEASURED: [(usize, f64); 2] = [(2, 1.36), (4, 1.54)];
 
 /// How state that all connections share is used.
@@ -95,9 +95,9 @@ const MEASURED: [(usize, f64); 2] = [(2, 1.36), (4, 1.54)];
 enum Caches {
     /// Each cache is one color: the seed's.
     Colors,
-    /// Each cache is a [`Shared`]: whoever looks something up does so in parallel with others who do.
+    /// Each cache is a [`Shared`]: lookups run in parallel with each other.
     Shared,
-    /// The same, and what can be done outside of them is: a page is made ready, and only put in place inside.
+    /// The same, with less work inside: a page is prepared outside, and only put in place inside.
     SharedShortly,
 }
 
@@ -112,13 +112,13 @@ impl Caches {
         }
     }
 
-    /// What cannot be exceeded, if so many in a hundred requests are for pages that are not in the cache.
+    /// The upper bound, if `percent_missed` of a hundred requests are for pages that are not in the cache.
     fn bound(self, workers: usize, percent_missed: u64) -> f64 {
         let c = &COSTS;
         let missed = |cost: u64| (percent_missed * cost) as f64 / 100.0;
         let accept = c.accept as f64 / REQUESTS_PER_CONNECTION as f64;
         let calls = missed(c.call + c.answer);
-        // What only one at a time can do; of a `Shared`, to write.
+        // The costs of the steps that run one at a time; for a `Shared`, those that write.
         let alone = match self {
             Caches::Colors => [c.page as f64 + missed(c.insert), missed(c.handle), calls],
             Caches::Shared => [missed(c.insert), 0.0, calls],
@@ -128,11 +128,11 @@ impl Caches {
     }
 }
 
-/// A cache: the color of all that touch it, or who may touch it when.
+/// A cache: the color of all tasks that touch it, or the `Shared` that admits them.
 enum Cache {
     Color(Color),
     Shared(Shared<()>),
-    /// Of which only so much is done inside when something is inserted.
+    /// A `Shared` of which an insertion does only [`PUT`] inside.
     Shortly(Shared<()>),
 }
 
@@ -210,7 +210,7 @@ impl Server {
     }
 }
 
-/// So many microseconds, half as much or twice: not all are alike.
+/// Works for `micros` microseconds, varied between half and twice that: requests differ.
 fn work(micros: u64) {
     let usual = 1_000 * micros;
     sim::work(Duration::from_nanos(usual / 2 + sim::random() % usual));
@@ -243,12 +243,12 @@ fn speed_up(choice: Choice, workers: usize, caches: Caches, percent_missed: u64,
     })
 }
 
-/// So many in a hundred requests are for pages that are not in the cache: as in the seed's measurement; as when
-/// the files do not quite fit; and as in Figure 5-1.
+/// How many of a hundred requests are for pages that are not in the cache: as in the seed's measurement; as when the
+/// files do not quite fit; and as in Figure 5-1.
 const MISSED: [(u64, &str); 3] =
     [(0, "all pages in the cache"), (10, "one in ten is not in the cache"), (100, "none is in the cache")];
 
-/// What is drawn.
+/// The lines of the figure.
 const DRAWN: [(Caches, Choice); 4] = [
     (Caches::Colors, Choice::HOME),
     (Caches::Shared, Choice::HOME),
@@ -318,7 +318,7 @@ fn table(scale: &Scale, title: &str, curves: &[Curve], missed: u64) -> String {
     table
 }
 
-/// What the policies make of it, where a page is never in the cache.
+/// Compares the policies, where a page is never in the cache.
 fn by_policy(scale: &Scale, bar: &Bar, report: &mut Report) {
     const WORKERS: usize = 16;
     let missed = 100;

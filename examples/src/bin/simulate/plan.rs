@@ -10,9 +10,9 @@ use crate::{join, micros};
 const REQUESTS: u64 = 2_000;
 const SESSIONS: u64 = 100;
 
-/// Answers all requests. Each is a task; what belongs to a session is done in the session's color, without a
-/// lock; some wait for a database; what was done is told to a log, which writes one entry after the other.
-/// Returns how much was worked in all.
+/// Answers all requests. Each is a task; work on a session is done in the session's color, without a lock; some
+/// requests wait for a database; finished work is reported to a log, which writes one entry after the other. Returns
+/// the total work.
 async fn serve() -> Duration {
     let (to_log, mut entries) = mpsc::bounded::<Duration>(256);
     let log = dapple::spawn(async move {

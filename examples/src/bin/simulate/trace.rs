@@ -75,7 +75,7 @@ async fn long() {
         }));
     }
 
-    // What stays on this thread.
+    // A task that stays on this thread.
     let (news, mut seen) = watch::channel(0);
     let local = dapple::spawn_local(async move {
         let mut last = 0;
@@ -109,7 +109,7 @@ async fn long() {
     assert_eq!(join(counts).await.iter().sum::<u64>(), (0..40).sum());
     join(waiters).await;
 
-    // These wait for what never comes: they are cancelled when all is over, and have some last words.
+    // These wait for an event that never comes: they are cancelled at the end of the run, and do some last work then.
     let never = Arc::new(Notify::new());
     for i in 0..20_u64 {
         let never = never.clone();

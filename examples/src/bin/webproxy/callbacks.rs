@@ -29,7 +29,7 @@ pub(crate) fn serve(listener: TcpListener) -> io::Result<Registration> {
     event::readable(&listener, Callback::new(move || told(accept_cb(&accepts))))
 }
 
-/// What goes wrong with one connection is the end of that one.
+/// Reports the error of a connection. It ends only that connection.
 fn told(result: io::Result<()>) {
     if let Err(error) = result
         && error.kind() != ErrorKind::WouldBlock
@@ -128,7 +128,7 @@ fn write_cb(client: &Socket, server: &Socket, left: &mut Vec<u8>) -> ControlFlow
 struct Relay {
     client: Socket,
     server: Socket,
-    /// What the client has had no room for.
+    /// Bytes that the client has had no room for.
     buffer: Vec<u8>,
 }
 

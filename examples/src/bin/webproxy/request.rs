@@ -10,7 +10,7 @@ const LONGEST: usize = 1 << 20;
 pub(crate) struct Request {
     /// Host and port.
     pub(crate) server: String,
-    /// What is sent there.
+    /// The request that is sent there.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// The answer that says so.
+    /// The HTTP answer for this error.
     pub(crate) fn answer(self) -> String {
         let status = match self {
             Refusal::BadRequest => "400 Bad Request",
@@ -38,7 +38,7 @@ impl Refusal {
     }
 }
 
-/// Whether a whole request has come in, or more than is taken, or what is none: so that there is something to parse.
+/// Whether the input can be parsed now: a whole request, too many bytes, or bytes that are no request.
 pub(crate) fn is_complete(input: &[u8]) -> bool {
     if input.len() > LONGEST {
         return true;

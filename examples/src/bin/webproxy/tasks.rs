@@ -15,7 +15,7 @@ pub(crate) async fn serve(listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((client, _)) => dapple::spawn(async {
-                // What goes wrong with one connection is the end of that one.
+                // An error ends only its own connection.
                 if let Err(error) = connection(client).await
                     && !is_cancelled(&error)
                 {
