@@ -29,7 +29,7 @@ pub struct Metrics {
     pub spawned: u64,
     /// Tasks that have ended in any way.
     pub finished: u64,
-    /// Tasks that a [`Limit`](super::Limit) has refused before they began.
+    /// Tasks that a [`Limit`](crate::limit::Limit) has refused before they began.
     pub refused: u64,
     /// Panics that ended a task, a callback or a blocking call, whether or not a handle is there to see them. Panics
     /// of their destructors and of the [hook](crate::runtime::Builder::on_panic) itself are included.

@@ -54,7 +54,7 @@ async fn a_worker_pool_handles_each_job_once() -> Result<(), Anything> {
     Ok(())
 }
 
-/// Has room for an item before it takes one, so that it never holds an item while it waits.
+/// Reserves room in `output` before it takes an item, so that it never holds an item while it waits.
 async fn stage(mut input: Kept<u32>, output: mpsc::Sender<u32>) -> Result<(), Cancelled> {
     while let Some(room) = room(&output).await? {
         let Some(item) = next(&mut input).await? else { break };
@@ -345,7 +345,7 @@ async fn a_message_that_is_late_comes_back_to_its_sender() -> Result<(), Anythin
                 late.add(error.into_inner().done());
                 break;
             }
-            // The limit of time, or a cancel: that shows at the next wait.
+            // A timeout or a cancel: the next wait shows which of the two.
             Err(error) => late.add(error.into_inner().done()),
         }
     }

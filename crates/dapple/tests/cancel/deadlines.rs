@@ -1,4 +1,4 @@
-//! Protocols in scopes with an end set from outside: limits of time, races, aborts.
+//! Protocols in scopes that are ended from outside: timeouts, races, aborts.
 
 use std::cell::Cell;
 use std::future::pending;
@@ -146,7 +146,7 @@ async fn a_task_that_does_not_stop_in_time_is_aborted() -> Result<(), Anything> 
         let joined = timeout(4 * MS, &mut task).await.unwrap_or_else(|late| late.into_inner().unwrap());
         if joined.is_err_and(|error| error.is_cancelled()) {
             task.abort();
-            // It has ended, or its future is dropped: in no case does it go on.
+            // The task has ended, or its future is dropped: it never goes on.
             let _ = shield(task).await;
         }
         waited?;

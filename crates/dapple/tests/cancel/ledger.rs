@@ -49,7 +49,7 @@ pub(crate) fn sorted<T: Ord + Clone>(lists: &[Vec<T>]) -> Vec<T> {
     all
 }
 
-/// An item in the hands of a task. If the task is cancelled or dropped with it, the item is in the ledger.
+/// An item that a task holds. If the task is cancelled or dropped, the item goes to the ledger.
 pub(crate) struct InHand<T: Clone> {
     item: Option<T>,
     if_dropped: Ledger<T>,
@@ -60,7 +60,7 @@ impl<T: Clone> InHand<T> {
         InHand { item: Some(item), if_dropped: if_dropped.clone() }
     }
 
-    /// The item, which leaves the hands of the task in good order.
+    /// Takes the item out; it does not go to the ledger.
     pub(crate) fn done(mut self) -> T {
         self.item.take().expect("an item is done once")
     }

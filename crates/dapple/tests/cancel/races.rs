@@ -149,7 +149,7 @@ async fn notifications_raced_against_time_are_heard_once() -> Result<(), Anythin
                 sleep(MS).await?;
                 if heard.len() == number {
                     sent.add(number);
-                    rings.notify_one(); // a second one would be one with the first
+                    rings.notify_one(); // two pending notifications would merge into one
                 }
             }
             Ok::<_, Cancelled>(())

@@ -269,7 +269,7 @@ impl Drop for Held {
 
 type Waiters = Arc<Mutex<BTreeMap<u32, Vec<oneshot::Sender<u32>>>>>;
 
-/// Has the value of a key computed for all its waiters. Dropped early, it leaves no entry, and its waiters try again.
+/// A computation of a key's value for all its waiters. If it is dropped early, its entry is removed and the waiters retry.
 struct Flight(Waiters, u32);
 
 impl Drop for Flight {

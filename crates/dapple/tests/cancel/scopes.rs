@@ -1,4 +1,4 @@
-//! Protocols in scopes: all that was started has ended, in good order.
+//! Protocols in scopes: all children have ended, in the right order, when the scope ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex};
@@ -215,7 +215,7 @@ async fn a_callback_resumes_its_wait_or_is_withdrawn() -> Result<(), Anything> {
     Ok(())
 }
 
-/// Cancels a scope at the end of a task, in whatever way that ends.
+/// Cancels a scope when its task ends, in whatever way the task ends.
 struct CancelOnDrop(Canceller);
 
 impl Drop for CancelOnDrop {

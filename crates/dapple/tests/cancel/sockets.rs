@@ -32,7 +32,7 @@ fn entries<T: Clone>(log: &Log<T>) -> Vec<T> {
     log.lock().unwrap().clone()
 }
 
-/// Whether the peer has ended the connection, since its task was cancelled perhaps.
+/// Whether the peer has ended the connection, for example because its task was cancelled.
 fn is_gone(error: &io::Error) -> bool {
     let kinds =
         [BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, NotConnected, UnexpectedEof];

@@ -11,7 +11,7 @@ fn runtime() -> Runtime {
     Runtime::builder().workers(2).max_blocking_threads(1).build().expect("a runtime")
 }
 
-/// A call that has begun, and returns what it is sent.
+/// A blocking call that has begun. It returns the first value that is sent to it.
 fn begun() -> (JoinHandle<u8>, Sender<u8>) {
     let (begins, has_begun) = channel();
     let (sender, receiver): (_, Receiver<u8>) = channel();

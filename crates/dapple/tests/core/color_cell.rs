@@ -19,7 +19,7 @@ fn a_cell_counts_without_a_lock() {
                     for _ in 0..10 {
                         cell.with(|n| {
                             let seen = *n;
-                            give_way(); // here another one would do harm
+                            give_way(); // a second task that ran here would spoil the count
                             *n = seen + 1;
                         });
                         yield_now().await;
@@ -146,7 +146,7 @@ fn a_cell_keeps_its_color_from_being_taken_for_another() {
     in_both_worlds(20, || {
         let rt = runtime(1);
         let orphan = rt.block_on(rt.spawn(async { Arc::new(ColorCell::new(0)) })).unwrap();
-        // The task is gone, and many others come: none may pass for it.
+        // The task is gone, and many others are spawned: none may be taken for it.
         for _ in 0..rounds(2000, 20) {
             let orphan = orphan.clone();
             let used = rt.spawn(async move { orphan.with(|_| ()) });

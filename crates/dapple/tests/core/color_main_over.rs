@@ -1,4 +1,4 @@
-//! A main color whose `block_on` is over: what is spawned there ends unpolled, one after the other, in the color.
+//! A main color whose `block_on` has returned: tasks spawned there end unpolled, one after the other, in the color.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -95,8 +95,8 @@ fn what_a_late_drop_closure_spawns_there_ends_there() {
     });
 }
 
-/// Other threads spawn into a main color while its thread leaves, and spawns futures that are not `Send`: those are dropped
-/// on their thread, and all end.
+/// Other threads spawn into a main color while its thread leaves. That thread has spawned futures that are not `Send`: they
+/// are dropped on their thread, and all tasks end.
 #[test]
 fn what_is_spawned_while_the_thread_leaves_ends_and_stays_on_its_thread() {
     struct Stays(ThreadId, PhantomData<*const ()>);
@@ -147,7 +147,7 @@ fn what_is_spawned_while_the_thread_leaves_ends_and_stays_on_its_thread() {
     });
 }
 
-/// After the end of the runtime, too, nothing that is spawned there is left behind.
+/// Tasks that are spawned there after the end of the runtime are dropped, too.
 #[test]
 fn what_is_spawned_after_the_end_of_the_runtime_is_dropped() {
     in_both_worlds(10, || {
@@ -168,7 +168,7 @@ fn what_is_spawned_after_the_end_of_the_runtime_is_dropped() {
     });
 }
 
-/// Where no color is running there is nothing to wait for: the task has ended, in its color, when `spawn` returns.
+/// A caller that runs in no color: the task has ended, in its color, when `spawn` returns.
 #[test]
 fn what_a_thread_spawns_in_a_color_that_is_over_has_ended_when_spawn_returns() {
     in_both_worlds(20, || {
@@ -195,8 +195,8 @@ fn what_a_thread_spawns_in_a_color_that_is_over_has_ended_when_spawn_returns() {
     });
 }
 
-/// A drop closure that spawns into another such color does not run that one's drop closure inside of itself, however many
-/// colors there are in a row, and one that spawns into its own does not either.
+/// Drop closures do not nest. A drop closure that spawns into another ended color, or into its own, does not run the new
+/// task's drop closure inside itself, however many colors are in the chain.
 #[test]
 fn drop_closures_of_colors_that_are_over_are_never_inside_of_each_other() {
     thread_local! {
@@ -226,7 +226,7 @@ fn drop_closures_of_colors_that_are_over_are_never_inside_of_each_other() {
     });
 }
 
-/// A panic of a drop closure is the task's: it does not come out of `spawn`, and the color goes on.
+/// A panic of a drop closure belongs to the task: `spawn` does not panic, and the color goes on.
 #[test]
 fn a_panicking_drop_closure_in_an_ended_color_affects_no_other_task() {
     in_both_worlds(10, || {

@@ -1,4 +1,4 @@
-//! A runtime that ends while something of it goes on: inside its own tasks, under others' feet.
+//! A runtime that ends while parts of it still run: inside its own tasks, and during calls of `block_on`.
 
 use std::future::{pending, poll_fn};
 use std::sync::{Arc, Mutex};
@@ -115,7 +115,7 @@ fn block_on_ends_in_a_panic_when_the_runtime_ends_under_it() {
     });
 }
 
-/// The waker that the task cloned in the same poll still counts, whatever is ended in between.
+/// A waker that the task cloned in the same poll stays valid after the poll has ended the runtime.
 #[test]
 fn a_task_that_ends_its_runtime_with_calls_in_line_keeps_its_wakers() {
     in_both_worlds(20, || {
@@ -178,11 +178,11 @@ fn shutdown_inside_waits_for_others_but_not_for_itself() {
     });
 }
 
-/// Tasks that are born while all are being cancelled are cancelled too.
+/// Tasks that are spawned while a shutdown cancels all tasks are cancelled, too.
 #[test]
 fn no_task_escapes_a_shutdown_by_being_born() {
     in_both_worlds(20, || {
-        let forever = runtime(1); // where nothing is cancelled
+        let forever = runtime(1); // its tasks are not cancelled
         for round in 0..rounds(40, 2) {
             let rt = runtime(6);
             let begun = Event::default();

@@ -1,4 +1,4 @@
-//! Faults and misuse: each has a defined answer, and nothing is broken by it.
+//! Faults and misuse: each has a defined result, and the runtime keeps working.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -187,7 +187,7 @@ fn a_handle_can_be_awaited_anywhere() {
 
 #[test]
 fn a_future_that_wakes_itself_forever_does_not_hold_up_others() {
-    /// Always ready to go on, until told to stop.
+    /// Wakes itself at each poll, until `stop` is set.
     struct Selfish(Arc<AtomicBool>);
     impl Future for Selfish {
         type Output = ();
@@ -221,7 +221,7 @@ fn a_future_that_wakes_itself_forever_does_not_hold_up_others() {
         rt.block_on(async {
             dapple::spawn_local(Selfish(stop.clone())).detach();
             dapple::spawn_local(yield_now()).await.unwrap();
-            stop.store(true, Ordering::Relaxed); // else the local one has a second of grace, busily
+            stop.store(true, Ordering::Relaxed); // else the local task would run for its second of grace at the end of `block_on`
         });
         selfish.into_iter().for_each(|task| rt.block_on(task).unwrap());
     });
@@ -240,14 +240,14 @@ fn tasks_that_wake_each_other_forever_do_not_hold_up_others() {
             rt.spawn(std::future::poll_fn(move |cx| {
                 *wakers[me].lock().unwrap() = Some(cx.waker().clone());
                 let other = wakers[1 - me].lock().unwrap().take();
-                // Without a partner yet, or with one that has left, it keeps itself going.
+                // Before its partner begins, and after the partner has left, it wakes itself.
                 other.unwrap_or_else(|| cx.waker().clone()).wake();
                 if stop.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending }
             }))
         };
         let players = [player(0), player(1)];
         for _ in 0..rounds(100, 10) {
-            // From inside, so that it goes into the worker's own line.
+            // Spawned from inside, so that it goes into the worker's own queue.
             let others = rt.spawn(async {
                 let inner = dapple::spawn(yield_now());
                 yield_now().await;
@@ -299,7 +299,7 @@ fn a_great_many_tasks_can_be_ended_at_once() {
                 }
             }
             assert_eq!((drops.count(), never.load(Ordering::Relaxed)), (count, 0), "{name}");
-            drop(rt); // drops all that they waited for
+            drop(rt); // drops the tasks that they waited for
         });
     }
 }

@@ -13,7 +13,7 @@ use crate::common::{
 use dapple::task::yield_now;
 use dapple::{Color, JoinHandle};
 
-/// Tells when it has been polled and waits.
+/// Sets an event when its future has been polled and waits.
 struct Waits<F> {
     future: Pin<Box<F>>,
     begun: Event,
@@ -162,13 +162,13 @@ fn cancel_reaches_waits_behind_a_foreign_waker() {
             let (wait, begun) = waits(Picky::new(Picky::new(inner)));
             let waiter = rt.spawn(wait);
             if round % 2 == 0 {
-                begun.wait(); // else it may be cancelled before, while or after it links itself
+                begun.wait(); // else the cancel may come before, while or after the wait is registered
             }
             waiter.cancel();
             assert!(rt.block_on(waiter).unwrap().unwrap_err().is_cancelled());
             drop(stop);
         }
-        // And one that has moved on to another waker, task and wait in between.
+        // And a wait that has moved to another waker, task and wait in between.
         let gate = Event::default();
         let go = gate.clone();
         let first = rt.spawn(async move { go.happened().await });
@@ -212,7 +212,7 @@ fn a_panicking_waker_does_not_stop_other_tasks_from_being_cancelled() {
         begun.wait();
         waiter.cancel();
         assert!(rt.block_on(waiter).unwrap());
-        // The same waker as that of one who joins.
+        // The same waker, for a join.
         let gate = Event::default();
         let go = gate.clone();
         let mut joined = rt.spawn(async move { go.happened().await });
@@ -226,7 +226,7 @@ fn a_panicking_waker_does_not_stop_other_tasks_from_being_cancelled() {
 
 #[test]
 fn abort_drops_the_future_in_its_own_color() {
-    /// Asks where it is dropped.
+    /// Checks the color in which it is dropped.
     struct Ask(mpsc::Sender<Color>, Arc<Alone>);
     impl Drop for Ask {
         fn drop(&mut self) {

@@ -1,8 +1,8 @@
-//! Every way for a task to live and end: what it does, what is done to it, and when.
+//! Every way for a task to run and end.
 //!
-//! A table of {what the future does} x {what its handle does} x {before the first poll, during it,
-//! after the end} x {kind of task}. Each cell has one right result, and in each the future is
-//! dropped exactly once, and the output as often as there was one.
+//! A table of {behaviour of the future} x {action on its handle} x {before the first poll, during it,
+//! after the end} x {kind of task}. Each cell has one right result. In each cell the future is dropped
+//! exactly once, and so is the output if there was one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -86,7 +86,7 @@ fn right_outcome(does: Does, act: Act, when: When) -> Outcome {
         When::DuringPoll => act == Act::Abort && does == Does::PendingThenReady,
         When::AfterEnd => false,
     };
-    // To cancel is to end the waits of a task. This one waits for nothing of ours, so it is dropped.
+    // A cancel ends the runtime's own waits. This task waits for a foreign event, so it is dropped.
     let left_alone = act == Act::Cancel && when == When::BeforeFirstPoll && does == Does::PendingThenReady;
     let joined = match does {
         Does::PanicsInItsDrop => Joined::Panic(IN_DROP.into()),
@@ -130,7 +130,7 @@ struct Probe {
 struct Output(Does, Arc<Stage>);
 
 impl Probe {
-    /// One poll, up to where it is known how it ends.
+    /// The first part of a poll, which the test can hold up. Returns the number of polls so far.
     fn begin(&self) -> usize {
         let polls = self.stage.polls.fetch_add(1, Ordering::SeqCst);
         self.stage.begun.set();
@@ -186,11 +186,11 @@ fn spawn(kind: Kind, probe: Probe) -> JoinHandle<Output> {
     }
 }
 
-/// Does what is to be done; gives the handle back if it is still there.
+/// Performs the action; returns the handle if it still exists.
 fn perform(act: Act, mut handle: JoinHandle<Output>) -> Option<JoinHandle<Output>> {
     match act {
         Act::Join => {
-            // The wait begins here, if the task is not done; it goes on at the end.
+            // The wait begins here, if the task has not ended; it continues at the end of the test.
             if !handle.is_finished() {
                 let mut cx = Context::from_waker(Waker::noop());
                 assert!(Pin::new(&mut handle).poll(&mut cx).is_pending());
@@ -234,7 +234,7 @@ fn play(kind: Kind, does: Does, act: Act, when: When) -> Outcome {
             _ if when != When::BeforeFirstPoll => held.set(),
             Kind::Own | Kind::InColor => dapple::spawn(async move { hold() }).detach(),
             Kind::Blocking => dapple::blocking(hold).detach(),
-            Kind::Local => held.set(), // this thread is the one that would run it
+            Kind::Local => held.set(), // this thread would run the task
         }
         held.wait();
         let handle = spawn(kind, Probe { does, stage: stage.clone() });
@@ -260,7 +260,7 @@ fn play(kind: Kind, does: Does, act: Act, when: When) -> Outcome {
             acted.happened().await; // meanwhile, a local task is polled here
             handle = actor.join().expect("the act");
         }
-        // A task that was cancelled is not waited for.
+        // The test does not wait for a cancelled task.
         if (act, when) != (Act::Cancel, When::BeforeFirstPoll) {
             stage.ripe.set();
         }
@@ -274,7 +274,7 @@ fn play(kind: Kind, does: Does, act: Act, when: When) -> Outcome {
             Some(handle) => joined(handle.await),
             None => Joined::NobodyAsked,
         };
-        // Nothing is broken: the worker and the pool go on.
+        // The worker and the pool still work.
         assert_eq!(dapple::spawn(async { 1 }).await.unwrap(), 1);
         assert_eq!(dapple::blocking(|| 2).await.unwrap(), 2);
         result
@@ -309,13 +309,13 @@ fn all_cells_of(kind: Kind) {
         }
     }
     assert!(wrong.is_empty(), "{} cells are wrong:\n{}", wrong.len(), wrong.join("\n"));
-    // And by some seeds, in each of which all of them come in another order.
+    // And with some seeds, each of which runs the steps in another order.
     in_virtual_time(3, move || {
         for does in DOES.into_iter().filter(|does| kind != Kind::Blocking || *does != Does::PendingThenReady)
         {
             for (act, when) in ACTS.into_iter().flat_map(|act| WHENS.map(|when| (act, when))) {
                 if (kind, when) == (Kind::Blocking, When::DuringPoll) {
-                    continue; // the only thread of the pool would be that of the actor
+                    continue; // the actor occupies the only thread of the pool
                 }
                 let outcome = play(kind, does, act, when);
                 assert_eq!(outcome, right_outcome(does, act, when), "{kind:?}, {does:?}, {act:?} {when:?}");

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use crate::common::{foreign_block_on, panic_of, runtime, watched};
 use dapple::{Color, ColorCell, Runtime, runtime::Builder, task};
 
-/// A call that needs a place to be called in.
+/// A call that works only in a certain place, such as a runtime.
 type Call = fn();
 
 #[test]

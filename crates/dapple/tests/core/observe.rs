@@ -117,7 +117,7 @@ fn metrics_count_events() {
     });
 }
 
-/// Context switches and CPU time (in ticks) of the threads whose names start so.
+/// Context switches and CPU time (in ticks) of the threads whose names start with `prefix`.
 fn effort(prefix: &str) -> Vec<(String, String, String)> {
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|entry| entry.unwrap().path());
@@ -149,7 +149,7 @@ fn an_idle_runtime_uses_no_cpu_and_is_never_woken() {
             let each = metrics.workers.iter().map(|worker| (worker.runs, worker.sleeps, worker.steals));
             (each.collect::<Vec<_>>(), effort("idler"))
         };
-        // How things are after a while in which nothing has changed. The time is what this is about.
+        // Compares two moments some time apart, between which nothing may change. The pause is part of the test.
         let after_a_while = || {
             let before = counts();
             thread::sleep(Duration::from_millis(400));

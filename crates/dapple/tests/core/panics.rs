@@ -46,7 +46,7 @@ fn ways() -> Vec<Way> {
     }
     vec![
         ("task", "in a poll", |keeps| {
-            // Held back until its handle is where it is to be.
+            // Waits until its handle is kept or dropped.
             let (go, wait) = dapple::channel::oneshot::channel::<()>();
             let body = async move {
                 let _ = wait.await;
@@ -67,7 +67,7 @@ fn ways() -> Vec<Way> {
         }),
         ("output", "in a destructor", |keeps| {
             if keeps {
-                panic_in_poll_of("output"); // its output would be the handle's
+                panic_in_poll_of("output"); // its output would go to the handle
                 return;
             }
             let (go, wait) = dapple::channel::oneshot::channel::<()>();

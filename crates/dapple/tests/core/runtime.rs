@@ -1,4 +1,4 @@
-//! A runtime from its start to its end: entering it, several at once, asking it, idling.
+//! A runtime from its start to its end: entering it, several runtimes at once, local tasks, and its end.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -28,7 +28,7 @@ fn main_returns_the_value_of_its_body() {
     assert!(fallible_entry().unwrap_err().starts_with("on "));
 }
 
-/// With one worker, what is spawned runs on the thread of the test itself.
+/// With one worker, spawned tasks run on the thread of the test itself.
 #[dapple::test(workers = 1)]
 async fn run_makes_its_thread_the_first_worker() {
     let there = dapple::spawn(async { thread::current().id() }).await.unwrap();
@@ -77,7 +77,7 @@ fn several_runtimes_live_side_by_side() {
                 assert!(ran_on == format!("{name}-0") || ran_on == format!("{name}-1"), "{ran_on}");
             }
         }
-        // Each goes for itself.
+        // The end of one does not affect the others.
         let mut runtimes = runtimes.into_iter();
         drop(runtimes.next());
         for rt in runtimes {
@@ -113,7 +113,7 @@ fn block_on_works_from_many_threads_at_once() {
 
 #[test]
 fn local_tasks_and_their_outputs_live_and_die_on_their_thread() {
-    /// Tells where it is dropped.
+    /// Checks the thread on which it is dropped.
     struct Mark(mpsc::Sender<thread::ThreadId>, #[expect(dead_code, reason = "not Send")] Rc<()>);
     impl Drop for Mark {
         fn drop(&mut self) {
@@ -154,7 +154,7 @@ fn local_tasks_and_their_outputs_live_and_die_on_their_thread() {
             .abort();
             yield_now().await;
             let waker = dapple::spawn(async move { leaked.recv().unwrap() }).await.unwrap();
-            // Woken from elsewhere just when the block is over.
+            // Woken by another thread just when `block_on` returns.
             let waker = thread::spawn(move || {
                 waker.wake_by_ref();
                 waker

@@ -17,10 +17,10 @@ const LONG: Duration = Duration::from_secs(50);
 const SHORT: Duration = Duration::from_millis(20);
 /// How long a runtime waits for its threads to leave.
 const LEAVE: Duration = Duration::from_secs(1);
-/// How seldom a shutdown looks whether all have ended, and a little more.
+/// The longest pause between two checks of a shutdown whether all tasks have ended, and a little more.
 const PAUSE: Duration = Duration::from_millis(6);
 
-/// In a simulation: what took this long took at least `least`, and little more.
+/// In a simulation: `took` is at least `least`, and little more.
 #[track_caller]
 fn assert_took(took: Duration, least: Duration) {
     if sim::is_simulated() {
@@ -34,7 +34,7 @@ fn names(report: &Shutdown) -> Vec<&str> {
     names
 }
 
-/// Goes on until it is cancelled; says whether a wait that it begins then is.
+/// Runs until it is cancelled; returns whether a wait that begins afterwards is cancelled.
 async fn until_cancelled(guard: Guard, begun: Event) -> bool {
     let _kept = guard;
     let other = dapple::spawn(async {});
@@ -42,7 +42,7 @@ async fn until_cancelled(guard: Guard, begun: Event) -> bool {
     while !dapple::task::current().is_cancelled() {
         yield_now().await;
     }
-    // Begun after the cancellation: it has not happened, even if its result is there.
+    // A wait that begins after the cancel is cancelled, even if its result is there.
     other.await.is_err_and(|error| error.is_cancelled())
 }
 
@@ -125,7 +125,7 @@ fn what_does_not_end_is_named_and_dropped() {
 }
 
 /// A runtime with a task that does not return from its poll, others that wait, and a call that
-/// blocks. All are dropped once `release` is set, and nothing before.
+/// blocks. All are dropped once `release` is set, and none before.
 fn stuck(drops: &Drops) -> (Runtime, Event, Vec<JoinHandle<()>>) {
     let rt = runtime(2);
     let release = Event::default();
@@ -277,7 +277,7 @@ fn shutdown_waits_for_blocking_calls() {
         let call = rt.handle().blocking(move || {
             let _kept = guard;
             begin.set();
-            sim::work(SHORT); // nothing tells that the shutdown has begun
+            sim::work(SHORT); // there is no event for the start of the shutdown
         });
         begun.wait();
         let begun = Instant::now();
@@ -302,8 +302,8 @@ fn blocked() -> (Runtime, Event, JoinHandle<()>) {
     (rt, release, call)
 }
 
-/// The end of a runtime whose worker is stuck in a poll begins first, and takes `LEAVE`. That of one with a blocking call
-/// begins later, and is over before. The call is released when both are.
+/// The shutdown of a runtime whose worker is stuck in a poll begins first, and takes `LEAVE`. The shutdown of a runtime with
+/// a blocking call begins later and ends earlier. The call is released after both.
 #[test]
 fn a_blocking_call_that_runs_is_named_and_not_waited_for() {
     for timeout in [Some(Duration::ZERO), None] {
@@ -319,7 +319,7 @@ fn a_blocking_call_that_runs_is_named_and_not_waited_for() {
             });
             let waits = rt.block_on(async { Builder::new().name("waits").spawn(pending::<()>()) });
             begun.wait();
-            std::thread::sleep(SHORT); // so that the other one, if it took as long, would be over first
+            std::thread::sleep(SHORT); // so that the other shutdown, if it took as long, would end first
             match timeout {
                 Some(timeout) => assert_eq!(names(&rt.shutdown(timeout)), ["call", "waits"]),
                 None => drop(rt),

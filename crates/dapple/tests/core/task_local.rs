@@ -19,7 +19,7 @@ fn seen() -> Option<u32> {
     KEY.try_with(|value| *value)
 }
 
-/// Around simulations: bound where they are started, to be seen nowhere inside.
+/// A value bound around each simulation, which no code inside the simulation may see.
 static AROUND: Local<()> = Local::new();
 
 /// The value that code inside [`simulate`] sees.
@@ -55,7 +55,7 @@ impl Note {
     }
 }
 
-/// Notes what is seen where it is dropped.
+/// Records the value that is seen where it is dropped.
 struct OnDrop(Note);
 
 impl Drop for OnDrop {
@@ -64,8 +64,8 @@ impl Drop for OnDrop {
     }
 }
 
-/// Tasks that work in the midst of their polls, on virtual workers that take turns on one real thread: each sees its
-/// own value, however deep, and nothing of others.
+/// Tasks that work in the middle of their polls, on virtual workers that take turns on one real thread: each sees its
+/// own value, however deeply nested, and no value of another task.
 #[test]
 fn each_task_of_a_simulation_sees_its_own_value() {
     for seed in 0..40 {
@@ -169,7 +169,7 @@ fn a_value_set_in_a_nested_block_on_ends_with_it() {
     assert_eq!(seen(), None);
 }
 
-/// All that a future spawns, calls and submits, on a simulated runtime whose one worker is the thread that polls it.
+/// Every kind of spawn, call and callback, on a simulated runtime whose one worker is the thread that polls the future.
 #[test]
 fn spawned_tasks_and_callbacks_inherit_no_values() {
     simulate(KEY.scope(7, async {
@@ -274,8 +274,7 @@ fn a_panic_inside_leaves_the_outer_value() {
     }));
 }
 
-/// Two futures in scopes of their own, polled in turns by one task: neither sees the other's value, also not while it
-/// is halfway.
+/// Two futures in scopes of their own, polled in turns by one task: neither ever sees the other's value.
 #[test]
 fn scopes_that_are_polled_in_turns_keep_apart() {
     simulate(async {

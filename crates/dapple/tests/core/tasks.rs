@@ -8,7 +8,7 @@ use crate::common::{Drops, in_both_worlds, panic_of, runtime, start_thread, watc
 use dapple::task::{self, Builder, Local, yield_now, yield_to};
 use dapple::{Color, JoinHandle};
 
-/// The order in which things happened.
+/// The order of events.
 type Notes = Arc<Mutex<Vec<&'static str>>>;
 
 fn notes_of(notes: &Notes) -> Vec<&'static str> {
@@ -43,7 +43,7 @@ fn tasks_that_yield_alternate() {
     });
 }
 
-/// With one worker: `a` hands over to `target` while others are in line and in the slot.
+/// With one worker: `a` yields to `target` while other tasks are in the queue and in the slot.
 #[test]
 fn yield_to_runs_its_target_next() {
     in_both_worlds(20, || {
@@ -65,7 +65,7 @@ fn yield_to_runs_its_target_next() {
                 let target: JoinHandle<()> =
                     if in_color { Color::new().spawn(waits) } else { dapple::spawn(waits) };
                 for _ in 0..10 {
-                    yield_now().await; // it gets its first poll
+                    yield_now().await; // `target` gets its first poll
                 }
                 let others = [dapple::spawn(async move { in_line() }), dapple::spawn(yield_now())];
                 before();
@@ -182,7 +182,7 @@ fn task_locals_follow_their_future_only() {
             DEPTH.scope(n, async move {
                 for _ in 0..50 {
                     assert_eq!(DEPTH.get(), n);
-                    yield_now().await; // on to whatever worker
+                    yield_now().await; // may continue on any worker
                     let inner = DEPTH.scope(n + 1000, async { DEPTH.get() }).await;
                     assert_eq!((inner, DEPTH.get()), (n + 1000, n));
                 }

@@ -24,7 +24,7 @@ const MS: Duration = Duration::from_millis(1);
 const TICK: Duration = Duration::from_nanos(1 << 17);
 /// The most time that polls and wake-ups take in a rough simulation in which little happens.
 const ROUGH: Duration = Duration::from_micros(300);
-/// How often the monitor looks whether a worker is stuck; it is at its second look.
+/// Interval at which the monitor checks for stuck workers. The second check in a row finds one.
 const PERIOD: Duration = Duration::from_millis(5);
 
 /// Polls once, with a waker that does nothing.
@@ -32,7 +32,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// That it is this moment, or as little later as a timer and a simulation may take.
+/// Asserts that it is `moment`, or as little later as a timer and a simulation may take.
 #[track_caller]
 fn assert_now(moment: Instant) {
     let now = Instant::now();
@@ -40,7 +40,7 @@ fn assert_now(moment: Instant) {
     assert!(now - moment < TICK + ROUGH, "late by {:?}", now - moment);
 }
 
-/// By the kernel's clock: what it waits for is rounded up, too.
+/// By the kernel's clock: timeouts of system calls are rounded up, too.
 #[test]
 fn never_early() {
     watched(|| {
@@ -79,7 +79,7 @@ fn over_at_the_next_tick_however_long() {
             sleep.await.unwrap();
         }
     });
-    // Where nothing else takes time, at the very tick. A simulation begins with one.
+    // Where nothing else takes time, it fires exactly at the tick. A simulation begins at a tick.
     Sim::new(0).steady().run(async {
         let begun = Instant::now();
         for n in 1..1000 {
@@ -140,7 +140,7 @@ async fn cancelled_unless_the_time_had_come() {
     assert_eq!(task.await.unwrap(), (Ok(()), Err(Cancelled)));
 }
 
-/// Cancelled at about the moment at which the time comes: it is one or the other, and not late.
+/// Cancelled at about the moment at which the timer fires: the sleep ends in one way or the other, and not late.
 #[test]
 fn cancelled_just_when_the_time_comes() {
     let (over, cancelled) = (Cell::new(0), Cell::new(0));
@@ -226,7 +226,7 @@ fn timers_can_be_dropped_before_they_fire() {
         for sleep in &mut sleeps {
             assert!(Pin::new(sleep).poll(&mut cx).is_pending());
         }
-        // Some here, and some from another worker.
+        // Some are dropped here, and some by another worker.
         let others = sleeps.split_off(1000);
         let elsewhere = dapple::spawn(async move { drop(others) });
         drop(sleeps);
@@ -243,7 +243,7 @@ fn timers_can_be_dropped_before_they_fire() {
 fn on_a_thread_that_is_no_worker() {
     in_virtual_time(50, || {
         let rt = runtime(2);
-        // The workers sleep for good by then, and one is woken for an earlier timer.
+        // By then the workers sleep without a limit, and one is woken for an earlier timer.
         rt.block_on(async {
             let far = rt.spawn(sleep(YEAR));
             let start = Instant::now();
@@ -281,7 +281,7 @@ fn goes_on_in_another_runtime() {
     });
 }
 
-/// A waker that knows when it was used.
+/// A waker that records when it was used.
 #[derive(Default)]
 struct Told(Mutex<Option<Instant>>);
 
@@ -335,7 +335,7 @@ fn the_only_worker_is_stuck() {
         let rt = runtime(1);
         let stuck = rt.spawn(async { sim::work(1000 * MS) });
         let deadline = Instant::now() + 7 * MS;
-        rt.block_on(sleep_until(deadline)).unwrap(); // the timer lies with that worker
+        rt.block_on(sleep_until(deadline)).unwrap(); // the timer is in that worker's wheel
         let late = Instant::now() - deadline;
         assert!(late < 2 * PERIOD + TICK + ROUGH, "late by {late:?}");
         rt.block_on(stuck).unwrap();
@@ -349,7 +349,7 @@ fn outside_of_a_runtime() {
     let _ = poll_once(&mut sleep(Duration::from_secs(1)));
 }
 
-/// Between ticks.
+/// Time between ticks.
 const LONG: Duration = Duration::from_millis(1000);
 
 #[dapple::test(sim, seeds = 20)]

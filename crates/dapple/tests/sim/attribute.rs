@@ -14,7 +14,7 @@ async fn a_body_runs_in_a_simulation() {
     assert!(begun.elapsed() >= Duration::from_secs(3600));
 }
 
-/// There are so many workers: that much work goes on at a time, and no more.
+/// Checks that there are `workers` workers: this number of tasks can work at a time, and no more.
 async fn assert_workers(workers: u32) {
     for (tasks, seconds) in [(workers, 1.0), (workers + 1, 2.0)] {
         let begun = Instant::now();
@@ -68,7 +68,7 @@ async fn a_deadlock_fails() {
     std::future::pending().await
 }
 
-// What follows runs in children.
+// The tests below run in child processes.
 
 mod inner {
     use super::*;

@@ -20,7 +20,7 @@ pub(crate) fn is_child() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// How a child ended, and what it printed.
+/// How a child ended, and its output.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) is_success: bool,
@@ -59,7 +59,7 @@ pub(crate) fn child(test: &str, variables: &[(&str, &str)]) -> Ended {
     run(again, variables)
 }
 
-/// Runs a line of a shell, as somebody would who has read it.
+/// Runs a command line in a shell, as a user would who copies it from the output.
 pub(crate) fn shell(line: &str) -> Ended {
     let mut shell = Command::new("sh");
     shell.args(["-c", line]);

@@ -32,7 +32,7 @@ async fn sell_the_last_ticket() {
     assert_eq!(sold.load(Ordering::Relaxed), 1, "sold more than once");
 }
 
-/// What [`sim::explore`] should find, one by one.
+/// The seed that [`sim::explore`] should find, by trying one after the other.
 fn first_failing_seed() -> u64 {
     let fails = |seed: &u64| Sim::new(*seed).try_run(sell_the_last_ticket()).is_err();
     (0..1000).find(fails).expect("it can go wrong")
@@ -129,7 +129,7 @@ fn seeds_go_to_the_last_there_is() {
     assert_eq!(runs, 3);
 }
 
-// What follows runs in children, which fail.
+// The tests below run in child processes, which fail.
 
 #[test]
 fn explores_the_sale() {

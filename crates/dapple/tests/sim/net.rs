@@ -19,7 +19,7 @@ pub(crate) fn pattern(which: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(31).wrapping_add(i >> 8).wrapping_add(which * 7)) as u8).collect()
 }
 
-/// A connection: who connected, and who listened.
+/// A connection: the side that connected, and the side that listened.
 pub(crate) async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("10.0.0.1:7").await.unwrap();
     let near = TcpStream::connect("10.0.0.1:7").await.unwrap();
@@ -140,7 +140,7 @@ fn a_byte_arrives_a_latency_later() {
         assert_eq!(near.try_write(b"x").unwrap(), 1);
         let sent = Instant::now();
         assert_kind(far.try_read(&mut [0; 1]), ErrorKind::WouldBlock);
-        // Without a wait: who works sees it as soon as it is there.
+        // Without a wait: a task that only works sees the byte as soon as it has arrived.
         while far.try_read(&mut [0; 1]).is_err() {
             sim::work(Duration::from_micros(1));
         }

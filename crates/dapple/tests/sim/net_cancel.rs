@@ -133,7 +133,7 @@ fn an_unaccepted_connection_is_left_to_the_next_acceptor() {
             .collect();
         let mut seen = BTreeSet::new();
         while seen.len() < 10 {
-            // Several at a time, all of whom are cancelled after a while.
+            // Several acceptors at a time, which are all cancelled after a while.
             let acceptors: Vec<_> = (0..3)
                 .map(|_| {
                     let listener = listener.clone();
@@ -179,7 +179,7 @@ fn a_cancelled_connect_leaves_no_connection_or_an_ended_one() {
                 wait_a_second().await;
                 let mut accept = Box::pin(listener.accept());
                 if let Some(accepted) = futures_lite::future::poll_once(&mut accept).await {
-                    // It was answered, and nobody asked any more.
+                    // The listener answered after the client had given up.
                     assert_eq!(accepted.unwrap().0.read(&mut [0]).await.unwrap(), 0);
                 }
                 none.set(none.get() + 1);

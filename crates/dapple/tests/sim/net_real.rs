@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::io;
 
-/// What a program saw: numbers and kinds of errors, in order.
+/// The results that a program saw: numbers and kinds of errors, in order.
 #[derive(Debug, Default, PartialEq)]
 struct Seen(Vec<String>);
 

@@ -101,7 +101,7 @@ fn options_are_remembered() {
     });
 }
 
-/// Everybody hears what everybody says, line by line.
+/// A chat server: each line of a client is sent to all clients.
 async fn chat(listener: TcpListener) {
     let everybody = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut incoming = listener.into_incoming();

@@ -1,4 +1,4 @@
-//! There is no outside in a simulation: whatever would reach out fails, and says so.
+//! A simulation has no outside: operations that would leave it fail, with an error that names the operation.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -49,7 +49,7 @@ fn tcp_is_refused() {
         assert_refused("TcpSocket::connect", second.connect(addr).await);
         assert_refused("TcpSocket::connect_timeout", third.connect_timeout(addr, each).await);
     });
-    // Nobody was connected to but by ourselves.
+    // The only connection is the one that this test made.
     std_listener.set_nonblocking(true).unwrap();
     std_listener.accept().unwrap();
     assert_eq!(std_listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -62,7 +62,7 @@ fn udp_and_names_are_refused() {
         assert_refused("UdpSocket::bind", UdpSocket::bind("127.0.0.1:0").await);
         assert_refused("UdpSocket::from_std", UdpSocket::from_std(std_socket));
         assert_refused("lookup of \"localhost\"", lookup("localhost:80").await);
-        // What needs no looking up is known.
+        // A literal address needs no lookup.
         assert_eq!(lookup("127.0.0.1:80").await.unwrap(), ["127.0.0.1:80".parse().unwrap()]);
     });
 }

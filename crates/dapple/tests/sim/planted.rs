@@ -39,8 +39,8 @@ fn seeds(range: u64) -> Range<u64> {
     range * SEEDS..(range + 1) * SEEDS
 }
 
-/// What `run(false)` makes has the bug, which must be found in every range. What `run(true)` makes does
-/// it right, and must pass with all seeds of the first one.
+/// Looks for a planted bug. The future of `run(false)` has the bug, which must be found in every range of seeds. The
+/// future of `run(true)` is its correct twin, which must pass with all seeds of the first range.
 fn look_for<F>(bug: &str, text: &str, run: impl Fn(bool) -> F)
 where
     F: Future<Output = Result<(), &'static str>>,
@@ -65,7 +65,7 @@ where
     assert_eq!(passed.unwrap_or_else(|failure| panic!("{bug}: the twin fails: {failure}")), SEEDS);
 }
 
-/// A channel for one value at a time, with a place for the value and one for who waits for it.
+/// A channel for one value at a time, with a place for the value and one for its waiter.
 struct Slot {
     value: Mutex<Option<u32>>,
     waiter: Mutex<Option<Waker>>,
@@ -116,7 +116,7 @@ fn a_lost_wake_up_in_a_channel() {
     });
 }
 
-/// Money in a place that anybody can reach.
+/// An account that every task can reach.
 #[derive(Default)]
 struct Account(Mutex<i64>);
 
@@ -172,11 +172,11 @@ fn what_belongs_to_a_color_is_checked_and_acted_on_at_once() {
     assert_eq!(passed.unwrap(), SEEDS);
 }
 
-/// What a job of the [`Yard`] does: it tells that it was done.
+/// A job of the [`Yard`]: running it reports that it was done.
 type Job = oneshot::Sender<()>;
 
-/// A copy of the protocol by which workers fall asleep (`sched/idle.rs`): who has nothing to do searches,
-/// says that it sleeps, looks again, and sleeps; who brings a job wakes a sleeper only if nobody searches.
+/// A copy of the protocol by which workers fall asleep (`sched/idle.rs`): a worker without a job searches, announces
+/// that it sleeps, looks again, and sleeps; the bringer of a job wakes a sleeper only if no worker searches.
 struct Yard {
     jobs: Mutex<VecDeque<Job>>,
     searching: AtomicUsize,
@@ -204,7 +204,7 @@ impl Yard {
         self.wake_one();
     }
 
-    /// Wakes a sleeper, unless somebody searches.
+    /// Wakes a sleeper, unless a worker searches.
     fn wake_one(&self) {
         if self.searching.load(Ordering::SeqCst) > 0 {
             return;
@@ -224,7 +224,7 @@ impl Yard {
         self.beds.iter().for_each(|bed| bed.close());
     }
 
-    /// What a worker does, on a (virtual) thread of its own.
+    /// The loop of a worker, on a (virtual) thread of its own.
     fn work(&self, worker: usize) {
         let mut is_searching = false;
         while !self.closed.load(Ordering::SeqCst) {
@@ -236,12 +236,12 @@ impl Yard {
             let job = lock(&self.jobs).pop_front();
             step();
             if let Some(job) = job {
-                // The last to search looks whether there is more, for somebody else.
+                // The last worker to search looks whether there are more jobs, for another worker.
                 if self.searching.fetch_sub(1, Ordering::SeqCst) == 1 && !lock(&self.jobs).is_empty() {
                     self.wake_one();
                 }
                 step();
-                job.send(()).expect("somebody waits for the job");
+                job.send(()).expect("the bringer waits for the job");
                 continue;
             }
             let mut sleepers = lock(&self.sleepers);
@@ -249,7 +249,7 @@ impl Yard {
             self.searching.fetch_sub(1, Ordering::SeqCst);
             drop(sleepers);
             step();
-            // The bug: whoever brought a job after the search saw one who searches, and woke nobody.
+            // The bug: a job that came after the search found a worker searching, and no sleeper was woken.
             if self.looks_again && !lock(&self.jobs).is_empty() && self.get_up(worker) {
                 continue;
             }
@@ -261,7 +261,7 @@ impl Yard {
         }
     }
 
-    /// A worker wakes by itself; `false`: somebody has woken it, and that is on its way.
+    /// A worker wakes by itself. `false` if another worker has already woken it: that wake-up is on its way.
     fn get_up(&self, worker: usize) -> bool {
         let mut sleepers = lock(&self.sleepers);
         let place = sleepers.iter().position(|sleeper| *sleeper == worker);

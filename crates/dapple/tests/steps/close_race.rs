@@ -1,5 +1,5 @@
-//! Channels and semaphores that are closed while others come: each who comes is served or refused, none is left waiting,
-//! and what is said of the close fits together.
+//! Channels and semaphores that are closed while callers come: each caller is served or refused, none is left waiting,
+//! and all calls agree on whether it is closed.
 //!
 //! On real threads, and in simulations. As with `limit_close.rs`, it is `ci/steps` that gives these tests their
 //! strength, where any thread may come between two steps.
@@ -37,7 +37,7 @@ fn hesitate(round: u32) {
     }
 }
 
-/// Once a sender is told that the channel is closed, by whichever call, all of its calls say so.
+/// Once any call of a sender reports that the channel is closed, all later calls report the same.
 #[test]
 fn a_closed_channel_is_closed_for_all_that_is_asked() {
     in_both_worlds(SEEDS, || {

@@ -1,7 +1,7 @@
 //! A limit that is closed while tasks come: each is refused or has begun, and none is left in between.
 //!
-//! On real threads, and in simulations. What goes wrong here goes wrong between two steps of a protocol, so it is
-//! `ci/steps` that gives these tests their strength, where any other thread may come between (`prim/steps.rs`).
+//! On real threads, and in simulations. Faults here happen between two steps of a protocol, so these tests find most
+//! of them in `ci/steps`, where any other thread may run in between (`prim/steps.rs`).
 //!
 //! # Proof that it can fail
 //!
@@ -39,7 +39,7 @@ fn hesitate(round: u32, most: Duration) {
     }
 }
 
-/// A task under a limit, which has begun, and ends when it is told.
+/// A task under a limit, which has begun, and ends when it is notified.
 fn begun(rt: &Runtime, limit: &Limit) -> (JoinHandle<()>, Arc<Notify>) {
     let (begun, end) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (tells, ends) = (begun.clone(), end.clone());

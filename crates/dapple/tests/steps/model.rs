@@ -20,8 +20,8 @@
 //! | (the same) | `Driver::sleep`: sleeps while foreign wakers are left | 342 |
 //! | everything_that_is_started_ends_and_then_all_rest | `Sched::take_post_back`: does not ring | 7 |
 //!
-//! What depends on the order of three steps in three threads (PASSED-ON, OUT-AND-HOLDER) is seldom met by chance: those
-//! are loom's (`loom/holder.rs`).
+//! Invariants that depend on the order of three steps in three threads (PASSED-ON, OUT-AND-HOLDER) are seldom broken by
+//! chance: loom checks them (`loom/holder.rs`).
 #![cfg(dapple_steps)]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Wakers that panic: in `clone`, in `wake`, in `wake_by_ref` or in their destructor. Whatever is waited for with one, and
-//! however that wait ends, nothing is lost, the others who wait are woken, and the process lives.
+//! Wakers that panic: in `clone`, in `wake`, in `wake_by_ref` or in their destructor. In every kind of wait, however it
+//! ends, nothing is lost, the other waiters are woken, and the process lives.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -21,7 +21,7 @@ use dapple::{
 /// Whether it was served: not, if it was cancelled.
 type Wait = Pin<Box<dyn Future<Output = bool>>>;
 
-/// Something that is waited for: how to wait for it, and what makes it happen once, for one of those who wait.
+/// A kind of wait: how to begin it, and a call that makes its event happen once, for one waiter.
 struct Case {
     name: &'static str,
     wait: Box<dyn Fn() -> Wait>,
@@ -57,7 +57,7 @@ enum End {
 
 const ENDS: [End; 4] = [End::Completed, End::DroppedBefore, End::DroppedAfter, End::Cancelled];
 
-/// The wait in a scope, which can be cancelled by what is put there.
+/// The wait in a scope, whose canceller is stored in `canceller`.
 fn in_scope(wait: Wait, canceller: Arc<OnceLock<Canceller>>) -> Wait {
     Box::pin(async move {
         finish(async |s| {
@@ -133,7 +133,7 @@ fn the_other_is_served(case: &Case, function: &'static str, end: End) {
     assert_eq!(Arc::strong_count(&hostile), 1, "{what}: no waker is leaked, none is dropped twice");
 }
 
-/// What many can wait for at a time.
+/// Kinds of waits that can have many waiters at a time.
 fn shared_cases() -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     let mut add = |name, wait: Box<dyn Fn() -> Wait>, happen: Box<dyn Fn()>| {

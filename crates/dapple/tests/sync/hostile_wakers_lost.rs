@@ -1,5 +1,5 @@
-//! As `hostile_wakers.rs`, for what one waits for alone: locks, timers, scopes, computations, sockets and files. What a
-//! hostile waker waited for is there when it is polled again.
+//! As `hostile_wakers.rs`, for waits with one waiter: locks, timers, scopes, computations, sockets and files. The result
+//! that a hostile waker waited for is there when its future is polled again.
 
 use std::future::poll_fn;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! A channel from many to one: order, capacity, closing, and who drops what.
+//! A channel from many senders to one receiver: order, capacity, closing, and which side drops the values left in it.
 
 use std::collections::HashSet;
 use std::pin::{Pin, pin};

@@ -1,4 +1,4 @@
-//! What cancelling and dropping does to those who send and receive.
+//! Cancelled and dropped senders and receivers of a channel.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -261,7 +261,7 @@ async fn withdrawn_sends_are_not_sent_and_the_others_arrive() {
                         sent.push(number);
                     }
                 }
-                // Those who gave up hold up nobody who does not.
+                // Senders that gave up do not block senders that go on.
                 sender.send((id, 10)).await.unwrap();
                 sent.push(10);
                 sent
@@ -297,7 +297,7 @@ fn who_is_aborted_leaves_its_room_to_the_next() {
         let (first, second) = (send(1), send(2));
         sleep(Duration::from_millis(1)).await.unwrap(); // both wait
         assert_eq!(receiver.try_recv(), Ok(0));
-        sim::work(Duration::from_nanos(1 << (sim::random() % 25))); // so that somebody else may run it first
+        sim::work(Duration::from_nanos(1 << (sim::random() % 25))); // so that another worker may run it first
         first.abort();
         let is_aborted = first.await.is_err_and(|error| error.is_aborted());
         let mut received = Vec::new();

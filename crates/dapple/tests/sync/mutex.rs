@@ -45,7 +45,7 @@ has_not! {
     watch::Sender<Cell<u8>>: Sync;
 }
 
-/// What must be `Send` and `Sync` for tasks to hold it across an await.
+/// Types that must be `Send` and `Sync` for tasks to hold them across an await.
 const _: fn() = || {
     fn both<T: Send + Sync>() {}
     both::<Mutex<Cell<u8>>>();

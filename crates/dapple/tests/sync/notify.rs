@@ -1,4 +1,4 @@
-//! Notifications: stored once, passed on, and told to all.
+//! Notifications: stored once, passed on, and sent to all waiters.
 
 use std::cell::Cell;
 use std::pin::{Pin, pin};
@@ -58,8 +58,8 @@ fn a_dropped_waiter_passes_its_notification_on() {
         notify.notify_one();
         drop((first, second));
         foreign_block_on(notify.notified()).unwrap();
-        drop(waiting(&notify)); // of two that nobody took, one is stored
-        // And one that is leaked keeps nothing from those who come later.
+        drop(waiting(&notify)); // of two notifications not taken, one is stored
+        // A leaked waiter keeps no notification from later waiters.
         std::mem::forget(waiting(&notify));
         notify.notify_one();
         foreign_block_on(notify.notified()).unwrap();
@@ -151,7 +151,7 @@ fn ping_pong_between_threads_loses_no_notification() {
     });
 }
 
-/// One of two is aborted just when it is told: it has taken it, or the other one is told.
+/// One of two waiters is aborted just when it is notified: it has taken the notification, or the other waiter gets it.
 #[test]
 fn an_aborted_waiter_passes_its_notification_on() {
     let (taken, left) = (Cell::new(0), Cell::new(0));
@@ -164,7 +164,7 @@ fn an_aborted_waiter_passes_its_notification_on() {
         let (first, second) = (wait(), wait());
         sleep(Duration::from_millis(1)).await.unwrap(); // both wait
         notify.notify_one();
-        sim::work(Duration::from_nanos(1 << (sim::random() % 25))); // so that somebody else may run it first
+        sim::work(Duration::from_nanos(1 << (sim::random() % 25))); // so that another worker may run it first
         first.abort();
         let count = match first.await {
             Ok(told) => {

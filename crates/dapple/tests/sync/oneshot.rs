@@ -1,4 +1,4 @@
-//! A channel for one value: delivery, closing, cancelling, and who drops what.
+//! A channel for one value: delivery, closing, cancelling, and which side drops the value.
 #![expect(clippy::async_yields_async, reason = "tasks hand their receivers back")]
 
 use std::pin::Pin;

@@ -261,7 +261,7 @@ fn who_is_aborted_leaves_the_permit_to_the_next() {
         let (first, second) = (take(), take());
         sleep(Duration::from_millis(1)).await.unwrap(); // both wait
         semaphore.add_permits(1);
-        sim::work(Duration::from_nanos(1 << (sim::random() % 25))); // so that somebody else may run it first
+        sim::work(Duration::from_nanos(1 << (sim::random() % 25))); // so that another worker may run it first
         first.abort();
         let count = if first.await.is_ok() { &taken } else { &left };
         count.set(count.get() + 1);

@@ -1,4 +1,4 @@
-//! What `tracing` is told of files: once, how they are read and written; and promised writes that failed unheard.
+//! Events for `tracing` about files: the backend, once, and writes that failed with no caller left to get the error.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
@@ -68,7 +68,7 @@ fn a_write_that_failed_with_no_file_to_tell_is_told_with_its_path() {
             rt.block_on(async {
                 let mut file = fs::File::options().write(true).open("/dev/full").await.unwrap();
                 file.write_all(b"no room").await.unwrap();
-                file.metadata().await.unwrap(); // it is done, and nobody was told
+                file.metadata().await.unwrap(); // the write is done, and no caller got its error
                 assert_eq!(rt.metrics().failed_writes, 0);
                 drop(file);
                 assert_eq!(rt.metrics().failed_writes, 1);

@@ -43,7 +43,7 @@ fn a_panicking_subscriber_does_not_affect_the_runtime() {
 fn harms_nobody() {
     tracing::subscriber::set_global_default(Panics).unwrap();
     watched(|| {
-        // The monitor tells that nobody is left to stand in, and of the task: it goes on counting.
+        // The monitor reports that no spare is left, and the stuck task. It goes on counting after the panic.
         let rt = dapple::Runtime::builder().workers(1).max_spares(0).build().unwrap();
         for round in 1..4 {
             let stop = Arc::new(AtomicBool::new(false));
@@ -58,7 +58,7 @@ fn harms_nobody() {
             rt.block_on(stuck).unwrap();
         }
         assert!(events(0));
-        // A scope that is dropped is told of, in a destructor.
+        // A dropped scope is reported, in a destructor.
         let before = EVENTS.load(Ordering::SeqCst);
         {
             let mut scope = pin!(dapple::finish(async |s| {
@@ -68,7 +68,7 @@ fn harms_nobody() {
             assert!(scope.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
         assert!(events(before));
-        // How files are read is told by the first who reads one.
+        // The first read of a file reports the backend.
         let before = EVENTS.load(Ordering::SeqCst);
         let rt = dapple::Runtime::builder().workers(1).build().unwrap();
         assert!(rt.block_on(dapple::fs::try_exists("/")).unwrap());

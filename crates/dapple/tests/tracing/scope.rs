@@ -1,4 +1,4 @@
-//! What `tracing` is told of scopes.
+//! Events for `tracing` about scopes.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
@@ -43,7 +43,7 @@ fn a_scope_that_is_dropped_says_where_it_was_made() {
     let keeps = Keeps::default();
     tracing::subscriber::with_default(keeps.clone(), || {
         dapple::run(async {
-            dapple::finish(async |s| s.cancel()).await; // cancelled, and ended: nothing to be told
+            dapple::finish(async |s| s.cancel()).await; // cancelled, and ended: nothing to report
             let for_ever = dapple::finish(async |s| {
                 s.start(dapple::time::sleep(Duration::MAX));
             });

@@ -1,4 +1,4 @@
-//! What `tracing` is told of workers that are stuck, by the one subscriber of a process.
+//! Events for `tracing` about stuck workers, seen by the one subscriber of a process.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +74,7 @@ fn each_kind() {
         let dump = rt.dump();
         let task = dump.tasks.iter().find(|task| task.name == "the spinner").unwrap();
         assert!(task.stuck_for.is_some() && dump.to_string().contains("stuck in a poll for"), "{dump}");
-        // By its type, once, although there are two; the third of all has nobody left to stand in.
+        // Named by its type, once, although there are two; for the third stuck task no spare is left.
         let others: Vec<_> = (0..2).map(|_| rt.spawn(stuck(&stop))).collect();
         eventually("that of another kind is told", || told("stalls::") == 1);
         eventually("nobody is left", || told("nobody is left") == 1);

@@ -1,4 +1,4 @@
-//! Protocols over streams of bytes whose waits end early, and are taken up where they ended.
+//! Protocols over byte streams: a wait that ends early is resumed where it stopped.
 
 use dapple::io::{
     AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Partial, Prefix, copy, duplex, how_far,
