@@ -272,6 +272,13 @@ pub(super) struct AccessGuard<'a> {
 }
 
 impl AccessGuard<'_> {
+    /// Leaves the state. As dropping the guard, but inlined: dropping is for closures that panic.
+    #[inline]
+    pub(super) fn leave(self) {
+        let this = std::mem::ManuallyDrop::new(self);
+        this.gate.leave(this.hold);
+    }
+
     /// Leaves, as one that has changed nothing.
     #[inline]
     pub(super) fn leave_unwritten(self) {

@@ -392,12 +392,27 @@ impl AccessLock {
     #[inline]
     pub(crate) fn leave(&self, hold: Hold<'_>) {
         match hold {
-            Hold::Writes if self.permits.is_watched() => self.leave_watched(),
-            _ => self.leave_unwritten(hold),
+            Hold::Writes => {
+                if self.permits.is_watched() {
+                    self.leave_watched();
+                } else {
+                    self.permits.release_to_one(READERS, &self.skipped);
+                }
+            }
+            Hold::Reads => self.permits.release_to_one(1, &self.skipped),
+            Hold::ReadsBy(slot) => self.leave_slot(slot),
+        }
+    }
+
+    #[inline]
+    fn leave_slot(&self, slot: &ReaderSlot) {
+        if slot.empty() {
+            self.permits.release_to_one(1, &self.skipped);
         }
     }
 
     #[cold]
+    #[inline(never)]
     fn leave_watched(&self) {
         let mut wakers = Wakers::default();
         let list = self.watchers.get_or_make();
@@ -440,11 +455,7 @@ impl AccessLock {
         match hold {
             Hold::Writes => self.permits.release_to_one(READERS, &self.skipped),
             Hold::Reads => self.permits.release_to_one(1, &self.skipped),
-            Hold::ReadsBy(slot) => {
-                if slot.empty() {
-                    self.permits.release_to_one(1, &self.skipped);
-                }
-            }
+            Hold::ReadsBy(slot) => self.leave_slot(slot),
         }
     }
 

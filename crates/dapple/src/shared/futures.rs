@@ -68,7 +68,7 @@ macro_rules! impl_wait {
                 // SAFETY: the access guard is dropped after `f` returns, and `f` cannot keep the reference
                 // that it gets.
                 let result = closure::enter(&shown, || f(unsafe { this.access.guard() }));
-                drop(entered);
+                entered.leave();
                 Poll::Ready(Ok(result))
             }
         }
