@@ -1,10 +1,10 @@
-//! The access log: a line for each request, written by a thread of its own, so that nobody waits for who reads it.
+//! The access log: a line for each request, written by a thread of its own, so that no request waits for a slow reader.
 //!
 //! # Invariants
 //!
-//! * **BOUNDED**: what waits to be written is at most [`MOST`] bytes. What comes beyond that is lost, and counted: a
-//!   reader that is too slow costs lines, not requests.
-//! * **LOG-WRITTEN**: [`AccessLog::close`] returns when all that was taken is written, or cannot be.
+//! * **BOUNDED**: at most [`MOST`] bytes wait to be written. Lines beyond that are dropped, and counted: a reader that is
+//!   too slow costs lines, not requests.
+//! * **LOG-WRITTEN**: [`AccessLog::close`] returns when every accepted line is written, or writing has failed.
 //! * **NO-SECRETS**: the user and password of an address (`http://user:secret@host/`) are in no line.
 
 use std::fmt::Write as _;

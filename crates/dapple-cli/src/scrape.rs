@@ -1,4 +1,4 @@
-//! The service of metrics: who may ask for them, and in which format.
+//! The service of metrics: for which hosts it answers, and in which format.
 //!
 //! # Invariants
 //!

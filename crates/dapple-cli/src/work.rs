@@ -1,8 +1,8 @@
-//! What visitors of the built-in site can have done: work that blocks a thread, in one of four colors; and what has
-//! become of it, for all to see.
+//! Demonstration jobs of the built-in site: a visitor starts work that blocks a thread, in one of four colors, and every
+//! visitor sees the results.
 //!
-//! It shows what a color is, and that who blocks holds up nobody else. It is bounded: a color does one thing at a time,
-//! so that at most four threads are blocked, and few may wait in one.
+//! The jobs show what a color is, and that a job that blocks does not delay other colors. The load is bounded: a color
+//! runs one job at a time, so at most four threads are blocked, and the line of each color is short.
 
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};

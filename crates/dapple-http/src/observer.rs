@@ -17,17 +17,17 @@ use crate::reply::ServerReply;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct OwnAnswer<'a> {
-    /// Who has asked.
+    /// The client's end of the connection.
     pub peer: Peer,
-    /// What was asked for, as far as it is known: a head that is malformed or does not come may not say so.
+    /// The method of the request. `None` if the first line of the head was malformed or did not come.
     pub method: Option<&'a Method>,
-    /// The same.
+    /// The target of the request. `None` if the first line of the head was malformed or did not come.
     pub uri: Option<&'a Uri>,
-    /// The same.
+    /// The version of the request. `None` if the first line of the head was malformed or did not come.
     pub version: Option<Version>,
-    /// The headers, if the service has not got them.
+    /// The headers of the request. `None` if they were not read, or were handed to the service.
     pub headers: Option<&'a HeaderMap>,
-    /// What is answered.
+    /// The status of the answer.
     pub status: StatusCode,
     /// The length of the answer's body.
     pub bytes: u64,
@@ -35,7 +35,7 @@ pub struct OwnAnswer<'a> {
     pub took: Duration,
 }
 
-/// Whom to tell.
+/// The closure that [`Serve::on_own_answer`](crate::Serve::on_own_answer) was given.
 #[derive(Clone)]
 pub(crate) struct ReplyObserver(Arc<dyn Fn(&OwnAnswer<'_>) + Send + Sync>);
 
@@ -50,7 +50,7 @@ impl ReplyObserver {
         ReplyObserver(Arc::new(tell))
     }
 
-    /// Tells of a request that does not reach its service.
+    /// Reports a request that does not reach its service.
     pub(crate) fn tell_refused<B>(&self, peer: Peer, request: &Request<B>, reply: &ServerReply) {
         (self.0)(&OwnAnswer {
             peer,

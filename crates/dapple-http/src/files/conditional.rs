@@ -36,7 +36,7 @@ pub(super) fn weigh(headers: &HeaderMap, now: Validators<'_>) -> Precondition {
         return Precondition::Failed;
     }
     if headers.contains_key(header::IF_NONE_MATCH) {
-        // A weak comparison: whoever has the same bytes by a weak tag has them.
+        // Weak comparison (RFC 9110, 13.1.2): a client's copy with a weak tag counts as the same.
         if matches(headers, header::IF_NONE_MATCH, |tag| tag.strip_prefix(b"W/").unwrap_or(tag) == now.etag) {
             return Precondition::NotModified;
         }

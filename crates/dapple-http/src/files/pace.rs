@@ -1,6 +1,6 @@
-//! How fast the pieces of a file are taken, and so how large the next one should be: a client that does not read holds it.
+//! Size of the next piece of a file, by the speed of the client: a client that does not read keeps its piece in memory.
 //!
-//! Who takes them is told by when he asks for more: hyper does when it has sent the last one.
+//! The speed is the time between two requests for a piece: hyper asks for the next one when it has sent the last one.
 
 use std::time::Duration;
 

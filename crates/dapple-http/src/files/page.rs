@@ -155,7 +155,7 @@ impl Page {
         let taken = accept_encoding();
         let liked = |form: &Form| form.coding.map_or_else(|| taken.plain(), |coding| taken.coding(coding));
         let best = self.forms.iter().filter(|form| liked(form) > 0);
-        // Whoever takes nothing that there is gets the original: it can still say no.
+        // A client that accepts none of the forms gets the plain one, and can still reject it.
         best.min_by_key(|form| (std::cmp::Reverse(liked(form)), form.len)).unwrap_or(plain)
     }
 

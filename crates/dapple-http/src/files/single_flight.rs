@@ -1,18 +1,18 @@
-//! One looks, the others wait: of each path, at most one is looking at a time.
+//! Single flight: of all requests for one path, one looks at the file system at a time, and the others wait for its result.
 //!
 //! # Invariants
 //!
-//! * **ONE-LOOKS**: who looks for a path holds the lock of its flight. Who comes later waits for that lock, and finds
-//!   what was found; or nothing, if the one who looked has given up, and looks itself.
-//! * **NO-FLIGHT-LEFT**: a flight is in the table while somebody looks, or waits. Who leaves last takes it out; who
-//!   has found something takes it out at once, so that whoever comes after that looks again.
+//! * **ONE-LOOKS**: the request that looks for a path holds the lock of the path's flight. Later requests wait for that
+//!   lock and get the result. If there is none, because the lookup was given up, the next request looks itself.
+//! * **NO-FLIGHT-LEFT**: a flight is in the table while a request looks or waits. The last request that leaves removes the
+//!   flight. A request that has found something removes it at once, so that requests which come later look again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple::Cancelled;
 
-/// What is being looked for, by path.
+/// Lookups under way, by path.
 pub(super) struct SingleFlight<T>(Mutex<LookupTable<T>>);
 
 type LookupTable<T> = HashMap<Box<[u8]>, Arc<PendingLookup<T>>>;
@@ -25,8 +25,8 @@ impl<T> Default for SingleFlight<T> {
 }
 
 impl<T: Clone> SingleFlight<T> {
-    /// What `look` finds, or what somebody found who was looking already. `None` if it found nothing, which is
-    /// not told to others: they look themselves.
+    /// Returns the result of `look`, or that of a lookup of the same path that was under way. `None` if `look` found
+    /// nothing; waiting requests do not get a `None`, but look themselves.
     pub(super) async fn find(
         &self,
         path: &[u8],
@@ -59,7 +59,7 @@ impl<T> SingleFlight<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a flight out of the table, if it is there and no more than so many know of it.
+    /// Removes a flight from the table, if it is there and has at most `at_most` references.
     fn leave(&self, path: &[u8], flight: &Arc<PendingLookup<T>>, at_most: usize) {
         let mut table = self.table();
         let is_there = table.get(path).is_some_and(|other| Arc::ptr_eq(other, flight));
@@ -69,7 +69,7 @@ impl<T> SingleFlight<T> {
     }
 }
 
-/// One who looks, or waits.
+/// A request that looks or waits. Its drop removes the flight if no other request is left.
 struct LookupGuard<'a, T> {
     flights: &'a SingleFlight<T>,
     path: Box<[u8]>,
@@ -88,7 +88,7 @@ mod tests {
     use dapple::task::yield_now;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    /// Many ask for one path; `gives_up` says which of those who look find nothing.
+    /// Twenty tasks ask for one path; `gives_up` says which of the lookups find nothing.
     async fn many_ask(gives_up: fn(usize) -> bool) -> (usize, Vec<Option<usize>>) {
         let flights = Arc::new(SingleFlight::default());
         let looks = Arc::new(AtomicUsize::new(0));

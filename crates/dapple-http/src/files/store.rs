@@ -1,7 +1,7 @@
-//! What is known of paths: the page cache, the cache of open files, and how both are filled and kept true.
+//! The page cache and the cache of open files, by path: how both are filled and kept up to date.
 //!
-//! A page is used without a question for as long as [`FileSettings::recheck`]; whoever comes after that compares it
-//! with the file system first, one for all. So a page that everybody wants costs a few system calls a second.
+//! A page is served without a check until it is [`FileSettings::recheck`] old. The first request after that compares it
+//! with the file system, once for all requests that wait. So a page in high demand costs a few system calls a second.
 //!
 //! # Invariants
 //!
@@ -189,7 +189,7 @@ impl PageStore {
                 Ok(outcome) => Some(outcome),
             }
         });
-        // Cancelled: whoever asked has gone.
+        // Cancelled: the request is gone, so no client sees this answer.
         let found = found.await.ok().flatten().unwrap_or(PageLookup::Problem(Problem::Busy));
         self.sweep(matches!(&found, PageLookup::Page(page) if !page.is_in_memory()));
         found

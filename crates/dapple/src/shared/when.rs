@@ -246,7 +246,7 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
             }
             result
         });
-        drop((wakers, old, foreign)); // wakes those to whom it passes on
+        drop((wakers, old, foreign)); // wakes the watchers that get the wake-up which this wait passes on
         result
     }
 
@@ -282,7 +282,7 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
         self.leave_lists_into(wishes, &mut Wakers::default());
     }
 
-    /// Leaves all lists. Those to whom it passes on are woken with `wakers`.
+    /// Leaves all lists. A wake-up that this wait has not used is passed on: the next watcher's waker goes into `wakers`.
     #[cold]
     fn leave_lists_into(&mut self, wishes: &[Wish<'_>], wakers: &mut Wakers) {
         self.is_enlisted = false;

@@ -245,8 +245,8 @@ impl WaitQueue {
         waker
     }
 
-    /// Counts the next sleeper as woken, and puts his waker among those to be used. `false` if
-    /// nobody sleeps, or no more fit.
+    /// Counts the next sleeper as woken, and moves its waker into `wakers`. `false` if there is
+    /// no sleeper, or `wakers` is full.
     pub(crate) fn wake_next(&mut self, wakers: &mut Wakers) -> bool {
         let Some(next) = self.next else { return false };
         if wakers.is_full() {
