@@ -124,7 +124,7 @@ async fn only_regular_files_are_opened() {
     let mode = rustix::fs::Mode::from_raw_mode(0o644);
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let _listener = UnixListener::bind(site.at("public/socket")).unwrap();
-    assert_eq!(status(&files, "/fifo").await, 404); // and it has not waited for who writes to it
+    assert_eq!(status(&files, "/fifo").await, 404); // and did not wait for a writer
     assert_eq!(status(&files, "/socket").await, 404);
     let devices = dapple_http::files::files("/dev").unwrap();
     for path in ["/null", "/zero", "/tty", "/full"] {

@@ -16,14 +16,15 @@ use std::time::Duration;
 
 const AT: &str = "10.0.0.1:80";
 
-/// What must not be begun: what it says behind its blank line would be another request to who goes by the length.
+/// A request with both a length and chunks, and a second request behind it. The server must start neither: two parsers may
+/// disagree on where the body of the first one ends.
 const SMUGGLER: &str = "POST /smuggled HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n\
                         0\r\n\r\nGET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
 
-/// The same by a line that ends, or does not.
+/// A request with a line that ends with LF alone: some parsers take it as the end of the line, and others do not.
 const LINE_FEED: &str = "GET /smuggled HTTP/1.1\r\nhost: a\nx: y\r\n\r\n";
 
-/// Says that it has taken the connection over, and then what it is told.
+/// A service that takes the connection over and echoes all bytes that follow.
 async fn parrot(mut request: Request<axum::body::Body>) -> StatusCode {
     let upgraded = dapple_http::upgrade(&mut request);
     let parrot = dapple::Color::current().spawn(async move {
@@ -45,7 +46,7 @@ fn router() -> Router {
         .route("/parrot", any(parrot))
 }
 
-/// What a client hears that sends all of it, but waits in between.
+/// The answer to a client that sends `bytes` in two parts, with a pause between them.
 async fn ask(bytes: &[u8], split: usize, is_ending: bool) -> String {
     let mut client = TcpStream::connect(AT).await.unwrap();
     let (first, second) = bytes.split_at(split);

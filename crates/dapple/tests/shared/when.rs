@@ -1,4 +1,4 @@
-//! `when`: whose closure runs when, and who is woken by a write.
+//! `when`: which waiter's closure runs at which time, and which waiters a write wakes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
