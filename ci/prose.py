@@ -13,7 +13,7 @@ from pathlib import Path
 MOST = 400
 
 PATTERNS = {
-    "who without a noun": r"(^|[.;:,(] |\b(of|for|by|to|with|from|than|and|or|that|is|wakes?|tells?|as|if|whatever|after"
+    "who without a noun": r"(^|[.;:,(] |\b(?i:of|for|by|to|with|from|than|and|or|that|is|wakes?|tells?|as|if|whatever|after"
     r"|before|how|on|at|in|unwinds|keeps|lets) )([Ww]ho|[Ww]hoever|whom) ",
     "he, him or his": r"\b(he|him|his|himself)\b",
     "somebody or nobody": r"\b([Ss]omebody|[Nn]obody|[Aa]nybody|[Ee]verybody)\b",

@@ -26,7 +26,7 @@ use dapple::{Color, Runtime};
 struct EarliestDeadline;
 
 impl Policy for EarliestDeadline {
-    /// With whom the fewest wait; with nothing to do, a worker takes from the others.
+    /// Picks the worker with the shortest line; an idle worker takes from the others.
     fn place(&self, lane: &LaneView<'_>, workers: &Workers<'_>) -> usize {
         let load = |worker: &WorkerView<'_>| worker.queued() + usize::from(!worker.is_idle());
         workers.iter().min_by_key(load).map_or(lane.home(), |worker| worker.index())
