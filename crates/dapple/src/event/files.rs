@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll};
 
 use super::callback_tasks::Occasion;
-use super::{Often, Registration, submit::Site};
+use super::{Often, Registration, submit::CallSite};
 use crate::cancel::wait::Wait;
 use crate::sched::Sched;
 use crate::source::{Direction, Source};
@@ -93,7 +93,7 @@ pub(super) fn go_on(happened: &io::Result<()>) -> bool {
 /// ```
 #[track_caller]
 pub fn readable<C: Often>(fd: &impl AsFd, callback: C) -> io::Result<Registration> {
-    ready(fd, Direction::Read, callback, Site::of_caller("event::readable"))
+    ready(fd, Direction::Read, callback, CallSite::of_caller("event::readable"))
 }
 
 /// Calls a callback whenever a file descriptor can be written to without blocking: libasync's `fdcb(fd,
@@ -111,14 +111,14 @@ pub fn readable<C: Often>(fd: &impl AsFd, callback: C) -> io::Result<Registratio
 /// As for [`readable`].
 #[track_caller]
 pub fn writable<C: Often>(fd: &impl AsFd, callback: C) -> io::Result<Registration> {
-    ready(fd, Direction::Write, callback, Site::of_caller("event::writable"))
+    ready(fd, Direction::Write, callback, CallSite::of_caller("event::writable"))
 }
 
 fn ready<C: Often>(
     fd: &impl AsFd,
     direction: Direction,
     callback: C,
-    site: Site,
+    site: CallSite,
 ) -> io::Result<Registration> {
     world::outside(site.what)?;
     let source = Source::new(fd.as_fd().try_clone_to_owned()?);

@@ -196,7 +196,7 @@ pub use self::submit::{Often, Once};
 pub use self::times::{after, at, every};
 
 use crate::JoinHandle;
-use submit::Site;
+use submit::CallSite;
 
 /// Calls a callback as soon as its color is free: libasync-mp's `cpucb`.
 ///
@@ -231,5 +231,5 @@ use submit::Site;
 #[inline]
 #[track_caller]
 pub fn now<C: Once>(callback: C) -> JoinHandle<C::Output> {
-    callback.now(Site::of_caller("event::now"))
+    callback.now(CallSite::of_caller("event::now"))
 }

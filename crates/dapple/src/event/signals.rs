@@ -8,7 +8,7 @@ use futures_core::Stream;
 
 use super::callback_tasks::Occasion;
 use super::files::go_on;
-use super::{Often, Registration, submit::Site};
+use super::{Often, Registration, submit::CallSite};
 use crate::signal::{self, Signal, SignalKind};
 use crate::world;
 
@@ -52,7 +52,7 @@ impl Occasion for Signal {
 /// ```
 #[track_caller]
 pub fn signal<C: Often>(kind: SignalKind, callback: C) -> io::Result<Registration> {
-    let site = Site::of_caller("event::signal");
+    let site = CallSite::of_caller("event::signal");
     world::outside("event::signal")?;
     Ok(callback.often(signal::signal(kind)?, site))
 }

@@ -24,10 +24,10 @@ pub trait Once: Sized {
     type Output;
 
     #[doc(hidden)]
-    fn now(self, site: Site) -> JoinHandle<Self::Output>;
+    fn now(self, site: CallSite) -> JoinHandle<Self::Output>;
 
     #[doc(hidden)]
-    fn once<O: Occasion>(self, occasion: O, site: Site) -> Registration;
+    fn once<O: Occasion>(self, occasion: O, site: CallSite) -> Registration;
 }
 
 /// A callback that can be called repeatedly: a [`Callback`] whose closure is an `FnMut()` that returns
@@ -40,20 +40,20 @@ pub trait Once: Sized {
 )]
 pub trait Often: Sized {
     #[doc(hidden)]
-    fn often<O: Occasion>(self, occasion: O, site: Site) -> Registration;
+    fn often<O: Occasion>(self, occasion: O, site: CallSite) -> Registration;
 }
 
 /// Place where a callback was registered, and the function that was called.
-pub struct Site {
+pub struct CallSite {
     pub(super) what: &'static str,
     meta: Meta,
 }
 
-impl Site {
+impl CallSite {
     #[inline]
     #[track_caller]
-    pub(super) fn of_caller(what: &'static str) -> Site {
-        Site { what, meta: Meta::of_caller() }
+    pub(super) fn of_caller(what: &'static str) -> CallSite {
+        CallSite { what, meta: Meta::of_caller() }
     }
 }
 
@@ -66,12 +66,12 @@ where
     type Output = T;
 
     #[inline]
-    fn now(self, site: Site) -> JoinHandle<T> {
+    fn now(self, site: CallSite) -> JoinHandle<T> {
         let (closure, drop_closure, how) = self.split();
         how.spawn(CallNow::new(closure, drop_closure.guard()), site)
     }
 
-    fn once<O: Occasion>(self, occasion: O, site: Site) -> Registration {
+    fn once<O: Occasion>(self, occasion: O, site: CallSite) -> Registration {
         let (closure, drop_closure, how) = self.split();
         let (guard, withdrawn) = drop_closure.guard_registration();
         Registration::new(how.spawn(CallOnce::new(occasion, closure, guard), site), withdrawn)
@@ -84,7 +84,7 @@ where
     T: Verdict,
     D: DropCall<Guard: Send + 'static>,
 {
-    fn often<O: Occasion>(self, occasion: O, site: Site) -> Registration {
+    fn often<O: Occasion>(self, occasion: O, site: CallSite) -> Registration {
         let (closure, drop_closure, how) = self.split();
         let (guard, withdrawn) = drop_closure.guard_registration();
         Registration::new(how.spawn(CallOften::new(occasion, closure, guard), site), withdrawn)
@@ -99,12 +99,12 @@ where
 {
     type Output = T;
 
-    fn now(self, site: Site) -> JoinHandle<T> {
+    fn now(self, site: CallSite) -> JoinHandle<T> {
         let (closure, drop_closure, how) = self.split();
         how.spawn_local(CallNow::new(closure, drop_closure.guard()), site)
     }
 
-    fn once<O: Occasion>(self, occasion: O, site: Site) -> Registration {
+    fn once<O: Occasion>(self, occasion: O, site: CallSite) -> Registration {
         let (closure, drop_closure, how) = self.split();
         let (guard, withdrawn) = drop_closure.guard_registration();
         Registration::new(how.spawn_local(CallOnce::new(occasion, closure, guard), site), withdrawn)
@@ -117,7 +117,7 @@ where
     T: Verdict,
     D: DropCall<Guard: 'static>,
 {
-    fn often<O: Occasion>(self, occasion: O, site: Site) -> Registration {
+    fn often<O: Occasion>(self, occasion: O, site: CallSite) -> Registration {
         let (closure, drop_closure, how) = self.split();
         let (guard, withdrawn) = drop_closure.guard_registration();
         Registration::new(how.spawn_local(CallOften::new(occasion, closure, guard), site), withdrawn)
@@ -150,7 +150,7 @@ impl How {
     }
 
     #[inline]
-    fn spawn<U>(mut self, future: U, site: Site) -> JoinHandle<U::Output>
+    fn spawn<U>(mut self, future: U, site: CallSite) -> JoinHandle<U::Output>
     where
         U: Future + Send + 'static,
         U::Output: Send + 'static,
@@ -169,7 +169,7 @@ impl How {
         }
     }
 
-    fn spawn_local<U>(mut self, future: U, site: Site) -> JoinHandle<U::Output>
+    fn spawn_local<U>(mut self, future: U, site: CallSite) -> JoinHandle<U::Output>
     where
         U: Future + 'static,
         U::Output: 'static,

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::callback_tasks::Occasion;
-use super::{Often, Once, Registration, submit::Site};
+use super::{Often, Once, Registration, submit::CallSite};
 use crate::time::{Instant, Interval, MissedTicks, Sleep, interval_at, sleep_until};
 
 impl Occasion for Sleep {
@@ -47,7 +47,7 @@ impl Occasion for Interval {
 #[track_caller]
 pub fn after<C: Once<Output = ()>>(duration: Duration, callback: C) -> Registration {
     let deadline = Instant::now().later(duration);
-    callback.once(sleep_until(deadline), Site::of_caller("event::after"))
+    callback.once(sleep_until(deadline), CallSite::of_caller("event::after"))
 }
 
 /// Calls a callback once, at `moment`; at once if that has passed. Otherwise as [`after`].
@@ -57,7 +57,7 @@ pub fn after<C: Once<Output = ()>>(duration: Duration, callback: C) -> Registrat
 /// As for [`after`].
 #[track_caller]
 pub fn at<C: Once<Output = ()>>(moment: Instant, callback: C) -> Registration {
-    callback.once(sleep_until(moment), Site::of_caller("event::at"))
+    callback.once(sleep_until(moment), CallSite::of_caller("event::at"))
 }
 
 /// Calls a callback every `period`, for the first time a period from now.
@@ -98,5 +98,5 @@ pub fn at<C: Once<Output = ()>>(moment: Instant, callback: C) -> Registration {
 #[track_caller]
 pub fn every<C: Often>(period: Duration, callback: C) -> Registration {
     let ticks = interval_at(Instant::now().later(period), period).missed_ticks(MissedTicks::Skip);
-    callback.often(ticks, Site::of_caller("event::every"))
+    callback.often(ticks, CallSite::of_caller("event::every"))
 }
