@@ -11,7 +11,7 @@ use http::{Method, Response, StatusCode};
 use super::body::{Body, BodyPart};
 use super::conditional::{self, Precondition};
 use super::encoding::Taken;
-use super::page::{FileContent, Form, Page};
+use super::page::{FileContent, FilePage, Form};
 use super::path;
 use super::range::{self, Wanted};
 
@@ -19,7 +19,7 @@ use super::range::{self, Wanted};
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 
 /// Answers with a page. Most requests have no header that matters here: they are looked through once.
-pub(super) fn page(page: &Page, method: &Method, headers: &HeaderMap) -> Response<Body> {
+pub(super) fn page(page: &FilePage, method: &Method, headers: &HeaderMap) -> Response<Body> {
     let mut is_conditional = false;
     let mut range = None;
     for (name, value) in headers {
@@ -78,7 +78,7 @@ fn respond(status: StatusCode, headers: HeaderMap, body: Body) -> Response<Body>
 }
 
 /// Answers with a page in the place of one that is not there: whole, and not to be taken for that one.
-pub(super) fn not_found(page: &Page, headers: &HeaderMap) -> Response<Body> {
+pub(super) fn not_found(page: &FilePage, headers: &HeaderMap) -> Response<Body> {
     let mut response = whole(page.form(|| taken(headers)));
     *response.status_mut() = StatusCode::NOT_FOUND;
     for name in [header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES, header::CACHE_CONTROL] {

@@ -99,7 +99,7 @@ fn etag(stamp: Stamp) -> HeaderValue {
 pub(super) type SeenFile = (Box<[u8]>, Option<Stamp>);
 
 /// A path, and what is there.
-pub(super) struct Page {
+pub(super) struct FilePage {
     /// At least one; the original first.
     forms: Box<[Form]>,
     /// Everything that was looked at to make it: if that is the same, so is the page.
@@ -112,11 +112,11 @@ pub(super) struct Page {
     checked_missing: AtomicU64,
 }
 
-impl Page {
-    pub(super) fn new(forms: Vec<Form>, seen: Vec<SeenFile>, is_young: bool, now: Duration) -> Page {
+impl FilePage {
+    pub(super) fn new(forms: Vec<Form>, seen: Vec<SeenFile>, is_young: bool, now: Duration) -> FilePage {
         assert!(!forms.is_empty(), "a page is made of a file");
         let now = now.as_millis() as u64;
-        Page {
+        FilePage {
             forms: forms.into(),
             seen: seen.into(),
             is_young,

@@ -27,7 +27,7 @@ use super::clock;
 use super::encoding::Coding;
 use super::kind::{content_type, is_text};
 use super::listing::Listings;
-use super::page::{FileContent, Form, Page, SeenFile, Traits};
+use super::page::{FileContent, FilePage, Form, SeenFile, Traits};
 use super::root::{PathEntry, Root, Stamp, is_missing};
 use super::settings::{FileFailure, FileSettings};
 use super::single_flight::SingleFlight;
@@ -49,7 +49,7 @@ const YOUNG: Duration = Duration::from_secs(2);
 /// What is at a path.
 #[derive(Clone)]
 pub(super) enum PageLookup {
-    Page(Arc<Page>),
+    Page(Arc<FilePage>),
     /// A folder, asked for without a slash at its end.
     Folder,
     /// A folder without an index, to be listed.
@@ -94,8 +94,8 @@ impl Problem {
 #[derive(Clone)]
 struct ByteWeight;
 
-impl Weighter<Box<[u8]>, Arc<Page>> for ByteWeight {
-    fn weight(&self, path: &Box<[u8]>, page: &Arc<Page>) -> u64 {
+impl Weighter<Box<[u8]>, Arc<FilePage>> for ByteWeight {
+    fn weight(&self, path: &Box<[u8]>, page: &Arc<FilePage>) -> u64 {
         path.len() as u64 + page.weight()
     }
 }
@@ -104,8 +104,8 @@ impl Weighter<Box<[u8]>, Arc<Page>> for ByteWeight {
 #[derive(Clone)]
 struct Descriptors;
 
-impl Weighter<Box<[u8]>, Arc<Page>> for Descriptors {
-    fn weight(&self, _path: &Box<[u8]>, page: &Arc<Page>) -> u64 {
+impl Weighter<Box<[u8]>, Arc<FilePage>> for Descriptors {
+    fn weight(&self, _path: &Box<[u8]>, page: &Arc<FilePage>) -> u64 {
         page.forms() as u64
     }
 }
@@ -114,9 +114,9 @@ pub(super) struct PageStore {
     pub(super) settings: FileSettings,
     pub(super) root: Root,
     /// Pages that are in memory.
-    pages: Cache<Box<[u8]>, Arc<Page>, ByteWeight>,
+    pages: Cache<Box<[u8]>, Arc<FilePage>, ByteWeight>,
     /// Those that are too large for that: their files are kept open.
-    open: Cache<Box<[u8]>, Arc<Page>, Descriptors>,
+    open: Cache<Box<[u8]>, Arc<FilePage>, Descriptors>,
     flights: SingleFlight<PageLookup>,
     pub(super) listings: Listings,
     pub(super) counters: FileCounters,
@@ -168,13 +168,13 @@ impl PageStore {
     }
 
     /// What is known of a path, without asking anybody.
-    pub(super) fn known(&self, path: &[u8]) -> Option<Arc<Page>> {
+    pub(super) fn known(&self, path: &[u8]) -> Option<Arc<FilePage>> {
         let page = self.fresh(path)?;
         self.counters.count(FileEvent::Hit);
         Some(page)
     }
 
-    fn fresh(&self, path: &[u8]) -> Option<Arc<Page>> {
+    fn fresh(&self, path: &[u8]) -> Option<Arc<FilePage>> {
         let page = self.pages.get(path).or_else(|| self.open.get(path))?;
         (page.age(clock::now()) < self.settings.recheck).then_some(page)
     }
@@ -256,7 +256,7 @@ impl PageStore {
     }
 
     /// Whether everything is as it was when the page was made; `missing`: also what was not there.
-    async fn is_unchanged(&self, page: &Page, missing: bool) -> io::Result<bool> {
+    async fn is_unchanged(&self, page: &FilePage, missing: bool) -> io::Result<bool> {
         if page.is_young {
             return Ok(false);
         }
@@ -339,7 +339,7 @@ impl PageStore {
         };
         let is_young = contents.iter().any(|(_, _, stamp)| is_young(*stamp));
         let form = |(coding, content, stamp)| Form::new(coding, content, stamp, &traits);
-        let page = Arc::new(Page::new(contents.into_iter().map(form).collect(), seen, is_young, now));
+        let page = Arc::new(FilePage::new(contents.into_iter().map(form).collect(), seen, is_young, now));
         match is_large {
             false => self.pages.insert(path.into(), page.clone()),
             true => self.open.insert(path.into(), page.clone()),
