@@ -11,7 +11,7 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, combinators::MapErr};
 
 /// A body in memory, with the error that bodies of files have.
-pub(crate) type Body = MapErr<Full<Bytes>, fn(Infallible) -> io::Error>;
+pub(crate) type PageBody = MapErr<Full<Bytes>, fn(Infallible) -> io::Error>;
 
 /// A page in memory.
 pub(crate) struct Page {
@@ -38,14 +38,14 @@ impl Page {
     }
 
     /// The answer to a method that has no meaning here, with the methods that have one.
-    pub(crate) fn not_allowed(allowed: &'static str) -> Response<Body> {
+    pub(crate) fn not_allowed(allowed: &'static str) -> Response<PageBody> {
         let status = StatusCode::METHOD_NOT_ALLOWED;
         let mut response = Page::status(status).answer(status);
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
         response
     }
 
-    pub(crate) fn answer(self, status: StatusCode) -> Response<Body> {
+    pub(crate) fn answer(self, status: StatusCode) -> Response<PageBody> {
         let map: fn(Infallible) -> io::Error = |never| match never {};
         let mut response = Response::new(Full::new(self.body).map_err(map));
         *response.status_mut() = status;
@@ -56,7 +56,7 @@ impl Page {
     }
 
     /// As [`answer`](Self::answer); to HEAD without the body, but with its length.
-    pub(crate) fn answer_to(mut self, method: &Method, status: StatusCode) -> Response<Body> {
+    pub(crate) fn answer_to(mut self, method: &Method, status: StatusCode) -> Response<PageBody> {
         let length = self.body.len();
         if method == Method::HEAD {
             self.body = Bytes::new();
@@ -74,7 +74,7 @@ pub(crate) fn not_found(head: &str, text: &str) -> String {
 
 /// Pages that answer at once, whatever the body of the request is.
 pub(crate) trait Pages {
-    fn answer(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<Body>;
+    fn answer(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<PageBody>;
 }
 
 /// The service of pages.
@@ -82,9 +82,9 @@ pub(crate) trait Pages {
 pub(crate) struct PageService<P>(pub(crate) P);
 
 impl<P: Pages, B> tower_service::Service<Request<B>> for PageService<P> {
-    type Response = Response<Body>;
+    type Response = Response<PageBody>;
     type Error = Infallible;
-    type Future = Ready<Result<Response<Body>, Infallible>>;
+    type Future = Ready<Result<Response<PageBody>, Infallible>>;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))

@@ -13,7 +13,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode, Uri};
 
 use crate::metrics::{self, Numbers};
-use crate::page::{Body, Page, Pages};
+use crate::page::{Page, PageBody, Pages};
 
 /// Where metrics are.
 pub(crate) const METRICS: &str = "/_dapple/metrics";
@@ -34,7 +34,7 @@ impl Scrape {
 }
 
 impl Pages for Scrape {
-    fn answer(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<Body> {
+    fn answer(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<PageBody> {
         let host = uri.authority().map(|authority| authority.as_str().as_bytes());
         let host = host.or_else(|| headers.get(header::HOST).map(HeaderValue::as_bytes));
         if !is_known(host.unwrap_or_default(), self.at, &self.names) {

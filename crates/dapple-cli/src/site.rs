@@ -8,7 +8,7 @@ use http::{Method, Response, StatusCode, Uri};
 
 use crate::counts::Requests;
 use crate::metrics::Numbers;
-use crate::page::{Body, Page, Pages, not_found};
+use crate::page::{Page, PageBody, Pages, not_found};
 use crate::work::{self, Submission};
 
 const PAGE: &[u8] = include_bytes!("site/index.html");
@@ -40,7 +40,7 @@ impl Site {
 }
 
 impl Pages for Site {
-    fn answer(&self, method: &Method, uri: &Uri, _: &HeaderMap) -> Response<Body> {
+    fn answer(&self, method: &Method, uri: &Uri, _: &HeaderMap) -> Response<PageBody> {
         if let Some(name) = uri.path().strip_prefix("/work/") {
             return if method == Method::POST { begin_work(name) } else { Page::not_allowed("POST") };
         }
@@ -62,7 +62,7 @@ fn missing() -> Page {
     Page::html("no-store", MISSING.clone())
 }
 
-fn begin_work(name: &str) -> Response<Body> {
+fn begin_work(name: &str) -> Response<PageBody> {
     match work::begin(name) {
         Submission::InLine(id) => Page::json(format!("{{\"id\":{id}}}")).answer(StatusCode::ACCEPTED),
         Submission::Refused => {
