@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 
-use super::body::{Body, BodyPart};
+use super::body::{BodyPart, FileBody};
 use super::conditional::{self, Precondition};
 use super::encoding::Taken;
 use super::page::{FileContent, FilePage, Form};
@@ -19,7 +19,7 @@ use super::range::{self, Wanted};
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 
 /// Answers with a page. Most requests have no header that matters here: they are looked through once.
-pub(super) fn page(page: &FilePage, method: &Method, headers: &HeaderMap) -> Response<Body> {
+pub(super) fn page(page: &FilePage, method: &Method, headers: &HeaderMap) -> Response<FileBody> {
     let mut is_conditional = false;
     let mut range = None;
     for (name, value) in headers {
@@ -70,7 +70,7 @@ fn taken(headers: &HeaderMap) -> Taken {
     taken
 }
 
-fn respond(status: StatusCode, headers: HeaderMap, body: Body) -> Response<Body> {
+fn respond(status: StatusCode, headers: HeaderMap, body: FileBody) -> Response<FileBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -78,7 +78,7 @@ fn respond(status: StatusCode, headers: HeaderMap, body: Body) -> Response<Body>
 }
 
 /// Answers with a page in the place of one that is not there: whole, and not to be taken for that one.
-pub(super) fn not_found(page: &FilePage, headers: &HeaderMap) -> Response<Body> {
+pub(super) fn not_found(page: &FilePage, headers: &HeaderMap) -> Response<FileBody> {
     let mut response = whole(page.form(|| taken(headers)));
     *response.status_mut() = StatusCode::NOT_FOUND;
     for name in [header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES, header::CACHE_CONTROL] {
@@ -88,49 +88,49 @@ pub(super) fn not_found(page: &FilePage, headers: &HeaderMap) -> Response<Body> 
 }
 
 /// All of it. The server adds the length.
-fn whole(form: &Form) -> Response<Body> {
+fn whole(form: &Form) -> Response<FileBody> {
     let body = match &form.content {
-        FileContent::Memory(bytes) => Body::of(bytes.clone()),
-        FileContent::File(source) => Body::pieces(source.clone(), [BodyPart::File(0..form.len)]),
+        FileContent::Memory(bytes) => FileBody::of(bytes.clone()),
+        FileContent::File(source) => FileBody::pieces(source.clone(), [BodyPart::File(0..form.len)]),
     };
     respond(StatusCode::OK, form.headers(), body)
 }
 
 /// The headers that `whole` would have, with the length that its body would have.
-fn head(form: &Form) -> Response<Body> {
+fn head(form: &Form) -> Response<FileBody> {
     let mut headers = form.headers();
     headers.insert(header::CONTENT_LENGTH, form.len.into());
-    respond(StatusCode::OK, headers, Body::empty())
+    respond(StatusCode::OK, headers, FileBody::empty())
 }
 
 /// What RFC 9110, section 15.4.5, wants of the headers of `whole`, and what no client needs again left out.
-fn not_modified(form: &Form) -> Response<Body> {
+fn not_modified(form: &Form) -> Response<FileBody> {
     let mut headers = form.headers();
     for name in [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::ACCEPT_RANGES] {
         headers.remove(name);
     }
-    respond(StatusCode::NOT_MODIFIED, headers, Body::empty())
+    respond(StatusCode::NOT_MODIFIED, headers, FileBody::empty())
 }
 
 /// No part that was asked for is there.
-fn beyond(form: &Form) -> Response<Body> {
+fn beyond(form: &Form) -> Response<FileBody> {
     let mut response = plain(StatusCode::RANGE_NOT_SATISFIABLE);
     response.headers_mut().insert(header::CONTENT_RANGE, value(format!("bytes */{}", form.len)));
     response
 }
 
-fn one_part(form: &Form, part: Range<u64>) -> Response<Body> {
+fn one_part(form: &Form, part: Range<u64>) -> Response<FileBody> {
     let mut headers = form.headers();
     headers.insert(header::CONTENT_RANGE, value(content_range(&part, form.len)));
     let body = match &form.content {
-        FileContent::Memory(bytes) => Body::of(cut(bytes, part)),
-        FileContent::File(source) => Body::pieces(source.clone(), [BodyPart::File(part)]),
+        FileContent::Memory(bytes) => FileBody::of(cut(bytes, part)),
+        FileContent::File(source) => FileBody::pieces(source.clone(), [BodyPart::File(part)]),
     };
     respond(StatusCode::PARTIAL_CONTENT, headers, body)
 }
 
 /// `multipart/byteranges`: RFC 9110, section 14.6.
-fn several_parts(form: &Form, parts: &[Range<u64>]) -> Response<Body> {
+fn several_parts(form: &Form, parts: &[Range<u64>]) -> Response<FileBody> {
     let mut headers = form.headers();
     // It need not be hard to guess: parts are told apart by their lengths too, and the file is the server's.
     let mut boundary = String::from("dapple-");
@@ -150,7 +150,7 @@ fn several_parts(form: &Form, parts: &[Range<u64>]) -> Response<Body> {
     }
     pieces.push(BodyPart::Text(format!("\r\n--{boundary}--\r\n").into()));
     let body = match &form.content {
-        FileContent::File(source) => Body::pieces(source.clone(), pieces),
+        FileContent::File(source) => FileBody::pieces(source.clone(), pieces),
         FileContent::Memory(bytes) => {
             let mut body = Vec::new();
             for piece in pieces {
@@ -159,7 +159,7 @@ fn several_parts(form: &Form, parts: &[Range<u64>]) -> Response<Body> {
                     BodyPart::File(part) => body.extend_from_slice(&cut(bytes, part)),
                 }
             }
-            Body::of(body.into())
+            FileBody::of(body.into())
         }
     };
     respond(StatusCode::PARTIAL_CONTENT, headers, body)
@@ -179,9 +179,9 @@ fn value(text: String) -> HeaderValue {
 }
 
 /// An answer that says its status in words.
-pub(super) fn plain(status: StatusCode) -> Response<Body> {
+pub(super) fn plain(status: StatusCode) -> Response<FileBody> {
     let text = format!("{} {}\n", status.as_str(), status.canonical_reason().unwrap_or_default());
-    let mut response = Response::new(Body::of(text.into()));
+    let mut response = Response::new(FileBody::of(text.into()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -189,36 +189,36 @@ pub(super) fn plain(status: StatusCode) -> Response<Body> {
 }
 
 /// To a folder that has no index and is not listed.
-pub(super) fn no_index(page: Option<&Bytes>) -> Response<Body> {
+pub(super) fn no_index(page: Option<&Bytes>) -> Response<FileBody> {
     let Some(page) = page else { return plain(StatusCode::NOT_FOUND) };
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, kind)]);
-    respond(StatusCode::NOT_FOUND, headers, Body::of(page.clone()))
+    respond(StatusCode::NOT_FOUND, headers, FileBody::of(page.clone()))
 }
 
 /// Try again later.
-pub(super) fn busy() -> Response<Body> {
+pub(super) fn busy() -> Response<FileBody> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 
 /// To a method that is not for files.
-pub(super) fn not_allowed() -> Response<Body> {
+pub(super) fn not_allowed() -> Response<FileBody> {
     let mut response = plain(StatusCode::METHOD_NOT_ALLOWED);
     response.headers_mut().insert(header::ALLOW, ALLOWED);
     response
 }
 
 /// To `OPTIONS`.
-pub(super) fn options() -> Response<Body> {
+pub(super) fn options() -> Response<FileBody> {
     let headers = HeaderMap::from_iter([(header::ALLOW, ALLOWED)]);
-    respond(StatusCode::NO_CONTENT, headers, Body::empty())
+    respond(StatusCode::NO_CONTENT, headers, FileBody::empty())
 }
 
 /// To the same folder, with a slash. Relative, so that it is right wherever the service is mounted, and cannot
 /// lead to another host.
-pub(super) fn with_slash(folder: &[u8], query: Option<&str>) -> Response<Body> {
+pub(super) fn with_slash(folder: &[u8], query: Option<&str>) -> Response<FileBody> {
     let name = folder.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let mut location = String::from("./");
     path::encode(name, &mut location);
@@ -234,10 +234,10 @@ pub(super) fn with_slash(folder: &[u8], query: Option<&str>) -> Response<Body> {
 }
 
 /// To `HEAD`: without the body, but with its length.
-pub(super) fn without_body(response: Response<Body>) -> Response<Body> {
+pub(super) fn without_body(response: Response<FileBody>) -> Response<FileBody> {
     let (mut parts, body) = response.into_parts();
     if let Some(len) = http_body::Body::size_hint(&body).exact().filter(|&len| len > 0) {
         parts.headers.insert(header::CONTENT_LENGTH, len.into());
     }
-    Response::from_parts(parts, Body::empty())
+    Response::from_parts(parts, FileBody::empty())
 }

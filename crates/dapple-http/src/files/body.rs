@@ -33,29 +33,29 @@ use crate::connection::send_queue::piece_limit;
 /// Its size is known from the start. A file that grows meanwhile is sent up to that size. The body ends with an error if
 /// the file was cut, or changed at the same size, while it was being sent: the server then cuts the connection, so that
 /// the client does not take what it got for the file.
-pub struct Body(BodyContent);
+pub struct FileBody(BodyContent);
 
 enum BodyContent {
     Bytes(Bytes),
     File(Box<FilePieces>),
 }
 
-impl Body {
-    pub(super) fn empty() -> Body {
-        Body(BodyContent::Bytes(Bytes::new()))
+impl FileBody {
+    pub(super) fn empty() -> FileBody {
+        FileBody(BodyContent::Bytes(Bytes::new()))
     }
 
-    pub(super) fn of(bytes: Bytes) -> Body {
-        Body(BodyContent::Bytes(bytes))
+    pub(super) fn of(bytes: Bytes) -> FileBody {
+        FileBody(BodyContent::Bytes(bytes))
     }
 
     /// Parts of a file, with texts between them.
-    pub(super) fn pieces(source: StampedFile, parts: impl IntoIterator<Item = BodyPart>) -> Body {
+    pub(super) fn pieces(source: StampedFile, parts: impl IntoIterator<Item = BodyPart>) -> FileBody {
         let mut parts: Vec<_> = parts.into_iter().collect();
         parts.reverse();
         let left = parts.iter().map(BodyPart::len).sum();
         let pace = Pace::default();
-        Body(BodyContent::File(Box::new(FilePieces {
+        FileBody(BodyContent::File(Box::new(FilePieces {
             source,
             parts,
             left,
@@ -66,14 +66,14 @@ impl Body {
     }
 }
 
-impl fmt::Debug for Body {
+impl fmt::Debug for FileBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let left = http_body::Body::size_hint(self).exact();
-        f.debug_struct("Body").field("left", &left.unwrap_or_default()).finish_non_exhaustive()
+        f.debug_struct("FileBody").field("left", &left.unwrap_or_default()).finish_non_exhaustive()
     }
 }
 
-impl http_body::Body for Body {
+impl http_body::Body for FileBody {
     type Data = Bytes;
     type Error = io::Error;
 

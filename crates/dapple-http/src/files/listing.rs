@@ -29,7 +29,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
-use super::body::Body;
+use super::body::FileBody;
 use super::root::{Stamp, View};
 use super::single_flight::SingleFlight;
 use super::stats::FileEvent;
@@ -121,7 +121,7 @@ pub(super) async fn list(
     folder: Arc<OwnedFd>,
     path: &[u8],
     query: Option<&str>,
-) -> Response<Body> {
+) -> Response<FileBody> {
     let order = Order::of(query.unwrap_or_default());
     let page = match find(store, folder, path, order).await {
         Ok(page) => page,
@@ -130,7 +130,7 @@ pub(super) async fn list(
         Err(Problem::Busy) => return answer::busy(),
         Err(Problem::Failed) => return answer::plain(StatusCode::INTERNAL_SERVER_ERROR),
     };
-    let mut response = Response::new(Body::of(page));
+    let mut response = Response::new(FileBody::of(page));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));

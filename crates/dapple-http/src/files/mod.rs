@@ -28,7 +28,7 @@ mod single_flight;
 mod stats;
 mod store;
 
-pub use body::Body;
+pub use body::FileBody;
 pub use service::{Answer, Files, files};
 pub use settings::{FileFailure, InvalidRule};
 pub use stats::FileStats;

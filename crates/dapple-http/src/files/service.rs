@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 
-use super::body::Body;
+use super::body::FileBody;
 use super::path::{self, PathRefusal};
 use super::root::Root;
 use super::settings::{FileFailure, FileSettings, InvalidRule, Rule};
@@ -308,7 +308,7 @@ impl Files {
 }
 
 #[cold]
-fn refuse(refused: PathRefusal, method: &Method) -> Response<Body> {
+fn refuse(refused: PathRefusal, method: &Method) -> Response<FileBody> {
     let response = answer::plain(match refused {
         PathRefusal::Malformed => StatusCode::BAD_REQUEST,
         PathRefusal::Nowhere => StatusCode::NOT_FOUND,
@@ -323,7 +323,7 @@ impl fmt::Debug for Files {
 }
 
 impl<B> tower_service::Service<Request<B>> for Files {
-    type Response = Response<Body>;
+    type Response = Response<FileBody>;
     type Error = Infallible;
     type Future = Answer;
 
@@ -341,12 +341,12 @@ impl<B> tower_service::Service<Request<B>> for Files {
 pub struct Answer(AnswerState);
 
 enum AnswerState {
-    Ready(Option<Response<Body>>),
-    Looking(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
+    Ready(Option<Response<FileBody>>),
+    Looking(Pin<Box<dyn Future<Output = Response<FileBody>> + Send>>),
 }
 
 impl Future for Answer {
-    type Output = Result<Response<Body>, Infallible>;
+    type Output = Result<Response<FileBody>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {

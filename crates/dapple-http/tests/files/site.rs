@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use dapple_http::files::{Body, Files, files};
+use dapple_http::files::{FileBody, Files, files};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tower_service::Service;
@@ -95,7 +95,7 @@ pub(crate) async fn begin(
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
-) -> Response<Body> {
+) -> Response<FileBody> {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
