@@ -47,7 +47,7 @@ impl FdTable {
     pub(super) fn remove(&mut self, token: u64) -> Option<Arc<Readiness>> {
         let (index, user) = split(token);
         let place = self.places.get_mut(index).filter(|place| place.user == user)?;
-        // The tokens of the bell and the ring have the largest user number, so it is skipped.
+        // The tokens of the wake-up and the ring have the largest user number, so it is skipped.
         place.user = (user + 1) % u32::MAX;
         let removed = place.readiness.take();
         self.free.push(index as u32);

@@ -22,8 +22,8 @@
 //!   the batch until all others are woken. A thread takes one of them at a time and wakes it without the claim, so a
 //!   foreign waker that blocks holds up no other waker: the next holder of the post takes the rest. The monitor takes
 //!   none, unless there is no spare that could. No thread sleeps in the driver while the batch has any.
-//! * **PASSED-ON**: see `sched::slot_owner`: a thread that wakes from its sleep here and no longer holds the post rings
-//!   the bell. The ring that woke it may have been for the new holder.
+//! * **PASSED-ON**: see `sched::slot_owner`: a thread that wakes from its sleep here and no longer holds the post
+//!   wakes the driver again. The wake-up may have been for the new holder.
 //! * **NO-STALE-EVENT**: a token is used once. The kernel may still report an event for a file descriptor that has left
 //!   the table, if a duplicate of it is open; such an event finds no waiter.
 
@@ -64,7 +64,7 @@ use crate::world;
 
 /// The most timers that fire in one step.
 const FIRINGS: usize = 512;
-/// The tokens of the bell and of the ring; the table never gives them out.
+/// The tokens of the wake-up and of the ring; the table never gives them out.
 const BELL: u64 = u64::MAX;
 const RING: u64 = u64::MAX - 1;
 /// The longest sleep of a worker after the kernel has refused an operation for lack of memory.
@@ -109,7 +109,7 @@ impl Driver {
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(explain("epoll_create"))?;
         let wakeup = Wakeup::new().map_err(explain("eventfd"))?;
-        // Edge-triggered, so that the eventfd need not be read: each ring is an event.
+        // Edge-triggered, so that the eventfd need not be read: each wake-up is an event.
         let flags = EventFlags::IN | EventFlags::ET;
         let event = wakeup.event().expect("Wakeup::new makes an eventfd");
         epoll::add(&epoll, event, EventData::new_u64(BELL), flags).map_err(explain("epoll_ctl"))?;
@@ -133,12 +133,12 @@ impl Driver {
 
     /// Wakes the thread that sleeps in this driver. If none does, the next thread that wants to sleep does not.
     #[inline]
-    pub(crate) fn ring(&self) {
-        self.wakeup.ring();
+    pub(crate) fn wake(&self) {
+        self.wakeup.notify();
     }
 
-    /// Sleeps until an event happens, the bell rings, or `limit` has passed. For the worker that holds the driver's
-    /// post. It does not sleep if `is_holder` returns false; the thread that makes it return false rings the bell.
+    /// Sleeps until an event happens, the driver is woken, or `limit` has passed. For the worker that holds the driver's
+    /// post. It does not sleep if `is_holder` returns false; the thread that makes it return false wakes the driver.
     /// `None` if another thread has the claim.
     pub(crate) fn sleep(&self, limit: Option<Duration>, is_holder: impl Fn() -> bool) -> Option<Claim<'_>> {
         let mut batch = self.try_batch()?;
@@ -159,7 +159,7 @@ impl Driver {
         }
         self.wakeup.finish_sleep();
         if !is_holder() {
-            self.wakeup.ring(); // PASSED-ON
+            self.wakeup.notify(); // PASSED-ON
         }
         Some(Claim { driver: self, batch })
     }
@@ -209,7 +209,7 @@ impl Driver {
     fn wait(&self, events: &mut Vec<EpollEvent>, limit: Option<Duration>) -> Result<(), Errno> {
         let Some(epoll) = &self.epoll else {
             if limit != Some(Duration::ZERO) {
-                self.wakeup.listen(limit);
+                self.wakeup.park(limit);
             }
             return Ok(());
         };
@@ -303,7 +303,7 @@ impl Drop for Driver {
 
 impl Unpark for Driver {
     fn unpark(&self) {
-        self.ring();
+        self.wake();
     }
 }
 

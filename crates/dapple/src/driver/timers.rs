@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **PLANNED**: before a worker sleeps it notes, under the lock, the tick until which it will sleep. A thread that
-//!   inserts an earlier timer sees that tick, under the lock, and rings the bell.
+//!   inserts an earlier timer sees that tick, under the lock, and wakes the driver.
 //! * **LOWER-BOUND**: `earliest` is never later than the first timer that is to fire.
 //! * **FOR-EVER**: timers live as long as the process. Those of a driver that is gone are reused by the next driver; an
 //!   older key finds nothing there, by its stamp. So a sleep needs no counted reference.
@@ -43,7 +43,7 @@ static SPARE: Mutex<Vec<&'static Timers>> = Mutex::new(Vec::new());
 pub(crate) enum TimerInsert {
     /// The timer's tick has passed.
     Due,
-    /// The timer will fire. If `is_first`, the driver must be rung, unless its own worker inserted the timer.
+    /// The timer will fire. If `is_first`, the driver must be woken, unless its own worker inserted the timer.
     At { key: Key, is_first: bool },
     /// The driver is gone.
     Gone,

@@ -69,21 +69,21 @@
 //! | the_last_searcher_to_find_something_wakes_another | `end_search`: no fence | asleep for ever |
 //! | two_pushes_wake_two_sleepers | `fall_asleep`: no fence as the last one | asleep for ever |
 //!
-//! | `bell` | weakened | failure |
+//! | `wakeup` | weakened | failure |
 //! |---|---|---|
-//! | a_sleeper_does_not_sleep_through_what_is_rung_for | `ring`: no write over RUNG | asleep for ever |
+//! | a_sleeper_misses_no_notification | `notify`: no write over NOTIFIED | asleep for ever |
 //! | (the same) | `finish_sleep`: swap to store | asleep for ever |
-//! | a_sleeper_whom_something_else_woke_misses_no_ring | `prepare_sleep`: compare-and-swap to load and store | asleep for ever |
+//! | a_sleeper_woken_by_another_event_misses_no_notification | `prepare_sleep`: compare-and-swap to load and store | asleep for ever |
 //!
-//! | `holder` | weakened | failure |
+//! | `slot_owner` | weakened | failure |
 //! |---|---|---|
-//! | who_stood_in_leaves_when_the_post_is_taken_back | `take_back`: rings before it writes | asleep for ever |
-//! | who_came_back_hears_a_ring_that_woke_who_stood_in | a woken thread that is not the holder does not ring; a sleeper does not check the holder | asleep for ever |
-//! | who_has_come_back_does_not_sleep_when_its_post_is_passed_on | `hand_off`: does not ring | asleep for ever |
-//! | who_is_sent_hears_a_ring_that_woke_who_had_come_back | a woken thread that is not the holder does not ring; `hand_off`: does not ring | asleep for ever |
-//! | who_is_sent_out_while_it_comes_to_rest_serves_its_post | `hand_off`: the spare is out before it is the holder | asleep for ever |
-//! | a_timer_that_the_new_holder_enters_is_seen_by_who_sleeps | `hand_off`: does not ring | asleep for ever |
-//! | a_post_is_taken_over_or_back_but_has_one_holder | `pass`: compare-and-swap to load and store | the spare has it |
+//! | a_spare_leaves_when_its_slot_is_taken_back | `take_back`: notifies before it writes | asleep for ever |
+//! | a_returned_worker_gets_a_notification_that_woke_its_spare | a woken thread that is not the holder does not notify; a sleeper does not check the holder | asleep for ever |
+//! | a_returned_worker_does_not_sleep_when_its_slot_is_passed_on | `hand_off`: does not notify | asleep for ever |
+//! | a_spare_gets_a_notification_that_woke_the_returned_worker | a woken thread that is not the holder does not notify; `hand_off`: does not notify | asleep for ever |
+//! | a_spare_that_is_sent_while_it_goes_to_sleep_serves_its_slot | `hand_off`: the spare is out before it is the holder | asleep for ever |
+//! | a_timer_that_the_new_owner_inserts_is_seen_by_the_sleeper | `hand_off`: does not notify | asleep for ever |
+//! | a_slot_is_taken_over_or_back_but_has_one_owner | `pass`: compare-and-swap to load and store | the spare has it |
 //!
 //! | `readiness` | weakened | failure |
 //! |---|---|---|
@@ -91,9 +91,9 @@
 //! | a_reader_that_takes_all_there_is_gets_what_comes_later | `note`: does not count | asleep for ever |
 //! | a_reader_that_takes_all_there_is_comes_to_the_end | `drained`: takes back READ_CLOSED too | asleep for ever |
 //! | a_reader_and_a_writer_do_not_take_from_each_other | `clear`: takes back both directions | asleep for ever |
-//! | one_event_is_for_all_who_share_a_file_descriptor | `note`: takes one of the waiters | asleep for ever |
-//! | who_waits_is_told_that_the_driver_is_gone | `note`: takes the list before it changes the word | asleep for ever |
-//! | who_sees_an_event_sees_what_came_before_it | `note`: AcqRel to Acquire | race for the received data |
+//! | one_event_wakes_all_waiters_of_a_file_descriptor | `note`: takes one of the waiters | asleep for ever |
+//! | a_waiter_learns_that_the_driver_is_gone | `note`: takes the list before it changes the word | asleep for ever |
+//! | a_waiter_that_sees_an_event_sees_the_data_before_it | `note`: AcqRel to Acquire | race for the received data |
 //!
 //! | `timers` | weakened | failure |
 //! |---|---|---|
@@ -146,11 +146,9 @@
 //! | of_two_cancels_one_is_the_first_and_none_is_slept_through | `cancel`: swap to load and store | both are the first |
 //! | a_scope_waits_for_what_was_spawned_and_sees_what_it_did | `task_ended`: nudges before it counts; AcqRel to Acquire | asleep for ever; race for the result |
 
-mod bell;
 mod cancel_table;
 mod child_waker;
 mod gate;
-mod holder;
 mod idle;
 mod inbox;
 mod oneshot;
@@ -158,9 +156,11 @@ mod permits;
 mod promotion;
 mod readiness;
 mod ring;
+mod slot_owner;
 mod spin_lock;
 mod state;
 mod timers;
+mod wakeup;
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -173,7 +173,7 @@ fn a_reader_and_a_writer_do_not_take_from_each_other() {
 }
 
 #[test]
-fn one_event_is_for_all_who_share_a_file_descriptor() {
+fn one_event_wakes_all_waiters_of_a_file_descriptor() {
     model(|| {
         let stream = Stream::new();
         let others = [(); 2].map(|()| {
@@ -193,7 +193,7 @@ fn one_event_is_for_all_who_share_a_file_descriptor() {
 }
 
 #[test]
-fn who_waits_is_told_that_the_driver_is_gone() {
+fn a_waiter_learns_that_the_driver_is_gone() {
     model(|| {
         let stream = Stream::new();
         let reader = spawn({
@@ -206,7 +206,7 @@ fn who_waits_is_told_that_the_driver_is_gone() {
 }
 
 #[test]
-fn who_sees_an_event_sees_what_came_before_it() {
+fn a_waiter_that_sees_an_event_sees_the_data_before_it() {
     model(|| {
         let (stream, written) = (Stream::new(), Arc::new(Plain::new(0)));
         let other = spawn({

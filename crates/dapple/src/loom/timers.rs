@@ -27,7 +27,7 @@ impl Driver {
     /// The step of a thread that does not drive it. `Sleep::has_elapsed`
     fn enter_from_elsewhere(&self, tick: TickCount) {
         match self.timers.insert(tick, GuardedWaker::of(Waker::noop())) {
-            TimerInsert::At { is_first: true, .. } => self.wakeup.ring(),
+            TimerInsert::At { is_first: true, .. } => self.wakeup.notify(),
             TimerInsert::At { is_first: false, .. } => {}
             TimerInsert::Due | TimerInsert::Gone => {
                 panic!("the timers are open, and the tick is in the future")
@@ -39,7 +39,7 @@ impl Driver {
     fn sleep_until_planned(&self, tick: TickCount) {
         while self.timers.plan(0).is_none_or(|until| until > between(0, tick)) {
             if self.wakeup.prepare_sleep() {
-                self.wakeup.listen(None);
+                self.wakeup.park(None);
             }
             self.wakeup.finish_sleep();
         }

@@ -37,10 +37,10 @@ static REAPER: Mutex<Reaper> = Mutex::new(Reaper { left: Vec::new(), is_running:
 
 /// Wakes the thread. `None` if the system has no file descriptor for it: then the thread looks at
 /// intervals.
-static BELL: LazyLock<Option<OwnedFd>> =
+static WAKE_EVENT: LazyLock<Option<OwnedFd>> =
     LazyLock::new(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok());
 
-/// The interval in milliseconds if there is no bell, or a child is held.
+/// The interval in milliseconds if there is no event, or a child is held.
 const LOOK: i64 = 100;
 
 /// Leaves a child to the background.
@@ -53,8 +53,8 @@ pub(super) fn leave(child: process::Child, pidfd: OwnedFd) {
     reaper.left.push(orphan);
     if reaper.is_running {
         drop(reaper);
-        if let Some(bell) = &*BELL {
-            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes()); // a full counter also wakes the thread
+        if let Some(event) = &*WAKE_EVENT {
+            let _ = rustix::io::write(event, &1_u64.to_ne_bytes()); // a full counter also wakes the thread
         }
         return;
     }
@@ -66,8 +66,8 @@ pub(super) fn leave(child: process::Child, pidfd: OwnedFd) {
 fn reap() {
     let mut orphans = Vec::new();
     loop {
-        if let Some(bell) = &*BELL {
-            let _ = rustix::io::read(bell, &mut [0_u8; 8]); // before looking, so that no ring is lost
+        if let Some(event) = &*WAKE_EVENT {
+            let _ = rustix::io::read(event, &mut [0_u8; 8]); // before looking, so that no wake-up is lost
         }
         let mut reaper = lock(&REAPER);
         orphans.append(&mut reaper.left);
@@ -83,14 +83,14 @@ fn reap() {
 
 /// Waits until a child has ended, or another has come, or it is time to look again.
 fn wait(orphans: &mut [Orphan]) {
-    let bell = BELL.as_ref().map(AsFd::as_fd);
+    let event = WAKE_EVENT.as_ref().map(AsFd::as_fd);
     let others = orphans.iter().filter(|orphan| !orphan.is_held);
     let mut fds: Vec<_> = others
         .map(|orphan| orphan.pidfd.as_fd())
-        .chain(bell)
+        .chain(event)
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
-    let looks = bell.is_none() || orphans.iter().any(|orphan| orphan.is_held);
+    let looks = event.is_none() || orphans.iter().any(|orphan| orphan.is_held);
     let limit = Timespec { tv_sec: 0, tv_nsec: LOOK * 1_000_000 };
     let Ok(_) = poll(&mut fds, looks.then_some(&limit)) else { return }; // interrupted: look again
     let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();

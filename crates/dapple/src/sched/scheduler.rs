@@ -221,7 +221,7 @@ impl Sched {
 
     #[cold]
     pub(super) fn unpark(&self, worker: usize) {
-        self.worker(worker).driver(self).ring();
+        self.worker(worker).driver(self).wake();
     }
 
     /// The driver of a configured worker. Notifying it wakes the worker.
@@ -269,7 +269,7 @@ impl Sched {
     /// Tells all workers to leave. Returns at once.
     pub(crate) fn stop(&self) {
         self.shared.enter_phase(RuntimePhase::Stopped);
-        self.slots.iter().for_each(|slot| slot.driver.ring());
+        self.slots.iter().for_each(|slot| slot.driver.wake());
         self.spares.stop();
         self.monitor.stop();
     }

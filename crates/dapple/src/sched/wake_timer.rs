@@ -21,7 +21,7 @@ impl Sched {
         if let TimerInsert::At { key, is_first } = driver.timers.insert(due.not_before(), waker) {
             *timer = Some((driver.timers, key));
             if is_first && !Sched::owns_slot_here() {
-                driver.ring();
+                driver.wake();
             }
         }
     }

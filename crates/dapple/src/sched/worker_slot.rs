@@ -145,7 +145,7 @@ impl Sched {
         if !slot.pass(stuck, worker) {
             return Relief::Late;
         }
-        slot.driver.ring(); // HOLDER-SLEEPS: the stuck worker may have come back, and sleep
+        slot.driver.wake(); // HOLDER-SLEEPS: the stuck worker may have come back, and sleep
         spare.is_out.store(true, Ordering::SeqCst); // OUT-AND-HOLDER
         spare.parker.unpark();
         Relief::Sent
@@ -189,7 +189,7 @@ impl Sched {
     pub(super) fn take_slot_back(&self, worker: &Worker) {
         let slot = &self.slots[worker.number()];
         slot.owner.take_back(worker.number());
-        slot.driver.ring(); // HOLDER-SLEEPS
+        slot.driver.wake(); // HOLDER-SLEEPS
     }
 
     /// Whether this thread drives a worker that owns its slot: it looks at the driver before it sleeps, and no other

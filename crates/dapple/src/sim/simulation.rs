@@ -252,7 +252,7 @@ impl Sim {
                 let (core, report) = (core.clone(), report.clone());
                 move || {
                     *report.borrow_mut() = describe(&core);
-                    core.sched.driver(0).ring();
+                    core.sched.driver(0).wake();
                 }
             });
             if let Some(points) = points {

@@ -123,7 +123,7 @@ impl Sleep {
                 TimerInsert::At { key, is_first } => {
                     self.timer = Some((driver.timers, key));
                     if is_first && !Sched::owns_slot_here() {
-                        driver.ring();
+                        driver.wake();
                     }
                 }
                 TimerInsert::Gone => return Err(Cancelled),

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use log::PollLog;
 use rng::Rng;
-use threads::{Rung, Threads};
+use threads::{NotifiedThreads, Threads};
 
 /// The default number of workers of a simulation.
 pub(crate) const WORKERS: usize = 4;
@@ -57,7 +57,7 @@ pub(crate) struct World {
     now: Cell<u64>,
     pub(crate) dice: Rng,
     threads: RefCell<Threads>,
-    rung: Arc<Rung>,
+    notified: Arc<NotifiedThreads>,
     /// The last number that a task or a color got.
     numbers: Cell<u64>,
     /// The number of polls so far, and the limit.
@@ -158,13 +158,14 @@ pub(crate) fn sleep(duration: Duration) {
 /// A thread that waits, or will, with the means to wake it.
 pub(crate) enum Sleeper {
     Real(std::thread::Thread),
-    Virtual { rung: Arc<Rung>, thread: threads::ThreadId },
+    Virtual { notified: Arc<NotifiedThreads>, thread: threads::ThreadId },
 }
 
 impl Sleeper {
     /// The current thread.
     pub(crate) fn current() -> Sleeper {
-        let virtual_ = with(|world| Sleeper::Virtual { rung: world.rung.clone(), thread: world.thread() });
+        let virtual_ =
+            with(|world| Sleeper::Virtual { notified: world.notified.clone(), thread: world.thread() });
         virtual_.unwrap_or_else(|| Sleeper::Real(std::thread::current()))
     }
 
@@ -181,7 +182,7 @@ impl Sleeper {
     pub(crate) fn wake(&self) {
         match self {
             Sleeper::Real(thread) => thread.unpark(),
-            Sleeper::Virtual { rung, thread } => rung.ring(*thread),
+            Sleeper::Virtual { notified, thread } => notified.add(*thread),
         }
     }
 
@@ -202,7 +203,7 @@ impl World {
         World {
             now: Cell::new(BEGIN),
             threads: RefCell::new(Threads::new(context)),
-            rung: Arc::default(),
+            notified: Arc::default(),
             dice,
             numbers: Cell::new(0),
             polls: Cell::new(0),
@@ -309,7 +310,7 @@ impl World {
         self.wait(Some(until), false);
     }
 
-    /// Suspends the current thread until it is rung for, or `limit` has passed.
+    /// Suspends the current thread until it is notified, or `limit` has passed.
     fn rest(&self, limit: Option<Duration>) {
         self.wait(limit.and_then(|limit| self.after(limit)), true);
     }

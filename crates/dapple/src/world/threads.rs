@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-EVENT**: a thread that waits is identified by the number of its wait. An event, or a ring, with
+//! * **ONE-EVENT**: a thread that waits is identified by the number of its wait. An event, or a notification, with
 //!   another number comes too late, and has no effect.
 //! * **OWN-STACK**: only the thread itself uses its yielder, on its own stack, and so while
 //!   the yielder exists.
@@ -50,15 +50,15 @@ impl ThreadId {
     }
 }
 
-/// Threads that were rung for, by any thread, and are not yet scheduled.
+/// Threads that were notified, by any thread, and are not yet scheduled.
 #[derive(Default)]
-pub(crate) struct Rung {
+pub(crate) struct NotifiedThreads {
     is_any: AtomicBool,
     threads: Mutex<Vec<ThreadId>>,
 }
 
-impl Rung {
-    pub(super) fn ring(&self, thread: ThreadId) {
+impl NotifiedThreads {
+    pub(super) fn add(&self, thread: ThreadId) {
         lock(&self.threads).push(thread);
         self.is_any.store(true, Ordering::Release);
     }
@@ -92,7 +92,7 @@ enum Does {
     Run,
     /// It waits for a time only.
     Work,
-    /// It waits, and can be rung for.
+    /// It waits, and can be notified.
     Rest,
     /// It has ended.
     Nothing,
@@ -179,7 +179,7 @@ impl World {
         threads.events.push(Reverse((time, tie, index, waits)));
     }
 
-    /// Suspends the current thread until a moment, or, if it `rests`, until it is rung for. Others run meanwhile.
+    /// Suspends the current thread until a moment, or, if it `rests`, until it is notified. Others run meanwhile.
     pub(super) fn wait(&self, until: Option<u64>, rests: bool) {
         // A thread that unwinds does not yield, because the others would seem to unwind, too; unless it waits for
         // them.
@@ -209,13 +209,13 @@ impl World {
         }
     }
 
-    /// Schedules the threads that were rung for.
+    /// Schedules the threads that were notified.
     fn hear(&self) {
-        if !self.rung.is_any.load(Ordering::Acquire) {
+        if !self.notified.is_any.load(Ordering::Acquire) {
             return;
         }
-        self.rung.is_any.store(false, Ordering::Relaxed);
-        for name in std::mem::take(&mut *lock(&self.rung.threads)) {
+        self.notified.is_any.store(false, Ordering::Relaxed);
+        for name in std::mem::take(&mut *lock(&self.notified.threads)) {
             let (time, tie) = (self.now.get() + self.dice.wake(), self.dice.tie());
             let threads = &mut *self.threads.borrow_mut();
             let thread = &mut threads.list[name.index];

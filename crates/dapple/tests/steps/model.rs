@@ -21,7 +21,7 @@
 //! | everything_that_is_started_ends_and_then_all_rest | `Sched::take_post_back`: does not ring | 7 |
 //!
 //! Invariants that depend on the order of three steps in three threads (PASSED-ON, OUT-AND-HOLDER) are seldom broken by
-//! chance: loom checks them (`loom/holder.rs`).
+//! chance: loom checks them (`loom/slot_owner.rs`).
 #![cfg(dapple_steps)]
 
 use std::sync::Arc;

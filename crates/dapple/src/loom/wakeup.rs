@@ -25,7 +25,7 @@ impl House {
 
     fn push(&self, notifier: usize) {
         self.pushed[notifier].store(1, Ordering::Relaxed);
-        self.wakeup.ring();
+        self.wakeup.notify();
     }
 
     fn seen(&self) -> usize {
@@ -36,7 +36,7 @@ impl House {
     fn sleep_until_seen(&self, pushes: usize) {
         while self.seen() < pushes {
             if self.wakeup.prepare_sleep() {
-                self.wakeup.listen(None);
+                self.wakeup.park(None);
             }
             self.wakeup.finish_sleep();
         }
@@ -44,7 +44,7 @@ impl House {
 }
 
 #[test]
-fn a_sleeper_does_not_sleep_through_what_is_rung_for() {
+fn a_sleeper_misses_no_notification() {
     model(|| {
         let house = House::new();
         let others = [0, 1].map(|notifier| {
@@ -59,7 +59,7 @@ fn a_sleeper_does_not_sleep_through_what_is_rung_for() {
 }
 
 #[test]
-fn a_sleeper_whom_something_else_woke_misses_no_ring() {
+fn a_sleeper_woken_by_another_event_misses_no_notification() {
     model(|| {
         let house = House::new();
         let other = spawn({

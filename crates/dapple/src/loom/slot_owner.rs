@@ -57,11 +57,11 @@ impl Post {
             return true;
         }
         if self.wakeup.prepare_sleep() && self.holder.get() == worker {
-            self.wakeup.listen(None);
+            self.wakeup.park(None);
         }
         self.wakeup.finish_sleep();
         if self.holder.get() != worker {
-            self.wakeup.ring(); // PASSED-ON
+            self.wakeup.notify(); // PASSED-ON
         }
         false
     }
@@ -76,14 +76,16 @@ impl Post {
     /// `Sched::hand_off`
     fn relieve(&self) {
         if self.holder.pass(OWN, SPARE) {
-            self.wakeup.ring(); // HOLDER-SLEEPS
+            self.wakeup.notify(); // HOLDER-SLEEPS
         }
     }
 
     /// `Sleep::has_elapsed`
     fn enter_timer(&self, worker: usize) {
         match self.timers.insert(SOON, Waker::noop().clone().into()) {
-            TimerInsert::At { is_first, .. } if is_first && self.holder.get() != worker => self.wakeup.ring(),
+            TimerInsert::At { is_first, .. } if is_first && self.holder.get() != worker => {
+                self.wakeup.notify()
+            }
             TimerInsert::At { .. } => {} // OWN-TIMERS
             TimerInsert::Due | TimerInsert::Gone => {
                 panic!("the timers are open, and the tick is in the future")
@@ -94,12 +96,12 @@ impl Post {
     /// `Sched::take_post_back`
     fn take_back(&self) {
         self.holder.take_back(OWN);
-        self.wakeup.ring();
+        self.wakeup.notify();
     }
 }
 
 #[test]
-fn who_stood_in_leaves_when_the_post_is_taken_back() {
+fn a_spare_leaves_when_its_slot_is_taken_back() {
     model(|| {
         let post = Post::new();
         let spare = spawn({
@@ -112,7 +114,7 @@ fn who_stood_in_leaves_when_the_post_is_taken_back() {
 }
 
 #[test]
-fn who_came_back_hears_a_ring_that_woke_who_stood_in() {
+fn a_returned_worker_gets_a_notification_that_woke_its_spare() {
     model(|| {
         let post = Post::new();
         let spare = spawn({
@@ -123,7 +125,7 @@ fn who_came_back_hears_a_ring_that_woke_who_stood_in() {
             let post = post.clone();
             move || {
                 post.ready.store(1, Ordering::Relaxed);
-                post.wakeup.ring();
+                post.wakeup.notify();
             }
         });
         post.take_back();
@@ -136,7 +138,7 @@ fn who_came_back_hears_a_ring_that_woke_who_stood_in() {
 }
 
 #[test]
-fn a_post_is_taken_over_or_back_but_has_one_holder() {
+fn a_slot_is_taken_over_or_back_but_has_one_owner() {
     model(|| {
         let post = Post::new();
         let monitor = spawn({
@@ -151,7 +153,7 @@ fn a_post_is_taken_over_or_back_but_has_one_holder() {
 }
 
 #[test]
-fn who_has_come_back_does_not_sleep_when_its_post_is_passed_on() {
+fn a_returned_worker_does_not_sleep_when_its_slot_is_passed_on() {
     model(|| {
         let post = Arc::new(Post::own());
         let monitor = spawn({
@@ -164,7 +166,7 @@ fn who_has_come_back_does_not_sleep_when_its_post_is_passed_on() {
 }
 
 #[test]
-fn who_is_sent_hears_a_ring_that_woke_who_had_come_back() {
+fn a_spare_gets_a_notification_that_woke_the_returned_worker() {
     model(|| {
         let post = Arc::new(Post::own());
         let spare = spawn({
@@ -180,7 +182,7 @@ fn who_is_sent_hears_a_ring_that_woke_who_had_come_back() {
             let post = post.clone();
             move || {
                 post.ready.store(1, Ordering::Relaxed);
-                post.wakeup.ring();
+                post.wakeup.notify();
             }
         });
         post.sleep(OWN); // after that, it is stuck
@@ -190,7 +192,7 @@ fn who_is_sent_hears_a_ring_that_woke_who_had_come_back() {
 }
 
 #[test]
-fn a_timer_that_the_new_holder_enters_is_seen_by_who_sleeps() {
+fn a_timer_that_the_new_owner_inserts_is_seen_by_the_sleeper() {
     model(|| {
         let post = Arc::new(Post::own());
         let spare = spawn({
@@ -211,7 +213,7 @@ fn a_timer_that_the_new_holder_enters_is_seen_by_who_sleeps() {
 
 /// `Sched::hand_off` and `Sched::run_spare`, for a spare whose thread is awake by an earlier token.
 #[test]
-fn who_is_sent_out_while_it_comes_to_rest_serves_its_post() {
+fn a_spare_that_is_sent_while_it_goes_to_sleep_serves_its_slot() {
     model(|| {
         let (post, is_out, parker) = (Arc::new(Post::own()), Arc::new(AtomicUsize::new(0)), sleeper().0);
         parker.unpark();
