@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Instant;
 
 use dapple::limit::Limit;
-use dapple_http::files::Files;
+use dapple_http::files::FileService;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge};
@@ -19,7 +19,7 @@ pub(crate) struct Numbers {
     pub(crate) runtime: dapple::Handle,
     pub(crate) server: dapple_http::Stats,
     pub(crate) limit: Option<Limit>,
-    pub(crate) files: Option<Files>,
+    pub(crate) files: Option<FileService>,
     pub(crate) log: Option<&'static AccessLog>,
 }
 

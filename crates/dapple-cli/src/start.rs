@@ -12,7 +12,7 @@ use dapple::channel::oneshot;
 use dapple::limit::Limit;
 use dapple::net::TcpListener;
 use dapple::signal::{Signal, SignalKind, signal};
-use dapple_http::files::Files;
+use dapple_http::files::FileService;
 use http::{Request, Response};
 use tower_service::Service;
 
@@ -77,7 +77,7 @@ fn no_index(indexes: &[String]) -> String {
     not_found("<title>No index</title>", &text)
 }
 
-fn open(folder: &Path, options: &Folder) -> Result<Files, StartFailure> {
+fn open(folder: &Path, options: &Folder) -> Result<FileService, StartFailure> {
     let mut files = dapple_http::files(folder)
         .map_err(|error| StartFailure::folder(folder, &error))?
         .listings(options.list)
@@ -110,7 +110,7 @@ fn start<S, B>(
     what: &str,
     note: Option<&str>,
     service: S,
-    files: Option<Files>,
+    files: Option<FileService>,
 ) -> Result<(), StartFailure>
 where
     S: Service<Request<dapple_http::Body>, Response = Response<B>, Error = Infallible>,

@@ -28,7 +28,7 @@ use super::pace::Pace;
 use super::root::Stamp;
 use crate::connection::send_queue::piece_limit;
 
-/// The body of an answer of [`Files`](super::Files).
+/// The body of an answer of [`FileService`](super::FileService).
 ///
 /// Its size is known from the start. A file that grows meanwhile is sent up to that size. The body ends with an error if
 /// the file was cut, or changed at the same size, while it was being sent: the server then cuts the connection, so that

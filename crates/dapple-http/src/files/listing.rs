@@ -7,7 +7,7 @@
 //! * **FEW-AT-ONCE**: at most [`Listings::at_once`] folders are read at a time, by the threads that hold a permit of `room`
 //!   until they are done, also if the client is gone: however many lists are asked for, processors are left for the rest.
 //! * **ONE-FOR-ALL**: requests for the same list, in the same order, get the bytes of one reading: those that wait for it,
-//!   and those that come within [`recheck`](super::Files::recheck).
+//!   and those that come within [`recheck`](super::FileService::recheck).
 //! * **READ-WHEN-CHANGED**: after that the folder's stamp is compared, which is one system call. Its names are read again only
 //!   if the stamp has changed, or after [`SIZES`] times as long, as sizes change without it. So however many clients ask,
 //!   a folder that stays as it is costs one reading in that time.

@@ -29,6 +29,6 @@ mod stats;
 mod store;
 
 pub use body::FileBody;
-pub use service::{Answer, Files, files};
+pub use service::{Answer, FileService, files};
 pub use settings::{FileFailure, InvalidRule};
 pub use stats::FileStats;

@@ -22,7 +22,7 @@ use super::{answer, listing};
 
 /// Serves the files of a folder.
 ///
-/// The folder is opened at once, by a call that may block for a moment. What it is done with is in [`Files`].
+/// The folder is opened at once, by a call that may block for a moment. What it is done with is in [`FileService`].
 ///
 /// # Errors
 ///
@@ -50,13 +50,13 @@ use super::{answer, listing};
 /// })
 /// # }
 /// ```
-pub fn files(folder: impl AsRef<Path>) -> io::Result<Files> {
+pub fn files(folder: impl AsRef<Path>) -> io::Result<FileService> {
     let folder = folder.as_ref();
     let explain = |error: io::Error| {
         io::Error::new(error.kind(), format!("cannot serve the folder {}: {error}", folder.display()))
     };
     let root = Root::new(folder).map_err(explain)?;
-    Ok(Files { store: Arc::new(PageStore::new(&root, FileSettings::default())) })
+    Ok(FileService { store: Arc::new(PageStore::new(&root, FileSettings::default())) })
 }
 
 /// A service that answers with the files of a folder; made by [`files`].
@@ -110,48 +110,48 @@ pub fn files(folder: impl AsRef<Path>) -> io::Result<Files> {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Files {
+pub struct FileService {
     store: Arc<PageStore>,
 }
 
-impl Files {
+impl FileService {
     /// The same, set otherwise. What was cached is forgotten.
-    fn set(self, set: impl FnOnce(&mut FileSettings)) -> Files {
+    fn set(self, set: impl FnOnce(&mut FileSettings)) -> FileService {
         let mut settings = self.store.settings.clone();
         set(&mut settings);
-        Files { store: Arc::new(PageStore::new(&self.store.root, settings)) }
+        FileService { store: Arc::new(PageStore::new(&self.store.root, settings)) }
     }
 
     /// How much memory files may take, in bytes. By default 64 MiB. 0 keeps nothing.
     #[must_use]
-    pub fn cache_size(self, bytes: u64) -> Files {
+    pub fn cache_size(self, bytes: u64) -> FileService {
         self.set(|settings| settings.cache_size = bytes)
     }
 
     /// How large a file may be to be kept in memory, in bytes: by default 1 MiB, at most half of
     /// [`cache_size`](Self::cache_size). What is larger is sent in pieces.
     #[must_use]
-    pub fn largest_cached(self, bytes: u64) -> Files {
+    pub fn largest_cached(self, bytes: u64) -> FileService {
         self.set(|settings| settings.largest_cached = bytes)
     }
 
     /// How many large files are kept open, compressed forms included. By default 256. One that nobody asks for is
     /// closed after a minute.
     #[must_use]
-    pub fn open_files(self, files: usize) -> Files {
+    pub fn open_files(self, files: usize) -> FileService {
         self.set(|settings| settings.open_files = files)
     }
 
     /// For how long a file is taken to be as it was. By default a second. Zero asks the file system for every
     /// request. A compressed form or an index that was not there is looked for only after ten times as long.
     #[must_use]
-    pub fn recheck(self, interval: Duration) -> Files {
+    pub fn recheck(self, interval: Duration) -> FileService {
         self.set(|settings| settings.recheck = interval)
     }
 
     /// The names of files that stand for their folder, the first first. By default `index.html` alone.
     #[must_use]
-    pub fn indexes<S: AsRef<str>>(self, names: impl IntoIterator<Item = S>) -> Files {
+    pub fn indexes<S: AsRef<str>>(self, names: impl IntoIterator<Item = S>) -> FileService {
         let is_name = |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains(['/', '\0']);
         let names: Vec<_> = names.into_iter().collect();
         let names = names.iter().map(S::as_ref).filter(is_name).map(Into::into).collect();
@@ -166,14 +166,14 @@ impl Files {
     /// read again only after ten times as long, so a size in a list may be as old as that. Few lists are made at once, so
     /// that other requests are not held up.
     #[must_use]
-    pub fn listings(self, list: bool) -> Files {
+    pub fn listings(self, list: bool) -> FileService {
         self.set(|settings| settings.listings = list)
     }
 
     /// Whether names that begin with a dot are served. By default they are not, but for `.well-known`: too often they
     /// are `.git` or `.env`.
     #[must_use]
-    pub fn hidden(self, serve: bool) -> Files {
+    pub fn hidden(self, serve: bool) -> FileService {
         self.set(|settings| settings.hidden = serve)
     }
 
@@ -181,14 +181,14 @@ impl Files {
     /// link does if its text begins with the path of the folder, as it was given to [`files`] or with its own links
     /// resolved; one that comes back in by another way is not followed.
     #[must_use]
-    pub fn symlinks(self, follow: bool) -> Files {
+    pub fn symlinks(self, follow: bool) -> FileService {
         self.set(|settings| settings.symlinks = follow)
     }
 
     /// Whether compressed forms beside a file are looked for: `style.css.br`, `style.css.zst`, `style.css.gz`. By
     /// default they are.
     #[must_use]
-    pub fn precompressed(self, look: bool) -> Files {
+    pub fn precompressed(self, look: bool) -> FileService {
         self.set(|settings| settings.precompressed = look)
     }
 
@@ -204,7 +204,7 @@ impl Files {
     /// # Errors
     ///
     /// If the pattern is none of these, or the value cannot be one of a header.
-    pub fn cache_control(self, pattern: &str, value: &str) -> Result<Files, InvalidRule> {
+    pub fn cache_control(self, pattern: &str, value: &str) -> Result<FileService, InvalidRule> {
         let rule = Rule::parse(pattern, value)?;
         Ok(self.set(|settings| settings.cache_rules.push(rule)))
     }
@@ -212,7 +212,7 @@ impl Files {
     /// The file, from the folder on, that is sent with 404 if there is nothing where somebody asks: `404.html`. By
     /// default a line of text is.
     #[must_use]
-    pub fn not_found(self, file: &str) -> Files {
+    pub fn not_found(self, file: &str) -> FileService {
         let file = file.trim_start_matches('/').as_bytes().into();
         self.set(|settings| settings.not_found = Some(file))
     }
@@ -220,7 +220,7 @@ impl Files {
     /// The file, from the folder on, that is sent if there is nothing of a name without a dot in it: `index.html`, for
     /// an application of a single page that makes something of the path itself.
     #[must_use]
-    pub fn single_page(self, file: &str) -> Files {
+    pub fn single_page(self, file: &str) -> FileService {
         let file = file.trim_start_matches('/').as_bytes().into();
         self.set(|settings| settings.single_page = Some(file))
     }
@@ -229,7 +229,7 @@ impl Files {
     /// [`single_page`](Self::single_page) nor [`not_found`](Self::not_found) stands in for it. By default a line of
     /// text is sent.
     #[must_use]
-    pub fn no_index_page(self, html: impl Into<Bytes>) -> Files {
+    pub fn no_index_page(self, html: impl Into<Bytes>) -> FileService {
         let html = html.into();
         self.set(|settings| settings.no_index = Some(html))
     }
@@ -238,7 +238,7 @@ impl Files {
     /// or for which too many files are open. The client is told no more than a status. It is called once for all clients
     /// that wait for the same file, by a worker: it must not block.
     #[must_use]
-    pub fn on_failure(self, tell: impl Fn(&FileFailure<'_>) + Send + Sync + 'static) -> Files {
+    pub fn on_failure(self, tell: impl Fn(&FileFailure<'_>) + Send + Sync + 'static) -> FileService {
         self.set(|settings| settings.observer = Some(Arc::new(tell)))
     }
 
@@ -316,13 +316,13 @@ fn refuse(refused: PathRefusal, method: &Method) -> Response<FileBody> {
     if method == Method::HEAD { answer::without_body(response) } else { response }
 }
 
-impl fmt::Debug for Files {
+impl fmt::Debug for FileService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Files").field("folder", &self.folder()).finish_non_exhaustive()
+        f.debug_struct("FileService").field("folder", &self.folder()).finish_non_exhaustive()
     }
 }
 
-impl<B> tower_service::Service<Request<B>> for Files {
+impl<B> tower_service::Service<Request<B>> for FileService {
     type Response = Response<FileBody>;
     type Error = Infallible;
     type Future = Answer;
@@ -337,7 +337,7 @@ impl<B> tower_service::Service<Request<B>> for Files {
     }
 }
 
-/// The answer of [`Files`], to be awaited. What is cached is there already.
+/// The answer of [`FileService`], to be awaited. What is cached is there already.
 pub struct Answer(AnswerState);
 
 enum AnswerState {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
-/// What can be set; see the methods of [`Files`](super::Files).
+/// What can be set; see the methods of [`FileService`](super::FileService).
 #[derive(Clone)]
 pub(super) struct FileSettings {
     pub(super) cache_size: u64,
@@ -36,7 +36,7 @@ pub(super) struct FileSettings {
 /// Called with what could not be served.
 pub(super) type FailureObserver = Arc<dyn Fn(&FileFailure<'_>) + Send + Sync>;
 
-/// Something that the file system did not give: see [`Files::on_failure`](super::Files::on_failure).
+/// Something that the file system did not give: see [`FileService::on_failure`](super::FileService::on_failure).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FileFailure<'a> {
@@ -101,7 +101,7 @@ impl Rule {
     }
 }
 
-/// A rule for `Cache-Control` that cannot be one; see [`Files::cache_control`](super::Files::cache_control).
+/// A rule for `Cache-Control` that cannot be one; see [`FileService::cache_control`](super::FileService::cache_control).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidRule {
     what: &'static str,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What a [`Files`](super::Files) has done so far: a snapshot.
+/// What a [`FileService`](super::FileService) has done so far: a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileStats {

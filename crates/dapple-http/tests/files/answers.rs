@@ -88,7 +88,7 @@ async fn conditions_are_weighed_by_etag_and_date() {
 }
 
 /// In memory, and in pieces.
-async fn both(site: &Site, check: impl AsyncFn(&dapple_http::files::Files)) {
+async fn both(site: &Site, check: impl AsyncFn(&dapple_http::files::FileService)) {
     check(&site.files()).await;
     check(&site.files().largest_cached(0)).await;
 }

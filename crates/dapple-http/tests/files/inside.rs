@@ -6,19 +6,19 @@ use std::os::unix::net::UnixListener;
 
 use crate::not_run::not_run;
 use crate::site::{Site, get};
-use dapple_http::files::Files;
+use dapple_http::files::FileService;
 use http::StatusCode;
 
 const SECRET: &str = "nobody may see this";
 
 /// A folder `public` with a file, beside a secret.
-fn site() -> (Site, Files) {
+fn site() -> (Site, FileService) {
     let site = Site::new(&[("secret.txt", SECRET), ("public/a.txt", "a"), ("public/b/c.txt", "c")]);
     let files = dapple_http::files::files(site.at("public")).unwrap().recheck(std::time::Duration::ZERO);
     (site, files)
 }
 
-async fn status(files: &Files, path: &str) -> StatusCode {
+async fn status(files: &FileService, path: &str) -> StatusCode {
     let got = get(files, path).await;
     assert!(!got.text().contains(SECRET), "{path}");
     got.status

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use dapple_http::files::{FileBody, Files, files};
+use dapple_http::files::{FileBody, FileService, files};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tower_service::Service;
@@ -50,7 +50,7 @@ impl Site {
         file.set_modified(SystemTime::now() - age).unwrap();
     }
 
-    pub(crate) fn files(&self) -> Files {
+    pub(crate) fn files(&self) -> FileService {
         files(self.path()).unwrap()
     }
 }
@@ -91,7 +91,7 @@ impl Got {
 
 /// The answer before its body is read.
 pub(crate) async fn begin(
-    files: &Files,
+    files: &FileService,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
@@ -103,7 +103,7 @@ pub(crate) async fn begin(
     files.clone().call(request.body(()).unwrap()).await.unwrap()
 }
 
-pub(crate) async fn ask(files: &Files, method: &str, path: &str, headers: &[(&str, &str)]) -> Got {
+pub(crate) async fn ask(files: &FileService, method: &str, path: &str, headers: &[(&str, &str)]) -> Got {
     let (parts, body) = begin(files, method, path, headers).await.into_parts();
     let hint = http_body::Body::size_hint(&body).exact();
     let body = body.collect().await.unwrap().to_bytes();
@@ -111,6 +111,6 @@ pub(crate) async fn ask(files: &Files, method: &str, path: &str, headers: &[(&st
     Got { status: parts.status, headers: parts.headers, body, hint }
 }
 
-pub(crate) async fn get(files: &Files, path: &str) -> Got {
+pub(crate) async fn get(files: &FileService, path: &str) -> Got {
     ask(files, "GET", path, &[]).await
 }

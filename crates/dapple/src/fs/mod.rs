@@ -75,4 +75,4 @@ pub use paths::{
 pub use send_file::{Socket, send_file};
 pub use whole_files::{read, read_to_string, write};
 
-pub use crate::driver::uring::backend::FileBackend;
+pub use crate::driver::uring::backend::Files;

@@ -16,7 +16,7 @@ use super::error::nowhere;
 use crate::cancel::wait::Wait;
 use crate::context::no_runtime;
 use crate::driver::uring::Uring;
-use crate::driver::uring::backend::FileBackend;
+use crate::driver::uring::backend::Files;
 pub(super) use crate::driver::uring::node::Request;
 use crate::driver::uring::node::{Op, OpResult};
 use crate::runtime::Core;
@@ -40,7 +40,7 @@ fn place(code: Option<u8>) -> io::Result<FsRoute> {
     let place = Core::current(|core| {
         let driver = core.sched.driver_here();
         match (code, core.files.in_use(driver)) {
-            (Some(code), FileBackend::Ring) => match driver.files(&core.files.failures) {
+            (Some(code), Files::Ring) => match driver.files(&core.files.failures) {
                 Ok(ring) if ring.can(code) => FsRoute::Ring(ring.clone()),
                 _ => FsRoute::Pool,
             },

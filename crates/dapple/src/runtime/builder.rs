@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Runtime;
 use super::core::Core;
 use crate::blocking::PoolLimits;
-use crate::driver::uring::backend::FileBackend;
+use crate::driver::uring::backend::Files;
 use crate::sched::{Chosen, Policy, Priority, SchedSettings};
 use crate::task::panics::{OnPanic, PanicReport};
 use crate::world;
@@ -19,7 +19,7 @@ pub struct RuntimeBuilder {
     pub(super) thread_name: Option<String>,
     pub(super) stack_size: Option<usize>,
     pub(super) pool: PoolLimits,
-    pub(super) files: FileBackend,
+    pub(super) files: Files,
     seed: Option<u64>,
     policy: Chosen,
     events: Priority,
@@ -35,7 +35,7 @@ impl Default for RuntimeBuilder {
             thread_name: None,
             stack_size: None,
             pool: PoolLimits::default(),
-            files: FileBackend::default(),
+            files: Files::default(),
             seed: None,
             policy: Chosen::default(),
             events: Priority::default(),
@@ -94,14 +94,14 @@ impl RuntimeBuilder {
     /// # Examples
     ///
     /// ```
-    /// use dapple::fs::{self, FileBackend};
+    /// use dapple::fs::{self, Files};
     ///
-    /// let rt = dapple::Runtime::builder().files(FileBackend::Pool).build()?;
-    /// assert_eq!(rt.files(), FileBackend::Pool);
+    /// let rt = dapple::Runtime::builder().files(Files::Pool).build()?;
+    /// assert_eq!(rt.files(), Files::Pool);
     /// assert!(rt.block_on(fs::try_exists("/"))?);
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn files(mut self, files: FileBackend) -> RuntimeBuilder {
+    pub fn files(mut self, files: Files) -> RuntimeBuilder {
         self.files = files;
         self
     }

@@ -35,7 +35,7 @@ pub use crate::task::panics::PanicReport;
 
 pub(crate) use self::core::Core;
 use crate::context::require;
-use crate::driver::uring::backend::FileBackend;
+use crate::driver::uring::backend::Files;
 use crate::spawn::submit::{FreshColor, submit};
 use crate::task::header::Meta;
 use crate::task::poll::ClosureFuture;
@@ -112,7 +112,7 @@ impl Runtime {
 
     /// See [`Handle::files`].
     #[must_use]
-    pub fn files(&self) -> FileBackend {
+    pub fn files(&self) -> Files {
         self.handle.files()
     }
 
@@ -240,10 +240,10 @@ impl Handle {
         metrics
     }
 
-    /// How files are read and written: [`FileBackend::Ring`] or [`FileBackend::Pool`]. This is decided at the first call, or with
+    /// How files are read and written: [`Files::Ring`] or [`Files::Pool`]. This is decided at the first call, or with
     /// the first file, and then reported to `tracing` (with that feature).
     #[must_use]
-    pub fn files(&self) -> FileBackend {
+    pub fn files(&self) -> Files {
         self.core.files.in_use(self.core.sched.driver_here())
     }
 

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dapple::Runtime;
-use dapple::fs::{AlignedBuf, File, FileBackend};
+use dapple::fs::{AlignedBuf, File, Files};
 
 use super::common::{not_run, watched};
 
 /// Both ways: through a ring, if the kernel lets us, and through the pool.
-pub(crate) fn both() -> Vec<FileBackend> {
+pub(crate) fn both() -> Vec<Files> {
     let ring = ring().map_err(|why| not_run(format_args!("its part on a ring: {why}")));
-    ring.into_iter().chain([FileBackend::Pool]).collect()
+    ring.into_iter().chain([Files::Pool]).collect()
 }
 
 /// Whether there is a ring, for a test that the pool cannot pass. If not, reports the test as not run.
@@ -21,11 +21,11 @@ pub(crate) fn has_ring() -> bool {
     ring().map_err(not_run).is_ok()
 }
 
-fn ring() -> io::Result<FileBackend> {
-    Runtime::builder().workers(1).files(FileBackend::Ring).build().map(|_| FileBackend::Ring)
+fn ring() -> io::Result<Files> {
+    Runtime::builder().workers(1).files(Files::Ring).build().map(|_| Files::Ring)
 }
 
-pub(crate) fn runtime_with(files: FileBackend, workers: usize) -> Runtime {
+pub(crate) fn runtime_with(files: Files, workers: usize) -> Runtime {
     let rt = Runtime::builder().workers(workers).files(files).build().expect("a runtime");
     assert_eq!(rt.files(), files, "as asked for");
     rt

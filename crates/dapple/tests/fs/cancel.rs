@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use crate::common::{Drops, Event, Guard, eventually, telling, watched};
 use crate::fs_common::{Dir, block, both, direct_file, has_ring, on_both, pattern, runtime_with};
-use dapple::fs::{self, AlignedBuf, BufferMut, File, FileBackend};
+use dapple::fs::{self, AlignedBuf, BufferMut, File, Files};
 use dapple::io::{AsyncReadExt, AsyncWriteExt};
 use dapple::{Runtime, finish, is_cancelled, shield};
 use futures_lite::future::{poll_fn, poll_once};
@@ -131,7 +131,7 @@ fn a_cancelled_read_of_a_silent_pipe_ends() {
         return;
     }
     watched(|| {
-        let (rt, dir) = (runtime_with(FileBackend::Ring, 2), Dir::new());
+        let (rt, dir) = (runtime_with(Files::Ring, 2), Dir::new());
         rt.block_on(async {
             let mut fifo = silent(&dir.path().join("fifo")).await;
             for on_worker in [false, true] {
@@ -172,7 +172,7 @@ fn a_cancelled_open_of_a_fifo_ends() {
         return;
     }
     watched(|| {
-        let (rt, dir) = (runtime_with(FileBackend::Ring, 2), Dir::new());
+        let (rt, dir) = (runtime_with(Files::Ring, 2), Dir::new());
         let path = dir.path().join("fifo");
         make_fifo(&path);
         rt.block_on(async {

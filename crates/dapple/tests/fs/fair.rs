@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::watched;
 use crate::fs_common::{Dir, block, direct_file, has_ring};
 use dapple::Runtime;
-use dapple::fs::FileBackend;
+use dapple::fs::Files;
 use dapple::task::yield_now;
 
 /// Many times as many as a ring of the kernel, or the line of a worker, has room for.
@@ -51,14 +51,14 @@ impl Turns {
 }
 
 /// One worker alone: a second thread goes on while the first does not get the processor, and overtakes it.
-fn one_worker(files: FileBackend) -> Runtime {
+fn one_worker(files: Files) -> Runtime {
     Runtime::builder().workers(1).max_spares(0).files(files).build().expect("a runtime")
 }
 
 #[test]
 fn tasks_that_yield_are_served_in_turn() {
     watched(|| {
-        let (rt, turns) = (one_worker(FileBackend::Pool), Arc::new(Turns::default()));
+        let (rt, turns) = (one_worker(Files::Pool), Arc::new(Turns::default()));
         let tasks: Vec<_> = (0..TASKS)
             .map(|_| {
                 let turns = turns.clone();
@@ -86,7 +86,7 @@ fn readers_of_a_ring_are_served_in_turn() {
         return;
     }
     watched(|| {
-        let (rt, dir, turns) = (one_worker(FileBackend::Ring), Dir::new(), Arc::new(Turns::default()));
+        let (rt, dir, turns) = (one_worker(Files::Ring), Dir::new(), Arc::new(Turns::default()));
         let file = rt.block_on(direct_file(&dir.path().join("direct"), BLOCKS * 4096));
         let Some(file) = file.map(Arc::new) else { return };
         let readers: Vec<_> = (0..TASKS)

@@ -312,7 +312,7 @@ pin_markers! {
     fs::DirBuilder: yes yes;
     fs::DirEntry: yes yes;
     fs::ReadDir: yes no;
-    fs::FileBackend: yes yes;
+    fs::Files: yes yes;
     Failed: yes yes;
     AlignedBuf: yes yes;
     fs::Slice<Vec<u8>>: yes yes;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::common::watched;
 use crate::fs_common::{Dir, both, forget_cached, on_both, pattern, runtime_with};
-use dapple::fs::{self, DirBuilder, Failed, File, FileBackend};
+use dapple::fs::{self, DirBuilder, Failed, File, Files};
 use dapple::io::how_far;
 use futures_util::StreamExt;
 
@@ -211,6 +211,6 @@ fn in_a_simulation_calls_return_an_error() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(fs::read_dir("/").await.is_err());
         assert!(fs::write("/no/such/file", "").await.is_err());
-        assert_eq!(FileBackend::default(), FileBackend::Auto);
+        assert_eq!(Files::default(), Files::Auto);
     });
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::common::{eventually, watched};
 use crate::fs_common::{Dir, both, has_ring, pattern, runtime_with};
 use dapple::Runtime;
-use dapple::fs::{File, FileBackend};
+use dapple::fs::{File, Files};
 use dapple::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Capacity of a pipe: the bytes that it takes without a reader.
@@ -63,7 +63,7 @@ fn a_write_survives_the_thread_that_submitted_it() {
     }
     for len in SIZES {
         watched(move || {
-            let rt = runtime_with(FileBackend::Ring, 1);
+            let rt = runtime_with(Files::Ring, 1);
             let (mut reader, pipe) = full_pipe();
             on_a_thread_that_ends(&rt, promise(pipe, len));
             check(&mut reader, len);
@@ -81,7 +81,7 @@ fn a_write_survives_each_thread_that_resubmits_it() {
     }
     watched(|| {
         const LEN: usize = 6 * PIPE;
-        let rt = runtime_with(FileBackend::Ring, 2);
+        let rt = runtime_with(Files::Ring, 2);
         let (mut reader, pipe) = full_pipe();
         on_a_thread_that_ends(&rt, promise(pipe, LEN));
         let mut all = Vec::new();
@@ -107,7 +107,7 @@ fn a_write_to_an_open_file_survives_its_submitting_thread() {
     }
     watched(|| {
         const LEN: usize = 3 * PIPE;
-        let rt = runtime_with(FileBackend::Ring, 1);
+        let rt = runtime_with(Files::Ring, 1);
         let (mut reader, pipe) = full_pipe();
         let (give, take) = mpsc::channel();
         on_a_thread_that_ends(&rt, async move {
@@ -133,7 +133,7 @@ fn a_write_is_done_at_shutdown_whichever_worker_began_it() {
     for len in SIZES {
         watched(move || {
             const WORKERS: usize = 4;
-            let rt = runtime_with(FileBackend::Ring, WORKERS);
+            let rt = runtime_with(Files::Ring, WORKERS);
             let together = Arc::new(Barrier::new(WORKERS));
             let (mut tasks, mut readers) = (Vec::new(), Vec::new());
             for _ in 0..WORKERS {
@@ -201,7 +201,7 @@ fn a_write_survives_the_spare_that_submitted_it() {
     for ends in [false, true] {
         watched(move || {
             const LEN: usize = 3 * PIPE;
-            let rt = runtime_with(FileBackend::Ring, 1);
+            let rt = runtime_with(Files::Ring, 1);
             let stop = Arc::new(AtomicBool::new(false));
             let stops = stop.clone();
             let stuck = rt.spawn(async move {
@@ -235,7 +235,7 @@ fn a_write_that_could_not_be_done_in_time_is_counted() {
         return;
     }
     watched(|| {
-        let rt = runtime_with(FileBackend::Ring, 2);
+        let rt = runtime_with(Files::Ring, 2);
         let handle = rt.handle();
         let pipes: Vec<_> = (0..5).map(|_| full_pipe()).collect();
         let mut readers = Vec::new();
@@ -258,7 +258,7 @@ fn a_write_that_could_not_be_done_in_time_goes_on_in_the_next_runtime() {
     for first in [0, PIPE] {
         watched(move || {
             const LEN: usize = 2 * PIPE + 5;
-            let rt = runtime_with(FileBackend::Ring, 2);
+            let rt = runtime_with(Files::Ring, 2);
             let handle = rt.handle();
             let (mut reader, pipe) = full_pipe();
             let mut file = File::from(pipe);
@@ -271,7 +271,7 @@ fn a_write_that_could_not_be_done_in_time_goes_on_in_the_next_runtime() {
                 reader.read_to_end(&mut all).unwrap();
                 check_bytes(&all, LEN);
             });
-            runtime_with(FileBackend::Ring, 1).block_on(async {
+            runtime_with(Files::Ring, 1).block_on(async {
                 file.flush().await.unwrap();
                 drop(file);
             });

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::{may_open, watched};
 use crate::fs_common::{Dir, direct_file, has_ring, runtime_with};
-use dapple::fs::{self, AlignedBuf, File, FileBackend};
+use dapple::fs::{self, AlignedBuf, File, Files};
 use dapple::io::AsyncReadExt;
 use dapple::{JoinHandle, Runtime};
 
@@ -36,7 +36,7 @@ fn silent_pipes_hold_up_no_other_file() {
         return;
     }
     watched(|| {
-        let (rt, dir) = (runtime_with(FileBackend::Ring, 1), Dir::new());
+        let (rt, dir) = (runtime_with(Files::Ring, 1), Dir::new());
         let (mut writers, mut readers) = silent_readers(&rt, MORE_THAN_ROOM);
         thread::sleep(Duration::from_millis(50)); // most of them are with the kernel
         let path = dir.path().join("file");

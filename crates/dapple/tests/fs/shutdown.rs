@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::{Drops, Event, Guard, eventually, telling, watched};
 use crate::fs_common::{Dir, block, both, direct_file, has_ring, runtime_with};
-use dapple::fs::{self, BufferMut, File, FileBackend};
+use dapple::fs::{self, BufferMut, File, Files};
 use dapple::io::{AsyncReadExt, AsyncWriteExt};
 use futures_lite::future::poll_once;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -40,7 +40,7 @@ fn what_waits_is_given_up() {
         return;
     }
     watched(|| {
-        let (rt, dir) = (runtime_with(FileBackend::Ring, 2), Dir::new());
+        let (rt, dir) = (runtime_with(Files::Ring, 2), Dir::new());
         let begun = Event::default();
         let (tells, path) = (begun.clone(), dir.path().join("fifo"));
         let reads = rt.spawn(async move {

@@ -6,7 +6,7 @@ use crate::common::{full_name, runtime};
 use crate::fs_common::{Dir, pattern};
 use crate::refused_common::refuse;
 use dapple::Runtime;
-use dapple::fs::{self, File, FileBackend};
+use dapple::fs::{self, File, Files};
 use dapple::io::{AsyncReadExt, AsyncWriteExt};
 
 const ROLE: &str = "DAPPLE_TEST_REFUSED";
@@ -47,9 +47,9 @@ fn in_a_process_where_it_is_refused() {
         return work(&runtime(2));
     }
     let rt = runtime(2);
-    assert_eq!(rt.files(), FileBackend::Pool);
+    assert_eq!(rt.files(), Files::Pool);
     work(&rt);
-    let error = Runtime::builder().files(FileBackend::Ring).build().unwrap_err();
+    let error = Runtime::builder().files(Files::Ring).build().unwrap_err();
     assert!(error.to_string().contains("io_uring is not available"), "{error}");
     println!("it was so");
 }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
 use dapple::Runtime;
-use dapple::fs::{self, FileBackend};
+use dapple::fs::{self, Files};
 use dapple::io::AsyncWriteExt;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -42,7 +42,7 @@ impl Subscriber for Keeps {
 
 #[test]
 fn how_files_are_used_is_told_once() {
-    for wanted in [FileBackend::Auto, FileBackend::Pool] {
+    for wanted in [Files::Auto, Files::Pool] {
         let keeps = Keeps::default();
         let used = tracing::subscriber::with_default(keeps.clone(), || {
             let rt = Runtime::builder().workers(1).files(wanted).build().unwrap();
@@ -61,7 +61,7 @@ fn how_files_are_used_is_told_once() {
 /// A promised write that fails, and a file that is dropped without having heard of it.
 #[test]
 fn a_write_that_failed_with_no_file_to_tell_is_told_with_its_path() {
-    for wanted in [FileBackend::Auto, FileBackend::Pool] {
+    for wanted in [Files::Auto, Files::Pool] {
         let keeps = Keeps::default();
         tracing::subscriber::with_default(keeps.clone(), || {
             let rt = Runtime::builder().workers(1).files(wanted).build().unwrap();

@@ -11,7 +11,7 @@ use crate::world;
 /// [`runtime::Builder::files`](crate::runtime::Builder::files).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum FileBackend {
+pub enum Files {
     /// io_uring if the kernel allows it, otherwise the pool for blocking calls.
     #[default]
     Auto,
@@ -24,20 +24,20 @@ pub enum FileBackend {
 /// The mechanism that was asked for, and the one in use.
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
-    wanted: FileBackend,
-    in_use: OnceLock<FileBackend>,
+    wanted: Files,
+    in_use: OnceLock<Files>,
     pub(crate) failures: Arc<Failures>,
 }
 
 impl Choice {
     /// Fails if io_uring was asked for by name and is not available.
-    pub(crate) fn new(wanted: FileBackend) -> io::Result<Choice> {
+    pub(crate) fn new(wanted: Files) -> io::Result<Choice> {
         let choice = Choice { wanted, ..Choice::default() };
-        if wanted == FileBackend::Ring && !world::is_simulated() {
+        if wanted == Files::Ring && !world::is_simulated() {
             super::Uring::new(choice.failures.clone()).map_err(|error| {
                 io::Error::new(
                     error.kind(),
-                    format!("FileBackend::Ring was chosen, but io_uring is not available: {error}"),
+                    format!("Files::Ring was chosen, but io_uring is not available: {error}"),
                 )
             })?;
         }
@@ -46,17 +46,17 @@ impl Choice {
 
     /// The mechanism in use. It is settled at the first call, which tries to make a ring on `driver`.
     #[inline]
-    pub(crate) fn in_use(&self, driver: &Driver) -> FileBackend {
+    pub(crate) fn in_use(&self, driver: &Driver) -> Files {
         self.in_use.get().copied().unwrap_or_else(|| self.settle(driver))
     }
 
     #[cold]
-    fn settle(&self, driver: &Driver) -> FileBackend {
+    fn settle(&self, driver: &Driver) -> Files {
         let (files, why) = match self.wanted {
-            FileBackend::Pool => (FileBackend::Pool, "as asked for".to_owned()),
-            FileBackend::Auto | FileBackend::Ring => match driver.files(&self.failures) {
-                Ok(_) => (FileBackend::Ring, "io_uring is available".to_owned()),
-                Err(error) => (FileBackend::Pool, format!("io_uring is not available: {error}")),
+            Files::Pool => (Files::Pool, "as asked for".to_owned()),
+            Files::Auto | Files::Ring => match driver.files(&self.failures) {
+                Ok(_) => (Files::Ring, "io_uring is available".to_owned()),
+                Err(error) => (Files::Pool, format!("io_uring is not available: {error}")),
             },
         };
         // A subscriber of `tracing` is foreign code, which may use files itself: settle the choice first.
@@ -69,10 +69,10 @@ impl Choice {
 }
 
 #[cfg(feature = "tracing")]
-fn tell(files: FileBackend, why: &str) {
+fn tell(files: Files, why: &str) {
     let what = "how files are read and written";
     crate::task::guarded::guarded(|| tracing::debug!(target: "dapple::fs", ?files, why, "{what}"));
 }
 
 #[cfg(not(feature = "tracing"))]
-fn tell(_files: FileBackend, _why: &str) {}
+fn tell(_files: Files, _why: &str) {}
