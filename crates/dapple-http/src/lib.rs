@@ -86,6 +86,17 @@
 //! | [`shutdown_deadline`](Serve::shutdown_deadline) | 30 s |
 //! | [`cancel_grace`](Serve::cancel_grace) | 1 s |
 //!
+//! # Features
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `http2` | yes | HTTP/2; without it, a client that begins with the preface of HTTP/2 gets 400 |
+//! | `tls` | yes | [`Tls`], by rustls and aws-lc-rs |
+//! | `files` | yes | a folder as a service: `files` |
+//! | `axum` | yes | [`state`]: handlers with state arguments for axum's routers |
+//! | `sim` | yes | servers in virtual time: [`serve`] takes listeners of `dapple::sim` |
+//! | `ws` | | WebSockets for axum's routers: `ws` |
+//!
 //! The design is described in `docs/design/http.md`.
 
 #![forbid(unsafe_code)]

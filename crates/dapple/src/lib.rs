@@ -94,12 +94,28 @@
 //! | test in virtual time, by seed | [`sim::Sim`], `#[dapple::test(sim)]` | deadlocks are named, failures replayed bit for bit |
 //! | test that a program survives a cancel at each of its waits | [`sim::cancel_everywhere`](sim::cancel_everywhere()) | |
 //!
+//! # Features
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `fs` | yes | files: [`fs`], by io_uring or the pool |
+//! | `process` | yes | child processes and signals: [`process`], [`signal`], callbacks for signals |
+//! | `sim` | yes | tests in virtual time: [`sim`], `#[dapple::test(sim)]`, `#[dapple::test(cancel_everywhere)]` |
+//! | `hyper` | | hyper's I/O traits, executor and timer: `dapple::hyper` |
+//! | `tokio-io` | | tokio's I/O traits for sockets and pipes |
+//! | `tracing` | | events for `tracing` |
+//! | `trace` | | name and place of every spawn, for [`Runtime::dump`] |
+//!
 //! # Supported
 //!
 //! Linux from 5.11 on, 64 bits; Rust from 1.95 on. Older kernels work, without what they lack: before 5.11
 //! (`epoll_pwait2`) timers are later by up to 1 ms, before 5.6 files go to the pool for blocking calls, before 5.3 there
 //! is no [`process`].
 
+#![cfg_attr(
+    not(all(feature = "fs", feature = "process", feature = "sim")),
+    allow(dead_code, unused_imports, reason = "the lower layers have parts for these modules alone")
+)]
 #![cfg_attr(loom, allow(dead_code, reason = "only what the models use is compiled under loom"))]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -126,7 +142,7 @@ mod driver {
 #[cfg(not(loom))]
 pub mod event;
 #[expect(unsafe_code, reason = "says what the kernel may read and write")]
-#[cfg(not(loom))]
+#[cfg(all(feature = "fs", not(loom)))]
 pub mod fs;
 #[cfg(all(feature = "hyper", not(loom)))]
 #[expect(unsafe_code, reason = "hyper's buffers are filled before they are initialised")]
@@ -160,7 +176,7 @@ pub mod shared;
 #[expect(unsafe_code, reason = "puts an action into a signal handler")]
 #[cfg(all(feature = "process", not(loom)))]
 pub mod signal;
-#[cfg(not(loom))]
+#[cfg(all(feature = "sim", not(loom)))]
 pub mod sim;
 #[cfg(not(loom))]
 mod source;
@@ -220,6 +236,7 @@ pub mod __private {
     }
 
     /// Runs the body of a test in simulations, by one seed after the other.
+    #[cfg(feature = "sim")]
     #[track_caller]
     pub fn simulate<F: Future>(
         name: &'static str,
@@ -234,6 +251,7 @@ pub mod __private {
     }
 
     /// Runs the body of a test in simulations, cancelled at each of its waits.
+    #[cfg(feature = "sim")]
     #[track_caller]
     pub fn cancel_everywhere<F: Future>(
         name: &'static str,

@@ -4,7 +4,6 @@ use std::io;
 use std::task::{Context, Poll};
 
 use dapple::net::{TcpStream, UnixStream};
-use dapple::sim::net as sim;
 
 /// The stream of a connection.
 #[doc(hidden)]
@@ -30,13 +29,15 @@ impl ClientStream for TcpStream {
 }
 
 macro_rules! client_streams {
-    ($($stream:ty),*) => {
-        $(impl ClientStream for $stream {
+    ($stream:ty) => {
+        impl ClientStream for $stream {
             fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 <$stream>::poll_closed(self, cx)
             }
-        })*
+        }
     };
 }
 
-client_streams!(UnixStream, sim::TcpStream);
+client_streams!(UnixStream);
+#[cfg(feature = "sim")]
+client_streams!(dapple::sim::net::TcpStream);

@@ -4,6 +4,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use dapple::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+#[cfg(feature = "sim")]
 use dapple::sim::net as sim;
 
 use crate::connection::client_stream::ClientStream;
@@ -57,7 +58,8 @@ impl Listener for UnixListener {
     }
 }
 
-/// For simulations: the whole server, in virtual time.
+/// For simulations: the whole server, in virtual time. Needs the feature `sim`.
+#[cfg(feature = "sim")]
 impl Listener for sim::TcpListener {
     type Stream = sim::TcpStream;
 

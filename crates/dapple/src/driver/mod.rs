@@ -8,7 +8,7 @@
 //! wheel      timers in order of their deadlines, as plain data; timers: the same, shared by threads
 //! clock      time in ticks
 //! epoll_wait the wait at an epoll, by one of two system calls
-//! uring      file operations by io_uring; the ring is made when a task first needs it
+//! uring      file operations by io_uring; the ring is made when a task first needs it. no_uring: without the feature `fs`
 //! ```
 //!
 //! A driver stores wakers and knows nothing about the tasks behind them. It first collects the wakers of all waiters
@@ -33,7 +33,8 @@ mod epoll_wait;
 mod fd_table;
 pub(crate) mod readiness;
 pub(crate) mod timers;
-#[expect(unsafe_code, reason = "hands memory to the kernel, and gets it back")]
+#[cfg_attr(feature = "fs", expect(unsafe_code, reason = "hands memory to the kernel, and gets it back"))]
+#[cfg_attr(not(feature = "fs"), path = "no_uring.rs")]
 pub(crate) mod uring;
 pub(crate) mod wakeup;
 mod wheel;

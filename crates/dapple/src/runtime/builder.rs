@@ -89,7 +89,7 @@ impl RuntimeBuilder {
     }
 
     /// Sets how files are read and written: by io_uring, or by the pool for blocking calls. By default by io_uring if
-    /// the system allows it; [`Runtime::files`] says which is in use.
+    /// the system allows it; [`Runtime::files`] says which is in use. Needs the feature `fs`.
     ///
     /// # Examples
     ///
@@ -101,6 +101,7 @@ impl RuntimeBuilder {
     /// assert!(rt.block_on(fs::try_exists("/"))?);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[cfg(feature = "fs")]
     pub fn files(mut self, files: Files) -> RuntimeBuilder {
         self.files = files;
         self

@@ -35,6 +35,7 @@ pub use crate::task::panics::PanicReport;
 
 pub(crate) use self::core::Core;
 use crate::context::require;
+#[cfg(feature = "fs")]
 use crate::driver::uring::backend::Files;
 use crate::spawn::submit::{FreshColor, submit};
 use crate::task::header::Meta;
@@ -111,6 +112,7 @@ impl Runtime {
     }
 
     /// See [`Handle::files`].
+    #[cfg(feature = "fs")]
     #[must_use]
     pub fn files(&self) -> Files {
         self.handle.files()
@@ -241,7 +243,8 @@ impl Handle {
     }
 
     /// How files are read and written: [`Files::Ring`] or [`Files::Pool`]. This is decided at the first call, or with
-    /// the first file, and then reported to `tracing` (with that feature).
+    /// the first file, and then reported to `tracing` (with that feature). Needs the feature `fs`.
+    #[cfg(feature = "fs")]
     #[must_use]
     pub fn files(&self) -> Files {
         self.core.files.in_use(self.core.sched.driver_here())

@@ -8,7 +8,7 @@
 //! left open. See docs/design/simulation.md.
 //!
 //! ```text
-//! threads  virtual threads, as coroutines, and the queue of events
+//! threads  virtual threads, as coroutines, and the queue of events. no_threads: without the feature `sim`
 //! rng      random numbers from a seed, and how rough a world is
 //! log      what happened, for `sim::Trace`
 //! plain    atomics and locks that are no steps of a simulation
@@ -23,6 +23,7 @@
 pub(crate) mod log;
 pub(crate) mod plain;
 pub(crate) mod rng;
+#[cfg_attr(not(feature = "sim"), path = "no_threads.rs")]
 mod threads;
 
 use std::any::Any;
@@ -92,6 +93,9 @@ pub(crate) enum EarlyEnd {
 /// Calls `f` with the world of this thread, if it is a simulated one.
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&World) -> R) -> Option<R> {
+    if !cfg!(feature = "sim") {
+        return None;
+    }
     let world = WORLD.get();
     // SAFETY: ONE-WORLD: the pointer is null, or the thread is inside `World::enter`, which borrows the world.
     unsafe { world.as_ref() }.map(f)
@@ -100,7 +104,7 @@ pub(crate) fn with<R>(f: impl FnOnce(&World) -> R) -> Option<R> {
 /// Whether this thread lives in a simulated world.
 #[inline]
 pub(crate) fn is_simulated() -> bool {
-    !WORLD.get().is_null()
+    cfg!(feature = "sim") && !WORLD.get().is_null()
 }
 
 /// The time in a simulated world, in nanoseconds.
@@ -198,6 +202,7 @@ impl Sleeper {
 impl World {
     /// Makes a world whose first virtual thread is the one that enters it. `context` makes a place for a thread's
     /// own context; the returned function swaps it with the context in use.
+    #[cfg(feature = "sim")]
     pub(crate) fn new(seed: u64, is_steady: bool, context: fn() -> threads::Context) -> World {
         let dice = Rng::new(seed, is_steady);
         World {
