@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **OWN-SHARD**: a [`CounterShard`] is written to by one thread at a time, the one that has taken it from the shelf,
+//! * **OWN-SHARD**: a [`CounterShard`] is written to by one thread at a time, the one that has taken it from the pool,
 //!   so that to count is a load and a store, and no line of memory goes to and fro between workers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -55,7 +55,7 @@ fn shard_pool() -> MutexGuard<'static, ShardPool> {
     SHELF.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The shard of a thread, which goes back to the shelf with its end.
+/// The shard of a thread, which goes back to the pool with its end.
 struct OwnedShard(&'static CounterShard);
 
 impl Drop for OwnedShard {
@@ -66,10 +66,10 @@ impl Drop for OwnedShard {
 
 thread_local! {
     static OWN: OwnedShard = {
-        let mut shelf = shard_pool();
-        let shard = shelf.free.pop().unwrap_or_else(|| {
+        let mut pool = shard_pool();
+        let shard = pool.free.pop().unwrap_or_else(|| {
             let shard: &'static CounterShard = Box::leak(Box::new(CounterShard::new()));
-            shelf.all.push(shard);
+            pool.all.push(shard);
             shard
         });
         OwnedShard(shard)
@@ -133,9 +133,9 @@ impl Requests {
     }
 
     pub(crate) fn sums(&self) -> Sums {
-        let shelf = shard_pool();
+        let pool = shard_pool();
         let sum = |of: &dyn Fn(&'static CounterShard) -> &'static AtomicU64| -> u64 {
-            shelf.all.iter().map(|shard| of(shard).load(Relaxed)).sum()
+            pool.all.iter().map(|shard| of(shard).load(Relaxed)).sum()
         };
         let statuses = (0..STATUSES).map(|i| (i as u16 + 100, sum(&|shard| &shard.statuses[i])));
         Sums {

@@ -139,9 +139,17 @@ impl Numbers {
         let lanes = queued + metrics.shared_line + metrics.ranked;
         page.gauge("lanes_waiting", "Lanes and tasks that wait for a worker", lanes as i64)?;
         page.counter("stalls", "Workers that were stuck in one task for too long", metrics.stalls)?;
-        page.counter("stalls_unrelieved", "Stalls with nobody left to stand in", metrics.stalls_unrelieved)?;
-        page.counter("spares_sent", "How often a spare stood in for a stalled worker", metrics.spares_sent)?;
-        page.gauge("spares_running", "Spares that stand in just now", metrics.spares_running as i64)?;
+        page.counter(
+            "stalls_unrelieved",
+            "Stalls with no spare left to replace the worker",
+            metrics.stalls_unrelieved,
+        )?;
+        page.counter("spares_sent", "How often a spare replaced a stalled worker", metrics.spares_sent)?;
+        page.gauge(
+            "spares_running",
+            "Spares that replace a stalled worker now",
+            metrics.spares_running as i64,
+        )?;
         let runs = metrics.spares.iter().map(|spare| spare.runs).sum();
         page.counter("spare_runs", "Polls of tasks, and turns of lanes, by spares", runs)?;
         let longest = metrics.longest_stall.as_secs_f64();

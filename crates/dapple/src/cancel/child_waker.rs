@@ -9,7 +9,7 @@
 //!   changed back before the child is polled, by a step that sees all that the threads did which found it true.
 //! * **BIASED**: while a child belongs to its scope, its count of references is too large by BIAS. So the references that the
 //!   polling thread counts in its context cannot make the count reach zero. A child in the ready list has a reference.
-//! * **REACH-LIVES**: while a child belongs to its scope, the poller of the scope keeps the [`CancelScope`]. A child that
+//! * **SCOPE-LIVES**: while a child belongs to its scope, the poller of the scope keeps the [`CancelScope`]. A child that
 //!   leaves its scope while there are references keeps the `CancelScope` itself.
 
 use std::alloc::Layout;
@@ -40,7 +40,7 @@ pub(crate) struct ChildWaker {
     queued: AtomicBool,
     /// The next one in the ready list.
     next: AtomicPtr<ChildWaker>,
-    /// REACH-LIVES
+    /// SCOPE-LIVES
     scope: *const CancelScope,
     kept: UnsafeCell<Option<Arc<CancelScope>>>,
     /// The layout of the child's memory.
@@ -153,7 +153,7 @@ impl ChildWaker {
         // SAFETY: it exists. BIASED
         let this = unsafe { child.as_ref() };
         this.queued.store(true, Ordering::Relaxed); // so that no waker pushes it any more
-        // SAFETY: no other thread accesses `kept` before the last reference is gone. REACH-LIVES
+        // SAFETY: no other thread accesses `kept` before the last reference is gone. SCOPE-LIVES
         unsafe { *this.kept.get() = Some(scope.clone()) };
         if this.refs.fetch_sub(BIAS, Ordering::AcqRel) == BIAS {
             // SAFETY: there is no reference, nor will there be.
@@ -262,7 +262,7 @@ fn drop_waker(data: *const ()) {
 fn push(context: &ThreadContext, child: ChildPtr) {
     // SAFETY: the reference keeps it in memory until it is in the list.
     let scope = unsafe { child.as_ref() }.scope;
-    // SAFETY: the child is not in the list yet, so it exists, and with it the scope. REACH-LIVES
+    // SAFETY: the child is not in the list yet, so it exists, and with it the scope. SCOPE-LIVES
     let ready = unsafe { &(*scope).ready };
     let mut wake = PollerWake::None;
     let mut seen = ready.look();

@@ -17,13 +17,13 @@
 //! # Invariants
 //!
 //! * **CLAIMED**: only the thread that has the claim waits for events and hands them out. As a rule it is the driver's
-//!   own worker, or the spare that stands in for it. The monitor may take the claim while a worker is stuck in a task.
-//! * **FOREIGN-LAST**: a waker that is not a task's or a strand's is foreign code and may block. Foreign wakers stay in
+//!   own worker, or the spare that has replaced it. The monitor may take the claim while a worker is stuck in a task.
+//! * **FOREIGN-LAST**: a waker that is not a task's or a child's is foreign code and may block. Foreign wakers stay in
 //!   the batch until all others are woken. A thread takes one of them at a time and wakes it without the claim, so a
-//!   foreign waker that blocks holds up no other waker: the next holder of the post takes the rest. The monitor takes
+//!   foreign waker that blocks holds up no other waker: the next owner of the worker slot takes the rest. The monitor takes
 //!   none, unless there is no spare that could. No thread sleeps in the driver while the batch has any.
-//! * **PASSED-ON**: see `sched::slot_owner`: a thread that wakes from its sleep here and no longer holds the post
-//!   wakes the driver again. The wake-up may have been for the new holder.
+//! * **PASSED-ON**: see `sched::slot_owner`: a thread that wakes from its sleep here and no longer owns the worker slot
+//!   wakes the driver again. The wake-up may have been for the new owner.
 //! * **NO-STALE-EVENT**: a token is used once. The kernel may still report an event for a file descriptor that has left
 //!   the table, if a duplicate of it is open; such an event finds no waiter.
 
@@ -66,8 +66,8 @@ use crate::world;
 /// The most timers that fire in one step.
 const FIRINGS: usize = 512;
 /// The tokens of the wake-up and of the ring; the table never gives them out.
-const BELL: u64 = u64::MAX;
-const RING: u64 = u64::MAX - 1;
+const WAKEUP_TOKEN: u64 = u64::MAX;
+const RING_TOKEN: u64 = u64::MAX - 1;
 /// The longest sleep of a worker after the kernel has refused an operation for lack of memory.
 const AFTER_REFUSAL: Duration = Duration::from_millis(1);
 
@@ -113,7 +113,7 @@ impl Driver {
         // Edge-triggered, so that the eventfd need not be read: each wake-up is an event.
         let flags = EventFlags::IN | EventFlags::ET;
         let event = wakeup.event().expect("Wakeup::new makes an eventfd");
-        epoll::add(&epoll, event, EventData::new_u64(BELL), flags).map_err(explain("epoll_ctl"))?;
+        epoll::add(&epoll, event, EventData::new_u64(WAKEUP_TOKEN), flags).map_err(explain("epoll_ctl"))?;
         let driver = Driver::of(Some(epoll), wakeup);
         let asked = driver.wait(&mut lock(&driver.batch).events, Some(Duration::ZERO));
         asked.map_err(explain("epoll_pwait2 or epoll_pwait, one of which must be allowed"))?;
@@ -138,10 +138,10 @@ impl Driver {
         self.wakeup.notify();
     }
 
-    /// Sleeps until an event happens, the driver is woken, or `limit` has passed. For the worker that holds the driver's
-    /// post. It does not sleep if `is_holder` returns false; the thread that makes it return false wakes the driver.
+    /// Sleeps until an event happens, the driver is woken, or `limit` has passed. For the worker that owns the driver's
+    /// slot. It does not sleep if `is_owner` returns false; the thread that makes it return false wakes the driver.
     /// `None` if another thread has the claim.
-    pub(crate) fn sleep(&self, limit: Option<Duration>, is_holder: impl Fn() -> bool) -> Option<Claim<'_>> {
+    pub(crate) fn sleep(&self, limit: Option<Duration>, is_owner: impl Fn() -> bool) -> Option<Claim<'_>> {
         let mut batch = self.try_batch()?;
         let limit = match self.timers.plan(Time::now().tick()) {
             Some(until) => Some(limit.map_or(until, |limit| limit.min(until))),
@@ -153,13 +153,13 @@ impl Driver {
         };
         let is_done = is_done || !batch.is_over(); // FOREIGN-LAST
         world::pause();
-        let may_sleep = self.wakeup.prepare_sleep() && !is_done && is_holder(); // HOLDER-SLEEPS in `sched::slot_owner`
+        let may_sleep = self.wakeup.prepare_sleep() && !is_done && is_owner(); // OWNER-SLEEPS in `sched::slot_owner`
         // If there is no other source of events, the kernel is not asked.
         if may_sleep || !is_done || self.sources.load(Ordering::Relaxed) > 0 {
             self.wait_here(&mut batch.events, if may_sleep { limit } else { Some(Duration::ZERO) });
         }
         self.wakeup.finish_sleep();
-        if !is_holder() {
+        if !is_owner() {
             self.wakeup.notify(); // PASSED-ON
         }
         Some(Claim { driver: self, batch })
@@ -173,7 +173,7 @@ impl Driver {
         }
     }
 
-    /// Whether foreign code waits for the holder of the post to run it. FOREIGN-LAST
+    /// Whether foreign code waits for the owner of the worker slot to run it. FOREIGN-LAST
     pub(crate) fn has_foreign(&self) -> bool {
         self.try_batch().is_some_and(|batch| !batch.is_over())
     }
@@ -239,7 +239,7 @@ impl Driver {
     fn open_ring(&self, failures: &Arc<Failures>) -> io::Result<Arc<Uring>> {
         let Some(epoll) = &self.epoll else { return Err(world::no_outside("files")) };
         let ring = Uring::new(failures.clone())?;
-        epoll::add(epoll, &ring, EventData::new_u64(RING), EventFlags::IN | EventFlags::ET)?;
+        epoll::add(epoll, &ring, EventData::new_u64(RING_TOKEN), EventFlags::IN | EventFlags::ET)?;
         Ok(Arc::new(ring))
     }
 
@@ -338,7 +338,7 @@ pub(crate) struct Claim<'a> {
 
 impl Claim<'_> {
     /// Wakes all waiters of the events that happened, and of the timers that are due. `true`: there may be
-    /// more. Calls `before_foreign` before it runs foreign code. For the worker that serves the driver's post.
+    /// more. Calls `before_foreign` before it runs foreign code. For the worker that owns the worker slot.
     pub(crate) fn hand_out(self, now: Time, before_foreign: impl FnOnce()) -> bool {
         self.wake_all(now, Some(before_foreign))
     }
@@ -355,7 +355,7 @@ impl Claim<'_> {
         if !events.is_empty() {
             let table = lock(&self.driver.table);
             for (token, flags) in events.drain(..) {
-                if token < RING {
+                if token < RING_TOKEN {
                     table.deliver(token, flags, wakers); // NO-STALE-EVENT
                 }
             }

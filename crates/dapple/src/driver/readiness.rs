@@ -80,7 +80,7 @@ struct Waiters {
     /// The reader, the writer and the waiter for the end of both, each through an exclusive reference.
     one: [Option<GuardedWaker>; 3],
     /// Waiters that share the file descriptor, by number.
-    crowd: Vec<(u64, Direction, GuardedWaker)>,
+    sharing: Vec<(u64, Direction, GuardedWaker)>,
     last_number: u64,
 }
 
@@ -153,8 +153,8 @@ impl Readiness {
     /// Removes the waiter of this number.
     pub(crate) fn leave(&self, number: u64) {
         let mut waiters = lock(&self.waiters);
-        let index = waiters.crowd.iter().position(|waiter| waiter.0 == number);
-        let left = index.map(|index| waiters.crowd.swap_remove(index));
+        let index = waiters.sharing.iter().position(|waiter| waiter.0 == number);
+        let left = index.map(|index| waiters.sharing.swap_remove(index));
         drop(waiters);
         drop(left);
     }
@@ -193,9 +193,9 @@ impl Readiness {
                 wakers.extend(waiters.one[direction as usize].take());
             }
         }
-        if !waiters.crowd.is_empty() {
+        if !waiters.sharing.is_empty() {
             let is_told = |waiter: &mut (_, Direction, _)| news & waiter.1.flags() != 0;
-            wakers.extend(waiters.crowd.extract_if(.., is_told).map(|waiter| waiter.2));
+            wakers.extend(waiters.sharing.extract_if(.., is_told).map(|waiter| waiter.2));
         }
     }
 }
@@ -207,14 +207,14 @@ impl Waiters {
         number: &mut Option<u64>,
         waker: GuardedWaker,
     ) -> Option<GuardedWaker> {
-        let place = number.and_then(|number| self.crowd.iter_mut().find(|waiter| waiter.0 == number));
+        let place = number.and_then(|number| self.sharing.iter_mut().find(|waiter| waiter.0 == number));
         if let Some((_, was, old)) = place {
             *was = direction;
             return Some(std::mem::replace(old, waker));
         }
         self.last_number += 1;
         *number = Some(self.last_number);
-        self.crowd.push((self.last_number, direction, waker));
+        self.sharing.push((self.last_number, direction, waker));
         None
     }
 }

@@ -54,7 +54,7 @@ pub(super) struct Cursor {
     /// The wait of an operation that is done at once, or that goes on as an `Activity`.
     at_once: Wait,
     /// The waiters that share the file (`&File`) and wait for the operation that is under way.
-    crowd: Option<Arc<CursorWaiters>>,
+    waiters: Option<Arc<CursorWaiters>>,
 }
 
 /// The error of a promised write, until a caller gets it. If none does, it is counted.
@@ -136,17 +136,17 @@ struct CursorWaiters(Mutex<Vec<GuardedWaker>>);
 impl CursorWaiters {
     /// Adds a waker. Returns it if the list has an equal one.
     fn join(&self, waker: GuardedWaker) -> Option<GuardedWaker> {
-        let mut crowd = lock(&self.0);
-        if crowd.iter().any(|other| other.wakes_same(&waker)) {
+        let mut waiters = lock(&self.0);
+        if waiters.iter().any(|other| other.wakes_same(&waker)) {
             return Some(waker);
         }
-        crowd.push(waker);
+        waiters.push(waker);
         None
     }
 
     fn wake_all(&self) {
-        let crowd = std::mem::take(&mut *lock(&self.0)); // the lock is released before the wakers run
-        crowd.into_iter().for_each(wake);
+        let waiters = std::mem::take(&mut *lock(&self.0)); // the lock is released before the wakers run
+        waiters.into_iter().for_each(wake);
     }
 }
 
@@ -159,7 +159,7 @@ impl Wake for CursorWaiters {
 /// The activity of a file, in the hands of the future that polls it. ONE-AT-A-TIME
 struct InHand<'a> {
     cursor: &'a Mutex<Cursor>,
-    crowd: &'a CursorWaiters,
+    waiters: &'a CursorWaiters,
     activity: Activity,
 }
 
@@ -169,7 +169,7 @@ impl InHand<'_> {
         let done = std::mem::take(&mut self.activity);
         let earlier = lock(self.cursor).ended(ended);
         drop((done, earlier)); // may report to a `tracing` subscriber, which is foreign code
-        self.crowd.wake_all();
+        self.waiters.wake_all();
         Poll::Ready(())
     }
 }
@@ -184,7 +184,7 @@ impl Drop for InHand<'_> {
         let elsewhere = std::mem::replace(&mut lock(self.cursor).activity, activity);
         // Waiters may have joined after the wake-up that they would have waited for.
         if matches!(elsewhere, Activity::Elsewhere(true)) {
-            self.crowd.wake_all();
+            self.waiters.wake_all();
         }
     }
 }
@@ -232,15 +232,15 @@ impl Cursor {
         ready!(wait.begin(cx))?;
         let waker = GuardedWaker::of(cx.waker()); // foreign code, not under the lock
         let mut locked = lock(cursor);
-        let crowd = locked.crowd.get_or_insert_default().clone();
-        let spare = crowd.join(waker);
+        let waiters = locked.waiters.get_or_insert_default().clone();
+        let spare = waiters.join(waker);
         let activity = locked.take_activity();
         drop(locked);
         drop(spare);
         let polled = match activity {
             Some(activity) => {
-                let in_hand = InHand { cursor, crowd: &crowd, activity };
-                in_hand.poll(&mut Context::from_waker(&Waker::from(crowd.clone())), opened)
+                let in_hand = InHand { cursor, waiters: &waiters, activity };
+                in_hand.poll(&mut Context::from_waker(&Waker::from(waiters.clone())), opened)
             }
             None => Poll::Pending,
         };

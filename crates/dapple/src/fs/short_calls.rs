@@ -4,7 +4,7 @@
 //! directory has to be read, the file system is on another machine). io_uring hands each of them to a kernel thread,
 //! because it *may* wait, and that costs more than the call. So the worker makes the call itself, as long as such calls
 //! take about as long as handing them over would. After a call that takes longer, calls go elsewhere for a while, and
-//! for longer if it happens again. If a call really hangs, the worker counts as stalled, and a spare stands in for it.
+//! for longer if it happens again. If a call really hangs, the worker counts as stalled, and a spare replaces it.
 //!
 //! An operation that may wait for another program (a FIFO, a lock, a device) is never done here.
 

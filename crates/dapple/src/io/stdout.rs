@@ -43,7 +43,7 @@ struct Outlet {
     which: Which,
     queue: Mutex<OutputQueue>,
     /// Waiters for room, or for the end of all writes.
-    crowd: WaitList,
+    waiters: WaitList,
 }
 
 #[derive(Default)]
@@ -84,7 +84,7 @@ impl From<Fault> for io::Error {
 
 impl Outlet {
     fn new(which: Which) -> Outlet {
-        Outlet { which, queue: Mutex::default(), crowd: WaitList::default() }
+        Outlet { which, queue: Mutex::default(), waiters: WaitList::default() }
     }
 
     /// Starts a call that writes the queue out.
@@ -104,7 +104,7 @@ impl Outlet {
             queue.is_busy = !bytes.is_empty();
             drop(queue);
             if bytes.is_empty() {
-                return self.crowd.tell();
+                return self.waiters.tell();
             }
             let written = self.write(&bytes);
             let mut queue = lock(&self.queue);
@@ -114,7 +114,7 @@ impl Outlet {
                 queue.faults += 1;
             }
             drop(queue);
-            self.crowd.tell();
+            self.waiters.tell();
         }
     }
 
@@ -195,7 +195,7 @@ impl OutputHandle {
     ) -> Poll<io::Result<usize>> {
         let OutputHandle { outlet, place, faults, flush_to } = self;
         let mut starts = false;
-        let put = outlet.crowd.poll_until(place, cx, || {
+        let put = outlet.waiters.poll_until(place, cx, || {
             if world::is_simulated() {
                 return Some(outlet.write_here(slices));
             }
@@ -227,7 +227,7 @@ impl OutputHandle {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let OutputHandle { outlet, place, faults, flush_to } = self;
-        let flushed = outlet.crowd.poll_until(place, cx, || {
+        let flushed = outlet.waiters.poll_until(place, cx, || {
             if world::is_simulated() {
                 return Some(Ok(()));
             }
@@ -256,7 +256,7 @@ impl OutputQueue {
 
 impl Drop for OutputHandle {
     fn drop(&mut self) {
-        self.outlet.crowd.leave(&mut self.place);
+        self.outlet.waiters.leave(&mut self.place);
     }
 }
 

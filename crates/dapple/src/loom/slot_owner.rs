@@ -21,8 +21,8 @@ const SOON: TickCount = 5;
 const OWN: usize = 0;
 const SPARE: usize = 1;
 
-struct Post {
-    holder: SlotOwner,
+struct ModelSlot {
+    owner: SlotOwner,
     wakeup: Wakeup,
     /// The driver's claim. The thread that sleeps in the driver holds it.
     claim: Mutex<()>,
@@ -31,11 +31,11 @@ struct Post {
     timers: Timers,
 }
 
-impl Post {
+impl ModelSlot {
     /// A slot held by its own worker.
-    fn own() -> Post {
-        Post {
-            holder: SlotOwner::new(OWN),
+    fn own() -> ModelSlot {
+        ModelSlot {
+            owner: SlotOwner::new(OWN),
             wakeup: Wakeup::without_kernel(),
             claim: Mutex::new(()),
             ready: AtomicUsize::new(0),
@@ -44,10 +44,10 @@ impl Post {
     }
 
     /// A slot held by the spare.
-    fn new() -> Arc<Post> {
-        let post = Post::own();
-        assert!(post.holder.pass(OWN, SPARE));
-        Arc::new(post)
+    fn new() -> Arc<ModelSlot> {
+        let slot = ModelSlot::own();
+        assert!(slot.owner.pass(OWN, SPARE));
+        Arc::new(slot)
     }
 
     /// `Driver::sleep`. Returns `true` if a timer is due soon, so that the thread does not sleep for ever.
@@ -56,34 +56,34 @@ impl Post {
         if self.timers.plan(0).is_some_and(|until| until <= between(0, SOON)) {
             return true;
         }
-        if self.wakeup.prepare_sleep() && self.holder.get() == worker {
+        if self.wakeup.prepare_sleep() && self.owner.get() == worker {
             self.wakeup.park(None);
         }
         self.wakeup.finish_sleep();
-        if self.holder.get() != worker {
+        if self.owner.get() != worker {
             self.wakeup.notify(); // PASSED-ON
         }
         false
     }
 
     /// `Sched::run_spare`
-    fn stand_in(&self) {
-        while self.holder.get() == SPARE {
+    fn run_spare(&self) {
+        while self.owner.get() == SPARE {
             self.sleep(SPARE);
         }
     }
 
     /// `Sched::hand_off`
-    fn relieve(&self) {
-        if self.holder.pass(OWN, SPARE) {
-            self.wakeup.notify(); // HOLDER-SLEEPS
+    fn hand_off(&self) {
+        if self.owner.pass(OWN, SPARE) {
+            self.wakeup.notify(); // OWNER-SLEEPS
         }
     }
 
     /// `Sleep::has_elapsed`
     fn enter_timer(&self, worker: usize) {
         match self.timers.insert(SOON, Waker::noop().clone().into()) {
-            TimerInsert::At { is_first, .. } if is_first && self.holder.get() != worker => {
+            TimerInsert::At { is_first, .. } if is_first && self.owner.get() != worker => {
                 self.wakeup.notify()
             }
             TimerInsert::At { .. } => {} // OWN-TIMERS
@@ -95,7 +95,7 @@ impl Post {
 
     /// `Sched::take_post_back`
     fn take_back(&self) {
-        self.holder.take_back(OWN);
+        self.owner.take_back(OWN);
         self.wakeup.notify();
     }
 }
@@ -103,12 +103,12 @@ impl Post {
 #[test]
 fn a_spare_leaves_when_its_slot_is_taken_back() {
     model(|| {
-        let post = Post::new();
+        let slot = ModelSlot::new();
         let spare = spawn({
-            let post = post.clone();
-            move || post.stand_in()
+            let slot = slot.clone();
+            move || slot.run_spare()
         });
-        post.take_back();
+        slot.take_back();
         spare.join().unwrap();
     });
 }
@@ -116,21 +116,21 @@ fn a_spare_leaves_when_its_slot_is_taken_back() {
 #[test]
 fn a_returned_worker_gets_a_notification_that_woke_its_spare() {
     model(|| {
-        let post = Post::new();
+        let slot = ModelSlot::new();
         let spare = spawn({
-            let post = post.clone();
-            move || post.stand_in()
+            let slot = slot.clone();
+            move || slot.run_spare()
         });
         let other = spawn({
-            let post = post.clone();
+            let slot = slot.clone();
             move || {
-                post.ready.store(1, Ordering::Relaxed);
-                post.wakeup.notify();
+                slot.ready.store(1, Ordering::Relaxed);
+                slot.wakeup.notify();
             }
         });
-        post.take_back();
-        while post.ready.load(Ordering::Relaxed) == 0 {
-            post.sleep(OWN);
+        slot.take_back();
+        while slot.ready.load(Ordering::Relaxed) == 0 {
+            slot.sleep(OWN);
         }
         spare.join().unwrap();
         other.join().unwrap();
@@ -140,27 +140,27 @@ fn a_returned_worker_gets_a_notification_that_woke_its_spare() {
 #[test]
 fn a_slot_is_taken_over_or_back_but_has_one_owner() {
     model(|| {
-        let post = Post::new();
+        let slot = ModelSlot::new();
         let monitor = spawn({
-            let post = post.clone();
-            move || post.holder.pass(SPARE, 2) // the spare is stuck as well
+            let slot = slot.clone();
+            move || slot.owner.pass(SPARE, 2) // the spare is stuck as well
         });
-        post.take_back();
+        slot.take_back();
         let passed = monitor.join().unwrap();
         // Passed on before it was taken back, or not at all.
-        assert_eq!(post.holder.get(), OWN, "{passed}");
+        assert_eq!(slot.owner.get(), OWN, "{passed}");
     });
 }
 
 #[test]
 fn a_returned_worker_does_not_sleep_when_its_slot_is_passed_on() {
     model(|| {
-        let post = Arc::new(Post::own());
+        let slot = Arc::new(ModelSlot::own());
         let monitor = spawn({
-            let post = post.clone();
-            move || post.relieve() // it considered the worker stuck a moment ago
+            let slot = slot.clone();
+            move || slot.hand_off() // it considered the worker stuck a moment ago
         });
-        post.sleep(OWN);
+        slot.sleep(OWN);
         monitor.join().unwrap();
     });
 }
@@ -168,24 +168,24 @@ fn a_returned_worker_does_not_sleep_when_its_slot_is_passed_on() {
 #[test]
 fn a_spare_gets_a_notification_that_woke_the_returned_worker() {
     model(|| {
-        let post = Arc::new(Post::own());
+        let slot = Arc::new(ModelSlot::own());
         let spare = spawn({
-            let post = post.clone();
+            let slot = slot.clone();
             move || {
-                post.relieve();
-                while post.ready.load(Ordering::Relaxed) == 0 {
-                    post.sleep(SPARE);
+                slot.hand_off();
+                while slot.ready.load(Ordering::Relaxed) == 0 {
+                    slot.sleep(SPARE);
                 }
             }
         });
         let other = spawn({
-            let post = post.clone();
+            let slot = slot.clone();
             move || {
-                post.ready.store(1, Ordering::Relaxed);
-                post.wakeup.notify();
+                slot.ready.store(1, Ordering::Relaxed);
+                slot.wakeup.notify();
             }
         });
-        post.sleep(OWN); // after that, it is stuck
+        slot.sleep(OWN); // after that, it is stuck
         spare.join().unwrap();
         other.join().unwrap();
     });
@@ -194,17 +194,17 @@ fn a_spare_gets_a_notification_that_woke_the_returned_worker() {
 #[test]
 fn a_timer_that_the_new_owner_inserts_is_seen_by_the_sleeper() {
     model(|| {
-        let post = Arc::new(Post::own());
+        let slot = Arc::new(ModelSlot::own());
         let spare = spawn({
-            let post = post.clone();
+            let slot = slot.clone();
             move || {
-                post.relieve();
-                post.enter_timer(SPARE); // after that, it is stuck
+                slot.hand_off();
+                slot.enter_timer(SPARE); // after that, it is stuck
             }
         });
-        while !post.sleep(OWN) {
-            if post.holder.get() != OWN {
-                post.take_back();
+        while !slot.sleep(OWN) {
+            if slot.owner.get() != OWN {
+                slot.take_back();
             }
         }
         spare.join().unwrap();
@@ -215,15 +215,15 @@ fn a_timer_that_the_new_owner_inserts_is_seen_by_the_sleeper() {
 #[test]
 fn a_spare_that_is_sent_while_it_goes_to_sleep_serves_its_slot() {
     model(|| {
-        let (post, is_out, parker) = (Arc::new(Post::own()), Arc::new(AtomicUsize::new(0)), sleeper().0);
+        let (slot, is_out, parker) = (Arc::new(ModelSlot::own()), Arc::new(AtomicUsize::new(0)), sleeper().0);
         parker.unpark();
         let spare = spawn({
-            let (post, is_out, parker) = (post.clone(), is_out.clone(), parker.clone());
+            let (slot, is_out, parker) = (slot.clone(), is_out.clone(), parker.clone());
             move || {
                 loop {
                     if is_out.load(Ordering::Acquire) == 0 {
                         parker.park(None);
-                    } else if post.holder.get() == SPARE {
+                    } else if slot.owner.get() == SPARE {
                         return; // serves the slot
                     } else {
                         is_out.store(0, Ordering::Release);
@@ -231,8 +231,8 @@ fn a_spare_that_is_sent_while_it_goes_to_sleep_serves_its_slot() {
                 }
             }
         });
-        assert!(post.holder.pass(OWN, SPARE));
-        is_out.store(1, Ordering::SeqCst); // OUT-AND-HOLDER
+        assert!(slot.owner.pass(OWN, SPARE));
+        is_out.store(1, Ordering::SeqCst); // OUT-AND-OWNER
         parker.unpark();
         spare.join().unwrap();
     });

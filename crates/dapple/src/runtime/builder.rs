@@ -234,7 +234,7 @@ impl RuntimeBuilder {
             _ if self.workers > Some(MAX_WORKERS) => "a runtime can have at most 32768 workers",
             _ if self.pool.max_threads == 0 => "the pool for blocking calls needs at least one thread",
             _ if self.stall_after.is_zero() => {
-                "stall_after must be longer than zero; to have nobody stand in for a stalled worker, set max_spares(0)"
+                "stall_after must be longer than zero; to have no spare replace a stalled worker, set max_spares(0)"
             }
             _ if self.max_spares > MOST_SPARES => "a runtime can have at most 16384 spares",
             _ if name.contains('\0') => "a thread's name cannot contain a zero byte",
@@ -260,7 +260,7 @@ impl RuntimeBuilder {
 
     fn seed(&self) -> u64 {
         use std::hash::{BuildHasher, RandomState};
-        let seed = self.seed.or_else(|| world::with(|world| world.dice.next()));
+        let seed = self.seed.or_else(|| world::with(|world| world.rng.next()));
         seed.unwrap_or_else(|| RandomState::new().hash_one(0))
     }
 }

@@ -155,14 +155,14 @@ impl Sched {
         }
         if has_moved || worker.is_asleep() {
             if watch.is_stalled {
-                worker.window.set_stalled(None);
+                worker.task_view.set_stalled(None);
             }
             *watch = Watch { progress, ..Watch::new(worker, now) };
             return;
         }
         let stuck_for = Duration::from_nanos(now.nanos_since(watch.since));
         let limit =
-            self.monitor.stall_after.saturating_mul(if worker.window.shows_task() { 1 } else { OUTSIDE });
+            self.monitor.stall_after.saturating_mul(if worker.task_view.shows_task() { 1 } else { OUTSIDE });
         if stuck_for >= limit {
             self.note_stall(worker, watch, stuck_for);
         }
@@ -186,7 +186,7 @@ impl Sched {
         let is_new = !std::mem::replace(&mut watch.is_stalled, true);
         self.monitor.stalls.note(is_new, stuck_for);
         if is_new {
-            worker.window.set_stalled(Some(watch.since));
+            worker.task_view.set_stalled(Some(watch.since));
         }
     }
 

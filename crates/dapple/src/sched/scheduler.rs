@@ -86,7 +86,7 @@ impl Sched {
         let &SchedSettings { workers, seed, events, .. } = settings;
         let managed = Managed::new(&settings.policy, workers);
         crate::prim::init_fences();
-        let worth_waking = world::with(|world| world.dice.threshold(WORTH_WAKING)).unwrap_or(WORTH_WAKING);
+        let worth_waking = world::with(|world| world.rng.threshold(WORTH_WAKING)).unwrap_or(WORTH_WAKING);
         Ok(Sched {
             shared: RuntimeShared::new(is_left_alone, settings.on_panic.clone()),
             whole: OnceLock::new(),

@@ -117,7 +117,7 @@ impl Stalls {
         guarded(|| {
             tracing::warn!(
                 max_spares = most,
-                "a worker is stuck, and nobody is left to stand in for it: what it has taken waits, and if all are \
+                "a worker is stuck, and no spare is left to replace it: what it has taken waits, and if all are \
                  stuck, so does everything; put what blocks into dapple::blocking, or raise max_spares (told once)"
             );
         });
@@ -179,10 +179,10 @@ impl Sched {
     /// The task that a worker is stuck in, if it can be found.
     pub(super) fn task_of(&self, worker: &Worker) -> Option<Task> {
         let progress = worker.progress().0;
-        let current = worker.window.current()?;
+        let current = worker.task_view.current()?;
         let task = self.shared.task_at(current)?;
         // The worker may have gone on, and the memory may be used for another task.
-        let is_it = worker.window.current() == Some(current) && worker.progress().0 == progress;
+        let is_it = worker.task_view.current() == Some(current) && worker.progress().0 == progress;
         is_it.then_some(task)
     }
 
@@ -190,7 +190,7 @@ impl Sched {
     pub(crate) fn stalled(&self) -> Vec<(Task, Duration)> {
         let now = Time::now();
         let stalled = |worker: &Worker| {
-            let since = worker.window.stalled_since.load(Ordering::Relaxed);
+            let since = worker.task_view.stalled_since.load(Ordering::Relaxed);
             let task = if since == 0 { None } else { self.task_of(worker) };
             task.map(|task| (task, Duration::from_nanos(now.nanos().saturating_sub(since))))
         };

@@ -96,7 +96,7 @@ pub(crate) struct Worker {
     events_after: u64,
     pub(crate) slab: LocalSlab,
     pub(super) counts: WorkerCounts,
-    pub(super) window: CurrentTaskView,
+    pub(super) task_view: CurrentTaskView,
     own: WorkerPrivate,
 }
 
@@ -164,11 +164,11 @@ impl Worker {
             until_look: AtomicU32::new(0),
             pace: AtomicU64::new(WORTH_WAKING),
             stays_together: AtomicBool::new(false),
-            worth_moving: world::with(|world| world.dice.threshold(WORTH_MOVING)).unwrap_or(WORTH_MOVING),
+            worth_moving: world::with(|world| world.rng.threshold(WORTH_MOVING)).unwrap_or(WORTH_MOVING),
             events_after: EVENTS_AFTER[events as usize],
             slab: LocalSlab::default(),
             counts: WorkerCounts::default(),
-            window: CurrentTaskView::default(),
+            task_view: CurrentTaskView::default(),
             own: WorkerPrivate {
                 streak: Cell::new(0),
                 random: Cell::new(seed | 1),

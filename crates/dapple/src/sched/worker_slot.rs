@@ -10,10 +10,10 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-HOLDER**, **HOLDER-SLEEPS**, **PASSED-ON**: see `slot_owner`.
+//! * **ONE-SLOT-OWNER**, **OWNER-SLEEPS**, **PASSED-ON**: see `slot_owner`.
 //! * **ONE-THREAD**: a spare has one thread, from when it first gets a slot until the runtime stops. Only the monitor
 //!   changes its slot, and only while the spare rests.
-//! * **OUT-AND-HOLDER**: a spare becomes the owner of the slot before it is marked as out. In the other order its
+//! * **OUT-AND-OWNER**: a spare becomes the owner of the slot before it is marked as out. In the other order its
 //!   thread, which an old token may have woken, could find that it does not own its slot, and come to rest as the
 //!   owner.
 
@@ -30,7 +30,7 @@ use crate::task::runtime_shared::RuntimePhase;
 /// The part of a worker that others depend on.
 pub(super) struct WorkerSlot {
     pub(super) driver: Arc<Driver>,
-    /// The number of the worker that owns the slot. ONE-HOLDER
+    /// The number of the worker that owns the slot. ONE-SLOT-OWNER
     owner: SlotOwner,
 }
 
@@ -39,7 +39,7 @@ impl WorkerSlot {
         Ok(WorkerSlot { driver: Arc::new(Driver::new()?), owner: SlotOwner::new(worker) })
     }
 
-    /// Passes the slot from `from` to `to`, if `from` owns it. ONE-HOLDER
+    /// Passes the slot from `from` to `to`, if `from` owns it. ONE-SLOT-OWNER
     fn pass(&self, from: &Worker, to: &Worker) -> bool {
         self.owner.pass(from.number(), to.number())
     }
@@ -62,7 +62,7 @@ pub(super) struct Spares {
 #[derive(Default)]
 struct Spare {
     worker: OnceLock<Box<Worker>>,
-    /// It has got a slot and has not come to rest since. Set by the monitor, cleared by its thread. OUT-AND-HOLDER
+    /// It has got a slot and has not come to rest since. Set by the monitor, cleared by its thread. OUT-AND-OWNER
     is_out: AtomicBool,
     /// Its thread was started. Used only by the monitor. ONE-THREAD
     has_thread: AtomicBool,
@@ -145,8 +145,8 @@ impl Sched {
         if !slot.pass(stuck, worker) {
             return Relief::Late;
         }
-        slot.driver.wake(); // HOLDER-SLEEPS: the stuck worker may have come back, and sleep
-        spare.is_out.store(true, Ordering::SeqCst); // OUT-AND-HOLDER
+        slot.driver.wake(); // OWNER-SLEEPS: the stuck worker may have come back, and sleep
+        spare.is_out.store(true, Ordering::SeqCst); // OUT-AND-OWNER
         spare.parker.unpark();
         Relief::Sent
     }
@@ -189,7 +189,7 @@ impl Sched {
     pub(super) fn take_slot_back(&self, worker: &Worker) {
         let slot = &self.slots[worker.number()];
         slot.owner.take_back(worker.number());
-        slot.driver.wake(); // HOLDER-SLEEPS
+        slot.driver.wake(); // OWNER-SLEEPS
     }
 
     /// Whether this thread drives a worker that owns its slot: it looks at the driver before it sleeps, and no other

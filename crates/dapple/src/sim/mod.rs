@@ -49,7 +49,7 @@
 //! come in any order. [`work`] stands for code that takes long: it keeps its virtual worker busy, while
 //! others go on. So a simulation can model a machine with more cores than the real one. Use a
 //! [steady](Sim::steady) simulation for that, in which nothing else takes time. Unlike in a real runtime, no spare
-//! stands in for a worker that is busy for long, unless [`Sim::max_spares`] allows it.
+//! replaces a worker that is busy for long, unless [`Sim::max_spares`] allows it.
 //!
 //! # Limits of a simulation
 //!
@@ -147,7 +147,7 @@ fn burn(duration: Duration) {
 #[must_use]
 #[track_caller]
 pub fn random() -> u64 {
-    world::with(|world| world.dice.next()).expect("dapple::sim::random() called outside of a simulation")
+    world::with(|world| world.rng.next()).expect("dapple::sim::random() called outside of a simulation")
 }
 
 /// Registers a future that runs after the program of this simulation has ended, uncancelled. Use it to check invariants.

@@ -99,7 +99,7 @@ impl Sim {
         self
     }
 
-    /// Sets the most spares that may stand in for stalled workers; see [`runtime::Builder::max_spares`](RuntimeBuilder::max_spares). Unlike in a real
+    /// Sets the most spares that may replace stalled workers; see [`runtime::Builder::max_spares`](RuntimeBuilder::max_spares). Unlike in a real
     /// runtime the default is none: a simulation has as many cores as it has workers, and a spare that runs
     /// is one more core, because [`work`](super::work) on one worker does not slow down the others.
     ///
@@ -245,7 +245,7 @@ impl Sim {
         let ran = world.enter(|| {
             let builder = RuntimeBuilder::default().workers(self.workers).thread_name("sim");
             let builder = builder.chosen_policy(self.policy.clone()).stall_after(self.stall_after);
-            let builder = builder.max_spares(self.max_spares).random_seed(world.dice.next());
+            let builder = builder.max_spares(self.max_spares).random_seed(world.rng.next());
             let builder = builder.chosen_hook(self.on_panic.clone());
             let core = Core::new(&builder).unwrap_or_else(|error| panic!("Sim::run: {error}"));
             world.limit(self.max_polls, {

@@ -56,7 +56,7 @@ thread_local! {
 /// A simulated world.
 pub(crate) struct World {
     now: Cell<u64>,
-    pub(crate) dice: Rng,
+    pub(crate) rng: Rng,
     threads: RefCell<Threads>,
     notified: Arc<NotifiedThreads>,
     /// The last number that a task or a color got.
@@ -204,12 +204,12 @@ impl World {
     /// own context; the returned function swaps it with the context in use.
     #[cfg(feature = "sim")]
     pub(crate) fn new(seed: u64, is_steady: bool, context: fn() -> threads::Context) -> World {
-        let dice = Rng::new(seed, is_steady);
+        let rng = Rng::new(seed, is_steady);
         World {
             now: Cell::new(BEGIN),
             threads: RefCell::new(Threads::new(context)),
             notified: Arc::default(),
-            dice,
+            rng,
             numbers: Cell::new(0),
             polls: Cell::new(0),
             most_polls: Cell::new(u64::MAX),
@@ -311,7 +311,7 @@ impl World {
     /// run in between also if `duration` is zero.
     pub(crate) fn work(&self, duration: Duration) {
         self.idle_events.set(0);
-        let until = self.after(duration).unwrap_or(FAR) + self.dice.work();
+        let until = self.after(duration).unwrap_or(FAR) + self.rng.work();
         self.wait(Some(until), false);
     }
 
@@ -328,7 +328,7 @@ impl World {
 
     /// Lets other virtual threads run, now and then.
     fn pause(&self) {
-        if let Some(cost) = self.dice.pause() {
+        if let Some(cost) = self.rng.pause() {
             self.wait(Some(self.now.get() + cost), false);
         }
     }
@@ -338,7 +338,7 @@ impl World {
     fn step(&self) {
         if !self.is_at_work.get()
             && self.threads.try_borrow_mut().is_ok()
-            && let Some(cost) = self.dice.step()
+            && let Some(cost) = self.rng.step()
         {
             self.wait(Some(self.now.get() + cost * self.slowness()), false);
         }
@@ -358,7 +358,7 @@ impl World {
         if self.polls.get() == self.most_polls.get() {
             self.end(EarlyEnd::Endless);
         }
-        let cost = self.dice.poll() * self.slowness();
+        let cost = self.rng.poll() * self.slowness();
         self.wait(Some(self.now.get() + cost), false);
     }
 }

@@ -27,17 +27,17 @@ pub(crate) struct Rng {
 impl Rng {
     pub(super) fn new(seed: u64, is_steady: bool) -> Rng {
         let state = Cell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d);
-        let mut dice = Rng { state, is_steady, poll: 0, hiccup: 0, wake: 0, pause: 0, step: (1, 1) };
-        dice.poll = 20 << dice.below(4);
-        dice.hiccup = 8 << dice.below(5);
-        dice.wake = 1 << (8 + dice.below(8));
-        dice.pause = 1 + dice.below(4);
+        let mut rng = Rng { state, is_steady, poll: 0, hiccup: 0, wake: 0, pause: 0, step: (1, 1) };
+        rng.poll = 20 << rng.below(4);
+        rng.hiccup = 8 << rng.below(5);
+        rng.wake = 1 << (8 + rng.below(8));
+        rng.pause = 1 + rng.below(4);
         if cfg!(dapple_steps) {
             // Seldom and for long, or often and for a moment: on average a step takes little time.
-            let every = 4 << dice.below(8);
-            dice.step = (every, every << (3 + dice.below(7)));
+            let every = 4 << rng.below(8);
+            rng.step = (every, every << (3 + rng.below(7)));
         }
-        dice
+        rng
     }
 
     /// 64 random bits.
@@ -119,10 +119,10 @@ mod tests {
 
     #[test]
     fn below_its_bound_and_all_of_it() {
-        let dice = Rng::new(1, false);
+        let rng = Rng::new(1, false);
         let mut seen = [0; 10];
         for _ in 0..10_000 {
-            seen[dice.below(10) as usize] += 1;
+            seen[rng.below(10) as usize] += 1;
         }
         assert!(seen.iter().all(|times| (800..1200).contains(times)), "{seen:?}");
     }

@@ -152,8 +152,8 @@ impl World {
 
     /// Starts a virtual thread.
     pub(crate) fn start_thread(&self, work: impl FnOnce() + 'static) {
-        let time = self.now.get() + self.dice.wake();
-        let (tie, slowness) = (self.dice.tie(), self.dice.slowness());
+        let time = self.now.get() + self.rng.wake();
+        let (tie, slowness) = (self.rng.tie(), self.rng.slowness());
         let threads = &mut *self.threads.borrow_mut();
         threads.ids += 1;
         let free = threads.list.iter().skip(1).position(|thread| thread.does == Does::Nothing);
@@ -198,7 +198,7 @@ impl World {
             thread.waits += 1;
             thread.does = if rests { Does::Rest } else { Does::Work };
             if let Some(until) = until {
-                threads.events.push(Reverse((until, self.dice.tie(), index, thread.waits)));
+                threads.events.push(Reverse((until, self.rng.tie(), index, thread.waits)));
             }
             thread.yielder
         };
@@ -216,7 +216,7 @@ impl World {
         }
         self.notified.is_any.store(false, Ordering::Relaxed);
         for name in std::mem::take(&mut *lock(&self.notified.threads)) {
-            let (time, tie) = (self.now.get() + self.dice.wake(), self.dice.tie());
+            let (time, tie) = (self.now.get() + self.rng.wake(), self.rng.tie());
             let threads = &mut *self.threads.borrow_mut();
             let thread = &mut threads.list[name.index];
             if thread.id == name.id && thread.does == Does::Rest {

@@ -71,9 +71,9 @@ fn wait_while(rings: &[Arc<Uring>], goes_on: impl Fn(&Uring) -> bool) {
 
 impl Uring {
     /// Ends an operation that will not be submitted. A promised write that cannot block on another program is done here.
-    pub(super) fn turn_away(&self, flight: &OpRef) {
-        if flight.take_off()
-            && let Some(waker) = flight.land(flight.at_the_end(), Some(&self.failures))
+    pub(super) fn turn_away(&self, op: &OpRef) {
+        if op.take_off()
+            && let Some(waker) = op.land(op.at_the_end(), Some(&self.failures))
         {
             wake(waker);
         }
@@ -81,14 +81,14 @@ impl Uring {
 
     /// Closes the queue. Operations that have not begun end without effect, except promised writes.
     fn turn_all_away(&self) {
-        let mut desk = lock(&self.desk);
-        desk.closed = true;
+        let mut submissions = lock(&self.submissions);
+        submissions.closed = true;
         let (go_on, others): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut desk.line).into_iter().partition(OpRef::goes_on);
-        desk.line = go_on;
-        drop(desk);
+            std::mem::take(&mut submissions.line).into_iter().partition(OpRef::goes_on);
+        submissions.line = go_on;
+        drop(submissions);
         self.in_line.fetch_sub(others.len(), Ordering::Relaxed);
-        others.iter().for_each(|flight| self.turn_away(flight));
+        others.iter().for_each(|op| self.turn_away(op));
     }
 
     /// Takes in completions, and wakes their waiters.
@@ -102,11 +102,11 @@ impl Uring {
     /// The time is up: promised writes are not submitted again, and the kernel is asked to cancel all operations, as
     /// far as it can.
     fn give_all_up(&self) {
-        let mut desk = lock(&self.desk);
-        desk.over = true;
-        let line = std::mem::take(&mut desk.line);
+        let mut submissions = lock(&self.submissions);
+        submissions.over = true;
+        let line = std::mem::take(&mut submissions.line);
         self.in_line.fetch_sub(line.len(), Ordering::Relaxed);
-        // SAFETY: AT-THE-DESK.
+        // SAFETY: SUBMISSION-LOCK.
         let mut queue = unsafe { self.uring.submission_shared() };
         if !queue.is_full() {
             self.in_flight.fetch_add(1, Ordering::Relaxed);
@@ -116,11 +116,11 @@ impl Uring {
             // If it is refused, the next step tries again.
             let _ = self.uring.submit();
         }
-        drop(desk);
-        for flight in line {
+        drop(submissions);
+        for op in line {
             // A promised write: a holder of the file sends it to another runtime.
-            if flight.take_off() {
-                self.land_for_good(&flight, OpResult::Failed(Errno::CANCELED));
+            if op.take_off() {
+                self.land_for_good(&op, OpResult::Failed(Errno::CANCELED));
             }
         }
     }

@@ -14,7 +14,7 @@
 //!
 //! # Invariants
 //!
-//! * **AT-THE-DESK**: the submission queue is touched under the lock of `desk`.
+//! * **SUBMISSION-LOCK**: the submission queue is touched under the lock of `submissions`.
 //! * **ONE-READER**: the completion queue is touched under the lock of `reader`.
 //! * **COMPLETION-ROOM**: operations that end by themselves (on regular files, block devices and paths) are given to the
 //!   kernel only while the completion queue has room for them. An operation on anything else (a pipe, a terminal) may
@@ -25,9 +25,9 @@
 //!   that takes it in then queues it again, and hands the queue to the kernel. So it does not matter
 //!   which thread submitted it, nor whether that thread still exists: the kernel cancels the operations that a thread
 //!   has submitted when that thread ends.
-//! * **SUBMITTED-BEFORE-SLEEP**: a thread that queues an operation holds the post that the ring belongs to, and submits
-//!   the queue before it sleeps; otherwise it hands the queue to the kernel at once. It checks that it holds the post
-//!   after it has queued the operation, and a thread that takes the post over looks at the queue after that.
+//! * **SUBMITTED-BEFORE-SLEEP**: a thread that queues an operation owns the worker slot of the ring, and submits
+//!   the queue before it sleeps; otherwise it hands the queue to the kernel at once. It checks that it owns the slot
+//!   after it has queued the operation, and a thread that takes the slot over looks at the queue after that.
 //! * **SAME-ADDRESS**: a request to cancel an operation keeps a reference to its node until that request is done.
 //!   So the number by which the kernel looks for the operation is not reused meanwhile.
 
@@ -69,7 +69,7 @@ const GIVE_UP: u64 = 1;
 
 pub(crate) struct Uring {
     uring: IoUring,
-    desk: Mutex<Submissions>,
+    submissions: Mutex<Submissions>,
     /// ONE-READER
     reader: Mutex<()>,
     /// The number of queued operations and cancel requests.
@@ -87,7 +87,7 @@ pub(crate) struct Uring {
     codes: Box<[bool; 256]>,
 }
 
-/// The queue of operations for the kernel. AT-THE-DESK
+/// The queue of operations for the kernel. SUBMISSION-LOCK
 #[derive(Default)]
 struct Submissions {
     line: VecDeque<OpRef>,
@@ -103,7 +103,7 @@ struct Submissions {
 #[derive(Default)]
 pub(crate) struct Landed {
     /// References to be dropped. The last reference drops the request of a dropped future, which is foreign code.
-    flights: Vec<OpRef>,
+    ops: Vec<OpRef>,
     /// Promised writes that came back, with their results. GOES-ON
     going_on: Vec<(OpRef, OpResult)>,
 }
@@ -113,8 +113,8 @@ impl Landed {
     /// again, the others are landed and dropped. It may make system calls, and runs foreign code.
     pub(crate) fn settle(&mut self, ring: &Uring) {
         let mut goes_back = false;
-        for (flight, outcome) in self.going_on.drain(..) {
-            goes_back |= ring.go_on(flight, outcome, &mut self.flights);
+        for (op, outcome) in self.going_on.drain(..) {
+            goes_back |= ring.go_on(op, outcome, &mut self.ops);
         }
         if goes_back {
             ring.submit();
@@ -123,13 +123,13 @@ impl Landed {
     }
 
     fn clear(&mut self) {
-        for flight in self.flights.drain(..) {
-            discard(catch_unwind(AssertUnwindSafe(|| drop(flight))));
+        for op in self.ops.drain(..) {
+            discard(catch_unwind(AssertUnwindSafe(|| drop(op))));
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.flights.is_empty() && self.going_on.is_empty()
+        self.ops.is_empty() && self.going_on.is_empty()
     }
 }
 
@@ -165,7 +165,7 @@ impl Uring {
         try_out(&mut uring)?;
         Ok(Uring {
             uring,
-            desk: Mutex::default(),
+            submissions: Mutex::default(),
             reader: Mutex::default(),
             in_line: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
@@ -190,43 +190,43 @@ impl Uring {
     }
 
     /// Queues an operation. SUBMITTED-BEFORE-SLEEP
-    fn push(&self, flight: OpRef, is_own: impl FnOnce() -> bool) {
-        let mut desk = lock(&self.desk);
-        if desk.closed {
-            drop(desk);
-            return self.turn_away(&flight);
+    fn push(&self, op: OpRef, is_own: impl FnOnce() -> bool) {
+        let mut submissions = lock(&self.submissions);
+        if submissions.closed {
+            drop(submissions);
+            return self.turn_away(&op);
         }
-        if flight.goes_on() {
+        if op.goes_on() {
             self.going_on.fetch_add(1, Ordering::Relaxed);
         }
-        desk.line.push_back(flight);
+        submissions.line.push_back(op);
         self.in_line.fetch_add(1, Ordering::SeqCst);
-        if !is_own() || desk.line.len() >= LONG {
-            self.hand_over(&mut desk);
+        if !is_own() || submissions.line.len() >= LONG {
+            self.hand_over(&mut submissions);
         }
     }
 
     /// Asks the kernel to cancel an operation.
-    fn cancel(&self, flight: OpRef) {
-        let mut desk = lock(&self.desk);
-        desk.give_up.push_back(flight);
+    fn cancel(&self, op: OpRef) {
+        let mut submissions = lock(&self.submissions);
+        submissions.give_up.push_back(op);
         self.in_line.fetch_add(1, Ordering::Relaxed);
-        self.hand_over(&mut desk);
+        self.hand_over(&mut submissions);
     }
 
     /// Hands the queue to the kernel. `true`: the kernel refused some of it, and the caller must try again soon.
     pub(crate) fn submit(&self) -> bool {
         if self.in_line.load(Ordering::SeqCst) > 0 || self.refused.load(Ordering::Relaxed) {
-            self.hand_over(&mut lock(&self.desk));
+            self.hand_over(&mut lock(&self.submissions));
         }
         self.refused.load(Ordering::Relaxed)
     }
 
-    fn hand_over(&self, desk: &mut MutexGuard<'_, Submissions>) {
+    fn hand_over(&self, submissions: &mut MutexGuard<'_, Submissions>) {
         loop {
-            // SAFETY: AT-THE-DESK.
+            // SAFETY: SUBMISSION-LOCK.
             let mut queue = unsafe { self.uring.submission_shared() };
-            self.fill(desk, &mut queue);
+            self.fill(submissions, &mut queue);
             let given = queue.len();
             drop(queue); // publishes its entries to the kernel
             if given == 0 {
@@ -247,36 +247,35 @@ impl Uring {
     }
 
     /// Moves queued operations to the submission queue. COMPLETION-ROOM
-    fn fill(&self, desk: &mut Submissions, queue: &mut squeue::SubmissionQueue<'_>) {
+    fn fill(&self, submissions: &mut Submissions, queue: &mut squeue::SubmissionQueue<'_>) {
         let mut moved = 0;
         let mut in_room = self.in_room.load(Ordering::Relaxed);
         let is_nodrop = self.is_nodrop();
         // Cancel requests go first: they may make the room that others wait for.
         while !queue.is_full()
             && (is_nodrop || self.in_flight.load(Ordering::Relaxed) < 2 * MOST_IN_FLIGHT)
-            && let Some(flight) = desk.give_up.pop_front()
+            && let Some(op) = submissions.give_up.pop_front()
         {
             moved += 1;
             self.in_flight.fetch_add(1, Ordering::Relaxed);
-            let entry = opcode::AsyncCancel::new(flight.number()).build();
-            let entry = entry.user_data(flight.into_number() | GIVE_UP); // SAME-ADDRESS
+            let entry = opcode::AsyncCancel::new(op.number()).build();
+            let entry = entry.user_data(op.into_number() | GIVE_UP); // SAME-ADDRESS
             push_entry(queue, &entry);
         }
-        let has_room =
-            |flight: &OpRef, in_room| in_room < MOST_IN_FLIGHT || is_nodrop && !flight.is_bounded();
+        let has_room = |op: &OpRef, in_room| in_room < MOST_IN_FLIGHT || is_nodrop && !op.is_bounded();
         while !queue.is_full()
-            && let Some(flight) = desk.line.pop_front_if(|flight| has_room(flight, in_room))
+            && let Some(op) = submissions.line.pop_front_if(|op| has_room(op, in_room))
         {
             moved += 1;
-            if !flight.take_off() {
+            if !op.take_off() {
                 continue; // it was withdrawn
             }
             self.in_flight.fetch_add(1, Ordering::Relaxed);
-            if self.counts(&flight) {
+            if self.counts(&op) {
                 in_room = self.in_room.fetch_add(1, Ordering::Relaxed) + 1;
             }
-            let entry = flight.entry();
-            push_entry(queue, &entry.user_data(flight.into_number()));
+            let entry = op.entry();
+            push_entry(queue, &entry.user_data(op.into_number()));
         }
         self.in_line.fetch_sub(moved, Ordering::Relaxed);
     }
@@ -287,8 +286,8 @@ impl Uring {
     }
 
     /// Whether an operation counts against the room. COMPLETION-ROOM
-    fn counts(&self, flight: &OpRef) -> bool {
-        flight.is_bounded() || !self.is_nodrop()
+    fn counts(&self, op: &OpRef) -> bool {
+        op.is_bounded() || !self.is_nodrop()
     }
 
     /// Whether there are completions to take in.
@@ -315,11 +314,11 @@ impl Uring {
                 continue; // the request to cancel all operations, made at the end
             }
             // SAFETY: the number comes from `into_number`, and the kernel gives it back once. The mark is removed.
-            let flight = unsafe { OpRef::from_number(number & !GIVE_UP) };
+            let op = unsafe { OpRef::from_number(number & !GIVE_UP) };
             if number & GIVE_UP == 0 {
-                self.land(flight, &completion, wakers, landed);
+                self.land(op, &completion, wakers, landed);
             } else {
-                landed.flights.push(flight);
+                landed.ops.push(op);
             }
         }
         may_overflow && self.ask_for_kept()
@@ -328,8 +327,8 @@ impl Uring {
     /// Asks the kernel for completions that it has kept. Returns whether there were any. COMPLETION-ROOM
     #[cold]
     fn ask_for_kept(&self) -> bool {
-        let _desk = lock(&self.desk);
-        // SAFETY: AT-THE-DESK.
+        let _submissions = lock(&self.submissions);
+        // SAFETY: SUBMISSION-LOCK.
         let is_kept = unsafe { self.uring.submission_shared() }.cq_overflow();
         // The kernel sets the overflow mark, and then the call fetches them. If it fails, the next look tries again.
         is_kept && self.uring.submit().is_ok()
@@ -337,46 +336,46 @@ impl Uring {
 
     fn land(
         &self,
-        flight: OpRef,
+        op: OpRef,
         completion: &cqueue::Entry,
         wakers: &mut Vec<GuardedWaker>,
         landed: &mut Landed,
     ) {
-        if self.counts(&flight) {
+        if self.counts(&op) {
             self.in_room.fetch_sub(1, Ordering::Relaxed);
         }
         let outcome = OpResult::of(completion.result());
-        if flight.goes_on() {
+        if op.goes_on() {
             // It may need a system call or a report of its failure: neither under these locks.
-            landed.going_on.push((flight, outcome));
+            landed.going_on.push((op, outcome));
         } else {
-            wakers.extend(flight.land(outcome, None));
-            landed.flights.push(flight);
+            wakers.extend(op.land(outcome, None));
+            landed.ops.push(op);
         }
     }
 
     /// Deals with a promised write that came back. `true`: it is queued again, and the queue must be handed over. GOES-ON
-    fn go_on(&self, flight: OpRef, outcome: OpResult, flights: &mut Vec<OpRef>) -> bool {
+    fn go_on(&self, op: OpRef, outcome: OpResult, ops: &mut Vec<OpRef>) -> bool {
         let mut outcome = outcome;
-        if flight.goes_back(outcome) {
-            let mut desk = lock(&self.desk);
-            if !desk.over {
-                desk.line.push_back(flight);
+        if op.goes_back(outcome) {
+            let mut submissions = lock(&self.submissions);
+            if !submissions.over {
+                submissions.line.push_back(op);
                 self.in_line.fetch_add(1, Ordering::SeqCst);
                 return true;
             }
             // A holder of the file sends the rest to another runtime.
-            flight.take_off();
+            op.take_off();
             outcome = OpResult::Failed(Errno::CANCELED);
         }
-        self.land_for_good(&flight, outcome);
-        flights.push(flight);
+        self.land_for_good(&op, outcome);
+        ops.push(op);
         false
     }
 
     /// Ends a promised write.
-    fn land_for_good(&self, flight: &OpRef, outcome: OpResult) {
-        if let Some(waker) = flight.land(outcome, Some(&self.failures)) {
+    fn land_for_good(&self, op: &OpRef, outcome: OpResult) {
+        if let Some(waker) = op.land(outcome, Some(&self.failures)) {
             wake(waker);
         }
         self.going_on.fetch_sub(1, Ordering::Relaxed);

@@ -451,16 +451,16 @@ impl<R: Request> Op<R> {
 
     /// Queues it in a ring. `is_own`: this thread drives the worker that submits to that ring before it sleeps.
     pub(crate) fn send_to_ring(&mut self, ring: &Arc<Uring>, is_own: impl FnOnce() -> bool) {
-        let flight = self.enlist();
+        let op = self.enlist();
         self.place = OpRoute::Ring(ring.clone());
-        ring.push(flight, is_own);
+        ring.push(op, is_own);
     }
 
     /// The closure that a thread of the pool calls to do the operation.
     pub(crate) fn for_pool(&mut self, failures: &Arc<Failures>) -> impl FnOnce() + Send + use<R> {
         let failures = self.node.header.goes_on.then(|| failures.clone());
         self.place = OpRoute::Pool(failures.clone());
-        let mut departure = Departure { node: self.node.clone(), flight: Some(self.enlist()), failures };
+        let mut departure = Departure { node: self.node.clone(), op: Some(self.enlist()), failures };
         move || departure.depart(false)
     }
 
@@ -551,7 +551,7 @@ impl<R: Request> Drop for Op<R> {
 /// An operation in a closure of the pool. The pool may drop the closure without calling it.
 struct Departure<R: Request> {
     node: Arc<OpNode<R>>,
-    flight: Option<OpRef>,
+    op: Option<OpRef>,
     failures: Option<Arc<Failures>>,
 }
 
@@ -559,13 +559,12 @@ impl<R: Request> Departure<R> {
     /// Does the operation on this thread, unless it was withdrawn. `is_over`: the pool has closed. Then only a promised
     /// operation is done, on a thread of its own if it may wait for another program.
     fn depart(&mut self, is_over: bool) {
-        let Some(flight) = self.flight.take() else { return };
-        if !flight.take_off() {
+        let Some(op) = self.op.take() else { return };
+        if !op.take_off() {
             return;
         }
-        let goes_on = flight.goes_on();
-        let mut departed =
-            Departed { node: self.node.clone(), flight: Some(flight), failures: self.failures.take() };
+        let goes_on = op.goes_on();
+        let mut departed = Departed { node: self.node.clone(), op: Some(op), failures: self.failures.take() };
         if is_over && !goes_on {
             departed.land(OpResult::Gone);
         } else if is_over && !departed.request().at_the_end() {
@@ -587,7 +586,7 @@ impl<R: Request> Drop for Departure<R> {
 /// An operation that a thread of the pool has taken off. LANDS-ONCE
 struct Departed<R: Request> {
     node: Arc<OpNode<R>>,
-    flight: Option<OpRef>,
+    op: Option<OpRef>,
     failures: Option<Arc<Failures>>,
 }
 
@@ -610,8 +609,8 @@ impl<R: Request> Departed<R> {
     }
 
     fn land_as(&mut self, outcome: OpResult) {
-        if let Some(flight) = self.flight.take()
-            && let Some(waker) = flight.land(outcome, self.failures.as_deref())
+        if let Some(op) = self.op.take()
+            && let Some(waker) = op.land(outcome, self.failures.as_deref())
         {
             wake(waker);
         }

@@ -18,7 +18,7 @@ impl Sched {
         with_context(|context| {
             context.drive(self.shared.whole(), std::ptr::from_ref(worker), &raw const worker.slab);
         });
-        worker.window.open();
+        worker.task_view.open();
         WorkerGuard { sched: self, worker, aside: Some(aside) }
     }
 }
@@ -107,7 +107,7 @@ impl WorkerGuard<'_> {
 
 impl Drop for WorkerGuard<'_> {
     fn drop(&mut self) {
-        self.worker.window.close();
+        self.worker.task_view.close();
         self.worker.retire(self.sched);
         self.sched.shared.slab.take_over(&self.worker.slab);
         drop(self.aside.take());

@@ -48,7 +48,7 @@ impl MapHasher {
     /// Creates a hasher with seeds of its own.
     #[must_use]
     pub fn new() -> MapHasher {
-        let simulated = world::with(|world| world.dice.next());
+        let simulated = world::with(|world| world.rng.next());
         MapHasher(match simulated {
             Some(seed) => SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
             None => SeedableRandomState::with_seed(random(), &SEED),

@@ -159,7 +159,7 @@ impl ArrivalWait {
     pub(super) fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
-        lobby: &Arc<Arrivals>,
+        arrivals: &Arc<Arrivals>,
         what: &'static &'static str,
         attempt: impl FnOnce() -> io::Result<Tried<T>>,
     ) -> Poll<io::Result<T>> {
@@ -174,8 +174,8 @@ impl ArrivalWait {
             Ok(Tried::NotYet(_)) if Sched::current(|_| ()).is_none() => Err(no_runtime_error("wait in")),
             Ok(Tried::NotYet(until)) => {
                 let number = self.place.as_ref().map(|(_, number)| *number);
-                let number = lobby.join(number, cx.waker(), until); // LOOK-AND-JOIN
-                self.place = Some((lobby.clone(), number));
+                let number = arrivals.join(number, cx.waker(), until); // LOOK-AND-JOIN
+                self.place = Some((arrivals.clone(), number));
                 self.wait.rest(cx, what);
                 return Poll::Pending;
             }
@@ -186,8 +186,8 @@ impl ArrivalWait {
     }
 
     fn leave(&mut self) {
-        if let Some((lobby, number)) = self.place.take() {
-            lobby.leave(number);
+        if let Some((arrivals, number)) = self.place.take() {
+            arrivals.leave(number);
         }
     }
 }

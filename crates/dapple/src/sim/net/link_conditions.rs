@@ -19,9 +19,9 @@ pub(super) struct LinkDirection {
 
 impl LinkDirection {
     pub(super) fn new() -> LinkDirection {
-        let usual = |world: &world::World| match world.dice.is_steady() {
+        let usual = |world: &world::World| match world.rng.is_steady() {
             true => STEADY,
-            false => LEAST << world.dice.below(6),
+            false => LEAST << world.rng.below(6),
         };
         LinkDirection { latency: world::with(usual).unwrap_or(0) }
     }
@@ -29,9 +29,9 @@ impl LinkDirection {
     /// The latency of one transfer: between half and one and a half times the average, that is between 10
     /// and 960 microseconds. Zero outside of a simulation, where no time passes.
     pub(super) fn latency(&self) -> u64 {
-        let latency = |world: &world::World| match world.dice.is_steady() {
+        let latency = |world: &world::World| match world.rng.is_steady() {
             true => self.latency,
-            false => self.latency / 2 + world.dice.below(self.latency),
+            false => self.latency / 2 + world.rng.below(self.latency),
         };
         world::with(latency).unwrap_or(0)
     }
@@ -41,10 +41,10 @@ impl LinkDirection {
 pub(super) fn some_of(most: usize) -> usize {
     let some = |world: &world::World| match most {
         0 | 1 => most,
-        _ if world.dice.is_steady() => most,
-        _ => match world.dice.below(8) {
+        _ if world.rng.is_steady() => most,
+        _ => match world.rng.below(8) {
             0 => 1,
-            1..4 => 1 + world.dice.below(most as u64) as usize,
+            1..4 => 1 + world.rng.below(most as u64) as usize,
             _ => most,
         },
     };
