@@ -116,100 +116,59 @@
     not(all(feature = "fs", feature = "process", feature = "sim")),
     allow(dead_code, unused_imports, reason = "the lower layers have parts for these modules alone")
 )]
-#![cfg_attr(loom, allow(dead_code, reason = "only what the models use is compiled under loom"))]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("dapple runs on 64-bit Linux only; see \"Supported\" in its documentation");
 
-#[cfg(not(loom))]
 mod blocking;
 #[expect(unsafe_code, reason = "walks the frames on a thread's stack; owns the wakers of children")]
 mod cancel;
-#[cfg_attr(not(loom), expect(unsafe_code, reason = "owns the memory between the halves of a oneshot"))]
+#[expect(unsafe_code, reason = "owns the memory between the halves of a oneshot")]
 pub mod channel;
 #[expect(unsafe_code, reason = "a thread finds its context without a closure")]
 mod context;
-#[cfg(not(loom))]
 mod driver;
-#[cfg(loom)]
-mod driver {
-    pub(crate) mod clock;
-    pub(crate) mod readiness;
-    pub(crate) mod timers;
-    pub(crate) mod wakeup;
-    mod wheel;
-}
-#[cfg(not(loom))]
 pub mod event;
 #[expect(unsafe_code, reason = "says what the kernel may read and write")]
-#[cfg(all(feature = "fs", not(loom)))]
+#[cfg(feature = "fs")]
 pub mod fs;
-#[cfg(all(feature = "hyper", not(loom)))]
+#[cfg(feature = "hyper")]
 #[expect(unsafe_code, reason = "hyper's buffers are filled before they are initialised")]
 pub mod hyper;
-#[cfg(not(loom))]
 pub mod io;
-#[cfg(not(loom))]
 #[expect(unsafe_code, reason = "owns the turn protocol")]
 mod lane;
-#[cfg(not(loom))]
 pub mod limit;
-#[expect(unsafe_code, reason = "models of protocols that hand out rights to memory")]
-#[cfg(all(test, loom))]
-mod loom;
-#[cfg(not(loom))]
 pub mod net;
 mod prim;
 #[expect(unsafe_code, reason = "passes on the promise of the caller of pre_exec")]
-#[cfg(all(feature = "process", not(loom)))]
+#[cfg(feature = "process")]
 pub mod process;
 #[expect(unsafe_code, reason = "gets from a task's RuntimeShared to the runtime around it")]
-#[cfg(not(loom))]
 pub mod runtime;
-#[cfg_attr(not(loom), expect(unsafe_code, reason = "queues own rights to run; a thread finds its worker"))]
+#[expect(unsafe_code, reason = "queues own rights to run; a thread finds its worker")]
 pub mod sched;
 #[expect(unsafe_code, reason = "owns children that borrow, and their memory")]
-#[cfg(not(loom))]
 pub mod scope;
 #[expect(unsafe_code, reason = "closures get references that an access lock guards")]
 pub mod shared;
 #[expect(unsafe_code, reason = "puts an action into a signal handler")]
-#[cfg(all(feature = "process", not(loom)))]
+#[cfg(feature = "process")]
 pub mod signal;
-#[cfg(all(feature = "sim", not(loom)))]
+#[cfg(feature = "sim")]
 pub mod sim;
-#[cfg(not(loom))]
 mod source;
 #[expect(unsafe_code, reason = "makes tasks of futures that may run where the tasks do")]
-#[cfg(not(loom))]
 mod spawn;
-#[cfg_attr(
-    not(loom),
-    expect(unsafe_code, reason = "guards give out references to the values of their locks")
-)]
+#[expect(unsafe_code, reason = "guards give out references to the values of their locks")]
 pub mod sync;
 #[expect(unsafe_code, reason = "owns the task protocol and the memory of tasks")]
 pub mod task;
-#[cfg(not(loom))]
 pub mod time;
-#[cfg_attr(not(loom), expect(unsafe_code, reason = "a prefetch hint"))]
+#[expect(unsafe_code, reason = "a prefetch hint")]
 mod waitlist;
 #[expect(unsafe_code, reason = "finds the world of a thread, and the stack of a virtual thread")]
-#[cfg(not(loom))]
 mod world;
-#[cfg(loom)]
-mod world {
-    /// A model has no clock.
-    pub(crate) fn clock() -> Option<u64> {
-        None
-    }
-
-    pub(crate) fn look_out(_spins: u8) {
-        loom::thread::yield_now();
-    }
-}
-
-#[cfg(not(loom))]
 pub use {
     cancel::{Cancelled, JoinError, JoinHandle, is_cancelled},
     dapple_macros::{main, test},
@@ -222,7 +181,6 @@ pub use {
 
 /// Functions that the attribute macros expand to. Not for direct use.
 #[doc(hidden)]
-#[cfg(not(loom))]
 pub mod __private {
     /// Runs the body of a `main` or a test.
     #[track_caller]

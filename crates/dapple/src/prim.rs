@@ -1,8 +1,8 @@
 //! Primitives of all protocols: atomics, fences, locks and parking.
 //!
 //! This is the only file that names `std::sync::atomic`, except `world::plain`, the base of the simulation.
-//! Under `--cfg loom` the same names mean loom's types, so that loom checks the protocols in every
-//! interleaving. Under `--cfg dapple_steps` atomics and locks yield to the simulation before each step
+//! The crate `dapple-loom` has a `prim` of its own, with loom's types by the same names, so that loom checks the
+//! protocols in every interleaving. Under `--cfg dapple_steps` atomics and locks yield to the simulation before each step
 //! (`steps`).
 //!
 //! # Asymmetric fences
@@ -16,24 +16,29 @@
 //! pays for both with a system call. Where the kernel refuses `membarrier`, both sides are ordinary
 //! sequentially consistent fences.
 
-#[cfg(loom)]
-pub(crate) use loom::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
-#[cfg(loom)]
-pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
-#[cfg(not(any(loom, dapple_steps)))]
+pub(crate) use std::alloc::dealloc;
+pub(crate) use std::hint::spin_loop;
+#[cfg(not(dapple_steps))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
-#[cfg(not(loom))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic::Ordering};
+pub(crate) use std::thread::yield_now;
+pub(crate) use std::thread_local as thread_locals;
 #[cfg(dapple_steps)]
 pub(crate) use steps::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
-#[cfg(not(loom))]
 use crate::world::Sleeper;
 
+mod published;
+#[expect(unsafe_code, reason = "the lock says who may touch what is inside")]
+mod spin_lock;
 #[cfg(dapple_steps)]
 mod steps;
+
+pub(crate) use published::Published;
+pub(crate) use spin_lock::{SpinGuard, SpinLock};
+
+/// Whether this is compiled for models, where constants are so small that a model reaches their ends.
+pub(crate) const IS_MODEL: bool = false;
 
 /// As below. A virtual thread that finds the lock taken lets other virtual threads run, since one of them may
 /// hold the lock.
@@ -57,10 +62,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Aborts the process if dropped, since code unwound that must not. On success, forget it.
-#[cfg(not(loom))]
 pub(crate) struct AbortOnUnwind(pub(crate) &'static str);
 
-#[cfg(not(loom))]
 impl Drop for AbortOnUnwind {
     fn drop(&mut self) {
         eprintln!("dapple: {}; this is a bug in dapple", self.0);
@@ -68,36 +71,27 @@ impl Drop for AbortOnUnwind {
     }
 }
 
-#[cfg(not(loom))]
 pub(crate) use fences::{heavy_fence, light_fence};
 
 /// Fence of a worker after a push: for the compiler only; see `sched::idle`.
 #[inline]
 pub(crate) fn push_fence() {
-    #[cfg(loom)]
-    loom::sync::atomic::fence(Ordering::SeqCst);
-    #[cfg(not(loom))]
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
 /// Fence between a sequentially consistent operation and sequentially consistent loads after it. The hardware
-/// needs none; loom and Miri treat such loads as weaker than they are.
+/// needs none; loom (in `dapple-loom`) and Miri treat such loads as weaker than they are.
 #[inline]
 pub(crate) fn step_fence() {
-    #[cfg(any(loom, miri))]
+    #[cfg(miri)]
     fence_seq_cst();
 }
 
 /// A sequentially consistent fence, for code off the hot path.
 pub(crate) fn fence_seq_cst() {
-    #[cfg(loom)]
-    use loom::sync::atomic::fence;
-    #[cfg(not(loom))]
-    use std::sync::atomic::fence;
-    fence(Ordering::SeqCst);
+    std::sync::atomic::fence(Ordering::SeqCst);
 }
 
-#[cfg(not(loom))]
 mod fences {
     use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
@@ -152,139 +146,20 @@ mod fences {
     }
 }
 
-#[cfg(not(loom))]
 pub(crate) use fences::init as init_fences;
 
-/// A lock for critical sections of some tens of nanoseconds, nearly always free. Unlocking is a plain store,
-/// where a mutex needs an atomic operation. A thread that finds it taken spins, and then yields.
-#[derive(Default)]
-pub(crate) struct SpinLock<T> {
-    taken: AtomicBool,
-    inside: std::cell::UnsafeCell<T>,
-}
-
-#[expect(unsafe_code, reason = "the lock says who may touch what is inside")]
-// SAFETY: the value is reached only through a guard, and there is one guard at a time.
-unsafe impl<T: Send> Sync for SpinLock<T> {}
-
-impl<T> SpinLock<T> {
-    pub(crate) fn new(inside: T) -> SpinLock<T> {
-        SpinLock { taken: AtomicBool::new(false), inside: std::cell::UnsafeCell::new(inside) }
-    }
-
-    #[inline]
-    pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
-        if !self.take() {
-            self.wait();
-        }
-        SpinGuard(self)
-    }
-
-    #[inline]
-    fn take(&self) -> bool {
-        if cfg!(loom) {
-            // In loom, a swap that changes nothing could hide from other threads that the lock was released.
-            return self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        }
-        !self.taken.swap(true, Ordering::Acquire)
-    }
-
-    #[cold]
-    fn wait(&self) {
-        #[cfg(dapple_steps)]
-        while crate::world::is_simulated() {
-            if self.take() {
-                return;
-            }
-            crate::world::let_others();
-        }
-        #[cfg(loom)]
-        use loom::{hint::spin_loop, thread::yield_now};
-        #[cfg(not(loom))]
-        use std::{hint::spin_loop, thread::yield_now};
-        let mut looks = 0_u32;
-        while self.taken.load(Ordering::Relaxed) || !self.take() {
-            looks += 1;
-            // The holder may be waiting for a processor.
-            if looks.is_multiple_of(64) { yield_now() } else { spin_loop() }
-        }
-    }
-}
-
-/// Guard of a locked [`SpinLock`], which gives access to the value.
-pub(crate) struct SpinGuard<'a, T>(&'a SpinLock<T>);
-
-#[expect(unsafe_code, reason = "the lock says who may touch what is inside")]
-impl<T> std::ops::Deref for SpinGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: the guard holds the lock.
-        unsafe { &*self.0.inside.get() }
-    }
-}
-
-#[expect(unsafe_code, reason = "the lock says who may touch what is inside")]
-impl<T> std::ops::DerefMut for SpinGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard holds the lock, and is borrowed exclusively.
-        unsafe { &mut *self.0.inside.get() }
-    }
-}
-
-impl<T> Drop for SpinGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.taken.store(false, Ordering::Release);
-    }
-}
-
 /// Wakes a thread that waits, or will wait: a [`Parker`], or the driver that the thread sleeps in.
-#[cfg(not(loom))]
 pub(crate) trait Unpark: Send + Sync {
     fn unpark(&self);
 }
 
-#[cfg(not(loom))]
 impl Unpark for Parker {
     fn unpark(&self) {
         Parker::unpark(self);
     }
 }
 
-/// A pointer that one thread writes and others may read: used like a `Cell`, and at the same cost. Not loom's
-/// type, since it is in a thread-local and no protocol depends on it.
-pub(crate) struct Published<T>(std::sync::atomic::AtomicPtr<T>);
-
-impl<T> Published<T> {
-    pub(crate) const fn null() -> Published<T> {
-        Published(std::sync::atomic::AtomicPtr::new(std::ptr::null_mut()))
-    }
-
-    #[inline]
-    pub(crate) fn get(&self) -> *const T {
-        self.0.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// For the owning thread only.
-    #[inline]
-    pub(crate) fn set(&self, pointer: *const T) {
-        self.0.store(pointer.cast_mut(), std::sync::atomic::Ordering::Relaxed);
-    }
-
-    /// For the owning thread of both pointers only.
-    #[inline]
-    pub(crate) fn swap(&self, other: &Published<T>) {
-        let pointer = self.get();
-        self.set(other.get());
-        other.set(pointer);
-    }
-}
-
 /// A token that one thread waits for and any thread hands over. A token that is handed over early is kept.
-#[cfg(not(loom))]
 #[derive(Default)]
 pub(crate) struct Parker {
     token: AtomicBool,
@@ -294,7 +169,6 @@ pub(crate) struct Parker {
 
 /// As a [`Parker`], for different threads that wait one after the other. It costs more, so it is for code off
 /// the hot path.
-#[cfg(not(loom))]
 #[derive(Default)]
 pub(crate) struct SharedParker {
     token: AtomicBool,
@@ -302,7 +176,6 @@ pub(crate) struct SharedParker {
     sleeper: Mutex<Option<std::sync::Arc<Sleeper>>>,
 }
 
-#[cfg(not(loom))]
 impl SharedParker {
     /// As [`Parker::park`].
     pub(crate) fn park(&self, limit: Option<std::time::Duration>) -> bool {
@@ -331,10 +204,6 @@ impl SharedParker {
     }
 }
 
-#[cfg(loom)]
-pub(crate) use Parker as SharedParker;
-
-#[cfg(not(loom))]
 impl Parker {
     /// Waits for the token and takes it. `false` if `limit` passed, or another event woke the thread, first.
     pub(crate) fn park(&self, limit: Option<std::time::Duration>) -> bool {
@@ -359,31 +228,5 @@ impl Parker {
         if let Some(sleeper) = self.sleeper.get() {
             sleeper.wake();
         }
-    }
-}
-
-/// As above, with loom's types.
-#[cfg(loom)]
-#[derive(Default)]
-pub(crate) struct Parker {
-    token: Mutex<bool>,
-    given: Condvar,
-}
-
-#[cfg(loom)]
-impl Parker {
-    pub(crate) fn park(&self, limit: Option<std::time::Duration>) -> bool {
-        assert!(limit.is_none(), "a model has no clock");
-        let mut token = lock(&self.token);
-        while !*token {
-            token = self.given.wait(token).unwrap_or_else(|poisoned| poisoned.into_inner());
-        }
-        *token = false;
-        true
-    }
-
-    pub(crate) fn unpark(&self) {
-        *lock(&self.token) = true;
-        self.given.notify_one();
     }
 }

@@ -13,22 +13,16 @@
 //!   leaves its scope while there are references keeps the `CancelScope` itself.
 
 use std::alloc::Layout;
-#[cfg(not(loom))]
-use std::alloc::dealloc;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
-#[cfg(loom)]
-use super::child_memory::dealloc;
 use super::scope::{CancelScope, PollerWake};
 use crate::context::{Fills, OfChild, ThreadContext, with_context};
-use crate::prim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-#[cfg(not(loom))]
+use crate::prim::{AtomicBool, AtomicPtr, AtomicU64, Ordering, dealloc};
 use crate::task::guarded::GuardedWaker;
-#[cfg(not(loom))]
 use crate::task::waker::register_child_vtable;
 
 const BIAS: u64 = 1 << 40;
@@ -295,7 +289,6 @@ unsafe fn waker(data: *const ()) -> Waker {
 }
 
 /// The waker of the child that is polled context, if there is one.
-#[cfg(not(loom))]
 pub(super) fn current_waker(context: &ThreadContext) -> Option<GuardedWaker> {
     let child = NonNull::new(context.child::<ChildWaker>().cast_mut())?;
     // SAFETY: it is being polled, so it exists; the waker is not dropped, so it needs no reference. BIASED
@@ -306,12 +299,5 @@ pub(super) fn current_waker(context: &ThreadContext) -> Option<GuardedWaker> {
 /// Makes `task::waker` recognize these wakers. Every scope calls this before it can have a child.
 #[inline]
 pub(super) fn register_vtable() {
-    #[cfg(not(loom))]
     register_child_vtable(&VTABLE);
-}
-
-/// Whether it is the waker of a child.
-#[cfg(loom)]
-pub(crate) fn is_behind(waker: &Waker) -> bool {
-    std::ptr::eq(waker.vtable(), &raw const VTABLE)
 }

@@ -22,9 +22,7 @@
 use std::cell::Cell;
 use std::ptr::null;
 
-#[cfg(not(loom))]
 use super::check;
-#[cfg(not(loom))]
 use super::points;
 use super::scope::CancelScope;
 use crate::context::{Fills, OfFrame, ThreadContext};
@@ -111,19 +109,16 @@ impl CancelFrame {
     }
 
     /// Whether the code inside is in a race that another has won. LOSER-TAKES-NOTHING
-    #[cfg(not(loom))]
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.get()
     }
 
     /// Whether a child of a scope around this one was awaited inside, by a foreign waker.
-    #[cfg(not(loom))]
     pub(crate) fn awaits_child(&self) -> bool {
         self.awaits_child.get()
     }
 
     /// A child of this scope is awaited here by a foreign waker: all frames inside of this one note it.
-    #[cfg(not(loom))]
     pub(crate) fn note_awaited(&self, context: &ThreadContext) {
         let mut next = context.frame::<CancelFrame>();
         // SAFETY: ON-THE-STACK.
@@ -134,18 +129,15 @@ impl CancelFrame {
     }
 
     /// Counts values of the scope's children that are on their way.
-    #[cfg(not(loom))]
     pub(crate) fn count_on_their_way(&self, change: i32) {
         self.on_their_way.set(self.on_their_way.get().wrapping_add_signed(change));
     }
 
-    #[cfg(not(loom))]
     pub(crate) fn has_on_their_way(&self) -> bool {
         self.on_their_way.get() > 0
     }
 
     /// Calls `f` as if it were called around this frame, which is on the stack.
-    #[cfg(not(loom))]
     pub(crate) fn outside<R>(&self, context: &ThreadContext, f: impl FnOnce() -> R) -> R {
         struct Back<'a>(*const CancelFrame, &'a ThreadContext);
         impl Drop for Back<'_> {
@@ -177,7 +169,6 @@ impl CancelFrame {
     }
 
     /// The scope; `None` for a shield.
-    #[cfg(not(loom))]
     fn cancel_scope(&self) -> Option<&CancelScope> {
         // SAFETY: the frame is of a poll that this thread is in. ON-THE-STACK
         unsafe { self.scope.as_ref() }
@@ -207,7 +198,6 @@ pub(crate) fn is_lost(context: &ThreadContext) -> bool {
 
 /// Whether a value of a child is on its way, in any scope around the code that is polled here. ON-ITS-WAY in
 /// `scope::children`
-#[cfg(not(loom))]
 #[cold]
 pub(crate) fn has_on_their_way(context: &ThreadContext) -> bool {
     let mut next = context.frame::<CancelFrame>();
@@ -223,7 +213,6 @@ pub(crate) fn has_on_their_way(context: &ThreadContext) -> bool {
 
 /// Calls `each` with the scopes around the code that is polled here, from the inside out, up to the first shield, by pointers
 /// into their `Arc`s. `true`: there was no shield, so a cancel of the task reaches this code, too.
-#[cfg(not(loom))]
 pub(super) fn around(context: &ThreadContext, mut each: impl FnMut(*const CancelScope)) -> bool {
     let mut next = context.frame::<CancelFrame>();
     // SAFETY: ON-THE-STACK.
@@ -238,7 +227,6 @@ pub(super) fn around(context: &ThreadContext, mut each: impl FnMut(*const Cancel
 }
 
 /// As [`around`], without the scopes that a task was spawned in.
-#[cfg(not(loom))]
 pub(super) fn around_in_task(context: &ThreadContext, mut each: impl FnMut(*const CancelScope)) {
     let mut next = context.frame::<CancelFrame>();
     // SAFETY: ON-THE-STACK.
@@ -251,7 +239,6 @@ pub(super) fn around_in_task(context: &ThreadContext, mut each: impl FnMut(*cons
 }
 
 /// Whether the code that is polled here is cancelled: by a scope around it, or with its task.
-#[cfg(not(loom))]
 #[inline(never)]
 pub(super) fn is_cancelled(context: &ThreadContext) -> bool {
     let mut next = context.frame::<CancelFrame>();
@@ -267,7 +254,6 @@ pub(super) fn is_cancelled(context: &ThreadContext) -> bool {
 }
 
 /// As [`is_cancelled`], for a wait that begins; also true wherever waits are observed. SUSPECT in `points`
-#[cfg(not(loom))]
 #[inline(never)]
 pub(super) fn may_be_cancelled(context: &ThreadContext) -> bool {
     let mut next = context.frame::<CancelFrame>();
@@ -284,7 +270,6 @@ pub(super) fn may_be_cancelled(context: &ThreadContext) -> bool {
 
 /// A scope around the code that is polled here is cancelled. Whether there is another one than the scope by which waits are
 /// observed.
-#[cfg(not(loom))]
 #[cold]
 fn is_really_cancelled(context: &ThreadContext) -> bool {
     !points::OBSERVES || !context.is_observed() || points::is_cancelled(context)

@@ -16,30 +16,19 @@
 //! error        `Cancelled`
 //! ```
 
-#[cfg(not(loom))]
 pub(crate) mod check;
-#[cfg(loom)]
-#[path = "../loom/child_memory.rs"]
-pub(crate) mod child_memory;
 pub(crate) mod child_waker;
-#[cfg(not(loom))]
 pub(crate) mod error;
 pub(crate) mod frame;
-#[cfg(not(loom))]
 pub(crate) mod grace;
-#[cfg(not(loom))]
 pub(crate) mod item;
-#[cfg(not(loom))]
 pub(crate) mod join;
-#[cfg(not(loom))]
 pub(crate) mod points;
 pub(crate) mod ready_list;
 pub(crate) mod scope;
 pub(crate) mod table;
-#[cfg(not(loom))]
 pub(crate) mod wait;
 
-#[cfg(not(loom))]
 pub use {
     error::{Cancelled, is_cancelled},
     join::{JoinError, JoinHandle},

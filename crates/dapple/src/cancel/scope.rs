@@ -25,7 +25,7 @@ use super::child_waker;
 use super::frame::is_inside;
 use super::ready_list::{ReadyList, ReadyWord};
 use crate::context::ThreadContext;
-use crate::prim::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, SpinLock, fence_seq_cst};
+use crate::prim::{AtomicBool, AtomicPtr, AtomicUsize, IS_MODEL, Ordering, SpinLock, fence_seq_cst};
 use crate::task::guarded::GuardedWaker;
 use crate::task::waker::{self, Behind, borrowed_waker, is_ours, task_behind};
 
@@ -66,7 +66,6 @@ impl CancelScope {
     /// Cancels all code inside, and wakes it. `false`: it was cancelled already.
     pub(crate) fn cancel(self: &Arc<CancelScope>) -> bool {
         let is_first = self.mark();
-        #[cfg(not(loom))]
         super::item::cancel_registered(Arc::as_ptr(self).addr(), is_first);
         if is_first {
             self.wake_poller(); // STORE-OR-SEE
@@ -147,7 +146,6 @@ impl CancelScope {
     /// The scope has ended. A wait that is still registered with it (it was polled inside, and lives on) is woken, so that
     /// its next poll registers it with the scopes around it then.
     pub(crate) fn end(self: &Arc<CancelScope>) {
-        #[cfg(not(loom))]
         super::item::end_registered(Arc::as_ptr(self).addr());
     }
 
@@ -165,8 +163,9 @@ impl Drop for CancelScope {
             drop(std::mem::ManuallyDrop::into_inner(borrowed_waker(task))); // with the scope's reference
         }
         // In a model, a use after this waits for the lock for ever, which loom notices.
-        #[cfg(loom)]
-        std::mem::forget(self.waker.lock());
+        if IS_MODEL {
+            std::mem::forget(self.waker.lock());
+        }
     }
 }
 

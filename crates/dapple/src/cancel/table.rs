@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::prim::{AtomicU64, AtomicUsize, Mutex, Ordering, fence_seq_cst, lock};
+use crate::prim::{AtomicU64, AtomicUsize, IS_MODEL, Mutex, Ordering, fence_seq_cst, lock};
 
-const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
+const SHARDS: usize = if IS_MODEL { 1 } else { 16 };
 
 /// Entries by the address of a task or scope, and by the number of the registration.
 type CancelShard<W> = Mutex<BTreeMap<(usize, u64), W>>;
@@ -62,7 +62,6 @@ impl<W: Clone> CancelTable<W> {
     }
 
     /// Removes the entries of one address for which `is_to_go` holds. The caller drops them without the lock.
-    #[cfg(not(loom))]
     pub(crate) fn remove_all(&self, at: usize, is_to_go: impl Fn(&W) -> bool) -> Vec<W> {
         if self.len.load(Ordering::SeqCst) == 0 {
             return Vec::new();

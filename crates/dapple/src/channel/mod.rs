@@ -12,17 +12,11 @@
 //! `blocking` in their names. Nothing is lost when a wait is dropped or cancelled: a message that was not
 //! taken stays in the channel, and a value that was not sent is returned.
 
-#[cfg(not(loom))]
 pub mod broadcast;
-#[cfg(not(loom))]
 mod error;
-#[cfg(not(loom))]
 pub mod mpmc;
-#[cfg(not(loom))]
 pub mod mpsc;
 pub mod oneshot;
-#[cfg(not(loom))]
 pub mod watch;
 
-#[cfg(not(loom))]
 pub use error::{RecvError, TryRecvError};

@@ -24,11 +24,7 @@
 
 mod cancel;
 mod clock;
-#[cfg(not(loom))]
 pub(crate) mod closure;
-#[cfg(loom)]
-mod closure;
-#[cfg(not(loom))]
 mod runtime;
 mod slot;
 mod states;
@@ -36,10 +32,8 @@ mod task;
 mod turn;
 mod worker;
 
-#[cfg(not(loom))]
 pub(crate) use runtime::{HANDLE, no_runtime, no_runtime_error, require};
 pub(crate) use slot::{Fills, OfChild, OfFrame};
-#[cfg(not(loom))]
 pub(crate) use {
     cancel::BUDGET,
     slot::{OfComputation, OfLocal, OfRuntime, OfSlab, OfTask, OfWorker},
@@ -68,7 +62,6 @@ impl ThreadContext {
         }
     }
 
-    #[cfg(not(loom))]
     fn swap(&self, other: &ThreadContext) {
         self.task.swap(&other.task);
         self.worker.swap(&other.worker);
@@ -79,15 +72,8 @@ impl ThreadContext {
     }
 }
 
-#[cfg(not(loom))]
-thread_local! {
+crate::prim::thread_locals! {
     static CONTEXT: ThreadContext = const { ThreadContext::new() };
-}
-
-// In a model, of the model's threads.
-#[cfg(loom)]
-loom::thread_local! {
-    static CONTEXT: ThreadContext = ThreadContext::new();
 }
 
 /// Calls `f` with this thread's context.
@@ -119,10 +105,8 @@ impl std::ops::Deref for ThisThread {
 }
 
 /// Sets this thread's context aside until the guard is dropped: for a nested `block_on`. ONE-CONTEXT
-#[cfg(not(loom))]
 pub(crate) struct SetAside(ThreadContext);
 
-#[cfg(not(loom))]
 impl SetAside {
     pub(crate) fn new() -> SetAside {
         let outer = ThreadContext::new();
@@ -134,7 +118,6 @@ impl SetAside {
     }
 }
 
-#[cfg(not(loom))]
 impl Drop for SetAside {
     fn drop(&mut self) {
         with_context(|context| context.swap(&self.0));
@@ -142,7 +125,6 @@ impl Drop for SetAside {
 }
 
 /// The context of a new virtual thread, as a function that exchanges it for this thread's. ONE-CONTEXT
-#[cfg(not(loom))]
 pub(crate) fn for_virtual_thread() -> Box<dyn Fn()> {
     let own = ThreadContext::new();
     Box::new(move || with_context(|context| context.swap(&own)))

@@ -44,7 +44,6 @@ impl StatesPart {
     }
 
     /// For a nested `block_on`: it is in the closures and the maps that the code around it is in.
-    #[cfg(not(loom))]
     pub(super) fn nest_in(&self, outer: &StatesPart) {
         self.closure.set(outer.closure.get());
         self.in_map.set(outer.in_map.get());

@@ -5,7 +5,7 @@
 //! wakeup     wakes the thread that sleeps in the driver
 //! readiness  the known state of one file descriptor, and its waiters
 //! fd_table   the file descriptors of a driver, by token
-//! wheel      timers in order of their deadlines, as plain data; timers: the same, shared by threads
+//! wheel      timers in order of their deadlines, as plain data; timers: the same, shared by threads; spare_timers
 //! clock      time in ticks
 //! epoll_wait the wait at an epoll, by one of two system calls
 //! uring      file operations by io_uring; the ring is made when a task first needs it. no_uring: without the feature `fs`
@@ -32,6 +32,7 @@ pub(crate) mod clock;
 mod epoll_wait;
 mod fd_table;
 pub(crate) mod readiness;
+mod spare_timers;
 pub(crate) mod timers;
 #[cfg_attr(feature = "fs", expect(unsafe_code, reason = "hands memory to the kernel, and gets it back"))]
 #[cfg_attr(not(feature = "fs"), path = "no_uring.rs")]
@@ -124,7 +125,7 @@ impl Driver {
         Driver {
             epoll,
             wakeup,
-            timers: Timers::open(),
+            timers: spare_timers::take(),
             table: Mutex::default(),
             sources: AtomicUsize::new(0),
             files: OnceLock::new(),
@@ -298,7 +299,7 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         Driver::close_all(std::iter::once(&*self));
-        self.timers.give_back();
+        spare_timers::give_back(self.timers);
     }
 }
 

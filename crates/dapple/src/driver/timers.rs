@@ -15,8 +15,6 @@ use super::clock::{self, TickCount};
 pub(crate) use super::wheel::Key;
 use super::wheel::Wheel;
 use crate::prim::{AtomicU64, Ordering, SpinLock};
-#[cfg(not(loom))]
-use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
 
 pub(crate) struct Timers {
@@ -34,10 +32,6 @@ struct TimerState {
     /// Keys with a stamp up to this one are from an earlier driver. FOR-EVER
     before: u64,
 }
-
-/// Timers that no driver uses. FOR-EVER
-#[cfg(not(loom))]
-static SPARE: Mutex<Vec<&'static Timers>> = Mutex::new(Vec::new());
 
 /// The result of inserting a timer.
 pub(crate) enum TimerInsert {
@@ -153,27 +147,16 @@ impl Timers {
         inside.wheel.clear(wakers);
     }
 
-    /// Timers for a new driver. FOR-EVER
-    #[cfg(not(loom))]
-    pub(super) fn open() -> &'static Timers {
-        let spare = lock(&SPARE).pop();
-        let timers = spare.unwrap_or_else(|| Box::leak(Box::new(Timers::new())));
-        timers.earliest.store(clock::LAST, Ordering::Relaxed);
-        let mut inside = timers.inside.lock();
+    /// Opens them for a driver, after an earlier one has closed them. FOR-EVER
+    pub(super) fn open(&self) {
+        self.earliest.store(clock::LAST, Ordering::Relaxed);
+        let mut inside = self.inside.lock();
         inside.closed = false;
         inside.before = inside.wheel.last_stamp();
-        drop(inside);
-        timers
-    }
-
-    /// Makes these timers available to the next driver. They must be closed.
-    #[cfg(not(loom))]
-    pub(super) fn give_back(&'static self) {
-        lock(&SPARE).push(self);
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -252,7 +252,7 @@ impl Lane {
     }
 }
 
-#[cfg(all(test, feature = "sim", not(loom)))]
+#[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::MOST_UNSETTLED;
     use crate::Color;

@@ -23,46 +23,28 @@
 //! * **LAST-OUT**: the last driving thread to leave closes the scheduler. From then on a thread that makes something
 //!   runnable also ends it, one runnable after the other.
 
-#[cfg(not(loom))]
 pub(crate) mod clocked;
 pub(crate) mod idle;
-#[cfg(not(loom))]
 mod injector;
-#[cfg(not(loom))]
 pub(crate) mod metrics;
-#[cfg(not(loom))]
 mod monitor;
-#[cfg(not(loom))]
 pub(crate) mod own_color;
-#[cfg(not(loom))]
 mod policy;
-#[cfg(not(loom))]
 mod policy_queues;
-#[cfg(not(loom))]
 mod ranks;
 pub(crate) mod run_queue;
 pub(crate) mod slot_owner;
-#[cfg(not(loom))]
 mod stall_reports;
-#[cfg(not(loom))]
 pub(crate) mod wake_timer;
-#[cfg(not(loom))]
 mod worker;
-#[cfg(not(loom))]
 mod worker_slot;
 
-#[cfg(not(loom))]
 pub use crate::task::priority::Priority;
-#[cfg(not(loom))]
 pub(crate) use policy::Chosen;
-#[cfg(not(loom))]
 pub use policy::{
     FirstLanes, Home, LaneView, LongestLane, MOST_WEIGHED, Policy, ShortestQueue, WorkerView, Workers,
 };
-#[cfg(not(loom))]
 pub(crate) use scheduler::{Sched, SchedSettings};
-#[cfg(not(loom))]
 pub(crate) use worker::drive::MainTurn;
 
-#[cfg(not(loom))]
 mod scheduler;

@@ -16,10 +16,10 @@
 
 use std::ptr::NonNull;
 
-use crate::prim::{AtomicPtr, AtomicUsize, Ordering};
+use crate::prim::{AtomicPtr, AtomicUsize, IS_MODEL, Ordering};
 
-/// Capacity of a run queue. Small under loom, so that a model reaches full and empty.
-pub(crate) const CAPACITY: usize = if cfg!(loom) { 4 } else { 1024 };
+/// Capacity of a run queue. Small in models, so that a model reaches full and empty.
+pub(crate) const CAPACITY: usize = if IS_MODEL { 4 } else { 1024 };
 
 pub(crate) struct RunQueue<N> {
     head: AtomicUsize,
@@ -34,7 +34,6 @@ impl<N> RunQueue<N> {
     }
 
     /// A run queue that is always full: every push fails. No thread may take from it.
-    #[cfg(not(loom))]
     pub(crate) fn closed() -> RunQueue<N> {
         RunQueue { tail: AtomicUsize::new(CAPACITY), ..RunQueue::new() }
     }
@@ -85,13 +84,11 @@ impl<N> RunQueue<N> {
     }
 
     /// The position of the next push. Each position is used once. For the owner.
-    #[cfg(not(loom))]
     pub(crate) fn end(&self) -> usize {
         self.tail.load(Ordering::Relaxed) // OWNER-PUSHES
     }
 
     /// Whether the oldest was pushed before this position, which `end` returned. For the owner.
-    #[cfg(not(loom))]
     pub(crate) fn begins_before(&self, position: usize) -> bool {
         let ahead = position.wrapping_sub(self.head.load(Ordering::Relaxed));
         (1..=CAPACITY).contains(&ahead)

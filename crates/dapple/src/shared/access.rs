@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::task::{Context, Poll, ready};
 
 use super::access_lock::{AccessLock, AccessWait, Hold};
-use super::reader_slots::{REGISTRY, own_row};
+use super::own_row::{REGISTRY, own_row};
 use super::shared::{SharedCell, StateLabel};
 use super::watch_list::WatchList;
 use crate::Cancelled;

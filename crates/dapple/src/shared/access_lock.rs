@@ -35,7 +35,7 @@ use super::reader_slots::{ReaderSlot, ReaderSlots, Registry};
 use super::retry_timer::{AGAIN, WakeTimer, hurry};
 use super::watch_list::{WatchPlace, WatchPoint, Watchers};
 use crate::context::with_context;
-use crate::prim::{AtomicU8, AtomicU32, Ordering, step_fence};
+use crate::prim::{AtomicU8, AtomicU32, IS_MODEL, Ordering, step_fence};
 use crate::waitlist::permits::{MARK, ONE, PermitRefusal, Permits, WAITERS, WaitTicket};
 use crate::waitlist::wait::{GuardedWaker, Wait, Wakers};
 use crate::world::look_out;
@@ -45,7 +45,7 @@ const READERS: usize = u32::MAX as usize;
 
 /// Longest time that a caller spins for a state in use before it joins the queue: the holder is running and
 /// will leave soon. In units of the processor's pause instruction, some tens of nanoseconds.
-const PATIENCE: u8 = if cfg!(loom) { 1 } else { 30 };
+const PATIENCE: u8 = if IS_MODEL { 1 } else { 30 };
 
 /// A state found in use again within this many microseconds is contended. Spinning is then expensive: all
 /// tasks are done sooner if they take turns on one processor.
@@ -54,11 +54,11 @@ const SHORTLY: u32 = 20;
 /// A waiter that was woken this often without being served, or that holds other states, re-checks `LOOKS`
 /// times with a pause of `PAUSE` in between before it sleeps again: some 20 microseconds.
 const TOO_LATE: u8 = 2;
-const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
+const LOOKS: u32 = if IS_MODEL { 1 } else { 64 };
 const PAUSE: u8 = 16;
 
 /// After this many scans in a row that found no reader, writers stop scanning.
-const IN_VAIN: u8 = if cfg!(loom) { 4 } else { 16 };
+const IN_VAIN: u8 = if IS_MODEL { 4 } else { 16 };
 
 /// Access lock of a state. The head of this file describes the protocol.
 #[repr(C)] // the word first, near the value that it guards

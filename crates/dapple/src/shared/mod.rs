@@ -7,7 +7,7 @@
 //! # Inside
 //!
 //! ```text
-//! reader_slots  where readers register, each in a cache line of its thread
+//! reader_slots  where readers register, each in a cache line of its thread; own_row: the row of this thread
 //! access_lock   admits readers and writers: permits and reader slots in one protocol
 //! retry_timer   makes waiters re-check
 //! shared        Shared: an access lock, a value, a name
@@ -18,27 +18,20 @@
 //! map           SharedMap
 //! ```
 
-#[cfg(not(loom))]
 mod access;
 pub(crate) mod access_lock;
-#[cfg(not(loom))]
 mod futures;
-#[cfg(not(loom))]
 mod map;
+mod own_row;
 pub(crate) mod reader_slots;
 pub(crate) mod retry_timer;
-#[cfg(not(loom))]
 #[expect(clippy::module_inception, reason = "the file is about `Shared` itself")]
 mod shared;
-#[cfg(not(loom))]
 mod together;
-#[cfg(not(loom))]
 mod together_all;
 pub(crate) mod watch_list;
-#[cfg(not(loom))]
 mod when;
 
-#[cfg(not(loom))]
 pub use {
     access::{Access, Reading, Writing},
     futures::{ReadFuture, WriteFuture},

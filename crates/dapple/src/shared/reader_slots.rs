@@ -14,36 +14,18 @@
 
 use std::ptr::{NonNull, null_mut};
 
-use crate::prim::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use crate::prim::{AtomicBool, AtomicPtr, AtomicUsize, IS_MODEL, Ordering};
 
 /// Number of states that a thread can read at a time without taking a permit.
-const SLOTS: usize = if cfg!(loom) { 2 } else { 8 };
+const SLOTS: usize = if IS_MODEL { 2 } else { 8 };
 
 /// Bit of a slot: a writer has counted the reader as the holder of a permit. Access locks are aligned, so the
 /// bit is free.
 const COUNTED: usize = 1;
 
-#[cfg(not(loom))]
-pub(crate) static REGISTRY: Registry = Registry::new();
-
-/// Row of this thread. None while the thread ends.
-#[cfg(not(loom))]
-#[inline]
-pub(crate) fn own_row() -> Option<&'static ReaderSlots> {
-    struct OwnRow(&'static ReaderSlots);
-    impl Drop for OwnRow {
-        fn drop(&mut self) {
-            self.0.give_back();
-        }
-    }
-    thread_local! {
-        static OWN: OwnRow = OwnRow(REGISTRY.take());
-    }
-    OWN.try_with(|own| own.0).ok()
-}
-
 /// List of the rows of all threads.
-pub(crate) struct Registry(AtomicPtr<ReaderSlots>);
+#[derive(Default)]
+pub(crate) struct Registry(pub(super) AtomicPtr<ReaderSlots>);
 
 /// Row of a thread: its slots.
 #[repr(align(128))] // processors fetch lines in pairs
@@ -57,16 +39,6 @@ pub(crate) struct ReaderSlots {
 pub(crate) struct ReaderSlot(AtomicUsize);
 
 impl Registry {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> Registry {
-        Registry(AtomicPtr::new(null_mut()))
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> Registry {
-        Registry(AtomicPtr::new(null_mut()))
-    }
-
     /// Takes a free row for a thread, or adds one. OWN-ROW until `give_back`.
     pub(crate) fn take(&self) -> &'static ReaderSlots {
         if let Some(row) = self.all_reader_slots().find(|row| !row.taken.swap(true, Ordering::Acquire)) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::access::{Access, AccessGuard, Reading, Wish, Writing};
 use super::access_lock::AccessLock;
 use super::futures::{ReadFuture, WriteFuture};
-use super::reader_slots::{REGISTRY, own_row};
+use super::own_row::{REGISTRY, own_row};
 use super::retry_timer::AGAIN;
 use super::when::{When, when};
 use crate::Cancelled;

@@ -25,7 +25,7 @@ use std::ptr::null_mut;
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
-use super::retry_timer::ring_later;
+use super::retry_timer::wake_later;
 use crate::prim::{AtomicPtr, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::task::guarded::GuardedWaker;
 use crate::waitlist::wait::Wakers;
@@ -86,7 +86,6 @@ pub(crate) struct WatchList {
 
 /// A watcher's place in the list of one state.
 #[derive(Clone, Copy)]
-#[cfg_attr(loom, expect(unreachable_pub, reason = "`Accesses` is not compiled under loom"))]
 pub struct WatchPlace {
     key: u32,
     /// The count of writes at its last look.
@@ -387,7 +386,7 @@ impl WatchList {
     #[cold]
     fn set_alarm(&self) {
         let Some(own) = self.own.upgrade() else { return };
-        if !ring_later(Waker::from(own).into()) {
+        if !wake_later(Waker::from(own).into()) {
             self.wake_everyone();
         }
     }

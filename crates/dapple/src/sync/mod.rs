@@ -10,24 +10,15 @@
 //!   polled again, delays no later caller.
 //! * Waiters are served in order. A caller that arrives while others wait yields to them once.
 
-#[cfg(not(loom))]
 mod barrier;
-#[cfg(not(loom))]
 mod condvar;
-#[cfg(not(loom))]
 mod mutex;
-#[cfg(not(loom))]
 mod mvar;
-#[cfg(not(loom))]
 mod notify;
-#[cfg(not(loom))]
 mod once_cell;
-#[cfg(not(loom))]
 mod rwlock;
-#[cfg(not(loom))]
 mod semaphore;
 
-#[cfg(not(loom))]
 pub use {
     barrier::{Barrier, BarrierPass, BarrierWait},
     condvar::Condvar,

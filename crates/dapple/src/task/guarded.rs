@@ -18,11 +18,9 @@
 //! child of a scope) run no foreign code when they are cloned or dropped, so both may happen under a lock.
 
 use std::mem::ManuallyDrop;
-#[cfg(not(loom))]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-#[cfg(not(loom))]
 use super::cell::discard;
 use super::waker::is_ours;
 
@@ -111,20 +109,12 @@ fn drop_foreign(waker: Waker) {
 
 /// Calls foreign code, and discards its panic: a waker's (GUARDED-WAKER), a hook's, or that of a subscriber of
 /// `tracing`, which gets all its events through here. Returns whether it panicked. Call it with no lock held.
-#[cfg(not(loom))]
 #[inline]
 pub(crate) fn guarded(call: impl FnOnce()) -> bool {
     let called = catch_unwind(AssertUnwindSafe(call));
     let panicked = called.is_err();
     discard(called);
     panicked
-}
-
-/// In a model a panic is a failure, and wakers are not foreign.
-#[cfg(loom)]
-fn guarded(call: impl FnOnce()) -> bool {
-    call();
-    false
 }
 
 impl std::fmt::Debug for GuardedWaker {

@@ -23,60 +23,35 @@
 //! traced     tasks of a simulation, and the observer of their polls
 //! ```
 
-#[cfg(not(loom))]
 pub(crate) mod cell;
 pub(crate) mod guarded;
-#[cfg(not(loom))]
 pub(crate) mod header;
-#[cfg(not(loom))]
 mod in_context;
 pub(crate) mod inbox;
-#[cfg(not(loom))]
 pub(crate) mod join_slot;
-#[cfg(not(loom))]
 mod local;
-#[cfg(not(loom))]
 mod memory;
-#[cfg(not(loom))]
 pub(crate) mod or_else;
-#[cfg(not(loom))]
 pub(crate) mod panics;
-#[cfg(not(loom))]
 pub(crate) mod poll;
-#[cfg(not(loom))]
 pub(crate) mod priority;
-#[cfg(not(loom))]
 pub(crate) mod queue;
-#[cfg(not(loom))]
 pub(crate) mod runtime_shared;
-#[cfg(not(loom))]
 pub(crate) mod slab;
 pub(crate) mod state;
-#[cfg(not(loom))]
 mod task_ref;
-#[cfg(not(loom))]
 pub(crate) mod traced;
-#[cfg(not(loom))]
 mod type_name;
-#[cfg_attr(loom, path = "../loom/waker.rs")]
 pub(crate) mod waker;
-#[cfg(not(loom))]
 mod yielding;
 
-#[cfg(not(loom))]
 pub(crate) use header::{QueuePosition, Runnable};
-#[cfg(not(loom))]
 pub(crate) use local::drop_unspawned;
-#[cfg(not(loom))]
 pub(crate) use priority::Priority;
-#[cfg(not(loom))]
 pub(crate) use runtime_shared::RuntimeShared;
-#[cfg(not(loom))]
 pub(crate) use task_ref::ColorName;
-#[cfg(not(loom))]
 pub(crate) use yielding::sealed;
 
-#[cfg(not(loom))]
 pub use {
     local::{Local, Scoped},
     task_ref::{Task, current, try_current},
@@ -84,8 +59,6 @@ pub use {
 };
 
 // Facade: how tasks are joined, for users of the crate.
-#[cfg(not(loom))]
 pub use crate::cancel::{JoinError, JoinHandle};
 // Facade: how tasks are spawned, for users of the crate.
-#[cfg(not(loom))]
 pub use crate::spawn::{Builder, DropClosure, NoDropClosure};

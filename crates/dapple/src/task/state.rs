@@ -34,7 +34,7 @@
 //! * **SLOT**: while JOIN_WAKER is clear, the join slot belongs to the handle; while it is set,
 //!   to the thread that sets DONE.
 
-use crate::prim::{AtomicU64, Ordering};
+use crate::prim::{AtomicU64, IS_MODEL, Ordering};
 
 /// The future is gone. Set once, by the owner; excludes every further poll.
 pub(crate) const DONE: u64 = 1;
@@ -63,9 +63,9 @@ const TOO_MANY_REFS: u64 = REF << 26;
 
 const WAKE: u64 = 1 << 35;
 const WAKES: u64 = STORM - WAKE;
-/// From here on the count of wake-ups is set back (see **NO-WRAP**). Small under loom, so that a
+/// From here on the count of wake-ups is set back (see **NO-WRAP**). Small in models, so that a
 /// model gets there.
-const STORM_FROM: u64 = WAKE << if cfg!(loom) { 2 } else { 27 };
+const STORM_FROM: u64 = WAKE << if IS_MODEL { 2 } else { 27 };
 /// The count was set back. Set by anyone, cleared by the owner before a poll. Being the highest
 /// bit, it makes the word at least STORM_FROM, so that one comparison asks for both.
 const STORM: u64 = 1 << 63;

@@ -24,7 +24,7 @@ pub(crate) fn borrowed_waker(task: TaskPtr) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(task.as_ptr().cast(), &VTABLE)) })
 }
 
-/// The type behind a waker of a task. A model of loom has another one.
+/// The type behind a waker of a task. Models have another one.
 pub(crate) type Behind = Header;
 
 /// The task behind a waker of ours, which keeps its reference.

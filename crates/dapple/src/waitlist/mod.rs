@@ -9,9 +9,7 @@
 //! ```
 
 pub(crate) mod permits;
-#[cfg(not(loom))]
 mod threads;
 pub(crate) mod wait;
-#[cfg(not(loom))]
 pub(crate) mod wait_list;
 pub(crate) mod wait_queue;

@@ -155,7 +155,7 @@ impl Permits {
     /// Prefetches the word for writing: its cache line may be in another core.
     #[inline]
     pub(crate) fn glance(&self) {
-        #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: a prefetch hint, which affects only the cache.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};

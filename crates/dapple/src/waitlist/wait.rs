@@ -6,10 +6,6 @@
 //! * **NO-FOREIGN-CODE**: no waker is cloned, woken or dropped, and no user value is dropped, while a lock of
 //!   this crate is held.
 
-#[cfg(loom)]
-pub(crate) use in_models::{Wait, wake};
-
-#[cfg(not(loom))]
 pub(crate) use {
     super::threads::{block_on, block_on_again},
     crate::cancel::wait::{Wait, got_at_once, wake},
@@ -49,48 +45,5 @@ impl Wakers {
 impl Drop for Wakers {
     fn drop(&mut self) {
         self.wake_all();
-    }
-}
-
-/// Stand-ins for loom models, which have no tasks: no cancellation and no budget.
-#[cfg(loom)]
-mod in_models {
-    use std::task::{Context, Poll};
-
-    use super::GuardedWaker;
-
-    #[derive(Default)]
-    pub(crate) struct Wait;
-
-    impl Wait {
-        pub(crate) fn shielded() -> Wait {
-            Wait
-        }
-
-        pub(crate) fn begun() -> Wait {
-            Wait
-        }
-
-        pub(crate) fn begin(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
-            Poll::Ready(Ok(()))
-        }
-
-        pub(crate) fn is_cancelled(&self) -> bool {
-            false
-        }
-
-        pub(crate) fn is_lost(&self) -> bool {
-            false
-        }
-
-        pub(crate) fn rest(&mut self, _cx: &mut Context<'_>, _what: &'static &'static str) {}
-
-        pub(crate) fn end(&mut self) {}
-
-        pub(crate) fn give_up(&mut self) {}
-    }
-
-    pub(crate) fn wake(waker: GuardedWaker) {
-        waker.wake();
     }
 }

@@ -10,11 +10,8 @@
 //! });
 //! ```
 
-#[cfg(not(loom))]
 mod half;
 pub(crate) mod word;
 
-#[cfg(not(loom))]
 pub use super::error::{RecvError, TryRecvError};
-#[cfg(not(loom))]
 pub use half::{Receiver, Sender, channel};

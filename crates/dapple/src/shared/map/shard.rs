@@ -24,7 +24,7 @@ use std::thread::{panicking, yield_now};
 use std::time::Duration;
 
 use super::super::access_lock::{AccessLock, Hold};
-use super::super::reader_slots::{REGISTRY, own_row};
+use super::super::own_row::{REGISTRY, own_row};
 use crate::context::{InMap, closure, with_context};
 use crate::world::{self, spin};
 

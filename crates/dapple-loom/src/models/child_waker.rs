@@ -11,10 +11,10 @@ use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread::{JoinHandle, spawn};
 
 use super::{Plain, sleeper};
-use crate::cancel::child_memory::{Watched, dealloc};
 use crate::cancel::child_waker::{ChildPtr, ChildWaker};
 use crate::cancel::frame::CancelFrame;
 use crate::cancel::scope::CancelScope;
+use crate::child_memory::{Watched, dealloc};
 use crate::context::with_context;
 use crate::prim::{Ordering, Parker};
 use crate::task::state::Snapshot;
@@ -362,7 +362,7 @@ fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
             }
         }
         assert!(children.iter().all(|child| seen.contains(child)));
-        threads.map(|thread| thread.join().unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         // SAFETY: the child belongs to the scope until this call; no other thread knows of it any more.
         assert!(unsafe { ChildWaker::leave(other, &scope.cancel_scope) });
         // SAFETY: no other reference exists.

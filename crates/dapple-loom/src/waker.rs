@@ -2,16 +2,16 @@
 //! sleeps.
 
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use loom::cell::UnsafeCell;
 
-use super::state::{Finished, RestOutcome, Snapshot, StateWord};
-use crate::cancel::child_waker;
 use crate::context::ThreadContext;
 use crate::prim::Parker;
+use crate::task::state::{Finished, RestOutcome, Snapshot, StateWord};
 
 /// A task. `there` stands for its memory: each user reads it, and the code that frees the task writes it. The
 /// real memory stays until the end of the model.
@@ -134,8 +134,16 @@ pub(crate) fn task_behind(waker: &Waker) -> Option<TaskPtr> {
         .flatten()
 }
 
+static CHILD_VTABLE: AtomicPtr<RawWakerVTable> = AtomicPtr::new(null_mut());
+
+/// As the runtime's. No part of a protocol: not one of loom's atomics.
+pub(crate) fn register_child_vtable(vtable: &'static RawWakerVTable) {
+    CHILD_VTABLE.store(std::ptr::from_ref(vtable).cast_mut(), Ordering::Relaxed);
+}
+
 pub(crate) fn is_ours(waker: &Waker) -> bool {
-    task_behind(waker).is_some() || child_waker::is_behind(waker)
+    task_behind(waker).is_some()
+        || std::ptr::eq(waker.vtable(), CHILD_VTABLE.load(Ordering::Relaxed).cast_const())
 }
 
 pub(crate) unsafe fn wake_task(task: TaskPtr) {

@@ -18,7 +18,7 @@ struct State {
 }
 
 fn state() -> Arc<State> {
-    Arc::new(State { gate: AccessLock::new(), registry: Registry::new(), value: Plain::new(0) })
+    Arc::new(State { gate: AccessLock::new(), registry: Registry::default(), value: Plain::new(0) })
 }
 
 /// Reads by a slot of a row of its own. Waits while a writer is in the way.
