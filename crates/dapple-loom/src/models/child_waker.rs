@@ -252,7 +252,7 @@ fn a_wake_up_by_reference_is_not_lost() {
 }
 
 #[test]
-fn of_two_wakers_one_puts_a_strand_in_line() {
+fn of_two_wakers_one_queues_the_child() {
     // With a foreign waker, two threads would spin at its lock for longer than loom follows.
     model(|| sees_all(Poller::task(), &[Waker::wake, by_reference], |_| ()));
 }
@@ -374,7 +374,7 @@ fn what_is_put_in_line_while_others_are_taken_is_not_lost() {
 }
 
 #[test]
-fn a_strand_that_is_woken_when_it_is_done_is_freed_once() {
+fn a_child_that_is_woken_when_it_is_done_is_freed_once() {
     for wake in [Waker::wake, by_reference, drop] {
         for poller in POLLERS {
             model(move || {

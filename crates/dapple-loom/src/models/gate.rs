@@ -49,7 +49,7 @@ fn waits_to_write(state: &State) -> AccessWait {
 }
 
 #[test]
-fn who_writes_is_alone_and_sees_what_was_before() {
+fn a_writer_is_alone_and_sees_earlier_writes() {
     model(|| {
         let state = state();
         let reader = spawn({
@@ -63,7 +63,7 @@ fn who_writes_is_alone_and_sees_what_was_before() {
 }
 
 #[test]
-fn two_who_write_and_one_who_reads_all_get_in() {
+fn two_writers_and_a_reader_all_get_in() {
     // One more operation would take minutes.
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
@@ -100,7 +100,7 @@ fn of_two_readers_on_an_unset_mark_none_is_in_beside_a_writer() {
 }
 
 #[test]
-fn a_reader_who_is_counted_lets_who_waits_in() {
+fn a_counted_reader_lets_the_waiter_in() {
     model(|| {
         let state = state();
         let row = state.registry.take();
@@ -119,7 +119,7 @@ fn a_reader_who_is_counted_lets_who_waits_in() {
 }
 
 #[test]
-fn who_waits_for_a_reader_keeps_his_place_and_is_told() {
+fn a_waiter_for_a_reader_keeps_its_place_and_is_woken() {
     model(|| {
         let state = state();
         let rows = [state.registry.take(), state.registry.take()];
@@ -140,7 +140,7 @@ fn who_waits_for_a_reader_keeps_his_place_and_is_told() {
 }
 
 #[test]
-fn who_waits_in_line_looks_for_readers_in_slots() {
+fn a_waiter_in_line_looks_for_readers_in_slots() {
     model(|| {
         let state = state();
         let row = state.registry.take();
@@ -180,7 +180,7 @@ fn the_flag_that_slots_are_used_is_unset_and_set_again() {
 }
 
 #[test]
-fn who_gives_up_waiting_to_write_lets_readers_in() {
+fn a_writer_that_gives_up_lets_readers_in() {
     model(|| {
         let state = state();
         let row = state.registry.take();

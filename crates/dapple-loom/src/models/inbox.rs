@@ -210,7 +210,7 @@ impl Main {
 /// The thread of a main color leaves while other threads push. Each item is run by that thread before it
 /// left, or by a worker after that, and never by both at the same time.
 #[test]
-fn who_pushes_when_a_thread_leaves_finds_it_there_or_a_worker() {
+fn a_push_when_a_thread_leaves_finds_it_there_or_a_worker() {
     model(|| {
         let main = Arc::new(Main {
             lane: Lane::new(Inbox::new()),

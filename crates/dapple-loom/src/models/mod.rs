@@ -30,7 +30,7 @@
 //! | a_walker_gets_no_reference_to_what_is_freed | `drop_ref`: Acquire of its load to Relaxed | freed while in use |
 //! | a_walker_sees_the_task_that_a_cell_was_made_into | `reset`: Release to Relaxed | race for the new task |
 //! | a_counted_thing_on_its_way_out_is_not_given_out | `drop_ref`: does not look at COUNTED | freed while in use |
-//! | who_finds_a_counted_thing_gone_comes_after_it | `try_ref_counted`: Acquire of its load to Relaxed | race for the value that a color guards |
+//! | a_failed_look_at_a_counted_thing_comes_after_its_end | `try_ref_counted`: Acquire of its load to Relaxed | race for the value that a color guards |
 //!
 //! | `promotion` | weakened | failure |
 //! |---|---|---|
@@ -44,13 +44,13 @@
 //! | a_rank_is_seen_by_who_has_the_entry_or_sees_the_lane_in_line | `rank`: compare-and-swap to load and store | neither saw the other |
 //! | a_push_at_the_end_of_a_turn_is_not_lost | `release`: compare-and-swap to load and store | one was not run |
 //! | one_push_makes_an_idle_lane_runnable | `push`: compare-and-swap to load and store | two turns |
-//! | who_pushes_when_a_thread_leaves_finds_it_there_or_a_worker | `enqueue`: does not see the last turn; `leave`: notes it after it has given the turn back | handed to a thread that has left |
+//! | a_push_when_a_thread_leaves_finds_it_there_or_a_worker | `enqueue`: does not see the last turn; `leave`: notes it after it has given the turn back | handed to a thread that has left |
 //!
 //! | `oneshot` | weakened | failure |
 //! |---|---|---|
 //! | a_value_is_received_or_handed_back_and_the_last_frees | `change`: AcqRel to Acquire | race for the value |
 //! | a_sender_that_goes_and_a_receiver_that_goes_free_once | `drop_receiver`: AcqRel to Acquire | freed while in use |
-//! | who_waits_is_woken_or_sees_the_value | `change`: Acquire of its loads to Relaxed | race for the value |
+//! | a_waiter_is_woken_or_sees_the_value | `change`: Acquire of its loads to Relaxed | race for the value |
 //! | a_waker_that_is_withdrawn_has_one_owner | `withdraw`: compare-and-swap to load and store | two have it |
 //!
 //! | `ring` | weakened | failure |
@@ -78,10 +78,10 @@
 //! | `slot_owner` | weakened | failure |
 //! |---|---|---|
 //! | a_spare_leaves_when_its_slot_is_taken_back | `take_back`: notifies before it writes | asleep for ever |
-//! | a_returned_worker_gets_a_notification_that_woke_its_spare | a woken thread that is not the holder does not notify; a sleeper does not check the holder | asleep for ever |
+//! | a_returned_worker_gets_a_notification_that_woke_its_spare | a woken thread that is not the owner does not notify; a sleeper does not check the owner | asleep for ever |
 //! | a_returned_worker_does_not_sleep_when_its_slot_is_passed_on | `hand_off`: does not notify | asleep for ever |
-//! | a_spare_gets_a_notification_that_woke_the_returned_worker | a woken thread that is not the holder does not notify; `hand_off`: does not notify | asleep for ever |
-//! | a_spare_that_is_sent_while_it_goes_to_sleep_serves_its_slot | `hand_off`: the spare is out before it is the holder | asleep for ever |
+//! | a_spare_gets_a_notification_that_woke_the_returned_worker | a woken thread that is not the owner does not notify; `hand_off`: does not notify | asleep for ever |
+//! | a_spare_that_is_sent_while_it_goes_to_sleep_serves_its_slot | `hand_off`: the spare is out before it is the owner | asleep for ever |
 //! | a_timer_that_the_new_owner_inserts_is_seen_by_the_sleeper | `hand_off`: does not notify | asleep for ever |
 //! | a_slot_is_taken_over_or_back_but_has_one_owner | `pass`: compare-and-swap to load and store | the spare has it |
 //!
@@ -107,17 +107,18 @@
 //! | `permits` | weakened | failure |
 //! |---|---|---|
 //! | one_has_a_permit_at_a_time_and_sees_what_the_last_one_did | `release`: AcqRel to Acquire; `take_if`: Acquire to Relaxed | race for the guarded value |
-//! | who_waits_does_not_sleep_through_a_release | `poll_newcomer`: sets its flags after its look | asleep for ever |
-//! | two_releases_are_enough_for_one_who_waits_for_both | `wake`: looks at what was released, not at what is free | asleep for ever |
-//! | who_finds_his_permit_taken_does_not_sleep_through_its_release | `poll_in_line`: does not look again after `show` | asleep for ever |
-//! | who_gives_up_passes_on_what_he_was_woken_for | `leave`: wakes no waiter | asleep for ever |
-//! | who_is_leaked_holds_up_nobody | `release`: relies on woken waiters | asleep for ever |
-//! | all_who_wait_are_told_that_it_is_closed | `close`: wakes, then sets the flag | asleep for ever |
-//! | newcomers_and_releases_from_all_sides_leave_nobody_waiting | `poll_in_line`: looks at what was free before `show` | asleep for ever |
+//! | a_waiter_does_not_sleep_through_a_release | `poll_newcomer`: sets its flags after its look | asleep for ever |
+//! | two_releases_are_enough_for_a_waiter_for_both | `wake`: looks at what was released, not at what is free | asleep for ever |
+//! | a_waiter_whose_permit_was_taken_does_not_sleep_through_its_release | `poll_in_line`: does not look again after `show` | asleep for ever |
+//! | a_waiter_that_gives_up_passes_on_its_wake_up | `leave`: wakes no waiter | asleep for ever |
+//! | a_leaked_waiter_holds_up_no_other | `release`: relies on woken waiters | asleep for ever |
+//! | all_waiters_learn_that_it_is_closed | `close`: wakes, then sets the flag | asleep for ever |
+//! | newcomers_and_releases_from_all_sides_leave_no_waiter_behind | `poll_in_line`: looks at what was free before `show` | asleep for ever |
 //!
 //! | `gate` | weakened | failure |
 //! |---|---|---|
-//! | who_writes_is_alone_and_sees_what_was_before | `read_by`: does not look at the word; `readers`: no fence | race for the value |
+//! | a_writer_is_alone_and_sees_earlier_writes | `read_by`: does not look at the word | race for the value |
+//! | two_writers_and_a_reader_all_get_in | `readers`: no fence | race for the value |
 //! | the_flag_that_slots_are_used_is_unset_and_set_again | `read_by`: does not look at the mark | race for the value |
 //!
 //! | `cancel_table` | weakened | failure |
@@ -129,22 +130,22 @@
 //!
 //! | `child_waker` | weakened | failure |
 //! |---|---|---|
-//! | a_wake_up_of_a_scope_that_goes_to_rest_is_not_lost | `Nudge::prepare`: the task is queued before the child; not woken again if it was awake | asleep for ever |
+//! | a_wake_up_of_a_scope_that_goes_to_rest_is_not_lost | `PollerWake::prepare`: the task is queued before the child; not woken again if it was awake | asleep for ever |
 //! | a_wake_up_from_a_spawned_task_is_not_lost | `is_inside`: takes the frame of a spawned task for a poll of the scope | asleep for ever |
-//! | a_wake_up_by_reference_is_not_lost | `enter_line`: without a reference | the CancelScope was not freed |
-//! | a_wake_up_of_a_scope_that_goes_to_another_is_not_lost (and: to another task) | `polled_with`: does not change the line's word | asleep for ever |
-//! | wake_ups_of_an_inner_scope_are_not_lost | `nudge`: takes a waker of ours; `polled_with`: does not leave it | asleep for ever |
+//! | a_wake_up_by_reference_is_not_lost | `try_enqueue`: without a reference | the CancelScope was not freed |
+//! | a_wake_up_of_a_scope_that_goes_to_another_is_not_lost (and: to another task) | `polled_with`: does not change the ready list's word | asleep for ever |
+//! | wake_ups_of_an_inner_scope_are_not_lost | `wake_poller`: takes a waker of ours | asleep for ever |
 //! | what_is_put_in_line_while_others_are_taken_is_not_lost | `pull`: swap to load and store | one was lost |
 //! | a_task_that_ends_while_its_scope_is_woken_is_not_used_any_more | `polled_with`: keeps the task without a reference | freed while in use |
 //! | a_scope_that_goes_to_another_does_not_sleep_through_a_cancel | `goes_by_waker` or `polled_with`: no fence | asleep for ever |
-//! | of_two_wakers_one_puts_a_strand_in_line | `note_dequeued`, `try_enqueue` or `wake`: AcqRel to Relaxed; `wake`: swap to load and store | asleep for ever; in line twice |
-//! | a_strand_that_is_woken_when_it_is_done_is_freed_once | `leave`: Acquire of its load to Relaxed; `drop_ref`: AcqRel to Relaxed | freed while in use |
+//! | of_two_wakers_one_queues_the_child | `note_dequeued`, `try_enqueue` or `wake`: AcqRel to Relaxed; `wake`: swap to load and store | asleep for ever; in line twice |
+//! | a_child_that_is_woken_when_it_is_done_is_freed_once | `leave`: Acquire of its load to Relaxed; `drop_ref`: AcqRel to Relaxed | freed while in use |
 //! | (the same) | `push`: keeps its reference if it is closed; `leave_to_others`: does not keep the CancelScope | the CancelScope was not freed; used after that |
 //! | a_scope_that_is_dropped_while_it_is_woken_is_freed_once | `leave_to_others`: AcqRel to Relaxed; `close`: swap to load and store | freed while in use; the CancelScope was not freed |
 //! | references_that_a_poll_has_not_counted_keep_the_memory | BIAS is 1 | freed while in use |
-//! | a_scope_does_not_sleep_through_a_cancel | `cancel`: nudges, then sets the flag | asleep for ever |
+//! | a_scope_does_not_sleep_through_a_cancel | `cancel`: wakes the poller, then sets the flag | asleep for ever |
 //! | of_two_cancels_one_is_the_first_and_none_is_slept_through | `cancel`: swap to load and store | both are the first |
-//! | a_scope_waits_for_what_was_spawned_and_sees_what_it_did | `task_ended`: nudges before it counts; AcqRel to Acquire | asleep for ever; race for the result |
+//! | a_scope_waits_for_what_was_spawned_and_sees_what_it_did | `task_ended`: wakes the poller before it counts; AcqRel to Acquire | asleep for ever; race for the result |
 
 mod cancel_table;
 mod child_waker;

@@ -120,7 +120,7 @@ fn a_sender_that_goes_and_a_receiver_that_goes_free_once() {
 }
 
 #[test]
-fn who_waits_is_woken_or_sees_the_value() {
+fn a_waiter_is_woken_or_sees_the_value() {
     model(|| {
         let between = between();
         between.waker.write(10);

@@ -47,7 +47,7 @@ fn one_has_a_permit_at_a_time_and_sees_what_the_last_one_did() {
 }
 
 #[test]
-fn who_waits_does_not_sleep_through_a_release() {
+fn a_waiter_does_not_sleep_through_a_release() {
     model(|| {
         let permits = permits(0);
         let waiter = spawn({
@@ -60,7 +60,7 @@ fn who_waits_does_not_sleep_through_a_release() {
 }
 
 #[test]
-fn two_releases_are_enough_for_one_who_waits_for_both() {
+fn two_releases_are_enough_for_a_waiter_for_both() {
     model(|| {
         let permits = permits(0);
         let waiter = spawn({
@@ -78,7 +78,7 @@ fn two_releases_are_enough_for_one_who_waits_for_both() {
 }
 
 #[test]
-fn who_finds_his_permit_taken_does_not_sleep_through_its_release() {
+fn a_waiter_whose_permit_was_taken_does_not_sleep_through_its_release() {
     model(|| {
         let permits = permits(0);
         let waiter = spawn({
@@ -96,7 +96,7 @@ fn who_finds_his_permit_taken_does_not_sleep_through_its_release() {
 }
 
 #[test]
-fn who_gives_up_passes_on_what_he_was_woken_for() {
+fn a_waiter_that_gives_up_passes_on_its_wake_up() {
     model(|| {
         let permits = permits(0);
         let first = waiting(&permits, 1);
@@ -110,7 +110,7 @@ fn who_gives_up_passes_on_what_he_was_woken_for() {
 }
 
 #[test]
-fn who_is_leaked_holds_up_nobody() {
+fn a_leaked_waiter_holds_up_no_other() {
     model(|| {
         let permits = permits(0);
         std::mem::forget(waiting(&permits, 1));
@@ -125,7 +125,7 @@ fn who_is_leaked_holds_up_nobody() {
 }
 
 #[test]
-fn all_who_wait_are_told_that_it_is_closed() {
+fn all_waiters_learn_that_it_is_closed() {
     model(|| {
         let permits = permits(0);
         let waiters = [1, 2].map(|need| {
@@ -140,7 +140,7 @@ fn all_who_wait_are_told_that_it_is_closed() {
 }
 
 #[test]
-fn newcomers_and_releases_from_all_sides_leave_nobody_waiting() {
+fn newcomers_and_releases_from_all_sides_leave_no_waiter_behind() {
     model(|| {
         let permits = permits(1);
         let others = [1, 2].map(|need| {

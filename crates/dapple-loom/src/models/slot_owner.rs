@@ -93,7 +93,7 @@ impl ModelSlot {
         }
     }
 
-    /// `Sched::take_post_back`
+    /// `Sched::take_slot_back`
     fn take_back(&self) {
         self.owner.take_back(OWN);
         self.wakeup.notify();

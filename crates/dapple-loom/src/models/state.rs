@@ -448,7 +448,7 @@ fn a_counted_thing_on_its_way_out_is_not_given_out() {
 }
 
 #[test]
-fn who_finds_a_counted_thing_gone_comes_after_it() {
+fn a_failed_look_at_a_counted_thing_comes_after_its_end() {
     model(|| {
         let lane = Task::with(StateWord::new_counted());
         let guarded = Arc::new(Plain::new(0)); // guarded by a color, in one lane of its key after the other

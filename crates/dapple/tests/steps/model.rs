@@ -18,7 +18,7 @@
 //! | (the same) | `Worker::look_after`: the monitor calls foreign wakers | 7 |
 //! | (the same) | `Sched::needs_relief`: does not look for foreign wakers | 11 |
 //! | (the same) | `Driver::sleep`: sleeps while foreign wakers are left | 342 |
-//! | everything_that_is_started_ends_and_then_all_rest | `Sched::take_post_back`: does not ring | 7 |
+//! | everything_that_is_started_ends_and_then_all_rest | `Sched::take_back`: does not ring | 7 |
 //!
 //! Invariants that depend on the order of three steps in three threads (PASSED-ON, OUT-AND-OWNER) are seldom broken by
 //! chance: loom checks them (`loom/slot_owner.rs`).
