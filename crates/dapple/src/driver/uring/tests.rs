@@ -166,17 +166,17 @@ fn what_goes_on_goes_back_until_its_end() {
         for dropped_before in 0..=steps.len() + 1 {
             let failures = Arc::new(Failures::default());
             let mut op = Op::going_on(Parts { left: 10 });
-            let op = op.enlist_at(&failures);
+            let queued = op.enlist_at(&failures);
             let mut op = Some(op);
             for (i, step) in steps.iter().enumerate() {
                 if i == dropped_before {
                     op = None;
                 }
-                assert!(op.take_off(), "{steps:?}: in line");
-                let goes_back = op.goes_back(*step);
+                assert!(queued.take_off(), "{steps:?}: in line");
+                let goes_back = queued.goes_back(*step);
                 assert_eq!(goes_back, i + 1 < steps.len(), "{steps:?} at {i}");
                 if !goes_back {
-                    drop(op.land(*step, Some(&failures)));
+                    drop(queued.land(*step, Some(&failures)));
                 } else if let Some(op) = &op {
                     assert!(!is_done(op), "{steps:?} at {i}: a part is no end");
                 }
@@ -198,14 +198,14 @@ fn what_goes_on_goes_back_until_its_end() {
 fn interruptions_without_end_are_an_end() {
     let failures = Arc::new(Failures::default());
     let mut op = Op::going_on(Parts { left: 10 });
-    let op = op.enlist_at(&failures);
+    let queued = op.enlist_at(&failures);
     let mut times = 0;
-    while op.take_off() && op.goes_back(INTERRUPTED) {
+    while queued.take_off() && queued.goes_back(INTERRUPTED) {
         times += 1;
         assert!(times < 10_000);
     }
     assert!(times >= 100, "threads may end one after the other: {times}");
-    assert!(op.land(INTERRUPTED, Some(&failures)).is_none());
+    assert!(queued.land(INTERRUPTED, Some(&failures)).is_none());
     drop(op);
     assert_eq!(failures.count(), 1);
 }
