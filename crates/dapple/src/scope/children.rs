@@ -1,5 +1,5 @@
 //! Children started in a scope: their memory, polls and ends. `child` is one child in memory; `ready` decides
-//! which is polled next.
+//! which is polled next; `tasks` is about tasks that were spawned in the scope.
 //!
 //! # Invariants
 //!
@@ -16,6 +16,7 @@
 
 mod child;
 mod ready;
+mod tasks;
 
 use std::alloc::{Layout, alloc, handle_alloc_error};
 use std::cell::{Cell, UnsafeCell};
@@ -31,7 +32,6 @@ use child::{ChildStage, Dropped, Joiner, Union, Whole, free_memory};
 use ready::ChildQueue;
 
 use super::started::StartedPanicked;
-use crate::cancel::check::is_cancelled_in;
 use crate::cancel::child_waker::ChildWaker;
 use crate::cancel::frame::{CancelFrame, is_lost};
 use crate::cancel::item::Item;
@@ -470,46 +470,6 @@ impl Children {
         }
         let tasks = self.tasks.take();
         tasks.iter().for_each(Task::cancel);
-        self.tasks.set(tasks);
-    }
-
-    /// Called before a poll of the scope. If a task was spawned in the scope, links the scope to the
-    /// enclosing one, which the caller checks after this. SPAWNED-SEE in `cancel`
-    #[inline]
-    pub(super) fn link_around(&self, context: &ThreadContext) {
-        if self.has_spawned.get() {
-            let mut around = self.around.take();
-            around.register_scope(context, &self.cancel_scope);
-            self.around.set(around);
-        }
-    }
-
-    /// Called before a task is spawned in the scope. SPAWNED-SEE in `cancel`
-    #[inline]
-    pub(super) fn begin_to_spawn(&self, context: &ThreadContext) {
-        if !self.has_spawned.replace(true) {
-            self.frame.outside(context, || {
-                self.link_around(context);
-                if !self.cancel_scope.is_cancelled() && is_cancelled_in(context) {
-                    self.cancel_scope.cancel(); // LINK-OR-SEE
-                }
-            });
-        }
-    }
-
-    /// Adds a task spawned in the scope.
-    pub(super) fn add_task(&self, task: Task) {
-        if self.cancel_scope.is_cancelled() {
-            task.cancel();
-        }
-        let mut tasks = self.tasks.take();
-        if tasks.len() == tasks.capacity() {
-            tasks.retain(|task| !task.is_finished());
-            if tasks.len() > tasks.capacity() / 2 {
-                tasks.reserve(tasks.len()); // or the next push would scan all tasks again
-            }
-        }
-        tasks.push(task);
         self.tasks.set(tasks);
     }
 
