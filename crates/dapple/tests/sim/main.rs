@@ -9,6 +9,7 @@ mod attribute;
 mod basics;
 mod cancel_everywhere;
 mod cancel_everywhere_edges;
+mod cancel_everywhere_failures;
 mod explore;
 mod net;
 mod net_cancel;
