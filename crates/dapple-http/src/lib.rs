@@ -8,7 +8,7 @@
 //! async fn main() -> std::io::Result<()> {
 //!     let router = Router::new().route("/", get(|| async { "hello" }));
 //!     let listener = TcpListener::bind("127.0.0.1:3000").await?;
-//!     dapple_http::serve(listener, router).shutdown_on(dapple::signal::ctrl_c()).await?;
+//!     dapple_http::serve(listener, router).shutdown_on(dapple::signal::shutdown()).await?;
 //!     Ok(())
 //! }
 //! ```

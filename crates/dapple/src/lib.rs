@@ -52,8 +52,10 @@
 //! | share state among colors | [`Shared`] | many read, or one writes; the closure comes to the state |
 //! | change several states at once, without deadlock | [`together`](together()), [`together_all`] | |
 //! | share a table; compute each missing entry once | [`SharedMap`] | |
+//! | wait until a condition on states holds, and change them | [`Shared::when`], [`shared::when`] | |
 //! | lock across an await; wait for a condition; count permits; notify | [`sync::Mutex`], [`sync::RwLock`], [`sync::Condvar`], [`sync::Semaphore`], [`sync::Notify`] | a forgotten waiter holds up no other |
-//! | send messages | [`channel::oneshot`], [`channel::mpsc`], [`channel::watch`] | a cancelled or dropped wait loses no message |
+//! | compute a value once; meet at a point; hand a value over | [`sync::OnceCell`], [`sync::Barrier`], [`sync::MVar`] | |
+//! | send messages | [`channel::oneshot`], [`channel::mpsc`], [`channel::mpmc`], [`channel::broadcast`], [`channel::watch`] | a cancelled or dropped wait loses no message |
 //!
 //! **Structured concurrency, cancellation, time**
 //!
@@ -78,7 +80,7 @@
 //! | read and write: by lines, by lengths, copying | [`io::AsyncReadExt`], [`io::AsyncWriteExt`], [`io::BufReader`], [`io::copy`](io::copy()), [`io::copy_bidirectional`] | errors say how far it got |
 //! | use files | [`fs`] | the functions of `std::fs`, on io_uring or the pool |
 //! | use the terminal | [`io::stdin`](io::stdin()), [`io::stdout`](io::stdout()), [`io::stderr`](io::stderr()) | |
-//! | start programs; hear signals | [`process::Command`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) | |
+//! | start programs; hear signals | [`process::Command`], [`signal::shutdown`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) | |
 //! | write callbacks instead of tasks | [`event`] | beside tasks, in colors |
 //! | serve HTTP | the crate `dapple-http` | axum, tower and hyper services, files, TLS |
 //!

@@ -267,17 +267,12 @@ impl<L, H> Serve<L, H> {
     /// accepted, idle ones are closed, and requests that were begun are finished, until the
     /// [deadline](Self::shutdown_deadline).
     ///
-    /// [`ctrl_c`](dapple::signal::ctrl_c) hears SIGINT alone. A service manager or a container sends SIGTERM, which ends the
-    /// process at once unless it is listened for:
+    /// [`signal::shutdown`](dapple::signal::shutdown()) waits for SIGINT, which a terminal sends, and for SIGTERM, which service
+    /// managers and containers send:
     ///
     /// ```no_run
-    /// use dapple::signal::{SignalKind, signal};
-    ///
     /// # async fn example(listener: dapple::net::TcpListener, router: axum::Router) -> std::io::Result<()> {
-    /// let mut interrupt = signal(SignalKind::interrupt())?;
-    /// let mut terminate = signal(SignalKind::terminate())?;
-    /// let asked_to_end = async move { dapple::race((interrupt.recv(), terminate.recv())).await };
-    /// dapple_http::serve(listener, router).shutdown_on(asked_to_end).await?;
+    /// dapple_http::serve(listener, router).shutdown_on(dapple::signal::shutdown()).await?;
     /// # Ok(())
     /// # }
     /// ```
