@@ -39,8 +39,7 @@ static NUMBERS: OnceLock<Numbers> = OnceLock::new();
 
 /// Serves the built-in site.
 pub(crate) fn site(server: &ServerArgs) -> Result<(), StartFailure> {
-    let hint =
-        "the built-in site; `dapple serve DIR` serves a folder, `dapple --help` says what else there is";
+    let hint = "the built-in site; `dapple serve DIR` serves a folder, `dapple --help` lists all options";
     start(server, hint, None, PageService(Site { numbers: &NUMBERS }), None)
 }
 
@@ -71,7 +70,7 @@ fn no_index(indexes: &[String]) -> String {
         indexes.iter().map(|name| name.replace('&', "&amp;").replace('<', "&lt;")).collect::<Vec<_>>();
     let index = names.join(" or ");
     let text = format!(
-        "<p>This folder has no {index}, and is not listed.</p>\n<p>Put an {index} into it, or start the server with \
+        "<p>This folder has no {index}, and listings are off.</p>\n<p>Put an {index} into it, or start the server with \
          <code>--list</code>: <code>dapple serve DIR --list</code></p>"
     );
     not_found("<title>No index</title>", &text)
@@ -201,8 +200,10 @@ where
         let (requests, connections) = (served.requests, served.connections);
         let cut = served.cut;
         // Not `eprintln!`, which panics if the terminal is gone.
-        let _ =
-            writeln!(io::stderr(), "served {requests} requests on {connections} connections; {cut} cut off");
+        let _ = writeln!(
+            io::stderr(),
+            "served {requests} requests on {connections} connections; {cut} connections cut off"
+        );
     }
     Ok(())
 }
@@ -240,7 +241,7 @@ fn banner(
         format!("  address   {scheme}://{address}/"),
         format!("  workers   {workers}"),
         format!("  metrics   {metrics}"),
-        "  to stop   Ctrl-C, or SIGTERM: finishes what was begun; once more ends at once".to_owned(),
+        "  to stop   Ctrl-C or SIGTERM: finishes open requests; a second signal ends at once".to_owned(),
     ];
     if let Some(note) = note {
         lines.insert(2, format!("  note      {note}"));
@@ -277,7 +278,7 @@ impl Signals {
 
     /// Ends with the first signal that says so; the second one ends the program. SIGHUP does not end it, also while it
     /// drains.
-    async fn told_to_end(self, reload: Reload, quiet: bool, server: dapple_http::Stats) {
+    async fn told_to_end(self, reload: Reload, quiet: bool, server: dapple_http::StatsReader) {
         let Signals { mut interrupt, mut terminate, hangup } = self;
         let (tell, told) = oneshot::channel::<()>();
         let reloading = async move {
@@ -293,7 +294,7 @@ impl Signals {
             let plural = if open == 1 { "" } else { "s" };
             let _ = writeln!(
                 io::stderr(),
-                "finishing what was begun on {open} connection{plural}; once more ends at once"
+                "finishing the requests of {open} connection{plural}; a second signal ends at once"
             );
         }
         let cut_short = async move {

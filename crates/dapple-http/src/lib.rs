@@ -125,7 +125,7 @@ pub use error::{BoxError, Error};
 pub use files::files;
 pub use observer::OwnAnswer;
 pub use peer::Peer;
-pub use registry::stats::{Counts, Stats};
+pub use registry::stats::{ServerStats, StatsReader};
 pub use request::body::Body;
 #[doc(hidden)]
 pub use request::service::ByTower;

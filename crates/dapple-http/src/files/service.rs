@@ -337,7 +337,23 @@ impl<B> tower_service::Service<Request<B>> for FileService {
     }
 }
 
-/// The answer of [`FileService`], to be awaited. What is cached is there already.
+/// The answer of [`Files`], to be awaited. What is cached is there already.
+///
+/// # Examples
+///
+/// ```
+/// use tower_service::Service;
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let mut files = dapple_http::files("/proc/self")?;
+///     let request = http::Request::get("/no-such-file").body(()).unwrap();
+///     let response = files.call(request).await.unwrap(); // `call` returns an `Answer`
+///     assert_eq!(response.status(), 404);
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub struct Answer(AnswerState);
 
 enum AnswerState {

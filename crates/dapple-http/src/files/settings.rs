@@ -36,7 +36,19 @@ pub(super) struct FileSettings {
 /// Called with what could not be served.
 pub(super) type FailureObserver = Arc<dyn Fn(&FileFailure<'_>) + Send + Sync>;
 
-/// Something that the file system did not give: see [`FileService::on_failure`](super::FileService::on_failure).
+/// Something that the file system did not give: see [`Files::on_failure`](super::Files::on_failure).
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// let files = dapple_http::files("/proc/self")?.on_failure(|failure| {
+///     eprintln!("{}: {}", String::from_utf8_lossy(failure.path), failure.error);
+/// });
+/// # drop(files);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FileFailure<'a> {
@@ -101,7 +113,18 @@ impl Rule {
     }
 }
 
-/// A rule for `Cache-Control` that cannot be one; see [`FileService::cache_control`](super::FileService::cache_control).
+/// A rule for `Cache-Control` that cannot be one; see [`Files::cache_control`](super::Files::cache_control).
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// let files = dapple_http::files("/proc/self")?;
+/// let error = files.cache_control("a?b", "no-store").unwrap_err(); // only "*", "*.css", "/folder/" and "/file"
+/// assert!(error.to_string().contains("a?b"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidRule {
     what: &'static str,

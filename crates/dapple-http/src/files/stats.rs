@@ -2,7 +2,18 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What a [`FileService`](super::FileService) has done so far: a snapshot.
+/// What a [`Files`](super::Files) has done so far: a snapshot.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// let files = dapple_http::files("/proc/self")?;
+/// let stats = files.clone(); // clones share the cache and its counters; give one to `serve`
+/// assert_eq!(stats.stats().hits, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileStats {

@@ -94,6 +94,21 @@ use crate::request::upgrade::{self, Upgraded};
 
 /// A request that wants to become a WebSocket, as an argument of a handler. One that does not is answered with 400,
 /// 405 or 426.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Router, response::Response, routing::any};
+/// use dapple_http::ws::{Message, WebSocket, WebSocketUpgrade};
+///
+/// async fn greet(upgrade: WebSocketUpgrade) -> Response {
+///     upgrade.max_message_size(64 << 10).on_upgrade(async |mut socket: WebSocket| {
+///         let _ = socket.send(Message::text("hello")).await;
+///     })
+/// }
+///
+/// let router: Router = Router::new().route("/greet", any(greet));
+/// ```
 pub struct WebSocketUpgrade {
     config: WebSocketConfig,
     key: HeaderValue,
@@ -201,6 +216,24 @@ impl WebSocketUpgrade {
 }
 
 /// A WebSocket, the server's end.
+///
+/// # Examples
+///
+/// ```
+/// use dapple_http::ws::{Message, WebSocket};
+///
+/// /// Answers each text with its length, until the client closes.
+/// async fn lengths(mut socket: WebSocket) {
+///     while let Some(Ok(message)) = socket.recv().await {
+///         if let Message::Text(text) = message
+///             && socket.send(Message::text(text.len().to_string())).await.is_err()
+///         {
+///             break; // the client has gone
+///         }
+///     }
+/// }
+/// # let _ = lengths;
+/// ```
 pub struct WebSocket {
     inner: WebSocketStream<CancelAsPending>,
     /// See [`CancelAsPending`].
@@ -321,6 +354,15 @@ impl AsyncWrite for CancelAsPending {
 }
 
 /// A message of a WebSocket.
+///
+/// # Examples
+///
+/// ```
+/// use dapple_http::ws::Message;
+///
+/// assert_eq!(Message::text("hello"), Message::Text("hello".into()));
+/// assert_eq!(Message::binary(vec![1, 2]), Message::Binary(vec![1, 2].into()));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Text.

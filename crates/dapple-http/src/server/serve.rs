@@ -14,7 +14,7 @@ use crate::connection::tls::Tls;
 use crate::observer::{OwnAnswer, ReplyObserver};
 use crate::registry::RequestLimit;
 use crate::registry::settings::ServerSettings;
-use crate::registry::stats::{ServerCounters, Stats};
+use crate::registry::stats::{ServerCounters, StatsReader};
 use crate::request::service::{Handler, IntoHandler};
 use crate::server::listen::Listener;
 
@@ -103,6 +103,16 @@ pub struct Serve<L, H> {
 }
 
 /// The totals of a server that has ended.
+///
+/// # Examples
+///
+/// ```
+/// # async fn example(listener: dapple::net::TcpListener, router: axum::Router) -> std::io::Result<()> {
+/// let served: dapple_http::Served =
+///     dapple_http::serve(listener, router).shutdown_on(dapple::signal::shutdown()).await?;
+/// println!("{} requests on {} connections; {} were cut", served.requests, served.connections, served.cut);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Served {
@@ -292,10 +302,34 @@ impl<L, H> Serve<L, H> {
         self
     }
 
-    /// A look at what it does, while it runs.
+    /// Returns a reader for the statistics of the server: requests, connections, refusals, panics. Call it before the
+    /// server is awaited.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+    /// use dapple::sim::net::{TcpListener, TcpStream};
+    ///
+    /// dapple::sim::Sim::new(1).run(async {
+    ///     let router: Router = Router::new().route("/", get(|| async { "hello" }));
+    ///     let listener = TcpListener::bind("10.0.0.1:80").await.unwrap();
+    ///     let server = dapple_http::serve(listener, router);
+    ///     let stats = server.stats(); // before the server is awaited
+    ///     let server = dapple::spawn(server.into_future());
+    ///
+    ///     let mut client = TcpStream::connect("10.0.0.1:80").await.unwrap();
+    ///     client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await.unwrap();
+    ///     client.read_to_end(&mut Vec::new()).await.unwrap();
+    ///     let now = stats.snapshot();
+    ///     assert_eq!((now.accepted, now.requests, now.refused), (1, 1, 0));
+    ///     server.abort();
+    /// });
+    /// ```
     #[must_use]
-    pub fn stats(&self) -> Stats {
-        Stats(self.counters.clone())
+    pub fn stats(&self) -> StatsReader {
+        StatsReader(self.counters.clone())
     }
 }
 

@@ -107,11 +107,52 @@ pub use handler::Stateful;
 /// # Panics
 ///
 /// When it is called, if one state is named twice: read and written, or written twice.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use dapple_http::state::stateful;
+///
+/// fn hello() -> &'static str {
+///     "hello\n"
+/// }
+///
+/// let router: Router = Router::new().route("/", get(stateful(hello)));
+/// ```
 pub fn stateful<F>(function: F) -> Stateful<F> {
     Stateful::new(function)
 }
 
 /// A state to read. Others may read it at the same time.
+///
+/// # Examples
+///
+/// ```
+/// use axum::extract::FromRef;
+/// use axum::{Router, routing::get};
+/// use dapple::Shared;
+/// use dapple_http::state::{Read, stateful};
+///
+/// struct Seats(Vec<bool>);
+///
+/// /// Runs in parallel with others that only read.
+/// fn left(seats: Read<Seats>) -> String {
+///     format!("{} left\n", seats.0.iter().filter(|sold| !**sold).count())
+/// }
+///
+/// #[derive(Clone)]
+/// struct App(Shared<Seats>);
+///
+/// impl FromRef<App> for Shared<Seats> {
+///     fn from_ref(app: &App) -> Shared<Seats> {
+///         app.0.clone()
+///     }
+/// }
+///
+/// let app = App(Shared::new(Seats(vec![false; 100])));
+/// let router: Router = Router::new().route("/seats", get(stateful(left))).with_state(app);
+/// ```
 pub struct Read<'a, T>(&'a T);
 
 impl<T> Deref for Read<'_, T> {
@@ -129,6 +170,34 @@ impl<T: fmt::Debug> fmt::Debug for Read<'_, T> {
 }
 
 /// A state to write. No other handler reads or writes it meanwhile.
+///
+/// # Examples
+///
+/// ```
+/// use axum::extract::{FromRef, Path};
+/// use axum::{Router, routing::post};
+/// use dapple::Shared;
+/// use dapple_http::state::{Write, stateful};
+///
+/// struct Till(u64);
+///
+/// /// Runs alone with the till.
+/// fn pay(amount: Path<u64>, mut till: Write<Till>) -> String {
+///     till.0 += *amount;
+///     format!("{}\n", till.0)
+/// }
+///
+/// #[derive(Clone)]
+/// struct App(Shared<Till>);
+///
+/// impl FromRef<App> for Shared<Till> {
+///     fn from_ref(app: &App) -> Shared<Till> {
+///         app.0.clone()
+///     }
+/// }
+///
+/// let router: Router = Router::new().route("/pay/{amount}", post(stateful(pay))).with_state(App(Shared::new(Till(0))));
+/// ```
 pub struct Write<'a, T>(&'a mut T);
 
 impl<T> Deref for Write<'_, T> {
@@ -152,6 +221,31 @@ impl<T: fmt::Debug> fmt::Debug for Write<'_, T> {
 }
 
 /// An argument that is a state: [`Read`] or [`Write`]. `S` is the state of the router.
+///
+/// # Examples
+///
+/// ```
+/// use axum::extract::FromRef;
+/// use dapple::Shared;
+/// use dapple_http::state::{Read, StateArgument};
+///
+/// /// A function that takes the place of the state from the router's, for any argument.
+/// fn find<A: StateArgument<App>>(app: &App) -> Shared<A::Value> {
+///     A::find(app)
+/// }
+///
+/// #[derive(Clone)]
+/// struct App(Shared<u64>);
+///
+/// impl FromRef<App> for Shared<u64> {
+///     fn from_ref(app: &App) -> Shared<u64> {
+///         app.0.clone()
+///     }
+/// }
+///
+/// let app = App(Shared::named("till", 7));
+/// assert_eq!(find::<Read<'static, u64>>(&app).name(), Some("till"));
+/// ```
 pub trait StateArgument<S>: 'static {
     /// The value that the state keeps.
     type Value: Send + 'static;
@@ -260,6 +354,19 @@ where
 /// `Query`, which takes a struct.
 ///
 /// If it is missing, there are several, or it cannot be parsed, the client gets a 400 with the reason.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use dapple_http::state::{Query, stateful};
+///
+/// fn square(number: Query<u64>) -> String {
+///     format!("{}\n", *number * *number) // of `/square?n=7`
+/// }
+///
+/// let router: Router = Router::new().route("/square", get(stateful(square)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query<T>(pub T);
 

@@ -278,6 +278,20 @@ impl<T> fmt::Debug for JoinHandle<T> {
 }
 
 /// The reason why a task, or the wait for it, gave no output.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     let aborted = dapple::spawn(std::future::pending::<()>());
+///     aborted.abort();
+///     assert!(aborted.await.unwrap_err().is_aborted());
+///
+///     let panicked = dapple::spawn(async { panic!("no such seat") });
+///     let payload = panicked.await.unwrap_err().try_into_panic().unwrap();
+///     assert_eq!(payload.downcast_ref(), Some(&"no such seat"));
+/// });
+/// ```
 pub struct JoinError(Repr);
 
 enum Repr {

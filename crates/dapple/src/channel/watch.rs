@@ -236,6 +236,19 @@ impl<T> Receiver<T> {
 
     /// Returns a reference to the value. While the reference exists, the value cannot be changed: drop it
     /// soon.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::watch;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, receiver) = watch::channel(vec![1]);
+    ///     sender.send_modify(|numbers| numbers.push(2));
+    ///     let numbers = receiver.borrow(); // a lock: do not keep it, and never across an await
+    ///     assert_eq!(*numbers, [1, 2]);
+    /// });
+    /// ```
     pub fn borrow(&self) -> Ref<'_, T> {
         let value = self.watched.read();
         let changed = self.watched.version() & !CLOSED != self.seen;
@@ -395,6 +408,17 @@ impl<T: fmt::Debug> fmt::Debug for Ref<'_, T> {
 }
 
 /// Error of [`Sender::send`]: there is no receiver. Holds the value.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::watch;
+///
+/// let (sender, receiver) = watch::channel(1);
+/// drop(receiver);
+/// let error = sender.send(2).unwrap_err(); // no receiver is left
+/// assert_eq!(error.0, 2);
+/// ```
 pub struct SendError<T>(pub T);
 
 impl<T> fmt::Display for SendError<T> {

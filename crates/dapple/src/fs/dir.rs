@@ -344,6 +344,24 @@ impl fmt::Debug for ReadDir {
 }
 
 /// An entry of a directory; see [`read_dir`].
+///
+/// # Examples
+///
+/// ```
+/// use dapple::fs;
+///
+/// # dapple::run(async {
+/// let mut entries = fs::read_dir("/proc/self").await?;
+/// let mut found = false;
+/// while let Some(entry) = entries.next_entry().await? {
+///     if entry.file_name() == "status" {
+///         found = entry.file_type().await?.is_file();
+///         assert!(entry.path().ends_with("self/status"));
+///     }
+/// }
+/// assert!(found);
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
 pub struct DirEntry {
     entry: Arc<std::fs::DirEntry>,
     file_type: io::Result<FileType>,

@@ -96,6 +96,15 @@ use delay::Delay;
 pub struct Limit(Arc<Inner>);
 
 /// Which waiting task is refused if there are too many. Set by [`Limit::refusing`].
+///
+/// # Examples
+///
+/// ```
+/// use dapple::limit::{Limit, Refuse};
+///
+/// let limit = Limit::new().depth(100).refusing(Refuse::Oldest); // the newest requests are most likely still wanted
+/// assert!(limit.has_room());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Refuse {
@@ -109,6 +118,22 @@ pub enum Refuse {
 
 /// Counters of a [`Limit`]. They are read without stopping other threads, so they need not be consistent with
 /// each other.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::limit::Limit;
+///
+/// dapple::run(async {
+///     let limit = Limit::new().concurrency(1);
+///     let admitted = limit.admit().await.unwrap();
+///     assert!(limit.try_admit().is_err());
+///     let stats = limit.stats();
+///     assert_eq!((stats.running, stats.waiting), (1, 0));
+///     drop(admitted);
+///     assert_eq!(limit.stats().running, 0);
+/// });
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LimitStats {

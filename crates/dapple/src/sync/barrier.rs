@@ -67,6 +67,17 @@ impl Barrier {
     /// *Dropped early*: **clean**: this caller does not count.
     /// *Scope cancelled*: returns [`Cancelled`], and this caller does not count; or `Ok`, if all had come when the wait was
     /// polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sync::Barrier;
+    ///
+    /// dapple::run(async {
+    ///     let alone = Barrier::new(1);
+    ///     assert!(alone.wait().await.unwrap().is_leader());
+    /// });
+    /// ```
     pub fn wait(&self) -> BarrierWait<'_> {
         BarrierWait { barrier: self, place: None, wait: Wait::default() }
     }

@@ -278,6 +278,17 @@ impl<T> fmt::Debug for MVar<T> {
 }
 
 /// A value was not put; here it is.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sync::MVar;
+///
+/// let place = MVar::new(1);
+/// let error = place.try_put(2).unwrap_err();
+/// assert!(error.is_full());
+/// assert_eq!(error.into_inner(), 2);
+/// ```
 pub struct PutError<T> {
     value: T,
     cancelled: bool,

@@ -206,6 +206,18 @@ impl<T: fmt::Debug> fmt::Debug for OnceCell<T> {
 }
 
 /// A value was not set, since there is one, or one is being computed; here it is.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sync::OnceCell;
+///
+/// let cell = OnceCell::new();
+/// cell.set("first").unwrap();
+/// let error = cell.set("second").unwrap_err();
+/// assert!(error.is_set());
+/// assert_eq!(error.into_inner(), "second");
+/// ```
 pub struct SetError<T> {
     value: T,
     is_set: bool,

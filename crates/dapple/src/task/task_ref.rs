@@ -13,6 +13,26 @@ use crate::context::with_context;
 ///
 /// Two are equal if they are the same task. It keeps a few bytes of the task alive, not its
 /// future.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::oneshot;
+/// use dapple::task::{self, Builder};
+///
+/// dapple::run(async {
+///     let (tell, told) = oneshot::channel();
+///     let handle = Builder::new().name("customer 12").spawn(async move {
+///         let _ = tell.send(task::current()); // the task hands out its own handle
+///         std::future::pending::<()>().await;
+///     });
+///     let customer = told.await.unwrap();
+///     assert_eq!(customer.name(), "customer 12");
+///     customer.cancel(); // from anywhere, without the `JoinHandle`
+///     assert!(customer.is_cancelled());
+///     drop(handle);
+/// });
+/// ```
 pub struct Task(TaskPtr);
 
 // SAFETY: a `Task` gives access to the header, whose fields are atomic, and to the functions of its vtable, but not to the

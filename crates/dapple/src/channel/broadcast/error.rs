@@ -6,6 +6,28 @@ use std::fmt;
 use crate::Cancelled;
 
 /// Why a wait for a message got none.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::broadcast::{self, RecvError};
+///
+/// dapple::run(async {
+///     let (sender, mut slow) = broadcast::bounded(1);
+///     sender.send(1).unwrap();
+///     sender.send(2).unwrap();
+///     drop(sender);
+///     let mut received = Vec::new();
+///     loop {
+///         match slow.recv().await {
+///             Ok(number) => received.push(number),
+///             Err(RecvError::Lagged(missed)) => eprintln!("missed {missed} messages"), // goes on with the oldest
+///             Err(RecvError::Closed) | Err(RecvError::Cancelled) => break,
+///         }
+///     }
+///     assert_eq!(received, [2]);
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecvError {
     /// The receiver was too slow, and has missed so many messages. The next that it receives is the oldest that is there.
@@ -60,6 +82,19 @@ impl From<RecvError> for std::io::Error {
 }
 
 /// Why there is nothing to be received now.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::broadcast::{self, TryRecvError};
+///
+/// let (sender, mut receiver) = broadcast::bounded(1);
+/// assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+/// sender.send(1).unwrap();
+/// assert_eq!(receiver.try_recv(), Ok(1));
+/// drop(sender);
+/// assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TryRecvError {
     /// The receiver was too slow, and has missed so many messages. The next that it receives is the oldest that is there.

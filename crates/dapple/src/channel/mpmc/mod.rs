@@ -45,6 +45,21 @@ pub use handles::{Receiver, Sender};
 /// # Panics
 ///
 /// If `capacity` is 0, or more than a semaphore can count.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::mpmc;
+///
+/// dapple::run(async {
+///     let (sender, receiver) = mpmc::bounded(8);
+///     let other = receiver.clone(); // each message goes to one of the two
+///     sender.send("job").await.unwrap();
+///     assert_eq!(other.recv().await, Ok("job"));
+///     drop(sender);
+///     assert!(receiver.recv().await.unwrap_err().is_closed());
+/// });
+/// ```
 #[must_use]
 #[track_caller]
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {

@@ -115,6 +115,19 @@ impl<T> Sender<T> {
     /// *Dropped early*: **loses its place**.
     /// *Scope cancelled*: returns a [`ReserveError`], and nothing has been reserved; or the permit, if
     /// there was room when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = mpsc::bounded(1);
+    ///     let permit = sender.reserve().await.unwrap(); // waits for room, before the message is made
+    ///     permit.send("made late").unwrap(); // never waits
+    ///     assert_eq!(receiver.recv().await, Ok("made late"));
+    /// });
+    /// ```
     pub async fn reserve(&self) -> Result<Permit<'_, T>, ReserveError> {
         let mut sending = SendWait::new(&self.chan, None);
         poll_fn(|cx| sending.poll(cx)).await.map_err(ReserveError)?;
@@ -132,6 +145,20 @@ impl<T> Sender<T> {
     ///
     /// *Dropped early*: **loses its place**; the sender is dropped.
     /// *Scope cancelled*: as [`reserve`](Self::reserve).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = mpsc::bounded(1);
+    ///     let permit = sender.reserve_owned().await.unwrap(); // borrows nothing
+    ///     let task = dapple::spawn(async move { permit.send(7).is_ok() });
+    ///     assert_eq!(receiver.recv().await, Ok(7));
+    ///     assert!(task.await.unwrap());
+    /// });
+    /// ```
     pub async fn reserve_owned(self) -> Result<OwnedPermit<T>, ReserveError> {
         let mut sending = SendWait::new(&self.chan, None);
         poll_fn(|cx| sending.poll(cx)).await.map_err(ReserveError)?;
@@ -192,6 +219,21 @@ impl<T> Sender<T> {
     }
 
     /// Creates a weak sender, which does not keep the channel open.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = mpsc::bounded::<u32>(1);
+    ///     let weak = sender.downgrade(); // does not keep the channel open
+    ///     assert!(weak.upgrade().is_some());
+    ///     drop(sender);
+    ///     assert!(receiver.recv().await.unwrap_err().is_closed());
+    ///     assert!(weak.upgrade().is_none());
+    /// });
+    /// ```
     #[must_use]
     pub fn downgrade(&self) -> WeakSender<T> {
         WeakSender { chan: self.chan.clone() }

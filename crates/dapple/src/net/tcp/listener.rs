@@ -169,6 +169,23 @@ impl TcpListener {
     }
 
     /// As [`incoming`](Self::incoming), with the listener in the stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::net::{TcpListener, TcpStream};
+    /// use futures_lite::StreamExt;
+    ///
+    /// # dapple::run(async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let address = listener.local_addr()?;
+    /// let mut incoming = listener.into_incoming(); // borrows nothing
+    /// let client = dapple::spawn(async move { TcpStream::connect(address).await });
+    /// let served = incoming.next().await.unwrap()?;
+    /// assert_eq!(served.local_addr()?, address);
+    /// # drop(client);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn into_incoming(self) -> IntoIncoming {
         IntoIncoming(self)
     }
