@@ -322,7 +322,7 @@ impl<L, H> Serve<L, H> {
     ///     let mut client = TcpStream::connect("10.0.0.1:80").await.unwrap();
     ///     client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await.unwrap();
     ///     client.read_to_end(&mut Vec::new()).await.unwrap();
-    ///     let now = stats.snapshot();
+    ///     let now: dapple_http::ServerStats = stats.snapshot();
     ///     assert_eq!((now.accepted, now.requests, now.refused), (1, 1, 0));
     ///     server.abort();
     /// });

@@ -161,6 +161,19 @@ impl DirBuilder {
 ///
 /// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has happened,
 /// or the result.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::fs;
+///
+/// # dapple::run(async {
+/// let folder = std::env::temp_dir().join(format!("dapple-remove-dir-{}", std::process::id()));
+/// fs::create_dir(&folder).await?;
+/// fs::remove_dir(&folder).await?; // only an empty one
+/// assert!(!fs::try_exists(&folder).await?);
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let request = c_path(path).map(|path| Unlink(NameChange::Unlink { path, is_dir: true }));

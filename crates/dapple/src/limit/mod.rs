@@ -220,6 +220,17 @@ impl Limit {
     /// # Panics
     ///
     /// If `target` is zero, or longer than `interval`; if the limit is in use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::limit::Limit;
+    /// use dapple::time::Duration;
+    ///
+    /// // Refuses work if all of it has waited longer than 50 ms for half a second.
+    /// let limit = Limit::new().delay(Duration::from_millis(50), Duration::from_millis(500));
+    /// assert!(!limit.is_over());
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn delay(self, target: Duration, interval: Duration) -> Limit {
@@ -236,6 +247,23 @@ impl Limit {
     /// # Panics
     ///
     /// If it is 0: then nothing could ever begin. If the limit is in use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::limit::Limit;
+    /// use dapple::task::Builder;
+    ///
+    /// dapple::run(async {
+    ///     let limit = Limit::new().depth(1); // one may wait
+    ///     let tasks: Vec<_> = (0..10).map(|_| Builder::new().limit(limit.clone()).spawn(async {})).collect();
+    ///     let mut refused = 0;
+    ///     for task in tasks {
+    ///         refused += usize::from(task.await.is_err_and(|error| error.is_refused()));
+    ///     }
+    ///     assert!(refused < 10);
+    /// });
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn depth(self, depth: usize) -> Limit {
@@ -248,6 +276,20 @@ impl Limit {
     /// # Panics
     ///
     /// If it is 0: then nothing could ever begin. If the limit is in use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::limit::Limit;
+    ///
+    /// dapple::run(async {
+    ///     let limit = Limit::new().concurrency(1);
+    ///     let first = limit.admit().await.unwrap();
+    ///     assert!(limit.try_admit().is_err()); // one is under way
+    ///     drop(first);
+    ///     assert!(limit.try_admit().is_ok());
+    /// });
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn concurrency(self, concurrency: usize) -> Limit {

@@ -143,6 +143,15 @@ impl<T> Shared<T> {
     }
 
     /// As [`new`](Self::new), with a name for errors.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::Shared;
+    ///
+    /// let state = Shared::named("till", 0); // the name is in panics and in `dump`
+    /// assert_eq!(state.name(), Some("till"));
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn named(name: impl Into<Box<str>>, value: T) -> Shared<T> {
@@ -238,6 +247,14 @@ impl<T> Shared<T> {
     /// # Errors
     ///
     /// If another caller uses it: `f` has not run.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let state = dapple::Shared::new(1);
+    /// assert_eq!(state.try_write(|number| *number += 1), Ok(())); // at once, or `Busy`
+    /// assert_eq!(state.try_read(|number| *number), Ok(2));
+    /// ```
     #[track_caller]
     pub fn try_write<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, Busy> {
         let (gate, writing) = (&self.0.gate, self.writing());

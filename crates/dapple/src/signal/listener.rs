@@ -118,6 +118,22 @@ impl Signal {
     /// *Dropped early*: **clean**; no signal is lost.
     /// *Scope cancelled*: returns an error, and no signal is lost; or a signal, if there was one at
     /// the next poll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::signal::{SignalKind, signal};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// dapple::run(async {
+    ///     let mut signals = signal(SignalKind::user_defined2())?;
+    ///     # let this = rustix::process::getpid();
+    ///     # rustix::process::kill_process(this, rustix::process::Signal::USR2)?;
+    ///     signals.recv().await?;
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
     pub async fn recv(&mut self) -> io::Result<()> {
         let mut wait = Wait::default();
         std::future::poll_fn(|cx| self.poll_recv(&mut wait, cx)).await

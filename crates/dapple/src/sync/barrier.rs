@@ -71,11 +71,12 @@ impl Barrier {
     /// # Examples
     ///
     /// ```
-    /// use dapple::sync::Barrier;
+    /// use dapple::sync::{Barrier, BarrierPass};
     ///
     /// dapple::run(async {
     ///     let alone = Barrier::new(1);
-    ///     assert!(alone.wait().await.unwrap().is_leader());
+    ///     let pass: BarrierPass = alone.wait().await.unwrap();
+    ///     assert!(pass.is_leader()); // one of each round is: here it is alone
     /// });
     /// ```
     pub fn wait(&self) -> BarrierWait<'_> {

@@ -163,6 +163,16 @@ impl<T: ?Sized> Mutex<T> {
     /// # Errors
     ///
     /// If the mutex is locked.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let total = dapple::sync::Mutex::new(1);
+    /// let mut guard = total.try_lock().unwrap(); // at once, or an error
+    /// *guard += 1;
+    /// drop(guard);
+    /// assert_eq!(total.into_inner(), 2);
+    /// ```
     pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, TryLockError> {
         self.permits.0.try_take(1).map_err(|_| TryLockError(()))?;
         Ok(MutexGuard::new(self))

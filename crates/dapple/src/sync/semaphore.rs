@@ -167,6 +167,16 @@ impl Semaphore {
     /// # Errors
     ///
     /// If none is free, or the semaphore is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let counters = dapple::sync::Semaphore::new(1);
+    /// let permit = counters.try_acquire().unwrap();
+    /// assert!(counters.try_acquire().unwrap_err().is_busy());
+    /// drop(permit);
+    /// assert!(counters.try_acquire().is_ok());
+    /// ```
     pub fn try_acquire(&self) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.try_acquire_many(1)
     }

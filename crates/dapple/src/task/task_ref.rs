@@ -205,12 +205,32 @@ impl fmt::Debug for Task {
 /// # Panics
 ///
 /// Outside of a task. [`try_current`] asks.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::task::{self, Builder};
+///
+/// dapple::run(async {
+///     let name = Builder::new().name("customer 12").spawn(async { task::current().name() });
+///     assert_eq!(name.await.unwrap(), "customer 12");
+/// });
+/// ```
 #[must_use]
 pub fn current() -> Task {
     try_current().expect("dapple::task::current() called outside of a task")
 }
 
 /// The task that is running here, if any.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::task;
+///
+/// assert!(task::try_current().is_none()); // this thread runs no task
+/// dapple::run(async { assert!(task::try_current().is_some()) });
+/// ```
 #[must_use]
 pub fn try_current() -> Option<Task> {
     Task::current()

@@ -41,6 +41,18 @@ pub fn interval(period: Duration) -> Interval {
 /// # Panics
 ///
 /// If the period is zero.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::{Duration, Instant, interval_at};
+///
+/// # dapple::sim::Sim::new(1).run(async {
+/// let start = Instant::now() + Duration::from_secs(10);
+/// let mut ticks = interval_at(start, Duration::from_secs(1));
+/// assert_eq!(ticks.tick().await.unwrap(), start); // not at once
+/// # });
+/// ```
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(!period.is_zero(), "the period of an interval must not be zero");

@@ -80,6 +80,17 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// Returns the message if the channel is full, or the receiver is dropped or closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    ///
+    /// let (sender, mut receiver) = mpsc::bounded(1);
+    /// sender.try_send(1).unwrap();
+    /// assert!(sender.try_send(2).unwrap_err().is_full()); // a slow receiver: drop it, or the message
+    /// assert_eq!(receiver.try_recv().unwrap(), 1);
+    /// ```
     pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
         let mut message = Some(message);
         self.chan.try_take(&mut message).map_err(|refused| TrySendError {
@@ -98,6 +109,19 @@ impl<T> Sender<T> {
     /// # Panics
     ///
     /// On a thread that runs tasks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    /// use std::thread;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = mpsc::bounded(1);
+    ///     thread::spawn(move || sender.send_blocking("from a thread").unwrap());
+    ///     assert_eq!(receiver.recv().await, Ok("from a thread"));
+    /// });
+    /// ```
     #[track_caller]
     pub fn send_blocking(&self, message: T) -> Result<(), SendError<T>> {
         block_on("mpsc::Sender::send_blocking", self.send(message))

@@ -122,6 +122,20 @@ impl TcpListener {
     ///
     /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: returns an error, or a
     /// connection if one was ready.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::net::{TcpListener, TcpStream};
+    ///
+    /// # dapple::run(async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?; // port 0: any that is free
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let (stream, peer) = listener.accept().await?;
+    /// assert_eq!(peer, client.local_addr()?);
+    /// # drop(stream);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         self.0.accept().await.and_then(accepted)
     }

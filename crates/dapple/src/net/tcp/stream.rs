@@ -242,6 +242,21 @@ impl TcpStream {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::net::{TcpListener, TcpStream};
+    ///
+    /// # dapple::run(async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let (stream, _) = listener.accept().await?;
+    /// drop(client);
+    /// drop(stream.shutdown(std::net::Shutdown::Write));
+    /// stream.closed().await?; // both sides have ended: work for this client can stop
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub async fn closed(&self) -> io::Result<()> {
         self.0.source.ready(Direction::Closed).await
     }
