@@ -1,4 +1,4 @@
-//! The command line: what can be asked of the program.
+//! The command line: commands, options and their values.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub(crate) struct ServeArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// How a folder is served.
+/// Options of `dapple serve` for files.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct Folder {
@@ -93,7 +93,7 @@ pub(crate) struct Folder {
     pub(crate) cache_control: Vec<(String, String)>,
 }
 
-/// How anything is served.
+/// Options of the server, for a folder and for the built-in site.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
@@ -170,7 +170,7 @@ pub(crate) struct ServerArgs {
     pub(crate) quiet: bool,
 }
 
-/// What the lines of the access log look like.
+/// Format of the access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// No access log
@@ -181,7 +181,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// How long requests may wait, if that is bounded.
+/// Value of `--max-wait`; `None` for "off".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MaxWait(pub(crate) Option<Duration>);
 
@@ -196,7 +196,7 @@ fn wait(text: &str) -> Result<MaxWait, String> {
     }
 }
 
-/// Where metrics are served, if anywhere.
+/// Value of `--metrics`; `None` for "off".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsAddress(pub(crate) Option<SocketAddr>);
 
@@ -233,7 +233,7 @@ fn workers(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A number that is not 0.
+/// Parses a number that is not 0.
 fn some(text: &str) -> Result<usize, String> {
     match number(text) {
         Ok(0) => Err("this would refuse every client: use 1 or more, or leave the option out".into()),
@@ -241,7 +241,7 @@ fn some(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The name of a file in a folder.
+/// Parses the name of a file, without slashes.
 fn name(text: &str) -> Result<String, String> {
     match text {
         "" | "." | ".." => Err("use the name of a file, as index.html".into()),
@@ -252,7 +252,7 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// The name of a host.
+/// Parses a host name, into lower case and without a final dot.
 fn host(text: &str) -> Result<String, String> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     match !text.is_empty() && text.bytes().all(is_name) {
@@ -261,7 +261,7 @@ fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// A number of bytes, with a unit or without.
+/// Parses a number of bytes, with or without a unit: 4096, 64M, 1GiB.
 fn size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
@@ -278,7 +278,7 @@ fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "the number is too large: use fewer bytes, as 64M".into())
 }
 
-/// A time, with a unit.
+/// Parses a time with its unit: 500ms, 30s, 5m, 1h.
 fn time(text: &str) -> Result<Duration, String> {
     let wrong = || {
         let has_no_unit = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -300,7 +300,7 @@ fn time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "the time is too long: use at most some years, as 8760h".into())
 }
 
-/// A time that is not zero.
+/// Parses a time that is not zero.
 fn some_time(text: &str) -> Result<Duration, String> {
     match time(text) {
         Ok(Duration::ZERO) => {

@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind as Clap};
 
-/// Why the program ends.
+/// Error at the start, with advice: the program prints it and ends with status 1, or 2 for a wrong command line.
 #[derive(Debug)]
 pub(crate) struct StartFailure(String);
 

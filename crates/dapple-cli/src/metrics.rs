@@ -1,4 +1,4 @@
-//! The page that shows Prometheus what the program counts, and the runtime.
+//! The metrics page for Prometheus: counters of the program and of the runtime.
 
 use std::fmt;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use crate::counts::Requests;
 use crate::log::AccessLog;
 
-/// Everything that there is to count.
+/// Sources of the numbers on the metrics page.
 pub(crate) struct Numbers {
     pub(crate) begun: Instant,
     pub(crate) runtime: dapple::Handle,
@@ -171,7 +171,7 @@ impl Numbers {
     }
 }
 
-/// The page, as it is written.
+/// Writer of the page, a metric at a time.
 struct MetricsPage<'a>(DescriptorEncoder<'a>);
 
 impl MetricsPage<'_> {

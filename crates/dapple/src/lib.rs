@@ -108,6 +108,24 @@
 //! | `tracing` | | events for `tracing` |
 //! | `trace` | | name and place of every spawn, for [`Runtime::dump`] |
 //!
+//! # Names
+//!
+//! | name | meaning |
+//! |---|---|
+//! | a function at the root | a verb that programs use everywhere; the types that it returns are in a module: [`finish`] and [`scope::Finish`] |
+//! | `x` and `X` | a function, and the future that it returns: [`race`] and [`scope::Race`] |
+//! | `async fn`, or a function that returns a future | it may wait, so it may be cancelled, and says so in its result |
+//! | `try_x` | `x`, with an error in place of a wait or a panic: [`sync::Mutex::try_lock`], [`Shared::try_write`], [`sim::Sim::try_explore`], [`task::try_current`]. Or, as in the standard library, `x` with a closure that may fail: [`SharedMap::get_or_try_insert_with`] |
+//! | `x_blocking` | `x` for threads that run no tasks: it blocks the thread |
+//! | `x_local`, `LocalX` | the form for the main color, which takes what is not `Send`: [`spawn_local`], [`finish_local`], [`scope::LocalScope`], [`event::Callback::local`] |
+//! | `poll_x` | `x` for futures written by hand |
+//! | `is_x`, `has_x` | a question, which changes nothing |
+//! | `stats()` | returns a snapshot, a struct `XStats` of plain numbers: [`limit::LimitStats`]. That of a runtime is [`runtime::Metrics`], which [`Runtime::metrics`] returns |
+//! | `XError` | the error of the operation `x`; it hands the value back, if there is one: [`channel::mpsc::SendError`], [`sync::TryLockError`] |
+//! | an error that is an adjective | a condition that several operations report: [`Cancelled`], [`time::Elapsed`], [`limit::Refused`], [`shared::Busy`], [`io::Partial`], [`fs::Failed`] |
+//!
+//! Names of the standard library, of `futures-io` and of tokio mean the same here as there.
+//!
 //! # Supported
 //!
 //! Linux from 5.11 on, 64 bits; Rust from 1.95 on. Older kernels work, without what they lack: before 5.11

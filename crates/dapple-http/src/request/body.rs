@@ -26,10 +26,10 @@ use crate::reply::ServerReply;
 /// The bytes of a body that have to come within [`body_timeout`](crate::Serve::body_timeout), unless the body ends.
 const PROGRESS: u64 = 8 * 1024;
 
-/// The body of a request.
+/// Body of a request, as services get it.
 ///
-/// It ends with an error if it is longer than [`max_body_size`](crate::Serve::max_body_size) (what axum's
-/// extractors answer with 413), if it does not come for [`body_timeout`](crate::Serve::body_timeout), and if
+/// Reading it ends with an error if the body is longer than [`max_body_size`](crate::Serve::max_body_size) (axum's
+/// extractors answer that with 413), if it comes too slowly ([`body_timeout`](crate::Serve::body_timeout)), and if
 /// the client goes away.
 ///
 /// # Examples
@@ -175,7 +175,7 @@ impl http_body::Body for Body {
 }
 
 impl Body {
-    /// Reads it whole.
+    /// Reads the whole body into memory. [`max_body_size`](crate::Serve::max_body_size) bounds its size.
     ///
     /// # Errors
     ///

@@ -124,7 +124,7 @@ pub fn stateful<F>(function: F) -> Stateful<F> {
     Stateful::new(function)
 }
 
-/// A state to read. Others may read it at the same time.
+/// Argument of a [`stateful`] handler: a state to read. Handlers that only read a state run in parallel.
 ///
 /// # Examples
 ///
@@ -169,7 +169,7 @@ impl<T: fmt::Debug> fmt::Debug for Read<'_, T> {
     }
 }
 
-/// A state to write. No other handler reads or writes it meanwhile.
+/// Argument of a [`stateful`] handler: a state to write. No other handler reads or writes it meanwhile.
 ///
 /// # Examples
 ///
@@ -220,7 +220,8 @@ impl<T: fmt::Debug> fmt::Debug for Write<'_, T> {
     }
 }
 
-/// An argument that is a state: [`Read`] or [`Write`]. `S` is the state of the router.
+/// Argument of a [`stateful`] handler that is a state: [`Read`] or [`Write`]. `S` is the state of the router, which
+/// must have the [`Shared`] by axum's `FromRef`. A program uses it only as a bound.
 ///
 /// # Examples
 ///
@@ -247,29 +248,30 @@ impl<T: fmt::Debug> fmt::Debug for Write<'_, T> {
 /// assert_eq!(find::<Read<'static, u64>>(&app).name(), Some("till"));
 /// ```
 pub trait StateArgument<S>: 'static {
-    /// The value that the state keeps.
+    /// Type of the state's value.
     type Value: Send + 'static;
 
-    /// How it is asked for.
+    /// Request for access to the state.
     type Access<'a>: Access<Value = Self::Value> + Send
     where
         Self: 'a;
 
-    /// The same argument, for as long as the function runs.
+    /// Argument that the function gets, for as long as it runs.
     type Given<'g>
     where
         Self: 'g;
 
-    /// Where the state is.
+    /// Returns the state, found in that of the router.
     fn find(state: &S) -> Shared<Self::Value>;
 
-    /// Asks for it.
+    /// Returns the request for access. Called by [`stateful`].
     fn ask(shared: &Shared<Self::Value>) -> Self::Access<'_>;
 
-    /// Hands it over.
+    /// Makes the argument of the function from the access. Called by [`stateful`].
     fn give<'a, 'g>(guard: <Self::Access<'a> as Access>::Guard<'g>) -> Self::Given<'g>;
 
-    /// Calls `f` with this state alone.
+    /// Waits for access to this state, and calls `f` with it: the short way for a function with one state. Fails if the wait
+    /// was cancelled; then `f` has not run.
     fn alone<R: Send>(
         shared: &Shared<Self::Value>,
         f: impl FnOnce(Self::Given<'_>) -> R + Send,
@@ -350,10 +352,11 @@ where
     }
 }
 
-/// The one argument of a query, whatever its name: `35` of `/fibonacci?n=35`. For several there is axum's own
-/// `Query`, which takes a struct.
+/// Extractor of axum for the one argument of a query, whatever its name: `35` of `/fibonacci?n=35`. For several
+/// arguments use axum's own `Query`, which takes a struct.
 ///
-/// If it is missing, there are several, or it cannot be parsed, the client gets a 400 with the reason.
+/// If the argument is missing, there are several, or it cannot be parsed, the client gets a 400 with the reason, and
+/// the handler does not run.
 ///
 /// # Examples
 ///

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::Cancelled;
 
-/// Why a wait for a message got none.
+/// Error of [`Receiver::recv`](super::Receiver::recv): there is no message.
 ///
 /// # Examples
 ///
@@ -30,22 +30,23 @@ use crate::Cancelled;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecvError {
-    /// The receiver was too slow, and has missed so many messages. The next that it receives is the oldest that is there.
+    /// The receiver was too slow, and has missed this number of messages. The next one that it receives is the oldest that
+    /// is still there.
     Lagged(u64),
-    /// All senders are gone, and all there was has been received.
+    /// All senders are gone, and all messages have been received.
     Closed,
-    /// The wait was cancelled; the receiver can be waited for again.
+    /// The wait was cancelled. The next `recv` goes on where this one was.
     Cancelled,
 }
 
 impl RecvError {
-    /// All there was has been received, and nothing more will come.
+    /// Whether all senders are gone and all messages have been received.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         *self == RecvError::Closed
     }
 
-    /// The wait was cancelled.
+    /// Whether the wait was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         *self == RecvError::Cancelled
@@ -81,7 +82,7 @@ impl From<RecvError> for std::io::Error {
     }
 }
 
-/// Why there is nothing to be received now.
+/// Error of [`Receiver::try_recv`](super::Receiver::try_recv): there is no message now.
 ///
 /// # Examples
 ///
@@ -97,11 +98,12 @@ impl From<RecvError> for std::io::Error {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TryRecvError {
-    /// The receiver was too slow, and has missed so many messages. The next that it receives is the oldest that is there.
+    /// The receiver was too slow, and has missed this number of messages. The next one that it receives is the oldest that
+    /// is still there.
     Lagged(u64),
-    /// All senders are gone, and all there was has been received.
+    /// All senders are gone, and all messages have been received.
     Closed,
-    /// Nothing has come yet.
+    /// All messages so far have been received.
     Empty,
 }
 

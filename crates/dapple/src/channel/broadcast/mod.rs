@@ -30,7 +30,8 @@ pub use error::{RecvError, TryRecvError};
 pub use receiver::Receiver;
 pub use sender::Sender;
 
-/// A channel that keeps so many messages for receivers that are behind. Their number is rounded up to a power of two.
+/// Makes a channel whose messages go to every receiver. It keeps the newest `capacity` messages, rounded up to a
+/// power of two, for receivers that are behind. Sending never waits.
 ///
 /// # Panics
 ///

@@ -38,7 +38,8 @@ pub use super::error::{RecvError, TryRecvError};
 pub use super::mpsc::{SendError, TrySendError};
 pub use handles::{Receiver, Sender};
 
-/// A channel that holds so many messages; a sender of more waits.
+/// Makes a channel with room for `capacity` messages. Each message goes to one receiver, the first that asks for it.
+/// When the channel is full, senders wait.
 ///
 /// It closes when all senders or all receivers are gone. Messages that are left can still be received.
 ///
