@@ -1,4 +1,4 @@
-//! The command line: what can be asked of the program.
+//! The command line: commands, options and their values.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 pub(crate) enum CliCommand {
     /// Serve the files of a folder
     Serve(ServeArgs),
-    /// Serve the built-in site (what happens without a command)
+    /// Serve the built-in site, as without a command
     Site {
         #[command(flatten)]
         server: ServerArgs,
@@ -32,7 +32,7 @@ pub(crate) enum CliCommand {
 
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
-    /// The folder
+    /// The folder to serve
     #[arg(value_name = "DIR", default_value = ".")]
     pub(crate) folder: PathBuf,
 
@@ -43,144 +43,145 @@ pub(crate) struct ServeArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// How a folder is served.
+/// Options of `dapple serve` for files.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct Folder {
-    /// List folders that have no index
+    /// List the files of folders that have no index file
     #[arg(short, long)]
     pub(crate) list: bool,
 
-    /// The name of the file that stands for its folder. Given more than once, the first that exists counts
+    /// Name of the index file, which is served for its folder. If given more than once, the first that exists is used
     #[arg(long, value_name = "NAME", default_value = "index.html", value_parser = name)]
     pub(crate) index: Vec<String>,
 
-    /// The file that is sent, with 404, for what is not there
+    /// File to send, with status 404, for paths that do not exist
     #[arg(long, value_name = "FILE")]
     pub(crate) not_found: Option<String>,
 
-    /// The file that is sent for what is not there and has no dot in its name: an application of a single page
+    /// Single-page application: file to send, with status 200, for paths that do not exist and have no dot in their name
     #[arg(long, value_name = "FILE")]
     pub(crate) single_page: Option<String>,
 
-    /// Serve names that begin with a dot, too. Without it, only .well-known is served of them
+    /// Serve hidden files (names that begin with a dot). Without this option .well-known is the only one
     #[arg(long)]
     pub(crate) hidden: bool,
 
-    /// Follow no symbolic links, not even those that lead to somewhere inside of the folder
+    /// Follow no symbolic links, not even those that stay inside of the folder
     #[arg(long)]
     pub(crate) no_symlinks: bool,
 
-    /// Do not look for compressed forms (.br, .zst, .gz) beside files
+    /// Send no precompressed versions of files (.br, .zst, .gz beside them)
     #[arg(long)]
     pub(crate) no_precompressed: bool,
 
-    /// How much memory files may take; 0 keeps nothing
+    /// Memory for cached files; 0 disables the cache
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size, allow_hyphen_values = true)]
     pub(crate) cache_size: u64,
 
-    /// How large a file may be to be kept in memory; what is larger is sent in pieces
+    /// Largest file to cache; larger ones are read from disk for each request
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size, allow_hyphen_values = true)]
     pub(crate) largest_cached: u64,
 
-    /// For how long a file is served from memory before the file system is asked whether it has changed
+    /// Time for which a cached file is served before the file system is checked for changes
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time, allow_hyphen_values = true)]
     pub(crate) recheck: Duration,
 
-    /// A Cache-Control header for some files: "*.css=public, max-age=60", "/assets/=immutable", "*=no-cache".
-    /// Given more than once, the first rule that fits counts
+    /// Cache-Control header for matching files: "*.css=public, max-age=60", "/assets/=immutable", "*=no-cache".
+    /// If given more than once, the first matching rule is used
     #[arg(long, value_name = "FILES=VALUE", value_parser = rule)]
     pub(crate) cache_control: Vec<(String, String)>,
 }
 
-/// How anything is served.
+/// Options of the server, for a folder and for the built-in site.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
-    /// The address to listen at: 0.0.0.0 or :: for all that this machine has
+    /// IP address to listen on; 0.0.0.0 or :: for all addresses of this machine
     #[arg(short, long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = address)]
     pub(crate) address: IpAddr,
 
-    /// The port to listen at: 0 for any that is free
+    /// Port to listen on; 0 for any free port
     #[arg(short, long, default_value_t = 8080, value_parser = port, allow_hyphen_values = true)]
     pub(crate) port: u16,
 
-    /// A chain of certificates (PEM): serve by HTTPS. SIGHUP reads it and its key again
+    /// Certificate chain (PEM): serves HTTPS. SIGHUP reloads certificate and key
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
 
-    /// The key of the certificate (PEM)
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// How many workers run: by default one for each processor that this process may use
+    /// Number of worker threads; by default one for each processor that this process may use
     #[arg(short, long, value_name = "N", value_parser = workers, allow_hyphen_values = true)]
     pub(crate) workers: Option<usize>,
 
-    /// How many connections may be open: beyond that, clients wait
+    /// Maximum number of open connections; further clients wait to be accepted. By default three quarters of the file
+    /// descriptors, and at most 65,536
     #[arg(long, value_name = "N", value_parser = some, allow_hyphen_values = true)]
     pub(crate) max_connections: Option<usize>,
 
-    /// How many connections of one address may be open: more are closed at once
+    /// Maximum number of open connections per client address; further ones are closed at once
     #[arg(long, value_name = "N", value_parser = some, allow_hyphen_values = true)]
     pub(crate) max_connections_per_address: Option<usize>,
 
-    /// How long requests may wait for a worker: if all of half a second, or of this time where it is longer, have
-    /// waited longer, some are refused with 503 until that is over. "off" begins every request, however late
+    /// Overload: longest time that requests should wait for a worker. If all requests of half a second (or of this time,
+    /// if it is longer) have waited longer, some are refused with 503 until the wait is shorter. "off" refuses none
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = wait, allow_hyphen_values = true)]
     pub(crate) max_wait: MaxWait,
 
-    /// How long the head of a request may take
+    /// Time limit for receiving the head of a request
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time, allow_hyphen_values = true)]
     pub(crate) header_timeout: Duration,
 
-    /// How long a connection is kept on which nothing happens
+    /// Time after which an idle connection is closed
     #[arg(long, value_name = "TIME", default_value = "75s", value_parser = some_time, allow_hyphen_values = true)]
     pub(crate) idle_timeout: Duration,
 
-    /// How long a client may take to receive each 8 KiB: it is cut if 4 KiB take more than half of this
+    /// Slow readers: time limit for a client to receive 8 KiB. It is disconnected if 4 KiB take more than half of this
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time, allow_hyphen_values = true)]
     pub(crate) write_timeout: Duration,
 
-    /// How long what was begun may take to finish at the end
+    /// Graceful shutdown: time limit for finishing requests that were begun
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, allow_hyphen_values = true)]
     pub(crate) drain: Duration,
 
-    /// Write a line for each request to the standard output
+    /// Access log: write a line for each request to the standard output
     #[arg(long, value_name = "FORMAT", default_value = "off")]
     pub(crate) log: LogFormat,
 
-    /// Append the lines of --log to a file instead. SIGHUP opens it again, for programs that rotate logs
+    /// Append the access log to this file instead. SIGHUP reopens it, for log rotation
     #[arg(long, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
 
-    /// Where /_dapple/metrics is served for Prometheus: an address and port of its own, or "off". By default a
-    /// port of this machine alone that is free, which is shown at the start
+    /// Prometheus metrics: address and port for /_dapple/metrics, or "off". By default a free port of the loopback
+    /// address, which is printed at the start
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = metrics)]
     pub(crate) metrics: MetricsAddress,
 
-    /// A name by which metrics may be asked for, beside the address and localhost. Other names are refused, or any web
-    /// site could have a browser on this machine read them
+    /// Host name by which metrics may be requested, besides the address and localhost. Other names are refused, so that
+    /// no web site can read metrics through a browser on this machine
     #[arg(long, value_name = "NAME", value_parser = host)]
     pub(crate) metrics_host: Vec<String>,
 
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
 
-/// What the lines of the access log look like.
+/// Format of the access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// None are written
+    /// No access log
     Off,
-    /// The common log format
+    /// Common Log Format
     Common,
-    /// An object of JSON on each line
+    /// A JSON object on each line
     Json,
 }
 
-/// How long requests may wait, if that is bounded.
+/// Value of `--max-wait`; `None` for "off".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MaxWait(pub(crate) Option<Duration>);
 
@@ -189,13 +190,13 @@ fn wait(text: &str) -> Result<MaxWait, String> {
         return Ok(MaxWait(None));
     }
     match time(text) {
-        Ok(Duration::ZERO) => Err("some wait there always is: use 1ms or more, or \"off\"".into()),
+        Ok(Duration::ZERO) => Err("every request waits a little: use 1ms or more, or \"off\"".into()),
         Ok(time) => Ok(MaxWait(Some(time))),
         Err(error) => Err(format!("{error}, or \"off\"")),
     }
 }
 
-/// Where metrics are served, if anywhere.
+/// Value of `--metrics`; `None` for "off".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsAddress(pub(crate) Option<SocketAddr>);
 
@@ -213,12 +214,12 @@ fn address(text: &str) -> Result<IpAddr, String> {
             format!("the port has an option of its own: use --address {} --port {}", both.ip(), both.port())
         }
         Err(_) if text == "localhost" => "use an IP address: 127.0.0.1 is that of localhost".into(),
-        Err(_) => "use an IP address, as 127.0.0.1, or 0.0.0.0 for all that this machine has".into(),
+        Err(_) => "use an IP address, as 127.0.0.1, or 0.0.0.0 for all addresses of this machine".into(),
     })
 }
 
 fn port(text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| "use a number from 1 to 65535, or 0 for any port that is free".into())
+    text.parse().map_err(|_| "use a number from 1 to 65535, or 0 for any free port".into())
 }
 
 fn number(text: &str) -> Result<usize, String> {
@@ -227,20 +228,20 @@ fn number(text: &str) -> Result<usize, String> {
 
 fn workers(text: &str) -> Result<usize, String> {
     match number(text) {
-        Ok(0) => Err("without a worker nothing runs: use 1 or more, or leave it out".into()),
+        Ok(0) => Err("a server needs a worker: use 1 or more, or leave the option out".into()),
         number => number,
     }
 }
 
-/// A number that is not 0.
+/// Parses a number that is not 0.
 fn some(text: &str) -> Result<usize, String> {
     match number(text) {
-        Ok(0) => Err("with none at all nothing is served: use 1 or more, or leave it out".into()),
+        Ok(0) => Err("this would refuse every client: use 1 or more, or leave the option out".into()),
         number => number,
     }
 }
 
-/// The name of a file in a folder.
+/// Parses the name of a file, without slashes.
 fn name(text: &str) -> Result<String, String> {
     match text {
         "" | "." | ".." => Err("use the name of a file, as index.html".into()),
@@ -251,7 +252,7 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// The name of a host.
+/// Parses a host name, into lower case and without a final dot.
 fn host(text: &str) -> Result<String, String> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     match !text.is_empty() && text.bytes().all(is_name) {
@@ -260,7 +261,7 @@ fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// A number of bytes, with a unit or without.
+/// Parses a number of bytes, with or without a unit: 4096, 64M, 1GiB.
 fn size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
@@ -274,12 +275,10 @@ fn size(text: &str) -> Result<u64, String> {
     };
     let number: u64 =
         digits.parse().map_err(|_| "use a number of bytes, or one with K, M, G or T, as 64M")?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| "that is more than can be counted: use fewer bytes, as 64M".into())
+    number.checked_mul(1 << shift).ok_or_else(|| "the number is too large: use fewer bytes, as 64M".into())
 }
 
-/// A time, with a unit.
+/// Parses a time with its unit: 500ms, 30s, 5m, 1h.
 fn time(text: &str) -> Result<Duration, String> {
     let wrong = || {
         let has_no_unit = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -295,17 +294,20 @@ fn time(text: &str) -> Result<Duration, String> {
         "h" => 3_600_000,
         _ => return Err(wrong()),
     };
-    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(|| "that is for ever".into())
+    number
+        .checked_mul(millis)
+        .map(Duration::from_millis)
+        .ok_or_else(|| "the time is too long: use at most some years, as 8760h".into())
 }
 
-/// A time that is not zero.
+/// Parses a time that is not zero.
 fn some_time(text: &str) -> Result<Duration, String> {
     match time(text) {
         Ok(Duration::ZERO) => {
-            Err("every client would be too late: use 1ms or more, or a long time, as 24h, for no limit"
+            Err("this would cut off every client: use 1ms or more, or a long time, as 24h, for no limit"
                 .into())
         }
-        Err(error) if text == "0" => Err(format!("every client would be too late; {error}")),
+        Err(error) if text == "0" => Err(format!("this would cut off every client; {error}")),
         time => time,
     }
 }

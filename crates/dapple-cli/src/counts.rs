@@ -1,9 +1,9 @@
-//! What is counted of requests.
+//! Counters of requests: statuses, bytes and response times, for metrics and the built-in site.
 //!
 //! # Invariants
 //!
 //! * **OWN-SHARD**: a [`CounterShard`] is written to by one thread at a time, the one that has taken it from the pool,
-//!   so that to count is a load and a store, and no line of memory goes to and fro between workers.
+//!   so counting is a load and a store, and no cache line moves between workers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,10 +15,10 @@ const BOUNDS: [u64; 16] = [
     1_000_000,
 ];
 
-/// The statuses that there are: 100 to 599.
+/// Number of possible statuses: 100 to 599.
 const STATUSES: usize = 500;
 
-/// What one thread has counted.
+/// Counters of one thread. Only that thread writes to them. OWN-SHARD
 struct CounterShard {
     statuses: [AtomicU64; STATUSES],
     buckets: [AtomicU64; BOUNDS.len() + 1],
@@ -38,12 +38,12 @@ impl CounterShard {
     }
 }
 
-/// OWN-SHARD.
+/// Adds to a counter without a locked instruction. Only for the thread that has the shard: OWN-SHARD.
 fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(count), Relaxed);
 }
 
-/// All shards, and those that no thread has at the moment.
+/// All shards, and those that no thread has taken. A thread takes one at its first request.
 struct ShardPool {
     all: Vec<&'static CounterShard>,
     free: Vec<&'static CounterShard>,
@@ -55,7 +55,7 @@ fn shard_pool() -> MutexGuard<'static, ShardPool> {
     SHELF.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The shard of a thread, which goes back to the pool with its end.
+/// The shard of a thread. It returns to the pool when the thread ends.
 struct OwnedShard(&'static CounterShard);
 
 impl Drop for OwnedShard {
@@ -76,15 +76,15 @@ thread_local! {
     };
 }
 
-/// The requests that were answered.
+/// The right to count answered requests, and to read the sums.
 pub(crate) struct Requests(());
 
-/// All of them, added up.
+/// Sums over all threads, read at one moment.
 pub(crate) struct Sums {
-    /// How many there were of each status.
+    /// Number of responses for each status that occurred.
     pub(crate) statuses: Vec<(u16, u64)>,
     buckets: [u64; BOUNDS.len() + 1],
-    /// How long they took together.
+    /// Response times of all requests added up, in seconds.
     pub(crate) seconds: f64,
     pub(crate) bytes: u64,
 }
@@ -94,8 +94,8 @@ impl Sums {
         self.buckets.iter().sum()
     }
 
-    /// Half of them took no longer than this, as far as the histogram tells; none, if that is beyond it, or if there
-    /// were none.
+    /// Returns the median response time, rounded up to a bound of the histogram. `None` without requests, or if the
+    /// median is beyond the last bound.
     pub(crate) fn median(&self) -> Option<Duration> {
         let mut count = 0;
         let half = self.requests().div_ceil(2).max(1);
@@ -106,7 +106,8 @@ impl Sums {
         bound.map(|(&micros, _)| Duration::from_micros(micros))
     }
 
-    /// The histogram of how long they took: upper bounds in seconds, and how many are between that and the one before.
+    /// Returns the histogram of response times: for each upper bound, in seconds, the number of requests between it and the
+    /// bound before.
     pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
         let bounds = BOUNDS.iter().map(|&micros| micros as f64 / 1e6).chain([f64::INFINITY]);
         bounds.zip(self.buckets).collect()
@@ -114,10 +115,10 @@ impl Sums {
 }
 
 impl Requests {
-    /// There is one for the program.
+    /// The counters of the program. There are no others.
     pub(crate) const ALL: &'static Requests = &Requests(());
 
-    /// Counts a request.
+    /// Counts an answered request. Called by the thread that has handed over the last of its body.
     pub(crate) fn note(&self, status: u16, bytes: u64, took: Duration) {
         let micros = took.as_micros() as u64;
         let bucket = BOUNDS.iter().position(|&bound| micros <= bound).unwrap_or(BOUNDS.len());

@@ -1,4 +1,4 @@
-//! What goes wrong at the start, in words that say what to do about it.
+//! Errors at the start of the program, each with advice.
 
 use std::error::Error;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind as Clap};
 
-/// Why the program ends.
+/// Error at the start, with advice: the program prints it and ends with status 1, or 2 for a wrong command line.
 #[derive(Debug)]
 pub(crate) struct StartFailure(String);
 
@@ -25,12 +25,12 @@ impl StartFailure {
         StartFailure(text.into())
     }
 
-    /// Nobody can listen there. `option` is what sets the port.
+    /// The address cannot be listened on. `option` is the option that sets the port.
     pub(crate) fn listening(address: SocketAddr, option: &str, error: &io::Error) -> StartFailure {
         let hint = match error.kind() {
             ErrorKind::AddrInUse => {
                 format!(
-                    "something else listens there; choose another port with {option}, 0 for any that is free"
+                    "another program listens there; choose another port with {option}, 0 for any free one"
                 )
             }
             ErrorKind::PermissionDenied if address.port() < 1024 => format!(
@@ -39,7 +39,7 @@ impl StartFailure {
                 std::env::current_exe().map_or_else(|_| "dapple".into(), |path| path.display().to_string())
             ),
             ErrorKind::AddrNotAvailable => {
-                "this machine has no such address; 0.0.0.0 or :: stand for all that it has".into()
+                "this machine has no such address; 0.0.0.0 or :: stand for all of its addresses".into()
             }
             _ => return StartFailure(format!("cannot listen at {address}: {error}")),
         };
@@ -57,7 +57,7 @@ impl StartFailure {
         }
     }
 
-    /// It is no folder that can be served.
+    /// The folder cannot be served.
     pub(crate) fn folder(folder: &Path, error: &io::Error) -> StartFailure {
         let shown = folder.display();
         let hint = match error.kind() {
@@ -73,7 +73,7 @@ impl StartFailure {
         StartFailure(hint)
     }
 
-    /// A file that an option names has to be in the folder that is served.
+    /// A file named by an option is not in the served folder.
     pub(crate) fn missing_file(folder: &Path, option: &str, file: &str) -> Option<StartFailure> {
         let shown = folder.display();
         let name = file.trim_start_matches('/');
@@ -92,7 +92,7 @@ impl StartFailure {
     }
 }
 
-/// What to say of a word that is no command.
+/// The error for an unknown command, if that is what is wrong.
 pub(crate) fn unknown_command(error: &clap::Error) -> Option<StartFailure> {
     let of = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -113,6 +113,6 @@ pub(crate) fn unknown_command(error: &clap::Error) -> Option<StartFailure> {
     };
     Some(StartFailure(format!(
         "there is no command {word}: use `dapple serve DIR` for a folder, `dapple` or `dapple site` for the built-in \
-         site{folder}; `dapple --help` says what else there is"
+         site{folder}; `dapple --help` lists all options"
     )))
 }

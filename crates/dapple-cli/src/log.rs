@@ -23,13 +23,13 @@ use http::{HeaderMap, Method, Request, Uri, Version, header};
 
 use crate::args::LogFormat;
 
-/// How much may wait to be written.
+/// Maximum number of bytes that wait to be written. BOUNDED
 const MOST: usize = 4 << 20;
 
-/// What is known of a request when it comes.
+/// Parts of a request that its log line needs, taken before the service gets the request.
 pub(crate) struct AccessRecord {
     peer: Option<IpAddr>,
-    /// Nothing, if the client did not say it, or so that nobody understands.
+    /// `None` if the first line of the request was missing or malformed.
     asked: Option<(Method, Uri, Version)>,
     host: Option<String>,
     agent: Option<String>,
@@ -42,7 +42,7 @@ impl AccessRecord {
         AccessRecord::with(peer, Some(asked), Some(request.headers()))
     }
 
-    /// Of what the server has answered itself.
+    /// Makes the record of a request that the server has answered itself.
     pub(crate) fn of_own(answer: &OwnAnswer<'_>) -> AccessRecord {
         let asked = match (answer.method, answer.uri, answer.version) {
             (Some(method), Some(uri), Some(version)) => Some((method.clone(), uri.clone(), version)),
@@ -99,7 +99,7 @@ fn without_secrets(address: &str) -> String {
     format!("{scheme}://{}{}", without_user(&rest[..end]), &rest[end..])
 }
 
-/// A target as it is shown: without user and password. NO-SECRETS
+/// The target of a request as the log shows it: without user and password. NO-SECRETS
 fn shown(uri: &Uri) -> String {
     match uri.authority() {
         Some(authority) if uri.scheme().is_none() => without_user(authority.as_str()).to_owned(),
@@ -108,10 +108,10 @@ fn shown(uri: &Uri) -> String {
     }
 }
 
-/// The log.
+/// The access log. Requests append lines; a thread writes them.
 pub(crate) struct AccessLog {
     format: LogFormat,
-    /// The file that it is written to; none if it is the standard output.
+    /// Path of the log file; `None` for the standard output.
     path: Option<PathBuf>,
     state: Mutex<LogState>,
     changed: Condvar,
@@ -120,21 +120,23 @@ pub(crate) struct AccessLog {
 
 #[derive(Default)]
 struct LogState {
-    /// What is to be written.
+    /// Lines that are to be written.
     waiting: Vec<u8>,
-    /// Something is being written.
+    /// The thread is writing lines that it has taken.
     is_writing: bool,
     is_closed: bool,
-    /// The reader has gone, or the disk is full.
+    /// Writing has failed, for example since the reader of a pipe is gone or the disk is full. Lines are dropped from
+    /// then on.
     is_broken: bool,
-    /// From now on it is written here.
+    /// The reopened file, which the thread takes before it writes the next lines.
     next: Option<Output>,
 }
 
 type Output = Box<dyn io::Write + Send>;
 
 impl AccessLog {
-    /// A log to a file, or to the standard output. It lives for as long as the program does.
+    /// Starts a log to a file, or to the standard output. It lives as long as the program. Fails if the file cannot be
+    /// opened, or no thread can be started.
     pub(crate) fn start(format: LogFormat, path: Option<&Path>) -> io::Result<&'static AccessLog> {
         let output: Output = match path {
             Some(path) => Box::new(open(path)?),
@@ -145,14 +147,14 @@ impl AccessLog {
         Ok(log)
     }
 
-    /// A log of errors to the standard error, for what happens in requests.
+    /// Starts a log of errors to the standard error, for files that cannot be served. Fails if no thread can be started.
     pub(crate) fn errors() -> io::Result<&'static AccessLog> {
         let log: &'static AccessLog = Box::leak(Box::new(AccessLog::new(LogFormat::Off, None)));
         thread::Builder::new().name("error-log".into()).spawn(|| log.run(Box::new(io::stderr())))?;
         Ok(log)
     }
 
-    /// Takes a line that says that a file or folder could not be served.
+    /// Appends a line about a file or folder that could not be served.
     pub(crate) fn failure(&self, failure: &FileFailure<'_>) {
         let mut text = String::from("error: cannot serve /");
         escape(&mut text, &String::from_utf8_lossy(failure.path));
@@ -165,13 +167,13 @@ impl AccessLog {
         AccessLog { format, path: path.map(Into::into), state, changed, lost: AtomicU64::new(0) }
     }
 
-    /// The file that it is written to.
+    /// Returns the path of the log file; `None` for the standard output.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// Opens its file anew, as another may be in its place: a program that rotates logs renames it first. If that is not
-    /// possible, it goes on with the one it has.
+    /// Opens the log file again, for log rotation: another program has renamed it. Later lines go to the new file. If it
+    /// cannot be opened, returns the error, and the old file stays in use.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let file = open(path)?;
@@ -181,7 +183,7 @@ impl AccessLog {
         Ok(())
     }
 
-    /// Lines that were lost, as nobody read them in time.
+    /// Returns the number of lines that were dropped. BOUNDED
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
     }
@@ -190,7 +192,7 @@ impl AccessLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a line.
+    /// Appends the line of an answered request. Drops it if too much waits. BOUNDED
     pub(crate) fn write(&self, line: &AccessRecord, status: u16, bytes: u64, took: Duration) {
         let mut text = String::with_capacity(256);
         let now = SystemTime::now();
@@ -216,7 +218,7 @@ impl AccessLog {
         }
     }
 
-    /// Writes what comes, until it is closed.
+    /// Body of the thread: writes lines until the log is closed.
     fn run(&self, mut output: Output) {
         let mut lines = Vec::new();
         let mut state = self.state();
@@ -246,7 +248,7 @@ impl AccessLog {
         }
     }
 
-    /// Waits until all is written, but not for ever.
+    /// Closes the log, and waits until its lines are written, for `patience` at most. LOG-WRITTEN
     pub(crate) fn close(&self, patience: Duration) {
         let mut state = self.state();
         state.is_closed = true;
@@ -261,7 +263,7 @@ fn open(path: &Path) -> io::Result<File> {
     File::options().create(true).append(true).open(path)
 }
 
-/// `16 Nov 2026 12:00:00`, in its pieces.
+/// Parts of a date such as `16 Nov 2026 12:00:00`.
 struct Moment {
     text: String,
 }
@@ -329,7 +331,8 @@ fn json(text: &mut String, line: &AccessRecord, now: SystemTime, status: u16, by
     let _ = write!(text, ",\"status\":{status},\"bytes\":{bytes},\"seconds\":{:.6}}}", took.as_secs_f64());
 }
 
-/// Nothing in a line ends it, or a text in it: as JSON has it, which does for both formats.
+/// Appends a value with quotes, backslashes and control characters escaped as in JSON, so that no request can end a line
+/// or a quoted text. Used for both formats.
 fn escape(text: &mut String, value: &str) {
     for char in value.chars() {
         match char {

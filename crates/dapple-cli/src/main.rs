@@ -6,15 +6,15 @@
 //! observe   around the service: counts and times what is answered
 //! counts    what is counted of requests, without a word that workers share
 //! metrics   those counts, and the runtime's, for Prometheus
-//! log       a line for each request, and for each file that cannot be read, written without holding anybody up
+//! log       a line for each request, and for each file that cannot be read, written without holding up requests
 //! reload    SIGHUP: certificates and the log's file are opened again
-//! scrape    who may ask for metrics, and in which format
+//! scrape    for which hosts metrics are shown, and in which format
 //! site      the built-in site
-//! failure   what goes wrong at the start, and what to do about it
+//! failure   errors at the start, with advice
 //! ```
 //!
-//! It ends with 0 if it was told to end, with 1 if something went wrong, with 2 if the command line makes no
-//! sense, and with 128 and the signal's number if a second signal has cut it short.
+//! Exit status: 0 after a shutdown by a signal, 1 after an error, 2 for a wrong command line, and 128 plus the number of the
+//! signal if a second signal has cut the shutdown short.
 
 #![forbid(unsafe_code)]
 
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Unlike `eprintln!`, does not panic if nobody can read it.
+/// Prints to the standard error. Unlike `eprintln!`, does not panic if the standard error is closed.
 fn say(failure: &failure::StartFailure) {
     let _ = writeln!(io::stderr(), "error: {failure}");
 }

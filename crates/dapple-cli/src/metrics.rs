@@ -1,4 +1,4 @@
-//! The page that shows Prometheus what the program counts, and the runtime.
+//! The metrics page for Prometheus: counters of the program and of the runtime.
 
 use std::fmt;
 use std::time::Instant;
@@ -13,11 +13,11 @@ use prometheus_client::registry::Registry;
 use crate::counts::Requests;
 use crate::log::AccessLog;
 
-/// Everything that there is to count.
+/// Sources of the numbers on the metrics page.
 pub(crate) struct Numbers {
     pub(crate) begun: Instant,
     pub(crate) runtime: dapple::Handle,
-    pub(crate) server: dapple_http::Stats,
+    pub(crate) server: dapple_http::StatsReader,
     pub(crate) limit: Option<Limit>,
     pub(crate) files: Option<FileService>,
     pub(crate) log: Option<&'static AccessLog>,
@@ -70,7 +70,11 @@ impl Numbers {
             "Connections beyond what one address may have",
             counts.turned_away,
         )?;
-        page.counter("http_requests_begun", "Requests that came, whatever the answer", counts.requests)?;
+        page.counter(
+            "http_requests_begun",
+            "Requests that were begun, whatever the response",
+            counts.requests,
+        )?;
         page.counter("http_requests_refused", "Requests refused with 503, over the limit", counts.refused)?;
         page.counter("http_requests_bad", "Requests refused as malformed or too large", counts.bad)?;
         page.counter("http_timeouts", "Clients and handlers that took too long", counts.timeouts)?;
@@ -94,7 +98,11 @@ impl Numbers {
             )?;
         }
         let lost = self.log.map_or(0, AccessLog::lost);
-        page.counter("log_lines_lost", "Lines of the access log that nobody read in time", lost)
+        page.counter(
+            "log_lines_lost",
+            "Lines of the access log that were dropped because the log was read too slowly",
+            lost,
+        )
     }
 
     fn cache(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
@@ -141,7 +149,7 @@ impl Numbers {
         page.counter("stalls", "Workers that were stuck in one task for too long", metrics.stalls)?;
         page.counter(
             "stalls_unrelieved",
-            "Stalls with no spare left to replace the worker",
+            "Stalls for which no spare worker was left",
             metrics.stalls_unrelieved,
         )?;
         page.counter("spares_sent", "How often a spare replaced a stalled worker", metrics.spares_sent)?;
@@ -163,7 +171,7 @@ impl Numbers {
     }
 }
 
-/// The page, as it is written.
+/// Writer of the page, a metric at a time.
 struct MetricsPage<'a>(DescriptorEncoder<'a>);
 
 impl MetricsPage<'_> {

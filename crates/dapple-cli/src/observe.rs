@@ -1,4 +1,4 @@
-//! Around a service: what is answered is counted, timed and logged, when the last of its body has been handed over.
+//! Wrapper around a service: counts, times and logs each response when the last of its body has been handed over.
 
 use std::convert::Infallible;
 use std::io;
@@ -14,8 +14,8 @@ use http_body::{Body, Frame, SizeHint};
 use crate::counts::Requests;
 use crate::log::{AccessLog, AccessRecord};
 
-/// A service that is watched. It lives for as long as the program does, so that no request has to count who
-/// refers to what.
+/// Service whose responses are counted, timed and logged. Its parts live as long as the program, so that requests need no
+/// reference counts.
 #[derive(Clone)]
 pub(crate) struct ObservedService<S> {
     service: S,
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// The answer of a service that is watched.
+/// Future of a response of an [`ObservedService`].
 pub(crate) struct Answering<F> {
     future: F,
     record: Option<Record>,
@@ -76,7 +76,7 @@ where
     }
 }
 
-/// What is known of a request; noted when it is dropped, if there was an answer.
+/// Record of a request. When it is dropped, it is counted and logged if there was a response.
 struct Record {
     requests: &'static Requests,
     line: Option<(&'static AccessLog, Box<AccessRecord>)>,
@@ -98,7 +98,7 @@ impl Drop for Record {
     }
 }
 
-/// A body that is counted.
+/// Response body that counts its bytes.
 pub(crate) struct Counted<B> {
     body: B,
     record: Record,

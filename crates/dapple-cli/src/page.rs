@@ -10,10 +10,10 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, combinators::MapErr};
 
-/// A body in memory, with the error that bodies of files have.
+/// Body of a page in memory. It has the error type of file bodies, and never fails.
 pub(crate) type PageBody = MapErr<Full<Bytes>, fn(Infallible) -> io::Error>;
 
-/// A page in memory.
+/// Page in memory: content type, caching and text.
 pub(crate) struct Page {
     pub(crate) kind: &'static str,
     pub(crate) cache: &'static str,
@@ -37,7 +37,7 @@ impl Page {
         Page::text(format!("{status}\n"))
     }
 
-    /// The answer to a method that has no meaning here, with the methods that have one.
+    /// Returns a 405 for a method that the page does not have, with the allowed methods.
     pub(crate) fn not_allowed(allowed: &'static str) -> Response<PageBody> {
         let status = StatusCode::METHOD_NOT_ALLOWED;
         let mut response = Page::status(status).answer(status);
@@ -55,7 +55,7 @@ impl Page {
         response
     }
 
-    /// As [`answer`](Self::answer); to HEAD without the body, but with its length.
+    /// As [`answer`](Self::answer). A response to HEAD has no body, but its length.
     pub(crate) fn answer_to(mut self, method: &Method, status: StatusCode) -> Response<PageBody> {
         let length = self.body.len();
         if method == Method::HEAD {
@@ -67,17 +67,17 @@ impl Page {
     }
 }
 
-/// The page of a 404, with lines for its head and its text.
+/// Returns the HTML of a 404 page with additional lines in its head, and its text.
 pub(crate) fn not_found(head: &str, text: &str) -> String {
     include_str!("site/404.html").replace("{head}", head).replace("{text}", text)
 }
 
-/// Pages that answer at once, whatever the body of the request is.
+/// Pages that answer without waiting, and ignore the body of the request.
 pub(crate) trait Pages {
     fn answer(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<PageBody>;
 }
 
-/// The service of pages.
+/// Service that answers with [`Pages`].
 #[derive(Clone)]
 pub(crate) struct PageService<P>(pub(crate) P);
 

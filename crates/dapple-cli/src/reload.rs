@@ -1,6 +1,6 @@
-//! What SIGHUP does: the certificate and the file of the log are opened again, and no connection ends.
+//! SIGHUP: reloads the certificate and reopens the log file. No connection ends.
 //!
-//! If the terminal that the program was started in is closed, it gets the same signal, and ends as if told to.
+//! The kernel sends the same signal when the terminal of the program is closed. Then the program shuts down.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use dapple_http::Tls;
 
 use crate::log::AccessLog;
 
-/// What is opened again.
+/// The files that SIGHUP opens again.
 pub(crate) struct Reload {
     pub(crate) tls: Option<(Tls, PathBuf, PathBuf)>,
     pub(crate) log: Option<&'static AccessLog>,
-    /// It was started in a terminal.
+    /// Whether the program was started in a terminal.
     pub(crate) has_terminal: bool,
     pub(crate) quiet: bool,
 }
@@ -28,7 +28,7 @@ impl Reload {
         Reload { tls, log, has_terminal: io::stderr().is_terminal(), quiet }
     }
 
-    /// Waits for signals, and returns if the terminal is gone.
+    /// Reloads at each signal. Returns when the terminal is gone.
     pub(crate) async fn on(self, mut hangup: Signal) {
         while hangup.recv().await.is_ok() {
             if self.has_terminal && !io::stderr().is_terminal() {
@@ -70,7 +70,7 @@ impl Reload {
     }
 }
 
-/// Unlike `eprintln!`, does not panic if nobody can read it.
+/// Prints to the standard error. Unlike `eprintln!`, does not panic if the standard error is closed.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -15,10 +15,10 @@ use http::{Method, Response, StatusCode, Uri};
 use crate::metrics::{self, Numbers};
 use crate::page::{Page, PageBody, Pages};
 
-/// Where metrics are.
+/// Path of the metrics page.
 pub(crate) const METRICS: &str = "/_dapple/metrics";
 
-/// What Prometheus asks.
+/// Service that answers Prometheus with the metrics page.
 #[derive(Clone)]
 pub(crate) struct Scrape {
     numbers: &'static OnceLock<Numbers>,
@@ -27,7 +27,8 @@ pub(crate) struct Scrape {
 }
 
 impl Scrape {
-    /// Serves them at an address, and to those that call it by one of these names.
+    /// Serves the numbers to requests for the address `at`, `localhost`, or one of `names`. Others get a 421.
+    /// KNOWN-HOST
     pub(crate) fn new(numbers: &'static OnceLock<Numbers>, at: SocketAddr, names: &[String]) -> Scrape {
         Scrape { numbers, at: at.ip().to_canonical(), names: names.into() }
     }
@@ -67,7 +68,7 @@ impl Pages for Scrape {
     }
 }
 
-/// Whether metrics are shown to this host, perhaps with a port. KNOWN-HOST
+/// Whether metrics are shown to requests for this host, with or without a port. KNOWN-HOST
 fn is_known(host: &[u8], at: IpAddr, names: &[String]) -> bool {
     let Ok(host) = str::from_utf8(host) else { return false };
     let name = match host.strip_prefix('[') {
@@ -83,10 +84,10 @@ fn is_known(host: &[u8], at: IpAddr, names: &[String]) -> bool {
     name == "localhost" || names.contains(&name)
 }
 
-/// In which format metrics are shown.
+/// Format of the metrics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MetricsFormat {
-    /// The text format of Prometheus, which everything reads.
+    /// Text format of Prometheus, which all its versions read.
     Text,
     OpenMetrics,
 }
@@ -99,7 +100,8 @@ impl MetricsFormat {
         }
     }
 
-    /// The format that a client likes best: RFC 9110, section 12.5.1. OpenMetrics has to be asked for by its name.
+    /// Chooses the format that the client prefers, by `Accept` (RFC 9110, section 12.5.1). OpenMetrics is chosen only if it is
+    /// named.
     fn of(headers: &HeaderMap) -> MetricsFormat {
         let (mut open, mut plain) = (0, None);
         let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -128,8 +130,8 @@ impl MetricsFormat {
     }
 }
 
-/// From OpenMetrics to the text format: there, a counter is described by the name that its value has, and there is no
-/// mark of the end.
+/// Converts a page from OpenMetrics to the text format, where a counter's description has the name of its value, and no
+/// line marks the end.
 fn text(page: &str) -> String {
     let counters: Vec<&str> =
         page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();

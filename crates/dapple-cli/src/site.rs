@@ -19,10 +19,10 @@ static MISSING: LazyLock<Bytes> = LazyLock::new(|| {
     not_found("<title>Not here</title>\n<link rel=\"icon\" href=\"/icon.svg\">", text).into()
 });
 
-/// The built-in site.
+/// The built-in site: a page that shows colors at work, and its live numbers.
 #[derive(Clone)]
 pub(crate) struct Site {
-    /// Known when the server has started.
+    /// Sources of the live numbers; set when the server has started.
     pub(crate) numbers: &'static OnceLock<Numbers>,
 }
 
@@ -75,7 +75,7 @@ fn begin_work(name: &str) -> Response<PageBody> {
     }
 }
 
-/// What the page shows.
+/// Returns the live numbers of the page, as JSON.
 fn live(numbers: &Numbers) -> String {
     let (sums, counts, runtime) =
         (Requests::ALL.sums(), numbers.server.snapshot(), numbers.runtime.metrics());
@@ -94,7 +94,7 @@ fn live(numbers: &Numbers) -> String {
     )
 }
 
-/// How much memory the program has, in bytes.
+/// Returns the resident memory of the program, in bytes; `None` if the system does not report it.
 fn resident() -> Option<u64> {
     let sizes = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = sizes.split(' ').nth(1)?.parse().ok()?;

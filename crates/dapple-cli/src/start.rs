@@ -1,4 +1,4 @@
-//! From the command line to a server, and to its end.
+//! Starts a server by the command line, and runs it until its end.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -27,24 +27,23 @@ use crate::reload::Reload;
 use crate::scrape::{METRICS, Scrape};
 use crate::site::Site;
 
-/// How long the last lines of the log may take to be written.
+/// Time limit for writing the last lines of the log.
 const LAST_LINES: Duration = Duration::from_secs(5);
 
-/// Over which requests must have waited for too long before some are refused: so bursts pass. A longer wait than this
-/// takes as long to be seen as it is.
+/// Time over which requests must have waited too long before some are refused, so that bursts pass. If `--max-wait` is
+/// longer, that time counts.
 const LIMIT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Everything that the program counts, from when it serves on.
+/// Sources of the metrics; set when the server starts.
 static NUMBERS: OnceLock<Numbers> = OnceLock::new();
 
-/// Serves the built-in site.
+/// Serves the built-in site, until a signal ends it.
 pub(crate) fn site(server: &ServerArgs) -> Result<(), StartFailure> {
-    let hint =
-        "the built-in site; `dapple serve DIR` serves a folder, `dapple --help` says what else there is";
+    let hint = "the built-in site; `dapple serve DIR` serves a folder, `dapple --help` lists all options";
     start(server, hint, None, PageService(Site { numbers: &NUMBERS }), None)
 }
 
-/// Serves a folder.
+/// Serves a folder, until a signal ends it.
 pub(crate) fn folder(serve: &ServeArgs) -> Result<(), StartFailure> {
     let errors = AccessLog::errors().map_err(|error| StartFailure::log(None, &error))?;
     let files = open(&serve.folder, &serve.files)?.on_failure(|failure| errors.failure(failure));
@@ -56,7 +55,7 @@ pub(crate) fn folder(serve: &ServeArgs) -> Result<(), StartFailure> {
     ended
 }
 
-/// What the banner says of a folder whose first page nobody will see.
+/// Note in the banner for a folder without an index: `/` would be answered with 404.
 fn note(folder: &Path, options: &Folder) -> Option<String> {
     let has_index = options.index.iter().any(|index| folder.join(index).is_file());
     let is_shown = options.list || options.single_page.is_some() || has_index;
@@ -65,13 +64,13 @@ fn note(folder: &Path, options: &Folder) -> Option<String> {
         .then(|| format!("there is no {names} in the folder: / is answered with 404. --list lists folders"))
 }
 
-/// The page for a folder that has no index and is not listed.
+/// Returns the page for a folder without an index, when listings are off.
 fn no_index(indexes: &[String]) -> String {
     let names =
         indexes.iter().map(|name| name.replace('&', "&amp;").replace('<', "&lt;")).collect::<Vec<_>>();
     let index = names.join(" or ");
     let text = format!(
-        "<p>This folder has no {index}, and is not listed.</p>\n<p>Put an {index} into it, or start the server with \
+        "<p>This folder has no {index}, and listings are off.</p>\n<p>Put an {index} into it, or start the server with \
          <code>--list</code>: <code>dapple serve DIR --list</code></p>"
     );
     not_found("<title>No index</title>", &text)
@@ -201,13 +200,15 @@ where
         let (requests, connections) = (served.requests, served.connections);
         let cut = served.cut;
         // Not `eprintln!`, which panics if the terminal is gone.
-        let _ =
-            writeln!(io::stderr(), "served {requests} requests on {connections} connections; {cut} cut off");
+        let _ = writeln!(
+            io::stderr(),
+            "served {requests} requests on {connections} connections; {cut} connections cut off"
+        );
     }
     Ok(())
 }
 
-/// Serves the page of metrics, and says where.
+/// Starts the server for metrics, and returns its address. Fails if the address cannot be listened on.
 async fn serve_metrics(
     metrics: MetricsAddress,
     names: &[String],
@@ -240,7 +241,7 @@ fn banner(
         format!("  address   {scheme}://{address}/"),
         format!("  workers   {workers}"),
         format!("  metrics   {metrics}"),
-        "  to stop   Ctrl-C, or SIGTERM: finishes what was begun; once more ends at once".to_owned(),
+        "  to stop   Ctrl-C or SIGTERM: finishes open requests; a second signal ends at once".to_owned(),
     ];
     if let Some(note) = note {
         lines.insert(2, format!("  note      {note}"));
@@ -249,7 +250,8 @@ fn banner(
     let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
 }
 
-/// A server needs a file descriptor for each connection, and the system's default is low.
+/// Raises the limit of open files as far as the process may: each connection needs a file descriptor, and the default is
+/// low.
 fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -259,7 +261,7 @@ fn allow_many_files() {
     }
 }
 
-/// What tells the program to end, or to open its files again.
+/// Listeners for the signals that end the program (SIGINT, SIGTERM) or reload its files (SIGHUP).
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -275,9 +277,9 @@ impl Signals {
         })
     }
 
-    /// Ends with the first signal that says so; the second one ends the program. SIGHUP does not end it, also while it
-    /// drains.
-    async fn told_to_end(self, reload: Reload, quiet: bool, server: dapple_http::Stats) {
+    /// Returns at the first SIGINT or SIGTERM. A second one ends the process at once. SIGHUP is handled all the time, also
+    /// during the shutdown.
+    async fn told_to_end(self, reload: Reload, quiet: bool, server: dapple_http::StatsReader) {
         let Signals { mut interrupt, mut terminate, hangup } = self;
         let (tell, told) = oneshot::channel::<()>();
         let reloading = async move {
@@ -293,7 +295,7 @@ impl Signals {
             let plural = if open == 1 { "" } else { "s" };
             let _ = writeln!(
                 io::stderr(),
-                "finishing what was begun on {open} connection{plural}; once more ends at once"
+                "finishing the requests of {open} connection{plural}; a second signal ends at once"
             );
         }
         let cut_short = async move {
@@ -305,7 +307,7 @@ impl Signals {
     }
 }
 
-/// Waits for one of two signals. `None` if nobody waits any more.
+/// Waits for one of two signals. `None` if the wait was cancelled.
 async fn next(interrupt: &mut Signal, terminate: &mut Signal) -> Option<SignalKind> {
     let interrupted = async { interrupt.recv().await.ok().map(|()| SignalKind::interrupt()) };
     let terminated = async { terminate.recv().await.ok().map(|()| SignalKind::terminate()) };

@@ -11,31 +11,31 @@ use std::time::{Duration, Instant};
 
 use dapple::Color;
 
-/// The colors that there are.
+/// Names of the four colors, as in the page.
 const NAMES: [&str; 4] = ["red", "yellow", "green", "blue"];
 
-/// How long a thread is blocked.
+/// Time for which a job blocks its thread.
 const WORK: Duration = Duration::from_millis(250);
 
-/// How many may be in line in one color, with the one that is at work.
+/// Maximum number of jobs in one color that wait or run; further ones are refused.
 const IN_LINE: usize = 9;
 
-/// For how long it is shown what was done.
+/// Time for which the page shows a job that is done.
 const SHOWN: Duration = Duration::from_secs(6);
 
-/// One for each name, from when the first is asked for.
+/// The colors, made at the first job.
 static COLORS: OnceLock<[Color; 4]> = OnceLock::new();
 
 static LIST: Mutex<WorkList> = Mutex::new(WorkList { begun: 0, pieces: Vec::new() });
 
 struct WorkList {
-    /// How many there were.
+    /// Number of jobs so far.
     begun: u64,
-    /// Those that are in line, at work, or done not long ago.
+    /// Jobs that wait, run, or were done within [`SHOWN`].
     pieces: Vec<WorkItem>,
 }
 
-/// A piece of work.
+/// A job: its number, its color, and when it came, began and ended.
 struct WorkItem {
     id: u64,
     color: usize,
@@ -48,17 +48,17 @@ fn list() -> MutexGuard<'static, WorkList> {
     LIST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What came of the wish to have work done.
+/// Result of a request for a job.
 pub(crate) enum Submission {
-    /// It is in line, by this number.
+    /// The job is queued, and has this number.
     InLine(u64),
-    /// There is too much in line in that color.
+    /// The queue of the color is full.
     Refused,
-    /// There is no such color.
+    /// No color has this name.
     NoColor,
 }
 
-/// Puts work in line.
+/// Queues a job in the color of this name.
 pub(crate) fn begin(name: &str) -> Submission {
     let Some(color) = NAMES.iter().position(|other| *other == name) else { return Submission::NoColor };
     let mut list = list();
@@ -88,7 +88,7 @@ impl WorkList {
     }
 }
 
-/// All that is shown, with how long ago everything was, in milliseconds.
+/// Returns the jobs that the page shows, as JSON. Times are ages in milliseconds.
 pub(crate) fn json() -> String {
     let mut list = list();
     list.forget();

@@ -3,7 +3,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-/// Any error that a service or a body may end with.
+/// Any error that a service or a body may end with. The client gets a 500, or its connection is cut if the response
+/// has begun.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Error of this crate: `Display` for people, the `is_` methods for code.

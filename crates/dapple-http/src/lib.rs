@@ -8,7 +8,7 @@
 //! async fn main() -> std::io::Result<()> {
 //!     let router = Router::new().route("/", get(|| async { "hello" }));
 //!     let listener = TcpListener::bind("127.0.0.1:3000").await?;
-//!     dapple_http::serve(listener, router).shutdown_on(dapple::signal::ctrl_c()).await?;
+//!     dapple_http::serve(listener, router).shutdown_on(dapple::signal::shutdown()).await?;
 //!     Ok(())
 //! }
 //! ```
@@ -125,7 +125,7 @@ pub use error::{BoxError, Error};
 pub use files::files;
 pub use observer::OwnAnswer;
 pub use peer::Peer;
-pub use registry::stats::{Counts, Stats};
+pub use registry::stats::{ServerStats, StatsReader};
 pub use request::body::Body;
 #[doc(hidden)]
 pub use request::service::ByTower;

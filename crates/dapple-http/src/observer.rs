@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
 use crate::peer::Peer;
 use crate::reply::ServerReply;
 
-/// An answer that the server has given itself, without its service, or in its place: see
+/// Response that the server has made itself, without the service or in its place. Reported to
 /// [`Serve::on_own_answer`](crate::Serve::on_own_answer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -29,9 +29,10 @@ pub struct OwnAnswer<'a> {
     pub headers: Option<&'a HeaderMap>,
     /// The status of the answer.
     pub status: StatusCode,
-    /// The length of the answer's body.
+    /// Length of the response's body, in bytes.
     pub bytes: u64,
-    /// How long it took: from the end of the head on, or to wait for it.
+    /// Time from the end of the request's head to the response; or for a head that did not come whole, the time that
+    /// the server waited for it.
     pub took: Duration,
 }
 

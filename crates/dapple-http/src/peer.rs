@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-/// The client at the other end of a connection. The server puts it into the extensions of each request after
-/// [`peer_info`](crate::Serve::peer_info).
+/// Client at the other end of a connection. [`Serve::peer_info`](crate::Serve::peer_info) puts it into the extensions
+/// of each request.
 ///
 /// # Examples
 ///
@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Peer {
-    /// The address; a client of a Unix socket has none.
+    /// Address of the client, or of the proxy in front of the server. `None` for a Unix socket.
     pub address: Option<SocketAddr>,
     /// Whether the connection is encrypted.
     pub is_tls: bool,

@@ -57,6 +57,19 @@ use crate::time;
 /// # Panics
 ///
 /// If it is used outside of a runtime.
+///
+/// # Examples
+///
+/// ```
+/// use hyper::rt::Executor;
+///
+/// dapple::run(async {
+///     let (tell, told) = dapple::channel::oneshot::channel();
+///     let executor = dapple::hyper::Executor; // give it to hyper's builders for HTTP/2
+///     executor.execute(async move { tell.send("ran").is_ok() });
+///     assert_eq!(told.await.unwrap(), "ran");
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Executor;
 
@@ -75,6 +88,20 @@ where
 /// # Panics
 ///
 /// If it is used outside of a main color; see [`spawn_local`](crate::spawn_local).
+///
+/// # Examples
+///
+/// ```
+/// use hyper::rt::Executor;
+/// use std::rc::Rc;
+///
+/// dapple::run(async {
+///     let (tell, told) = dapple::channel::oneshot::channel();
+///     let name = Rc::new("ran"); // not `Send`
+///     dapple::hyper::LocalExecutor.execute(async move { tell.send(name.len()).is_ok() });
+///     assert_eq!(told.await.unwrap(), 3);
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalExecutor;
 
@@ -94,6 +121,20 @@ where
 ///
 /// hyper has no cancelled timers, and takes the end of a timer for a timeout. So in a cancelled task a timer
 /// never ends: the connection ends by its I/O, which returns an error.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::{Duration, Instant};
+/// use hyper::rt::Timer;
+///
+/// dapple::run(async {
+///     let timer = dapple::hyper::Timer; // give it to hyper's builders
+///     let begun = Instant::now();
+///     timer.sleep(Duration::from_millis(1)).await;
+///     assert!(begun.elapsed() >= Duration::from_millis(1));
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timer;
 

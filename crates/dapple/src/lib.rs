@@ -52,8 +52,10 @@
 //! | share state among colors | [`Shared`] | many read, or one writes; the closure comes to the state |
 //! | change several states at once, without deadlock | [`together`](together()), [`together_all`] | |
 //! | share a table; compute each missing entry once | [`SharedMap`] | |
+//! | wait until a condition on states holds, and change them | [`Shared::when`], [`shared::when`] | |
 //! | lock across an await; wait for a condition; count permits; notify | [`sync::Mutex`], [`sync::RwLock`], [`sync::Condvar`], [`sync::Semaphore`], [`sync::Notify`] | a forgotten waiter holds up no other |
-//! | send messages | [`channel::oneshot`], [`channel::mpsc`], [`channel::watch`] | a cancelled or dropped wait loses no message |
+//! | compute a value once; meet at a point; hand a value over | [`sync::OnceCell`], [`sync::Barrier`], [`sync::MVar`] | |
+//! | send messages | [`channel::oneshot`], [`channel::mpsc`], [`channel::mpmc`], [`channel::broadcast`], [`channel::watch`] | a cancelled or dropped wait loses no message |
 //!
 //! **Structured concurrency, cancellation, time**
 //!
@@ -78,7 +80,7 @@
 //! | read and write: by lines, by lengths, copying | [`io::AsyncReadExt`], [`io::AsyncWriteExt`], [`io::BufReader`], [`io::copy`](io::copy()), [`io::copy_bidirectional`] | errors say how far it got |
 //! | use files | [`fs`] | the functions of `std::fs`, on io_uring or the pool |
 //! | use the terminal | [`io::stdin`](io::stdin()), [`io::stdout`](io::stdout()), [`io::stderr`](io::stderr()) | |
-//! | start programs; hear signals | [`process::Command`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) | |
+//! | start programs; hear signals | [`process::Command`], [`signal::shutdown`], [`signal::ctrl_c`], [`signal::signal`](signal::signal()) | |
 //! | write callbacks instead of tasks | [`event`] | beside tasks, in colors |
 //! | serve HTTP | the crate `dapple-http` | axum, tower and hyper services, files, TLS |
 //!
@@ -105,6 +107,24 @@
 //! | `tokio-io` | | tokio's I/O traits for sockets and pipes |
 //! | `tracing` | | events for `tracing` |
 //! | `trace` | | name and place of every spawn, for [`Runtime::dump`] |
+//!
+//! # Names
+//!
+//! | name | meaning |
+//! |---|---|
+//! | a function at the root | a verb that programs use everywhere; the types that it returns are in a module: [`finish`] and [`scope::Finish`] |
+//! | `x` and `X` | a function, and the future that it returns: [`race`] and [`scope::Race`] |
+//! | `async fn`, or a function that returns a future | it may wait, so it may be cancelled, and says so in its result |
+//! | `try_x` | `x`, with an error in place of a wait or a panic: [`sync::Mutex::try_lock`], [`Shared::try_write`], [`sim::Sim::try_explore`], [`task::try_current`]. Or, as in the standard library, `x` with a closure that may fail: [`SharedMap::get_or_try_insert_with`] |
+//! | `x_blocking` | `x` for threads that run no tasks: it blocks the thread |
+//! | `x_local`, `LocalX` | the form for the main color, which takes what is not `Send`: [`spawn_local`], [`finish_local`], [`scope::LocalScope`], [`event::Callback::local`] |
+//! | `poll_x` | `x` for futures written by hand |
+//! | `is_x`, `has_x` | a question, which changes nothing |
+//! | `stats()` | returns a snapshot, a struct `XStats` of plain numbers: [`limit::LimitStats`]. That of a runtime is [`runtime::Metrics`], which [`Runtime::metrics`] returns |
+//! | `XError` | the error of the operation `x`; it hands the value back, if there is one: [`channel::mpsc::SendError`], [`sync::TryLockError`] |
+//! | an error that is an adjective | a condition that several operations report: [`Cancelled`], [`time::Elapsed`], [`limit::Refused`], [`shared::Busy`], [`io::Partial`], [`fs::Failed`] |
+//!
+//! Names of the standard library, of `futures-io` and of tokio mean the same here as there.
 //!
 //! # Supported
 //!

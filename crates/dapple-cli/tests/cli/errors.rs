@@ -23,8 +23,8 @@ fn a_port_that_is_in_use() {
     for command in [&["serve", folder.path().to_str().unwrap()][..], &["site"], &[]] {
         let said = fails(1, &[command, &["--port", &port]].concat());
         let wanted = format!(
-            "error: cannot listen at 127.0.0.1:{port}: something else listens there; choose another port with \
-             --port, 0 for any that is free\n"
+            "error: cannot listen at 127.0.0.1:{port}: another program listens there; choose another port with \
+             --port, 0 for any free one\n"
         );
         assert_eq!(said, wanted);
     }
@@ -63,13 +63,13 @@ fn a_command_line_that_makes_no_sense() {
         (&["serve", ".", "--recheck", "-1s"], "use a number with ms, s, m or h"),
         (
             &["--header-timeout", "0"],
-            "every client would be too late; the unit is missing: use a number with",
+            "this would cut off every client; the unit is missing: use a number with",
         ),
-        (&["--header-timeout", "0s"], "every client would be too late: use 1ms or more"),
-        (&["--idle-timeout", "0ms"], "every client would be too late: use 1ms or more"),
-        (&["--write-timeout", "0h"], "every client would be too late: use 1ms or more"),
+        (&["--header-timeout", "0s"], "this would cut off every client: use 1ms or more"),
+        (&["--idle-timeout", "0ms"], "this would cut off every client: use 1ms or more"),
+        (&["--write-timeout", "0h"], "this would cut off every client: use 1ms or more"),
         (&["--workers", "many"], "use a number, as 4"),
-        (&["--workers", "0"], "without a worker nothing runs: use 1 or more, or leave it out"),
+        (&["--workers", "0"], "a server needs a worker: use 1 or more, or leave the option out"),
         (&["--address", "localhost"], "use an IP address: 127.0.0.1 is that of localhost"),
         (&["--address", "nowhere"], "use an IP address, as 127.0.0.1, or 0.0.0.0 for all"),
         (&["--address", "127.0.0.1:90"], "use --address 127.0.0.1 --port 90"),

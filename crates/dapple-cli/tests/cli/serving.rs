@@ -20,7 +20,7 @@ fn a_folder_is_served_until_it_is_told_to_end() {
         assert!(get(&address, "/../a.txt", "").starts_with("HTTP/1.1 404 "));
         program.signal(signal);
         assert_eq!(program.wait().code(), Some(0));
-        assert!(program.stderr.all().contains("served 3 requests on 3 connections; 0 cut off"));
+        assert!(program.stderr.all().contains("served 3 requests on 3 connections; 0 connections cut off"));
     }
 }
 
@@ -95,7 +95,7 @@ fn what_was_begun_is_finished_and_a_second_signal_ends_at_once() {
         let mut head = [0; 1000];
         stream.read_exact(&mut head).unwrap();
         program.signal(Signal::TERM);
-        assert!(program.stderr.find("finishing").contains("on 1 connection; once more ends at once"));
+        assert!(program.stderr.find("finishing").contains("of 1 connection; a second signal ends at once"));
         if is_second {
             program.signal(Signal::INT);
             assert_eq!(program.wait().code(), Some(130));
@@ -118,7 +118,7 @@ fn what_takes_longer_than_the_drain_is_cut_off() {
     stream.read_exact(&mut [0; 1000]).unwrap();
     program.signal(Signal::TERM);
     assert_eq!(program.wait().code(), Some(0));
-    assert!(program.stderr.all().contains("1 cut off"));
+    assert!(program.stderr.all().contains("1 connections cut off"));
 }
 
 #[test]

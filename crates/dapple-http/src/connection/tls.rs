@@ -13,10 +13,10 @@ use futures_rustls::rustls::{self, InconsistentKeys, ServerConfig};
 
 use crate::error::Error;
 
-/// A certificate and its key, for [`Serve::tls`](crate::Serve::tls).
+/// TLS certificate and key, for [`Serve::tls`](crate::Serve::tls). Clones share the certificate.
 ///
-/// Versions 1.2 and 1.3 of TLS, with HTTP/2 and HTTP/1.1 to choose from (ALPN). Sessions are resumed by tickets.
-/// The certificate can be renewed while a server runs: see [`renew_from_files`](Self::renew_from_files).
+/// Serves TLS 1.2 and 1.3, and HTTP/2 or HTTP/1.1 as the client prefers (ALPN). Sessions are resumed by tickets. The
+/// certificate can be renewed while a server runs: see [`renew_from_files`](Self::renew_from_files).
 #[derive(Clone)]
 pub struct Tls(pub(crate) Arc<ServerConfig>, Option<Arc<CurrentCertificate>>);
 
@@ -31,10 +31,10 @@ impl ResolvesServerCert for CurrentCertificate {
 }
 
 impl Tls {
-    /// Reads a chain of certificates, the server's own first, and the private key, from files in the format PEM.
-    /// They may be one file.
+    /// Reads a certificate chain, the server's own certificate first, and the private key, from PEM files. Both may
+    /// be in one file.
     ///
-    /// The files are read at once, and again only by [`renew_from_files`](Self::renew_from_files).
+    /// The files are read now, by a call that blocks, and again only by [`renew_from_files`](Self::renew_from_files).
     ///
     /// # Errors
     ///
@@ -51,7 +51,8 @@ impl Tls {
         configure(read_files(certificate.as_ref(), key.as_ref())?)
     }
 
-    /// As [`from_files`](Self::from_files), from PEM texts in memory.
+    /// Makes it of a certificate chain, the server's own certificate first, and the private key, from PEM texts in
+    /// memory.
     ///
     /// # Errors
     ///
@@ -60,11 +61,10 @@ impl Tls {
         configure(read(certificate.as_ref(), key.as_ref(), "the certificate", "the key")?)
     }
 
-    /// Reads another certificate and key from files, for all connections from now on of every server that was given this
-    /// `Tls` or a clone of it. Connections that are open go on. A client that resumes a session is not shown a
-    /// certificate, neither the old one nor the new one.
+    /// Replaces certificate and key by those in the files, for new connections of every server that was given this
+    /// `Tls` or a clone of it. Open connections go on. A client that resumes a session is not shown a certificate.
     ///
-    /// The files are read by this thread: from a task, call it in [`dapple::blocking`].
+    /// The call blocks: from a task, make it in [`dapple::blocking`].
     ///
     /// # Errors
     ///

@@ -33,6 +33,27 @@ use crate::connection::send_queue::piece_limit;
 /// Its size is known from the start. A file that grows meanwhile is sent up to that size. The body ends with an error if
 /// the file was cut, or changed at the same size, while it was being sent: the server then cuts the connection, so that
 /// the client does not take what it got for the file.
+///
+/// # Examples
+///
+/// ```
+/// use http_body_util::BodyExt;
+/// use tower_service::Service;
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let folder = std::env::temp_dir().join(format!("dapple-file-body-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// # std::fs::write(folder.join("seats.txt"), "100 left")?;
+/// dapple::run(async {
+///     let mut files = dapple_http::files(&folder)?;
+///     let request = http::Request::get("/seats.txt").body(()).unwrap();
+///     let body = files.call(request).await.unwrap().into_body();
+///     assert_eq!(body.collect().await.unwrap().to_bytes(), "100 left");
+/// #     std::fs::remove_dir_all(&folder)?;
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub struct FileBody(BodyContent);
 
 enum BodyContent {

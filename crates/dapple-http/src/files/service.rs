@@ -122,34 +122,36 @@ impl FileService {
         FileService { store: Arc::new(PageStore::new(&self.store.root, settings)) }
     }
 
-    /// How much memory files may take, in bytes. By default 64 MiB. 0 keeps nothing.
+    /// Size of the cache for files, in bytes. 64 MiB by default; 0 switches the cache off.
     #[must_use]
     pub fn cache_size(self, bytes: u64) -> FileService {
         self.set(|settings| settings.cache_size = bytes)
     }
 
-    /// How large a file may be to be kept in memory, in bytes: by default 1 MiB, at most half of
-    /// [`cache_size`](Self::cache_size). What is larger is sent in pieces.
+    /// Size of the largest file that is cached, in bytes. 1 MiB by default, and at most half of
+    /// [`cache_size`](Self::cache_size). Larger files are read from disk for each request, in pieces.
     #[must_use]
     pub fn largest_cached(self, bytes: u64) -> FileService {
         self.set(|settings| settings.largest_cached = bytes)
     }
 
-    /// How many large files are kept open, compressed forms included. By default 256. One that nobody asks for is
-    /// closed after a minute.
+    /// Maximum number of large files that are kept open between requests, precompressed versions included. 256 by
+    /// default. A file that is not asked for is closed after a minute.
     #[must_use]
     pub fn open_files(self, files: usize) -> FileService {
         self.set(|settings| settings.open_files = files)
     }
 
-    /// For how long a file is taken to be as it was. By default a second. Zero asks the file system for every
-    /// request. A compressed form or an index that was not there is looked for only after ten times as long.
+    /// Time for which a cached file is served without checking the file system. One second by default; zero checks at
+    /// each request. The absence of a precompressed version or an index is checked again only after ten times as
+    /// long.
     #[must_use]
     pub fn recheck(self, interval: Duration) -> FileService {
         self.set(|settings| settings.recheck = interval)
     }
 
-    /// The names of files that stand for their folder, the first first. By default `index.html` alone.
+    /// Names of the index files, which are served for their folder. The first that exists is used. Only `index.html`
+    /// by default.
     #[must_use]
     pub fn indexes<S: AsRef<str>>(self, names: impl IntoIterator<Item = S>) -> FileService {
         let is_name = |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains(['/', '\0']);
@@ -158,41 +160,43 @@ impl FileService {
         self.set(|settings| settings.indexes = names)
     }
 
-    /// Whether folders without an index are listed. By default they are not.
+    /// Lists the files of folders without an index. Off by default: such folders are answered with 404.
     ///
-    /// A list has the files and folders that can be asked for, and what links lead to, up to 10,000 of them: folders first,
-    /// then by name, or as `?sort=size`, `?sort=modified` and `&order=desc` say. It is made once for all that ask for it
-    /// at a time, and is kept for as long as a file is ([`recheck`](Self::recheck)). A folder in which no name has changed is
-    /// read again only after ten times as long, so a size in a list may be as old as that. Few lists are made at once, so
-    /// that other requests are not held up.
+    /// A listing has up to 10,000 files and folders that can be requested, and the targets of links. Folders come
+    /// first, sorted by name, or as `?sort=size`, `?sort=modified` and `&order=desc` ask. It is made once for all
+    /// clients that wait for it, and cached like a file ([`recheck`](Self::recheck)). A folder in which no name has
+    /// changed is read again only after ten times as long, so sizes may be out of date by that much. Few listings are
+    /// made at once, so that other requests are not held up.
     #[must_use]
     pub fn listings(self, list: bool) -> FileService {
         self.set(|settings| settings.listings = list)
     }
 
-    /// Whether names that begin with a dot are served. By default they are not, but for `.well-known`: too often they
-    /// are `.git` or `.env`.
+    /// Serves hidden files: names that begin with a dot. Off by default except for `.well-known`, since such files
+    /// are often private (`.git`, `.env`).
     #[must_use]
     pub fn hidden(self, serve: bool) -> FileService {
         self.set(|settings| settings.hidden = serve)
     }
 
-    /// Whether symbolic links are followed. By default they are, if they lead to somewhere inside of the folder. An absolute
-    /// link does if its text begins with the path of the folder, as it was given to [`files`] or with its own links
-    /// resolved; one that comes back in by another way is not followed.
+    /// Follows symbolic links that stay inside of the folder. On by default; links that lead out are never followed.
+    ///
+    /// An absolute link is followed if its text begins with the path of the folder, as it was given to [`files`] or
+    /// with its own links resolved. A link that comes back into the folder in another way is not followed.
     #[must_use]
     pub fn symlinks(self, follow: bool) -> FileService {
         self.set(|settings| settings.symlinks = follow)
     }
 
-    /// Whether compressed forms beside a file are looked for: `style.css.br`, `style.css.zst`, `style.css.gz`. By
-    /// default they are.
+    /// Sends precompressed versions that lie beside a file (`style.css.br`, `style.css.zst`, `style.css.gz`) to
+    /// clients that accept them. On by default. Nothing is compressed on the fly.
     #[must_use]
     pub fn precompressed(self, look: bool) -> FileService {
         self.set(|settings| settings.precompressed = look)
     }
 
-    /// Adds a rule for `Cache-Control`. Of several rules that fit a file, the first counts.
+    /// Adds a `Cache-Control` header to the responses for matching files. Of several rules that match, the first is
+    /// used.
     ///
     /// | pattern | which files |
     /// |---|---|
@@ -209,24 +213,25 @@ impl FileService {
         Ok(self.set(|settings| settings.cache_rules.push(rule)))
     }
 
-    /// The file, from the folder on, that is sent with 404 if there is nothing where somebody asks: `404.html`. By
-    /// default a line of text is.
+    /// Path of the file that is sent with status 404 for paths that do not exist, such as `404.html`, relative to the
+    /// folder. By default a line of text is sent.
     #[must_use]
     pub fn not_found(self, file: &str) -> FileService {
         let file = file.trim_start_matches('/').as_bytes().into();
         self.set(|settings| settings.not_found = Some(file))
     }
 
-    /// The file, from the folder on, that is sent if there is nothing of a name without a dot in it: `index.html`, for
-    /// an application of a single page that makes something of the path itself.
+    /// Path of the file that is sent with status 200 for paths that do not exist and have no dot in their last part,
+    /// such as `index.html`, relative to the folder. For single-page applications, which interpret the path
+    /// themselves. Off by default.
     #[must_use]
     pub fn single_page(self, file: &str) -> FileService {
         let file = file.trim_start_matches('/').as_bytes().into();
         self.set(|settings| settings.single_page = Some(file))
     }
 
-    /// The page, in HTML, that is sent with 404 for a folder that has no index and is not listed, if neither
-    /// [`single_page`](Self::single_page) nor [`not_found`](Self::not_found) stands in for it. By default a line of
+    /// HTML page that is sent with status 404 for a folder without an index and without a listing, if there is
+    /// neither a [`single_page`](Self::single_page) nor a [`not_found`](Self::not_found) page. By default a line of
     /// text is sent.
     #[must_use]
     pub fn no_index_page(self, html: impl Into<Bytes>) -> FileService {
@@ -234,21 +239,22 @@ impl FileService {
         self.set(|settings| settings.no_index = Some(html))
     }
 
-    /// Calls this with each file or folder that is there and cannot be served: that may not be read, that fails to be read,
-    /// or for which too many files are open. The client is told no more than a status. It is called once for all clients
-    /// that wait for the same file, by a worker: it must not block.
+    /// Calls the closure with each file or folder that exists and cannot be served: it may not be read, reading it
+    /// fails, or too many files are open. Use it for an error log, since the client gets a status only.
+    ///
+    /// It is called once for all clients that wait for the same file, on a worker, so it must not block.
     #[must_use]
     pub fn on_failure(self, tell: impl Fn(&FileFailure<'_>) + Send + Sync + 'static) -> FileService {
         self.set(|settings| settings.observer = Some(Arc::new(tell)))
     }
 
-    /// What it has done so far.
+    /// Returns the numbers of hits, misses and reads so far. Clones of the service share them.
     #[must_use]
     pub fn stats(&self) -> FileStats {
         self.store.stats()
     }
 
-    /// The folder that it serves.
+    /// Returns the path of the folder that is served, as it was given to [`files`].
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.store.root.path()
@@ -337,7 +343,24 @@ impl<B> tower_service::Service<Request<B>> for FileService {
     }
 }
 
-/// The answer of [`FileService`], to be awaited. What is cached is there already.
+/// Future of a response of [`Files`], returned by its `Service::call`. A cached file is ready at the first poll. It
+/// does not fail: errors are responses with a status. Dropping it early is **clean**.
+///
+/// # Examples
+///
+/// ```
+/// use tower_service::Service;
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let mut files = dapple_http::files("/proc/self")?;
+///     let request = http::Request::get("/no-such-file").body(()).unwrap();
+///     let response = files.call(request).await.unwrap(); // `call` returns an `Answer`
+///     assert_eq!(response.status(), 404);
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub struct Answer(AnswerState);
 
 enum AnswerState {

@@ -36,15 +36,27 @@ pub(super) struct FileSettings {
 /// Called with what could not be served.
 pub(super) type FailureObserver = Arc<dyn Fn(&FileFailure<'_>) + Send + Sync>;
 
-/// Something that the file system did not give: see [`FileService::on_failure`](super::FileService::on_failure).
+/// File or folder that exists and could not be served. [`Files::on_failure`](super::Files::on_failure) reports it.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// let files = dapple_http::files("/proc/self")?.on_failure(|failure| {
+///     eprintln!("{}: {}", String::from_utf8_lossy(failure.path), failure.error);
+/// });
+/// # drop(files);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FileFailure<'a> {
-    /// The name of the file or folder, from the root on, decoded: any bytes but zero.
+    /// Path of the file or folder, relative to the root and decoded. It may have any bytes but zero.
     pub path: &'a [u8],
-    /// The error of the system.
+    /// Error of the system.
     pub error: &'a io::Error,
-    /// What is answered: 403, 500 or 503.
+    /// Status of the response: 403, 500 or 503.
     pub status: StatusCode,
 }
 
@@ -101,7 +113,19 @@ impl Rule {
     }
 }
 
-/// A rule for `Cache-Control` that cannot be one; see [`FileService::cache_control`](super::FileService::cache_control).
+/// Error of [`Files::cache_control`](super::Files::cache_control): the pattern is of no known form, or the value
+/// cannot be one of a header. `Display` names both.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// let files = dapple_http::files("/proc/self")?;
+/// let error = files.cache_control("a?b", "no-store").unwrap_err(); // only "*", "*.css", "/folder/" and "/file"
+/// assert!(error.to_string().contains("a?b"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidRule {
     what: &'static str,

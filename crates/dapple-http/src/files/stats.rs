@@ -1,32 +1,43 @@
-//! What a service of files has done so far, counted without a word that all workers write to.
+//! Statistics of a service of files, counted without a word that all workers write to.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What a [`FileService`](super::FileService) has done so far: a snapshot.
+/// Statistics of a [`Files`](super::Files) service at one moment, returned by [`Files::stats`](super::Files::stats).
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// let files = dapple_http::files("/proc/self")?;
+/// let stats = files.clone(); // clones share the cache and its counters; give one to `serve`
+/// assert_eq!(stats.stats().hits, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileStats {
-    /// Requests answered from what was known: no system call was made for them.
+    /// Requests answered from the cache, without a system call.
     pub hits: u64,
-    /// Requests for which the file system was asked, or which waited for one that did.
+    /// Requests for which the file system was asked, or which waited for another request that asked it.
     pub misses: u64,
-    /// Pages found unchanged when they were compared with the file system.
+    /// Cached files and listings that were compared with the file system and found unchanged.
     pub checks: u64,
     /// Files read into memory.
     pub loads: u64,
-    /// Files opened to be sent in pieces.
+    /// Large files that were opened, to be sent in pieces.
     pub opens: u64,
-    /// Folders read to be listed.
+    /// Folders that were read for a listing.
     pub listings: u64,
-    /// Pages in memory.
+    /// Files and listings that are in the cache now.
     pub cached_pages: u64,
-    /// How much memory they take, in bytes.
+    /// Memory that the cache takes now, in bytes.
     pub cached_bytes: u64,
 }
 
 const STRIPES: usize = 16;
 
-/// What is counted.
+/// Events that are counted.
 #[derive(Clone, Copy)]
 pub(super) enum FileEvent {
     Hit,

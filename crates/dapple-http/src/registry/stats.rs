@@ -7,14 +7,16 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::registry::Server;
 
-/// A look at a server while it runs; see [`Serve::stats`](crate::Serve::stats).
+/// The right to read the statistics of a server while it runs, made by [`Serve::stats`](crate::Serve::stats). Clones read
+/// the same server. After its end they read its totals.
 #[derive(Clone)]
-pub struct Stats(pub(crate) ServerCounters);
+pub struct StatsReader(pub(crate) ServerCounters);
 
-/// The counters of a server at one moment.
+/// The statistics of a server at one moment, returned by [`StatsReader::snapshot`]. Numbers that are not said to be of this
+/// moment only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct ServerStats {
     /// Connections that are open now.
     pub open: usize,
     /// Connections that were accepted.
@@ -36,15 +38,15 @@ pub struct Counts {
     pub panics: u64,
 }
 
-impl Stats {
+impl StatsReader {
     /// Returns the counters as they are now.
     #[must_use]
-    pub fn snapshot(&self) -> Counts {
+    pub fn snapshot(&self) -> ServerStats {
         self.0.snapshot()
     }
 }
 
-impl fmt::Debug for Stats {
+impl fmt::Debug for StatsReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.snapshot().fmt(f)
     }
@@ -72,9 +74,9 @@ impl ServerCounters {
         let _is_set_once = self.0.server.set(Arc::downgrade(server));
     }
 
-    pub(crate) fn snapshot(&self) -> Counts {
+    pub(crate) fn snapshot(&self) -> ServerStats {
         let server = self.0.server.get().and_then(Weak::upgrade);
-        Counts {
+        ServerStats {
             open: server.as_ref().map_or(0, |server| server.open()),
             accepted: self.0.accepted.load(Relaxed),
             turned_away: self.0.turned_away.load(Relaxed),

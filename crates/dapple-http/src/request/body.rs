@@ -26,11 +26,38 @@ use crate::reply::ServerReply;
 /// The bytes of a body that have to come within [`body_timeout`](crate::Serve::body_timeout), unless the body ends.
 const PROGRESS: u64 = 8 * 1024;
 
-/// The body of a request.
+/// Body of a request, as services get it.
 ///
-/// It ends with an error if it is longer than [`max_body_size`](crate::Serve::max_body_size) (what axum's
-/// extractors answer with 413), if it does not come for [`body_timeout`](crate::Serve::body_timeout), and if
+/// Reading it ends with an error if the body is longer than [`max_body_size`](crate::Serve::max_body_size) (axum's
+/// extractors answer that with 413), if it comes too slowly ([`body_timeout`](crate::Serve::body_timeout)), and if
 /// the client goes away.
+///
+/// # Examples
+///
+/// ```
+/// use axum::body::Bytes;
+/// use dapple_http::Body;
+/// use http::{Request, Response, StatusCode};
+/// use http_body_util::Full;
+///
+/// /// Sends the body of the request back.
+/// async fn echo(request: Request<Body>) -> Result<Response<Full<Bytes>>, std::convert::Infallible> {
+///     Ok(match request.into_body().bytes().await {
+///         Ok(bytes) => Response::new(Full::new(bytes)),
+///         Err(_too_long_or_gone) => {
+///             let mut refused = Response::new(Full::default());
+///             *refused.status_mut() = StatusCode::BAD_REQUEST;
+///             refused
+///         }
+///     })
+/// }
+///
+/// # let listener = dapple::sim::net::TcpListener::bind("10.0.0.1:80");
+/// # async fn example(listener: dapple::net::TcpListener) -> std::io::Result<()> {
+/// dapple_http::serve(listener, hyper::service::service_fn(echo)).await?;
+/// # Ok(()) }
+/// # drop(listener);
+/// ```
 pub struct Body(Option<Box<Live>>);
 
 /// A body of which something may come.
@@ -148,7 +175,7 @@ impl http_body::Body for Body {
 }
 
 impl Body {
-    /// Reads it whole.
+    /// Reads the whole body into memory. [`max_body_size`](crate::Serve::max_body_size) bounds its size.
     ///
     /// # Errors
     ///

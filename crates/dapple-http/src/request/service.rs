@@ -14,16 +14,36 @@ use crate::connection::shared::RequestHandle;
 use crate::error::BoxError;
 use crate::request::body::Body;
 
-/// Handles requests. Each connection has its own clone.
-pub trait Handler: Clone + Send + 'static {
-    /// The body of its responses.
+/// A service as [`serve`](crate::serve()) calls it, made by [`IntoHandler`]. Each connection has its own clone.
+///
+/// Sealed: to handle requests in your own way, write a service of tower or hyper.
+///
+/// # Examples
+///
+/// ```
+/// use dapple_http::{Handler, IntoHandler};
+///
+/// /// Takes any service that `serve` takes.
+/// fn prepare<S: IntoHandler<M>, M>(service: S) -> impl Handler {
+///     service.into_handler()
+/// }
+///
+/// let _handler = prepare(axum::Router::new());
+/// ```
+pub trait Handler: sealed::Sealed + Clone + Send + 'static {
+    /// The body of a response.
     type Body: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static;
-    /// Handles one request.
+    /// The future of one response.
     type Future: Future<Output = Result<Response<Self::Body>, BoxError>> + Send + 'static;
 
     /// Begins with a request.
     #[doc(hidden)]
     fn handle(&self, request: Request<Incoming>, within: Within<'_>) -> Self::Future;
+}
+
+/// Keeps implementations of [`Handler`] inside of this crate: how a request is given to it may change.
+mod sealed {
+    pub trait Sealed {}
 }
 
 /// The request that a handler is given.
@@ -108,6 +128,8 @@ fn prepared<S>(service: S) -> S {
     service
 }
 
+impl<S> sealed::Sealed for Tower<S> {}
+
 impl<S, B> Handler for Tower<S>
 where
     S: tower_service::Service<Request<Body>, Response = Response<B>, Future: Send, Error: Into<BoxError>>,
@@ -179,6 +201,8 @@ macro_rules! by_hyper {
                 $kind(self)
             }
         }
+
+        impl<S> sealed::Sealed for $kind<S> {}
 
         impl<S, B> Handler for $kind<S>
         where

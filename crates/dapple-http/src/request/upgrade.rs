@@ -12,10 +12,11 @@ use hyper::upgrade::OnUpgrade;
 
 use crate::error::Error;
 
-/// The connection that a request came by, as soon as it was answered with 101 (or 200, if it was `CONNECT`).
+/// Takes over the connection of a request, for a protocol other than HTTP. The returned future gives the connection
+/// once the request has been answered with 101, or with 200 to `CONNECT`.
 ///
-/// Spawn a task that awaits it, in `dapple::Color::current()` if it should stay in the connection's color, and return
-/// the answer. The connection counts as open for as long as it is used. When the server ends it may go on until the
+/// Spawn a task that awaits it, in `dapple::Color::current()` if it should stay in the color of the request, and
+/// return the response. The connection counts as open while it is used. After a shutdown it may go on until the
 /// [deadline](crate::Serve::shutdown_deadline); then reading and writing end with errors.
 ///
 /// # Examples
@@ -68,7 +69,8 @@ pub(crate) async fn of(upgrade: Option<OnUpgrade>) -> io::Result<Upgraded> {
     }
 }
 
-/// A connection that is not HTTP any more: see [`upgrade`].
+/// Connection that was taken over by [`upgrade`]: a stream of bytes that is not HTTP any more. Bytes that the client
+/// sent behind its request come first.
 pub struct Upgraded(hyper::upgrade::Upgraded);
 
 impl AsyncRead for Upgraded {

@@ -92,8 +92,23 @@ pub use async_tungstenite::tungstenite::{Error, Utf8Bytes, protocol::CloseFrame}
 
 use crate::request::upgrade::{self, Upgraded};
 
-/// A request that wants to become a WebSocket, as an argument of a handler. One that does not is answered with 400,
-/// 405 or 426.
+/// Extractor of axum for a request that asks for a WebSocket. Take it as an argument of a handler, and return
+/// [`on_upgrade`](Self::on_upgrade). Other requests are answered with 400, 405 or 426, and the handler does not run.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Router, response::Response, routing::any};
+/// use dapple_http::ws::{Message, WebSocket, WebSocketUpgrade};
+///
+/// async fn greet(upgrade: WebSocketUpgrade) -> Response {
+///     upgrade.max_message_size(64 << 10).on_upgrade(async |mut socket: WebSocket| {
+///         let _ = socket.send(Message::text("hello")).await;
+///     })
+/// }
+///
+/// let router: Router = Router::new().route("/greet", any(greet));
+/// ```
 pub struct WebSocketUpgrade {
     config: WebSocketConfig,
     key: HeaderValue,
@@ -145,19 +160,21 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
 }
 
 impl WebSocketUpgrade {
-    /// How many bytes a message may have. 64 MiB.
+    /// Maximum size of a received message, in bytes. 64 MiB by default. A larger one ends `recv` with an error.
     pub fn max_message_size(mut self, bytes: usize) -> WebSocketUpgrade {
         self.config.max_message_size = Some(bytes);
         self
     }
 
-    /// How many bytes a frame may have. 16 MiB.
+    /// Maximum size of a received frame, a part of a message, in bytes. 16 MiB by default. A larger one ends `recv`
+    /// with an error.
     pub fn max_frame_size(mut self, bytes: usize) -> WebSocketUpgrade {
         self.config.max_frame_size = Some(bytes);
         self
     }
 
-    /// Chooses the first of these protocols that the client knows.
+    /// Offers application protocols (`Sec-WebSocket-Protocol`). The first of these that the client also names is
+    /// chosen; see [`WebSocket::protocol`]. If there is none, the socket has no protocol.
     pub fn protocols<I>(mut self, protocols: I) -> WebSocketUpgrade
     where
         I: IntoIterator<Item: AsRef<str>>,
@@ -169,8 +186,10 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// The answer that makes it a WebSocket. Then `callback` runs, in a task of its own in the color of its request. If
-    /// the connection breaks before that, it does not.
+    /// Returns the response that accepts the WebSocket. Return it from the handler.
+    ///
+    /// When the response has been sent, `callback` runs with the socket, in a task of its own and in the color of the
+    /// request. If the connection breaks before that, `callback` is dropped.
     pub fn on_upgrade<C, Fut>(self, callback: C) -> Response
     where
         C: FnOnce(WebSocket) -> Fut + Send + 'static,
@@ -200,7 +219,25 @@ impl WebSocketUpgrade {
     }
 }
 
-/// A WebSocket, the server's end.
+/// Server's end of a WebSocket. Dropping it closes the connection without a goodbye: send a [`Message::Close`] first.
+///
+/// # Examples
+///
+/// ```
+/// use dapple_http::ws::{Message, WebSocket};
+///
+/// /// Answers each text with its length, until the client closes.
+/// async fn lengths(mut socket: WebSocket) {
+///     while let Some(Ok(message)) = socket.recv().await {
+///         if let Message::Text(text) = message
+///             && socket.send(Message::text(text.len().to_string())).await.is_err()
+///         {
+///             break; // the client has gone
+///         }
+///     }
+/// }
+/// # let _ = lengths;
+/// ```
 pub struct WebSocket {
     inner: WebSocketStream<CancelAsPending>,
     /// See [`CancelAsPending`].
@@ -209,7 +246,8 @@ pub struct WebSocket {
 }
 
 impl WebSocket {
-    /// The next message; `None` at the end. Pings, and the other side's goodbye, are answered by themselves.
+    /// Receives the next message. `None` means that the connection has ended. Pings and the peer's `Close` are
+    /// answered automatically.
     ///
     /// # Cancellation
     ///
@@ -238,7 +276,7 @@ impl WebSocket {
         }
     }
 
-    /// Sends a message.
+    /// Sends a message, and waits until the system has taken it.
     ///
     /// # Errors
     ///
@@ -254,7 +292,8 @@ impl WebSocket {
         poll_fn(|cx| cancelled_or(sent.as_mut().poll(cx), was_cancelled, Err)).await
     }
 
-    /// The protocol that was chosen, of those that the client knows.
+    /// Returns the application protocol that was chosen of those in [`WebSocketUpgrade::protocols`]; `None` without
+    /// one.
     #[must_use]
     pub fn protocol(&self) -> Option<&HeaderValue> {
         self.protocol.as_ref()
@@ -321,27 +360,36 @@ impl AsyncWrite for CancelAsPending {
 }
 
 /// A message of a WebSocket.
+///
+/// # Examples
+///
+/// ```
+/// use dapple_http::ws::Message;
+///
+/// assert_eq!(Message::text("hello"), Message::Text("hello".into()));
+/// assert_eq!(Message::binary(vec![1, 2]), Message::Binary(vec![1, 2].into()));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Text.
+    /// Text, in UTF-8.
     Text(Utf8Bytes),
-    /// Bytes.
+    /// Bytes without a format.
     Binary(Bytes),
-    /// A ping: asks the peer for a pong.
+    /// Ping: asks the peer for a pong with the same bytes. Received ones are answered automatically.
     Ping(Bytes),
-    /// The answer to a ping.
+    /// Pong: the peer's reply to a ping.
     Pong(Bytes),
-    /// The end of the connection, with an optional reason.
+    /// Goodbye, with an optional code and reason. The peer sends none after it.
     Close(Option<CloseFrame>),
 }
 
 impl Message {
-    /// A message of text.
+    /// Makes a message of text.
     pub fn text(text: impl Into<Utf8Bytes>) -> Message {
         Message::Text(text.into())
     }
 
-    /// A message of bytes.
+    /// Makes a message of bytes.
     pub fn binary(bytes: impl Into<Bytes>) -> Message {
         Message::Binary(bytes.into())
     }

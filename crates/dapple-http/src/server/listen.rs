@@ -18,8 +18,29 @@ use crate::peer::Peer;
 /// cost 14% more processor time: more writes are taken in part.
 const UNSENT: u32 = 1 << 20;
 
-/// Accepts connections for [`serve`](crate::serve()): a listener of TCP, of a Unix socket, or several of one kind.
-pub trait Listener: Send + 'static {
+/// A listener whose connections [`serve`](crate::serve()) can serve: of TCP, of Unix sockets, simulated
+/// ([`sim::net`](dapple::sim::net)), or a `Vec` of several of one kind.
+///
+/// Sealed: it is implemented for these types only.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::net::{TcpListener, UnixListener};
+/// use dapple_http::{Listener, Served};
+///
+/// /// Serves on any listener: of TCP, of a Unix socket, simulated, or a `Vec` of one kind.
+/// async fn run(listener: impl Listener) -> std::io::Result<Served> {
+///     dapple_http::serve(listener, axum::Router::new()).await
+/// }
+///
+/// # async fn example() -> std::io::Result<()> {
+/// run(TcpListener::bind("127.0.0.1:8080").await?).await?;
+/// run(UnixListener::bind("/run/office.sock")?).await?;
+/// run(vec![TcpListener::bind("127.0.0.1:80").await?, TcpListener::bind("[::1]:80").await?]).await?;
+/// # Ok(()) }
+/// ```
+pub trait Listener: sealed::Sealed + Send + 'static {
     /// The stream of an accepted connection.
     type Stream: ClientStream + futures_io::AsyncRead + futures_io::AsyncWrite;
 
@@ -30,6 +51,16 @@ pub trait Listener: Send + 'static {
     /// The next connection.
     #[doc(hidden)]
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Self::Stream, Peer)>>;
+}
+
+mod sealed {
+    use super::{TcpListener, UnixListener, sim};
+
+    pub trait Sealed {}
+    impl Sealed for TcpListener {}
+    impl Sealed for UnixListener {}
+    impl Sealed for sim::TcpListener {}
+    impl<L: Sealed> Sealed for Vec<L> {}
 }
 
 impl Listener for TcpListener {

@@ -14,7 +14,7 @@ use crate::connection::tls::Tls;
 use crate::observer::{OwnAnswer, ReplyObserver};
 use crate::registry::RequestLimit;
 use crate::registry::settings::ServerSettings;
-use crate::registry::stats::{ServerCounters, Stats};
+use crate::registry::stats::{ServerCounters, StatsReader};
 use crate::request::service::{Handler, IntoHandler};
 use crate::server::listen::Listener;
 
@@ -103,6 +103,16 @@ pub struct Serve<L, H> {
 }
 
 /// The totals of a server that has ended.
+///
+/// # Examples
+///
+/// ```
+/// # async fn example(listener: dapple::net::TcpListener, router: axum::Router) -> std::io::Result<()> {
+/// let served: dapple_http::Served =
+///     dapple_http::serve(listener, router).shutdown_on(dapple::signal::shutdown()).await?;
+/// println!("{} requests on {} connections; {} were cut", served.requests, served.connections, served.cut);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Served {
@@ -115,124 +125,131 @@ pub struct Served {
 }
 
 impl<L, H> Serve<L, H> {
-    /// Bounds how long requests wait for their turn, and how many are under way: beyond that, they are answered with
-    /// 503 and `Retry-After`, before the service has seen them. Give one limit to several servers, colors and tasks to
-    /// bound them together.
+    /// Overload: bounds how long requests wait for a worker, and how many run. Requests beyond that are answered with
+    /// 503 and `Retry-After`, and the service does not see them. Give one limit to several servers, colors and tasks
+    /// to bound them together.
     ///
-    /// Unless it is set, there is one of [50 ms over 500 ms](Limit::delay). With [`Limit::depth`] nothing is bounded
-    /// here, for requests wait on their connections, one each. To not accept while there is no room, give the same
-    /// limit to the listener, too.
+    /// Without a call of this, there is a limit of [50 ms over 500 ms](Limit::delay). [`Limit::depth`] has no effect
+    /// here, since a request waits on its connection, where it is the only one. To stop accepting connections while
+    /// there is no room, give the same limit to the listener as well.
     pub fn limit(mut self, limit: Limit) -> Self {
         self.limit = RequestLimit::new(Some(limit));
         self
     }
 
-    /// Every request is begun, however late.
+    /// Switches the limit against overload off: no request is refused, however long it has waited. Use it behind a
+    /// proxy that sheds load by itself, or to measure.
     pub fn no_limit(mut self) -> Self {
         self.limit = RequestLimit::new(None);
         self
     }
 
-    /// Encrypts all connections.
+    /// Serves HTTPS: encrypts all connections with these certificates. A client that speaks plain HTTP to the port
+    /// gets a 400; one whose handshake fails is disconnected. Keep a clone of the [`Tls`] to renew its certificate
+    /// while the server runs.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: impl Into<Tls>) -> Self {
         self.tls = Some(tls.into());
         self
     }
 
-    /// How long the head of a request may take, from its first byte on, and the first one from when the client
-    /// has connected; a TLS handshake is part of it. After that the client gets a 408. 30 seconds.
+    /// Timeout for the head of a request. 30 seconds by default. A client that needs longer gets a 408, and its
+    /// connection is closed.
+    ///
+    /// The time counts from the first byte of the head. For the first request it counts from the connect, so it
+    /// includes a TLS handshake.
     pub fn header_timeout(mut self, limit: Duration) -> Self {
         self.settings.header_timeout = limit;
         self
     }
 
-    /// How long a client may take for each 8 KiB of a body, or its end, while the service waits for it. After that the
-    /// body ends with an error, and the client gets a 408 if no answer has begun. 30 seconds.
+    /// Timeout for each 8 KiB of a request's body, or its end, while the service reads it. 30 seconds by default.
+    /// Then the body ends with an error, and the client gets a 408 if no response has begun.
     pub fn body_timeout(mut self, limit: Duration) -> Self {
         self.settings.body_timeout = limit;
         self
     }
 
-    /// How long a connection on which nothing was begun is kept. 75 seconds.
+    /// Timeout for idle connections: one without an open request for this long is closed. 75 seconds by default.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.settings.idle_timeout = limit;
         self
     }
 
-    /// How long a service may take for its response, from the end of the head to the first byte: then it is
-    /// cancelled, and 503 is answered. There is no such limit unless it is set, since to receive a large body may
-    /// rightly take long.
+    /// Timeout for a handler, from the end of the request's head to the first byte of the response. Then the handler
+    /// is cancelled, and the client gets a 503. No timeout by default, since receiving a large body may rightly take
+    /// long.
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.settings.request_timeout = limit;
         self
     }
 
-    /// How long a client may take to receive each 8 KiB while the server waits for it. Then the connection is closed. 30
-    /// seconds.
+    /// Timeout for slow readers: a client that takes longer than this to receive 8 KiB while the server waits for it
+    /// is disconnected. 30 seconds by default.
     ///
-    /// The server looks twice in that time: in each half after the first one the client has to receive 4 KiB. With TCP
-    /// the system tells how much was received. With Unix sockets progress is seen when the socket has room again, and
-    /// with HTTP/2 when a shut window is opened.
+    /// The server checks twice in that time: a client that receives less than 4 KiB in a half, after the first one,
+    /// is disconnected. Over TCP the system reports the bytes received. Over a Unix socket progress shows when the
+    /// socket has room again, and with HTTP/2 when a window opens that was shut.
     pub fn write_timeout(mut self, limit: Duration) -> Self {
         self.settings.write_timeout = limit;
         self
     }
 
-    /// How long a handler may go on for a client that has shut down its side before the answer has begun, in HTTP/1.
-    /// Then the request is cancelled. Two seconds.
+    /// Time that a handler may go on after its HTTP/1 client has shut down the sending side before the response
+    /// began. Two seconds by default. Then the request is cancelled. Zero cancels it at once.
     ///
-    /// A client that closes its connection looks the same as one that only says that it will not send more
-    /// (`shutdown(SHUT_WR)`, as `nc -N` does at the end of its input): the server learns the difference when it
-    /// writes. With zero the request is cancelled at once. A client that resets its connection is gone, and its request
-    /// is cancelled at once; one that has the head of its response gets all of it.
+    /// A client that closes its connection looks the same as one that only ends its input (`shutdown(SHUT_WR)`, as
+    /// `nc -N` does): the server learns the difference when it writes. A client that resets its connection has its
+    /// request cancelled at once. A client that has the head of its response gets all of it.
     pub fn half_close_grace(mut self, limit: Duration) -> Self {
         self.settings.half_close_grace = limit;
         self
     }
 
-    /// How many streams an HTTP/2 client may have open at a time. 100.
+    /// Maximum number of streams, and so of open requests, of one HTTP/2 connection. 100 by default. The client is
+    /// told the number; a stream beyond it is refused.
     pub fn max_streams(mut self, count: u32) -> Self {
         self.settings.max_streams = count.max(1);
         self
     }
 
-    /// How many handlers of one HTTP/2 connection may run at the same moment: the others wait for their turn. Handlers
-    /// that await something do not count, so this bounds only how many workers one client can occupy by blocking or
-    /// computing. 16.
+    /// Maximum number of handlers of one HTTP/2 connection that run at the same moment; others wait for their turn.
+    /// 16 by default. Handlers that await something do not count, so this only bounds the number of workers that one
+    /// client can occupy by blocking or computing.
     pub fn max_parallel_streams(mut self, count: usize) -> Self {
         self.settings.max_parallel_streams = count.max(1);
         self
     }
 
-    /// How long a handler that was cancelled may take to come to its end; then it is dropped, also in a
-    /// [`shield`](dapple::shield). Spawn clean-up that takes longer as a task of its own. A second.
+    /// Time that a cancelled handler may take to end. One second by default. Then it is dropped, also inside a
+    /// [`shield`](dapple::shield). Spawn clean-up that takes longer as a task of its own.
     pub fn cancel_grace(mut self, limit: Duration) -> Self {
         self.settings.cancel_grace = limit;
         self
     }
 
-    /// How many bytes the head of a request may have: more is answered with 431. 32 KiB.
+    /// Maximum size of the head of a request, in bytes. 32 KiB by default. A larger one is answered with 431.
     pub fn max_header_size(mut self, bytes: usize) -> Self {
         self.settings.max_header_size = bytes;
         self
     }
 
-    /// How many bytes the body of a request may have: more is answered with 413. 16 MiB.
+    /// Maximum size of the body of a request, in bytes. 16 MiB by default. A larger one is answered with 413, and the
+    /// service's read of it ends with an error.
     pub fn max_body_size(mut self, bytes: usize) -> Self {
         self.settings.max_body_size = bytes;
         self
     }
 
-    /// How many connections may be open: beyond that, clients wait to be accepted. Three quarters of the file
-    /// descriptors that the process may have, and 65,536 at most.
+    /// Maximum number of open connections; further clients wait to be accepted. By default three quarters of the file
+    /// descriptors that the process may have, and at most 65,536.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.settings.max_connections = count.max(1);
         self
     }
 
-    /// How many connections of one address may be open: another is closed at once. There is no such limit unless
-    /// it is set, since all clients of a proxy have one address.
+    /// Maximum number of open connections per client address; further ones are closed at once. No maximum by default,
+    /// since all clients of a proxy have one address.
     pub fn max_connections_per_address(mut self, count: usize) -> Self {
         self.settings.max_connections_per_address = count.max(1);
         self
@@ -245,10 +262,12 @@ impl<L, H> Serve<L, H> {
         self
     }
 
-    /// Calls this with each answer that the server gives itself: to requests that are malformed, too large, too late
-    /// or refused, or whose handler panicked or took too long. A service sees nothing of them, and an access log
-    /// should. It is called where the connection is handled, so it must not block. HTTP/2 resets of a stream or of a
-    /// connection are no answers, and are not reported.
+    /// Calls the closure with each response that the server makes itself: to requests that are malformed, too large,
+    /// too late or refused, or whose handler panicked or took too long. Use it for an access log, as the service does
+    /// not see these requests.
+    ///
+    /// The closure is called on the task of the connection, so it must not block. HTTP/2 resets of a stream or a
+    /// connection are no responses, and are not reported.
     ///
     /// ```
     /// # async fn example(listener: dapple::net::TcpListener, router: axum::Router) -> std::io::Result<()> {
@@ -267,17 +286,12 @@ impl<L, H> Serve<L, H> {
     /// accepted, idle ones are closed, and requests that were begun are finished, until the
     /// [deadline](Self::shutdown_deadline).
     ///
-    /// [`ctrl_c`](dapple::signal::ctrl_c) hears SIGINT alone. A service manager or a container sends SIGTERM, which ends the
-    /// process at once unless it is listened for:
+    /// [`signal::shutdown`](dapple::signal::shutdown()) waits for SIGINT, which a terminal sends, and for SIGTERM, which service
+    /// managers and containers send:
     ///
     /// ```no_run
-    /// use dapple::signal::{SignalKind, signal};
-    ///
     /// # async fn example(listener: dapple::net::TcpListener, router: axum::Router) -> std::io::Result<()> {
-    /// let mut interrupt = signal(SignalKind::interrupt())?;
-    /// let mut terminate = signal(SignalKind::terminate())?;
-    /// let asked_to_end = async move { dapple::race((interrupt.recv(), terminate.recv())).await };
-    /// dapple_http::serve(listener, router).shutdown_on(asked_to_end).await?;
+    /// dapple_http::serve(listener, router).shutdown_on(dapple::signal::shutdown()).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -291,16 +305,41 @@ impl<L, H> Serve<L, H> {
         self
     }
 
-    /// How long what was begun may take to finish, once the server is to end: then it is cut. 30 seconds.
+    /// Time limit for a graceful shutdown. 30 seconds by default. Connections that have open requests after it are
+    /// cut, and counted in [`Served::cut`].
     pub fn shutdown_deadline(mut self, limit: Duration) -> Self {
         self.settings.shutdown_deadline = limit;
         self
     }
 
-    /// A look at what it does, while it runs.
+    /// Returns a reader for the statistics of the server: requests, connections, refusals, panics. Call it before the
+    /// server is awaited.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+    /// use dapple::sim::net::{TcpListener, TcpStream};
+    ///
+    /// dapple::sim::Sim::new(1).run(async {
+    ///     let router: Router = Router::new().route("/", get(|| async { "hello" }));
+    ///     let listener = TcpListener::bind("10.0.0.1:80").await.unwrap();
+    ///     let server = dapple_http::serve(listener, router);
+    ///     let stats = server.stats(); // before the server is awaited
+    ///     let server = dapple::spawn(server.into_future());
+    ///
+    ///     let mut client = TcpStream::connect("10.0.0.1:80").await.unwrap();
+    ///     client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await.unwrap();
+    ///     client.read_to_end(&mut Vec::new()).await.unwrap();
+    ///     let now: dapple_http::ServerStats = stats.snapshot();
+    ///     assert_eq!((now.accepted, now.requests, now.refused), (1, 1, 0));
+    ///     server.abort();
+    /// });
+    /// ```
     #[must_use]
-    pub fn stats(&self) -> Stats {
-        Stats(self.counters.clone())
+    pub fn stats(&self) -> StatsReader {
+        StatsReader(self.counters.clone())
     }
 }
 

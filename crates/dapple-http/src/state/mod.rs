@@ -107,11 +107,52 @@ pub use handler::Stateful;
 /// # Panics
 ///
 /// When it is called, if one state is named twice: read and written, or written twice.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use dapple_http::state::stateful;
+///
+/// fn hello() -> &'static str {
+///     "hello\n"
+/// }
+///
+/// let router: Router = Router::new().route("/", get(stateful(hello)));
+/// ```
 pub fn stateful<F>(function: F) -> Stateful<F> {
     Stateful::new(function)
 }
 
-/// A state to read. Others may read it at the same time.
+/// Argument of a [`stateful`] handler: a state to read. Handlers that only read a state run in parallel.
+///
+/// # Examples
+///
+/// ```
+/// use axum::extract::FromRef;
+/// use axum::{Router, routing::get};
+/// use dapple::Shared;
+/// use dapple_http::state::{Read, stateful};
+///
+/// struct Seats(Vec<bool>);
+///
+/// /// Runs in parallel with others that only read.
+/// fn left(seats: Read<Seats>) -> String {
+///     format!("{} left\n", seats.0.iter().filter(|sold| !**sold).count())
+/// }
+///
+/// #[derive(Clone)]
+/// struct App(Shared<Seats>);
+///
+/// impl FromRef<App> for Shared<Seats> {
+///     fn from_ref(app: &App) -> Shared<Seats> {
+///         app.0.clone()
+///     }
+/// }
+///
+/// let app = App(Shared::new(Seats(vec![false; 100])));
+/// let router: Router = Router::new().route("/seats", get(stateful(left))).with_state(app);
+/// ```
 pub struct Read<'a, T>(&'a T);
 
 impl<T> Deref for Read<'_, T> {
@@ -128,7 +169,35 @@ impl<T: fmt::Debug> fmt::Debug for Read<'_, T> {
     }
 }
 
-/// A state to write. No other handler reads or writes it meanwhile.
+/// Argument of a [`stateful`] handler: a state to write. No other handler reads or writes it meanwhile.
+///
+/// # Examples
+///
+/// ```
+/// use axum::extract::{FromRef, Path};
+/// use axum::{Router, routing::post};
+/// use dapple::Shared;
+/// use dapple_http::state::{Write, stateful};
+///
+/// struct Till(u64);
+///
+/// /// Runs alone with the till.
+/// fn pay(amount: Path<u64>, mut till: Write<Till>) -> String {
+///     till.0 += *amount;
+///     format!("{}\n", till.0)
+/// }
+///
+/// #[derive(Clone)]
+/// struct App(Shared<Till>);
+///
+/// impl FromRef<App> for Shared<Till> {
+///     fn from_ref(app: &App) -> Shared<Till> {
+///         app.0.clone()
+///     }
+/// }
+///
+/// let router: Router = Router::new().route("/pay/{amount}", post(stateful(pay))).with_state(App(Shared::new(Till(0))));
+/// ```
 pub struct Write<'a, T>(&'a mut T);
 
 impl<T> Deref for Write<'_, T> {
@@ -151,31 +220,58 @@ impl<T: fmt::Debug> fmt::Debug for Write<'_, T> {
     }
 }
 
-/// An argument that is a state: [`Read`] or [`Write`]. `S` is the state of the router.
+/// Argument of a [`stateful`] handler that is a state: [`Read`] or [`Write`]. `S` is the state of the router, which
+/// must have the [`Shared`] by axum's `FromRef`. A program uses it only as a bound.
+///
+/// # Examples
+///
+/// ```
+/// use axum::extract::FromRef;
+/// use dapple::Shared;
+/// use dapple_http::state::{Read, StateArgument};
+///
+/// /// A function that takes the place of the state from the router's, for any argument.
+/// fn find<A: StateArgument<App>>(app: &App) -> Shared<A::Value> {
+///     A::find(app)
+/// }
+///
+/// #[derive(Clone)]
+/// struct App(Shared<u64>);
+///
+/// impl FromRef<App> for Shared<u64> {
+///     fn from_ref(app: &App) -> Shared<u64> {
+///         app.0.clone()
+///     }
+/// }
+///
+/// let app = App(Shared::named("till", 7));
+/// assert_eq!(find::<Read<'static, u64>>(&app).name(), Some("till"));
+/// ```
 pub trait StateArgument<S>: 'static {
-    /// The value that the state keeps.
+    /// Type of the state's value.
     type Value: Send + 'static;
 
-    /// How it is asked for.
+    /// Request for access to the state.
     type Access<'a>: Access<Value = Self::Value> + Send
     where
         Self: 'a;
 
-    /// The same argument, for as long as the function runs.
+    /// Argument that the function gets, for as long as it runs.
     type Given<'g>
     where
         Self: 'g;
 
-    /// Where the state is.
+    /// Returns the state, found in that of the router.
     fn find(state: &S) -> Shared<Self::Value>;
 
-    /// Asks for it.
+    /// Returns the request for access. Called by [`stateful`].
     fn ask(shared: &Shared<Self::Value>) -> Self::Access<'_>;
 
-    /// Hands it over.
+    /// Makes the argument of the function from the access. Called by [`stateful`].
     fn give<'a, 'g>(guard: <Self::Access<'a> as Access>::Guard<'g>) -> Self::Given<'g>;
 
-    /// Calls `f` with this state alone.
+    /// Waits for access to this state, and calls `f` with it: the short way for a function with one state. Fails if the wait
+    /// was cancelled; then `f` has not run.
     fn alone<R: Send>(
         shared: &Shared<Self::Value>,
         f: impl FnOnce(Self::Given<'_>) -> R + Send,
@@ -256,10 +352,24 @@ where
     }
 }
 
-/// The one argument of a query, whatever its name: `35` of `/fibonacci?n=35`. For several there is axum's own
-/// `Query`, which takes a struct.
+/// Extractor of axum for the one argument of a query, whatever its name: `35` of `/fibonacci?n=35`. For several
+/// arguments use axum's own `Query`, which takes a struct.
 ///
-/// If it is missing, there are several, or it cannot be parsed, the client gets a 400 with the reason.
+/// If the argument is missing, there are several, or it cannot be parsed, the client gets a 400 with the reason, and
+/// the handler does not run.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use dapple_http::state::{Query, stateful};
+///
+/// fn square(number: Query<u64>) -> String {
+///     format!("{}\n", *number * *number) // of `/square?n=7`
+/// }
+///
+/// let router: Router = Router::new().route("/square", get(stateful(square)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query<T>(pub T);
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dapple::channel::oneshot;
 use dapple::net::TcpListener;
-use dapple_http::{Handler, IntoHandler, Serve, Served, Stats, serve};
+use dapple_http::{Handler, IntoHandler, Serve, Served, StatsReader, serve};
 
 /// Long enough for what must come, whatever else the machine is doing.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -18,7 +18,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A server in a runtime and a thread of its own.
 pub struct Server {
     pub address: SocketAddr,
-    pub stats: Stats,
+    pub stats: StatsReader,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<std::io::Result<Served>>>,
 }

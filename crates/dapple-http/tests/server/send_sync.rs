@@ -4,7 +4,7 @@
 use axum::Router;
 use dapple::net::{TcpListener, UnixListener};
 use dapple_http::state::{Query, Read, Stateful, Write};
-use dapple_http::{Body, Counts, Error, IntoHandler, Peer, Serve, Served, Stats, Tls, Upgraded};
+use dapple_http::{Body, Error, IntoHandler, Peer, Serve, Served, ServerStats, StatsReader, Tls, Upgraded};
 
 fn sends<T: Send>() {}
 fn shares<T: Send + Sync>() {}
@@ -18,14 +18,14 @@ fn what_passes_between_threads() {
     sends::<Serve<UnixListener, Tower>>();
     sends::<<Serve<TcpListener, Tower> as IntoFuture>::IntoFuture>();
     sends::<Upgraded>();
-    shares::<Counts>();
+    shares::<ServerStats>();
     shares::<Error>();
     shares::<Peer>();
     shares::<Query<u32>>();
     shares::<Read<'static, u32>>();
     shares::<Served>();
     shares::<Stateful<fn()>>();
-    shares::<Stats>();
+    shares::<StatsReader>();
     shares::<Tls>();
     shares::<Write<'static, u32>>();
 }

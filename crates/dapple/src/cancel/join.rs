@@ -83,6 +83,21 @@ impl<T> JoinHandle<T> {
     /// with it then. A runtime that ends gives its tasks their time: there nothing is dropped before it is up.
     ///
     /// Harmless when the task has ended, and when said twice.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::time::{Duration, sleep};
+    ///
+    /// dapple::run(async {
+    ///     let task = dapple::spawn(async {
+    ///         let slept = sleep(Duration::from_secs(3600)).await;
+    ///         if slept.is_err() { "cleaned up" } else { "slept" } // the code after the wait runs
+    ///     });
+    ///     task.cancel();
+    ///     assert_eq!(task.await.unwrap(), "cleaned up");
+    /// });
+    /// ```
     pub fn cancel(&self) {
         if let Some(task) = &self.task {
             task.cancel();
@@ -93,6 +108,21 @@ impl<T> JoinHandle<T> {
     /// a [`JoinError`] with [`is_aborted`](JoinError::is_aborted), unless the task was faster.
     ///
     /// The future is dropped in the task's own color, never while it or another of the color runs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::time::{Duration, sleep};
+    ///
+    /// dapple::run(async {
+    ///     let task = dapple::spawn(async {
+    ///         let _ = sleep(Duration::from_secs(3600)).await;
+    ///         unreachable!("the future is dropped at its wait");
+    ///     });
+    ///     task.abort();
+    ///     assert!(task.await.unwrap_err().is_aborted());
+    /// });
+    /// ```
     pub fn abort(&self) {
         if let Some(task) = &self.task {
             task.wake_with(ABORTED);
@@ -100,6 +130,18 @@ impl<T> JoinHandle<T> {
     }
 
     /// Lets the task run on without a handle; its output is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::oneshot;
+    ///
+    /// dapple::run(async {
+    ///     let (tell, told) = oneshot::channel();
+    ///     dapple::spawn(async { tell.send("it runs on").unwrap() }).detach();
+    ///     assert_eq!(told.await.unwrap(), "it runs on");
+    /// });
+    /// ```
     pub fn detach(self) {}
 
     /// Whether the task has ended, in whatever way.
@@ -278,6 +320,20 @@ impl<T> fmt::Debug for JoinHandle<T> {
 }
 
 /// The reason why a task, or the wait for it, gave no output.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     let aborted = dapple::spawn(std::future::pending::<()>());
+///     aborted.abort();
+///     assert!(aborted.await.unwrap_err().is_aborted());
+///
+///     let panicked = dapple::spawn(async { panic!("no such seat") });
+///     let payload = panicked.await.unwrap_err().try_into_panic().unwrap();
+///     assert_eq!(payload.downcast_ref(), Some(&"no such seat"));
+/// });
+/// ```
 pub struct JoinError(Repr);
 
 enum Repr {

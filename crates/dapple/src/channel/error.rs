@@ -43,6 +43,17 @@ impl From<RecvError> for std::io::Error {
 }
 
 /// Error of a receiver's `try_recv`.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::mpsc;
+///
+/// let (sender, mut receiver) = mpsc::bounded::<u32>(1);
+/// assert!(receiver.try_recv().unwrap_err().is_empty());
+/// drop(sender);
+/// assert!(receiver.try_recv().unwrap_err().is_closed());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TryRecvError {
     pub(super) closed: bool,

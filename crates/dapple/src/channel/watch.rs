@@ -137,6 +137,16 @@ impl<T> Sender<T> {
     /// # Panics
     ///
     /// If `modify` panics. No receiver is woken then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::watch;
+    ///
+    /// let (sender, receiver) = watch::channel(vec![1]);
+    /// sender.send_modify(|numbers| numbers.push(2)); // in place, and wakes all receivers
+    /// assert_eq!(*receiver.borrow(), [1, 2]);
+    /// ```
     pub fn send_modify(&self, modify: impl FnOnce(&mut T)) {
         self.send_if_modified(|value| {
             modify(value);
@@ -236,6 +246,19 @@ impl<T> Receiver<T> {
 
     /// Returns a reference to the value. While the reference exists, the value cannot be changed: drop it
     /// soon.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::watch;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, receiver) = watch::channel(vec![1]);
+    ///     sender.send_modify(|numbers| numbers.push(2));
+    ///     let numbers = receiver.borrow(); // a lock: do not keep it, and never across an await
+    ///     assert_eq!(*numbers, [1, 2]);
+    /// });
+    /// ```
     pub fn borrow(&self) -> Ref<'_, T> {
         let value = self.watched.read();
         let changed = self.watched.version() & !CLOSED != self.seen;
@@ -275,6 +298,21 @@ impl<T> Receiver<T> {
     /// *Dropped early*: **clean**; a change does not count as seen before this returns.
     /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and no change
     /// counts as seen; or `Ok`, if there was one when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::watch;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = watch::channel(1);
+    ///     sender.send(2).unwrap();
+    ///     receiver.changed().await.unwrap();
+    ///     assert_eq!(*receiver.borrow_and_update(), 2);
+    ///     drop(sender);
+    ///     assert!(receiver.changed().await.unwrap_err().is_closed());
+    /// });
+    /// ```
     pub async fn changed(&mut self) -> Result<(), RecvError> {
         let (watched, seen) = (&self.watched, self.seen);
         let version = watched.waiting.until(|| news(watched.version(), seen)).await;
@@ -294,6 +332,19 @@ impl<T> Receiver<T> {
     /// *Dropped early*: **clean**, except that values passed to `is_wanted` count as seen.
     /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled); or the value, if
     /// it was as wanted when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::watch;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = watch::channel("closed");
+    ///     let waiter = dapple::spawn(async move { receiver.wait_for(|state| *state == "open").await.map(|_| ()) });
+    ///     sender.send("open").unwrap();
+    ///     waiter.await.unwrap().unwrap();
+    /// });
+    /// ```
     pub async fn wait_for(&mut self, mut is_wanted: impl FnMut(&T) -> bool) -> Result<Ref<'_, T>, RecvError> {
         let mut begin = Wait::default();
         let begun = std::future::poll_fn(|cx| begin.begin(cx)).await;
@@ -395,6 +446,17 @@ impl<T: fmt::Debug> fmt::Debug for Ref<'_, T> {
 }
 
 /// Error of [`Sender::send`]: there is no receiver. Holds the value.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::watch;
+///
+/// let (sender, receiver) = watch::channel(1);
+/// drop(receiver);
+/// let error = sender.send(2).unwrap_err(); // no receiver is left
+/// assert_eq!(error.0, 2);
+/// ```
 pub struct SendError<T>(pub T);
 
 impl<T> fmt::Display for SendError<T> {

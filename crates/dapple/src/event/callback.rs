@@ -41,10 +41,34 @@ pub struct Callback<F, D = NoDropClosure, W = Anywhere> {
 }
 
 /// Marker of a [`Callback`] that is `Send` and may run in any color.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::event::{Anywhere, Callback};
+///
+/// fn is_send<C: Send>(_: &C) {}
+///
+/// let callback: Callback<_, _, Anywhere> = Callback::new(|| println!("on any worker"));
+/// is_send(&callback);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Anywhere(());
 
 /// Marker of a [`Callback`] that stays on the thread of its main color.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::event::{self, Callback};
+/// use std::rc::Rc;
+///
+/// dapple::run(async {
+///     let name = Rc::new("main"); // not `Send`
+///     let callback = Callback::local(move || name.len()); // a `Callback<_, _, OnThisThread>`
+///     assert_eq!(event::now(callback).await.unwrap(), 4);
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OnThisThread(());
 

@@ -107,6 +107,20 @@ impl<O: Occasion, F: FnMut() -> T, T: Verdict, G: Guard> Future for CallOften<O,
 }
 
 /// Return type of a repeating callback: nothing, or [`ControlFlow`], whose `Break` withdraws the callback.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::event::Callback;
+/// use std::ops::ControlFlow;
+///
+/// let _for_ever = Callback::new(|| println!("tick")); // `()`: is called until it is withdrawn
+/// let mut left = 3;
+/// let _three_times = Callback::new(move || {
+///     left -= 1;
+///     if left > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+/// });
+/// ```
 #[diagnostic::on_unimplemented(
     message = "a callback that is called often returns nothing, or a `ControlFlow<()>`, not `{Self}`",
     note = "`ControlFlow::Break(())` withdraws it"

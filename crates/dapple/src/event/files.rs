@@ -109,6 +109,26 @@ pub fn readable<C: Often>(fd: &impl AsFd, callback: C) -> io::Result<Registratio
 /// # Panics
 ///
 /// As for [`readable`].
+///
+/// # Examples
+///
+/// ```
+/// use dapple::event::{self, Callback};
+/// use std::ops::ControlFlow;
+///
+/// dapple::run(async {
+///     let (here, _there) = std::os::unix::net::UnixStream::pair().unwrap();
+///     here.set_nonblocking(true).unwrap();
+///     let (tell, told) = dapple::channel::oneshot::channel();
+///     let mut tell = Some(tell);
+///     let callback = Callback::new(move || {
+///         let _ = tell.take().map(|tell| tell.send(()));
+///         ControlFlow::Break(()) // is not called again
+///     });
+///     event::writable(&here, callback).unwrap().detach();
+///     told.await.unwrap();
+/// });
+/// ```
 #[track_caller]
 pub fn writable<C: Often>(fd: &impl AsFd, callback: C) -> io::Result<Registration> {
     ready(fd, Direction::Write, callback, CallSite::of_caller("event::writable"))

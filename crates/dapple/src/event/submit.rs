@@ -33,6 +33,29 @@ pub trait Once: Sized {
 /// A callback that can be called repeatedly: a [`Callback`] whose closure is an `FnMut()` that returns
 /// nothing, or a [`ControlFlow`](std::ops::ControlFlow) whose `Break` withdraws it. Sealed: only `Callback`
 /// implements it.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::event::{self, Callback};
+/// use dapple::time::Duration;
+/// use std::ops::ControlFlow;
+///
+/// dapple::run(async {
+///     let (done, ended) = dapple::channel::oneshot::channel();
+///     let (mut count, mut done) = (0, Some(done));
+///     let tick = Callback::new(move || {
+///         count += 1;
+///         if count < 3 {
+///             return ControlFlow::Continue(());
+///         }
+///         let _ = done.take().map(|done| done.send(count));
+///         ControlFlow::Break(()) // is not called again
+///     });
+///     event::every(Duration::from_millis(1), tick).detach();
+///     assert_eq!(ended.await.unwrap(), 3);
+/// });
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a callback that can be called often",
     note = "its closure takes no argument, can be called again and again (`FnMut`), and returns nothing or a \

@@ -55,6 +55,20 @@ pub fn after<C: Once<Output = ()>>(duration: Duration, callback: C) -> Registrat
 /// # Panics
 ///
 /// As for [`after`].
+///
+/// # Examples
+///
+/// ```
+/// use dapple::event::{self, Callback};
+/// use dapple::time::{Duration, Instant};
+///
+/// dapple::run(async {
+///     let (tell, told) = dapple::channel::oneshot::channel();
+///     let moment = Instant::now() + Duration::from_millis(1);
+///     event::at(moment, Callback::new(move || drop(tell.send(Instant::now())))).detach();
+///     assert!(told.await.unwrap() >= moment);
+/// });
+/// ```
 #[track_caller]
 pub fn at<C: Once<Output = ()>>(moment: Instant, callback: C) -> Registration {
     callback.once(sleep_until(moment), CallSite::of_caller("event::at"))

@@ -47,6 +47,25 @@ pub unsafe trait Buffer: Send + 'static {
 /// The memory that [`room`](Self::room) returns may be written to from when `room` was called until the
 /// value is next used, and stays at its address as long as the value is not moved. If the value is also a
 /// [`Buffer`] and is not empty, it is the memory of [`Buffer::bytes`]. The value may be dropped on any thread.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::fs::{Buffer, BufferMut, File};
+///
+/// /// Reads into any buffer that can be filled, and hands it back.
+/// async fn head<B: BufferMut>(file: &File, buffer: B) -> std::io::Result<B> {
+///     let (read, buffer) = file.read_at(buffer, 0).await;
+///     read?;
+///     Ok(buffer)
+/// }
+///
+/// # dapple::run(async {
+/// let file = File::open("/proc/self/status").await?;
+/// let bytes = head(&file, vec![0; 4]).await?; // a `Vec` is one
+/// assert_eq!(bytes.bytes(), b"Name");
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
 pub unsafe trait BufferMut: Send + 'static {
     /// The address and the length of the memory that can be written to.
     fn room(&mut self) -> (NonNull<u8>, usize);

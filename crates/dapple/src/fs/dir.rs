@@ -161,6 +161,19 @@ impl DirBuilder {
 ///
 /// *Dropped early*: **lossy**: it may have happened. *Scope cancelled*: returns `Cancelled`, and nothing has happened,
 /// or the result.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::fs;
+///
+/// # dapple::run(async {
+/// let folder = std::env::temp_dir().join(format!("dapple-remove-dir-{}", std::process::id()));
+/// fs::create_dir(&folder).await?;
+/// fs::remove_dir(&folder).await?; // only an empty one
+/// assert!(!fs::try_exists(&folder).await?);
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let request = c_path(path).map(|path| Unlink(NameChange::Unlink { path, is_dir: true }));
@@ -344,6 +357,24 @@ impl fmt::Debug for ReadDir {
 }
 
 /// An entry of a directory; see [`read_dir`].
+///
+/// # Examples
+///
+/// ```
+/// use dapple::fs;
+///
+/// # dapple::run(async {
+/// let mut entries = fs::read_dir("/proc/self").await?;
+/// let mut found = false;
+/// while let Some(entry) = entries.next_entry().await? {
+///     if entry.file_name() == "status" {
+///         found = entry.file_type().await?.is_file();
+///         assert!(entry.path().ends_with("self/status"));
+///     }
+/// }
+/// assert!(found);
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
 pub struct DirEntry {
     entry: Arc<std::fs::DirEntry>,
     file_type: io::Result<FileType>,

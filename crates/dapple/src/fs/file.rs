@@ -548,6 +548,21 @@ impl File {
     /// # Cancellation
     ///
     /// As [`sync_all`](Self::sync_all).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::fs::File;
+    /// use dapple::io::AsyncWriteExt;
+    ///
+    /// # dapple::run(async {
+    /// # let path = std::env::temp_dir().join(format!("dapple-sync-data-{}", std::process::id()));
+    /// let mut journal = File::create(&path).await?;
+    /// journal.write_all(b"seat 12 is sold\n").await?;
+    /// journal.sync_data().await?; // it is on the disk: only now tell the customer
+    /// # dapple::fs::remove_file(&path).await?;
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub async fn sync_data(&self) -> io::Result<()> {
         self.sync(true).await
     }

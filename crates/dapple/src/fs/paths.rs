@@ -180,6 +180,17 @@ pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::
 /// # Cancellation
 ///
 /// *Dropped early*: **clean**. *Scope cancelled*: returns `Cancelled`, or the result.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::fs;
+///
+/// # dapple::run(async {
+/// let program = fs::read_link("/proc/self/exe").await?; // where the link leads
+/// assert!(program.is_absolute());
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
 pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     call("read the link", path.as_ref(), |path| std::fs::read_link(path)).await
 }
@@ -279,6 +290,17 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 /// # Cancellation
 ///
 /// As [`metadata`].
+///
+/// # Examples
+///
+/// ```
+/// use dapple::fs;
+///
+/// # dapple::run(async {
+/// assert!(fs::symlink_metadata("/proc/self/exe").await?.is_symlink()); // of the link itself
+/// assert!(fs::metadata("/proc/self/exe").await?.is_file()); // of its target
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
 pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     metadata_of(path.as_ref(), false).await
 }

@@ -17,6 +17,31 @@ const AT_ONCE: u64 = 128 << 10;
 const ON_POOL: u64 = 1 << 20;
 
 /// A socket that a file can be sent to: a [`TcpStream`] or a [`UnixStream`].
+///
+/// # Examples
+///
+/// ```
+/// use dapple::fs::{File, Socket, send_file};
+///
+/// /// Sends a whole file to a client, whatever its kind of socket.
+/// async fn send_all(file: &File, socket: &impl Socket) -> std::io::Result<u64> {
+///     let length = file.metadata().await?.len();
+///     send_file(file, 0..length, socket).await
+/// }
+///
+/// # dapple::run(async {
+/// let (here, mut there) = dapple::net::UnixStream::pair()?;
+/// # let path = std::env::temp_dir().join(format!("dapple-socket-{}", std::process::id()));
+/// # dapple::fs::write(&path, b"hello").await?;
+/// let file = File::open(&path).await?;
+/// assert_eq!(send_all(&file, &here).await?, 5);
+/// # dapple::fs::remove_file(&path).await?;
+/// drop(here);
+/// let mut text = String::new();
+/// dapple::io::AsyncReadExt::read_to_string(&mut there, &mut text).await?;
+/// assert_eq!(text, "hello");
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
 pub trait Socket: AsFd + sealed::Writable {}
 
 impl Socket for TcpStream {}

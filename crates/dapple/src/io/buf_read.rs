@@ -47,6 +47,19 @@ pub trait AsyncBufReadExt: AsyncBufRead {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, and the bytes in the buffer stay.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncBufReadExt, BufReader};
+    ///
+    /// # dapple::run(async {
+    /// let mut reader = BufReader::new(&b"key: value"[..]);
+    /// let colon = reader.fill_buf().await?.iter().position(|byte| *byte == b':').unwrap(); // looks at the bytes
+    /// reader.consume(colon + 1); // and takes some of them
+    /// assert_eq!(reader.fill_buf().await?, b" value");
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn fill_buf(&mut self) -> FillBuf<'_, Self>
     where
         Self: Unpin,
@@ -76,6 +89,19 @@ pub trait AsyncBufReadExt: AsyncBufRead {
     ///
     /// *Dropped early*: **hands over** to `into` the bytes that were read; another call goes on from there.
     /// *Scope cancelled*: returns an error, and the bytes that were read are in `into`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncBufReadExt, BufReader};
+    ///
+    /// # dapple::run(async {
+    /// let mut reader = BufReader::new(&b"one;two"[..]);
+    /// let mut part = Vec::new();
+    /// reader.read_until(b';', &mut part).await?;
+    /// assert_eq!(part, b"one;");
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn read_until<'a>(&'a mut self, delimiter: u8, into: &'a mut Vec<u8>) -> ReadUntil<'a, Self>
     where
         Self: Unpin,
@@ -123,6 +149,19 @@ pub trait AsyncBufReadExt: AsyncBufRead {
     /// *Dropped early*: **hands over** to `into` the text that was read; another call goes on from there. **Lossy** only
     /// if the reader's buffer ended within a character: its first bytes, three at most.
     /// *Scope cancelled*: returns an error, and the text that was read is in `into`, or in the error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncBufReadExt, BufReader};
+    ///
+    /// # dapple::run(async {
+    /// let mut reader = BufReader::new(&b"one\ntwo"[..]);
+    /// let mut line = String::new();
+    /// assert_eq!(reader.read_line(&mut line).await?, 4);
+    /// assert_eq!(line, "one\n"); // with its end, unlike `lines`
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn read_line<'a>(&'a mut self, into: &'a mut String) -> ReadLine<'a, Self>
     where
         Self: Unpin,

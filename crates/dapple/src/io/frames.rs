@@ -189,6 +189,22 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     ///
     /// *Dropped early*: **clean**; the bytes that were read are kept.
     /// *Scope cancelled*: returns an error, and the bytes that were read are kept.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncReadExt, Prefix};
+    ///
+    /// # dapple::run(async {
+    /// let mut frames = (&b"\x03one\x03two"[..]).frames().prefix(Prefix::U8);
+    /// let mut count = 0;
+    /// while let Some(frame) = frames.next_frame().await? {
+    ///     assert_eq!(frame.len(), 3);
+    ///     count += 1;
+    /// }
+    /// assert_eq!(count, 2);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn next_frame(&mut self) -> NextFrame<'_, R> {
         NextFrame { frames: self, wait: Wait::default() }
     }

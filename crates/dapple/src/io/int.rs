@@ -17,6 +17,18 @@ const MAX: usize = 16;
 
 /// A number that can be read and written: a signed or unsigned integer of 1, 2, 4, 8 or 16 bytes, `f32`
 /// or `f64`.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # dapple::run(async {
+/// let mut bytes = Vec::new();
+/// bytes.write_f64(0.5).await?; // f64 is an `Int`, as far as its bytes matter
+/// assert_eq!((&bytes[..]).read_f64().await?, 0.5);
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
 pub trait Int: sealed::Sealed + Copy + Unpin {}
 
 mod sealed {
@@ -53,6 +65,18 @@ macro_rules! int {
 int! { u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 }
 
 /// The future of [`AsyncReadExt::read_u16`](super::AsyncReadExt::read_u16) and the like.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::AsyncReadExt;
+///
+/// # dapple::run(async {
+/// let mut reader = &b"\x00\x01\x02\x00"[..];
+/// assert_eq!(reader.read_u16().await?, 1);
+/// assert_eq!(reader.read_u16_le().await?, 2);
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct ReadInt<'a, R: ?Sized, N> {
@@ -91,6 +115,19 @@ impl<R: AsyncRead + Unpin + ?Sized, N: Int> Future for ReadInt<'_, R, N> {
 }
 
 /// The future of [`AsyncWriteExt::write_u16`](super::AsyncWriteExt::write_u16) and the like.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::io::AsyncWriteExt;
+///
+/// # dapple::run(async {
+/// let mut bytes = Vec::new();
+/// bytes.write_u16(1).await?;
+/// bytes.write_u16_le(2).await?;
+/// assert_eq!(bytes, [0, 1, 2, 0]);
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct WriteInt<'a, W: ?Sized, N> {

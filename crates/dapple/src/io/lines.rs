@@ -97,6 +97,19 @@ impl<R: AsyncBufRead + Unpin> Split<R> {
     ///
     /// *Dropped early*: **clean**; the bytes that were read are kept.
     /// *Scope cancelled*: returns an error, and the bytes that were read are kept.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncBufReadExt, BufReader};
+    ///
+    /// # dapple::run(async {
+    /// let mut parts = BufReader::new(&b"one\0two"[..]).split(0);
+    /// assert_eq!(parts.next_part().await?.as_deref(), Some(&b"one"[..]));
+    /// assert_eq!(parts.next_part().await?.as_deref(), Some(&b"two"[..]));
+    /// assert_eq!(parts.next_part().await?, None);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn next_part(&mut self) -> NextPart<'_, R> {
         NextPart { split: self, wait: Wait::default() }
     }
@@ -251,6 +264,19 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
     ///
     /// *Dropped early*: **clean**; the bytes that were read are kept.
     /// *Scope cancelled*: returns an error, and the bytes that were read are kept.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncBufReadExt, BufReader};
+    ///
+    /// # dapple::run(async {
+    /// let mut lines = BufReader::new(&b"one\r\ntwo"[..]).lines();
+    /// assert_eq!(lines.next_line().await?.as_deref(), Some("one"));
+    /// assert_eq!(lines.next_line().await?.as_deref(), Some("two"));
+    /// assert_eq!(lines.next_line().await?, None);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn next_line(&mut self) -> NextLine<'_, R> {
         NextLine { split: &mut self.0, wait: Wait::default() }
     }

@@ -93,6 +93,20 @@ pub trait AsyncReadExt: AsyncRead {
     /// *Dropped early*: **clean**; no byte is lost.
     /// *Scope cancelled*: returns an error, and nothing was read; or the bytes that were there at the
     /// next poll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::AsyncReadExt;
+    ///
+    /// # dapple::run(async {
+    /// let mut reader = &b"hello"[..];
+    /// let mut buffer = [0; 3];
+    /// assert_eq!(reader.read(&mut buffer).await?, 3);
+    /// assert_eq!(reader.read(&mut buffer).await?, 2); // not filled
+    /// assert_eq!(reader.read(&mut buffer).await?, 0); // the end
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> Read<'a, Self>
     where
         Self: Unpin,
@@ -111,6 +125,20 @@ pub trait AsyncReadExt: AsyncRead {
     /// *Dropped early*: **clean**; no byte is lost.
     /// *Scope cancelled*: returns an error, and nothing was read; or the bytes that were there at the
     /// next poll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::AsyncReadExt;
+    /// use std::io::IoSliceMut;
+    ///
+    /// # dapple::run(async {
+    /// let mut reader = &b"headbody"[..];
+    /// let (mut head, mut body) = ([0; 4], [0; 4]);
+    /// let read = reader.read_vectored(&mut [IoSliceMut::new(&mut head), IoSliceMut::new(&mut body)]).await?;
+    /// assert_eq!((read, &head, &body), (8, b"head", b"body"));
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn read_vectored<'a>(&'a mut self, buffers: &'a mut [IoSliceMut<'a>]) -> ReadVectored<'a, Self>
     where
         Self: Unpin,
@@ -129,6 +157,23 @@ pub trait AsyncReadExt: AsyncRead {
     ///
     /// *Dropped early*: **lossy**: the number of bytes that were filled is not known.
     /// *Scope cancelled*: returns an error with that number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncReadExt, how_far};
+    ///
+    /// # dapple::run(async {
+    /// let mut reader = &b"hello"[..];
+    /// let mut word = [0; 4];
+    /// reader.read_exact(&mut word).await?;
+    /// assert_eq!(&word, b"hell");
+    ///
+    /// let error = reader.read_exact(&mut word).await.unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+    /// assert_eq!((how_far(&error), word[0]), (Some(1), b'o')); // one byte was read
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn read_exact<'a>(&'a mut self, buffer: &'a mut [u8]) -> ReadExact<'a, Self>
     where
         Self: Unpin,
@@ -150,6 +195,19 @@ pub trait AsyncReadExt: AsyncRead {
     ///
     /// *Dropped early*: **hands over** to `into` the bytes that were read.
     /// *Scope cancelled*: returns an error, and the bytes that were read are in `into`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::AsyncReadExt;
+    ///
+    /// # dapple::run(async {
+    /// let mut reader = (&b"hello"[..]).take(1 << 20); // bounds how much a peer can make you keep
+    /// let mut bytes = Vec::new();
+    /// assert_eq!(reader.read_to_end(&mut bytes).await?, 5);
+    /// assert_eq!(bytes, b"hello");
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn read_to_end<'a>(&'a mut self, into: &'a mut Vec<u8>) -> ReadToEnd<'a, Self>
     where
         Self: Unpin,
@@ -169,6 +227,18 @@ pub trait AsyncReadExt: AsyncRead {
     ///
     /// *Dropped early*: **lossy**: the bytes that were read; and if `into` was empty, its capacity.
     /// *Scope cancelled*: returns an error that contains the bytes that were read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::AsyncReadExt;
+    ///
+    /// # dapple::run(async {
+    /// let mut text = String::from("> ");
+    /// (&b"hello"[..]).read_to_string(&mut text).await?;
+    /// assert_eq!(text, "> hello");
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn read_to_string<'a>(&'a mut self, into: &'a mut String) -> ReadToString<'a, Self>
     where
         Self: Unpin,

@@ -81,6 +81,17 @@ pub trait AsyncWriteExt: AsyncWrite {
     /// *Dropped early*: **clean**; nothing was written.
     /// *Scope cancelled*: returns an error, and nothing was written; or the number of bytes that were, if there was
     /// room at the next poll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncWriteExt, duplex};
+    ///
+    /// # dapple::run(async {
+    /// let (mut here, _there) = duplex(3);
+    /// assert_eq!(here.write(b"hello").await?, 3); // as much as there is room for: mostly `write_all` is wanted
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn write<'a>(&'a mut self, bytes: &'a [u8]) -> Write<'a, Self>
     where
         Self: Unpin,
@@ -99,6 +110,19 @@ pub trait AsyncWriteExt: AsyncWrite {
     /// *Dropped early*: **clean**; nothing was written.
     /// *Scope cancelled*: returns an error, and nothing was written; or the number of bytes that were, if there was
     /// room at the next poll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::AsyncWriteExt;
+    /// use std::io::IoSlice;
+    ///
+    /// # dapple::run(async {
+    /// let mut writer = Vec::new();
+    /// let written = writer.write_vectored(&[IoSlice::new(b"head"), IoSlice::new(b"body")]).await?;
+    /// assert_eq!((written, &writer[..]), (8, &b"headbody"[..]));
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn write_vectored<'a>(&'a mut self, slices: &'a [IoSlice<'a>]) -> WriteVectored<'a, Self>
     where
         Self: Unpin,
@@ -117,6 +141,20 @@ pub trait AsyncWriteExt: AsyncWrite {
     ///
     /// *Dropped early*: **lossy**: the number of bytes that were written is not known.
     /// *Scope cancelled*: returns an error with that number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncWriteExt, duplex, how_far};
+    ///
+    /// # dapple::run(async {
+    /// let (mut here, there) = duplex(64);
+    /// here.write_all(b"hello").await?;
+    /// drop(there); // the peer goes away
+    /// let error = here.write_all(b"world").await.unwrap_err();
+    /// assert_eq!(how_far(&error), Some(0)); // nothing of it was written
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn write_all<'a>(&'a mut self, bytes: &'a [u8]) -> WriteAll<'a, Self>
     where
         Self: Unpin,
@@ -134,6 +172,20 @@ pub trait AsyncWriteExt: AsyncWrite {
     ///
     /// *Dropped early*: **clean**; what is in the buffers stays there.
     /// *Scope cancelled*: returns an error, and the buffered bytes stay there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncWriteExt, BufWriter};
+    ///
+    /// # dapple::run(async {
+    /// let mut writer = BufWriter::new(Vec::new());
+    /// writer.write_all(b"hello").await?;
+    /// assert!(writer.get_ref().is_empty()); // it is in the buffer
+    /// writer.flush().await?;
+    /// assert_eq!(writer.get_ref(), b"hello");
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn flush(&mut self) -> Flush<'_, Self>
     where
         Self: Unpin,
@@ -151,6 +203,21 @@ pub trait AsyncWriteExt: AsyncWrite {
     ///
     /// *Dropped early*: **clean**; it can be called again.
     /// *Scope cancelled*: returns an error, and it can be called again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    ///
+    /// # dapple::run(async {
+    /// let (mut here, mut there) = duplex(64);
+    /// here.write_all(b"bye").await?;
+    /// here.close().await?;
+    /// let mut text = String::new();
+    /// there.read_to_string(&mut text).await?; // reads to the end, which `close` has sent
+    /// assert_eq!(text, "bye");
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn close(&mut self) -> Close<'_, Self>
     where
         Self: Unpin,
@@ -201,6 +268,20 @@ pub trait AsyncWriteExt: AsyncWrite {
     ///
     /// *Dropped early*: **lossy**: the number of bytes that were written is not known.
     /// *Scope cancelled*: returns an error with that number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncReadExt, AsyncWriteExt, Prefix};
+    ///
+    /// # dapple::run(async {
+    /// let mut bytes = Vec::new();
+    /// bytes.write_frame(Prefix::U16, b"hello").await?;
+    /// assert_eq!(bytes, b"\x00\x05hello");
+    /// let mut frames = (&bytes[..]).frames().prefix(Prefix::U16);
+    /// assert_eq!(frames.next_frame().await?.unwrap(), b"hello"[..]);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     fn write_frame<'a>(&'a mut self, prefix: Prefix, body: &'a [u8]) -> WriteFrame<'a, Self>
     where
         Self: Unpin,

@@ -106,6 +106,18 @@ impl Color {
     /// # Panics
     ///
     /// If the caller does not run in a main color.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::Color;
+    ///
+    /// dapple::run(async {
+    ///     let main = Color::main();
+    ///     let job = dapple::spawn(async move { main.call(|| "on the first thread").await });
+    ///     assert_eq!(job.await.unwrap().unwrap(), "on the first thread");
+    /// });
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn main() -> Color {
@@ -137,6 +149,19 @@ impl Color {
     /// # Panics
     ///
     /// Outside of a task, and in a [`blocking`](crate::blocking) call, which has no color.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::Color;
+    ///
+    /// dapple::run(async {
+    ///     let color = Color::new();
+    ///     let inside = color.call(Color::current).await.unwrap();
+    ///     assert_eq!(inside, color);
+    ///     assert_eq!(Color::current(), Color::main()); // of the future given to `run`
+    /// });
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn current() -> Color {

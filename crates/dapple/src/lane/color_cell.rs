@@ -82,6 +82,17 @@ impl<T> ColorCell<T> {
     ///
     /// If another color than the cell's is running, with both colors in the message, and if `f` uses the same cell
     /// again. A panic in `f` is passed on to the caller and leaves the cell usable.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::ColorCell;
+    ///
+    /// dapple::run(async {
+    ///     let visits = ColorCell::new(0); // belongs to the color that runs here
+    ///     assert_eq!(visits.with(|visits| { *visits += 1; *visits }), 1);
+    /// });
+    /// ```
     #[track_caller]
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         if with_context(|context| context.color()) != self.id {

@@ -96,6 +96,15 @@ use delay::Delay;
 pub struct Limit(Arc<Inner>);
 
 /// Which waiting task is refused if there are too many. Set by [`Limit::refusing`].
+///
+/// # Examples
+///
+/// ```
+/// use dapple::limit::{Limit, Refuse};
+///
+/// let limit = Limit::new().depth(100).refusing(Refuse::Oldest); // the newest requests are most likely still wanted
+/// assert!(limit.has_room());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Refuse {
@@ -109,6 +118,22 @@ pub enum Refuse {
 
 /// Counters of a [`Limit`]. They are read without stopping other threads, so they need not be consistent with
 /// each other.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::limit::Limit;
+///
+/// dapple::run(async {
+///     let limit = Limit::new().concurrency(1);
+///     let admitted = limit.admit().await.unwrap();
+///     assert!(limit.try_admit().is_err());
+///     let stats = limit.stats();
+///     assert_eq!((stats.running, stats.waiting), (1, 0));
+///     drop(admitted);
+///     assert_eq!(limit.stats().running, 0);
+/// });
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LimitStats {
@@ -195,6 +220,17 @@ impl Limit {
     /// # Panics
     ///
     /// If `target` is zero, or longer than `interval`; if the limit is in use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::limit::Limit;
+    /// use dapple::time::Duration;
+    ///
+    /// // Refuses work if all of it has waited longer than 50 ms for half a second.
+    /// let limit = Limit::new().delay(Duration::from_millis(50), Duration::from_millis(500));
+    /// assert!(!limit.is_over());
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn delay(self, target: Duration, interval: Duration) -> Limit {
@@ -211,6 +247,23 @@ impl Limit {
     /// # Panics
     ///
     /// If it is 0: then nothing could ever begin. If the limit is in use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::limit::Limit;
+    /// use dapple::task::Builder;
+    ///
+    /// dapple::run(async {
+    ///     let limit = Limit::new().depth(1); // one may wait
+    ///     let tasks: Vec<_> = (0..10).map(|_| Builder::new().limit(limit.clone()).spawn(async {})).collect();
+    ///     let mut refused = 0;
+    ///     for task in tasks {
+    ///         refused += usize::from(task.await.is_err_and(|error| error.is_refused()));
+    ///     }
+    ///     assert!(refused < 10);
+    /// });
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn depth(self, depth: usize) -> Limit {
@@ -223,6 +276,20 @@ impl Limit {
     /// # Panics
     ///
     /// If it is 0: then nothing could ever begin. If the limit is in use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::limit::Limit;
+    ///
+    /// dapple::run(async {
+    ///     let limit = Limit::new().concurrency(1);
+    ///     let first = limit.admit().await.unwrap();
+    ///     assert!(limit.try_admit().is_err()); // one is under way
+    ///     drop(first);
+    ///     assert!(limit.try_admit().is_ok());
+    /// });
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn concurrency(self, concurrency: usize) -> Limit {

@@ -83,7 +83,20 @@ macro_rules! halves {
             }
         }
 
-        /// The error of joining halves of different connections. It returns the halves.
+        /// The error of joining halves of different connections. It returns the halves. The same for every kind of stream.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use dapple::net::UnixStream;
+        ///
+        /// # dapple::run(async {
+        /// let (one, other) = UnixStream::pair()?;
+        /// let ((read, write), (_, other_write)) = (one.into_split(), other.into_split());
+        /// let error = read.reunite(other_write).unwrap_err(); // not halves of one stream
+        /// assert!(error.0.reunite(write).is_ok());
+        /// # std::io::Result::Ok(()) }).unwrap();
+        /// ```
         #[derive(Debug)]
         pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
 

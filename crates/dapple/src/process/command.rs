@@ -194,6 +194,18 @@ impl Command {
     /// # Errors
     ///
     /// If the program cannot be started. If it starts but cannot be waited for, it is killed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::process::Command;
+    ///
+    /// # dapple::run(async {
+    /// let mut child = Command::new("sleep").arg("3600").kill_on_drop(true).spawn()?;
+    /// child.kill().await?; // and waits for its end
+    /// assert!(!child.wait().await?.success());
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn spawn(&mut self) -> io::Result<Child> {
         world::outside("Command::spawn")?;
         Child::new(self.command.spawn()?, self.kill_on_drop)
@@ -240,6 +252,18 @@ impl Command {
     ///
     /// *Dropped early*: **lossy**: the bytes that were read; and as for [`status`](Self::status).
     /// *Scope cancelled*: returns an error that contains the bytes that were read; and as for [`status`](Self::status).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::process::Command;
+    ///
+    /// # dapple::run(async {
+    /// let output = Command::new("echo").arg("hello").output().await?;
+    /// assert!(output.status.success());
+    /// assert_eq!(output.stdout, b"hello\n");
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub async fn output(&mut self) -> io::Result<Output> {
         world::outside("Command::output")?;
         begin().await?;

@@ -91,14 +91,61 @@ pipe! {
     ///
     /// Drop it, and the child reads the end. If the child has closed its end, or has ended, writing
     /// fails with `BrokenPipe`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+    /// use dapple::process::{Command, Stdio};
+    ///
+    /// # dapple::run(async {
+    /// let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    /// let mut stdin = child.stdin.take().unwrap();
+    /// stdin.write_all(b"hello").await?;
+    /// drop(stdin); // `cat` sees the end
+    /// let mut text = String::new();
+    /// child.stdout.take().unwrap().read_to_string(&mut text).await?;
+    /// assert_eq!(text, "hello");
+    /// assert!(child.wait().await?.success());
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     ChildStdin, process::ChildStdin
 }
 pipe! {
     /// The read end of the pipe from a child's standard output.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncBufReadExt, BufReader};
+    /// use dapple::process::{Command, Stdio};
+    ///
+    /// # dapple::run(async {
+    /// let mut child = Command::new("echo").arg("hello").stdout(Stdio::piped()).spawn()?;
+    /// let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    /// assert_eq!(lines.next_line().await?.as_deref(), Some("hello"));
+    /// assert!(child.wait().await?.success());
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     ChildStdout, process::ChildStdout
 }
 pipe! {
     /// The read end of the pipe from a child's standard error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::AsyncReadExt;
+    /// use dapple::process::{Command, Stdio};
+    ///
+    /// # dapple::run(async {
+    /// let mut child = Command::new("sh").args(["-c", "echo oops >&2"]).stderr(Stdio::piped()).spawn()?;
+    /// let mut text = String::new();
+    /// child.stderr.take().unwrap().read_to_string(&mut text).await?;
+    /// assert_eq!(text, "oops\n");
+    /// child.wait().await?;
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     ChildStderr, process::ChildStderr
 }
 

@@ -10,6 +10,21 @@ use crate::task::{RuntimeShared, Task};
 
 /// All tasks of a runtime, as they were found one after the other; see
 /// [`Runtime::dump`](crate::Runtime::dump). `Display` writes one line for each.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::task::Builder;
+///
+/// dapple::run(async {
+///     let patient = Builder::new().name("patient").spawn(std::future::pending::<()>());
+///     dapple::task::yield_now().await;
+///     let dump = dapple::Handle::current().dump();
+///     assert!(dump.tasks.iter().any(|task| task.name == "patient"));
+///     println!("{dump}"); // a line for each task
+///     patient.abort();
+/// });
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Dump {
@@ -18,6 +33,24 @@ pub struct Dump {
 }
 
 /// Facts about a task.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::oneshot;
+/// use dapple::runtime::TaskState;
+///
+/// dapple::run(async {
+///     let (_bank, payment) = oneshot::channel::<()>();
+///     let customer = dapple::task::Builder::new().name("customer").spawn(payment);
+///     while !dapple::Handle::current().dump().tasks.iter().any(|task| {
+///         task.name == "customer" && task.state == TaskState::Waiting && task.waits_for.is_some()
+///     }) {
+///         dapple::task::yield_now().await; // until the customer waits for the payment
+///     }
+///     drop(customer);
+/// });
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskInfo {
@@ -38,6 +71,18 @@ pub struct TaskInfo {
 }
 
 /// State of a task.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::runtime::TaskState;
+///
+/// dapple::run(async {
+///     let dump = dapple::Handle::current().dump();
+///     let waiting = dump.tasks.iter().filter(|task| task.state == TaskState::Waiting).count();
+///     println!("{waiting} of {} tasks wait", dump.tasks.len());
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskState {

@@ -76,6 +76,20 @@ impl Runtime {
     }
 
     /// A builder with default settings.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::time::Duration;
+    ///
+    /// let runtime = dapple::Runtime::builder()
+    ///     .workers(2)
+    ///     .thread_name("office")
+    ///     .stall_after(Duration::from_millis(20))
+    ///     .build()
+    ///     .unwrap();
+    /// assert_eq!(runtime.metrics().workers.len(), 2);
+    /// ```
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -85,12 +99,31 @@ impl Runtime {
     }
 
     /// A handle to the runtime, which can be cloned and sent anywhere.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::thread;
+    ///
+    /// let runtime = dapple::Runtime::new().unwrap();
+    /// let handle = runtime.handle();
+    /// let computed = thread::spawn(move || handle.block_on(async { dapple::spawn(async { 7 }).await.unwrap() }));
+    /// assert_eq!(computed.join().unwrap(), 7);
+    /// ```
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
     /// See [`Handle::block_on`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let runtime = dapple::Runtime::new().unwrap();
+    /// let name = String::from("bach");
+    /// assert_eq!(runtime.block_on(async { name.len() }), 4); // may borrow, and need not be `Send`
+    /// ```
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.handle.block_on(future)
     }
@@ -131,6 +164,17 @@ impl Runtime {
     /// by then are left behind on their threads, and named in the result. So are tasks that do not return from their
     /// polls, after the workers had up to a second more. With a timeout of zero no task gets time to end by itself.
     /// Inside a task of the runtime it does not wait: all tasks that have not ended are dropped and named.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::time::Duration;
+    ///
+    /// let runtime = dapple::Runtime::new().unwrap();
+    /// runtime.spawn(async { dapple::time::sleep(Duration::from_secs(3600)).await }).detach();
+    /// let left = runtime.shutdown(Duration::from_secs(5)); // cancels, and waits for at most five seconds
+    /// assert!(left.is_clean());
+    /// ```
     pub fn shutdown(self, timeout: Duration) -> Shutdown {
         self.handle.core.shut_down(timeout)
     }
@@ -176,6 +220,18 @@ impl Handle {
     }
 
     /// Spawns a task with a color of its own.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::thread;
+    ///
+    /// dapple::run(async {
+    ///     let handle = dapple::Handle::current();
+    ///     let task = thread::spawn(move || handle.spawn(async { 7 })).join().unwrap(); // from a thread without a runtime
+    ///     assert_eq!(task.await.unwrap(), 7);
+    /// });
+    /// ```
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where

@@ -21,6 +21,20 @@ use crate::world;
 const LEAVE: Duration = Duration::from_secs(if cfg!(miri) { 60 } else { 1 }); // Miri is slow
 
 /// Report of a shutdown: the tasks that were still running.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::Duration;
+///
+/// let runtime = dapple::Runtime::new().unwrap();
+/// runtime.spawn(async { dapple::time::sleep(Duration::from_secs(3600)).await }).detach();
+/// let shutdown = runtime.shutdown(Duration::from_secs(5));
+/// assert!(shutdown.is_clean()); // the sleep was cancelled, and the task ended
+/// for task in shutdown.still_running {
+///     eprintln!("{} did not end in time", task.name);
+/// }
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shutdown {

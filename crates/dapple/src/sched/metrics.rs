@@ -7,6 +7,17 @@ use super::worker::Worker;
 
 /// A snapshot of a runtime's counters. It is taken without stopping any worker, so the numbers may not match each
 /// other exactly.
+///
+/// # Examples
+///
+/// ```
+/// dapple::run(async {
+///     dapple::spawn(async {}).await.unwrap();
+///     let metrics = dapple::Handle::current().metrics();
+///     assert!(metrics.spawned >= 1 && metrics.finished >= 1);
+///     assert_eq!(metrics.panics, 0);
+/// });
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -58,6 +69,16 @@ impl Metrics {
 }
 
 /// Counters of one worker.
+///
+/// # Examples
+///
+/// ```
+/// let runtime = dapple::Runtime::builder().workers(2).build().unwrap();
+/// runtime.block_on(runtime.spawn(async {})).unwrap();
+/// let metrics = runtime.metrics();
+/// assert_eq!(metrics.workers.len(), 2);
+/// println!("tasks taken from other workers: {}", metrics.workers.iter().map(|worker| worker.stolen).sum::<u64>());
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WorkerMetrics {

@@ -71,12 +71,32 @@ pub const MOST_WEIGHED: usize = 64;
 
 /// Default policy: a lane goes to the worker that makes it runnable or last ran it, first come, first served, by
 /// priorities.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sched::Home;
+///
+/// let runtime = dapple::Runtime::builder().workers(2).policy(Home).build()?; // the same as without `policy`
+/// assert_eq!(runtime.block_on(runtime.spawn(async { 1 + 1 })).unwrap(), 2);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Home;
 
 impl Policy for Home {}
 
 /// Join the shortest queue: a lane goes to the worker with the fewest queued lanes.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sched::ShortestQueue;
+///
+/// let runtime = dapple::Runtime::builder().workers(2).policy(ShortestQueue).build()?;
+/// assert_eq!(runtime.block_on(runtime.spawn(async { 1 + 1 })).unwrap(), 2);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShortestQueue;
 
@@ -92,6 +112,16 @@ impl Policy for ShortestQueue {
 }
 
 /// Longest lane first: the color with the most queued tasks, which holds up the most work.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sched::LongestLane;
+///
+/// let runtime = dapple::Runtime::builder().workers(2).policy(LongestLane).build()?;
+/// assert_eq!(runtime.block_on(runtime.spawn(async { 1 + 1 })).unwrap(), 2);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LongestLane;
 
@@ -107,6 +137,16 @@ impl Policy for LongestLane {
 
 /// The policy of libasync-mp: of the first few queued lanes the one with the highest priority goes first. The color
 /// that the worker ran last counts one more.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sched::FirstLanes;
+///
+/// let runtime = dapple::Runtime::builder().workers(2).policy(FirstLanes::new(8)).build()?;
+/// assert_eq!(runtime.block_on(runtime.spawn(async { 1 + 1 })).unwrap(), 2);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct FirstLanes(usize);
 

@@ -62,6 +62,24 @@ unsafe impl Send for Scope<'_, '_> {}
 unsafe impl Sync for Scope<'_, '_> {}
 
 /// A scope, passed to the body of [`finish_local`]. As [`Scope`], but children need not be `Send`.
+///
+/// # Examples
+///
+/// ```
+/// use std::cell::Cell;
+///
+/// dapple::run(async {
+///     let sum = Cell::new(0); // not `Sync`: borrowed by children on this thread
+///     dapple::finish_local(async |scope| {
+///         for number in 1..=3 {
+///             let sum = &sum;
+///             scope.start(async move { sum.set(sum.get() + number) });
+///         }
+///     })
+///     .await;
+///     assert_eq!(sum.get(), 6);
+/// });
+/// ```
 pub struct LocalScope<'scope, 'env: 'scope> {
     children: Children,
     /// BRANDED

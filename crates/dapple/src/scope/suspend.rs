@@ -48,6 +48,23 @@ where
 }
 
 /// Handle that resumes a [`suspend`]ed wait with a value.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::scope::{Resume, suspend};
+/// use std::thread;
+///
+/// dapple::run(async {
+///     let answer = suspend(|resume: Resume<u32>| {
+///         thread::spawn(move || {
+///             let _ = resume.resume(42); // an error if the wait was cancelled meanwhile: here is the value back
+///         });
+///         || {} // called if the wait is cancelled: nothing to withdraw
+///     });
+///     assert_eq!(answer.await, Ok(42));
+/// });
+/// ```
 #[must_use = "a wait that is never resumed ends only by a cancel; dropping this ends it with an error"]
 pub struct Resume<T>(oneshot::Sender<T>);
 

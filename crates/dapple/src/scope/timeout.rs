@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -165,6 +166,34 @@ impl<F> fmt::Debug for Timeout<F> {
 }
 
 /// Error of [`timeout`]: the time was up. Holds the future's output after the cancel.
+///
+/// Look at the output with [`into_inner`](Self::into_inner) if it can be worth something: a message that came as the time
+/// was up is in it. Where it is not, `?` converts the error into an [`io::Error`] of the kind
+/// [`TimedOut`](io::ErrorKind::TimedOut), which keeps the `Elapsed` inside. Outputs that borrow, or that are not `Send` and
+/// `Sync`, do not convert: use `map_err`.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::{Duration, Elapsed, sleep, timeout};
+/// use std::io;
+///
+/// async fn ask() -> io::Result<u32> {
+///     sleep(Duration::from_secs(3600)).await?;
+///     Ok(1)
+/// }
+///
+/// async fn ask_in_time() -> io::Result<u32> {
+///     timeout(Duration::from_millis(1), ask()).await? // the first error is that of the time, the second that of `ask`
+/// }
+///
+/// dapple::run(async {
+///     let error = ask_in_time().await.unwrap_err();
+///     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+///     let elapsed: Elapsed<io::Result<u32>> = error.downcast().unwrap();
+///     assert!(dapple::is_cancelled(&elapsed.into_inner().unwrap().unwrap_err()));
+/// });
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Elapsed<T> {
     /// None if the future was dropped.
@@ -197,3 +226,10 @@ impl<T> fmt::Display for Elapsed<T> {
 }
 
 impl<T> Error for Elapsed<T> {}
+
+/// An error of the kind `TimedOut`, with the `Elapsed` and so the future's output inside.
+impl<T: Send + Sync + 'static> From<Elapsed<T>> for io::Error {
+    fn from(elapsed: Elapsed<T>) -> io::Error {
+        io::Error::new(io::ErrorKind::TimedOut, elapsed)
+    }
+}

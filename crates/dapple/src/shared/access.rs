@@ -14,6 +14,20 @@ use crate::world::is_simulated;
 
 /// Request for access to one state: a [`Reading`] or a [`Writing`]. An argument of
 /// [`together`](crate::together).
+///
+/// # Examples
+///
+/// ```
+/// use dapple::shared::Reading;
+/// use dapple::{Shared, together_all};
+///
+/// dapple::run(async {
+///     let accounts = [Shared::new(1), Shared::new(2)];
+///     let readings: Vec<Reading<i64>> = accounts.iter().map(|account| account.reading()).collect();
+///     let sum = together_all(&readings, |values| values.iter().map(|value| **value).sum::<i64>());
+///     assert_eq!(sum.await, Ok(3));
+/// });
+/// ```
 pub trait Access: sealed::Sealed {
     /// Type of the state's value.
     type Value;

@@ -290,6 +290,17 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
     /// # Panics
     ///
     /// Inside of the closure of [`retain`](Self::retain).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::SharedMap;
+    ///
+    /// let prices = SharedMap::new();
+    /// prices.insert("bach", 25);
+    /// assert_eq!(prices.get("bach"), Some(25)); // a clone of the value; never waits for a task
+    /// assert_eq!(prices.get("verdi"), None);
+    /// ```
     #[inline]
     #[must_use]
     #[track_caller]
@@ -358,6 +369,16 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
     /// # Panics
     ///
     /// Inside of a closure of any map.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::SharedMap;
+    ///
+    /// let prices = SharedMap::new();
+    /// assert_eq!(prices.insert("bach", 25), None);
+    /// assert_eq!(prices.insert("bach", 30), Some(25)); // returns the old value
+    /// ```
     #[track_caller]
     pub fn insert(&self, key: K, value: V) -> Option<V> {
         self.0.insert(key, value)
@@ -368,6 +389,17 @@ impl<K: Hash + Eq, V, S: BuildHasher> SharedMap<K, V, S> {
     /// # Panics
     ///
     /// Inside of a closure of any map.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::SharedMap;
+    ///
+    /// let prices = SharedMap::new();
+    /// prices.insert("bach", 25);
+    /// assert_eq!(prices.remove("bach"), Some(25));
+    /// assert!(prices.is_empty());
+    /// ```
     #[track_caller]
     pub fn remove<Q>(&self, key: &Q) -> Option<V>
     where

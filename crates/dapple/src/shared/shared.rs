@@ -143,6 +143,15 @@ impl<T> Shared<T> {
     }
 
     /// As [`new`](Self::new), with a name for errors.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::Shared;
+    ///
+    /// let state = Shared::named("till", 0); // the name is in panics and in `dump`
+    /// assert_eq!(state.name(), Some("till"));
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn named(name: impl Into<Box<str>>, value: T) -> Shared<T> {
@@ -173,6 +182,14 @@ impl<T> Shared<T> {
     /// *Dropped early*: **loses its place**; `f` has not run.
     /// *Scope cancelled*: returns [`Cancelled`], and `f` has not run; or the result of `f`, if the state
     /// could be read when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let state = dapple::Shared::new(vec![1, 2, 3]);
+    /// let sum = dapple::run(state.read(|numbers| numbers.iter().sum::<i32>()));
+    /// assert_eq!(sum, Ok(6));
+    /// ```
     #[track_caller]
     pub fn read<R, F: FnOnce(&T) -> R>(&self, f: F) -> ReadFuture<'_, T, F>
     where
@@ -192,6 +209,16 @@ impl<T> Shared<T> {
     /// *Dropped early*: **loses its place**; `f` has not run.
     /// *Scope cancelled*: returns [`Cancelled`], and `f` has not run; or the result of `f`, if the state was
     /// free when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let state = dapple::Shared::new(vec![1]);
+    /// dapple::run(async {
+    ///     state.write(|numbers| numbers.push(2)).await.unwrap();
+    ///     assert_eq!(state.read(|numbers| numbers.len()).await, Ok(2));
+    /// });
+    /// ```
     #[track_caller]
     pub fn write<R, F: FnOnce(&mut T) -> R>(&self, f: F) -> WriteFuture<'_, T, F> {
         WriteFuture::new(self.writing(), f)
@@ -220,6 +247,14 @@ impl<T> Shared<T> {
     /// # Errors
     ///
     /// If another caller uses it: `f` has not run.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let state = dapple::Shared::new(1);
+    /// assert_eq!(state.try_write(|number| *number += 1), Ok(())); // at once, or `Busy`
+    /// assert_eq!(state.try_read(|number| *number), Ok(2));
+    /// ```
     #[track_caller]
     pub fn try_write<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, Busy> {
         let (gate, writing) = (&self.0.gate, self.writing());
@@ -304,6 +339,19 @@ impl<T> Shared<T> {
     }
 
     /// Request to read this state, for [`together`](crate::together).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::{Shared, together};
+    ///
+    /// dapple::run(async {
+    ///     let (price, till) = (Shared::new(25), Shared::new(0));
+    ///     let sold = together((price.reading(), till.writing()), |(price, till)| *till += *price);
+    ///     sold.await.unwrap();
+    ///     assert_eq!(till.read(|till| *till).await, Ok(25));
+    /// });
+    /// ```
     #[must_use = "it is read in `together`"]
     #[track_caller]
     pub fn reading(&self) -> Reading<'_, T>
@@ -389,6 +437,17 @@ impl<T: fmt::Debug + Sync> fmt::Debug for Shared<T> {
 }
 
 /// Error of [`Shared::try_read`] and [`Shared::try_write`]: the state is in use.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::Shared;
+///
+/// let state = Shared::named("state", 1);
+/// let inside = state.try_read(|_| state.try_write(|number| *number += 1).is_err());
+/// assert_eq!(inside, Ok(true)); // busy: it is being read
+/// assert!(state.try_write(|number| *number += 1).is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy(pub(super) ());
 

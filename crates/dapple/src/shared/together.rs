@@ -80,6 +80,19 @@ where
 
 /// Argument of [`together`] and [`when`](crate::shared::when): one to eight of [`Reading`](crate::shared::Reading) and
 /// [`Writing`](crate::shared::Writing).
+///
+/// # Examples
+///
+/// ```
+/// use dapple::{Shared, together};
+///
+/// dapple::run(async {
+///     let (from, to) = (Shared::new(10), Shared::new(0));
+///     let pair = (from.writing(), to.writing()); // a tuple of requests
+///     together(pair, |(from, to)| std::mem::swap(from, to)).await.unwrap();
+///     assert_eq!(to.read(|to| *to).await, Ok(10));
+/// });
+/// ```
 pub trait Accesses: sealed::Sealed {
     /// Argument of the closure: a tuple of `&` and `&mut`.
     type Guards<'g>;

@@ -118,6 +118,22 @@ impl Signal {
     /// *Dropped early*: **clean**; no signal is lost.
     /// *Scope cancelled*: returns an error, and no signal is lost; or a signal, if there was one at
     /// the next poll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::signal::{SignalKind, signal};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// dapple::run(async {
+    ///     let mut signals = signal(SignalKind::user_defined2())?;
+    ///     # let this = rustix::process::getpid();
+    ///     # rustix::process::kill_process(this, rustix::process::Signal::USR2)?;
+    ///     signals.recv().await?;
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
     pub async fn recv(&mut self) -> io::Result<()> {
         let mut wait = Wait::default();
         std::future::poll_fn(|cx| self.poll_recv(&mut wait, cx)).await
@@ -237,6 +253,84 @@ impl Future for CtrlC {
                 Poll::Ready(came.expect("signals do not end"))
             }
             Err(_) => match self.signal.take() {
+                Some(Err(error)) => Poll::Ready(Err(error)),
+                _ => unreachable!("it was an error just now"),
+            },
+        }
+    }
+}
+
+/// Waits until the program is asked to end: for a SIGINT (Ctrl-C) or a SIGTERM that comes after this call. Returns which
+/// of the two came.
+///
+/// Use it for a graceful shutdown: terminals send SIGINT; systemd, Docker and Kubernetes send SIGTERM. From this call on,
+/// neither of them ends the program by itself, also after this future was dropped. A program that should end at once on
+/// a second signal calls this function again.
+///
+/// # Errors
+///
+/// If the signals cannot be listened to; if the wait was cancelled ([`is_cancelled`](crate::is_cancelled)).
+///
+/// # Cancellation
+///
+/// *Dropped early*: **clean**, except that the signals no longer end the program.
+/// *Scope cancelled*: returns an error; or the signal, if one had come when the wait was polled again.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::signal::{SignalKind, shutdown};
+///
+/// # fn main() -> std::io::Result<()> {
+/// dapple::run(async {
+///     let asked_to_end = shutdown(); // listens from here on
+///     # let this = rustix::process::getpid();
+///     # rustix::process::kill_process(this, rustix::process::Signal::TERM)?;
+///     let signal = asked_to_end.await?;
+///     assert_eq!(signal, SignalKind::terminate());
+///     println!("{signal}: closing; a second signal ends the program at once");
+///     let second = dapple::spawn(async {
+///         if shutdown().await.is_ok() {
+///             std::process::exit(1);
+///         }
+///     });
+///     // ... closes what is open ...
+///     second.abort();
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub fn shutdown() -> ShutdownSignal {
+    let listen = || {
+        world::outside("signal::shutdown")?;
+        Ok([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?])
+    };
+    ShutdownSignal { signals: Some(listen()) }
+}
+
+/// The future of [`shutdown`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct ShutdownSignal {
+    /// None once it has failed.
+    signals: Option<io::Result<[Signal; 2]>>,
+}
+
+impl Future for ShutdownSignal {
+    type Output = io::Result<SignalKind>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<SignalKind>> {
+        match self.signals.as_mut().expect("`ShutdownSignal` was polled after it had returned") {
+            Ok(signals) => {
+                for signal in signals {
+                    if let Poll::Ready(came) = Pin::new(&mut *signal).poll_next(cx) {
+                        let came = came.expect("signals do not end");
+                        return Poll::Ready(came.map(|()| signal.kind()));
+                    }
+                }
+                Poll::Pending
+            }
+            Err(_) => match self.signals.take() {
                 Some(Err(error)) => Poll::Ready(Err(error)),
                 _ => unreachable!("it was an error just now"),
             },

@@ -4,6 +4,8 @@
 //! the listener was made. There is no handler to write. A handler that the program had installed before is
 //! still called.
 //!
+//! For a graceful shutdown there is [`shutdown`], which waits for SIGINT or SIGTERM.
+//!
 //! **The first listener removes the signal's default action for good**, also after the last
 //! listener was dropped: a program that has once waited for Ctrl-C is no longer ended by it.
 //!
@@ -30,4 +32,4 @@ mod kind;
 mod listener;
 
 pub use kind::SignalKind;
-pub use listener::{CtrlC, Signal, ctrl_c, signal};
+pub use listener::{CtrlC, ShutdownSignal, Signal, ctrl_c, shutdown, signal};

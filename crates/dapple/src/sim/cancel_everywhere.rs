@@ -133,6 +133,21 @@ where
 /// The output of a program for [`cancel_everywhere`]: `()`, or a `Result`, whose error may be a cancellation.
 ///
 /// Any error that can be boxed will do: types that implement [`Error`], `Box<dyn Error + Send + Sync>`, `String`.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sim::cancel_everywhere;
+/// use dapple::time::{Duration, sleep};
+/// use std::io;
+///
+/// async fn serve() -> io::Result<()> { // `io::Result<()>` is an `Ending`: its error can say `Cancelled`
+///     sleep(Duration::from_secs(1)).await?;
+///     Ok(())
+/// }
+///
+/// cancel_everywhere(serve, || async {});
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not tell whether a program was cancelled",
     label = "ends in `{Self}`, which is no `sim::Ending`",
@@ -181,6 +196,18 @@ pub struct CancelEverywhere {
 }
 
 /// The numbers of waits and runs of [`CancelEverywhere::run`].
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sim::CancelEverywhere;
+/// use dapple::time::{Duration, sleep};
+///
+/// let work = || async { sleep(Duration::from_secs(1)).await };
+/// let count = CancelEverywhere::new().run(work, || async {});
+/// assert_eq!((count.waits, count.tried), (1, 1));
+/// assert!(count.runs >= count.tried); // each wait is tried in several ways
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CancelCount {

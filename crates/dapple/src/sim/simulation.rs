@@ -146,6 +146,16 @@ impl Sim {
     ///
     /// If the future panics, if nothing can run (a deadlock), and if the run does not end. The seed is
     /// printed, with a command line that runs it again. Also on a worker of a runtime, and inside of a simulation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sim::Sim;
+    /// use dapple::time::{Duration, sleep};
+    ///
+    /// let slept = Sim::new(7).run(async { sleep(Duration::from_secs(3600)).await }); // returns at once
+    /// assert_eq!(slept, Ok(()));
+    /// ```
     #[track_caller]
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         // The future cannot be run again, so a trace that may be wanted is kept from the start.
@@ -195,6 +205,19 @@ impl Sim {
     /// # Panics
     ///
     /// As [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    /// use dapple::sim::Sim;
+    ///
+    /// Sim::new(0).explore(0..100, || async {
+    ///     let (sender, mut receiver) = mpsc::bounded(1);
+    ///     dapple::spawn(async move { sender.send(7).await.unwrap() }).detach();
+    ///     assert_eq!(receiver.recv().await, Ok(7)); // in each of a hundred orders of events
+    /// });
+    /// ```
     #[track_caller]
     pub fn explore<F: Future>(&self, seeds: Range<u64>, f: impl FnMut() -> F)
     where
@@ -209,6 +232,21 @@ impl Sim {
     /// # Errors
     ///
     /// The first failure.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sim::Sim;
+    /// use dapple::time::{Duration, sleep};
+    ///
+    /// let failure = Sim::new(0)
+    ///     .try_explore(0..100, || async {
+    ///         let racer = |name| async move { sleep(Duration::from_millis(1)).await.map(|()| name) };
+    ///         assert_eq!(dapple::race((racer("ann"), racer("bob"))).await, Ok("bob"), "ann was first");
+    ///     })
+    ///     .unwrap_err();
+    /// println!("{failure}"); // the seed, the reason, and the command that runs it again
+    /// ```
     #[track_caller]
     pub fn try_explore<F: Future>(&self, seeds: Range<u64>, f: impl FnMut() -> F) -> Result<u64, Failure>
     where

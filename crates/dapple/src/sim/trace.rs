@@ -28,6 +28,18 @@ pub struct Trace {
 }
 
 /// One poll of a task (or one call, of a closure).
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sim::{Sim, work};
+/// use dapple::time::Duration;
+///
+/// let (_, trace) = Sim::new(1).run_traced(async { dapple::spawn(async { work(Duration::from_millis(3)) }).await });
+/// let longest = trace.polls().max_by_key(|poll| poll.took).unwrap();
+/// assert!(longest.took >= Duration::from_millis(3)); // and what switching tasks costs
+/// println!("{} on worker {:?}", longest.task, longest.worker);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Poll<'a> {

@@ -11,6 +11,19 @@ impl Color {
     /// first poll after all work that was submitted before.
     ///
     /// If the runtime has ended, [`is_gone`](crate::JoinError::is_gone) holds for the error of the handle.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::Color;
+    ///
+    /// dapple::run(async {
+    ///     let room = Color::keyed("room 7");
+    ///     let first = room.spawn(async { 1 }); // the two never run at the same time
+    ///     let second = room.spawn(async { 2 });
+    ///     assert_eq!(first.await.unwrap() + second.await.unwrap(), 3);
+    /// });
+    /// ```
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -26,6 +39,23 @@ impl Color {
     ///
     /// *Handle dropped*: the closure is called nevertheless.
     /// *Scope cancelled*: awaiting the handle returns an error, and the closure is called nevertheless.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::{Color, ColorCell};
+    /// use std::sync::Arc;
+    ///
+    /// dapple::run(async {
+    ///     let color = Color::new();
+    ///     let seats = Arc::new(ColorCell::in_color(&color, 100));
+    ///     let left = color.call({
+    ///         let seats = seats.clone();
+    ///         move || seats.with(|seats| { *seats -= 1; *seats })
+    ///     });
+    ///     assert_eq!(left.await.unwrap(), 99);
+    /// });
+    /// ```
     #[track_caller]
     pub fn call<F, T>(&self, f: F) -> JoinHandle<T>
     where

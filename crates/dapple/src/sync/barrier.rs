@@ -14,7 +14,8 @@ use crate::prim::{Mutex, lock};
 use crate::waitlist::wait::{GuardedWaker, Wait, Wakers};
 use crate::waitlist::wait_queue::WaitQueue;
 
-/// Lets so many tasks wait for each other, again and again: each waits until all have come.
+/// Meeting point for a number of tasks: each waits until all have arrived, then all go on. It can be used again and
+/// again.
 ///
 /// # Examples
 ///
@@ -50,13 +51,13 @@ struct BarrierRound {
 }
 
 impl Barrier {
-    /// A barrier for so many. For 0, as for 1, no one waits: each wait is over at once, and leads.
+    /// Makes a barrier for `size` tasks. With 0 or 1 each wait ends at once, and leads its round.
     #[must_use]
     pub fn new(size: usize) -> Barrier {
         Barrier { size: size.max(1), inside: Mutex::default() }
     }
 
-    /// Waits until as many have come as the barrier is for. The last one to come leads the round.
+    /// Waits until `size` callers have arrived in this round. The last one to arrive leads the round.
     ///
     /// # Errors
     ///
@@ -67,6 +68,18 @@ impl Barrier {
     /// *Dropped early*: **clean**: this caller does not count.
     /// *Scope cancelled*: returns [`Cancelled`], and this caller does not count; or `Ok`, if all had come when the wait was
     /// polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sync::{Barrier, BarrierPass};
+    ///
+    /// dapple::run(async {
+    ///     let alone = Barrier::new(1);
+    ///     let pass: BarrierPass = alone.wait().await.unwrap();
+    ///     assert!(pass.is_leader()); // one of each round is: here it is alone
+    /// });
+    /// ```
     pub fn wait(&self) -> BarrierWait<'_> {
         BarrierWait { barrier: self, place: None, wait: Wait::default() }
     }
@@ -90,7 +103,7 @@ impl fmt::Debug for Barrier {
     }
 }
 
-/// The wait of [`Barrier::wait`].
+/// Future of [`Barrier::wait`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct BarrierWait<'a> {
     barrier: &'a Barrier,
@@ -170,14 +183,14 @@ impl fmt::Debug for BarrierWait<'_> {
     }
 }
 
-/// What a [`Barrier::wait`] came to: all have come.
+/// Proof that all tasks of a round have arrived at a [`Barrier`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BarrierPass {
     leads: bool,
 }
 
 impl BarrierPass {
-    /// Whether this was the last one to come: one in each round.
+    /// Whether this caller was the last one to arrive. In each round one is: it can do what has to be done once.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.leads

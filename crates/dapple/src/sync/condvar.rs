@@ -73,6 +73,32 @@ impl Condvar {
     /// *Scope cancelled*: returns the guard and [`Cancelled`]. No notification has been taken. The mutex was
     /// unlocked meanwhile, unless the scope was cancelled before the call. Locking the mutex again is not
     /// cancelled. If the wait had been notified, returns the guard and `Ok`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sync::{Condvar, Mutex};
+    /// use std::sync::Arc;
+    ///
+    /// dapple::run(async {
+    ///     let state = Arc::new((Mutex::new(false), Condvar::new()));
+    ///     let waiter = dapple::spawn({
+    ///         let state = state.clone();
+    ///         async move {
+    ///             let mut open = state.0.lock().await?;
+    ///             while !*open {
+    ///                 let waited;
+    ///                 (open, waited) = state.1.wait(open).await; // the guard comes back, cancelled or not
+    ///                 waited?;
+    ///             }
+    ///             Ok::<(), dapple::Cancelled>(())
+    ///         }
+    ///     });
+    ///     *state.0.lock().await.unwrap() = true;
+    ///     state.1.notify_one();
+    ///     waiter.await.unwrap().unwrap();
+    /// });
+    /// ```
     pub async fn wait<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,

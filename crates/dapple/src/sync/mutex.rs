@@ -93,6 +93,23 @@ impl<T: ?Sized> Mutex<T> {
     /// *Dropped early*: **loses its place**.
     /// *Scope cancelled*: returns [`Cancelled`], and the mutex has not been locked; or the guard, if
     /// it was free when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sync::{Mutex, MutexGuard};
+    ///
+    /// async fn add(mut total: MutexGuard<'_, u32>, amount: u32) {
+    ///     dapple::task::yield_now().await; // the lock is held across the await
+    ///     *total += amount;
+    /// }
+    ///
+    /// dapple::run(async {
+    ///     let total = Mutex::new(1);
+    ///     add(total.lock().await.unwrap(), 2).await;
+    ///     assert_eq!(total.into_inner(), 3);
+    /// });
+    /// ```
     pub async fn lock(&self) -> Result<MutexGuard<'_, T>, Cancelled> {
         PermitWait::new(&self.permits.0, 1).await.map_err(|_| Cancelled)?;
         Ok(MutexGuard::new(self))
@@ -108,6 +125,20 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// *Dropped early*: **loses its place**.
     /// *Scope cancelled*: as [`lock`](Self::lock).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sync::Mutex;
+    /// use std::sync::Arc;
+    ///
+    /// dapple::run(async {
+    ///     let total = Arc::new(Mutex::new(1));
+    ///     let mut guard = total.clone().lock_owned().await.unwrap(); // borrows nothing, so a task can have it
+    ///     dapple::spawn(async move { *guard += 1 }).await.unwrap();
+    ///     assert_eq!(*total.lock().await.unwrap(), 2);
+    /// });
+    /// ```
     pub async fn lock_owned(self: Arc<Self>) -> Result<OwnedMutexGuard<T>, Cancelled> {
         PermitWait::new(&self.permits.0, 1).await.map_err(|_| Cancelled)?;
         Ok(OwnedMutexGuard { mutex: self, _value: PhantomData })
@@ -132,6 +163,16 @@ impl<T: ?Sized> Mutex<T> {
     /// # Errors
     ///
     /// If the mutex is locked.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let total = dapple::sync::Mutex::new(1);
+    /// let mut guard = total.try_lock().unwrap(); // at once, or an error
+    /// *guard += 1;
+    /// drop(guard);
+    /// assert_eq!(total.into_inner(), 2);
+    /// ```
     pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, TryLockError> {
         self.permits.0.try_take(1).map_err(|_| TryLockError(()))?;
         Ok(MutexGuard::new(self))
@@ -265,6 +306,22 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedMutexGuard<T> {
 }
 
 /// Error of `try_lock`, `try_read` and `try_write`: the lock is not free.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sync::{Mutex, RwLock};
+///
+/// let mutex = Mutex::new(1);
+/// let held = mutex.try_lock().unwrap();
+/// assert!(mutex.try_lock().is_err());
+/// drop(held);
+/// assert!(mutex.try_lock().is_ok());
+///
+/// let lock = RwLock::new(1);
+/// let _reader = lock.try_read().unwrap();
+/// assert!(lock.try_read().is_ok() && lock.try_write().is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TryLockError(pub(super) ());
 

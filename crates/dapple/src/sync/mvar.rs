@@ -54,19 +54,19 @@ pub struct MVar<T> {
 unsafe impl<T: Send> Sync for MVar<T> {}
 
 impl<T> MVar<T> {
-    /// One that is full.
+    /// Makes a full MVar, with this value.
     #[must_use]
     pub fn new(value: T) -> MVar<T> {
         MVar { full: Permits::new(1), empty: Permits::new(0), value: UnsafeCell::new(Some(value)) }
     }
 
-    /// One that is empty.
+    /// Makes an empty MVar.
     #[must_use]
     pub fn empty() -> MVar<T> {
         MVar { full: Permits::new(0), empty: Permits::new(1), value: UnsafeCell::new(None) }
     }
 
-    /// Takes the value, when there is one.
+    /// Waits until there is a value, and takes it out.
     ///
     /// # Errors
     ///
@@ -82,14 +82,14 @@ impl<T> MVar<T> {
         Ok(self.empty_it())
     }
 
-    /// Takes the value, if there is one now, also ahead of waiters. `None` also while a [`with`](Self::with) or a
-    /// [`read`](Self::read) of another thread is at it.
+    /// Takes the value if there is one now, also ahead of waiters. Returns `None` if it is empty, and while another
+    /// caller is in [`with`](Self::with) or [`read`](Self::read).
     pub fn try_take(&self) -> Option<T> {
         self.full.try_take(1).ok()?;
         Some(self.empty_it())
     }
 
-    /// Puts a value, when there is none.
+    /// Waits until the MVar is empty, and puts a value in.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl<T> MVar<T> {
         }
     }
 
-    /// Puts a value, if there is none now, also ahead of waiters.
+    /// Puts a value in if the MVar is empty now, also ahead of waiters.
     ///
     /// # Errors
     ///
@@ -125,8 +125,8 @@ impl<T> MVar<T> {
         }
     }
 
-    /// Calls `f` with the value, when there is one, and leaves it there. For that long no other caller takes or sees the
-    /// value, and none puts another one.
+    /// Waits until there is a value, and calls `f` with it. The value stays. Meanwhile no other caller takes or reads
+    /// it, or puts another one.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl<T> MVar<T> {
         Ok(self.lend(f))
     }
 
-    /// A clone of the value, when there is one. The value stays.
+    /// Waits until there is a value, and returns a clone. The value stays.
     ///
     /// # Errors
     ///
@@ -174,8 +174,8 @@ impl<T> MVar<T> {
         Ok(self.lend(|value| value.clone()))
     }
 
-    /// A clone of the value, if there is one now. `None` also while a [`with`](Self::with) or a [`read`](Self::read) of
-    /// another thread is at it.
+    /// Returns a clone of the value if there is one now. Returns `None` if it is empty, and while another caller is
+    /// in [`with`](Self::with) or [`read`](Self::read).
     pub fn try_read(&self) -> Option<T>
     where
         T: Clone,
@@ -184,7 +184,7 @@ impl<T> MVar<T> {
         Some(self.lend(|value| value.clone()))
     }
 
-    /// As [`take`](Self::take), for threads outside: waits on this thread.
+    /// As [`take`](Self::take), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl<T> MVar<T> {
         block_on("MVar::take_blocking", self.take())
     }
 
-    /// As [`put`](Self::put), for threads outside: waits on this thread.
+    /// As [`put`](Self::put), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
@@ -212,13 +212,14 @@ impl<T> MVar<T> {
         block_on("MVar::put_blocking", self.put(value))
     }
 
-    /// Whether there is no value now, or another caller is at it.
+    /// Whether there is no value now, or another caller has it in [`with`](Self::with). Another thread may change
+    /// that at any moment.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.full.free() == 0
     }
 
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     #[must_use]
     pub fn into_inner(self) -> Option<T> {
         self.value.into_inner()
@@ -277,26 +278,37 @@ impl<T> fmt::Debug for MVar<T> {
     }
 }
 
-/// A value was not put; here it is.
+/// Error of [`MVar::put`] and [`MVar::try_put`]: the value was not put. Hands the value back.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sync::MVar;
+///
+/// let place = MVar::new(1);
+/// let error = place.try_put(2).unwrap_err();
+/// assert!(error.is_full());
+/// assert_eq!(error.into_inner(), 2);
+/// ```
 pub struct PutError<T> {
     value: T,
     cancelled: bool,
 }
 
 impl<T> PutError<T> {
-    /// There is a value already.
+    /// Whether the MVar was full: there was a value already.
     #[must_use]
     pub fn is_full(&self) -> bool {
         !self.cancelled
     }
 
-    /// The wait was cancelled.
+    /// Whether the wait was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled
     }
 
-    /// The value.
+    /// Returns the value that was not put.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.value

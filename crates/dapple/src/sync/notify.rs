@@ -80,6 +80,23 @@ impl Notify {
     /// *Dropped early*: **hands over** its notification to the next waiter, and loses its place. *Scope
     /// cancelled*: returns [`Cancelled`], and no notification has been taken; or `Ok`, if there was one when
     /// the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sync::Notify;
+    /// use std::sync::Arc;
+    ///
+    /// dapple::run(async {
+    ///     let notify = Arc::new(Notify::new());
+    ///     let waiter = dapple::spawn({
+    ///         let notify = notify.clone();
+    ///         async move { notify.notified().await }
+    ///     });
+    ///     notify.notify_one(); // kept for the waiter, if it does not wait yet
+    ///     waiter.await.unwrap().unwrap();
+    /// });
+    /// ```
     pub fn notified(&self) -> Notified<'_> {
         Notified { notify: self, calls: self.calls.load(Ordering::Acquire), key: None, wait: Wait::default() }
     }

@@ -12,7 +12,8 @@ use std::sync::OnceLock;
 use crate::Cancelled;
 use crate::waitlist::permits::{PermitRefusal, PermitWait, Permits};
 
-/// A value that is set once, possibly by an async initialiser that only one task runs.
+/// Cell for a value that is set once, possibly by an async initialiser. Many tasks may ask for the value at the same
+/// time; one of them computes it. It may be a `static`.
 ///
 /// # Examples
 ///
@@ -46,19 +47,19 @@ impl Drop for InitTurn<'_> {
 }
 
 impl<T> OnceCell<T> {
-    /// One that has no value.
+    /// Makes an empty cell.
     #[must_use]
     pub const fn new() -> OnceCell<T> {
         OnceCell { value: OnceLock::new(), turn: OnceLock::new() }
     }
 
-    /// The value, if it has been set.
+    /// Returns the value, if it has been set. Never waits.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         self.value.get()
     }
 
-    /// The value, if it has been set.
+    /// Returns the value by mutable reference, if it has been set.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.value.get_mut()
     }
@@ -69,7 +70,7 @@ impl<T> OnceCell<T> {
         self.get().is_some()
     }
 
-    /// The value, if it has been set.
+    /// Returns the value, if it has been set.
     #[must_use]
     pub fn into_inner(self) -> Option<T> {
         self.value.into_inner()
@@ -79,7 +80,7 @@ impl<T> OnceCell<T> {
         self.turn.get_or_init(|| Permits::new(1))
     }
 
-    /// Sets the value, if there is none and no initialiser runs.
+    /// Sets the value, unless there is one or an initialiser runs.
     ///
     /// # Errors
     ///
@@ -93,11 +94,11 @@ impl<T> OnceCell<T> {
         Ok(())
     }
 
-    /// The value; or that of `init`, which runs if there is none. Of many callers one runs its `init`, and the others wait.
-    /// If that one panics or is dropped, the next runs its own.
+    /// Returns the value. If there is none, runs `init` to compute it. Of many callers one runs its `init`, and the
+    /// others wait. If that one panics or is dropped, the next caller runs its own.
     ///
-    /// A cancel reaches the waits inside of `init`, which decides what to make of it: use
-    /// [`get_or_try_init`](Self::get_or_try_init) for one that may fail.
+    /// A cancel reaches the waits inside of `init`, which has to return a value nevertheless: use
+    /// [`get_or_try_init`](Self::get_or_try_init) for an initialiser that waits.
     ///
     /// # Errors
     ///
@@ -124,8 +125,8 @@ impl<T> OnceCell<T> {
         Ok(self.get().expect("set, or settled just now"))
     }
 
-    /// As [`get_or_init`](Self::get_or_init), with an `init` that may fail. Its error goes to its caller, and the next
-    /// caller runs its own `init`.
+    /// As [`get_or_init`](Self::get_or_init), with an `init` that may fail. Its error goes to its own caller, the
+    /// cell stays empty, and the next caller runs its own `init`.
     ///
     /// # Errors
     ///
@@ -205,7 +206,19 @@ impl<T: fmt::Debug> fmt::Debug for OnceCell<T> {
     }
 }
 
-/// A value was not set, since there is one, or one is being computed; here it is.
+/// Error of [`OnceCell::set`]: there is a value, or one is being computed. Hands the other value back.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sync::OnceCell;
+///
+/// let cell = OnceCell::new();
+/// cell.set("first").unwrap();
+/// let error = cell.set("second").unwrap_err();
+/// assert!(error.is_set());
+/// assert_eq!(error.into_inner(), "second");
+/// ```
 pub struct SetError<T> {
     value: T,
     is_set: bool,
@@ -218,7 +231,7 @@ impl<T> SetError<T> {
         self.is_set
     }
 
-    /// The value.
+    /// Returns the value that was not set.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.value

@@ -74,6 +74,16 @@ impl<T: ?Sized> RwLock<T> {
     /// *Dropped early*: **loses its place**.
     /// *Scope cancelled*: returns [`Cancelled`], and nothing has been locked; or the guard, if the lock was
     /// available when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// dapple::run(async {
+    ///     let seats = dapple::sync::RwLock::new(vec![false; 3]);
+    ///     let (one, other) = (seats.read().await.unwrap(), seats.read().await.unwrap()); // at the same time
+    ///     assert_eq!(one.len() + other.len(), 6);
+    /// });
+    /// ```
     pub async fn read(&self) -> Result<RwLockReadGuard<'_, T>, Cancelled> {
         PermitWait::new(&self.permits, 1).await.map_err(|_| Cancelled)?;
         Ok(RwLockReadGuard { lock: self, _value: PhantomData })
@@ -90,6 +100,18 @@ impl<T: ?Sized> RwLock<T> {
     /// *Dropped early*: **loses its place**.
     /// *Scope cancelled*: returns [`Cancelled`], and nothing has been locked; or the guard, if the lock was
     /// available when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// dapple::run(async {
+    ///     let seats = dapple::sync::RwLock::new(vec![false; 3]);
+    ///     let mut writer = seats.write().await.unwrap();
+    ///     writer[1] = true;
+    ///     let reader = dapple::sync::RwLockWriteGuard::downgrade(writer); // no other writer comes between
+    ///     assert!(reader[1]);
+    /// });
+    /// ```
     pub async fn write(&self) -> Result<RwLockWriteGuard<'_, T>, Cancelled> {
         PermitWait::new(&self.permits, READERS).await.map_err(|_| Cancelled)?;
         Ok(RwLockWriteGuard { lock: self, _value: PhantomData })

@@ -64,6 +64,20 @@ impl Semaphore {
     /// *Dropped early*: **loses its place**; no permit is lost.
     /// *Scope cancelled*: returns an error with [`is_cancelled`](AcquireError::is_cancelled), and no permit
     /// has been taken; or the permit, if one was free when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sync::Semaphore;
+    ///
+    /// dapple::run(async {
+    ///     let counters = Semaphore::new(2);
+    ///     let permit = counters.acquire().await.unwrap();
+    ///     assert_eq!(counters.available_permits(), 1);
+    ///     drop(permit); // gives it back
+    ///     assert_eq!(counters.available_permits(), 2);
+    /// });
+    /// ```
     pub async fn acquire(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
         self.acquire_many(1).await
     }
@@ -95,6 +109,23 @@ impl Semaphore {
     ///
     /// *Dropped early*: **loses its place**; no permit is lost.
     /// *Scope cancelled*: as [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sync::Semaphore;
+    /// use std::sync::Arc;
+    ///
+    /// dapple::run(async {
+    ///     let counters = Arc::new(Semaphore::new(2));
+    ///     let permit = counters.clone().acquire_owned().await.unwrap();
+    ///     let customer = dapple::spawn(async move {
+    ///         let _permit = permit; // given back when the task ends
+    ///     });
+    ///     customer.await.unwrap();
+    ///     assert_eq!(counters.available_permits(), 2);
+    /// });
+    /// ```
     pub async fn acquire_owned(self: Arc<Self>) -> Result<OwnedSemaphorePermit, AcquireError> {
         self.acquire_many_owned(1).await
     }
@@ -136,6 +167,16 @@ impl Semaphore {
     /// # Errors
     ///
     /// If none is free, or the semaphore is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let counters = dapple::sync::Semaphore::new(1);
+    /// let permit = counters.try_acquire().unwrap();
+    /// assert!(counters.try_acquire().unwrap_err().is_busy());
+    /// drop(permit);
+    /// assert!(counters.try_acquire().is_ok());
+    /// ```
     pub fn try_acquire(&self) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.try_acquire_many(1)
     }
@@ -268,6 +309,18 @@ impl Drop for OwnedSemaphorePermit {
 }
 
 /// Error of [`Semaphore::acquire`] and its variants.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sync::Semaphore;
+///
+/// dapple::run(async {
+///     let counters = Semaphore::new(0);
+///     counters.close();
+///     assert!(counters.acquire().await.unwrap_err().is_closed());
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcquireError(PermitRefusal);
 
@@ -311,6 +364,18 @@ impl From<AcquireError> for std::io::Error {
 }
 
 /// Error of [`Semaphore::try_acquire`] and its variants.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::sync::Semaphore;
+///
+/// let counters = Semaphore::new(1);
+/// let _permit = counters.try_acquire().unwrap();
+/// assert!(counters.try_acquire().unwrap_err().is_busy());
+/// counters.close();
+/// assert!(counters.try_acquire().unwrap_err().is_closed());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TryAcquireError(PermitRefusal);
 

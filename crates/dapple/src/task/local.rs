@@ -75,6 +75,23 @@ impl<T: 'static> Local<T> {
     }
 
     /// Runs `future` with `value` in reach.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::task::Local;
+    ///
+    /// static REQUEST: Local<u64> = Local::new();
+    ///
+    /// dapple::run(async {
+    ///     let id = REQUEST.scope(7, async {
+    ///         dapple::task::yield_now().await;
+    ///         REQUEST.get()
+    ///     });
+    ///     assert_eq!(id.await, 7);
+    ///     assert_eq!(REQUEST.try_with(|id| *id), None); // outside of the scope
+    /// });
+    /// ```
     pub fn scope<F: Future>(&'static self, value: T, future: F) -> Scoped<T, F> {
         Scoped { key: self, value, future: Some(future) }
     }

@@ -13,6 +13,26 @@ use crate::context::with_context;
 ///
 /// Two are equal if they are the same task. It keeps a few bytes of the task alive, not its
 /// future.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::oneshot;
+/// use dapple::task::{self, Builder};
+///
+/// dapple::run(async {
+///     let (tell, told) = oneshot::channel();
+///     let handle = Builder::new().name("customer 12").spawn(async move {
+///         let _ = tell.send(task::current()); // the task hands out its own handle
+///         std::future::pending::<()>().await;
+///     });
+///     let customer = told.await.unwrap();
+///     assert_eq!(customer.name(), "customer 12");
+///     customer.cancel(); // from anywhere, without the `JoinHandle`
+///     assert!(customer.is_cancelled());
+///     drop(handle);
+/// });
+/// ```
 pub struct Task(TaskPtr);
 
 // SAFETY: a `Task` gives access to the header, whose fields are atomic, and to the functions of its vtable, but not to the
@@ -185,12 +205,32 @@ impl fmt::Debug for Task {
 /// # Panics
 ///
 /// Outside of a task. [`try_current`] asks.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::task::{self, Builder};
+///
+/// dapple::run(async {
+///     let name = Builder::new().name("customer 12").spawn(async { task::current().name() });
+///     assert_eq!(name.await.unwrap(), "customer 12");
+/// });
+/// ```
 #[must_use]
 pub fn current() -> Task {
     try_current().expect("dapple::task::current() called outside of a task")
 }
 
 /// The task that is running here, if any.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::task;
+///
+/// assert!(task::try_current().is_none()); // this thread runs no task
+/// dapple::run(async { assert!(task::try_current().is_some()) });
+/// ```
 #[must_use]
 pub fn try_current() -> Option<Task> {
     Task::current()

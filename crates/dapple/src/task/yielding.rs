@@ -71,6 +71,18 @@ pub fn yield_to<T: Target>(target: &T) -> YieldTo<'_> {
 }
 
 /// A target of [`yield_to`]: a [`Task`], or the [`JoinHandle`](crate::JoinHandle) of one.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::task::yield_to;
+///
+/// dapple::run(async {
+///     let handle = dapple::spawn(async { 42 }); // a `JoinHandle` is a target, and so is a `Task`
+///     yield_to(&handle).await;
+///     assert_eq!(handle.await.unwrap(), 42);
+/// });
+/// ```
 pub trait Target: sealed::Sealed {
     #[doc(hidden)]
     fn target(&self) -> Option<&Task>;

@@ -41,6 +41,18 @@ pub fn interval(period: Duration) -> Interval {
 /// # Panics
 ///
 /// If the period is zero.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::{Duration, Instant, interval_at};
+///
+/// # dapple::sim::Sim::new(1).run(async {
+/// let start = Instant::now() + Duration::from_secs(10);
+/// let mut ticks = interval_at(start, Duration::from_secs(1));
+/// assert_eq!(ticks.tick().await.unwrap(), start); // not at once
+/// # });
+/// ```
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(!period.is_zero(), "the period of an interval must not be zero");
@@ -56,6 +68,22 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 /// | `Burst` | 0, 25 (for 10), 25 (for 20), 30, 40 |
 /// | `Delay` | 0, 25, 35, 45 |
 /// | `Skip` | 0, 25, 30, 40 |
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::{Duration, MissedTicks, interval, sleep};
+///
+/// # dapple::sim::Sim::new(1).run(async {
+/// let second = Duration::from_secs(1);
+/// let mut ticks = interval(second).missed_ticks(MissedTicks::Skip);
+/// let first = ticks.tick().await.unwrap();
+/// sleep(second * 7 / 2).await.unwrap(); // three ticks are missed
+/// let _late = ticks.tick().await.unwrap(); // one comes at once, for all of them
+/// let next = ticks.tick().await.unwrap();
+/// assert_eq!(next - first, second * 4); // in step again
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissedTicks {
@@ -118,6 +146,19 @@ impl Interval {
     ///
     /// *Dropped early*: **clean**; no tick is lost.
     /// *Scope cancelled*: returns [`Cancelled`], and the tick is not taken.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::time::{Duration, interval};
+    ///
+    /// # dapple::sim::Sim::new(1).run(async {
+    /// let mut ticks = interval(Duration::from_secs(1));
+    /// let first = ticks.tick().await.unwrap(); // at once
+    /// let second = ticks.tick().await.unwrap();
+    /// assert_eq!(second - first, Duration::from_secs(1));
+    /// # });
+    /// ```
     pub fn tick(&mut self) -> Tick<'_> {
         Tick { interval: self, wait: Wait::default() }
     }

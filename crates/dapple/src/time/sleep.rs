@@ -62,6 +62,18 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// *Dropped early*: **clean**.
 /// *Scope cancelled*: returns [`Cancelled`]; or `Ok`, if the deadline had passed when the wait was polled
 /// again.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::time::{Duration, Instant, sleep_until};
+///
+/// # dapple::sim::Sim::new(1).run(async {
+/// let deadline = Instant::now() + Duration::from_secs(3600);
+/// sleep_until(deadline).await.unwrap();
+/// assert!(Instant::now() >= deadline);
+/// # });
+/// ```
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::at(deadline, Instant::now())
 }

@@ -146,3 +146,26 @@ fn a_wait_put_off_with_a_waker_that_is_late_returns_cancelled() {
         assert_eq!(messages, (0..300).collect::<Vec<_>>());
     });
 }
+
+#[test]
+fn an_elapsed_timeout_is_an_io_error_that_keeps_the_late_result() {
+    use dapple::time::Elapsed;
+    use std::io;
+
+    async fn in_time(limit: Duration) -> io::Result<&'static str> {
+        let late = async {
+            let waited = sleep(HOUR).await;
+            if waited.is_ok() { "in time" } else { "late" }
+        };
+        Ok(timeout(limit, late).await?)
+    }
+
+    Sim::new(0).run(async {
+        assert_eq!(in_time(2 * HOUR).await.unwrap(), "in time");
+        let error = in_time(MS).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(!dapple::is_cancelled(&error), "the time was up: no one has cancelled the caller");
+        let elapsed = error.downcast::<Elapsed<&str>>().unwrap();
+        assert_eq!(elapsed.into_inner(), Some("late"));
+    });
+}

@@ -10,7 +10,7 @@ use std::thread;
 use crate::common::{Event, runtime, watched};
 use crate::io_common::poll_times;
 use crate::turn;
-use dapple::signal::{Signal, SignalKind, ctrl_c, signal};
+use dapple::signal::{Signal, SignalKind, ctrl_c, shutdown, signal};
 use futures_lite::StreamExt;
 use rustix::process::{getpid, kill_process};
 
@@ -254,4 +254,38 @@ fn ctrl_c_reaches_every_earlier_listener() {
             second.await.unwrap();
         });
     });
+}
+
+#[test]
+fn shutdown_hears_both_signals_and_says_which() {
+    watched(|| {
+        let _turn = turn();
+        runtime(1).block_on(async {
+            for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+                let (first, second) = (shutdown(), shutdown());
+                send(kind.as_raw()); // this program is not ended by it
+                assert_eq!(first.await.unwrap(), kind);
+                assert_eq!(second.await.unwrap(), kind);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_cancelled_wait_for_shutdown_returns_an_error() {
+    watched(|| {
+        let _turn = turn();
+        runtime(1).block_on(async {
+            let task = dapple::spawn(shutdown());
+            dapple::task::yield_now().await;
+            task.cancel();
+            assert!(dapple::is_cancelled(&task.await.unwrap().unwrap_err()));
+        });
+    });
+}
+
+#[test]
+fn shutdown_in_a_simulation_is_refused() {
+    let error = dapple::sim::Sim::new(1).run(async { shutdown().await.unwrap_err() });
+    assert!(error.to_string().contains("signal::shutdown"), "{error}");
 }

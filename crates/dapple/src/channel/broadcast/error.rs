@@ -5,25 +5,48 @@ use std::fmt;
 
 use crate::Cancelled;
 
-/// Why a wait for a message got none.
+/// Error of [`Receiver::recv`](super::Receiver::recv): there is no message.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::broadcast::{self, RecvError};
+///
+/// dapple::run(async {
+///     let (sender, mut slow) = broadcast::bounded(1);
+///     sender.send(1).unwrap();
+///     sender.send(2).unwrap();
+///     drop(sender);
+///     let mut received = Vec::new();
+///     loop {
+///         match slow.recv().await {
+///             Ok(number) => received.push(number),
+///             Err(RecvError::Lagged(missed)) => eprintln!("missed {missed} messages"), // goes on with the oldest
+///             Err(RecvError::Closed) | Err(RecvError::Cancelled) => break,
+///         }
+///     }
+///     assert_eq!(received, [2]);
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecvError {
-    /// The receiver was too slow, and has missed so many messages. The next that it receives is the oldest that is there.
+    /// The receiver was too slow, and has missed this number of messages. The next one that it receives is the oldest that
+    /// is still there.
     Lagged(u64),
-    /// All senders are gone, and all there was has been received.
+    /// All senders are gone, and all messages have been received.
     Closed,
-    /// The wait was cancelled; the receiver can be waited for again.
+    /// The wait was cancelled. The next `recv` goes on where this one was.
     Cancelled,
 }
 
 impl RecvError {
-    /// All there was has been received, and nothing more will come.
+    /// Whether all senders are gone and all messages have been received.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         *self == RecvError::Closed
     }
 
-    /// The wait was cancelled.
+    /// Whether the wait was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         *self == RecvError::Cancelled
@@ -59,14 +82,28 @@ impl From<RecvError> for std::io::Error {
     }
 }
 
-/// Why there is nothing to be received now.
+/// Error of [`Receiver::try_recv`](super::Receiver::try_recv): there is no message now.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::broadcast::{self, TryRecvError};
+///
+/// let (sender, mut receiver) = broadcast::bounded(1);
+/// assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+/// sender.send(1).unwrap();
+/// assert_eq!(receiver.try_recv(), Ok(1));
+/// drop(sender);
+/// assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TryRecvError {
-    /// The receiver was too slow, and has missed so many messages. The next that it receives is the oldest that is there.
+    /// The receiver was too slow, and has missed this number of messages. The next one that it receives is the oldest that
+    /// is still there.
     Lagged(u64),
-    /// All senders are gone, and all there was has been received.
+    /// All senders are gone, and all messages have been received.
     Closed,
-    /// Nothing has come yet.
+    /// All messages so far have been received.
     Empty,
 }
 

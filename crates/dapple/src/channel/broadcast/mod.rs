@@ -30,11 +30,26 @@ pub use error::{RecvError, TryRecvError};
 pub use receiver::Receiver;
 pub use sender::Sender;
 
-/// A channel that keeps so many messages for receivers that are behind. Their number is rounded up to a power of two.
+/// Makes a channel whose messages go to every receiver. It keeps the newest `capacity` messages, rounded up to a
+/// power of two, for receivers that are behind. Sending never waits.
 ///
 /// # Panics
 ///
 /// If `capacity` is 0, or more than a semaphore can count.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::broadcast;
+///
+/// dapple::run(async {
+///     let (sender, mut receiver) = broadcast::bounded(16);
+///     let mut late = sender.subscribe(); // hears of messages from now on
+///     assert_eq!(sender.send("bach").unwrap(), 2); // to two receivers
+///     assert_eq!(receiver.recv().await, Ok("bach"));
+///     assert_eq!(late.recv().await, Ok("bach"));
+/// });
+/// ```
 #[must_use]
 #[track_caller]
 pub fn bounded<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {

@@ -12,9 +12,11 @@ use super::ring::{AtPosition, Ring};
 use crate::task::guarded::GuardedWaker;
 use crate::waitlist::wait::{Wait, block_on};
 
-/// The right to receive every message that is sent, also as a `Stream` of `Result<T, RecvError>`.
+/// Receiving end of a [`broadcast`](super) channel: gets every message that is sent while it exists, unless it falls
+/// behind by more than the capacity.
 ///
-/// As a stream, `None` means that all senders are gone and everything has been received.
+/// It is also a `Stream` of `Result<T, RecvError>`. `None` means that all senders are gone and everything has been
+/// received.
 pub struct Receiver<T> {
     ring: Arc<Ring<T>>,
     /// The position that it receives next.
@@ -30,19 +32,21 @@ impl<T> Receiver<T> {
         Receiver { ring, position, wait: Wait::default(), place: None }
     }
 
-    /// One more receiver, of the messages that are sent from now on.
+    /// Makes another receiver. It gets the messages that are sent from now on, not those that this one has yet to
+    /// receive.
     #[must_use]
     pub fn resubscribe(&self) -> Receiver<T> {
         Receiver::new(self.ring.clone())
     }
 
-    /// How many messages this receiver has yet to receive or to miss.
+    /// Returns the number of messages that this receiver has not received. If they are more than the capacity, it
+    /// will miss the oldest.
     #[must_use]
     pub fn len(&self) -> usize {
         (self.ring.with_tail(|tail| tail.next) - self.position) as usize
     }
 
-    /// Whether it has received all that was sent.
+    /// Whether this receiver has received all messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -93,7 +97,7 @@ impl<T: Clone> Receiver<T> {
         std::future::poll_fn(move |cx| waits.receiver.poll(&mut waits.wait, cx)).await
     }
 
-    /// As [`recv`](Self::recv), for threads outside: waits on this thread.
+    /// As [`recv`](Self::recv), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
@@ -107,11 +111,11 @@ impl<T: Clone> Receiver<T> {
         block_on("broadcast::Receiver::recv_blocking", self.recv())
     }
 
-    /// Receives a message that has come.
+    /// Receives the next message if it is there now.
     ///
     /// # Errors
     ///
-    /// If none has, messages were missed, or no more will come.
+    /// If there is none now, if messages were missed, or if all senders are gone.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         loop {
             if let AtPosition::Message(message) = self.ring.receive(&mut self.position, &mut self.place) {

@@ -10,7 +10,7 @@ use crate::Cancelled;
 use crate::prim::Ordering;
 use crate::task::guarded::GuardedWaker;
 
-/// The right to send messages to all receivers; clones send to the same ones.
+/// Sending end of a [`broadcast`](super) channel. Clones send to the same receivers.
 pub struct Sender<T> {
     ring: Arc<Ring<T>>,
 }
@@ -20,7 +20,7 @@ impl<T> Sender<T> {
         Sender { ring: Arc::new(Ring::new(capacity)) }
     }
 
-    /// Sends a message to all receivers there are now. Says how many they are. Never waits for a receiver: one that is
+    /// Sends a message to all receivers that there are now, and returns their number. Never waits: a receiver that is
     /// behind by the capacity misses its oldest message.
     ///
     /// # Errors
@@ -30,13 +30,13 @@ impl<T> Sender<T> {
         self.ring.send(message).map_err(SendError)
     }
 
-    /// One more receiver, of the messages that are sent from now on.
+    /// Makes another receiver. It gets the messages that are sent from now on.
     #[must_use]
     pub fn subscribe(&self) -> Receiver<T> {
         Receiver::new(self.ring.clone())
     }
 
-    /// How many receivers there are.
+    /// Returns the number of receivers.
     #[must_use]
     pub fn receiver_count(&self) -> usize {
         self.ring.with_tail(|tail| tail.receivers)
@@ -62,13 +62,13 @@ impl<T> Sender<T> {
         self.ring.closing.until(|| self.is_closed().then_some(())).await
     }
 
-    /// How many messages are kept for receivers that are behind.
+    /// Returns the number of messages that are kept for receivers that are behind.
     #[must_use]
     pub fn max_capacity(&self) -> usize {
         self.ring.capacity() as usize
     }
 
-    /// Whether both send to the same receivers.
+    /// Whether both belong to the same channel.
     #[must_use]
     pub fn same_channel(&self, other: &Sender<T>) -> bool {
         Arc::ptr_eq(&self.ring, &other.ring)

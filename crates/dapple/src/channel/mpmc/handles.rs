@@ -42,13 +42,13 @@ impl<T> MpmcChan<T> {
     }
 }
 
-/// The right to send messages; clones send to the same receivers.
+/// Sending end of an [`mpmc`](super) channel. Clones send to the same receivers.
 pub struct Sender<T> {
     chan: Arc<MpmcChan<T>>,
 }
 
 impl<T> Sender<T> {
-    /// Sends a message, when there is room.
+    /// Sends a message, once there is room for it.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl<T> Sender<T> {
         })
     }
 
-    /// As [`send`](Self::send), for threads outside: waits on this thread.
+    /// As [`send`](Self::send), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
@@ -110,42 +110,43 @@ impl<T> Sender<T> {
         self.chan.closing.until(|| self.is_closed().then_some(())).await
     }
 
-    /// Lets no one send any more. Messages that are left can still be received.
+    /// Closes the channel: every later `send` fails, and waiting senders get their message back. Messages that are left can
+    /// still be received.
     pub fn close(&self) {
         self.chan.close(false);
     }
 
-    /// Whether no message can be sent any more.
+    /// Whether the channel is closed: no message can be sent any more.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.chan.store.is_closed()
     }
 
-    /// How many more messages fit now.
+    /// Returns the number of messages that fit now, beside those that wait to be received.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.chan.store.capacity - self.len()
     }
 
-    /// How many messages fit at most.
+    /// Returns the capacity of the channel.
     #[must_use]
     pub fn max_capacity(&self) -> usize {
         self.chan.store.capacity
     }
 
-    /// How many messages were sent and not received.
+    /// Returns the number of messages that wait to be received.
     #[must_use]
     pub fn len(&self) -> usize {
         self.chan.store.len()
     }
 
-    /// Whether all messages were received.
+    /// Whether no message waits to be received.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether both send to the same receivers.
+    /// Whether both belong to the same channel.
     #[must_use]
     pub fn same_channel(&self, other: &Sender<T>) -> bool {
         Arc::ptr_eq(&self.chan, &other.chan)
@@ -187,11 +188,11 @@ impl<T> fmt::Debug for Sender<T> {
     }
 }
 
-/// The right to receive messages, also as a `Stream` of `Result<T, Cancelled>`. Clones receive from the same channel: every
-/// message goes to one of them.
+/// Receiving end of an [`mpmc`](super) channel. Clones receive from the same channel: each message goes to one of
+/// them.
 ///
-/// As a stream, `None` means that the channel is closed and everything has been received. `Some(Err(Cancelled))` means that
-/// the wait was cancelled; nothing is lost.
+/// It is also a `Stream` of `Result<T, Cancelled>`. `None` means that the channel is closed and everything has been
+/// received. `Some(Err(Cancelled))` means that the wait was cancelled; nothing is lost.
 pub struct Receiver<T> {
     chan: Arc<MpmcChan<T>>,
     /// The wait of the stream.
@@ -218,7 +219,7 @@ impl<T> Receiver<T> {
         Ok(message.0.take().expect("a message that was taken"))
     }
 
-    /// As [`recv`](Self::recv), for threads outside: waits on this thread.
+    /// As [`recv`](Self::recv), for threads that run no tasks: blocks the thread.
     ///
     /// # Errors
     ///
@@ -232,11 +233,11 @@ impl<T> Receiver<T> {
         block_on("mpmc::Receiver::recv_blocking", self.recv())
     }
 
-    /// Receives a message that has come, also ahead of waiters.
+    /// Receives a message if there is one now, also ahead of waiters.
     ///
     /// # Errors
     ///
-    /// If none has, and if no more will come.
+    /// If there is none now, and if the channel is closed and empty.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let mut message = ToReceive(None);
         let taken = self.chan.store.try_take(&mut message);
@@ -244,24 +245,25 @@ impl<T> Receiver<T> {
         Ok(message.0.take().expect("a message that was taken"))
     }
 
-    /// Lets no one send any more. Messages that are left can still be received.
+    /// Closes the channel: every later `send` fails, and waiting senders get their message back. Messages that are left can
+    /// still be received.
     pub fn close(&self) {
         self.chan.close(false);
     }
 
-    /// Whether no message can be sent any more.
+    /// Whether the channel is closed: no message can be sent any more.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.chan.store.is_closed()
     }
 
-    /// How many messages were sent and not received.
+    /// Returns the number of messages that wait to be received.
     #[must_use]
     pub fn len(&self) -> usize {
         self.chan.store.len()
     }
 
-    /// Whether all messages were received.
+    /// Whether no message waits to be received.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -38,13 +38,29 @@ pub use super::error::{RecvError, TryRecvError};
 pub use super::mpsc::{SendError, TrySendError};
 pub use handles::{Receiver, Sender};
 
-/// A channel that holds so many messages; a sender of more waits.
+/// Makes a channel with room for `capacity` messages. Each message goes to one receiver, the first that asks for it.
+/// When the channel is full, senders wait.
 ///
 /// It closes when all senders or all receivers are gone. Messages that are left can still be received.
 ///
 /// # Panics
 ///
 /// If `capacity` is 0, or more than a semaphore can count.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::mpmc;
+///
+/// dapple::run(async {
+///     let (sender, receiver) = mpmc::bounded(8);
+///     let other = receiver.clone(); // each message goes to one of the two
+///     sender.send("job").await.unwrap();
+///     assert_eq!(other.recv().await, Ok("job"));
+///     drop(sender);
+///     assert!(receiver.recv().await.unwrap_err().is_closed());
+/// });
+/// ```
 #[must_use]
 #[track_caller]
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {

@@ -53,6 +53,18 @@ const CANCELLED: &str = "the wait was cancelled";
 const CLOSED: &str = "the channel is closed";
 
 /// Error of [`Sender::try_send`](super::Sender::try_send), with the message that was not sent.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::mpsc;
+///
+/// let (sender, _receiver) = mpsc::bounded(1);
+/// sender.try_send("first").unwrap();
+/// let error = sender.try_send("second").unwrap_err();
+/// assert!(error.is_full());
+/// assert_eq!(error.into_inner(), "second"); // nothing is lost
+/// ```
 pub struct TrySendError<T> {
     pub(in crate::channel) message: T,
     pub(in crate::channel) closed: bool,
@@ -93,6 +105,18 @@ impl<T> fmt::Debug for TrySendError<T> {
 impl<T> Error for TrySendError<T> {}
 
 /// Error of [`Sender::reserve`](super::Sender::reserve) and its variants.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::mpsc;
+///
+/// let (sender, receiver) = mpsc::bounded::<u32>(1);
+/// let _permit = sender.try_reserve().unwrap();
+/// assert!(sender.try_reserve().unwrap_err().is_full());
+/// drop(receiver);
+/// assert!(sender.try_reserve().unwrap_err().is_closed());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReserveError(pub(super) PermitRefusal);
 

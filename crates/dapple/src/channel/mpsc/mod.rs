@@ -61,6 +61,18 @@ pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 
 /// Creates a channel for any number of messages: sending never waits. Use it only if the number of messages
 /// is bounded in another way, since the queue grows without limit.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::channel::mpsc;
+///
+/// dapple::run(async {
+///     let (sender, mut receiver) = mpsc::unbounded();
+///     sender.try_send("at once").unwrap(); // never full
+///     assert_eq!(receiver.recv().await, Ok("at once"));
+/// });
+/// ```
 #[must_use]
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     chan::channel(MAX)

@@ -97,6 +97,22 @@ impl<T> Receiver<T> {
     /// *Dropped early*: **clean**; no message is lost.
     /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and the messages
     /// stay in the channel; or messages, if there were some when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = mpsc::bounded(8);
+    ///     for number in 0..3 {
+    ///         sender.send(number).await.unwrap();
+    ///     }
+    ///     let mut batch = Vec::new();
+    ///     receiver.recv_many(&mut batch, 100).await.unwrap(); // waits for the first, takes all that are there
+    ///     assert_eq!(batch, [0, 1, 2]);
+    /// });
+    /// ```
     pub async fn recv_many(&mut self, into: &mut Vec<T>, limit: usize) -> Result<usize, RecvError> {
         let mut recv = RecvWait { receiver: self, wait: Wait::default(), waits: false };
         std::future::poll_fn(move |cx| {

@@ -80,6 +80,17 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// Returns the message if the channel is full, or the receiver is dropped or closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    ///
+    /// let (sender, mut receiver) = mpsc::bounded(1);
+    /// sender.try_send(1).unwrap();
+    /// assert!(sender.try_send(2).unwrap_err().is_full()); // a slow receiver: drop it, or the message
+    /// assert_eq!(receiver.try_recv().unwrap(), 1);
+    /// ```
     pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
         let mut message = Some(message);
         self.chan.try_take(&mut message).map_err(|refused| TrySendError {
@@ -98,6 +109,19 @@ impl<T> Sender<T> {
     /// # Panics
     ///
     /// On a thread that runs tasks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    /// use std::thread;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = mpsc::bounded(1);
+    ///     thread::spawn(move || sender.send_blocking("from a thread").unwrap());
+    ///     assert_eq!(receiver.recv().await, Ok("from a thread"));
+    /// });
+    /// ```
     #[track_caller]
     pub fn send_blocking(&self, message: T) -> Result<(), SendError<T>> {
         block_on("mpsc::Sender::send_blocking", self.send(message))
@@ -115,6 +139,19 @@ impl<T> Sender<T> {
     /// *Dropped early*: **loses its place**.
     /// *Scope cancelled*: returns a [`ReserveError`], and nothing has been reserved; or the permit, if
     /// there was room when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = mpsc::bounded(1);
+    ///     let permit = sender.reserve().await.unwrap(); // waits for room, before the message is made
+    ///     permit.send("made late").unwrap(); // never waits
+    ///     assert_eq!(receiver.recv().await, Ok("made late"));
+    /// });
+    /// ```
     pub async fn reserve(&self) -> Result<Permit<'_, T>, ReserveError> {
         let mut sending = SendWait::new(&self.chan, None);
         poll_fn(|cx| sending.poll(cx)).await.map_err(ReserveError)?;
@@ -132,6 +169,20 @@ impl<T> Sender<T> {
     ///
     /// *Dropped early*: **loses its place**; the sender is dropped.
     /// *Scope cancelled*: as [`reserve`](Self::reserve).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = mpsc::bounded(1);
+    ///     let permit = sender.reserve_owned().await.unwrap(); // borrows nothing
+    ///     let task = dapple::spawn(async move { permit.send(7).is_ok() });
+    ///     assert_eq!(receiver.recv().await, Ok(7));
+    ///     assert!(task.await.unwrap());
+    /// });
+    /// ```
     pub async fn reserve_owned(self) -> Result<OwnedPermit<T>, ReserveError> {
         let mut sending = SendWait::new(&self.chan, None);
         poll_fn(|cx| sending.poll(cx)).await.map_err(ReserveError)?;
@@ -192,6 +243,21 @@ impl<T> Sender<T> {
     }
 
     /// Creates a weak sender, which does not keep the channel open.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::mpsc;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = mpsc::bounded::<u32>(1);
+    ///     let weak = sender.downgrade(); // does not keep the channel open
+    ///     assert!(weak.upgrade().is_some());
+    ///     drop(sender);
+    ///     assert!(receiver.recv().await.unwrap_err().is_closed());
+    ///     assert!(weak.upgrade().is_none());
+    /// });
+    /// ```
     #[must_use]
     pub fn downgrade(&self) -> WeakSender<T> {
         WeakSender { chan: self.chan.clone() }

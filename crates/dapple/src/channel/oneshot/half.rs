@@ -125,6 +125,16 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// Returns the value if the receiver is dropped or closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::oneshot;
+    ///
+    /// let (sender, receiver) = oneshot::channel();
+    /// drop(receiver);
+    /// assert_eq!(sender.send("hello"), Err("hello")); // the receiver is gone: here is the value back
+    /// ```
     pub fn send(self, value: T) -> Result<(), T> {
         let between = self.half.between();
         // SAFETY: the place belongs to the sender until it has sent. VALUE

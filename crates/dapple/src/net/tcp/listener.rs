@@ -122,6 +122,20 @@ impl TcpListener {
     ///
     /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: returns an error, or a
     /// connection if one was ready.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::net::{TcpListener, TcpStream};
+    ///
+    /// # dapple::run(async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?; // port 0: any that is free
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let (stream, peer) = listener.accept().await?;
+    /// assert_eq!(peer, client.local_addr()?);
+    /// # drop(stream);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         self.0.accept().await.and_then(accepted)
     }
@@ -169,6 +183,23 @@ impl TcpListener {
     }
 
     /// As [`incoming`](Self::incoming), with the listener in the stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::net::{TcpListener, TcpStream};
+    /// use futures_lite::StreamExt;
+    ///
+    /// # dapple::run(async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let address = listener.local_addr()?;
+    /// let mut incoming = listener.into_incoming(); // borrows nothing
+    /// let client = dapple::spawn(async move { TcpStream::connect(address).await });
+    /// let served = incoming.next().await.unwrap()?;
+    /// assert_eq!(served.local_addr()?, address);
+    /// # drop(client);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn into_incoming(self) -> IntoIncoming {
         IntoIncoming(self)
     }

@@ -140,6 +140,26 @@ impl TcpStream {
     }
 
     /// Borrows the stream as two halves: one to read, one to write, for two futures in one task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+    /// use dapple::net::{TcpListener, TcpStream};
+    ///
+    /// # dapple::run(async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// let (mut peer, _) = listener.accept().await?;
+    /// peer.write_all(b"hello").await?;
+    /// let (mut read, mut write) = stream.split(); // both borrow the stream
+    /// let mut word = [0; 5];
+    /// read.read_exact(&mut word).await?;
+    /// write.write_all(&word).await?;
+    /// peer.read_exact(&mut word).await?;
+    /// assert_eq!(&word, b"hello");
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         split::borrowed(self)
     }
@@ -222,6 +242,21 @@ impl TcpStream {
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::net::{TcpListener, TcpStream};
+    ///
+    /// # dapple::run(async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let (stream, _) = listener.accept().await?;
+    /// drop(client);
+    /// drop(stream.shutdown(std::net::Shutdown::Write));
+    /// stream.closed().await?; // both sides have ended: work for this client can stop
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub async fn closed(&self) -> io::Result<()> {
         self.0.source.ready(Direction::Closed).await
     }

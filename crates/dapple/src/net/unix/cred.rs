@@ -9,6 +9,18 @@ use std::os::fd::{AsFd, AsRawFd};
 
 /// The user, group and process id of a peer of a Unix stream, at the time when it connected (or listened, if the peer is
 /// the listener); see [`UnixStream::peer_cred`](super::UnixStream::peer_cred).
+///
+/// # Examples
+///
+/// ```
+/// use dapple::net::UnixStream;
+///
+/// # dapple::run(async {
+/// let (here, _there) = UnixStream::pair()?;
+/// let peer = here.peer_cred()?;
+/// assert_eq!(peer.pid(), Some(std::process::id() as i32)); // the kernel vouches for it
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UCred {
     uid: u32,

@@ -156,11 +156,44 @@ impl UnixListener {
     ///
     /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: yields an error, or a
     /// connection if one was ready.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::net::{UnixListener, UnixStream};
+    /// use futures_lite::StreamExt;
+    ///
+    /// # dapple::run(async {
+    /// # let path = std::env::temp_dir().join(format!("dapple-incoming-{}", std::process::id()));
+    /// let listener = UnixListener::bind(&path)?;
+    /// let client = UnixStream::connect(&path).await?;
+    /// let served = listener.incoming().next().await.unwrap()?; // a stream of connections
+    /// # std::fs::remove_file(&path)?;
+    /// assert_eq!(served.local_addr()?.as_pathname(), Some(&*path));
+    /// # drop(client);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming(self.0.accept())
     }
 
     /// As [`incoming`](Self::incoming), with the listener in the stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::net::{UnixListener, UnixStream};
+    /// use futures_lite::StreamExt;
+    ///
+    /// # dapple::run(async {
+    /// # let path = std::env::temp_dir().join(format!("dapple-into-incoming-{}", std::process::id()));
+    /// let mut incoming = UnixListener::bind(&path)?.into_incoming(); // borrows nothing
+    /// let client = dapple::spawn({ let path = path.clone(); async move { UnixStream::connect(&path).await } });
+    /// let served = incoming.next().await.unwrap()?;
+    /// # std::fs::remove_file(&path)?;
+    /// # drop((served, client));
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn into_incoming(self) -> IntoIncoming {
         IntoIncoming(self)
     }

@@ -139,12 +139,46 @@ impl UnixStream {
     }
 
     /// Borrows the stream as two halves: one to read, one to write, for two futures in one task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+    /// use dapple::net::UnixStream;
+    ///
+    /// # dapple::run(async {
+    /// let (mut stream, mut peer) = UnixStream::pair()?;
+    /// let (mut read, mut write) = stream.split(); // both borrow the stream
+    /// write.write_all(b"hello").await?;
+    /// peer.write_all(b"world").await?;
+    /// let mut word = [0; 5];
+    /// read.read_exact(&mut word).await?;
+    /// assert_eq!(&word, b"world");
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         split::borrowed(self)
     }
 
     /// Splits the stream into two halves that own it together, for two tasks. [`OwnedReadHalf::reunite`] puts them
     /// together again. Dropping the write half ends the stream to the peer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+    /// use dapple::net::UnixStream;
+    ///
+    /// # dapple::run(async {
+    /// let (stream, mut peer) = UnixStream::pair()?;
+    /// let (read, mut write) = stream.into_split(); // two tasks can have them
+    /// dapple::spawn(async move { write.write_all(b"hello").await }).await.unwrap()?; // the drop ends the stream
+    /// let mut text = String::new();
+    /// peer.read_to_string(&mut text).await?;
+    /// assert_eq!(text, "hello");
+    /// # drop(read);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         split::owned(self)
     }

@@ -79,6 +79,16 @@ impl fmt::Debug for MapHasher {
 }
 
 /// [`Hasher`] of a [`MapHasher`], for one key.
+///
+/// # Examples
+///
+/// ```
+/// use dapple::shared::{KeyHasher, MapHasher};
+/// use std::hash::BuildHasher;
+///
+/// let hasher: KeyHasher = MapHasher::default().build_hasher(); // a map makes one for each lookup
+/// # drop(hasher);
+/// ```
 #[derive(Clone)]
 pub struct KeyHasher(FoldHasher<'static>);
 

@@ -173,11 +173,41 @@ impl TcpListener {
     ///
     /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: yields an error, or a
     /// connection if one was ready.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sim::Sim;
+    /// use dapple::sim::net::{TcpListener, TcpStream};
+    /// use futures_lite::StreamExt;
+    ///
+    /// # Sim::new(1).run(async {
+    /// let listener = TcpListener::bind("10.0.0.1:80").await?;
+    /// let client = TcpStream::connect("10.0.0.1:80").await?;
+    /// let served = listener.incoming().next().await.unwrap()?; // a stream of connections
+    /// assert_eq!(served.peer_addr()?, client.local_addr()?);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self, turn: ArrivalWait::default() }
     }
 
     /// As [`incoming`](Self::incoming), with the listener in the stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sim::Sim;
+    /// use dapple::sim::net::{TcpListener, TcpStream};
+    /// use futures_lite::StreamExt;
+    ///
+    /// # Sim::new(1).run(async {
+    /// let mut incoming = TcpListener::bind("10.0.0.1:80").await?.into_incoming(); // borrows nothing
+    /// let client = TcpStream::connect("10.0.0.1:80").await?;
+    /// let served = incoming.next().await.unwrap()?;
+    /// assert_eq!(served.peer_addr()?, client.local_addr()?);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn into_incoming(self) -> IntoIncoming {
         IntoIncoming(self)
     }

@@ -146,12 +146,52 @@ impl TcpStream {
     }
 
     /// Borrows the stream as two halves: one to read, one to write, for two futures in one task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+    /// use dapple::sim::Sim;
+    /// use dapple::sim::net::{TcpListener, TcpStream};
+    ///
+    /// # Sim::new(1).run(async {
+    /// let listener = TcpListener::bind("10.0.0.1:80").await?;
+    /// let mut stream = TcpStream::connect("10.0.0.1:80").await?;
+    /// let (mut peer, _) = listener.accept().await?;
+    /// peer.write_all(b"hello").await?;
+    /// let (mut read, mut write) = stream.split(); // both borrow the stream
+    /// let mut word = [0; 5];
+    /// read.read_exact(&mut word).await?;
+    /// write.write_all(&word).await?;
+    /// peer.read_exact(&mut word).await?;
+    /// assert_eq!(&word, b"hello");
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         split::borrowed(self)
     }
 
     /// Splits the stream into two halves that own it together, for two tasks. [`OwnedReadHalf::reunite`] puts them
     /// together again. Dropping the write half ends the stream to the peer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::io::{AsyncReadExt, AsyncWriteExt};
+    /// use dapple::sim::Sim;
+    /// use dapple::sim::net::{TcpListener, TcpStream};
+    ///
+    /// # Sim::new(1).run(async {
+    /// let listener = TcpListener::bind("10.0.0.1:80").await?;
+    /// let (read, mut write) = TcpStream::connect("10.0.0.1:80").await?.into_split(); // two tasks can have them
+    /// let (mut peer, _) = listener.accept().await?;
+    /// dapple::spawn(async move { write.write_all(b"hello").await }).await.unwrap()?; // the drop ends the stream
+    /// let mut text = String::new();
+    /// peer.read_to_string(&mut text).await?;
+    /// assert_eq!(text, "hello");
+    /// # drop(read);
+    /// # std::io::Result::Ok(()) }).unwrap();
+    /// ```
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         split::owned(self)
     }
