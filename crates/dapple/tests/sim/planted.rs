@@ -4,7 +4,7 @@
 //! A poll is atomic in a simulation, but for [`step`]: a copy has it where a real thread could be
 //! interrupted, between two steps that are atomic in the original. Each bug is looked for in
 //! [`RANGES`] ranges of seeds that have none in common, so that it is not luck that it is found. How many
-//! seeds that takes is printed (`cargo test --test sim planted:: -- --nocapture`). When this was written, of
+//! seeds that takes is printed (`cargo test -p dapple --test sim planted:: -- --nocapture`). When this was written, of
 //! the 20 ranges the median and the worst were 8 and 23 (the channel), 2 and 6 (the colors), 3 and 9 (the
 //! second look): 1,000 leave room.
 
