@@ -15,6 +15,7 @@
 //! own_color    tasks with a color of their own; clocked: those that know when they were queued
 //! worker_slot  replaces a stuck worker by a spare; slot_owner: which of the two owns the slot
 //! monitor      notices stuck workers; stall_reports: counts and reports them
+//! metrics      the counters of all of these, as a snapshot for users
 //! ```
 //!
 //! # Invariants
