@@ -189,7 +189,7 @@ fn a_callback_is_named_by_the_place_where_it_was_made() {
         shield(sleep(2 * SECOND)).await
     };
     let failure = failure(work);
-    assert!(failure.why().contains("tests/sim/cancel_everywhere.rs:"), "{failure}");
+    assert!(failure.why().contains("tests/sim/cancel_everywhere_failures.rs:"), "{failure}");
 }
 
 #[test]
