@@ -343,7 +343,7 @@ impl<B> tower_service::Service<Request<B>> for FileService {
     }
 }
 
-/// Future of a response of [`Files`], returned by its `Service::call`. A cached file is ready at the first poll. It
+/// Future of a response of [`FileService`], returned by its `Service::call`. A cached file is ready at the first poll. It
 /// does not fail: errors are responses with a status. Dropping it early is **clean**.
 ///
 /// # Examples
