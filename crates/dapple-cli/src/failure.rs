@@ -25,7 +25,7 @@ impl StartFailure {
         StartFailure(text.into())
     }
 
-    /// The address cannot be listened on. `option` is the option that sets the port.
+    /// Makes the error for an address that cannot be listened on. `option` is the option that sets the port.
     pub(crate) fn listening(address: SocketAddr, option: &str, error: &io::Error) -> StartFailure {
         let hint = match error.kind() {
             ErrorKind::AddrInUse => {
@@ -46,7 +46,7 @@ impl StartFailure {
         StartFailure(format!("cannot listen at {address}: {hint}"))
     }
 
-    /// The log cannot be written.
+    /// Makes the error for a log that cannot be opened, or whose thread cannot be started (`None`).
     pub(crate) fn log(path: Option<&Path>, error: &io::Error) -> StartFailure {
         match path {
             Some(path) => StartFailure(format!(
@@ -57,7 +57,7 @@ impl StartFailure {
         }
     }
 
-    /// The folder cannot be served.
+    /// Makes the error for a folder that cannot be served.
     pub(crate) fn folder(folder: &Path, error: &io::Error) -> StartFailure {
         let shown = folder.display();
         let hint = match error.kind() {
@@ -73,7 +73,7 @@ impl StartFailure {
         StartFailure(hint)
     }
 
-    /// A file named by an option is not in the served folder.
+    /// Makes the error for a file that an option names and that is not in the served folder, if so.
     pub(crate) fn missing_file(folder: &Path, option: &str, file: &str) -> Option<StartFailure> {
         let shown = folder.display();
         let name = file.trim_start_matches('/');

@@ -56,9 +56,9 @@ fn a_folder_that_is_none() {
 fn a_command_line_that_makes_no_sense() {
     for (arguments, part) in [
         (&["serve", "--port", "x"][..], "--port"),
-        (&["--port", "abc"], "use a number from 1 to 65535, or 0 for any port that is free"),
-        (&["--port", "-1"], "use a number from 1 to 65535, or 0 for any port that is free"),
-        (&["--port", "65536"], "use a number from 1 to 65535, or 0 for any port that is free"),
+        (&["--port", "abc"], "use a number from 1 to 65535, or 0 for any free port"),
+        (&["--port", "-1"], "use a number from 1 to 65535, or 0 for any free port"),
+        (&["--port", "65536"], "use a number from 1 to 65535, or 0 for any free port"),
         (&["serve", ".", "--cache-size", "-1"], "use a number of bytes, or one with K, M, G or T, as 64M"),
         (&["serve", ".", "--recheck", "-1s"], "use a number with ms, s, m or h"),
         (
@@ -73,8 +73,8 @@ fn a_command_line_that_makes_no_sense() {
         (&["--address", "localhost"], "use an IP address: 127.0.0.1 is that of localhost"),
         (&["--address", "nowhere"], "use an IP address, as 127.0.0.1, or 0.0.0.0 for all"),
         (&["--address", "127.0.0.1:90"], "use --address 127.0.0.1 --port 90"),
-        (&["--max-connections", "0"], "use 1 or more, or leave it out"),
-        (&["--max-connections-per-address", "0"], "use 1 or more, or leave it out"),
+        (&["--max-connections", "0"], "use 1 or more, or leave the option out"),
+        (&["--max-connections-per-address", "0"], "use 1 or more, or leave the option out"),
         (&["serve", ".", "--index", "../x"], "use a name without slashes, as index.html"),
         (&["serve", ".", "--index", ""], "use the name of a file, as index.html"),
         (&["--metrics-host", "http://a/"], "use a name without scheme, port and path"),

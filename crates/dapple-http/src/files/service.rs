@@ -67,34 +67,33 @@ pub fn files(folder: impl AsRef<Path>) -> io::Result<FileService> {
 ///
 /// # What it answers
 ///
-/// * `GET` and `HEAD`; `OPTIONS` with what is allowed; 405 to the rest.
-/// * A folder with its index, by default `index.html`. A folder that is asked for without a slash at its end is
-///   redirected to that with one.
-/// * With a strong `ETag` and `Last-Modified`; conditional requests by RFC 9110, also for ranges. Several ranges
-///   are answered too, but for more than 16 of them or such that overlap: then the whole file is sent.
-/// * With a compressed form that lies beside a file (`.br`, `.zst`, `.gz`), if the client takes it, and it is smaller
-///   than the file and not older.
-/// * Texts with `charset=utf-8` if all of their bytes were read and are UTF-8: files longer than 1 MiB are not.
+/// * **Methods**: `GET`, `HEAD` and `OPTIONS`. Others get a 405.
+/// * **Folders**: the index is sent, by default `index.html`. A path without a slash at its end is redirected to the one
+///   with it.
+/// * **Conditional requests and ranges** (RFC 9110): responses have a strong `ETag` and `Last-Modified`. A request for more
+///   than 16 ranges, or for ranges that overlap, gets the whole file.
+/// * **Compression**: a precompressed version beside the file (`.br`, `.zst`, `.gz`) is sent to clients that accept it, if
+///   it is smaller than the file and not older.
+/// * **Types**: by the name's ending. A text of up to 1 MiB has `charset=utf-8` if all of its bytes are UTF-8.
 ///
 /// # What it does not serve
 ///
-/// * Anything outside of the folder: links are followed only if they lead to somewhere inside (see
-///   [`symlinks`](Self::symlinks)). The kernel sees to that, whatever happens to the folder meanwhile.
-/// * Names that begin with a dot, but for `.well-known`; see [`hidden`](Self::hidden).
-/// * Anything but regular files: no FIFO or device is ever opened.
+/// * Anything outside of the folder. The kernel resolves each path inside of it, so a race cannot lead out; see
+///   [`symlinks`](Self::symlinks).
+/// * Names that begin with a dot, except `.well-known`; see [`hidden`](Self::hidden).
+/// * Anything other than regular files: no FIFO or device is ever opened.
 ///
 /// # Memory
 ///
-/// Small files are kept in memory, up to [`cache_size`](Self::cache_size) bytes in all. What everybody asks for is
-/// compared with the file system [once a second](Self::recheck), and otherwise answered without a system call. If
-/// a thousand clients ask for one file that is not there yet, it is read once. Large files are sent in pieces,
-/// and are not kept, but for being open.
+/// Small files are cached, up to [`cache_size`](Self::cache_size) bytes in all. A cached file is compared with the file
+/// system [once a second](Self::recheck), and served without a system call in between. If a thousand clients ask for one
+/// file that is not cached, it is read once. Large files are sent in pieces; only their descriptors are kept.
 ///
 /// # Files that change
 ///
-/// A file that grows while it is being sent, as a log does, is sent up to the length that was announced. If it becomes
-/// shorter, or is changed at the same size, the connection is cut, so that the client sees that it has not got all of
-/// it. A file that is replaced by another (by renaming, as careful programs do) or removed is sent to its end.
+/// A file that grows while it is being sent, such as a log, is sent up to the announced length. If it becomes shorter, or is
+/// changed in place, the connection is cut, so that the client sees that the file is incomplete. A file that is replaced
+/// by renaming another over it, or removed, is sent to its end. So publish by renaming.
 ///
 /// # Examples
 ///
@@ -343,7 +342,7 @@ impl<B> tower_service::Service<Request<B>> for FileService {
     }
 }
 
-/// Future of a response of [`Files`], returned by its `Service::call`. A cached file is ready at the first poll. It
+/// Future of a response of [`FileService`], returned by its `Service::call`. A cached file is ready at the first poll. It
 /// does not fail: errors are responses with a status. Dropping it early is **clean**.
 ///
 /// # Examples

@@ -36,7 +36,7 @@ pub(super) struct FileSettings {
 /// Called with what could not be served.
 pub(super) type FailureObserver = Arc<dyn Fn(&FileFailure<'_>) + Send + Sync>;
 
-/// File or folder that exists and could not be served. [`Files::on_failure`](super::Files::on_failure) reports it.
+/// File or folder that exists and could not be served. [`FileService::on_failure`](super::FileService::on_failure) reports it.
 ///
 /// # Examples
 ///
@@ -113,7 +113,7 @@ impl Rule {
     }
 }
 
-/// Error of [`Files::cache_control`](super::Files::cache_control): the pattern is of no known form, or the value
+/// Error of [`FileService::cache_control`](super::FileService::cache_control): the pattern is of no known form, or the value
 /// cannot be one of a header. `Display` names both.
 ///
 /// # Examples

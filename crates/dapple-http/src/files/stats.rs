@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Statistics of a [`Files`](super::Files) service at one moment, returned by [`Files::stats`](super::Files::stats).
+/// Statistics of a [`FileService`](super::FileService) service at one moment, returned by [`FileService::stats`](super::FileService::stats).
 ///
 /// # Examples
 ///

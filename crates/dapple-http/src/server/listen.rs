@@ -54,12 +54,13 @@ pub trait Listener: sealed::Sealed + Send + 'static {
 }
 
 mod sealed {
-    use super::{TcpListener, UnixListener, sim};
+    use super::{TcpListener, UnixListener};
 
     pub trait Sealed {}
     impl Sealed for TcpListener {}
     impl Sealed for UnixListener {}
-    impl Sealed for sim::TcpListener {}
+    #[cfg(feature = "sim")]
+    impl Sealed for super::sim::TcpListener {}
     impl<L: Sealed> Sealed for Vec<L> {}
 }
 
