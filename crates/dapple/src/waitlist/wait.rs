@@ -6,12 +6,12 @@
 //! * **NO-FOREIGN-CODE**: no waker is cloned, woken or dropped, and no user value is dropped, while a lock of
 //!   this crate is held.
 
+use std::mem::ManuallyDrop;
+
 pub(crate) use {
     super::threads::{block_on, block_on_again},
     crate::cancel::wait::{Wait, got_at_once, wake},
 };
-
-use std::mem::ManuallyDrop;
 
 pub(crate) use crate::task::guarded::GuardedWaker;
 
