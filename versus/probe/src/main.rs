@@ -7,6 +7,7 @@
 
 #[expect(unsafe_code, reason = "talks to valgrind, by instructions that do nothing elsewhere")]
 mod callgrind;
+mod exchange;
 mod leaf;
 mod meter;
 mod outside;
@@ -32,6 +33,8 @@ Usage: versus-probe OPERATION COUNT
 
   spawn, yield, pingpong, call          a task, a yield, a message there and back, a closure in a color
   mpsc, oneshot                         a message from task to task; a value from a task spawned for it
+  mpmc, broadcast                       a message to one of four tasks, and one to all four
+  mvar, when                            a number there and back; a number through two states that are waited for
   start, start-unordered, await         a future that is ready: started, pushed to a FuturesUnordered, awaited
   timer, timer-fire                     a timer that is dropped before it fires, and one that does
   shared-read, shared-write             a state that is free
@@ -83,6 +86,10 @@ fn measure(what: &str, count: usize) -> Option<f64> {
         "call" => meter.run(meter.of(count, sched::calls)),
         "mpsc" => meter.run(meter.of(count, sched::mpsc)),
         "oneshot" => meter.run(meter.of(count, sched::oneshot)),
+        "mpmc" => meter.run(meter.of(count, exchange::mpmc)),
+        "broadcast" => meter.run(meter.of(count, exchange::broadcast)),
+        "mvar" => meter.run(meter.of(count, exchange::mvar)),
+        "when" => meter.run(meter.of(count, exchange::when_both)),
         "start" => meter.run(meter.of(count, start::in_scope)),
         "start-unordered" => meter.run(meter.of(count, start::unordered)),
         "await" => meter.run(meter.of(count, start::awaited)),

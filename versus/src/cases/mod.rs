@@ -3,6 +3,7 @@
 mod accept;
 mod bank;
 mod blocked;
+mod broadcast;
 mod callback;
 mod cancel;
 mod chain;
@@ -21,7 +22,9 @@ mod load;
 mod memo;
 pub(crate) mod memory;
 mod mixed;
+mod mpmc;
 mod mpsc;
+mod mvar;
 mod onelane;
 mod oneshot;
 mod overload;
@@ -34,6 +37,7 @@ mod stateful;
 mod timers;
 mod tls;
 mod wake;
+mod when;
 mod yields;
 
 use std::rc::Rc;
@@ -49,7 +53,11 @@ pub(crate) fn all() -> Vec<Contest> {
     all.extend(onelane::contests());
     all.extend(wake::contests());
     all.push(mpsc::contest());
+    all.push(mpmc::contest());
+    all.extend(broadcast::contests());
     all.extend(oneshot::contests());
+    all.push(mvar::contest());
+    all.extend(when::contests());
     all.extend(timers::contests());
     all.extend(echo::contests());
     all.push(accept::contest());

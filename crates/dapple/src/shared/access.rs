@@ -7,9 +7,10 @@ use std::task::{Context, Poll, ready};
 use super::access_lock::{AccessLock, AccessWait, Hold};
 use super::own_row::{REGISTRY, own_row};
 use super::shared::{SharedCell, StateLabel};
-use super::watch_list::WatchList;
+use super::watch_list::{WatchList, WatchPlace};
 use crate::Cancelled;
 use crate::cancel::wait::{begin_at_once, got_at_once};
+use crate::waitlist::wait::{GuardedWaker, Wakers};
 use crate::world::is_simulated;
 
 /// Request for access to one state: a [`Reading`] or a [`Writing`]. An argument of
@@ -291,6 +292,17 @@ impl AccessGuard<'_> {
     pub(super) fn leave(self) {
         let this = std::mem::ManuallyDrop::new(self);
         this.gate.leave(this.hold);
+    }
+
+    /// Leaves one of several states: see [`AccessLock::leave_into`].
+    #[inline]
+    pub(super) fn leave_into(
+        self,
+        own: Option<&mut WatchPlace>,
+        wakers: &mut Option<Wakers>,
+    ) -> Option<GuardedWaker> {
+        let this = std::mem::ManuallyDrop::new(self);
+        this.gate.leave_into(this.hold, own, wakers)
     }
 
     /// Leaves, as one that has changed nothing.

@@ -414,18 +414,49 @@ impl AccessLock {
     #[cold]
     #[inline(never)]
     fn leave_watched(&self) {
-        let mut wakers = Wakers::default();
+        drop(self.leave_written(None, &mut Wakers::default())); // and wakes
+    }
+
+    /// As `leave`, for one that leaves several states and wakes their watchers after that: puts the wakers of those that
+    /// wait for a write into `wakers`. `own`: the caller's place among these, which it gives up. Gives back the waker
+    /// that it had there.
+    #[inline]
+    pub(crate) fn leave_into(
+        &self,
+        hold: Hold<'_>,
+        own: Option<&mut WatchPlace>,
+        wakers: &mut Option<Wakers>,
+    ) -> Option<GuardedWaker> {
+        let writes = matches!(hold, Hold::Writes);
+        if own.is_none() && !(writes && self.permits.is_watched()) {
+            self.leave_unwritten(hold);
+            return None;
+        }
+        let wakers = wakers.get_or_insert_default();
+        if wakers.is_full() {
+            wakers.wake_all();
+        }
+        if writes {
+            return self.leave_written(own, wakers);
+        }
+        let old = own.and_then(|watch| self.watchers.get_or_make().leave(watch, wakers));
+        self.leave_unwritten(hold);
+        old
+    }
+
+    /// Leaves a state that was written and is watched. There is room for a waker.
+    fn leave_written(&self, own: Option<&mut WatchPlace>, wakers: &mut Wakers) -> Option<GuardedWaker> {
         let list = self.watchers.get_or_make();
-        let mut found = list.note_write(&mut wakers);
+        let (mut found, old) = list.note_write(own, wakers);
         if found == Watchers::Gone {
             self.permits.watch(false); // alone: no watcher enlists meanwhile. ENLIST-INSIDE
         }
         self.leave_unwritten(Hold::Writes);
-        wakers.wake_all();
         while found == Watchers::More {
-            found = list.wake_more(&mut wakers);
             wakers.wake_all();
+            found = list.wake_more(wakers);
         }
+        old
     }
 
     /// For one that is in: sees to it that `waker` is woken when the state has been written. `writes`: it will write

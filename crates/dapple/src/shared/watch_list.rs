@@ -26,7 +26,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
 use super::retry_timer::wake_later;
-use crate::prim::{AtomicPtr, AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::prim::{AtomicPtr, AtomicU64, Ordering, SpinGuard, SpinLock};
 use crate::task::guarded::GuardedWaker;
 use crate::waitlist::wait::Wakers;
 
@@ -53,7 +53,7 @@ impl WatchPoint {
         }
         let new = Arc::new_cyclic(|own| WatchList {
             written: AtomicU64::new(0),
-            queue: Mutex::new(WatchQueue::default()),
+            queue: SpinLock::new(WatchQueue::default()),
             own: own.clone(),
         });
         let new = Arc::into_raw(new).cast_mut();
@@ -80,7 +80,7 @@ impl Drop for WatchPoint {
 pub(crate) struct WatchList {
     /// How often the state was written while it was watched. ENLIST-INSIDE
     written: AtomicU64,
-    queue: Mutex<WatchQueue>,
+    queue: SpinLock<WatchQueue>,
     own: Weak<WatchList>,
 }
 
@@ -217,6 +217,11 @@ impl WatchQueue {
         self.tokens -= usize::from(woken && entry.writes && !passed_over);
     }
 
+    fn take_out(&mut self, watch: &mut WatchPlace) -> Option<GuardedWaker> {
+        let key = std::mem::replace(&mut watch.key, NONE);
+        if key == NONE { None } else { self.leave(key) }
+    }
+
     fn leave(&mut self, key: u32) -> Option<GuardedWaker> {
         self.looks += 1;
         self.take_token(key);
@@ -257,7 +262,7 @@ impl WatchQueue {
         let Some(index) = self.next_asleep(writes, now) else { return false };
         let entry = &mut self.entries[index];
         entry.woken = true;
-        wakers.put(entry.waker.take());
+        wakers.put_once(entry.waker.take()); // it may have been woken by the list of another state
         self.tokens += usize::from(writes);
         true
     }
@@ -302,7 +307,7 @@ impl WatchList {
         waker: GuardedWaker,
         wakers: &mut Wakers,
     ) -> Option<GuardedWaker> {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         let now = self.written.load(Ordering::Relaxed); // changed by those alone who are inside, and write
         watch.seen = now;
         if watch.key == NONE {
@@ -318,7 +323,7 @@ impl WatchList {
     /// A watcher that is polled, and has nothing new to look at, sleeps on with this waker. `false`: it was woken
     /// meanwhile. Gives back a waker that is to be dropped.
     pub(crate) fn sleep_on(&self, watch: &WatchPlace, waker: GuardedWaker) -> (bool, Option<GuardedWaker>) {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         let entry = &mut queue.entries[watch.key as usize];
         match entry.woken {
             true => (false, Some(waker)),
@@ -331,19 +336,25 @@ impl WatchList {
         if watch.key == NONE {
             return None;
         }
-        let mut queue = lock(&self.queue);
-        let waker = queue.leave(watch.key);
-        watch.key = NONE;
+        let mut queue = self.queue.lock();
+        let waker = queue.take_out(watch);
         let now = self.written.load(Ordering::Relaxed);
         self.pass_on(queue, now, wakers);
         waker
     }
 
     /// The state has been written, by one that is still inside. ENLIST-INSIDE
-    pub(crate) fn note_write(&self, wakers: &mut Wakers) -> Watchers {
-        let mut queue = lock(&self.queue);
+    ///
+    /// `own`: the writer's place, if it is itself in the list; it is taken out. Gives back the waker that it had.
+    pub(crate) fn note_write(
+        &self,
+        own: Option<&mut WatchPlace>,
+        wakers: &mut Wakers,
+    ) -> (Watchers, Option<GuardedWaker>) {
+        let mut queue = self.queue.lock();
+        let old = own.and_then(|watch| queue.take_out(watch));
         if queue.len == 0 {
-            return Watchers::Gone;
+            return (Watchers::Gone, old);
         }
         let now = self.written.load(Ordering::Relaxed) + 1;
         self.written.store(now, Ordering::Release);
@@ -355,12 +366,12 @@ impl WatchList {
         if needs_alarm {
             self.set_alarm();
         }
-        more
+        (more, old)
     }
 
     /// More watchers that only read are to be woken.
     pub(crate) fn wake_more(&self, wakers: &mut Wakers) -> Watchers {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         let now = self.written.load(Ordering::Relaxed);
         WatchList::fill(&mut queue, now, wakers)
     }
@@ -374,7 +385,7 @@ impl WatchList {
         Watchers::More
     }
 
-    fn pass_on(&self, mut queue: MutexGuard<'_, WatchQueue>, now: u64, wakers: &mut Wakers) {
+    fn pass_on(&self, mut queue: SpinGuard<'_, WatchQueue>, now: u64, wakers: &mut Wakers) {
         let needs_alarm = queue.pass_on(now, wakers);
         drop(queue);
         if needs_alarm {
@@ -396,7 +407,7 @@ impl WatchList {
     fn wake_everyone(&self) {
         let mut wakers = Wakers::default();
         loop {
-            let mut queue = lock(&self.queue);
+            let mut queue = self.queue.lock();
             queue.alarm = None;
             let now = self.written.load(Ordering::Relaxed);
             while !wakers.is_full() && queue.wake_next(true, now, &mut wakers) {}
@@ -415,7 +426,7 @@ impl Wake for WatchList {
     /// The alarm. PASSED-OVER
     fn wake(self: Arc<Self>) {
         let mut wakers = Wakers::default();
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         let Some(set_at) = queue.alarm.take() else { return };
         if set_at == queue.looks {
             queue.pass_over();

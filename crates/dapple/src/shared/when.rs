@@ -136,6 +136,24 @@ impl<W: Default> Default for WhenWait<W> {
 struct LeaveAll<'e, 'a>(&'e mut [Option<AccessGuard<'a>>]);
 
 impl LeaveAll<'_, '_> {
+    /// As one that may have changed what it has to write. If it is enlisted, it leaves the lists of the states in the same
+    /// step as the states, so that each list is locked once. Those that are to be woken are woken after all states were
+    /// left, or they would find some of them busy.
+    #[inline]
+    fn written(
+        self,
+        is_enlisted: bool,
+        watches: &mut [WatchPlace],
+        wakers: &mut Option<Wakers>,
+        old: &mut Vec<GuardedWaker>,
+    ) {
+        for (entered, watch) in self.0.iter_mut().zip(watches) {
+            if let Some(entered) = entered.take() {
+                old.extend(entered.leave_into(is_enlisted.then_some(watch), wakers));
+            }
+        }
+    }
+
     /// As one that has changed nothing. NONE-IS-NO-WRITE
     fn unwritten(self) {
         self.0.iter_mut().filter_map(Option::take).for_each(AccessGuard::leave_unwritten);
@@ -229,24 +247,24 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
             foreign.extend(wishes.iter().map(|_| GuardedWaker::of(cx.waker())));
         }
         let mut wakers = None;
-        let mut old = None;
+        let mut old = Vec::new(); // usually none
         let result = closure::enter(&All(wishes), || {
             let entered = LeaveAll(entered);
             let result = then();
             match &result {
-                Some(_) if self.is_enlisted => {
-                    self.leave_lists_into(wishes, wakers.insert(Wakers::default()));
-                    drop(entered);
+                Some(_) => {
+                    let is_enlisted = std::mem::take(&mut self.is_enlisted);
+                    entered.written(is_enlisted, self.watches.as_mut(), &mut wakers, &mut old);
                 }
-                Some(_) => drop(entered),
                 None => {
-                    old = Some(self.enlist(wishes, &mut foreign, cx, wakers.insert(Wakers::default())));
+                    self.enlist(wishes, &mut foreign, cx, wakers.get_or_insert_default(), &mut old);
                     entered.unwritten();
                 }
             }
             result
         });
-        drop((wakers, old, foreign)); // wakes the watchers that get the wake-up which this wait passes on
+        // All states have been left: wakes their watchers, and those that get the wake-up which this wait passes on.
+        drop((wakers, old, foreign));
         result
     }
 
@@ -257,15 +275,14 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
         foreign: &mut Vec<GuardedWaker>,
         cx: &mut Context<'_>,
         wakers: &mut Wakers,
-    ) -> [Option<GuardedWaker>; 8] {
-        let mut old = [const { None }; 8];
+        old: &mut Vec<GuardedWaker>,
+    ) {
         let writes = wishes.iter().any(|wish| wish.writes);
         self.is_enlisted = true;
-        for ((wish, watch), old) in wishes.iter().zip(self.watches.as_mut()).zip(&mut old) {
+        for (wish, watch) in wishes.iter().zip(self.watches.as_mut()) {
             let waker = foreign.pop().unwrap_or_else(|| GuardedWaker::of(cx.waker()));
-            *old = wish.gate.watch(watch, writes, waker, wakers);
+            old.extend(wish.gate.watch(watch, writes, waker, wakers));
         }
-        old
     }
 
     /// Whether it may sleep on: it was not woken in any of the lists.

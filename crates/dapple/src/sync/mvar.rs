@@ -1,21 +1,23 @@
 //! A place for one value, which is empty or full: the MVar of Concurrent Haskell.
 //!
+//! An `MVar` is an [`Exchange`] of one value. A caller takes or puts the value under a short lock, together with the look at
+//! the waiters. Order, giving way and cancelling are those of `exchange`: each change wakes one waiter, the first.
+//!
 //! # Invariants
 //!
-//! * **FULL-OR-EMPTY**: of the permits of `full` and of `empty` there is one, in one of the two, or it has been taken. The
-//!   one that has taken it has the value alone: it takes the value out, puts one in, or looks at it. Then it releases
-//!   the permit to the side that is true. Taking acquires what releasing released. A permit of `full` means that there
-//!   is a value, and one of `empty` that there is none.
-//!
-//! Order, giving way and cancelling are those of `permits`: a release wakes one waiter, the first.
+//! * **LENT-OUT**: `with` and `read` take the value out, and put it back when their closure ends, also by a panic. Until
+//!   then there is neither a value nor room for one, so foreign code runs without the lock and has the value alone.
 
-use std::cell::UnsafeCell;
 use std::error::Error;
 use std::fmt;
+use std::future::poll_fn;
+use std::ops::{Deref, DerefMut};
 
 use crate::Cancelled;
-use crate::waitlist::permits::{PermitRefusal, PermitWait, Permits};
+use crate::waitlist::exchange::{Exchange, ExchangeLines, ExchangePlace, ExchangeSide, Stock, ToPut, ToTake};
+use crate::waitlist::permits::PermitRefusal;
 use crate::waitlist::wait::block_on;
+use crate::waitlist::wait_queue::WaitQueue;
 
 /// A place for one value, which is empty or full. `take` waits until it is full and empties it, `put` waits until it is
 /// empty and fills it.
@@ -45,25 +47,87 @@ use crate::waitlist::wait::block_on;
 /// });
 /// ```
 pub struct MVar<T> {
-    full: Permits,
-    empty: Permits,
-    value: UnsafeCell<Option<T>>,
+    exchange: Exchange<ValuePlace<T>>,
 }
 
-// SAFETY: the value is reached by one at a time, possibly on another thread. FULL-OR-EMPTY
-unsafe impl<T: Send> Sync for MVar<T> {}
+/// The value, if it is there.
+struct ValuePlace<T> {
+    value: Option<T>,
+    /// A closure has the value. LENT-OUT
+    is_lent: bool,
+}
+
+impl<T> Stock for ValuePlace<T> {
+    type Item = T;
+    const ROOM: &'static &'static str = &"an empty MVar";
+    const ITEM: &'static &'static str = &"a value in an MVar";
+
+    #[inline]
+    fn room(&self) -> usize {
+        usize::from(self.value.is_none() && !self.is_lent)
+    }
+
+    #[inline]
+    fn filled(&self) -> usize {
+        usize::from(self.value.is_some())
+    }
+
+    #[inline]
+    fn put(&mut self, value: Option<T>) {
+        self.value = value; // there was none, so nothing is dropped
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<T> {
+        self.value.take()
+    }
+}
+
+/// The value that was lent. LENT-OUT
+struct ToLend<T>(Option<T>);
+
+impl<T> ExchangeSide<ValuePlace<T>> for ToLend<T> {
+    const WHAT: &'static &'static str = ValuePlace::<T>::ITEM;
+    const ENDS_AT_CLOSE: bool = false;
+    const WAKES_OTHERS: bool = false; // there is no room
+
+    #[inline]
+    fn free(place: &ValuePlace<T>) -> usize {
+        place.filled()
+    }
+
+    #[inline]
+    fn line(lines: &mut ExchangeLines) -> &mut WaitQueue {
+        <ToTake<T> as ExchangeSide<ValuePlace<T>>>::line(lines)
+    }
+
+    #[inline]
+    fn others(lines: &mut ExchangeLines) -> &mut WaitQueue {
+        <ToTake<T> as ExchangeSide<ValuePlace<T>>>::others(lines)
+    }
+
+    #[inline]
+    fn take(&mut self, place: &mut ValuePlace<T>) {
+        self.0 = place.value.take();
+        place.is_lent = true;
+    }
+}
 
 impl<T> MVar<T> {
     /// Makes a full MVar, with this value.
     #[must_use]
     pub fn new(value: T) -> MVar<T> {
-        MVar { full: Permits::new(1), empty: Permits::new(0), value: UnsafeCell::new(Some(value)) }
+        MVar::of(Some(value))
     }
 
     /// Makes an empty MVar.
     #[must_use]
     pub fn empty() -> MVar<T> {
-        MVar { full: Permits::new(0), empty: Permits::new(1), value: UnsafeCell::new(None) }
+        MVar::of(None)
+    }
+
+    fn of(value: Option<T>) -> MVar<T> {
+        MVar { exchange: Exchange::new(ValuePlace { value, is_lent: false }) }
     }
 
     /// Waits until there is a value, and takes it out.
@@ -78,15 +142,17 @@ impl<T> MVar<T> {
     /// *Scope cancelled*: returns [`Cancelled`], and nothing has been taken; or the value, if there was one when the
     /// wait was polled again.
     pub async fn take(&self) -> Result<T, Cancelled> {
-        wait(&self.full).await?;
-        Ok(self.empty_it())
+        let mut value = ToTake(None);
+        self.wait(&mut value).await?;
+        Ok(value.0.expect("a value that was taken"))
     }
 
     /// Takes the value if there is one now, also ahead of waiters. Returns `None` if it is empty, and while another
     /// caller is in [`with`](Self::with) or [`read`](Self::read).
     pub fn try_take(&self) -> Option<T> {
-        self.full.try_take(1).ok()?;
-        Some(self.empty_it())
+        let mut value = ToTake(None);
+        self.exchange.try_take(&mut value).ok()?;
+        value.0
     }
 
     /// Waits until the MVar is empty, and puts a value in.
@@ -101,13 +167,9 @@ impl<T> MVar<T> {
     /// *Scope cancelled*: returns a [`PutError`] with the value, which has not been put; or `Ok`, if it was empty when the
     /// wait was polled again.
     pub async fn put(&self, value: T) -> Result<(), PutError<T>> {
-        match wait(&self.empty).await {
-            Ok(()) => {
-                self.fill(value);
-                Ok(())
-            }
-            Err(Cancelled) => Err(PutError { value, cancelled: true }),
-        }
+        let mut value = ToPut(Some(value));
+        let put = self.wait(&mut value).await;
+        put.map_err(|Cancelled| PutError::of(value, true))
     }
 
     /// Puts a value in if the MVar is empty now, also ahead of waiters.
@@ -116,13 +178,9 @@ impl<T> MVar<T> {
     ///
     /// If it is full: hands the value back.
     pub fn try_put(&self, value: T) -> Result<(), PutError<T>> {
-        match self.empty.try_take(1) {
-            Ok(()) => {
-                self.fill(value);
-                Ok(())
-            }
-            Err(_) => Err(PutError { value, cancelled: false }),
-        }
+        let mut value = ToPut(Some(value));
+        let put = self.exchange.try_take(&mut value);
+        put.map_err(|_: PermitRefusal| PutError::of(value, false))
     }
 
     /// Waits until there is a value, and calls `f` with it. The value stays. Meanwhile no other caller takes or reads
@@ -152,8 +210,9 @@ impl<T> MVar<T> {
     /// });
     /// ```
     pub async fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, Cancelled> {
-        wait(&self.full).await?;
-        Ok(self.lend(f))
+        let mut value = ToLend(None);
+        self.wait(&mut value).await?;
+        Ok(f(&mut self.lent(value)))
     }
 
     /// Waits until there is a value, and returns a clone. The value stays.
@@ -170,8 +229,9 @@ impl<T> MVar<T> {
     where
         T: Clone,
     {
-        wait(&self.full).await?;
-        Ok(self.lend(|value| value.clone()))
+        let mut value = ToLend(None);
+        self.wait(&mut value).await?;
+        Ok(T::clone(&self.lent(value)))
     }
 
     /// Returns a clone of the value if there is one now. Returns `None` if it is empty, and while another caller is
@@ -180,8 +240,9 @@ impl<T> MVar<T> {
     where
         T: Clone,
     {
-        self.full.try_take(1).ok()?;
-        Some(self.lend(|value| value.clone()))
+        let mut value = ToLend(None);
+        self.exchange.try_take(&mut value).ok()?;
+        Some(T::clone(&self.lent(value)))
     }
 
     /// As [`take`](Self::take), for threads that run no tasks: blocks the thread.
@@ -216,48 +277,71 @@ impl<T> MVar<T> {
     /// that at any moment.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.full.free() == 0
+        self.exchange.with(|place| place.value.is_none())
     }
 
     /// Returns the value, if there is one.
     #[must_use]
     pub fn into_inner(self) -> Option<T> {
-        self.value.into_inner()
+        self.exchange.with(|place| place.value.take())
     }
 
-    /// For the one that has taken the permit of `full`.
-    fn empty_it(&self) -> T {
-        // SAFETY: it is ours alone. FULL-OR-EMPTY
-        let value = unsafe { &mut *self.value.get() }.take();
-        self.empty.release(1);
-        value.expect("a value, as there was a permit")
+    /// Waits until a side has done what it does.
+    #[inline]
+    async fn wait<S: ExchangeSide<ValuePlace<T>>>(&self, side: &mut S) -> Result<(), Cancelled> {
+        let mut waits = MVarWait { exchange: &self.exchange, place: ExchangePlace::default(), side };
+        let done = poll_fn(|cx| waits.exchange.poll_take(waits.side, &mut waits.place, cx)).await;
+        done.map_err(|_: PermitRefusal| Cancelled) // it is never closed
     }
 
-    /// For the one that has taken the permit of `empty`.
-    fn fill(&self, value: T) {
-        // SAFETY: it is ours alone. FULL-OR-EMPTY
-        *unsafe { &mut *self.value.get() } = Some(value); // there was none, so nothing is dropped
-        self.full.release(1);
-    }
-
-    /// For the one that has taken the permit of `full`, and gives it back, also if `f` panics.
-    fn lend<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        struct GiveBack<'a>(&'a Permits);
-        impl Drop for GiveBack<'_> {
-            fn drop(&mut self) {
-                self.0.release(1);
-            }
-        }
-        let _back = GiveBack(&self.full);
-        // SAFETY: it is ours alone, until `_back` is dropped, after `f`. FULL-OR-EMPTY
-        let value = unsafe { &mut *self.value.get() };
-        f(value.as_mut().expect("a value, as there was a permit"))
+    /// The value for a closure, until it is dropped.
+    fn lent(&self, value: ToLend<T>) -> LentValue<'_, T> {
+        LentValue { of: self, value: value.0 }
     }
 }
 
-async fn wait(permits: &Permits) -> Result<(), Cancelled> {
-    // They are never closed.
-    PermitWait::new(permits, 1).await.map_err(|_: PermitRefusal| Cancelled)
+/// A wait for a side. Dropped early, it leaves its line.
+struct MVarWait<'a, T, S: ExchangeSide<ValuePlace<T>>> {
+    exchange: &'a Exchange<ValuePlace<T>>,
+    place: ExchangePlace,
+    side: &'a mut S,
+}
+
+impl<T, S: ExchangeSide<ValuePlace<T>>> Drop for MVarWait<'_, T, S> {
+    #[inline]
+    fn drop(&mut self) {
+        self.exchange.leave::<S>(&mut self.place);
+    }
+}
+
+/// The value, which goes back where it was. LENT-OUT
+struct LentValue<'a, T> {
+    of: &'a MVar<T>,
+    value: Option<T>,
+}
+
+impl<T> Deref for LentValue<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("a value that was lent")
+    }
+}
+
+impl<T> DerefMut for LentValue<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().expect("a value that was lent")
+    }
+}
+
+impl<T> Drop for LentValue<'_, T> {
+    fn drop(&mut self) {
+        let value = self.value.take();
+        self.of.exchange.give_back(|place| {
+            place.is_lent = false;
+            place.value = value;
+        });
+    }
 }
 
 impl<T> Default for MVar<T> {
@@ -296,6 +380,10 @@ pub struct PutError<T> {
 }
 
 impl<T> PutError<T> {
+    fn of(value: ToPut<T>, cancelled: bool) -> PutError<T> {
+        PutError { value: value.0.expect("a value that was not put"), cancelled }
+    }
+
     /// Whether the MVar was full: there was a value already.
     #[must_use]
     pub fn is_full(&self) -> bool {

@@ -5,9 +5,11 @@
 //! threads     blocking waits of threads that run no tasks
 //! wait_queue  waiters in arrival order, and which of them have been woken
 //! wait_list   waiters for a condition
+//! exchange    values that are put and taken, with a wait queue for each side: mpmc channels, MVar
 //! permits     a permit count with a wait queue: semaphore, mutex, read-write lock
 //! ```
 
+pub(crate) mod exchange;
 pub(crate) mod permits;
 mod threads;
 pub(crate) mod wait;

@@ -10,9 +10,10 @@ use futures_core::Stream;
 
 use super::super::error::{RecvError, TryRecvError};
 use super::super::mpsc::{SendError, TrySendError};
-use super::message_store::{MessageStore, StorePlace, ToReceive, ToSend};
+use super::message_store::MessageStore;
 use crate::Cancelled;
 use crate::prim::{AtomicUsize, Ordering};
+use crate::waitlist::exchange::{ExchangePlace, ToPut, ToTake};
 use crate::waitlist::permits::PermitRefusal;
 use crate::waitlist::wait::block_on;
 use crate::waitlist::wait_list::WaitList;
@@ -32,7 +33,7 @@ pub(super) fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         receivers: AtomicUsize::new(1),
         closing: WaitList::default(),
     });
-    (Sender { chan: chan.clone() }, Receiver { chan, place: StorePlace::default() })
+    (Sender { chan: chan.clone() }, Receiver { chan, place: ExchangePlace::default() })
 }
 
 impl<T> MpmcChan<T> {
@@ -60,9 +61,10 @@ impl<T> Sender<T> {
     /// *Scope cancelled*: returns a [`SendError`] with the message, which has not been sent; or `Ok`, if there was room when
     /// the wait was polled again.
     pub async fn send(&self, message: T) -> Result<(), SendError<T>> {
-        let mut sending = SendTo { chan: &self.chan, place: StorePlace::default() };
-        let mut message = ToSend(Some(message));
-        let sent = poll_fn(|cx| sending.chan.store.poll_take(&mut message, &mut sending.place, cx)).await;
+        let mut sending = SendTo { chan: &self.chan, place: ExchangePlace::default() };
+        let mut message = ToPut(Some(message));
+        let sent =
+            poll_fn(|cx| sending.chan.store.exchange.poll_take(&mut message, &mut sending.place, cx)).await;
         sent.map_err(|refused| SendError {
             message: message.0.take().expect("a message that was not sent"),
             cancelled: refused == PermitRefusal::Cancelled,
@@ -75,8 +77,8 @@ impl<T> Sender<T> {
     ///
     /// Hands the message back if there is no room, all receivers are gone, or the channel was closed.
     pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
-        let mut message = ToSend(Some(message));
-        self.chan.store.try_take(&mut message).map_err(|refused| TrySendError {
+        let mut message = ToPut(Some(message));
+        self.chan.store.exchange.try_take(&mut message).map_err(|refused| TrySendError {
             message: message.0.take().expect("a message that was not sent"),
             closed: refused == PermitRefusal::Closed,
         })
@@ -156,13 +158,13 @@ impl<T> Sender<T> {
 /// A wait of a sender.
 struct SendTo<'a, T> {
     chan: &'a MpmcChan<T>,
-    place: StorePlace,
+    place: ExchangePlace,
 }
 
 impl<T> Drop for SendTo<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.chan.store.leave::<ToSend<T>>(&mut self.place);
+        self.chan.store.exchange.leave::<ToPut<T>>(&mut self.place);
     }
 }
 
@@ -196,7 +198,7 @@ impl<T> fmt::Debug for Sender<T> {
 pub struct Receiver<T> {
     chan: Arc<MpmcChan<T>>,
     /// The wait of the stream.
-    place: StorePlace,
+    place: ExchangePlace,
 }
 
 impl<T> Receiver<T> {
@@ -212,9 +214,9 @@ impl<T> Receiver<T> {
     /// *Scope cancelled*: returns an error with [`is_cancelled`](RecvError::is_cancelled), and no message was taken; or a
     /// message, if there was one when the wait was polled again.
     pub async fn recv(&self) -> Result<T, RecvError> {
-        let mut waits = ReceiveFrom { chan: &self.chan, place: StorePlace::default() };
-        let mut message = ToReceive(None);
-        let got = poll_fn(|cx| waits.chan.store.poll_take(&mut message, &mut waits.place, cx)).await;
+        let mut waits = ReceiveFrom { chan: &self.chan, place: ExchangePlace::default() };
+        let mut message = ToTake(None);
+        let got = poll_fn(|cx| waits.chan.store.exchange.poll_take(&mut message, &mut waits.place, cx)).await;
         got.map_err(|refused| RecvError { cancelled: refused == PermitRefusal::Cancelled })?;
         Ok(message.0.take().expect("a message that was taken"))
     }
@@ -239,8 +241,8 @@ impl<T> Receiver<T> {
     ///
     /// If there is none now, and if the channel is closed and empty.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        let mut message = ToReceive(None);
-        let taken = self.chan.store.try_take(&mut message);
+        let mut message = ToTake(None);
+        let taken = self.chan.store.exchange.try_take(&mut message);
         taken.map_err(|refused| TryRecvError { closed: refused == PermitRefusal::Closed })?;
         Ok(message.0.take().expect("a message that was taken"))
     }
@@ -273,13 +275,13 @@ impl<T> Receiver<T> {
 /// A wait of a receiver.
 struct ReceiveFrom<'a, T> {
     chan: &'a MpmcChan<T>,
-    place: StorePlace,
+    place: ExchangePlace,
 }
 
 impl<T> Drop for ReceiveFrom<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.chan.store.leave::<ToReceive<T>>(&mut self.place);
+        self.chan.store.exchange.leave::<ToTake<T>>(&mut self.place);
     }
 }
 
@@ -288,8 +290,8 @@ impl<T> Stream for Receiver<T> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        let mut message = ToReceive(None);
-        Poll::Ready(match ready!(this.chan.store.poll_take(&mut message, &mut this.place, cx)) {
+        let mut message = ToTake(None);
+        Poll::Ready(match ready!(this.chan.store.exchange.poll_take(&mut message, &mut this.place, cx)) {
             Ok(()) => message.0.take().map(Ok),
             Err(PermitRefusal::Cancelled) => Some(Err(Cancelled)),
             Err(_) => None,
@@ -302,13 +304,13 @@ impl<T> Unpin for Receiver<T> {}
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Receiver<T> {
         self.chan.receivers.fetch_add(1, Ordering::Relaxed);
-        Receiver { chan: self.chan.clone(), place: StorePlace::default() }
+        Receiver { chan: self.chan.clone(), place: ExchangePlace::default() }
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        self.chan.store.leave::<ToReceive<T>>(&mut self.place);
+        self.chan.store.exchange.leave::<ToTake<T>>(&mut self.place);
         if self.chan.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.chan.close(true);
         }

@@ -1,0 +1,369 @@
+//! Values that are put by some tasks and taken by others, and the waiters of both sides: one short lock for all of it.
+//! `mpmc` and `MVar` are built on it.
+//!
+//! Both sides wait by the same rules, those of [`permits`](super::permits): putters for room, takers for values. What is
+//! there is handed to no waiter. A newcomer takes it if enough is left for the waiters in line, and otherwise gives way once.
+//! A waiter that was woken and leaves without taking wakes the next.
+//!
+//! # Invariants
+//!
+//! * **STORE-WOKEN**: each value that is put wakes the next taker that sleeps, and each that is taken the next putter that
+//!   sleeps, under the lock under which they looked. Closing wakes all.
+
+use std::task::{Context, Poll, ready};
+
+use super::permits::PermitRefusal;
+use super::wait::{Wait, Wakers, wake};
+use super::wait_queue::WaitQueue;
+use crate::prim::{SpinGuard, SpinLock};
+use crate::task::guarded::GuardedWaker;
+use crate::task::waker::is_ours;
+
+/// The values, and how many there may be. It is used under the lock, so it runs no foreign code.
+pub(crate) trait Stock {
+    type Item;
+    /// Completes "waits for": the wait of a putter.
+    const ROOM: &'static &'static str;
+    /// The wait of a taker.
+    const ITEM: &'static &'static str;
+    /// How many more values can be put.
+    fn room(&self) -> usize;
+    /// How many values can be taken.
+    fn filled(&self) -> usize;
+    /// Puts a value, for which there is room.
+    fn put(&mut self, item: Option<Self::Item>);
+    fn take(&mut self) -> Option<Self::Item>;
+    /// Whether nothing will be put any more.
+    fn is_closed(&self) -> bool {
+        false
+    }
+}
+
+/// A stock with its two lines.
+pub(crate) struct Exchange<K>(SpinLock<ExchangeState<K>>);
+
+struct ExchangeState<K> {
+    stock: K,
+    /// Allocated by the first waiter.
+    lines: Option<Box<ExchangeLines>>,
+}
+
+#[derive(Default)]
+pub(crate) struct ExchangeLines {
+    putters: WaitQueue,
+    takers: WaitQueue,
+}
+
+/// A wait of one side.
+#[derive(Default)]
+pub(crate) struct ExchangePlace {
+    key: Option<usize>,
+    wait: Wait,
+}
+
+/// What one side does with the stock.
+pub(crate) trait ExchangeSide<K> {
+    /// What it completes: "waits for".
+    const WHAT: &'static &'static str;
+    /// Whether nothing may be done after the stock was closed.
+    const ENDS_AT_CLOSE: bool;
+    /// Whether the other side may have something to do afterwards.
+    const WAKES_OTHERS: bool;
+    /// How much there is for this side.
+    fn free(stock: &K) -> usize;
+    fn line(lines: &mut ExchangeLines) -> &mut WaitQueue;
+    /// The line of the other side.
+    fn others(lines: &mut ExchangeLines) -> &mut WaitQueue;
+    /// Takes what is free.
+    fn take(&mut self, stock: &mut K);
+}
+
+/// The value that is to be put.
+pub(crate) struct ToPut<T>(pub(crate) Option<T>);
+/// The value that was taken.
+pub(crate) struct ToTake<T>(pub(crate) Option<T>);
+
+impl<K: Stock> ExchangeSide<K> for ToPut<K::Item> {
+    const WHAT: &'static &'static str = K::ROOM;
+    const ENDS_AT_CLOSE: bool = true;
+    const WAKES_OTHERS: bool = true;
+
+    #[inline]
+    fn free(stock: &K) -> usize {
+        stock.room()
+    }
+
+    #[inline]
+    fn line(lines: &mut ExchangeLines) -> &mut WaitQueue {
+        &mut lines.putters
+    }
+
+    #[inline]
+    fn others(lines: &mut ExchangeLines) -> &mut WaitQueue {
+        &mut lines.takers
+    }
+
+    #[inline]
+    fn take(&mut self, stock: &mut K) {
+        stock.put(self.0.take());
+    }
+}
+
+impl<K: Stock> ExchangeSide<K> for ToTake<K::Item> {
+    const WHAT: &'static &'static str = K::ITEM;
+    const ENDS_AT_CLOSE: bool = false;
+    const WAKES_OTHERS: bool = true;
+
+    #[inline]
+    fn free(stock: &K) -> usize {
+        stock.filled()
+    }
+
+    #[inline]
+    fn line(lines: &mut ExchangeLines) -> &mut WaitQueue {
+        &mut lines.takers
+    }
+
+    #[inline]
+    fn others(lines: &mut ExchangeLines) -> &mut WaitQueue {
+        &mut lines.putters
+    }
+
+    #[inline]
+    fn take(&mut self, stock: &mut K) {
+        self.0 = stock.take();
+    }
+}
+
+impl<K> ExchangeState<K> {
+    /// The line of a waiter that is in it, or is to join it.
+    #[inline]
+    fn line<S: ExchangeSide<K>>(&mut self) -> &mut WaitQueue {
+        S::line(self.lines.get_or_insert_default())
+    }
+
+    #[inline]
+    fn waiting<S: ExchangeSide<K>>(&mut self) -> usize {
+        self.lines.as_mut().map_or(0, |lines| S::line(lines).len())
+    }
+}
+
+impl<K: Stock> Exchange<K> {
+    pub(crate) fn new(stock: K) -> Exchange<K> {
+        Exchange(SpinLock::new(ExchangeState { stock, lines: None }))
+    }
+
+    /// Looks at the values. `f` runs under the lock: it must be short, and run no foreign code.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut K) -> R) -> R {
+        f(&mut self.0.lock().stock)
+    }
+
+    /// Takes what is free, if more than `leave` is.
+    #[inline(always)]
+    fn take<S: ExchangeSide<K>>(side: &mut S, stock: &mut K, leave: usize) -> Result<(), PermitRefusal> {
+        if stock.is_closed() && S::ENDS_AT_CLOSE {
+            return Err(PermitRefusal::Closed);
+        }
+        match S::free(stock) {
+            // Nothing will come, so that there is no one to give way to.
+            0 if stock.is_closed() => Err(PermitRefusal::Closed),
+            free if free <= leave => Err(PermitRefusal::Busy),
+            _ => {
+                side.take(stock);
+                Ok(())
+            }
+        }
+    }
+
+    /// Unlocks after something was taken, and wakes one of the other side. STORE-WOKEN
+    #[inline(always)]
+    fn unlock_taken<S: ExchangeSide<K>>(mut state: SpinGuard<'_, ExchangeState<K>>) {
+        if !S::WAKES_OTHERS {
+            return;
+        }
+        let waker = state.lines.as_mut().and_then(|lines| S::others(lines).next_waker());
+        drop(state);
+        if let Some(waker) = waker {
+            wake(waker);
+        }
+    }
+
+    /// Puts a value back that was only lent, and wakes the next taker. STORE-WOKEN
+    pub(crate) fn give_back(&self, give: impl FnOnce(&mut K)) {
+        let mut state = self.0.lock();
+        give(&mut state.stock);
+        Self::unlock_taken::<ToPut<K::Item>>(state);
+    }
+
+    /// Takes what is free now, also ahead of waiters.
+    pub(crate) fn try_take<S: ExchangeSide<K>>(&self, side: &mut S) -> Result<(), PermitRefusal> {
+        let mut state = self.0.lock();
+        Self::take(side, &mut state.stock, 0)?;
+        Self::unlock_taken::<S>(state);
+        Ok(())
+    }
+
+    /// Takes what is free, or waits for it.
+    #[inline]
+    pub(crate) fn poll_take<S: ExchangeSide<K>>(
+        &self,
+        side: &mut S,
+        place: &mut ExchangePlace,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), PermitRefusal>> {
+        if ready!(place.wait.begin(cx)).is_err() {
+            self.leave::<S>(place);
+            return Poll::Ready(Err(PermitRefusal::Cancelled));
+        }
+        if place.key.is_some() {
+            return self.poll_in_line(side, place, cx);
+        }
+        let mut state = self.0.lock();
+        let leave = state.waiting::<S>();
+        match Self::take(side, &mut state.stock, leave) {
+            Ok(()) => {
+                Self::unlock_taken::<S>(state);
+                place.wait.end();
+                Poll::Ready(Ok(()))
+            }
+            Err(PermitRefusal::Busy) if is_ours(cx.waker()) => {
+                Self::join::<S>(state, place, GuardedWaker::of(cx.waker()));
+                place.wait.rest(cx, S::WHAT);
+                Poll::Pending
+            }
+            Err(PermitRefusal::Busy) => {
+                drop(state);
+                self.poll_in_line(side, place, cx)
+            }
+            Err(refused) => {
+                drop(state);
+                place.wait.end();
+                Poll::Ready(Err(refused))
+            }
+        }
+    }
+
+    /// A newcomer joins its line, under the lock under which it found too little.
+    fn join<S: ExchangeSide<K>>(
+        mut state: SpinGuard<'_, ExchangeState<K>>,
+        place: &mut ExchangePlace,
+        waker: GuardedWaker,
+    ) {
+        // Something is there, but not for this newcomer: it gives way to the waiters once.
+        let gives_way = S::free(&state.stock) > 0;
+        let mut waker = Some(waker);
+        place.key = Some(state.line::<S>().join(1, waker.take_if(|_| !gives_way)));
+        drop(state);
+        waker.into_iter().for_each(GuardedWaker::wake);
+    }
+
+    #[cold]
+    fn poll_in_line<S: ExchangeSide<K>>(
+        &self,
+        side: &mut S,
+        place: &mut ExchangePlace,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), PermitRefusal>> {
+        // Foreign code runs before the lock is taken; a waker of ours is cloned only if it is needed. CLONED-FIRST
+        let foreign = (!is_ours(cx.waker())).then(|| GuardedWaker::of(cx.waker()));
+        let cancelled = place.key.is_some() && place.wait.is_cancelled();
+        let mut state = self.0.lock();
+        let free = S::free(&state.stock);
+        let taken = match place.key {
+            None => {
+                let leave = state.waiting::<S>();
+                Self::take(side, &mut state.stock, leave)
+            }
+            Some(key) if state.stock.is_closed() || state.line::<S>().may_take(key, free) => {
+                Self::take(side, &mut state.stock, 0)
+            }
+            Some(_) => Err(PermitRefusal::Busy),
+        };
+        if taken == Err(PermitRefusal::Busy) && !cancelled {
+            let waker = foreign.unwrap_or_else(|| GuardedWaker::of(cx.waker()));
+            let mut old = None;
+            let mut healed = None;
+            match place.key {
+                None => Self::join::<S>(state, place, waker),
+                Some(key) => {
+                    let line = state.line::<S>();
+                    old = line.sleep(key, waker);
+                    // What is free may be meant for one that will not come for it: lets one more see.
+                    if free > 0 && line.claims() <= free {
+                        healed = line.next_waker();
+                    }
+                    drop(state);
+                }
+            }
+            drop(old);
+            healed.into_iter().for_each(wake);
+            place.wait.rest(cx, S::WHAT);
+            return Poll::Pending;
+        }
+        let (old, next) = Self::leave_line::<S>(&mut state, place, taken.is_ok());
+        match taken {
+            Ok(()) => Self::unlock_taken::<S>(state),
+            Err(_) => drop(state),
+        }
+        next.into_iter().for_each(wake);
+        drop((old, foreign));
+        place.wait.end();
+        Poll::Ready(taken.map_err(|refused| match refused {
+            PermitRefusal::Busy => PermitRefusal::Cancelled,
+            refused => refused,
+        }))
+    }
+
+    /// Leaves the line. Gives back the waker of the waiter, and that of the next one: if the waiter was woken and takes
+    /// nothing, or if there is more than those that were woken will take.
+    fn leave_line<S: ExchangeSide<K>>(
+        state: &mut ExchangeState<K>,
+        place: &mut ExchangePlace,
+        took: bool,
+    ) -> (Option<GuardedWaker>, Option<GuardedWaker>) {
+        let Some(key) = place.key.take() else { return (None, None) };
+        let free = S::free(&state.stock);
+        let line = state.line::<S>();
+        let passes_on = line.is_woken(key) && !took;
+        let waker = line.leave(key);
+        let next = if free > 0 && (passes_on || free > line.claims()) { line.next_waker() } else { None };
+        (waker, next)
+    }
+
+    /// Ends a wait that has not been served.
+    #[inline]
+    pub(crate) fn leave<S: ExchangeSide<K>>(&self, place: &mut ExchangePlace) {
+        if place.key.is_some() {
+            self.leave_slowly::<S>(place);
+        }
+        place.wait.give_up();
+    }
+
+    #[cold]
+    fn leave_slowly<S: ExchangeSide<K>>(&self, place: &mut ExchangePlace) {
+        let mut state = self.0.lock();
+        let (old, next) = Self::leave_line::<S>(&mut state, place, false);
+        drop(state);
+        next.into_iter().for_each(wake);
+        drop(old);
+    }
+
+    /// Wakes all waiters, again and again until none sleeps; `each` is done under the lock before each time.
+    pub(crate) fn wake_everyone(&self, mut each: impl FnMut(&mut K)) {
+        let mut wakers = Wakers::default();
+        loop {
+            let mut state = self.0.lock();
+            each(&mut state.stock);
+            let more = state.lines.as_mut().is_some_and(|lines| {
+                while lines.putters.wake_next(&mut wakers) {}
+                while lines.takers.wake_next(&mut wakers) {}
+                lines.putters.next_need().is_some() || lines.takers.next_need().is_some()
+            });
+            drop(state);
+            wakers.wake_all();
+            if !more {
+                return;
+            }
+        }
+    }
+}
