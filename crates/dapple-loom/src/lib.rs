@@ -1,4 +1,4 @@
-//! Models of the runtime's protocols, checked in every interleaving by loom: see [`models`], and `ci/loom`.
+//! Models of the runtime's protocols, checked in every interleaving by loom: see `models`, and `ci/loom`.
 //!
 //! The protocols are the runtime's own files, compiled here once more with the atomics, locks and fences of this crate's
 //! `prim`. So this tree has the module names of the runtime, and leaves out, or replaces, the modules that a model has no
