@@ -180,6 +180,8 @@ pub mod sim;
 mod source;
 #[expect(unsafe_code, reason = "makes tasks of futures that may run where the tasks do")]
 mod spawn;
+#[expect(unsafe_code, reason = "owns the cells of variables, and the values that transactions replace")]
+pub mod stm;
 #[expect(unsafe_code, reason = "guards give out references to the values of their locks")]
 pub mod sync;
 #[expect(unsafe_code, reason = "owns the task protocol and the memory of tasks")]

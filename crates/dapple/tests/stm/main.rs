@@ -1,0 +1,6 @@
+//! Transactions over variables: `stm`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod basics;
