@@ -160,6 +160,7 @@ mod ring;
 mod slot_owner;
 mod spin_lock;
 mod state;
+mod stm;
 mod timers;
 mod wakeup;
 

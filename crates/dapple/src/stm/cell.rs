@@ -49,7 +49,7 @@ pub(crate) struct CellHead {
     word: AtomicU64,
     value: AtomicPtr<()>,
     /// Last link of the ring of waiters, or null. LOCK-BIT
-    pub(super) waiters: UnsafeCell<*const ParkedLink>,
+    pub(crate) waiters: UnsafeCell<*const ParkedLink>,
     /// HANDLES-COUNTED
     handles: AtomicU32,
     /// The world whose transactions use the cell. BOUND-TO-WORLD in `realm`
@@ -262,8 +262,8 @@ impl CellRef {
     ///
     /// The cell that `get` returns is used only while its handles, or an announcement that is older than its end, keep it.
     #[inline]
-    pub(crate) unsafe fn new(cell: &CellHead) -> CellRef {
-        CellRef(NonNull::from(cell))
+    pub(crate) unsafe fn new(cell: NonNull<CellHead>) -> CellRef {
+        CellRef(cell)
     }
 
     #[inline]

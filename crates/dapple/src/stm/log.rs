@@ -97,8 +97,8 @@ pub(crate) struct TxLog {
     kept: Vec<Pending>,
     /// Calls for after the commit.
     pub(super) hooks: Vec<Box<dyn FnOnce()>>,
-    pub(super) retired: Vec<Retired>,
-    pub(super) wakers: Vec<GuardedWaker>,
+    pub(crate) retired: Vec<Retired>,
+    pub(crate) wakers: Vec<GuardedWaker>,
 }
 
 /// A value that was found.
@@ -341,6 +341,15 @@ impl TxLog {
         }
     }
 
+    /// No branch is left: of one that has unwound, the writes stay.
+    #[inline]
+    fn flatten(&mut self) {
+        self.branch = 0;
+        while let Some(Replaced { index, value, .. }) = self.undo.pop() {
+            self.kept_at(index, value);
+        }
+    }
+
     /// Ends a branch whose writes do not stay. Its values are dropped with the transaction: they may have been lent.
     pub(super) fn roll_back(&mut self, to: Savepoint) -> Vec<Box<dyn FnOnce()>> {
         while self.undo.len() > to.undo {
@@ -386,6 +395,10 @@ impl TxLog {
             return Ok(()); // all reads are of one time. CONSISTENT
         }
         world::pause();
+        if !self.is_alone && run_alone.is_taken() {
+            return Err(self.conflict()); // before it disturbs the one that runs alone
+        }
+        self.flatten();
         for at in 0..self.writes.len() {
             if !self.lock_write(at) {
                 self.unlock_writes(at);
@@ -414,9 +427,13 @@ impl TxLog {
     fn lock_write(&mut self, at: usize) -> bool {
         let write = &mut self.writes[at];
         let cell = write.cell.get();
-        let Some(word) = cell.unlocked_word() else { return false };
-        write.before = word;
-        cell.try_lock(word)
+        while let Some(word) = cell.unlocked_word() {
+            if cell.try_lock(word) {
+                write.before = word;
+                return true;
+            }
+        }
+        false
     }
 
     fn unlock_writes(&self, until: usize) {
@@ -483,6 +500,11 @@ impl TxLog {
             Some(at) => drop(self.replace(at, value)),
             None => self.push(of, value),
         }
+    }
+
+    #[cfg(all(test, loom))]
+    pub(crate) fn forget_writes(&mut self) {
+        self.writes.clear();
     }
 }
 

@@ -54,6 +54,7 @@
 //! log          reads and pending writes of a transaction, its checks and its commit
 //! parking      tasks that sleep until a variable is written
 //! run_alone    a transaction that was aborted many times
+//! drops        dropping what no transaction uses any more
 //! local        where a thread, or a simulation, has its log
 //! tvar, transaction, run: what users see
 //! ```
@@ -61,6 +62,8 @@
 //! docs/design/stm.md argues why this is right.
 
 pub(crate) mod cell;
+#[cfg(not(loom))]
+mod drops;
 #[cfg(not(loom))]
 mod local;
 pub(crate) mod log;
@@ -77,7 +80,7 @@ mod tvar;
 mod value;
 
 #[cfg(not(loom))]
-use tvar::retire_cells;
+use drops::retire_cells;
 #[cfg(not(loom))]
 pub use {
     run::{

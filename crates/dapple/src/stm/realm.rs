@@ -197,6 +197,12 @@ impl Realm {
         oldest
     }
 
+    /// Whether no transaction of a world runs; of `EVERYWHERE`: none at all. So a cell whose last handle is gone is free.
+    pub(crate) fn is_idle(&self, world: u32) -> bool {
+        let oldest = self.oldest(world);
+        if world == EVERYWHERE { oldest.all == u64::MAX } else { oldest.own == u64::MAX }
+    }
+
     /// Retires values. Those that no transaction can use any more stay in `retired`, to be dropped by the caller.
     pub(crate) fn retire(&self, retired: &mut Vec<Retired>, world: u32) {
         if retired.is_empty() {

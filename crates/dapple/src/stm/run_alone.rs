@@ -30,7 +30,7 @@ impl RunAlone {
     pub(crate) fn try_take(&self) -> Option<Alone<'_>> {
         let is_taken = self.0.swap(true, Ordering::SeqCst);
         step_fence();
-        (!is_taken).then_some(Alone(self))
+        if is_taken { None } else { Some(Alone(self)) }
     }
 
     /// Whether a transaction runs alone. LOCK-THEN-LOOK

@@ -10,11 +10,12 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use super::Abort;
+use super::drops::{drop_all, retire_cells};
 use super::local::{REALM, TxWorld};
 use super::log::{Found, Poisoned, TxLog, TxState};
 use super::parking::Parked;
 use super::realm::Retired;
-use super::tvar::{TVar, drop_all, retire_cells};
+use super::tvar::TVar;
 use super::value::{self, is_in_place};
 use crate::cancel::wait::wake;
 use crate::task::guarded::{GuardedWaker, guarded};

@@ -6,12 +6,10 @@ use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 
-use super::cell::{CellHead, CellRef, EVERYWHERE, UNBOUND};
-use super::local::{REALM, TxWorld};
-use super::realm::Retired;
+use super::cell::{CellHead, CellRef};
+use super::drops::retire_cell;
 use super::transaction::Transaction;
 use super::value;
-use crate::task::guarded::guarded;
 
 /// A variable of transactions.
 ///
@@ -92,7 +90,7 @@ impl<T> TVar<T> {
     pub(super) fn cell_ref(&self) -> CellRef {
         // SAFETY: for a transaction that has announced itself, and was called with this handle (ANNOUNCED-OR-LOCKED); or for
         // the owner of the last handle, which frees it.
-        unsafe { CellRef::new(self.cell()) }
+        unsafe { CellRef::new(self.cell) }
     }
 
     /// Whether both are handles of the same variable.
@@ -114,36 +112,8 @@ impl<T> Drop for TVar<T> {
     #[inline]
     fn drop(&mut self) {
         if self.cell().remove_handle() {
-            retire_cells(vec![self.cell_ref()]);
+            retire_cell(self.cell_ref());
         }
-    }
-}
-
-/// Frees cells whose last handle is gone, once no transaction can use them any more. HANDLES-COUNTED
-pub(super) fn retire_cells(cells: Vec<CellRef>) {
-    if cells.is_empty() {
-        return;
-    }
-    let world = TxWorld::current().number();
-    let mut retired = cells
-        .into_iter()
-        .map(|of| {
-            let bound = of.get().world();
-            let waits_for = if bound == UNBOUND || bound == world { bound } else { EVERYWHERE };
-            let time = if waits_for == UNBOUND { 0 } else { REALM.tick() };
-            // SAFETY: it was a box, and no handle is left. RETIRED-LATER
-            unsafe { Retired::new(of.as_ptr().cast(), CellHead::free, time, waits_for) }
-        })
-        .collect();
-    REALM.retire(&mut retired, world);
-    drop_all(&mut retired);
-}
-
-/// Drops values that no transaction can use any more. A panic of a destructor is discarded.
-pub(super) fn drop_all(retired: &mut Vec<Retired>) {
-    for one in retired.drain(..) {
-        // SAFETY: the realm has said that no transaction uses it. RETIRED-LATER
-        guarded(|| unsafe { one.drop_value() });
     }
 }
 

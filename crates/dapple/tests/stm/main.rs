@@ -4,3 +4,8 @@
 mod common;
 
 mod basics;
+mod contention;
+mod drops;
+mod misuse;
+mod simulated;
+mod waits;
