@@ -1,4 +1,5 @@
-//! Models of transactions: opacity, updates, reclamation, parking, running alone.
+//! Models of transactions: opacity, updates, reclamation, parking, running alone. With two preemptions at most: a commit has
+//! many steps.
 
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 use std::sync::Arc;
@@ -279,7 +280,7 @@ fn a_task_that_leaves_while_it_is_woken_is_gone_from_all_lists() {
         }
         let parked = Parked::park(log.reads(), GuardedWaker::of(&waker), &mut Vec::new());
         log.end(&pair.realm);
-        let writer = in_thread(&pair, |pair| pair.write([0, 1], 1));
+        let writer = in_thread(&pair, |pair| pair.write([0], 1));
         drop(parked);
         writer.join().unwrap();
         for cell in &pair.cells {
