@@ -199,10 +199,16 @@ impl CellHead {
         self.world.load(Ordering::SeqCst)
     }
 
+    /// Whether only transactions of `world` use the cell, so far.
+    #[inline]
+    pub(crate) fn is_bound_to(&self, world: u32) -> bool {
+        self.world.load(Ordering::Relaxed) == world
+    }
+
     /// Before a transaction of `world` uses the cell. BOUND-TO-WORLD
     #[inline]
     pub(crate) fn bind(&self, world: u32) {
-        if self.world.load(Ordering::Relaxed) != world {
+        if !self.is_bound_to(world) {
             self.bind_first(world);
         }
     }

@@ -149,13 +149,17 @@ impl TxLog {
         if is_marked {
             realm.collect(&mut self.retired, self.world); // MARKED-COLLECTS
         }
-        if self.reads.capacity() > KEEPS {
-            self.reads.shrink_to(KEEPS);
+        if self.reads.capacity().max(self.writes.capacity()) > KEEPS {
+            self.shrink();
         }
-        if self.writes.capacity() > KEEPS {
-            self.writes.shrink_to(KEEPS);
-            self.index = Vec::new();
-        }
+    }
+
+    /// A large transaction keeps no memory.
+    #[cold]
+    fn shrink(&mut self) {
+        self.reads.shrink_to(KEEPS);
+        self.writes.shrink_to(KEEPS);
+        self.index = Vec::new();
     }
 
     pub(crate) fn reads(&self) -> &[ReadEntry] {
@@ -189,8 +193,26 @@ impl TxLog {
     }
 
     /// Finds the value of a cell, and notes that it was read. CONSISTENT
-    #[inline]
+    ///
+    /// The common case is inlined: the cell is free, and not newer than the transaction, which has written nothing so far.
+    #[inline(always)]
     pub(super) fn find(&mut self, realm: &Realm, of: CellRef) -> Result<Found, Poisoned> {
+        let cell = of.get();
+        if self.state == TxState::Running && self.writes.is_empty() && cell.is_bound_to(self.world) {
+            let word = cell.word();
+            if word & LOCKED == 0 && word >> VERSION <= self.stamp {
+                let value = cell.value();
+                if (cell.word() ^ word) & !WAITED == 0 {
+                    self.reads.push(ReadEntry { cell: of, version: version_of(word) });
+                    return Ok(Found::Committed(value)); // TWO-LOOKS
+                }
+            }
+        }
+        self.find_slowly(realm, of)
+    }
+
+    #[inline(never)]
+    fn find_slowly(&mut self, realm: &Realm, of: CellRef) -> Result<Found, Poisoned> {
         if self.state != TxState::Running {
             return Err(Poisoned);
         }

@@ -45,8 +45,14 @@ struct ParkedTask {
     /// Its owner is the task, until the state is WOKEN. WOKEN-ONCE
     waker: UnsafeCell<Option<GuardedWaker>>,
     first: ParkedLink,
-    more: Box<[ParkedLink]>,
+    more: Option<Box<MoreLinks>>,
 }
+
+/// Links for all cells but the first. Most tasks park in one cell, and have 64 bytes.
+struct MoreLinks(Box<[ParkedLink]>);
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<ParkedTask>() == 64);
 
 /// A task that is parked. It leaves all lists when it is dropped.
 pub(crate) struct Parked(NonNull<ParkedTask>);
@@ -154,14 +160,15 @@ pub(crate) unsafe fn take_waiters(cell: &CellHead, wakers: &mut Vec<GuardedWaker
 
 impl ParkedTask {
     fn places(&self) -> impl Iterator<Item = &ParkedLink> {
-        std::iter::once(&self.first).chain(&self.more)
+        std::iter::once(&self.first).chain(self.more.iter().flat_map(|more| &more.0))
     }
 }
 
 impl Parked {
     /// Parks a transaction that has read `reads`, each cell once. `None`: one of them has been written since.
     pub(crate) fn park(reads: &[ReadEntry], waker: GuardedWaker, dead: &mut Vec<CellRef>) -> Option<Parked> {
-        let more = (1..reads.len()).map(|_| ParkedLink::new()).collect();
+        let more = (reads.len() > 1)
+            .then(|| Box::new(MoreLinks((1..reads.len()).map(|_| ParkedLink::new()).collect())));
         let task = Box::new(ParkedTask {
             state: AtomicU8::new(ASLEEP),
             waker: UnsafeCell::new(Some(waker)),

@@ -91,12 +91,16 @@ struct Oldest {
 pub(crate) struct Realm {
     clock: ClockLine,
     announcements: AtomicPtr<Announcement>,
-    limbo: Mutex<Vec<Retired>>,
+    limbo: LimboLine,
 }
 
 /// Processors fetch lines in pairs.
 #[repr(align(128))]
 struct ClockLine(AtomicU64);
+
+/// As above.
+#[repr(align(128))]
+struct LimboLine(Mutex<Vec<Retired>>);
 
 /// The announcement of a transaction, if one runs.
 #[repr(align(128))]
@@ -113,7 +117,7 @@ impl Realm {
         Realm {
             clock: ClockLine(AtomicU64::new(0)),
             announcements: AtomicPtr::new(null_mut()),
-            limbo: Mutex::new(Vec::new()),
+            limbo: LimboLine(Mutex::new(Vec::new())),
         }
     }
 
@@ -122,7 +126,7 @@ impl Realm {
         Realm {
             clock: ClockLine(AtomicU64::new(0)),
             announcements: AtomicPtr::new(null_mut()),
-            limbo: Mutex::new(Vec::new()),
+            limbo: LimboLine(Mutex::new(Vec::new())),
         }
     }
 
@@ -213,7 +217,7 @@ impl Realm {
         if retired.iter().all(|one| one.is_free(oldest)) {
             return;
         }
-        let mut limbo = lock(&self.limbo);
+        let mut limbo = lock(&self.limbo.0);
         limbo.append(retired);
         self.sift(&mut limbo, retired, world);
     }
@@ -222,7 +226,7 @@ impl Realm {
     /// that it has ended. MARKED-COLLECTS
     #[cold]
     pub(crate) fn collect(&self, free: &mut Vec<Retired>, world: u32) {
-        let mut limbo = lock(&self.limbo);
+        let mut limbo = lock(&self.limbo.0);
         self.sift(&mut limbo, free, world);
     }
 
@@ -251,7 +255,7 @@ impl Realm {
 
     #[cfg(all(test, loom))]
     pub(crate) fn limbo_len(&self) -> usize {
-        lock(&self.limbo).len()
+        lock(&self.limbo.0).len()
     }
 }
 

@@ -1,4 +1,9 @@
 //! Running transactions: the futures of `atomically` and `atomically_or`, and the forms for threads outside.
+//!
+//! # Invariants
+//!
+//! * **ALONE-IN-CLOSURE**: while a transaction runs alone, its thread runs no foreign code but its closure. Calls after the
+//!   commit and destructors of values wait until others may commit again: they may begin transactions themselves.
 
 use std::error::Error;
 use std::fmt;
@@ -10,7 +15,7 @@ use super::local::TxWorld;
 use super::log::TxState;
 use super::parking::Parked;
 use super::run_alone::Alone;
-use super::transaction::{STRAY, Transaction};
+use super::transaction::{Leftovers, STRAY, Transaction};
 use crate::Cancelled;
 use crate::context::{closure, with_context};
 use crate::task::guarded::GuardedWaker;
@@ -28,29 +33,42 @@ const YIELD_ALONE_AFTER: u32 = 256;
 const PARKED: &str = "a variable to be written that its transaction has read";
 const IN_THE_WAY: &str = "transactions that are in the way of its own";
 
-/// How one run of a closure has ended.
+/// How one run of a closure has ended. A transaction that was not committed is still to be dropped.
 enum Attempt<'tx, R, E> {
     Committed(R),
-    Failed(E),
+    Failed(Transaction<'tx>, E),
     Retry(Transaction<'tx>),
-    Conflict,
+    Conflict(Transaction<'tx>),
 }
 
-/// Runs the closure once.
+/// Lets other transactions commit again if the closure unwinds, before its pending values are dropped. ALONE-IN-CLOSURE
+struct EndsAlone<'a, 'b>(&'a mut Option<Alone<'b>>);
+
+impl Drop for EndsAlone<'_, '_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.is_some() && std::thread::panicking() {
+            *self.0 = None;
+        }
+    }
+}
+
+/// Runs the closure once: alone, if it has the right to.
 #[inline]
 fn attempt<'tx, R, E>(
-    is_alone: bool,
+    alone: &mut Option<Alone<'_>>,
     f: impl FnOnce(&mut Transaction<'tx>) -> Result<R, E>,
 ) -> Attempt<'tx, R, E> {
-    let mut tx = Transaction::begin(is_alone);
+    let mut tx = Transaction::begin(alone.is_some());
+    let ends = EndsAlone(alone);
     let result = inside(|| f(&mut tx));
     match (tx.state(), result) {
-        (TxState::Running, Ok(result)) => match tx.commit() {
+        (TxState::Running, Ok(result)) => match tx.commit(ends.0) {
             Ok(()) => Attempt::Committed(result),
-            Err(_) => Attempt::Conflict,
+            Err(tx) => Attempt::Conflict(tx),
         },
-        (TxState::Running, Err(error)) => Attempt::Failed(error),
-        (TxState::Conflict, _) => Attempt::Conflict,
+        (TxState::Running, Err(error)) => Attempt::Failed(tx, error),
+        (TxState::Conflict, _) => Attempt::Conflict(tx),
         (TxState::Retry, _) => Attempt::Retry(tx),
     }
 }
@@ -109,9 +127,10 @@ impl TxRun {
         }
         closure::assert_outside(&what);
         assert!(!self.is_done, "{what}: polled again after it was done");
-        let result = ready!(self.poll_tries(cx, what, f));
-        self.is_done = true;
-        Poll::Ready(result)
+        self.is_done = true; // also if a call after the commit panics
+        let polled = self.poll_tries(cx, what, f);
+        self.is_done = polled.is_ready();
+        polled
     }
 
     #[inline]
@@ -128,7 +147,7 @@ impl TxRun {
         if self.parked.is_some() {
             ready!(self.poll_parked(cx))?;
         }
-        match attempt(false, &mut *f) {
+        match attempt(&mut None, &mut *f) {
             Attempt::Committed(result) => {
                 self.wait.end();
                 Poll::Ready(Ok(Ok(result)))
@@ -166,7 +185,8 @@ impl TxRun {
         f: &mut impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
     ) -> Poll<Result<Result<R, E>, Cancelled>> {
         let tx_world = TxWorld::current();
-        let mut alone: Option<Alone<'_>> = None;
+        let mut later = Leftovers::default();
+        let mut alone: Option<Alone<'_>> = None; // dropped before `later`. ALONE-IN-CLOSURE
         let mut conflicts = 0;
         loop {
             match last {
@@ -174,11 +194,14 @@ impl TxRun {
                     self.wait.end();
                     return Poll::Ready(Ok(Ok(result)));
                 }
-                Attempt::Failed(error) => {
+                Attempt::Failed(tx, error) => {
+                    drop(alone);
+                    drop(tx);
                     self.wait.end();
                     return Poll::Ready(Ok(Err(error)));
                 }
                 Attempt::Retry(tx) => {
+                    alone = None;
                     assert!(
                         tx.has_read(),
                         "{what}: the closure has called retry and has read no variable: it would wait for ever, as no write \
@@ -189,7 +212,6 @@ impl TxRun {
                         self.wait.end();
                         return Poll::Ready(Err(Cancelled));
                     }
-                    alone = None;
                     self.conflicts = 0;
                     if let Some(parked) = tx.park(GuardedWaker::of(cx.waker())) {
                         self.parked = Some(parked);
@@ -197,7 +219,12 @@ impl TxRun {
                         return Poll::Pending;
                     }
                 }
-                Attempt::Conflict => self.conflicts = self.conflicts.saturating_add(1),
+                Attempt::Conflict(tx) => {
+                    self.conflicts = self.conflicts.saturating_add(1);
+                    if alone.is_some() {
+                        tx.set_aside(&mut later);
+                    }
+                }
             }
             conflicts += 1;
             if self.wait.is_cancelled() {
@@ -215,7 +242,7 @@ impl TxRun {
                 return Poll::Pending;
             }
             back_off(conflicts);
-            last = attempt(alone.is_some(), &mut *f);
+            last = attempt(&mut alone, &mut *f);
         }
     }
 }
@@ -457,11 +484,11 @@ pub fn try_atomically<R, F: FnOnce(&mut Transaction<'_>) -> Result<R, Abort>>(f:
     if is_nested("stm::try_atomically") {
         return Err(TryError::Conflict);
     }
-    match attempt(false, f) {
+    match attempt(&mut None, f) {
         Attempt::Committed(result) => Ok(result),
-        Attempt::Failed(Abort(())) => stray(),
+        Attempt::Failed(_, Abort(())) => stray(),
         Attempt::Retry(_) => Err(TryError::Retry),
-        Attempt::Conflict => Err(TryError::Conflict),
+        Attempt::Conflict(_) => Err(TryError::Conflict),
     }
 }
 

@@ -15,6 +15,7 @@ use super::local::{REALM, TxWorld};
 use super::log::{Found, Poisoned, TxLog, TxState};
 use super::parking::Parked;
 use super::realm::Retired;
+use super::run_alone::Alone;
 use super::tvar::TVar;
 use super::value::{self, is_in_place};
 use crate::cancel::wait::wake;
@@ -398,18 +399,28 @@ impl<'tx> Transaction<'tx> {
         !self.log.reads().is_empty()
     }
 
-    /// Commits, and does what comes after that. An error leaves the transaction to be dropped.
+    /// Commits, lets others commit again, and does what comes after that. On a conflict the transaction is handed back.
     #[inline]
-    pub(super) fn commit(mut self) -> Result<(), TxState> {
+    pub(super) fn commit(mut self, alone: &mut Option<Alone<'_>>) -> Result<(), Self> {
         if self.log.commit(&REALM, self.world.run_alone()).is_err() {
-            return Err(self.log.state);
+            return Err(self);
         }
+        *alone = None; // ALONE-IN-CLOSURE
         let hooks = std::mem::take(&mut self.log.hooks);
         drop(self); // wakes, and drops old values
         if !hooks.is_empty() {
             call_all(hooks);
         }
         Ok(())
+    }
+
+    /// Ends a transaction that was not committed, and puts what is to be dropped aside. ALONE-IN-CLOSURE
+    #[cold]
+    pub(super) fn set_aside(mut self, later: &mut Leftovers) {
+        self.log.discard();
+        self.log.end(&REALM);
+        later.retired.append(&mut self.log.retired);
+        later.hooks.append(&mut self.log.hooks);
     }
 
     /// Ends the transaction, and parks the task until one of the variables is written that it has read. `None`: one of them
@@ -422,6 +433,28 @@ impl<'tx> Transaction<'tx> {
         drop(self);
         retire_cells(dead);
         parked
+    }
+}
+
+/// What is to be dropped of transactions that were not committed.
+#[derive(Default)]
+pub(super) struct Leftovers {
+    retired: Vec<Retired>,
+    hooks: Vec<Box<dyn FnOnce()>>,
+}
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        drop_all(&mut self.retired);
+        drop_hooks(std::mem::take(&mut self.hooks));
+    }
+}
+
+/// Drops calls that are not made.
+#[cold]
+fn drop_hooks(hooks: Vec<Box<dyn FnOnce()>>) {
+    for hook in hooks {
+        guarded(|| drop(hook));
     }
 }
 
@@ -440,10 +473,7 @@ impl Drop for Transaction<'_> {
             log.wakers.drain(..).for_each(wake);
         }
         if !log.hooks.is_empty() {
-            let hooks = std::mem::take(&mut log.hooks);
-            for hook in hooks {
-                guarded(|| drop(hook));
-            }
+            drop_hooks(std::mem::take(&mut log.hooks));
         }
         if !log.retired.is_empty() {
             drop_all(&mut log.retired);

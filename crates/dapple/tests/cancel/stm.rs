@@ -93,11 +93,11 @@ async fn a_parked_transaction_that_ends_holds_nothing() -> Result<(), Anything> 
             sleep(STEP).await?;
             atomically(|tx| tx.modify(&stock, |stock| *stock += 2)).await?;
         }
-        drop(child.await);
+        let _elapsed_or_bought = child.await;
         Ok(())
     })
     .await;
     drop(held);
-    drop(other.await?);
+    let _elapsed_or_bought = other.await?;
     result
 }

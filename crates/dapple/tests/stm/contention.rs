@@ -212,3 +212,39 @@ fn a_panic_of_a_transaction_that_runs_alone_lets_others_go_on() {
         });
     });
 }
+
+#[test]
+fn a_call_after_the_commit_of_a_transaction_that_ran_alone_may_begin_others() {
+    in_a_process_of_its_own(
+        "a_call_after_the_commit_of_a_transaction_that_ran_alone_may_begin_others",
+        || {
+            watched(|| {
+                /// Begins a transaction when it is dropped.
+                struct Counts(TVar<u32>);
+                impl Drop for Counts {
+                    fn drop(&mut self) {
+                        atomically_blocking(|tx| tx.modify(&self.0, |count| *count += 1)).unwrap();
+                    }
+                }
+                let (var, old, count) = (TVar::new(0), TVar::new(None), TVar::new(0));
+                let mut runs = 0;
+                atomically_blocking(|tx| {
+                    runs += 1;
+                    tx.write(&old, Some(Counts(count.clone())))?; // dropped with each run but the last
+                    let value = tx.read(&var)?;
+                    let other = var.clone();
+                    let write = move || dapple::stm::try_atomically(|tx| tx.write(&other, value + 1));
+                    let is_alone = std::thread::spawn(write).join().unwrap().is_err();
+                    assert_eq!(is_alone, runs > 16);
+                    let count = count.clone();
+                    tx.after_commit(move || {
+                        atomically_blocking(|tx| tx.modify(&count, |count| *count += 100)).unwrap();
+                    });
+                    tx.write(&var, value + 1)
+                })
+                .unwrap();
+                assert_eq!((runs, count.load()), (17, 116));
+            });
+        },
+    );
+}
