@@ -22,7 +22,7 @@ use std::ptr::{NonNull, null};
 
 use super::parking::ParkedLink;
 use super::realm::DropBits;
-use crate::prim::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::prim::{AtomicPtr, AtomicU32, AtomicU64, IS_MODEL, Ordering, spin_loop, yield_now};
 use crate::world;
 
 /// The owner of the cell changes it, or enlists a waiter. LOCK-BIT
@@ -38,7 +38,7 @@ pub(crate) const UNBOUND: u32 = 0;
 pub(crate) const EVERYWHERE: u32 = u32::MAX;
 
 /// How often a transaction looks at a locked cell before it gives up.
-const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
+const LOOKS: u32 = if IS_MODEL { 1 } else { 64 };
 
 /// A pointer to a value, or the bits of a small one; see `value`.
 pub(crate) type ValueBits = *mut ();
@@ -242,21 +242,11 @@ fn too_many_handles() -> ! {
 fn spin(looks: u32) {
     if world::is_simulated() {
         world::let_others();
-    } else if cfg!(loom) || looks.is_multiple_of(64) {
-        yield_thread();
+    } else if IS_MODEL || looks.is_multiple_of(64) {
+        yield_now();
     } else {
-        std::hint::spin_loop();
+        spin_loop();
     }
-}
-
-#[cfg(not(loom))]
-fn yield_thread() {
-    std::thread::yield_now();
-}
-
-#[cfg(loom)]
-fn yield_thread() {
-    loom::thread::yield_now();
 }
 
 /// A cell in a log. The announcement of the transaction keeps the cell (see `realm`).

@@ -2,24 +2,26 @@
 //!
 //! # Invariants
 //!
-//! * **ONE-REALM**: there is one realm in the process, so that a value that several worlds use is safe. What would make
-//!   a simulation differ from run to run is in its world: the cache of logs, the flag of the transaction that runs alone, and
+//! * **ONE-REALM**: there is one realm in the process, so that a value that several worlds use is safe. The parts that
+//!   would make a simulation differ from run to run are in its world: the cache of logs, the flag of the transaction that runs alone, and
 //!   (BOUND-TO-WORLD in `realm`) the transactions that an old value waits for.
 
 use std::cell::{Cell, RefCell};
+use std::ptr::null_mut;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::cell::{EVERYWHERE, UNBOUND};
 use super::log::TxLog;
 use super::realm::Realm;
 use super::run_alone::RunAlone;
+use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::world;
 
 /// ONE-REALM
-pub(super) static REALM: Realm = Realm::new();
+pub(super) static REALM: Realm =
+    Realm::of(AtomicU64::new(0), AtomicPtr::new(null_mut()), Mutex::new(Vec::new()));
 
-static REAL_ALONE: RunAlone = RunAlone::new();
+static REAL_ALONE: RunAlone = RunAlone::of(AtomicBool::new(false));
 
 /// The number of the real world.
 const REAL: u32 = 1;
@@ -44,7 +46,7 @@ impl Default for SimulatedPart {
         let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let number = last.map_or(EVERYWHERE - 1, |last| last + 1);
         debug_assert_ne!(number, UNBOUND);
-        SimulatedPart { number, run_alone: RunAlone::new(), logs: RefCell::default() }
+        SimulatedPart { number, run_alone: RunAlone::of(AtomicBool::new(false)), logs: RefCell::default() }
     }
 }
 

@@ -41,13 +41,13 @@ impl ReadEntry {
 }
 
 /// A cell that will be written, and its pending value. LOG-OWNS
-pub(super) struct WriteEntry {
+pub(crate) struct WriteEntry {
     cell: CellRef,
-    pub(super) value: ValueBits,
+    pub(crate) value: ValueBits,
     /// The word before it was locked.
     before: u64,
     /// LENT-STAYS
-    pub(super) is_lent: bool,
+    pub(crate) is_lent: bool,
 }
 
 /// A pending value that is not to be committed, and how it is dropped. LOG-OWNS
@@ -72,7 +72,7 @@ pub(crate) enum TxState {
 
 /// Marks in the log, to which a branch of `or_else` is rolled back.
 #[derive(Clone, Copy)]
-pub(super) struct Savepoint {
+pub(crate) struct Savepoint {
     writes: usize,
     undo: usize,
     hooks: usize,
@@ -82,12 +82,12 @@ pub(super) struct Savepoint {
 /// See the head of this file.
 pub(crate) struct TxLog {
     announcement: &'static Announcement,
-    pub(super) world: u32,
-    pub(super) state: TxState,
-    pub(super) is_alone: bool,
+    pub(crate) world: u32,
+    pub(crate) state: TxState,
+    pub(crate) is_alone: bool,
     stamp: u64,
     reads: Vec<ReadEntry>,
-    pub(super) writes: Vec<WriteEntry>,
+    pub(crate) writes: Vec<WriteEntry>,
     /// Where in `writes` a cell is, by a hash of its address; positions are counted from one, and 0 is free.
     index: Vec<u32>,
     /// Writes before this one belong to code around the current branch of `or_else`.
@@ -96,13 +96,13 @@ pub(crate) struct TxLog {
     /// Pending values that were lent, and replaced. LENT-STAYS
     kept: Vec<Pending>,
     /// Calls for after the commit.
-    pub(super) hooks: Vec<Box<dyn FnOnce()>>,
+    pub(crate) hooks: Vec<Box<dyn FnOnce()>>,
     pub(crate) retired: Vec<Retired>,
     pub(crate) wakers: Vec<GuardedWaker>,
 }
 
 /// A value that was found.
-pub(super) enum Found {
+pub(crate) enum Found {
     /// In the cell, as of the stamp.
     Committed(ValueBits),
     /// Of this transaction, at this place in `writes`.
@@ -168,7 +168,7 @@ impl TxLog {
 
     /// Forgets the reads of cells that were read before, so that each cell is there once.
     #[cold]
-    pub(super) fn unite_reads(&mut self) {
+    pub(crate) fn unite_reads(&mut self) {
         if self.reads.len() <= FEW {
             let mut kept = 0;
             for at in 0..self.reads.len() {
@@ -196,7 +196,7 @@ impl TxLog {
     ///
     /// The common case is inlined: the cell is free, and not newer than the transaction, which has written nothing so far.
     #[inline(always)]
-    pub(super) fn find(&mut self, realm: &Realm, of: CellRef) -> Result<Found, Poisoned> {
+    pub(crate) fn find(&mut self, realm: &Realm, of: CellRef) -> Result<Found, Poisoned> {
         let cell = of.get();
         if self.state == TxState::Running && self.writes.is_empty() && cell.is_bound_to(self.world) {
             let word = cell.word();
@@ -226,7 +226,7 @@ impl TxLog {
 
     /// Where the pending value of a cell is, if it has one.
     #[inline]
-    pub(super) fn find_own(&self, of: CellRef) -> Result<Option<usize>, Poisoned> {
+    pub(crate) fn find_own(&self, of: CellRef) -> Result<Option<usize>, Poisoned> {
         match self.state {
             TxState::Running if self.writes.is_empty() => Ok(None),
             TxState::Running => Ok(self.position(of)),
@@ -235,7 +235,7 @@ impl TxLog {
     }
 
     /// Keeps a value until the transaction ends. LENT-STAYS
-    pub(super) fn keep(&mut self, value: ValueBits, drop_bits: DropBits) {
+    pub(crate) fn keep(&mut self, value: ValueBits, drop_bits: DropBits) {
         self.kept.push(Pending(value, drop_bits));
     }
 
@@ -289,7 +289,7 @@ impl TxLog {
 
     /// Adds a pending value for a cell that has none. LOG-OWNS
     #[inline]
-    pub(super) fn push(&mut self, of: CellRef, value: ValueBits) {
+    pub(crate) fn push(&mut self, of: CellRef, value: ValueBits) {
         of.get().bind(self.world);
         self.writes.push(WriteEntry { cell: of, value, before: 0, is_lent: false });
         if self.writes.len() > FEW {
@@ -318,7 +318,7 @@ impl TxLog {
 
     /// Replaces the pending value of a cell. Returns the old one if it is to be dropped.
     #[inline]
-    pub(super) fn replace(&mut self, at: usize, value: ValueBits) -> Option<ValueBits> {
+    pub(crate) fn replace(&mut self, at: usize, value: ValueBits) -> Option<ValueBits> {
         let write = &mut self.writes[at];
         let old = std::mem::replace(&mut write.value, value);
         let is_lent = std::mem::take(&mut write.is_lent);
@@ -331,7 +331,7 @@ impl TxLog {
 
     /// Whether the pending value of a cell may be changed in place.
     #[inline]
-    pub(super) fn is_changeable(&self, at: usize) -> bool {
+    pub(crate) fn is_changeable(&self, at: usize) -> bool {
         at >= self.branch && !self.writes[at].is_lent
     }
 
@@ -346,13 +346,13 @@ impl TxLog {
     }
 
     /// Begins a branch of `or_else`.
-    pub(super) fn savepoint(&mut self) -> Savepoint {
+    pub(crate) fn savepoint(&mut self) -> Savepoint {
         let outer = std::mem::replace(&mut self.branch, self.writes.len());
         Savepoint { writes: self.writes.len(), undo: self.undo.len(), hooks: self.hooks.len(), outer }
     }
 
     /// Ends a branch whose writes stay.
-    pub(super) fn merge(&mut self, to: Savepoint) {
+    pub(crate) fn merge(&mut self, to: Savepoint) {
         self.branch = to.outer;
         if to.outer == 0 {
             for at in to.undo..self.undo.len() {
@@ -373,7 +373,7 @@ impl TxLog {
     }
 
     /// Ends a branch whose writes do not stay. Its values are dropped with the transaction: they may have been lent.
-    pub(super) fn roll_back(&mut self, to: Savepoint) -> Vec<Box<dyn FnOnce()>> {
+    pub(crate) fn roll_back(&mut self, to: Savepoint) -> Vec<Box<dyn FnOnce()>> {
         while self.undo.len() > to.undo {
             let Some(Replaced { index, value, is_lent }) = self.undo.pop() else { break };
             let new = std::mem::replace(&mut self.writes[index].value, value);
@@ -497,7 +497,7 @@ impl TxLog {
     }
 
     /// Takes the pending values that are to be dropped, one by one. LOG-OWNS
-    pub(super) fn pop_pending(&mut self) -> Option<(ValueBits, DropBits)> {
+    pub(crate) fn pop_pending(&mut self) -> Option<(ValueBits, DropBits)> {
         if let Some(Pending(value, drop_bits)) = self.kept.pop() {
             return Some((value, drop_bits));
         }
@@ -514,19 +514,6 @@ impl TxLog {
         }
         self.branch = 0;
         None
-    }
-
-    #[cfg(all(test, loom))]
-    pub(crate) fn write_bits(&mut self, of: CellRef, value: ValueBits) {
-        match self.position(of) {
-            Some(at) => drop(self.replace(at, value)),
-            None => self.push(of, value),
-        }
-    }
-
-    #[cfg(all(test, loom))]
-    pub(crate) fn forget_writes(&mut self) {
-        self.writes.clear();
     }
 }
 

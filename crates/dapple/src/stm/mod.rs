@@ -2,7 +2,7 @@
 //!
 //! A transaction reads and writes any number of variables, at one moment for all others. It has no lock that could be
 //! forgotten or taken in the wrong order, and it composes: a function that takes a [`Transaction`] can be a part of any
-//! other transaction. [`Transaction::retry`] waits for a condition over what was read, without a word on who will wake it.
+//! other transaction. [`Transaction::retry`] waits for a condition over what was read, and does not say by which transaction it will be woken.
 //!
 //! ```
 //! use dapple::stm::{Abort, TVar, Transaction, atomically};
@@ -62,26 +62,18 @@
 //! docs/design/stm.md argues why this is right.
 
 pub(crate) mod cell;
-#[cfg(not(loom))]
 mod drops;
-#[cfg(not(loom))]
 mod local;
 pub(crate) mod log;
 pub(crate) mod parking;
 pub(crate) mod realm;
-#[cfg(not(loom))]
 mod run;
 pub(crate) mod run_alone;
-#[cfg(not(loom))]
 mod transaction;
-#[cfg(not(loom))]
 mod tvar;
-#[cfg(not(loom))]
 mod value;
 
-#[cfg(not(loom))]
 use drops::retire_cells;
-#[cfg(not(loom))]
 pub use {
     run::{
         Atomically, AtomicallyOr, TryError, atomically, atomically_blocking, atomically_or, try_atomically,
@@ -90,24 +82,15 @@ pub use {
     tvar::TVar,
 };
 
-/// In a model each cell is kept by the model.
-#[cfg(loom)]
-fn retire_cells(cells: Vec<cell::CellRef>) {
-    assert!(cells.is_empty());
-}
-
 /// A transaction was aborted, or has called [`Transaction::retry`]. The closure returns it, and is run again when that may
 /// help.
-#[cfg(not(loom))]
 #[derive(Debug)]
 pub struct Abort(());
 
-#[cfg(not(loom))]
 impl std::fmt::Display for Abort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("the transaction was aborted; its closure has to return this error, to be run again")
     }
 }
 
-#[cfg(not(loom))]
 impl std::error::Error for Abort {}

@@ -22,7 +22,7 @@ use std::task::Waker;
 
 use super::cell::{CellHead, CellRef, WAITED, version_of};
 use super::log::ReadEntry;
-use crate::prim::{AtomicPtr, AtomicU8, Ordering};
+use crate::prim::{AtomicPtr, AtomicU8, IS_MODEL, Ordering};
 use crate::task::guarded::GuardedWaker;
 use crate::world;
 
@@ -51,8 +51,7 @@ struct ParkedTask {
 /// Links for all cells but the first. Most tasks park in one cell, and have 64 bytes.
 struct MoreLinks(Box<[ParkedLink]>);
 
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<ParkedTask>() == 64);
+const _: () = assert!(IS_MODEL || size_of::<ParkedTask>() == 64);
 
 /// A task that is parked. It leaves all lists when it is dropped.
 pub(crate) struct Parked(NonNull<ParkedTask>);

@@ -112,22 +112,13 @@ pub(crate) struct Announcement {
 }
 
 impl Realm {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> Realm {
-        Realm {
-            clock: ClockLine(AtomicU64::new(0)),
-            announcements: AtomicPtr::new(null_mut()),
-            limbo: LimboLine(Mutex::new(Vec::new())),
-        }
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> Realm {
-        Realm {
-            clock: ClockLine(AtomicU64::new(0)),
-            announcements: AtomicPtr::new(null_mut()),
-            limbo: LimboLine(Mutex::new(Vec::new())),
-        }
+    /// A realm of these parts: a clock at 0, no announcement, an empty limbo. A model makes them of other types.
+    pub(crate) const fn of(
+        clock: AtomicU64,
+        announcements: AtomicPtr<Announcement>,
+        limbo: Mutex<Vec<Retired>>,
+    ) -> Realm {
+        Realm { clock: ClockLine(clock), announcements, limbo: LimboLine(limbo) }
     }
 
     /// The time of the last commit.
@@ -168,7 +159,7 @@ impl Realm {
         let mut first = self.announcements.load(Ordering::Acquire);
         loop {
             one.next.store(first, Ordering::Relaxed);
-            // SeqCst, as are the walks: who must see an announcement also sees that it is in the list.
+            // SeqCst, as are the walks: a commit that must see an announcement also sees that it is in the list.
             match self.announcements.compare_exchange(
                 first,
                 new.as_ptr(),
@@ -251,11 +242,6 @@ impl Realm {
         // Values of other worlds are left to transactions of those.
         let is_ours = |one: &Retired| one.world == world || matches!(one.world, EVERYWHERE | UNBOUND);
         free.extend(limbo.extract_if(.., |one| is_ours(one) && one.is_free(oldest)));
-    }
-
-    #[cfg(all(test, loom))]
-    pub(crate) fn limbo_len(&self) -> usize {
-        lock(&self.limbo.0).len()
     }
 }
 

@@ -16,14 +16,9 @@ pub(crate) struct RunAlone(AtomicBool);
 pub(crate) struct Alone<'a>(&'a RunAlone);
 
 impl RunAlone {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> RunAlone {
-        RunAlone(AtomicBool::new(false))
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> RunAlone {
-        RunAlone(AtomicBool::new(false))
+    /// One with this flag, which is not set.
+    pub(crate) const fn of(flag: AtomicBool) -> RunAlone {
+        RunAlone(flag)
     }
 
     /// Runs alone from here on, unless another transaction does.

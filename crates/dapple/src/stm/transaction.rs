@@ -414,7 +414,7 @@ impl<'tx> Transaction<'tx> {
         Ok(())
     }
 
-    /// Ends a transaction that was not committed, and puts what is to be dropped aside. ALONE-IN-CLOSURE
+    /// Ends a transaction that was not committed, and puts its values aside, to be dropped later. ALONE-IN-CLOSURE
     #[cold]
     pub(super) fn set_aside(mut self, later: &mut Leftovers) {
         self.log.discard();
@@ -436,7 +436,7 @@ impl<'tx> Transaction<'tx> {
     }
 }
 
-/// What is to be dropped of transactions that were not committed.
+/// Values and calls to be dropped, of transactions that were not committed.
 #[derive(Default)]
 pub(super) struct Leftovers {
     retired: Vec<Retired>,
@@ -509,7 +509,7 @@ impl std::fmt::Debug for Transaction<'_> {
     }
 }
 
-// What a log owns is dropped like what a commit has replaced.
+// Pending values are dropped as those are that a commit has replaced.
 impl TxLog {
     /// Moves the pending values to `retired`.
     #[inline]
