@@ -116,3 +116,22 @@ mod shared {
     #[path = "../../dapple/src/shared/watch_list.rs"]
     pub(crate) mod watch_list;
 }
+
+#[path = "."]
+mod stm {
+    #[path = "../../dapple/src/stm/cell.rs"]
+    pub(crate) mod cell;
+    #[path = "../../dapple/src/stm/log.rs"]
+    pub(crate) mod log;
+    #[path = "../../dapple/src/stm/parking.rs"]
+    pub(crate) mod parking;
+    #[path = "../../dapple/src/stm/realm.rs"]
+    pub(crate) mod realm;
+    #[path = "../../dapple/src/stm/run_alone.rs"]
+    pub(crate) mod run_alone;
+
+    /// In a model each cell is kept by the model.
+    fn retire_cells(cells: Vec<cell::CellRef>) {
+        assert!(cells.is_empty());
+    }
+}

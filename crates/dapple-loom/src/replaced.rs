@@ -10,6 +10,10 @@ pub(crate) mod world {
         false
     }
 
+    pub(crate) fn pause() {}
+
+    pub(crate) fn let_others() {}
+
     pub(crate) fn look_out(_spins: u8) {
         loom::thread::yield_now();
     }

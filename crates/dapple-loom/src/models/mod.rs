@@ -121,6 +121,19 @@
 //! | two_writers_and_a_reader_all_get_in | `readers`: no fence | race for the value |
 //! | the_flag_that_slots_are_used_is_unset_and_set_again | `read_by`: does not look at the mark | race for the value |
 //!
+//! | `stm` | weakened | failure |
+//! |---|---|---|
+//! | a_transaction_never_sees_half_of_a_commit | `read`: no second look; reads later versions; `extend`: compares nothing | saw 0 and 1 |
+//! | of_two_updates_none_is_lost | `commit`: compares nothing; compares before it locks; takes its time before it locks; its shortcut allows for one more | one was lost |
+//! | of_two_transactions_that_read_what_the_other_writes_one_sees_the_other | `is_unchanged`: ignores locks | both wrote |
+//! | a_value_is_dropped_once_after_its_last_reader | `begin`: a Relaxed store; `end`: SeqCst to Relaxed; `retire`: does not look | freed while in use |
+//! | (the same) | `sift`: does not mark; `end`: swap to load and store | left in limbo |
+//! | a_parked_task_does_not_sleep_through_a_commit | `park`: does not compare; `publish`: takes no waiters; unlocks first | asleep for ever |
+//! | a_task_parked_in_two_cells_is_woken_by_either | `take_waiters`: does not take the waker | asleep for ever |
+//! | a_task_that_leaves_while_it_is_woken_is_gone_from_all_lists | `leave`: keeps WAITED | WAITED with an empty list |
+//! | a_waker_that_changes_is_woken_or_its_task_sees_that | `sleep_on`: compare-and-swap to store | asleep for ever |
+//! | what_a_transaction_has_read_alone_stays_until_it_ends | `commit`: does not look after it has locked | a commit got through |
+//!
 //! | `cancel_table` | weakened | failure |
 //! |---|---|---|
 //! | a_wait_that_begins_during_a_cancel_is_told_of_it | `add`: no fence; `of`: no fence | asleep for ever |
@@ -160,6 +173,7 @@ mod ring;
 mod slot_owner;
 mod spin_lock;
 mod state;
+mod stm;
 mod timers;
 mod wakeup;
 

@@ -36,7 +36,7 @@ pub(crate) use runtime::{HANDLE, no_runtime, no_runtime_error, require};
 pub(crate) use slot::{Fills, OfChild, OfFrame};
 pub(crate) use {
     cancel::BUDGET,
-    slot::{OfComputation, OfLocal, OfRuntime, OfSlab, OfTask, OfWorker},
+    slot::{OfComputation, OfDrops, OfLocal, OfRuntime, OfSlab, OfTask, OfWorker},
     states::InMap,
 };
 

@@ -24,6 +24,8 @@ pub(crate) enum OfChild {}
 pub(crate) enum OfLocal {}
 /// A computation of a map.
 pub(crate) enum OfComputation {}
+/// Values of transactions that are being dropped.
+pub(crate) enum OfDrops {}
 
 /// The type that slots with the tag `K` point to.
 ///

@@ -5,7 +5,7 @@ use std::ptr::null;
 
 use super::ThreadContext;
 use super::closure::Closure;
-use super::slot::{Fills, OfComputation, Slot};
+use super::slot::{Fills, OfComputation, OfDrops, Slot};
 
 /// The use of maps that a thread is in: none (it may do anything), reads (it may read), writes (it may do nothing).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,10 @@ pub(super) struct StatesPart {
     closure: Cell<*const Closure<'static>>,
     /// Whether this thread is in a part of a map. NO-CYCLE in `shared::map::shard`
     in_map: Cell<InMap>,
+    /// Whether this thread is in the closure of a transaction, which is also among its closures.
+    in_transaction: Cell<bool>,
+    /// The queue of old values that this thread is dropping; null if it drops none. ONE-DROPS in `stm::drops`
+    drops: Slot<OfDrops>,
     /// The innermost computation of a map that is being polled. COMPUTATIONS-ON-STACK in `shared::map::computation`
     computation: Slot<OfComputation>,
 }
@@ -32,6 +36,8 @@ impl StatesPart {
             yielded_to: Cell::new(0),
             closure: Cell::new(null()),
             in_map: Cell::new(InMap::No),
+            in_transaction: Cell::new(false),
+            drops: Slot::null(),
             computation: Slot::null(),
         }
     }
@@ -40,6 +46,8 @@ impl StatesPart {
         self.yielded_to.swap(&other.yielded_to);
         self.closure.swap(&other.closure);
         self.in_map.swap(&other.in_map);
+        self.in_transaction.swap(&other.in_transaction);
+        self.drops.swap(&other.drops);
         self.computation.swap(&other.computation);
     }
 
@@ -47,6 +55,7 @@ impl StatesPart {
     pub(super) fn nest_in(&self, outer: &StatesPart) {
         self.closure.set(outer.closure.get());
         self.in_map.set(outer.in_map.get());
+        self.in_transaction.set(outer.in_transaction.get());
     }
 
     /// A poll begins: its task has yielded to no lock.
@@ -76,6 +85,27 @@ impl ThreadContext {
     #[inline]
     pub(super) fn set_closure(&self, closure: *const Closure<'static>) {
         self.states.closure.set(closure);
+    }
+
+    /// Whether this thread is in the closure of a transaction.
+    #[inline]
+    pub(crate) fn in_transaction(&self) -> bool {
+        self.states.in_transaction.get()
+    }
+
+    #[inline]
+    pub(crate) fn set_in_transaction(&self, is_in: bool) {
+        self.states.in_transaction.set(is_in);
+    }
+
+    /// The queue of old values that this thread is dropping; null if it drops none.
+    #[inline]
+    pub(crate) fn drops<T: Fills<OfDrops>>(&self) -> *const T {
+        self.states.drops.get()
+    }
+
+    pub(crate) fn set_drops<T: Fills<OfDrops>>(&self, drops: *const T) {
+        self.states.drops.set(drops);
     }
 
     /// Whether this thread is in a part of a map, and how.

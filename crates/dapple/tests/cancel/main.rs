@@ -14,6 +14,7 @@ mod scopes;
 mod shared;
 mod signals;
 mod sockets;
+mod stm;
 mod sync;
 
 /// Any error, so that `?` works for all of them.

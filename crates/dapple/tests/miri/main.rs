@@ -17,6 +17,7 @@ mod scope;
 mod scope_ends;
 mod shared;
 mod shared_map;
+mod stm;
 mod tasks;
 mod timers;
 mod wakers;

@@ -10,3 +10,4 @@ mod event_send;
 mod scope_compile;
 mod send_sync;
 mod shared_send;
+mod stm_send;

@@ -1,0 +1,96 @@
+//! Transactions over variables in memory (STM): [`TVar`] and [`atomically`].
+//!
+//! A transaction reads and writes any number of variables, at one moment for all others. It has no lock that could be
+//! forgotten or taken in the wrong order, and it composes: a function that takes a [`Transaction`] can be a part of any
+//! other transaction. [`Transaction::retry`] waits for a condition over what was read, and does not say by which transaction it will be woken.
+//!
+//! ```
+//! use dapple::stm::{Abort, TVar, Transaction, atomically};
+//!
+//! fn withdraw(tx: &mut Transaction<'_>, account: &TVar<u64>, amount: u64) -> Result<(), Abort> {
+//!     let balance = tx.read(account)?;
+//!     tx.check(balance >= amount)?; // sleeps until there is enough
+//!     tx.write(account, balance - amount)
+//! }
+//!
+//! dapple::run(async {
+//!     let (ada, grace) = (TVar::new(0), TVar::new(0));
+//!     let rent = dapple::spawn({
+//!         let (ada, grace) = (ada.clone(), grace.clone());
+//!         atomically(move |tx| {
+//!             withdraw(tx, &ada, 70)?;
+//!             tx.modify(&grace, |balance| *balance += 70)
+//!         })
+//!     });
+//!     atomically(|tx| tx.write(&ada, 100)).await.unwrap();
+//!     rent.await.unwrap().unwrap();
+//!     assert_eq!((ada.load(), grace.load()), (30, 70));
+//! });
+//! ```
+//!
+//! # Rules for the closure
+//!
+//! * It may run several times. So it has no effects but by its transaction: no message is sent, no file is written, no
+//!   counter outside is counted. Put effects into [`Transaction::after_commit`], or after the `await`.
+//! * It returns the errors of its operations, by `?`. An aborted transaction is run again by `atomically`.
+//! * It does not wait: it cannot await, and blocking calls, locks of [`Shared`](crate::Shared) and other transactions inside
+//!   of it panic.
+//! * It is short. A long transaction is aborted by short ones, until it runs alone and holds them up.
+//!
+//! # Which tool when
+//!
+//! * One state, or a few that are known beforehand, that everyone writes: [`Shared`](crate::Shared) and
+//!   [`together`](crate::together()). Each closure runs once, in order, and a value need not be cloned to be changed.
+//! * A condition over such states: [`shared::when`](crate::shared::when).
+//! * Many small variables, of which each transaction touches a few that it finds on its way (accounts, nodes of a list or
+//!   a graph, seats): transactions. Those that touch different variables do not disturb each other, readers disturb no one,
+//!   and alternatives are composed by [`Transaction::or_else`].
+//!
+//! # Inside
+//!
+//! ```text
+//! cell         a variable in memory: version, lock, value; value: numbers in place, others in an Arc
+//! realm        the clock, announcements of running transactions, and old values that wait for them
+//! log          reads and pending writes of a transaction, its checks and its commit
+//! parking      tasks that sleep until a variable is written
+//! run_alone    a transaction that was aborted many times
+//! drops        dropping what no transaction uses any more
+//! local        where a thread, or a simulation, has its log
+//! tvar, transaction, run: what users see
+//! ```
+//!
+//! docs/design/stm.md argues why this is right.
+
+pub(crate) mod cell;
+mod drops;
+mod local;
+pub(crate) mod log;
+pub(crate) mod parking;
+pub(crate) mod realm;
+mod run;
+pub(crate) mod run_alone;
+mod transaction;
+mod tvar;
+mod value;
+
+use drops::retire_cells;
+pub use {
+    run::{
+        Atomically, AtomicallyOr, TryError, atomically, atomically_blocking, atomically_or, try_atomically,
+    },
+    transaction::Transaction,
+    tvar::TVar,
+};
+
+/// A transaction was aborted, or has called [`Transaction::retry`]. The closure returns it, and is run again when that may
+/// help.
+#[derive(Debug)]
+pub struct Abort(());
+
+impl std::fmt::Display for Abort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the transaction was aborted; its closure has to return this error, to be run again")
+    }
+}
+
+impl std::error::Error for Abort {}
