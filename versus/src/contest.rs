@@ -163,7 +163,8 @@ impl Contest {
             return Ok(best);
         };
         for _ in 1..if scale.quick { 1 } else { TRIES } {
-            if best[denied] <= FREE {
+            // Not a number: it is not known.
+            if best[denied].is_nan() || best[denied] <= FREE {
                 break;
             }
             let sample = (entry.round)(scale)?;
@@ -216,6 +217,11 @@ mod tests {
     fn a_round_without_a_free_core_is_done_again() {
         assert_eq!(measured(&contest(&[90.0, 6.0, 4.0]), false), 4.0);
         assert_eq!(measured(&contest(&[4.0]), false), 4.0);
+    }
+
+    #[test]
+    fn a_round_is_not_done_again_where_nothing_is_known() {
+        assert!(measured(&contest(&[f64::NAN]), false).is_nan());
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod sides;
 mod signal;
 mod spin;
 mod stats;
+mod stms;
 mod web;
 mod work;
 

@@ -18,8 +18,9 @@ use std::sync::{Arc, LazyLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::stm;
 use crate::child::Child;
-use crate::contest::{BYTES, Contest, Entry, Failure, Role, Scale};
+use crate::contest::{BYTES, Contest, Entry, Failure, Role};
 use crate::sides::{Dapple, Host, Side, Smol, SmolStatic, Tokio};
 use crate::signal::Gate;
 
@@ -77,16 +78,23 @@ fn contest(name: &'static str, about: &'static str) -> Contest {
 }
 
 fn entry<H: Host>(name: &'static str, role: Role) -> Entry {
-    Entry { side: H::NAME, role, round: Box::new(move |scale| Ok(vec![in_child(H::NAME, name, scale)?])) }
+    Entry {
+        side: H::NAME,
+        role,
+        round: Box::new(move |scale| Ok(vec![in_child(H::NAME, name, scale.tasks)?])),
+    }
 }
 
 /// Measures one side in a fresh process.
-fn in_child(side: &str, name: &str, scale: Scale) -> Result<f64, Failure> {
-    Child::start(&[&format!("--{CHILD}"), side, name, &scale.tasks.to_string()])?.answer()
+pub(super) fn in_child(side: &str, name: &str, tasks: u64) -> Result<f64, Failure> {
+    Child::start(&[&format!("--{CHILD}"), side, name, &tasks.to_string()])?.answer()
 }
 
 /// Runs in the fresh process: measures and returns bytes per task.
 pub(crate) fn child(side: &str, name: &str, tasks: u64) -> Result<f64, Failure> {
+    if name == stm::parked::NAME {
+        return stm::parked::child(side, tasks);
+    }
     match side {
         Dapple::NAME => fill::<Dapple>(name, tasks),
         Tokio::NAME => fill::<Tokio>(name, tasks),
@@ -201,7 +209,7 @@ fn wait_until(tasks: u64, count: &AtomicU64) {
 }
 
 /// Resident bytes of this process, exact (`statm` may lag behind).
-fn resident() -> usize {
+pub(super) fn resident() -> usize {
     let text = fs::read_to_string("/proc/self/smaps_rollup").expect("a Linux with smaps_rollup");
     let line = text.lines().find_map(|line| line.strip_prefix("Rss:"));
     let kibibytes = line.and_then(|line| line.trim().strip_suffix("kB"));

@@ -34,6 +34,7 @@ mod smallfiles;
 mod spawn;
 mod start;
 mod stateful;
+mod stm;
 mod timers;
 mod tls;
 mod wake;
@@ -72,6 +73,7 @@ pub(crate) fn all() -> Vec<Contest> {
     all.push(bank::contest());
     all.push(memo::contest());
     all.extend(stateful::contests());
+    all.extend(stm::contests());
     all.extend(callback::contests());
     all.extend(fifo::contests());
     all.push(mixed::contest());

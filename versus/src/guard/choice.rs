@@ -43,8 +43,13 @@ const KEPT: [&str; 2] = ["load/8000", "overload/4"];
 /// Cases whose files are made by the first process that needs them: its sample does not count.
 pub(super) const WITH_FILES: [&str; 4] = ["files/", "load/", "tls/", "disk/"];
 
-/// Cases whose bytes are counted, once per side.
-pub(super) const BYTES: &str = "memory/";
+/// Cases whose bytes are counted, once per side, by how their names begin.
+const BYTES: [&str; 2] = ["memory/", "stm/parked"];
+
+/// Whether the bytes of a case are counted.
+pub(super) fn counts_bytes(case: &str) -> bool {
+    BYTES.iter().any(|start| case.starts_with(start))
+}
 
 /// Why a case is left out.
 pub(super) fn left_out(case: &str) -> Option<&'static str> {
@@ -108,6 +113,14 @@ mod tests {
         let all = chosen(false, &[]).unwrap();
         assert!(all.contains(&"disk/65536".to_owned()) && !all.contains(&"disk/cpu/256".to_owned()));
         assert!(all.contains(&"load/8000".to_owned()) && !all.contains(&"load/10".to_owned()));
+    }
+
+    #[test]
+    fn bytes_are_counted_where_memory_is_measured() {
+        let contests = cases::all();
+        let counted = contests.iter().filter(|contest| counts_bytes(contest.name));
+        assert!(counted.clone().all(|contest| contest.metrics[0].unit == "B"));
+        assert_eq!(counted.count(), 4, "three variants of memory, and stm/parked");
     }
 
     #[test]

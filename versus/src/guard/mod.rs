@@ -172,7 +172,7 @@ impl Guard<'_> {
             (None, _) => return Line::only_in(case, "new"),
             (_, None) => return Line::only_in(case, "old"),
         };
-        let is_counted = case.starts_with(choice::BYTES);
+        let is_counted = choice::counts_bytes(case);
         let tasks = is_counted.then_some(if self.options.quick { QUICK_TASKS } else { TASKS });
         let old = Round { tree: &self.old, case, side: of_old, tasks, prepared: self.prepared };
         let new = Round { tree: &self.new, side: of_new, ..old };

@@ -9,11 +9,13 @@ mod dapple;
 mod monoio;
 pub(crate) mod net;
 mod smol;
+mod threads;
 mod tokio;
 
 pub(crate) use self::dapple::{Dapple, DappleLane};
 pub(crate) use self::monoio::Monoio;
 pub(crate) use self::smol::{Smol, SmolDriven, SmolStatic};
+pub(crate) use self::threads::Threads;
 pub(crate) use self::tokio::{Tokio, TokioDriven, TokioLocalSet};
 
 /// Workers of every runtime that has a choice.
