@@ -52,7 +52,7 @@
 //! | share state among colors | [`Shared`] | many read, or one writes; the closure comes to the state |
 //! | change several states at once, without deadlock | [`together`](together()), [`together_all`] | |
 //! | share a table; compute each missing entry once | [`SharedMap`] | |
-//! | change many small variables as one, and wait for a condition over them | [`stm::atomically`], [`stm::TVar`] | transactions; a `retry` sleeps until a variable changes |
+//! | change many small variables as one, and wait for a condition over them | [`stm::atomically`], [`stm::TVar`], [`stm::TQueue`], [`stm::TBoundedQueue`], [`stm::TMap`], [`stm::TMVar`] | transactions; a `retry` sleeps until a variable changes |
 //! | wait until a condition on states holds, and change them | [`Shared::when`], [`shared::when`] | |
 //! | lock across an await; wait for a condition; count permits; notify | [`sync::Mutex`], [`sync::RwLock`], [`sync::Condvar`], [`sync::Semaphore`], [`sync::Notify`] | a forgotten waiter holds up no other |
 //! | compute a value once; meet at a point; hand a value over | [`sync::OnceCell`], [`sync::Barrier`], [`sync::MVar`] | |

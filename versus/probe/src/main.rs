@@ -14,6 +14,7 @@ mod outside;
 mod sched;
 mod start;
 mod state;
+mod stm;
 #[expect(unsafe_code, reason = "a global allocator")]
 mod tally;
 mod timers;
@@ -39,6 +40,9 @@ Usage: versus-probe OPERATION COUNT
   timer, timer-fire                     a timer that is dropped before it fires, and one that does
   shared-read, shared-write             a state that is free
   shared-map-get, shared-map-insert     a key of a map that is there
+  together, when, mutex, mvar           two states that are free; a lock; a value put into a place and taken out
+  stm-read, stm-write, stm-transfer     a transaction that reads a number, that changes one, that changes two
+  stm-queue, stm-map                    a value through a bounded queue; a key of a map that is there, read
   read-ready, read-pending, write       a byte of a socket: one that is there, one to wait for, one that there is room for
   accept                                a connection
   http                                  a request over a connection that is kept
@@ -99,6 +103,15 @@ fn measure(what: &str, count: usize) -> Option<f64> {
         "shared-write" => meter.run(meter.of(count, state::write)),
         "shared-map-get" => meter.run(meter.of(count, state::get)),
         "shared-map-insert" => meter.run(meter.of(count, state::insert)),
+        "together" => meter.run(meter.of(count, stm::both)),
+        "when" => meter.run(meter.of(count, stm::when)),
+        "mutex" => meter.run(meter.of(count, stm::mutex)),
+        "mvar" => meter.run(meter.of(count, stm::mvar)),
+        "stm-read" => meter.run(meter.of(count, stm::read)),
+        "stm-write" => meter.run(meter.of(count, stm::write)),
+        "stm-transfer" => meter.run(meter.of(count, stm::transfer)),
+        "stm-queue" => meter.run(meter.of(count, stm::queue)),
+        "stm-map" => meter.run(meter.of(count, stm::map)),
         "read-ready" => meter.run(meter.of(count, leaf::ready)),
         "read-pending" => meter.run(meter.of(count, leaf::pending)),
         "write" => meter.run(meter.of(count, leaf::write)),

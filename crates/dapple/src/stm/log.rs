@@ -162,6 +162,12 @@ impl TxLog {
         self.index = Vec::new();
     }
 
+    /// The time as of which it has read, and once it has committed writes, their time.
+    #[cfg(not(loom))]
+    pub(super) fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
     pub(crate) fn reads(&self) -> &[ReadEntry] {
         &self.reads
     }
@@ -474,6 +480,7 @@ impl TxLog {
 
     /// Stores the new values, and unlocks their cells. All writes are locked.
     fn publish(&mut self, time: u64) {
+        self.stamp = time;
         step_fence();
         for at in 0..self.writes.len() {
             let WriteEntry { cell: of, value, before, .. } = self.writes[at];

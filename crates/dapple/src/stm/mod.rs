@@ -57,6 +57,8 @@
 //! drops        dropping what no transaction uses any more
 //! local        where a thread, or a simulation, has its log
 //! tvar, transaction, run: what users see
+//! tmvar, tqueue, tbounded_queue, tmap: structures of variables
+//! witness      the order of commits, for tests
 //! ```
 //!
 //! docs/design/stm.md argues why this is right.
@@ -69,17 +71,27 @@ pub(crate) mod parking;
 pub(crate) mod realm;
 mod run;
 pub(crate) mod run_alone;
+mod tbounded_queue;
+mod tmap;
+mod tmvar;
+mod tqueue;
 mod transaction;
 mod tvar;
 mod value;
+mod witness;
 
 use drops::retire_cells;
 pub use {
     run::{
         Atomically, AtomicallyOr, TryError, atomically, atomically_blocking, atomically_or, try_atomically,
     },
+    tbounded_queue::TBoundedQueue,
+    tmap::TMap,
+    tmvar::TMVar,
+    tqueue::TQueue,
     transaction::Transaction,
     tvar::TVar,
+    witness::last_stamp,
 };
 
 /// A transaction was aborted, or has called [`Transaction::retry`]. The closure returns it, and is run again when that may

@@ -15,6 +15,7 @@ mod shared;
 mod signals;
 mod sockets;
 mod stm;
+mod stm_structures;
 mod sync;
 
 /// Any error, so that `?` works for all of them.

@@ -18,6 +18,7 @@ mod scope_ends;
 mod shared;
 mod shared_map;
 mod stm;
+mod stm_structures;
 mod tasks;
 mod timers;
 mod wakers;
