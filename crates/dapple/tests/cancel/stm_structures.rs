@@ -138,7 +138,8 @@ async fn forks_are_taken_both_or_none() -> Result<(), Anything> {
                     let (a, b) = (InHand::new(a, &hands), InHand::new(b, &hands));
                     sleep(STEP / 4).await?;
                     atomically(|tx| left.put(tx, *a).and_then(|()| right.put(tx, *b))).await?;
-                    (a.done(), b.done());
+                    a.done();
+                    b.done();
                 }
                 Ok::<(), Anything>(())
             })

@@ -14,6 +14,7 @@ use dapple::stm::{Abort, Transaction, atomically, atomically_or};
 use dapple::time::{Duration, sleep, timeout};
 use dapple::{Runtime, sim, spawn};
 
+use crate::common::in_a_process_of_its_own;
 use crate::history::{CLASSES, History, Recorder};
 
 const VARS: u64 = 4;
@@ -227,6 +228,10 @@ async fn one_order_of_commits_explains_a_history_of_four_workers() {
 
 #[test]
 fn one_order_of_commits_explains_a_history_of_real_workers() {
+    in_a_process_of_its_own("one_order_of_commits_explains_a_history_of_real_workers", run_programs);
+}
+
+fn run_programs() {
     let runtime = Runtime::builder().workers(4).build().unwrap();
     let mut runs = 0;
     for seed in 0..if cfg!(miri) { 1 } else { 40 } {

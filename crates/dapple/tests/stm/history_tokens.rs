@@ -12,6 +12,8 @@ use dapple::sync::MVar;
 use dapple::time::{Duration, sleep, timeout};
 use dapple::{Shared, sim, spawn};
 
+use crate::common::in_a_process_of_its_own;
+
 const TOKENS: u64 = 6;
 const CARRIERS: u64 = 6;
 const PLACES: u64 = 6;
@@ -184,6 +186,10 @@ async fn tokens_stay_whatever_is_cancelled() {
 
 #[test]
 fn tokens_stay_on_real_workers() {
+    in_a_process_of_its_own("tokens_stay_on_real_workers", run_programs);
+}
+
+fn run_programs() {
     let runtime = dapple::Runtime::builder().workers(4).build().unwrap();
     for seed in 0..if cfg!(miri) { 1 } else { 200 } {
         runtime.block_on(program(seed));

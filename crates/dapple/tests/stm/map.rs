@@ -7,7 +7,7 @@ use dapple::stm::{TMap, TryError, atomically, atomically_blocking, try_atomicall
 use dapple::time::{Duration, sleep};
 use dapple::{sim, spawn};
 
-use crate::common::in_a_process_of_its_own;
+use crate::common::{in_a_process_of_its_own, runtime};
 
 /// A hasher with few different hashes, so that keys collide: for each key below 8, one.
 #[derive(Default)]
@@ -221,8 +221,12 @@ async fn a_map_that_grows_under_transactions_loses_nothing() {
     assert_eq!(atomically(|tx| map.len(tx)).await, Ok(4));
 }
 
-#[dapple::test(workers = 4)]
-async fn many_tasks_fill_a_map() {
+#[test]
+fn many_tasks_fill_a_map() {
+    in_a_process_of_its_own("many_tasks_fill_a_map", || runtime(4).block_on(fill_map()));
+}
+
+async fn fill_map() {
     let map = TMap::new();
     let tasks: Vec<_> = (0..8_u64)
         .map(|task| {

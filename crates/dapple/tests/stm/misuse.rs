@@ -177,7 +177,12 @@ fn a_destructor_of_an_old_value_may_run_transactions() {
 fn a_destructor_inside_of_a_transaction_is_refused_and_a_second_panic_does_not_end_the_process() {
     let var = TVar::new(0);
     let inner = || try_atomically(|tx| tx.modify(&var, |var| *var += 1));
-    let message = panic_of(|| try_atomically(|_| Ok(drop(OnDrop(|| inner().unwrap())))));
+    let message = panic_of(|| {
+        try_atomically(|_| {
+            drop(OnDrop(|| inner().unwrap()));
+            Ok(())
+        })
+    });
     assert!(message.contains(NESTED), "{message}");
     let message = panic_of(|| {
         try_atomically(|_| {
@@ -196,8 +201,9 @@ fn a_destructor_inside_of_a_transaction_is_refused_and_a_second_panic_does_not_e
 
 #[test]
 fn a_destructor_of_a_thread_local_may_run_transactions() {
+    type LastCall = OnDrop<Box<dyn FnMut()>>;
     thread_local! {
-        static LAST: std::cell::RefCell<Option<OnDrop<Box<dyn FnMut()>>>> = const { std::cell::RefCell::new(None) };
+        static LAST: std::cell::RefCell<Option<LastCall>> = const { std::cell::RefCell::new(None) };
     }
     let var = TVar::new(0);
     let inside = var.clone();

@@ -7,7 +7,7 @@ use dapple::stm::{Abort, TBoundedQueue, TMVar, TQueue, Transaction, TryError, at
 use dapple::time::{Duration, sleep, timeout};
 use dapple::{JoinHandle, spawn};
 
-use crate::common::in_a_process_of_its_own;
+use crate::common::{in_a_process_of_its_own, runtime};
 
 const STEP: Duration = Duration::from_millis(1);
 
@@ -217,9 +217,9 @@ async fn values_pass_through_queues_once_in_virtual_time() {
     pass_on(3, 2, 6).await;
 }
 
-#[dapple::test(workers = 4)]
-async fn values_pass_through_queues_once() {
-    pass_on(8, 8, 100).await;
+#[test]
+fn values_pass_through_queues_once() {
+    in_a_process_of_its_own("values_pass_through_queues_once", || runtime(4).block_on(pass_on(8, 8, 100)));
 }
 
 #[test]
