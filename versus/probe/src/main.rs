@@ -40,7 +40,8 @@ Usage: versus-probe OPERATION COUNT
   timer, timer-fire                     a timer that is dropped before it fires, and one that does
   shared-read, shared-write             a state that is free
   shared-map-get, shared-map-insert     a key of a map that is there
-  together, when, mutex, mvar           two states that are free; a lock; a value put into a place and taken out
+  together, when-free                   two states that are free, and a condition over them that holds
+  mutex, mvar-free                      a lock; a value put into a place and taken out
   stm-read, stm-write, stm-transfer     a transaction that reads a number, that changes one, that changes two
   stm-queue, stm-map                    a value through a bounded queue; a key of a map that is there, read
   read-ready, read-pending, write       a byte of a socket: one that is there, one to wait for, one that there is room for
@@ -104,9 +105,9 @@ fn measure(what: &str, count: usize) -> Option<f64> {
         "shared-map-get" => meter.run(meter.of(count, state::get)),
         "shared-map-insert" => meter.run(meter.of(count, state::insert)),
         "together" => meter.run(meter.of(count, stm::both)),
-        "when" => meter.run(meter.of(count, stm::when)),
+        "when-free" => meter.run(meter.of(count, stm::when)),
         "mutex" => meter.run(meter.of(count, stm::mutex)),
-        "mvar" => meter.run(meter.of(count, stm::mvar)),
+        "mvar-free" => meter.run(meter.of(count, stm::mvar)),
         "stm-read" => meter.run(meter.of(count, stm::read)),
         "stm-write" => meter.run(meter.of(count, stm::write)),
         "stm-transfer" => meter.run(meter.of(count, stm::transfer)),

@@ -60,7 +60,7 @@ impl<M: Stm<Var<u64>: Send + Sync + 'static>> Work for Bank<M> {
 }
 
 async fn operation<M: Stm<Var<u64>: Sync>>(accounts: &[M::Var<u64>], scattered: u64) {
-    if scattered % TOTALS == 0 {
+    if scattered.is_multiple_of(TOTALS) {
         return assert_total::<M>(accounts).await;
     }
     let from = below(scattered, ACCOUNTS as u64) as usize;
