@@ -22,7 +22,7 @@ use super::{answer, listing};
 
 /// Serves the files of a folder.
 ///
-/// The folder is opened at once, by a call that may block for a moment. What it is done with is in [`FileService`].
+/// The folder is opened at once, by a call that may block for a moment. Its settings are methods of [`FileService`].
 ///
 /// # Errors
 ///
