@@ -50,6 +50,22 @@ pub(crate) struct WriteEntry {
     pub(crate) is_lent: bool,
 }
 
+impl WriteEntry {
+    /// Locks the cell. The cells of a log are locked in the order of its writes: one by address would differ from run to run.
+    #[inline]
+    fn lock(&mut self) -> bool {
+        let cell = self.cell.get();
+        while let Some(word) = cell.unlocked_word() {
+            if cell.try_lock(word) {
+                self.before = word;
+                world::pause();
+                return true;
+            }
+        }
+        false
+    }
+}
+
 /// A pending value that is not to be committed, and how it is dropped. LOG-OWNS
 struct Pending(ValueBits, DropBits);
 
@@ -427,12 +443,10 @@ impl TxLog {
             return Err(self.conflict()); // before it disturbs the one that runs alone
         }
         self.flatten();
-        for at in 0..self.writes.len() {
-            if !self.lock_write(at) {
-                self.unlock_writes(at);
-                return Err(self.conflict());
-            }
-            world::pause();
+        let refused = self.writes.iter_mut().position(|write| !write.lock());
+        if let Some(at) = refused {
+            self.unlock_writes(at);
+            return Err(self.conflict());
         }
         if !self.is_alone && run_alone.is_taken() {
             self.unlock_writes(self.writes.len()); // LOCK-THEN-LOOK
@@ -449,19 +463,6 @@ impl TxLog {
         }
         self.publish(time);
         Ok(())
-    }
-
-    /// Locks the cell of a write. In the order of the writes: an order by address would differ from run to run.
-    fn lock_write(&mut self, at: usize) -> bool {
-        let write = &mut self.writes[at];
-        let cell = write.cell.get();
-        while let Some(word) = cell.unlocked_word() {
-            if cell.try_lock(word) {
-                write.before = word;
-                return true;
-            }
-        }
-        false
     }
 
     fn unlock_writes(&self, until: usize) {
@@ -482,15 +483,14 @@ impl TxLog {
     fn publish(&mut self, time: u64) {
         self.stamp = time;
         step_fence();
-        for at in 0..self.writes.len() {
-            let WriteEntry { cell: of, value, before, .. } = self.writes[at];
-            let cell = of.get();
-            let old = cell.replace(value);
+        for write in &self.writes {
+            let cell = write.cell.get();
+            let old = cell.replace(write.value);
             if let Some(drop_bits) = cell.drop_bits() {
                 // SAFETY: the value was in the cell until now, which was locked before `time`. RETIRED-LATER
                 self.retired.push(unsafe { Retired::new(old, drop_bits, time, cell.world()) });
             }
-            if before & WAITED != 0 {
+            if write.before & WAITED != 0 {
                 // SAFETY: we own the cell. LOCK-BIT
                 unsafe { take_waiters(cell, &mut self.wakers) };
             }
@@ -501,6 +501,12 @@ impl TxLog {
             world::pause();
         }
         self.writes.clear();
+    }
+
+    /// Whether `pop_pending` may have something to take, or to put in order.
+    #[inline]
+    pub(crate) fn has_pending(&self) -> bool {
+        !(self.writes.is_empty() && self.kept.is_empty() && self.undo.is_empty() && self.branch == 0)
     }
 
     /// Takes the pending values that are to be dropped, one by one. LOG-OWNS

@@ -17,6 +17,8 @@
 //!   handle went. A transaction with an announcement of that time or later has no reference to it.
 //! * **MARKED-COLLECTS**: for each value in limbo there is an announcement that is older, and marked. The owner of a marked
 //!   announcement looks at limbo when it ends it.
+//! * **LIMBO-BY-TIME**: each queue of limbo is in the order of the times. So the values that are free are its first ones,
+//!   and neither to add a value nor to look for free ones takes a walk through those that a long transaction keeps.
 //! * **BOUND-TO-WORLD**: a cell is bound to the world (real, or a simulation) of the first transaction that uses it. Its
 //!   values wait for transactions of this world alone: those of other worlds would make a simulation differ from run to run.
 //!   A cell that is used in a second world becomes bound to none, and its values wait for all. A transaction binds the
@@ -25,6 +27,7 @@
 //! * **OWN-ANNOUNCEMENT**: an announcement belongs to one log at a time. Others may only set MARKED.
 //! * **ANNOUNCEMENTS-STAY**: announcements are never freed.
 
+use std::collections::VecDeque;
 use std::ptr::{NonNull, null_mut};
 
 use super::cell::{EVERYWHERE, UNBOUND, ValueBits};
@@ -100,7 +103,18 @@ struct ClockLine(AtomicU64);
 
 /// As above.
 #[repr(align(128))]
-struct LimboLine(Mutex<Vec<Retired>>);
+struct LimboLine(Mutex<Limbo>);
+
+/// Values that wait for transactions: for each world a queue. LIMBO-BY-TIME
+pub(crate) struct Limbo(Vec<LimboQueue>);
+
+struct LimboQueue {
+    world: u32,
+    values: VecDeque<Retired>,
+}
+
+/// A queue keeps room for so many values when it is empty.
+const KEEPS: usize = 1 << 10;
 
 /// The announcement of a transaction, if one runs.
 #[repr(align(128))]
@@ -116,7 +130,7 @@ impl Realm {
     pub(crate) const fn of(
         clock: AtomicU64,
         announcements: AtomicPtr<Announcement>,
-        limbo: Mutex<Vec<Retired>>,
+        limbo: Mutex<Limbo>,
     ) -> Realm {
         Realm { clock: ClockLine(clock), announcements, limbo: LimboLine(limbo) }
     }
@@ -205,12 +219,21 @@ impl Realm {
         }
         step_fence();
         let oldest = self.oldest(world);
-        if retired.iter().all(|one| one.is_free(oldest)) {
-            return;
+        if !retired.iter().all(|one| one.is_free(oldest)) {
+            self.keep(retired, world);
         }
+    }
+
+    /// Puts values into limbo, and marks the announcements that they wait for. Takes them out again if there are none left.
+    #[inline(never)]
+    fn keep(&self, retired: &mut Vec<Retired>, world: u32) {
+        let mut until = Until::default();
         let mut limbo = lock(&self.limbo.0);
-        limbo.append(retired);
-        self.sift(&mut limbo, retired, world);
+        for one in retired.extract_if(.., |one| one.world != UNBOUND) {
+            until.note(&one, world);
+            limbo.add(one);
+        }
+        self.free(&mut limbo, until, retired, world);
     }
 
     /// Puts the values of limbo that no transaction can use any more into `free`. For the owner of a marked announcement
@@ -218,30 +241,80 @@ impl Realm {
     #[cold]
     pub(crate) fn collect(&self, free: &mut Vec<Retired>, world: u32) {
         let mut limbo = lock(&self.limbo.0);
-        self.sift(&mut limbo, free, world);
+        let mut until = Until::default();
+        limbo.0.iter().filter_map(|queue| queue.values.back()).for_each(|last| until.note(last, world));
+        self.free(&mut limbo, until, free, world);
     }
 
-    /// Marks the announcements that values of `limbo` wait for, and takes out the values that wait for none.
-    fn sift(&self, limbo: &mut Vec<Retired>, free: &mut Vec<Retired>, world: u32) {
-        let (mut last, mut last_anywhere) = (0, 0);
-        for one in limbo.iter() {
-            if one.world == EVERYWHERE {
-                last_anywhere = last_anywhere.max(one.time);
-            } else if one.world == world {
-                last = last.max(one.time);
-            }
-        }
-        let mut oldest = Oldest { own: u64::MAX, all: u64::MAX };
+    /// Marks the announcements that values of limbo wait for, and takes out the values that wait for none: of those that
+    /// were retired by `until`.
+    fn free(&self, limbo: &mut Limbo, until: Until, free: &mut Vec<Retired>, world: u32) {
+        // What began later keeps no value of `until` or before.
+        let mut oldest = Oldest { own: until.own, all: until.all };
         for one in self.all() {
             let is_own = one.world.load(Ordering::SeqCst) == world;
-            let until = if is_own { last.max(last_anywhere) } else { last_anywhere };
+            let until = if is_own { until.own.max(until.all) } else { until.all };
             if let Some(time) = one.mark(until) {
                 oldest.note(time, is_own);
             }
         }
-        // Values of other worlds are left to transactions of those.
-        let is_ours = |one: &Retired| one.world == world || matches!(one.world, EVERYWHERE | UNBOUND);
-        free.extend(limbo.extract_if(.., |one| is_ours(one) && one.is_free(oldest)));
+        limbo.take_free(oldest, free, world);
+    }
+}
+
+/// The times of the last values that are looked at: of those that wait for one world, and of those that wait for all.
+#[derive(Clone, Copy, Default)]
+struct Until {
+    own: u64,
+    all: u64,
+}
+
+impl Until {
+    fn note(&mut self, one: &Retired, world: u32) {
+        if one.world == EVERYWHERE {
+            self.all = self.all.max(one.time);
+        } else if one.world == world {
+            self.own = self.own.max(one.time);
+        }
+    }
+}
+
+impl Limbo {
+    pub(crate) const fn new() -> Limbo {
+        Limbo(Vec::new())
+    }
+
+    /// Adds a value, usually as the last one. LIMBO-BY-TIME
+    fn add(&mut self, one: Retired) {
+        let at = self.0.iter().position(|queue| queue.world == one.world).unwrap_or_else(|| {
+            self.0.push(LimboQueue { world: one.world, values: VecDeque::new() });
+            self.0.len() - 1
+        });
+        let values = &mut self.0[at].values;
+        match values.back() {
+            Some(last) if last.time > one.time => {
+                let place = values.partition_point(|earlier| earlier.time <= one.time);
+                values.insert(place, one);
+            }
+            _ => values.push_back(one),
+        }
+    }
+
+    /// Takes out the values that wait for no transaction older than `oldest`. Values of other worlds are left to
+    /// transactions of those.
+    fn take_free(&mut self, oldest: Oldest, free: &mut Vec<Retired>, world: u32) {
+        let is_ours = |queue: &LimboQueue| queue.world == world || queue.world == EVERYWHERE;
+        for queue in self.0.iter_mut().filter(|queue| is_ours(queue)) {
+            while let Some(one) = queue.values.pop_front_if(|first| first.is_free(oldest)) {
+                free.push(one);
+            }
+            if queue.values.is_empty() && queue.values.capacity() > KEEPS {
+                queue.values = VecDeque::new();
+            }
+        }
+        if self.0.len() > 1 {
+            self.0.retain(|queue| !queue.values.is_empty());
+        }
     }
 }
 

@@ -406,12 +406,20 @@ impl<'tx> Transaction<'tx> {
             return Err(self);
         }
         *alone = None; // ALONE-IN-CLOSURE
-        let hooks = std::mem::take(&mut self.log.hooks);
-        drop(self); // wakes, and drops old values
-        if !hooks.is_empty() {
-            call_all(hooks);
+        if self.log.hooks.is_empty() {
+            drop(self); // wakes, and drops old values
+        } else {
+            self.end_with_calls();
         }
         Ok(())
+    }
+
+    /// Ends a transaction that was committed, and makes its calls.
+    #[cold]
+    fn end_with_calls(mut self) {
+        let hooks = std::mem::take(&mut self.log.hooks);
+        drop(self); // wakes, and drops old values
+        call_all(hooks);
     }
 
     /// Ends a transaction that was not committed, and puts its values aside, to be dropped later. ALONE-IN-CLOSURE
@@ -466,7 +474,9 @@ impl Drop for Transaction<'_> {
     #[inline]
     fn drop(&mut self) {
         let log = &mut **self.log;
-        log.discard();
+        if log.has_pending() {
+            log.discard();
+        }
         log.end(&REALM);
         if !log.wakers.is_empty() {
             world::pause();
@@ -512,7 +522,6 @@ impl std::fmt::Debug for Transaction<'_> {
 // Pending values are dropped as those are that a commit has replaced.
 impl TxLog {
     /// Moves the pending values to `retired`.
-    #[inline]
     fn discard(&mut self) {
         while let Some((bits, drop_bits)) = self.pop_pending() {
             // SAFETY: no transaction but this one has seen the value. LOG-OWNS

@@ -71,6 +71,36 @@ fn the_last_transaction_that_could_use_a_value_drops_it() {
 }
 
 #[test]
+fn commits_beside_a_long_transaction_do_not_walk_through_what_it_keeps() {
+    in_a_process_of_its_own("commits_beside_a_long_transaction_do_not_walk_through_what_it_keeps", || {
+        /// With a walk at each commit this test would take many minutes.
+        const COMMITS: usize = 200_000;
+        let drops = Drops::default();
+        let first = TVar::new(0);
+        let vars = try_atomically(|tx| {
+            tx.read(&first)?;
+            // Two, for they also wait for each other.
+            let writers = [(); 2].map(|()| {
+                let drops = drops.clone();
+                std::thread::spawn(move || {
+                    let var = TVar::new(drops.guard());
+                    for _ in 0..COMMITS / 2 {
+                        try_atomically(|tx| tx.write(&var, drops.guard())).unwrap();
+                    }
+                    var
+                })
+            });
+            let vars = writers.map(|writer| writer.join().unwrap());
+            assert_eq!(drops.count(), 0, "this transaction could still use them");
+            Ok(vars)
+        });
+        assert_eq!(drops.count(), COMMITS);
+        drop(vars);
+        assert_eq!(drops.count(), COMMITS + 2);
+    });
+}
+
+#[test]
 fn a_variable_that_a_transaction_has_read_stays_until_it_ends() {
     in_a_process_of_its_own("a_variable_that_a_transaction_has_read_stays_until_it_ends", || {
         let drops = Drops::default();
