@@ -188,7 +188,7 @@ pub mod sync;
 #[expect(unsafe_code, reason = "owns the task protocol and the memory of tasks")]
 pub mod task;
 pub mod time;
-#[expect(unsafe_code, reason = "a prefetch hint")]
+#[expect(unsafe_code, reason = "a prefetch hint; wakers in an array that is initialised in part")]
 mod waitlist;
 #[expect(unsafe_code, reason = "finds the world of a thread, and the stack of a virtual thread")]
 mod world;

@@ -227,7 +227,7 @@ impl<'a> Wish<'a> {
     /// Enters if the state is free and has no waiter, or becomes so while the caller spins.
     #[inline]
     pub(super) fn enter_at_once(&self) -> Option<AccessGuard<'a>> {
-        match self.writes && self.gate.write_at_once() {
+        match self.writes && self.gate.write_glanced() {
             true => Some(AccessGuard { gate: self.gate, hold: Hold::Writes }),
             false => self.try_enter(self.writes && self.gate.has_given_way()),
         }
@@ -299,7 +299,7 @@ impl AccessGuard<'_> {
     pub(super) fn leave_into(
         self,
         own: Option<&mut WatchPlace>,
-        wakers: &mut Option<Wakers>,
+        wakers: &mut Wakers,
     ) -> Option<GuardedWaker> {
         let this = std::mem::ManuallyDrop::new(self);
         this.gate.leave_into(this.hold, own, wakers)

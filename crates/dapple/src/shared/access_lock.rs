@@ -159,6 +159,12 @@ impl AccessLock {
         self.permits.take_all_at_once(READERS)
     }
 
+    /// As `write_at_once`, also if a `when` waits for a write. For callers that have called `glance`.
+    #[inline]
+    pub(crate) fn write_glanced(&self) -> bool {
+        self.permits.take_all_glanced(READERS)
+    }
+
     /// Enters to write if there is no holder and no waiter. With `free`, also ahead of waiters.
     #[inline]
     pub(crate) fn try_write(&self, free: bool, registry: &Registry) -> Option<Hold<'static>> {
@@ -425,14 +431,13 @@ impl AccessLock {
         &self,
         hold: Hold<'_>,
         own: Option<&mut WatchPlace>,
-        wakers: &mut Option<Wakers>,
+        wakers: &mut Wakers,
     ) -> Option<GuardedWaker> {
         let writes = matches!(hold, Hold::Writes);
         if own.is_none() && !(writes && self.permits.is_watched()) {
             self.leave_unwritten(hold);
             return None;
         }
-        let wakers = wakers.get_or_insert_default();
         if wakers.is_full() {
             wakers.wake_all();
         }

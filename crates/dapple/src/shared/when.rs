@@ -144,7 +144,7 @@ impl LeaveAll<'_, '_> {
         self,
         is_enlisted: bool,
         watches: &mut [WatchPlace],
-        wakers: &mut Option<Wakers>,
+        wakers: &mut Wakers,
         old: &mut Vec<GuardedWaker>,
     ) {
         for (entered, watch) in self.0.iter_mut().zip(watches) {
@@ -246,7 +246,7 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
         if !is_ours(cx.waker()) {
             foreign.extend(wishes.iter().map(|_| GuardedWaker::of(cx.waker())));
         }
-        let mut wakers = None;
+        let mut wakers = Wakers::default();
         let mut old = Vec::new(); // usually none
         let result = closure::enter(&All(wishes), || {
             let entered = LeaveAll(entered);
@@ -257,7 +257,7 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
                     entered.written(is_enlisted, self.watches.as_mut(), &mut wakers, &mut old);
                 }
                 None => {
-                    self.enlist(wishes, &mut foreign, cx, wakers.get_or_insert_default(), &mut old);
+                    self.enlist(wishes, &mut foreign, cx, &mut wakers, &mut old);
                     entered.unwritten();
                 }
             }

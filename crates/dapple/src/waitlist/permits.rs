@@ -169,6 +169,14 @@ impl Permits {
         self.word.compare_exchange(all * ONE, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
+    /// As `take_all_at_once`, also if the value is watched. It looks before it takes: for callers that have prefetched.
+    #[inline]
+    pub(crate) fn take_all_glanced(&self, all: usize) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        word & !WATCHED == all * ONE
+            && self.word.compare_exchange(word, word & WATCHED, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
     /// Sets or clears `MARK` in the word.
     pub(crate) fn mark(&self, set: bool) {
         if set {

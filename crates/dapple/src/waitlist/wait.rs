@@ -5,8 +5,10 @@
 //!
 //! * **NO-FOREIGN-CODE**: no waker is cloned, woken or dropped, and no user value is dropped, while a lock of
 //!   this crate is held.
+//! * **FILLED-TO-LEN**: of the array in [`Wakers`] the first `len` are initialised, and the rest is not looked at. So to
+//!   make one costs nothing.
 
-use std::mem::ManuallyDrop;
+use std::mem::MaybeUninit;
 
 pub(crate) use {
     super::threads::{block_on, block_on_again},
@@ -19,28 +21,29 @@ const BATCH: usize = 16;
 
 /// Wakers to be woken after the lock is released. NO-FOREIGN-CODE
 pub(crate) struct Wakers {
-    /// `None` from `len` on. So there is nothing to drop once all have been woken, and the array is never looked through
-    /// for it.
-    wakers: ManuallyDrop<[Option<GuardedWaker>; BATCH]>,
+    /// Initialised up to `len`. FILLED-TO-LEN
+    wakers: [MaybeUninit<GuardedWaker>; BATCH],
     len: usize,
 }
 
 impl Default for Wakers {
     #[inline]
     fn default() -> Wakers {
-        Wakers { wakers: ManuallyDrop::new([const { None }; BATCH]), len: 0 }
+        Wakers { wakers: [const { MaybeUninit::uninit() }; BATCH], len: 0 }
     }
 }
 
 impl Wakers {
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.len == BATCH
     }
 
     /// Adds one waker. The caller has checked `is_full`.
+    #[inline]
     pub(crate) fn put(&mut self, waker: Option<GuardedWaker>) {
-        if waker.is_some() {
-            self.wakers[self.len] = waker;
+        if let Some(waker) = waker {
+            self.wakers[self.len].write(waker);
             self.len += 1;
         }
     }
@@ -49,16 +52,23 @@ impl Wakers {
     /// is to run its code, and the caller may hold a lock. NO-FOREIGN-CODE
     pub(crate) fn put_once(&mut self, waker: Option<GuardedWaker>) {
         let Some(waker) = waker else { return };
-        let is_here = |here: &GuardedWaker| here.wakes_same(&waker);
-        if !(waker.is_ours() && self.wakers[..self.len].iter().flatten().any(is_here)) {
+        let is_here = |here: &MaybeUninit<GuardedWaker>| {
+            // SAFETY: it is one of the first `len`. FILLED-TO-LEN
+            unsafe { here.assume_init_ref() }.wakes_same(&waker)
+        };
+        if !(waker.is_ours() && self.wakers[..self.len].iter().any(is_here)) {
             self.put(Some(waker));
         }
     }
 
     /// Wakes and removes all wakers, in order.
+    #[inline]
     pub(crate) fn wake_all(&mut self) {
         let len = std::mem::take(&mut self.len);
-        self.wakers[..len].iter_mut().filter_map(Option::take).for_each(wake);
+        for waker in &self.wakers[..len] {
+            // SAFETY: it was one of the first `len`, which is 0 now, so that it is taken once. FILLED-TO-LEN
+            wake(unsafe { waker.assume_init_read() });
+        }
     }
 }
 
