@@ -123,7 +123,7 @@ fn a_large_request_comes_whole_and_goes_back() {
 }
 
 #[test]
-fn who_reads_in_small_pieces_gets_all() {
+fn a_client_that_reads_in_small_pieces_gets_all() {
     let secure = Secure::start();
     let mut client = secure.ask(GET_LARGE);
     let (mut came, mut piece) = (Vec::new(), [0; 1000]);
@@ -181,7 +181,7 @@ fn new_keys_are_agreed_on_in_the_middle_of_an_answer() {
 }
 
 #[test]
-fn who_goes_away_without_a_word_is_forgotten() {
+fn a_client_that_goes_away_without_a_word_is_forgotten() {
     let secure = Secure::start();
     // In the middle of an answer.
     let mut client = secure.ask(GET_LARGE);
