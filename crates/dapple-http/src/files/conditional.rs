@@ -55,7 +55,7 @@ pub(super) fn range_counts(if_range: Option<&HeaderValue>, now: Validators<'_>, 
     if value.starts_with(b"\"") || value.starts_with(b"W/") {
         return value == now.etag;
     }
-    // A date identifies bytes only if it is so long ago that the file cannot have changed again within the same second.
+    // A date identifies bytes only if it is old enough that the file cannot have changed again within the same second.
     let is_strong = at.duration_since(now.modified).is_ok_and(|age| age >= Duration::from_secs(2));
     is_strong && parse_date(if_range).is_some_and(|date| date == now.modified)
 }
