@@ -7,7 +7,8 @@
   of the crate may lead through it.
 * a type name (struct, enum, trait, alias) with several definitions, beyond MOST_DOUBLE of them
 * a module, type or function with a private word (WORDS) for a name
-* a named invariant with several definitions, a reference to none, and a table in ARCHITECTURE.md that is out of date
+* a named invariant with several definitions, a reference to none or to one in another file than it says, and a table in
+  ARCHITECTURE.md that is out of date
 
 ci/layers.allow lists the faults that are known. An entry that does not occur any more has to be removed.
 Code for tests and for loom is left out, as are comments and strings. Files of more than LONG lines of code are named.
@@ -165,6 +166,19 @@ def referred(source, known_words):
                     yield name, line
 
 
+def placed(source):
+    """(name, where, line) of references that say where the invariant is defined, as in "NAME in `folder::file`"."""
+    run, previous = [], 0
+    for line, text, alone in [*source.comments, (0, "", False)]:
+        if run and not (alone and line == previous + 1):
+            joined = "\n".join(text.lstrip("/!").strip() for _, text in run)
+            for match in re.finditer(rf"(?<![\w-])({NAME}),?\s+in\s+`([\w:/.]+)`", joined):
+                yield match[1], match[2], run[0][0] + joined[: match.start()].count("\n")
+            run = []
+        run.append((line, text))
+        previous = line
+
+
 class Check:
     def __init__(self, root, crates=()):
         """With `crates` that were read already, and did not change since."""
@@ -316,6 +330,12 @@ class Check:
                 if name not in self.defined and not NO_INVARIANT.fullmatch(name):
                     shown = file.relative_to(self.root).as_posix()
                     self.fault(f"invariant {name} {shown}", f"{shown}:{line}: no head comment defines the invariant {name}")
+            for name, where, line in placed(source):
+                at = self.defined.get(name)
+                end = "/" + re.sub(r"\.rs$|/mod\.rs$|^crate/", "", where.replace("::", "/"))
+                if at and not any(re.sub(r"(/mod)?\.rs$", "", path).endswith(end) for path, _, _ in at):
+                    shown = file.relative_to(self.root).as_posix()
+                    self.fault(f"place {name} {shown}", f"{shown}:{line}: {name} is not defined in `{where}`, but in {at[0][0]}")
         double = sum(len(places) > 1 for places in self.defined.values())
         self.notes.append(f"{len(self.defined)} invariants are named, {double} of these names are used for several")
         text = self.architecture.read_text()
@@ -438,6 +458,7 @@ def self_test(root):
             ("an invariant that is not in the table", [(low, "//! * **PLANTED-HERE**: is new.")], "table of invariants is out of date"),
             ("a reference to no invariant", [(low, "// SAFETY: as PLANTED-HERE has it")], "no head comment defines the invariant PLANTED-HERE"),
             ("a short reference to no invariant", [(low, "// PLANTED")], "no head comment defines the invariant PLANTED"),
+            ("a reference to the wrong file", [(low, f"// {invariant} in\n// `planted::nowhere`")], f"{invariant} is not defined in `planted::nowhere`"),
             ("a stale entry", [("ci/layers.allow", f"edge crates/dapple/src/planted.rs -> {top}")], "remove it"),
             ("a module that is in no list", [("crates/dapple/src/lib.rs", "mod planted { use crate::x; }"), ("crates/dapple/src/lib.rs", "mod planted_file;")], "`planted_file` is not in the list"),
             (None, [(middle, f"// Facade: planted.\n#[cfg(not(loom))]\npub use crate::{top}::{{\n    Planted,\n}};"), ("crates/dapple/src/lib.rs", opened)], None),

@@ -1,6 +1,7 @@
 """Counts lines of comments and Markdown that match patterns of hard-to-read prose (CONTRIBUTING.md, "Prose").
 
-The check fails if more than MOST lines match in the whole tree, and on a single line of a FORBIDDEN kind. MOST only
+The check fails if more than MOST lines match in the whole tree, on a single line of a FORBIDDEN kind, and on a function
+(most of all a test) whose name begins with "who" or has a pronoun for a person. MOST only
 shrinks. The count is a smoke alarm: a sentence that passes and must be read twice is still to be rewritten.
 """
 
@@ -23,7 +24,9 @@ PATTERNS = {
     "is told or said": r"\b(is|are|was|be|were) (told|said)\b|\btells? of\b|\bsays? so\b",
     "so many or much": r"\b[Ss]o (many|much|long|often|few)\b(?! that| as)",
 }
-FORBIDDEN = {"who without a noun", "he, him or his"}
+NAME = "who, he or him in a name"
+FORBIDDEN = {"who without a noun", "he, him or his", NAME}
+NAMED = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(?:async )?fn ((?:who|whoever)_\w+|(?:\w+_)?(?:he|him|his|himself)(?:_\w+)?)\b")
 COMPILED = {kind: re.compile(pattern) for kind, pattern in PATTERNS.items()}
 
 
@@ -48,6 +51,10 @@ def sentences(path):
 def matches(paths):
     """Each line that matches: path, number, kinds, text."""
     for path in paths:
+        if path.suffix == ".rs":
+            for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+                if NAMED.match(line):
+                    yield path, number, [NAME], line.strip()
         for number, text in sentences(path):
             kinds = [kind for kind, pattern in COMPILED.items() if pattern.search(text)]
             if kinds:
@@ -76,6 +83,8 @@ def self_test():
         ("/// Wakes who waits.", 400, False),
         ("/// What is returned is told more by its methods.", 0, False),
         ("/// A released permit stays free until a waiter is polled and takes it.", 0, True),
+        ("#[test]\nfn who_is_slow_has_to_prove_himself_anew() {}", 400, False),
+        ("#[test]\nfn the_client_whose_whole_this_is() {}", 0, True),
     ]
     with tempfile.TemporaryDirectory() as folder:
         for line, most, passes in planted:

@@ -49,10 +49,10 @@ struct ShardPool {
     free: Vec<&'static CounterShard>,
 }
 
-static SHELF: Mutex<ShardPool> = Mutex::new(ShardPool { all: Vec::new(), free: Vec::new() });
+static SHARD_POOL: Mutex<ShardPool> = Mutex::new(ShardPool { all: Vec::new(), free: Vec::new() });
 
 fn shard_pool() -> MutexGuard<'static, ShardPool> {
-    SHELF.lock().unwrap_or_else(PoisonError::into_inner)
+    SHARD_POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The shard of a thread. It returns to the pool when the thread ends.

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_lost_and_counted_and_nobody_waits() {
+    fn lines_beyond_the_buffer_are_lost_and_counted_without_a_wait() {
         let log = AccessLog::new(LogFormat::Common, None);
         let long = [b'x'; 1 << 10];
         (0..5000).for_each(|_| log.push(&long));

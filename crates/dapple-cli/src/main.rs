@@ -1,15 +1,17 @@
-//! The program `dapple`: serves a folder, or a site of its own.
+//! The program `dapple`: serves a folder, or its built-in site.
 //!
 //! ```text
 //! args      the command line
-//! start     listeners, banner, signals, the way out
-//! observe   around the service: counts and times what is answered
-//! counts    what is counted of requests, without a word that workers share
+//! start     options become settings; listeners, banner, signals, shutdown
+//! observe   wraps a service: counts its answers and their times
+//! counts    counts of requests, without a word that workers share
 //! metrics   those counts, and the runtime's, for Prometheus
 //! log       a line for each request, and for each file that cannot be read, written without holding up requests
-//! reload    SIGHUP: certificates and the log's file are opened again
-//! scrape    for which hosts metrics are shown, and in which format
+//! reload    SIGHUP: opens certificates and the log's file again
+//! scrape    the hosts that may ask for metrics, and the formats
+//! page      pages in memory, and the service that answers with them
 //! site      the built-in site
+//! work      handlers of the site that compute and block
 //! failure   errors at the start, with advice
 //! ```
 //!

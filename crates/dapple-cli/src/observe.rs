@@ -88,7 +88,7 @@ struct Record {
 impl Drop for Record {
     fn drop(&mut self) {
         if self.status == 0 {
-            return; // nobody waited for the answer: the server counts that
+            return; // the client left before the answer: the server counts that
         }
         let took = self.begun.elapsed();
         self.requests.note(self.status, self.bytes, took);

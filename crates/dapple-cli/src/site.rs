@@ -15,8 +15,8 @@ const PAGE: &[u8] = include_bytes!("site/index.html");
 const ICON: &[u8] = include_bytes!("site/icon.svg");
 
 static MISSING: LazyLock<Bytes> = LazyLock::new(|| {
-    let text = "<p>There is nothing of that name here. <a href=\"/\">To the page that there is</a></p>";
-    not_found("<title>Not here</title>\n<link rel=\"icon\" href=\"/icon.svg\">", text).into()
+    let text = "<p>There is no page at this address. <a href=\"/\">Go to the start page</a></p>";
+    not_found("<title>404: page not found</title>\n<link rel=\"icon\" href=\"/icon.svg\">", text).into()
 });
 
 /// The built-in site: a page that shows colors at work, and its live numbers.

@@ -246,7 +246,7 @@ fn banner(
     if let Some(note) = note {
         lines.insert(2, format!("  note      {note}"));
     }
-    // Not `eprintln!`, which panics if nobody can read it.
+    // Not `eprintln!`, which panics if the standard error is closed.
     let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
 }
 
@@ -256,7 +256,7 @@ fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        // What cannot be had is done without.
+        // If the limit cannot be raised, the server runs with the present one.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
 }

@@ -100,7 +100,7 @@ impl ReplyObserver {
     }
 }
 
-/// What was seen of a request before its service got it.
+/// The parts of a request that were recorded before its service got it.
 pub(crate) struct RequestSummary {
     method: Method,
     uri: Uri,

@@ -1,10 +1,10 @@
-//! What the program says if it cannot start, and what it ends with.
+//! Errors at the start: their text and the exit status.
 
 use std::net::TcpListener;
 
 use crate::program::{Folder, run};
 
-/// Runs it to its end: what it ends with, and what it says.
+/// Runs the program to its end. Returns its exit status and its standard error.
 #[track_caller]
 fn fails(code: i32, arguments: &[&str]) -> String {
     let output = run(arguments);

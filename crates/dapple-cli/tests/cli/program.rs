@@ -137,7 +137,7 @@ impl Program {
         Ok(Program { child, stdout, stderr })
     }
 
-    /// Starts a server at a free port; with what its banner says: where it is, and where its metrics are.
+    /// Starts a server at a free port. Returns it with the address of the server and that of its metrics, from the banner.
     #[track_caller]
     pub(crate) fn serve(arguments: &[&str]) -> (Program, String, String) {
         let program = Program::spawn(&[arguments, &["--port", "0"]].concat());

@@ -1,4 +1,4 @@
-//! Files and folders that may not be read: the client is told no more than that, and the log says why.
+//! Files and folders that may not be read: the client gets only a status, and the log has the reason.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -15,10 +15,10 @@ use super::page::{FileContent, FilePage, Form};
 use super::path;
 use super::range::{self, Wanted};
 
-/// What can be asked of a file.
+/// The methods of files, for the header `Allow`.
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 
-/// Answers with a page. Most requests have no header that matters here: they are looked through once.
+/// Answers with a page. Most requests have no header that matters here, so all headers are looked through once.
 pub(super) fn page(page: &FilePage, method: &Method, headers: &HeaderMap) -> Response<FileBody> {
     let mut is_conditional = false;
     let mut range = None;
@@ -63,7 +63,7 @@ pub(super) fn page(page: &FilePage, method: &Method, headers: &HeaderMap) -> Res
     }
 }
 
-/// Which codings the client takes.
+/// The codings that the client accepts.
 fn taken(headers: &HeaderMap) -> Taken {
     let mut taken = Taken::default();
     headers.get_all(header::ACCEPT_ENCODING).iter().for_each(|value| taken.read(value.as_bytes()));
@@ -77,7 +77,7 @@ fn respond(status: StatusCode, headers: HeaderMap, body: FileBody) -> Response<F
     response
 }
 
-/// Answers with a page in the place of one that is not there: whole, and not to be taken for that one.
+/// Answers with a page in place of a missing one: the whole page, without the headers that would identify its bytes.
 pub(super) fn not_found(page: &FilePage, headers: &HeaderMap) -> Response<FileBody> {
     let mut response = whole(page.form(|| taken(headers)));
     *response.status_mut() = StatusCode::NOT_FOUND;
@@ -87,7 +87,7 @@ pub(super) fn not_found(page: &FilePage, headers: &HeaderMap) -> Response<FileBo
     response
 }
 
-/// All of it. The server adds the length.
+/// The whole body. The server adds the length.
 fn whole(form: &Form) -> Response<FileBody> {
     let body = match &form.content {
         FileContent::Memory(bytes) => FileBody::of(bytes.clone()),
@@ -103,7 +103,7 @@ fn head(form: &Form) -> Response<FileBody> {
     respond(StatusCode::OK, headers, FileBody::empty())
 }
 
-/// What RFC 9110, section 15.4.5, wants of the headers of `whole`, and what no client needs again left out.
+/// The headers of `whole` that RFC 9110, section 15.4.5, requires in a 304. The others are left out.
 fn not_modified(form: &Form) -> Response<FileBody> {
     let mut headers = form.headers();
     for name in [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::ACCEPT_RANGES] {
@@ -112,7 +112,7 @@ fn not_modified(form: &Form) -> Response<FileBody> {
     respond(StatusCode::NOT_MODIFIED, headers, FileBody::empty())
 }
 
-/// No part that was asked for is there.
+/// 416: none of the requested parts exists.
 fn beyond(form: &Form) -> Response<FileBody> {
     let mut response = plain(StatusCode::RANGE_NOT_SATISFIABLE);
     response.headers_mut().insert(header::CONTENT_RANGE, value(format!("bytes */{}", form.len)));
@@ -132,7 +132,7 @@ fn one_part(form: &Form, part: Range<u64>) -> Response<FileBody> {
 /// `multipart/byteranges`: RFC 9110, section 14.6.
 fn several_parts(form: &Form, parts: &[Range<u64>]) -> Response<FileBody> {
     let mut headers = form.headers();
-    // It need not be hard to guess: parts are told apart by their lengths too, and the file is the server's.
+    // The boundary may be easy to guess: parts are also delimited by their lengths, and the file is the server's own.
     let mut boundary = String::from("dapple-");
     for byte in form.validators().etag.iter().filter(|byte| byte.is_ascii_alphanumeric()) {
         boundary.push(char::from(*byte));
@@ -166,7 +166,7 @@ fn several_parts(form: &Form, parts: &[Range<u64>]) -> Response<FileBody> {
 }
 
 fn cut(bytes: &Bytes, part: Range<u64>) -> Bytes {
-    // What is in memory has a length that fits.
+    // A file in memory has a length that fits.
     bytes.slice(part.start as usize..part.end as usize)
 }
 
@@ -188,7 +188,7 @@ pub(super) fn plain(status: StatusCode) -> Response<FileBody> {
     response
 }
 
-/// To a folder that has no index and is not listed.
+/// Answer for a folder that has no index and is not listed.
 pub(super) fn no_index(page: Option<&Bytes>) -> Response<FileBody> {
     let Some(page) = page else { return plain(StatusCode::NOT_FOUND) };
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
@@ -196,28 +196,28 @@ pub(super) fn no_index(page: Option<&Bytes>) -> Response<FileBody> {
     respond(StatusCode::NOT_FOUND, headers, FileBody::of(page.clone()))
 }
 
-/// Try again later.
+/// Answer for a failure that may pass: try again later.
 pub(super) fn busy() -> Response<FileBody> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 
-/// To a method that is not for files.
+/// Answer for a method that is not for files.
 pub(super) fn not_allowed() -> Response<FileBody> {
     let mut response = plain(StatusCode::METHOD_NOT_ALLOWED);
     response.headers_mut().insert(header::ALLOW, ALLOWED);
     response
 }
 
-/// To `OPTIONS`.
+/// Answer for `OPTIONS`.
 pub(super) fn options() -> Response<FileBody> {
     let headers = HeaderMap::from_iter([(header::ALLOW, ALLOWED)]);
     respond(StatusCode::NO_CONTENT, headers, FileBody::empty())
 }
 
-/// To the same folder, with a slash. Relative, so that it is right wherever the service is mounted, and cannot
-/// lead to another host.
+/// Redirect to the same folder, with a slash. The address is relative, so it is right wherever the service is mounted,
+/// and cannot lead to another host.
 pub(super) fn with_slash(folder: &[u8], query: Option<&str>) -> Response<FileBody> {
     let name = folder.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let mut location = String::from("./");
@@ -233,7 +233,7 @@ pub(super) fn with_slash(folder: &[u8], query: Option<&str>) -> Response<FileBod
     response
 }
 
-/// To `HEAD`: without the body, but with its length.
+/// Answer for `HEAD`: without the body, but with its length.
 pub(super) fn without_body(response: Response<FileBody>) -> Response<FileBody> {
     let (mut parts, body) = response.into_parts();
     if let Some(len) = http_body::Body::size_hint(&body).exact().filter(|&len| len > 0) {

@@ -5,9 +5,9 @@
 //! * **SAME-BYTES**: bytes that were read are handed out only if the file's stamp, asked for after the read, is that of
 //!   the look before, or of a file that has only grown since (`Stamp::has_bytes_of`). A write stamps the file before it
 //!   changes a byte, so a file that was cut, or changed at the same size, between two looks gives no byte to the answer.
-//!   The first look is the one that the answer's headers were made of. An append that is under way has a new stamp and
-//!   the old size for a moment, so a look that finds this is repeated for some milliseconds. Else the body ends with an error, and the server
-//!   cuts the connection: the client sees that it has not got everything.
+//!   The headers of the answer were made from the first look. During an append the file has a new stamp and still the old
+//!   size for a moment, so a look that finds this is repeated for some milliseconds. If the stamps differ even then, the
+//!   body ends with an error, and the server cuts the connection: the client sees that bytes are missing.
 //! * **AS-LONG-AS-TOLD**: the body has exactly as many bytes as its size hint said, or ends with an error. A file that
 //!   grows is sent up to the length that it had when the answer began.
 
@@ -31,8 +31,8 @@ use crate::connection::send_queue::piece_limit;
 /// The body of an answer of [`FileService`](super::FileService).
 ///
 /// Its size is known from the start. A file that grows meanwhile is sent up to that size. The body ends with an error if
-/// the file was cut, or changed at the same size, while it was being sent: the server then cuts the connection, so that
-/// the client does not take what it got for the file.
+/// the file was cut, or changed at the same size, while it was being sent. The server then cuts the connection, so that
+/// the client does not take the received bytes for the whole file.
 ///
 /// # Examples
 ///
@@ -135,12 +135,12 @@ const APPENDING: [Duration; 4] =
 #[derive(Clone)]
 pub(super) struct StampedFile {
     pub(super) file: Arc<File>,
-    /// The stamp of the last look at it.
+    /// The stamp at the last look.
     pub(super) stamp: Stamp,
 }
 
 impl StampedFile {
-    /// Reads a part into memory of its own.
+    /// Reads a part into newly allocated memory.
     pub(super) async fn read(&mut self, range: Range<u64>) -> io::Result<Bytes> {
         let len = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
         let begin = if len < buffers::SIZE { 0 } else { buffers::BEGIN };
@@ -148,7 +148,7 @@ impl StampedFile {
         Ok(Bytes::from(bytes).slice(begin..))
     }
 
-    /// Reads a part that is no longer than a buffer; with the stamp that the file has now.
+    /// Reads a part that fits into a buffer. Also returns the stamp that the file has now.
     async fn read_piece(mut self, range: Range<u64>) -> io::Result<(Bytes, Stamp)> {
         let bytes = match usize::try_from(range.end - range.start) {
             Ok(len @ (buffers::SIZE | buffers::LARGE)) => {
@@ -159,7 +159,7 @@ impl StampedFile {
         Ok((bytes, self.stamp))
     }
 
-    /// Fills memory from a place on, all of it: SAME-BYTES.
+    /// Fills the memory from `begin` on with the bytes of the file from `at` on: SAME-BYTES.
     async fn fill(&mut self, mut bytes: Vec<u8>, begin: usize, at: u64) -> io::Result<Vec<u8>> {
         let mut filled = begin;
         while filled < bytes.len() {
@@ -190,12 +190,12 @@ fn changed() -> io::Error {
     io::Error::new(io::ErrorKind::StaleNetworkFileHandle, "the file was changed while it was being sent")
 }
 
-/// Whether a read failed because the file is not what it was.
+/// Whether a read failed because the file has changed.
 pub(super) fn is_changed(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::StaleNetworkFileHandle
 }
 
-/// What is sent next.
+/// The next part of a body: a text, or a range of the file.
 pub(super) enum BodyPart {
     Text(Bytes),
     File(Range<u64>),
@@ -222,12 +222,12 @@ enum Next {
 /// Parts of a file, in pieces.
 struct FilePieces {
     source: StampedFile,
-    /// What is to come, the last first.
+    /// The remaining parts, in reverse order.
     parts: Vec<BodyPart>,
-    /// How many bytes are to come.
+    /// Number of remaining bytes.
     left: u64,
     next: Next,
-    /// The last read was not answered at once: one is read ahead. What is in the kernel's memory need not be in ours too.
+    /// The last read had to wait for the disk, so one piece is read ahead. Without a wait there is no need for that.
     waits: bool,
     pace: Pace,
 }
@@ -281,7 +281,7 @@ impl FilePieces {
         }
     }
 
-    /// Takes what is to come next: a text, or the reading of a piece.
+    /// Takes the next part: returns a text, or begins to read a piece.
     fn begin(&mut self) -> Option<Result<Bytes, FileRead>> {
         match self.parts.pop()? {
             BodyPart::Text(text) => Some(Ok(text)),
@@ -296,7 +296,7 @@ impl FilePieces {
         }
     }
 
-    /// Polls what is being read; whether it is still to be waited for.
+    /// Polls the read that is under way. Returns whether it is still pending.
     fn push_on(&mut self, cx: &mut Context<'_>) -> bool {
         let Next::Reading(reading) = &mut self.next else { return false };
         match reading.as_mut().poll(cx) {

@@ -4,42 +4,41 @@
 //! # Invariants
 //!
 //! * **FREED-WHEN-UNUSED**: a buffer that was not needed between two sweeps is given back to the allocator by the second.
-//!   So what many slow clients have held is free again soon after they are gone. The shards belong to no thread: a thread
-//!   that stood in for a stalled worker, and rests from then on, would keep its buffers for ever.
+//!   So the memory that many slow clients have used is free soon after they are gone. The shards belong to no thread: the
+//!   thread of a spare, which rests once its stalled worker is back, would keep its buffers for ever.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// How large a buffer is: as much of a file as is read at a time. Two of them are in the processor's cache while one
+/// Size of a buffer, and of the pieces in which a file is read. Two of them fit into the cache of the processor while one
 /// is filled and the other is sent.
 pub(super) const SIZE: usize = 64 << 10;
 
-/// The same, for a client that takes it as fast as it is read: fewer system calls and wake-ups for as many bytes.
+/// Size of a large buffer, for a client that receives as fast as the file is read: fewer system calls and wake-ups.
 pub(super) const LARGE: usize = 256 << 10;
 
-/// Where what is read begins in a buffer, and in the memory of a large file that is kept: in the middle of a page.
+/// Offset of the bytes in a buffer, and in the memory of a large cached file: the middle of a page.
 ///
-/// What is sent encrypted is copied before, to right behind the head of a record, which begins where an allocation
-/// does, and often that is where a page does. If what is read began with a page as well, each byte would have the place
-/// of one that was written a moment ago, as far as the processor compares them (by the lower 12 bits of the address),
-/// and would wait for it: that copy then takes ten times as long (360 ms a GB instead of 38), as long as the
-/// encryption.
+/// Bytes that are sent encrypted are copied before, to behind the head of a record, which is often at the beginning of a
+/// page. If the source began with a page as well, each byte would have the address of one that was written a moment ago,
+/// as far as the processor compares them (the lower 12 bits), and reading it would wait for that write. The copy then
+/// takes ten times as long (360 ms a GB instead of 38), as long as the encryption.
 pub(super) const BEGIN: usize = 2 << 10;
 
-/// How many of each a shard keeps.
+/// Number of buffers of each size that a shard keeps.
 const MOST: usize = 16;
 const MOST_LARGE: usize = 4;
 
-/// How many shards there are: threads use them in turn.
+/// Number of shards. Threads are assigned to them in turn.
 const SHARDS: usize = 8;
 
 /// Free buffers of one size, the one used last on top.
 struct FreeBuffers {
     free: Vec<Vec<u8>>,
     most: usize,
-    /// The fewest that were free since the last sweep: so many were not needed. FREED-WHEN-UNUSED
+    /// The least number of free buffers since the last sweep: this many were not needed. FREED-WHEN-UNUSED
     least: usize,
 }
 
@@ -77,9 +76,9 @@ impl FreeBuffers {
 /// The shards that some threads share, on cache lines of their own.
 #[repr(align(128))]
 struct BufferShard {
-    /// Of buffers of [`SIZE`] and of [`LARGE`].
+    /// The lists for buffers of [`SIZE`] and of [`LARGE`].
     shards: Mutex<[FreeBuffers; 2]>,
-    /// How many buffers will come back.
+    /// Number of buffers that are lent, and will come back.
     lent: AtomicUsize,
 }
 
@@ -105,7 +104,7 @@ impl BufferShard {
 
     /// Returns whether a buffer is left, free or lent. FREED-WHEN-UNUSED
     fn sweep(&self) -> bool {
-        let is_lent = self.lent.load(Ordering::SeqCst) > 0; // first: what comes back meanwhile is free then
+        let is_lent = self.lent.load(Ordering::SeqCst) > 0; // read first: a buffer that comes back meanwhile is counted as free
         let mut shards = self.lock();
         let unused = shards.each_mut().map(FreeBuffers::sweep);
         let is_left = is_lent || shards.iter().any(|shard| !shard.free.is_empty());
@@ -115,7 +114,7 @@ impl BufferShard {
     }
 }
 
-/// On which shard buffers of a size are.
+/// The list of a shard for buffers of a size.
 fn index(size: usize) -> usize {
     usize::from(size >= LARGE)
 }
@@ -129,12 +128,12 @@ thread_local! {
     };
 }
 
-/// A buffer with room for so many bytes, [`SIZE`] or [`LARGE`], from [`BEGIN`] on.
+/// A buffer with room for `size` bytes, [`SIZE`] or [`LARGE`], from [`BEGIN`] on.
 pub(super) fn take(size: usize) -> Vec<u8> {
     MINE.with(|mine| mine.take(size))
 }
 
-/// What was read, as bytes to be sent; the buffer is for others after that.
+/// The bytes that were read, to be sent. When they are dropped, the buffer can be used again.
 pub(super) fn lend(buffer: Vec<u8>) -> Bytes {
     MINE.with(|mine| mine.lend(buffer))
 }
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_used_again_when_the_last_who_has_its_bytes_is_done() {
+    fn a_buffer_is_used_again_when_its_last_holder_is_done() {
         let shards = shards();
         for size in [SIZE, LARGE] {
             let mut buffer = shards.take(size);

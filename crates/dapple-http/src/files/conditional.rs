@@ -1,10 +1,10 @@
-//! What a request asks for beyond a path: its conditions, in the order of RFC 9110, section 13.2.2.
+//! Conditional requests: the conditions of a request, in the order of RFC 9110, section 13.2.2.
 
 use std::time::{Duration, SystemTime};
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-/// What identifies the bytes of an answer.
+/// Validators: the tag and the date that identify the bytes of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validators<'a> {
     /// The whole `ETag`, with its quotes. Always a strong one.
@@ -13,18 +13,18 @@ pub(super) struct Validators<'a> {
     pub(super) modified: SystemTime,
 }
 
-/// What the conditions of a request come to.
+/// Result of the conditions of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precondition {
     /// The answer is sent.
     Send,
     /// The client has it: 304.
     NotModified,
-    /// It is not what the client thought: 412.
+    /// The file is not the one that the client expects: 412.
     Failed,
 }
 
-/// Weighs the conditions of a GET or HEAD.
+/// Evaluates the conditions of a GET or HEAD.
 pub(super) fn weigh(headers: &HeaderMap, now: Validators<'_>) -> Precondition {
     if headers.contains_key(header::IF_MATCH) {
         if !matches(headers, header::IF_MATCH, |tag| tag == now.etag) {
@@ -48,19 +48,19 @@ pub(super) fn weigh(headers: &HeaderMap, now: Validators<'_>) -> Precondition {
     Precondition::Send
 }
 
-/// Whether a `Range` counts: not if there is an `If-Range` that names other bytes.
+/// Whether a `Range` header counts. It does not if an `If-Range` header identifies other bytes.
 pub(super) fn range_counts(if_range: Option<&HeaderValue>, now: Validators<'_>, at: SystemTime) -> bool {
     let Some(if_range) = if_range else { return true };
     let value = if_range.as_bytes();
     if value.starts_with(b"\"") || value.starts_with(b"W/") {
         return value == now.etag;
     }
-    // A date names bytes only if it was long enough ago that the file cannot have changed again within its second.
+    // A date identifies bytes only if it is old enough that the file cannot have changed again within the same second.
     let is_strong = at.duration_since(now.modified).is_ok_and(|age| age >= Duration::from_secs(2));
     is_strong && parse_date(if_range).is_some_and(|date| date == now.modified)
 }
 
-/// Whether one of the tags in a header fits, or it is `*`.
+/// Whether one of the tags in a header matches, or the header is `*`.
 fn matches(headers: &HeaderMap, name: HeaderName, fits: impl Fn(&[u8]) -> bool) -> bool {
     headers.get_all(name).iter().any(|value| {
         let value = value.as_bytes();
@@ -68,7 +68,7 @@ fn matches(headers: &HeaderMap, name: HeaderName, fits: impl Fn(&[u8]) -> bool) 
     })
 }
 
-/// The tags of a list. There may be commas within their quotes.
+/// The tags of a list. A tag may contain commas within its quotes.
 struct Tags<'a>(&'a [u8]);
 
 impl<'a> Iterator for Tags<'a> {
@@ -78,7 +78,7 @@ impl<'a> Iterator for Tags<'a> {
         let start = self.0.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b','))?;
         let list = &self.0[start..];
         let quote = if list.starts_with(b"W/") { 2 } else { 0 };
-        let inside = list.get(quote..)?.strip_prefix(b"\"")?; // anything else is no tag, nor what follows
+        let inside = list.get(quote..)?.strip_prefix(b"\"")?; // anything else is no tag, and ends the list
         let end = quote + 1 + inside.iter().position(|&byte| byte == b'"')? + 1;
         self.0 = &list[end..];
         Some(&list[..end])

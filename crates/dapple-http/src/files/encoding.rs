@@ -1,4 +1,4 @@
-//! Which of the forms of a file a client takes: `Accept-Encoding`, RFC 9110, section 12.5.3.
+//! Content negotiation: the form of a file that a client accepts best. `Accept-Encoding`, RFC 9110, section 12.5.3.
 
 /// A coding in which a file may lie beside the original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,10 +9,10 @@ pub(super) enum Coding {
 }
 
 impl Coding {
-    /// All of them. Of those that a client likes best, the shortest file is taken, and the first of equals.
+    /// All codings. Among those that a client prefers equally, the shortest file is sent, and the first of equal ones.
     pub(super) const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
-    /// Its name in a header.
+    /// The name of the coding in a header.
     pub(super) fn name(self) -> &'static str {
         match self {
             Coding::Brotli => "br",
@@ -21,7 +21,7 @@ impl Coding {
         }
     }
 
-    /// What is added to the name of the file.
+    /// The ending that is appended to the name of the file.
     pub(super) fn suffix(self) -> &'static [u8] {
         match self {
             Coding::Brotli => b".br",
@@ -31,7 +31,7 @@ impl Coding {
     }
 }
 
-/// What a client takes, in thousandths: 0 is not at all.
+/// The client's weights, in thousandths. 0: not accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
     codings: [Option<u16>; 3],
@@ -40,7 +40,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Adds what a header says.
+    /// Adds the weights of a header.
     pub(super) fn read(&mut self, header: &[u8]) {
         let Ok(header) = str::from_utf8(header) else { return };
         for item in header.split(',') {
@@ -60,18 +60,19 @@ impl Taken {
         }
     }
 
-    /// How much it likes a coding.
+    /// The weight of a coding.
     pub(super) fn coding(self, coding: Coding) -> u16 {
         self.codings[coding as usize].or(self.other).unwrap_or(0)
     }
 
-    /// How much it likes the original. A client that says nothing of it takes it, but rather takes what it names.
+    /// The weight of the original. If the client does not name it, the original is accepted, but any named coding is
+    /// preferred.
     pub(super) fn plain(self) -> u16 {
         self.plain.unwrap_or(if self.other == Some(0) { 0 } else { 1 })
     }
 }
 
-/// The weight in `q=0.5`, in thousandths. One that is malformed is none.
+/// The weight in `q=0.5`, in thousandths. `None` if it is malformed.
 fn weight(piece: &str) -> Option<u16> {
     let (name, digits) = piece.split_once('=')?;
     if !name.trim_end().eq_ignore_ascii_case("q") {

@@ -1,8 +1,8 @@
-//! What kind of file it is, by its name: the `Content-Type`.
+//! Content types: the `Content-Type` of a file, by its name.
 
 use http::HeaderValue;
 
-/// The types that most answers have, ready made: a value that is not counted is cheaper to copy.
+/// The types of most answers as static values: they are not reference-counted, so copying them is cheaper.
 const COMMON: [&str; 4] = [
     "text/html; charset=utf-8",
     "text/css; charset=utf-8",

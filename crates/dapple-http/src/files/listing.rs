@@ -36,10 +36,10 @@ use super::stats::FileEvent;
 use super::store::{PageStore, Problem, is_young};
 use super::{answer, clock, path};
 
-/// More than this nobody reads, and it would take long. They are the first by name.
+/// The most entries of a list, the first by name: a longer list would take long, and be of no use.
 const MOST: usize = 10_000;
 
-/// For how many times `recheck` sizes and times in a list are taken to be as they were while its folder is unchanged.
+/// While a folder is unchanged, its list is used for this many times `recheck` before sizes and times are read again.
 const SIZES: u32 = 10;
 
 /// A list, and when it was made.
@@ -47,19 +47,19 @@ const SIZES: u32 = 10;
 struct CachedListing {
     page: Bytes,
     made: Duration,
-    /// When it was last found that it need not be made again.
+    /// When the list was last found to be valid.
     checked: Duration,
-    /// The folder as it was before its names were read. None: a change right after that might have given the same stamp.
+    /// The folder before its names were read. `None`: a change right after that might have given the same stamp.
     folder: Option<Stamp>,
 }
 
 impl CachedListing {
-    /// Whether it is served without a look.
+    /// Whether the list is served without a check.
     fn is_fresh(&self, now: Duration, recheck: Duration) -> bool {
         now.saturating_sub(self.checked) < recheck
     }
 
-    /// The same list, checked now, if its folder is as it was. READ-WHEN-CHANGED
+    /// The same list, checked now, if its folder is unchanged. READ-WHEN-CHANGED
     fn renewed(self, folder: Stamp, now: Duration, recheck: Duration) -> Option<CachedListing> {
         let is_young = now.saturating_sub(self.made) < recheck.saturating_mul(SIZES);
         (is_young && self.folder == Some(folder)).then_some(CachedListing { checked: now, ..self })
@@ -75,7 +75,7 @@ impl Weighter<Box<[u8]>, CachedListing> for Weight {
     }
 }
 
-/// The lists that are made, and those that were.
+/// The lists that are being made, and those in the cache.
 pub(super) struct Listings {
     flights: SingleFlight<Result<CachedListing, Problem>>,
     kept: Cache<Box<[u8]>, CachedListing, Weight>,
@@ -83,13 +83,13 @@ pub(super) struct Listings {
 }
 
 impl Listings {
-    /// How much of the memory for files lists have.
+    /// The part of the cache size that is for lists.
     pub(super) fn share(cache_size: u64) -> u64 {
         cache_size / 8
     }
 
     pub(super) fn new(cache_size: u64) -> Listings {
-        // One shard: a list may be as large as all of it.
+        // One shard, so that a list may be as large as the whole capacity.
         let options = OptionsBuilder::new()
             .shards(1)
             .weight_capacity(Listings::share(cache_size))
@@ -105,7 +105,8 @@ impl Listings {
         }
     }
 
-    /// How many folders are read at a time: half of the processors are left, and one that is slow does not hold up all.
+    /// Number of folders that are read at a time. Half of the processors are left for other work. At least two, so that
+    /// one slow folder does not hold up all others.
     fn at_once() -> usize {
         (std::thread::available_parallelism().map_or(1, usize::from) / 2).max(2)
     }
@@ -115,7 +116,7 @@ impl Listings {
     }
 }
 
-/// Lists a folder, which is called `path` from the root on.
+/// Lists the folder at `path`.
 pub(super) async fn list(
     store: &PageStore,
     folder: Arc<OwnedFd>,
@@ -140,7 +141,7 @@ pub(super) async fn list(
     response
 }
 
-/// A list that was made not long ago, or is made now: ONE-FOR-ALL.
+/// A list that was made recently, or is made now: ONE-FOR-ALL.
 async fn find(store: &PageStore, folder: Arc<OwnedFd>, path: &[u8], order: Order) -> Result<Bytes, Problem> {
     let listings = &store.listings;
     let key = [path, b"\0", order.query().as_bytes()].concat(); // no path has a zero byte
@@ -153,9 +154,9 @@ async fn find(store: &PageStore, folder: Arc<OwnedFd>, path: &[u8], order: Order
     }
     let found = listings.flights.find(&key, async {
         if let Some(listed) = known() {
-            return Some(Ok(listed)); // made for another request meanwhile
+            return Some(Ok(listed)); // another request has made it meanwhile
         }
-        // Of a folder that is held open, its stamp is in memory.
+        // The folder is held open, so its stamp is in memory.
         let stamp = match Stamp::of_open(&*folder) {
             Ok(stamp) => stamp,
             Err(error) => return Some(Err(store.problem(path, &error))),
@@ -187,7 +188,7 @@ async fn find(store: &PageStore, folder: Arc<OwnedFd>, path: &[u8], order: Order
             Err(error) => Some(Err(store.problem(path, &error))),
         }
     });
-    // Cancelled: the client has gone.
+    // Cancelled: the client is gone.
     let found = found.await.ok().flatten().unwrap_or(Err(Problem::Busy));
     found.map(|listed| listed.page)
 }
@@ -200,7 +201,7 @@ enum Column {
     Modified,
 }
 
-/// In which order a folder is listed. Folders are first in any case.
+/// The order of a list. Folders are first in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Order {
     by: Column,
@@ -208,7 +209,7 @@ struct Order {
 }
 
 impl Order {
-    /// As a query asks for it: `sort=size&order=desc`. Other parts of the query are ignored.
+    /// The order that a query asks for: `sort=size&order=desc`. Other parts of the query are ignored.
     fn of(query: &str) -> Order {
         let mut order = Order { by: Column::Name, is_descending: false };
         for pair in query.split('&') {
@@ -224,7 +225,7 @@ impl Order {
         order
     }
 
-    /// The query that asks for it; none for the order that needs no query.
+    /// The query for this order; `None` for the default order.
     fn query(self) -> &'static str {
         match (self.by, self.is_descending) {
             (Column::Name, false) => "",
@@ -236,7 +237,8 @@ impl Order {
         }
     }
 
-    /// The title of a column: a link to the list in its order, or in the other direction if it is that already.
+    /// The title of a column: a link to the list in the order of that column, or in the other direction if it has that
+    /// order.
     fn title(self, by: Column, text: &str) -> String {
         let is_now = self.by == by;
         let next = Order { by, is_descending: is_now && !self.is_descending };
@@ -254,7 +256,7 @@ impl Order {
 struct SortKey {
     is_file: bool,
     name: Vec<u8>,
-    /// What a link leads to: its size, and when that was modified.
+    /// The target of a link: its size, and its time of modification.
     link: Option<(u64, i64)>,
 }
 
@@ -267,16 +269,16 @@ struct ListEntry {
 
 struct Listing {
     entries: Vec<ListEntry>,
-    /// How many there are, with those that are not shown.
+    /// Number of entries, including those that are not shown.
     count: usize,
 }
 
-/// What is in a folder: ONLY-SERVED.
+/// Reads the entries of a folder: ONLY-SERVED.
 fn read(folder: &OwnedFd, view: &View, path: &[u8], hidden: bool, order: Order) -> io::Result<Listing> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::openat(folder, c".", flags, Mode::empty())?;
     let status = |name: &std::ffi::CStr| rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok();
-    // The first by name, and no more memory than they take.
+    // A heap of the first names, so that the memory is bounded.
     let mut first = BinaryHeap::new();
     let mut count = 0;
     for entry in Dir::read_from(&folder)? {
@@ -317,7 +319,7 @@ fn read(folder: &OwnedFd, view: &View, path: &[u8], hidden: bool, order: Order) 
     let key = |entry: &ListEntry| match order.by {
         Column::Size if !entry.is_folder => entry.size as i64,
         Column::Modified => entry.modified,
-        Column::Size | Column::Name => 0, // stays by name
+        Column::Size | Column::Name => 0, // keeps the order by name
     };
     if order.is_descending {
         entries.reverse();
@@ -365,9 +367,9 @@ fn page(path: &str, listing: &Listing, order: Order) -> String {
         let _ = writeln!(page, "<tr><td><a href=\"../{query}\">../</a></td><td></td><td></td></tr>");
     }
     for entry in entries {
-        // The order goes along to other folders.
+        // Links to other folders keep the order.
         let (slash, query) = if entry.is_folder { ("/", query) } else { ("", "") };
-        let mut address = String::from("./"); // or a name with a colon would be another protocol
+        let mut address = String::from("./"); // without it, a name with a colon would be read as a protocol
         path::encode(&entry.name, &mut address);
         let name = escape(&String::from_utf8_lossy(&entry.name));
         let size = if entry.is_folder { String::new() } else { size(entry.size) };
@@ -388,7 +390,7 @@ fn page(path: &str, listing: &Listing, order: Order) -> String {
     page
 }
 
-/// The folders on the way to this one, each a link.
+/// The folders on the path to this one, each as a link.
 fn trail(path: &str) -> String {
     let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
     let Some((last, before)) = names.split_last() else { return "/".to_owned() };
@@ -402,7 +404,7 @@ fn trail(path: &str) -> String {
 
 /// `16 Nov 2026 12:00`
 fn modified(seconds: i64) -> String {
-    // Up to the end of the year 9999, beyond which there are no dates.
+    // Up to the end of the year 9999, the last that HTTP dates have.
     let since = Duration::from_secs(seconds.clamp(0, 253_402_300_799) as u64);
     let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since); // "Mon, 16 Nov 2026 12:00:00 GMT"
     date[5..22].to_owned()
@@ -423,7 +425,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// A size that one can read.
+/// A size for people: `1.0 MiB`.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {

@@ -8,24 +8,24 @@ use dapple::time::Instant;
 
 use super::buffers;
 
-/// So much is taken by the buffers on the way to a client, however slow that is.
+/// Bytes that the buffers on the way to a client take, however slow the client is.
 const PROVEN: u64 = 4 << 20;
 
-/// How long a client may take for [`buffers::SIZE`] and be fast: half a gigabit a second.
+/// The longest time for [`buffers::SIZE`] bytes that counts as fast: half a gigabit a second.
 const FAST: Duration = Duration::from_millis(1);
 
-/// A piece that took no longer than that need not be the client's fault: others may have had their turn.
+/// A piece that took up to this time may be late because other clients had their turn.
 const TURNS: Duration = Duration::from_millis(20);
 
-/// So much is to be taken fast after such a piece.
+/// Bytes that must be taken fast again after such a piece.
 const AGAIN: u64 = 128 << 10;
 
-/// See the head of the file.
+/// The speed of a client, and so the size of its next piece.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// When the last piece was handed out, until more is asked for, and how long it was.
+    /// When the last piece was handed out, and its length; `None` once the next piece was asked for.
     handed_out: Option<(Instant, usize)>,
-    /// How many bytes were taken fast.
+    /// Number of bytes that were taken fast.
     fast: u64,
 }
 
@@ -49,7 +49,7 @@ impl Pace {
         };
     }
 
-    /// How large the next piece should be.
+    /// Size of the next piece.
     pub(super) fn size(&self) -> usize {
         if self.fast < PROVEN { buffers::SIZE } else { buffers::LARGE }
     }
@@ -59,7 +59,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Takes pieces for as long as they are of a size; how many bytes that were.
+    /// Takes pieces until their size changes. Returns the number of bytes.
     fn taken(pace: &mut Pace, size: usize, within: Duration) -> u64 {
         let mut all = 0;
         while pace.size() == size && all < 10 * PROVEN {
@@ -70,17 +70,17 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_pieces_fast_gets_larger_ones() {
+    fn a_fast_client_gets_larger_pieces() {
         let mut pace = Pace::default();
         assert_eq!(taken(&mut pace, buffers::SIZE, FAST), PROVEN);
         assert_eq!(taken(&mut pace, buffers::LARGE, 4 * FAST), 10 * PROVEN);
-        // Others have had their turn.
+        // Other clients have had their turn.
         assert_eq!(taken(&mut pace, buffers::LARGE, TURNS), buffers::LARGE as u64);
         assert_eq!(taken(&mut pace, buffers::SIZE, FAST), AGAIN);
     }
 
     #[test]
-    fn who_is_slow_has_to_prove_himself_anew() {
+    fn a_client_that_was_slow_has_to_be_fast_anew() {
         let mut pace = Pace::default();
         assert_eq!(taken(&mut pace, buffers::SIZE, 2 * FAST), 10 * PROVEN);
         pace.note_taken(buffers::SIZE, 2 * TURNS);

@@ -1,5 +1,5 @@
-//! What is kept of a path: the file in its forms (as it is, and compressed beforehand), each with the headers of
-//! its answers ready made, so that an answer from the cache builds no text.
+//! A cached page: the file at a path in its forms (as it is, and precompressed), each with the headers of its answers
+//! ready made, so an answer from the cache builds no text.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -12,11 +12,11 @@ use super::conditional::Validators;
 use super::encoding::{Coding, Taken};
 use super::root::Stamp;
 
-/// Where the bytes of a file are.
+/// The bytes of a file.
 pub(super) enum FileContent {
     /// In memory.
     Memory(Bytes),
-    /// In a file that is too large for that. It is open.
+    /// In an open file, which is too large for memory.
     File(StampedFile),
 }
 
@@ -27,15 +27,15 @@ pub(super) struct Form {
     pub(super) len: u64,
     etag: HeaderValue,
     modified: SystemTime,
-    /// Of an answer with the whole of it.
+    /// Headers of an answer with the whole file.
     headers: HeaderMap,
 }
 
-/// What the headers of a form are made of, beside its stamp.
+/// The values, besides its stamp, that the headers of a form are made from.
 pub(super) struct Traits {
     pub(super) content_type: HeaderValue,
     pub(super) cache_control: Option<HeaderValue>,
-    /// There are several forms.
+    /// Whether there are several forms.
     pub(super) varies: bool,
 }
 
@@ -46,7 +46,7 @@ impl Form {
         let mut headers = HeaderMap::with_capacity(6);
         headers.insert(header::CONTENT_TYPE, traits.content_type.clone());
         headers.insert(header::ETAG, etag.clone());
-        // RFC 9110, section 8.8.2.1: not from the future, which may also be too far away to be told.
+        // RFC 9110, section 8.8.2.1: not in the future. Such a date may also be too far away to be written.
         if modified <= SystemTime::now() {
             let date = httpdate::fmt_http_date(modified);
             headers.insert(header::LAST_MODIFIED, HeaderValue::try_from(date).expect("a date is plain text"));
@@ -77,14 +77,14 @@ impl Form {
     }
 }
 
-/// `Last-Modified`, in whole seconds. A date before 1970 is as good as any, and so is one beyond all calendars.
+/// `Last-Modified`, in whole seconds. A date before 1970 becomes 1970, and one far in the future is bounded.
 fn modified(stamp: Stamp) -> SystemTime {
     const FAR: i64 = 1 << 40;
     SystemTime::UNIX_EPOCH + Duration::from_secs(stamp.modified.0.clamp(0, FAR) as u64)
 }
 
-/// A strong tag: other bytes have another one. The time of modification alone would not do, as it can be set; so
-/// the time of the last change, which cannot, and the inode are in it too.
+/// A strong tag: files with other bytes have other tags. The time of modification alone is not enough, since it can be
+/// set. The tag also has the time of the last change, which cannot be set, and the inode.
 fn etag(stamp: Stamp) -> HeaderValue {
     let nanos = |(seconds, nanos): (i64, i64)| {
         (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanos as u64)
@@ -95,19 +95,19 @@ fn etag(stamp: Stamp) -> HeaderValue {
     HeaderValue::try_from(tag).expect("digits and quotes")
 }
 
-/// What was found where a form of a page could be.
+/// A path where a form of a page could be, and the stamp of the file there, if there is one.
 pub(super) type SeenFile = (Box<[u8]>, Option<Stamp>);
 
-/// A path, and what is there.
+/// The file at a path, in all its forms.
 pub(super) struct FilePage {
-    /// At least one; the original first.
+    /// The forms: at least one, the original first.
     forms: Box<[Form]>,
-    /// Everything that was looked at to make it: if that is the same, so is the page.
+    /// All paths that were looked at to make the page. While they are unchanged, the page is valid.
     pub(super) seen: Box<[SeenFile]>,
-    /// It was changed so shortly before it was read that the file system might have no other stamp for a change
-    /// right after that.
+    /// Whether the file was changed so shortly before it was read that a change right after that might get the same
+    /// stamp.
     pub(super) is_young: bool,
-    /// When `seen` was last found to be so, in milliseconds of `clock`: what was there, and what was not.
+    /// When the files in `seen` were last found unchanged, in milliseconds of `clock`; and when the missing ones were.
     checked: AtomicU64,
     checked_missing: AtomicU64,
 }
@@ -125,28 +125,28 @@ impl FilePage {
         }
     }
 
-    /// It was compared with what is there; `missing`: also with what is not.
+    /// Notes that the files were compared just now; with `missing`, the missing ones as well.
     pub(super) fn note_checked(&self, now: Duration, missing: bool) {
-        // Nothing is published by it: what was checked has not changed.
+        // Relaxed: the page has not changed, so nothing is published.
         self.checked.store(now.as_millis() as u64, Ordering::Relaxed);
         if missing {
             self.checked_missing.store(now.as_millis() as u64, Ordering::Relaxed);
         }
     }
 
-    /// How long ago it was compared with what is there.
+    /// Time since the files were last compared.
     pub(super) fn age(&self, now: Duration) -> Duration {
         Duration::from_millis((now.as_millis() as u64).saturating_sub(self.checked.load(Ordering::Relaxed)))
     }
 
-    /// How long ago it was looked for what was not there.
+    /// Time since the missing files were last looked for.
     pub(super) fn age_of_missing(&self, now: Duration) -> Duration {
         Duration::from_millis(
             (now.as_millis() as u64).saturating_sub(self.checked_missing.load(Ordering::Relaxed)),
         )
     }
 
-    /// The form that a client likes best.
+    /// The form that the client accepts best.
     pub(super) fn form(&self, accept_encoding: impl FnOnce() -> Taken) -> &Form {
         let plain = &self.forms[0];
         if self.forms.len() == 1 {
@@ -159,17 +159,17 @@ impl FilePage {
         best.min_by_key(|form| (std::cmp::Reverse(liked(form)), form.len)).unwrap_or(plain)
     }
 
-    /// Whether its bytes are in memory, and not read in pieces while they are sent.
+    /// Whether the bytes are in memory. If not, they are read in pieces while they are sent.
     pub(super) fn is_in_memory(&self) -> bool {
         self.forms[0].is_in_memory() // WEIGHED-WHOLE
     }
 
-    /// How many forms it has.
+    /// Number of forms.
     pub(super) fn forms(&self) -> usize {
         self.forms.len()
     }
 
-    /// How much memory it takes, more or less.
+    /// Memory of the page, estimated.
     pub(super) fn weight(&self) -> u64 {
         const FORM: u64 = 1 << 10; // headers, tables, counts
         let bytes = |form: &Form| FORM + if form.is_in_memory() { form.len } else { 0 };

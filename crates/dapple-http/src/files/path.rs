@@ -1,8 +1,8 @@
 //! From the path of a request to the name of a file: decoded once, without anything that could climb.
 //!
-//! This is the first of two fences; the second is the kernel's (`root`). What comes out is relative, has no empty,
-//! `.` or `..` part and no zero byte, and ends with a slash if the request did. It is also the key of the caches,
-//! so that `/a%62` and `//ab` are the same page as `/ab`.
+//! This is the first of two checks; the second is by the kernel (`root`). The resulting path is relative, has no empty,
+//! `.` or `..` part and no zero byte, and ends with a slash if the path of the request does. It is also the key of the
+//! caches, so that `/a%62` and `//ab` are the same page as `/ab`.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ pub(super) enum PathRefusal {
 /// The name of a file, relative to the root. Empty for the root itself.
 pub(super) fn clean(path: &str, hidden: bool) -> Result<Cow<'_, [u8]>, PathRefusal> {
     let Some(path) = path.as_bytes().strip_prefix(b"/") else { return Err(PathRefusal::Nowhere) };
-    // Nearly all paths are clean as they are, and are used in their place.
+    // Nearly all paths are clean already, and are borrowed.
     let mut before = b'/';
     for &byte in path {
         if byte == b'%' || (before == b'/' && matches!(byte, b'/' | b'.')) {
@@ -52,7 +52,7 @@ fn cleaned(path: &[u8], hidden: bool) -> Result<Vec<u8>, PathRefusal> {
     Ok(clean)
 }
 
-/// Decodes a part, once: what is encoded twice is the name of a file with a percent sign in it.
+/// Decodes a part, once: a part that is encoded twice is the name of a file with a percent sign in it.
 fn decode(part: &[u8], clean: &mut Vec<u8>) -> Result<(), PathRefusal> {
     let mut bytes = part.iter();
     while let Some(&byte) = bytes.next() {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_in_what_comes_out_stays_inside() {
+    fn no_path_leads_outside() {
         let letters = [
             ".", "..", "/", "%2e", "%2E", "%2f", "%5c", "\\", "%00", "%", "%25", "a", "%c0%ae", "2", "e", "f",
         ];

@@ -1,18 +1,18 @@
-//! Which parts of a file a request asks for: RFC 9110, section 14.
+//! Range requests: the parts of a file that a request asks for. RFC 9110, section 14.
 
 use std::ops::Range;
 
-/// More parts than this are answered with the whole: nobody needs them, but for making a server work.
+/// The most parts of a request. A request for more gets the whole file: such requests are only made to overload a server.
 const MOST: usize = 16;
 
-/// What a `Range` header comes to, for a file of some length.
+/// Result of a `Range` header, for a file of some length.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// The whole: the header is to be ignored, as it is malformed, of another unit, or asks for too much.
+    /// The whole file: the header is ignored, since it is malformed, has another unit, or asks for too many parts.
     Whole,
-    /// These parts: at least one, none of them empty, in the order in which they were asked for.
+    /// These parts: at least one, none of them empty, in the order of the request.
     Parts(Vec<Range<u64>>),
-    /// Nothing that the file has.
+    /// No requested part exists in the file.
     Nothing,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn parse(header: &[u8], len: u64) -> Wanted {
     let mut specified = false;
     for spec in specs.split(',').map(|spec| spec.trim_matches([' ', '\t'])) {
         if spec.is_empty() {
-            continue; // the grammar of lists lets them be
+            continue; // the grammar of lists allows empty elements
         }
         specified = true;
         match part(spec, len) {
@@ -46,7 +46,7 @@ fn after_unit(header: &str) -> Option<&str> {
     unit.trim_matches([' ', '\t']).eq_ignore_ascii_case("bytes").then_some(specs)
 }
 
-/// One part; empty if the file has nothing of it; `None` if it is malformed.
+/// One part; empty if the file has no byte of it; `None` if it is malformed.
 fn part(spec: &str, len: u64) -> Option<Range<u64>> {
     let (first, last) = spec.split_once('-')?;
     match (first, last) {
@@ -59,13 +59,13 @@ fn part(spec: &str, len: u64) -> Option<Range<u64>> {
     }
 }
 
-/// Digits and nothing else. What is too large for us is larger than any file.
+/// A number of digits only. A number that is too large for `u64` is larger than any file.
 fn number(digits: &str) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
-/// Whether some byte would be sent twice.
+/// Whether parts overlap, so that a byte would be sent twice.
 fn overlap(parts: &[Range<u64>]) -> bool {
     let mut sorted: Vec<_> = parts.iter().map(|part| (part.start, part.end)).collect();
     sorted.sort_unstable();
@@ -105,7 +105,7 @@ mod tests {
     fn several_parts_keep_their_order() {
         assert_eq!(parts("bytes=8-9, 0-1,\t4-4", 10), [8..10, 0..2, 4..5]);
         assert_eq!(parts("bytes=,0-1,,", 10), [0..2]);
-        // What cannot be had is left out, if something can.
+        // A part that the file does not have is left out, if there is another one.
         assert_eq!(parts("bytes=20-30,0-1", 10), [0..2]);
     }
 

@@ -7,7 +7,7 @@
 //!   kernel refuses every absolute link; one whose text begins with the path of the root is rewritten to a relative one
 //!   ([`View::rewrite`]), and the path that results is resolved in the same way. A rewrite can be wrong, but not lead out.
 //! * **REGULAR-FIRST**: what is at a path is looked at before it is opened for reading, so that no FIFO, device or
-//!   socket is ever opened: opening alone can block, or have an effect. What is opened is looked at again.
+//!   socket is ever opened: opening alone can block, or have an effect. The opened file is looked at again.
 //! * **NO-WAIT**: a worker asks only for what the kernel has in memory (`RESOLVE_CACHED`); else the pool does.
 
 use std::io;
@@ -22,22 +22,22 @@ use rustix::io::Errno;
 
 use super::clock;
 
-/// How often a path is tried again that folders are moved under.
+/// Number of attempts for a path whose folders are moved meanwhile.
 const TRIES: usize = 16;
 
-/// How many links may be followed on the way to a file, as the kernel has it.
+/// The most links that are followed on the way to a file, as in the kernel.
 const LINKS: usize = 40;
 
-/// Which bytes a file has: if two are the same, so are the bytes, as far as the file system can tell.
+/// Identifies the bytes of a file: equal stamps mean equal bytes, as far as the file system can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) device: u64,
     pub(super) inode: u64,
     pub(super) size: u64,
     pub(super) modified: (i64, i64),
-    /// When anything of it was changed. Unlike `modified`, nobody can set it back.
+    /// Time of the last change of any kind (ctime). Unlike `modified`, it cannot be set.
     pub(super) changed: (i64, i64),
-    /// How many names it has, its mode and its owners: what else sets `changed`.
+    /// Number of names, mode and owners: they set `changed` as well.
     others: (u64, u32, u32, u32),
 }
 
@@ -46,9 +46,9 @@ impl Stamp {
     /// stamps tell.
     ///
     /// A file that has only become longer does: logs grow by appends. An append and a change elsewhere look the same
-    /// here, so a program that does both at once is not seen. That the file was removed, renamed over or given another
-    /// mode is no matter. That its time was set is: this is all that remains of a change by a program that sets the
-    /// time back.
+    /// here, so a program that does both at once is not noticed. If the file was removed, renamed over or given another
+    /// mode, the bytes are the same. If its time was set, they count as changed: a program that changes a file and sets
+    /// its time back leaves no other trace.
     pub(super) fn has_bytes_of(&self, now: &Stamp) -> bool {
         if now.inode == self.inode && now.size > self.size {
             return true;
@@ -68,17 +68,17 @@ impl Stamp {
         }
     }
 
-    /// That of an open file.
+    /// The stamp of an open file.
     pub(super) fn of_open(file: impl AsFd) -> io::Result<Stamp> {
         Ok(Stamp::of(&rustix::fs::fstat(file)?))
     }
 }
 
-/// What is at a path.
+/// The file or folder at a path.
 pub(super) enum PathEntry {
     /// A regular file, open to be read.
     File(OwnedFd, Stamp),
-    /// A folder; the descriptor is good only to look further from.
+    /// A folder. The descriptor serves only to look up paths in it.
     Folder(OwnedFd),
 }
 
@@ -86,7 +86,7 @@ pub(super) enum PathEntry {
 pub(super) struct Root {
     path: Arc<Path>,
     symlinks: bool,
-    /// How long it may be another one than that at `path`.
+    /// Time for which an open folder is used, while another one may have taken its place at `path`.
     interval: Duration,
     now: Mutex<(Arc<OwnedFd>, Duration)>,
 }
@@ -94,10 +94,10 @@ pub(super) struct Root {
 impl Root {
     pub(super) fn new(path: &Path) -> io::Result<Root> {
         let folder = open_folder(path, ResolveFlags::empty())?;
-        // Better now than with the first request.
+        // Looked up here, so that an error shows at the start and not with the first request.
         look(folder.as_fd(), b"", ResolveFlags::BENEATH).map_err(|errno| match errno {
             Errno::NOSYS | Errno::PERM => {
-                io::Error::new(io::ErrorKind::Unsupported, "openat2 is not to be had here: Linux 5.6 has it, and what confines this process must allow it")
+                io::Error::new(io::ErrorKind::Unsupported, "the system call openat2 is not available: use Linux 5.6 or newer, and allow the call in the sandbox (seccomp) of this process")
             }
             errno => errno.into(),
         })?;
@@ -109,7 +109,7 @@ impl Root {
         &self.path
     }
 
-    /// The same folder, by other rules.
+    /// The same folder with other settings.
     pub(super) fn with(&self, symlinks: bool, interval: Duration) -> Root {
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Root { path: self.path.clone(), symlinks, interval, now: Mutex::new(now) }
@@ -120,8 +120,8 @@ impl Root {
         ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | links // BENEATH
     }
 
-    /// The folder as it is now: sites are often renewed by putting another folder, or link, in the place of the
-    /// old one. If there is none, the old one.
+    /// The folder at the path now: sites are often updated by replacing the folder, or a link to it. If there is no
+    /// folder now, the old one.
     async fn folder(&self) -> Arc<OwnedFd> {
         let now = clock::now();
         let folder = {
@@ -147,12 +147,12 @@ impl Root {
         opened
     }
 
-    /// The folder as it is now, for a thread that may wait.
+    /// The folder at the path now. Blocks: for a thread that may wait.
     pub(super) async fn view(&self) -> View {
         View { folder: self.folder().await, path: self.path.clone(), how: self.how(), follows: self.symlinks }
     }
 
-    /// Asks for what is in the kernel's memory, or has a thread of the pool ask: NO-WAIT.
+    /// Looks a path up in the kernel's memory; if that is not enough, a thread of the pool does. NO-WAIT
     async fn ask<T: Send + 'static>(
         &self,
         path: &[u8],
@@ -172,12 +172,12 @@ impl Root {
         }
     }
 
-    /// Opens what is at a path.
+    /// Opens the file or folder at a path.
     pub(super) async fn open(&self, path: &[u8]) -> io::Result<PathEntry> {
         self.ask(path, open).await
     }
 
-    /// The stamp of a regular file; `None` of anything else, and of nothing.
+    /// The stamp of a regular file; `None` if there is none.
     pub(super) async fn stamp(&self, path: &[u8]) -> io::Result<Option<Stamp>> {
         match self.ask(path, look).await {
             Ok((_, stat)) => Ok(is_file(&stat).then(|| Stamp::of(&stat))),
@@ -187,12 +187,12 @@ impl Root {
     }
 }
 
-/// The root at a moment, and its rules, for threads that may wait.
+/// The root at one moment, with its settings. For threads that may wait.
 pub(super) struct View {
     folder: Arc<OwnedFd>,
     path: Arc<Path>,
     how: ResolveFlags,
-    /// Links are followed.
+    /// Whether links are followed.
     follows: bool,
 }
 
@@ -213,13 +213,13 @@ impl View {
         }
     }
 
-    /// What is at a path, links followed.
+    /// Opens the file or folder at a path, following links.
     pub(super) fn stat(&self, path: &[u8]) -> Result<Stat, Errno> {
         self.ask(path, look).map(|(_, stat)| stat)
     }
 
-    /// The same path without links: those that are absolute, and begin with the path of the root, are taken as
-    /// relative to it. The path of the root is the one that was given, or that one with its links resolved.
+    /// The same path without links: an absolute link that begins with the path of the root counts as relative to the
+    /// root. The path of the root is the given one, or that one with its own links resolved.
     fn rewrite(&self, path: &[u8]) -> Result<Vec<u8>, Errno> {
         let roots = [std::path::absolute(&self.path), self.path.canonicalize()];
         let roots: Vec<_> = roots.iter().flatten().map(|root| root.as_os_str().as_bytes()).collect();
@@ -261,18 +261,18 @@ impl View {
     }
 }
 
-/// The names in a path.
+/// The parts of a path.
 fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b"."))
 }
 
-/// What comes after the root in an absolute path that begins with it.
+/// The rest of an absolute path that begins with the root.
 fn below(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     let mut path = parts(path);
     parts(root).all(|part| path.next() == Some(part)).then(|| path.collect::<Vec<_>>().join(&b'/'))
 }
 
-/// Whether an error says that no file is at a path, or none that may be served from there.
+/// Whether an error says that there is no file at a path, or none that may be served.
 pub(super) fn is_missing(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(
@@ -289,7 +289,7 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Looks what is at a path, without opening it.
+/// Looks up the file or folder at a path, without opening it.
 fn look(folder: BorrowedFd<'_>, path: &[u8], how: ResolveFlags) -> Result<(OwnedFd, Stat), Errno> {
     let path = if path.is_empty() { b"." } else { path };
     let found = rustix::fs::openat2(folder, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), how)?;
@@ -304,7 +304,7 @@ fn open(folder: BorrowedFd<'_>, path: &[u8], how: ResolveFlags) -> Result<PathEn
         FileType::Directory => return Ok(PathEntry::Folder(found)),
         _ => return Err(Errno::NOENT),
     }
-    // Without waiting, should it have become something else just now.
+    // Non-blocking, in case another program has just replaced the file by a FIFO.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::openat2(folder, path, flags, Mode::empty(), how)?;
     let stat = rustix::fs::fstat(&file)?;

@@ -1,4 +1,4 @@
-//! The service itself: what can be set, and how a request becomes an answer.
+//! The service: its settings, and the way from a request to an answer.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -114,7 +114,7 @@ pub struct FileService {
 }
 
 impl FileService {
-    /// The same, set otherwise. What was cached is forgotten.
+    /// The service with a changed setting. Its cache is empty.
     fn set(self, set: impl FnOnce(&mut FileSettings)) -> FileService {
         let mut settings = self.store.settings.clone();
         set(&mut settings);
@@ -259,7 +259,7 @@ impl FileService {
         self.store.root.path()
     }
 
-    /// Answers a request. What is known is answered at once, and nothing is allocated for it but its headers.
+    /// Answers a request. A page in the cache is answered at once; only its headers are allocated.
     fn answer(&self, method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Answer {
         if method != Method::GET && method != Method::HEAD {
             let response = if method == Method::OPTIONS { answer::options() } else { answer::not_allowed() };
@@ -294,7 +294,7 @@ impl FileService {
                         };
                     }
                     PageLookup::Page(_) => outcome = page,
-                    _ => {} // what was to stand in for it is missing as well
+                    _ => {} // the configured page is missing as well
                 }
             }
             let response = match outcome {

@@ -9,13 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
-/// What can be set; see the methods of [`FileService`](super::FileService).
+/// Settings of a service; see the methods of [`FileService`](super::FileService).
 #[derive(Clone)]
 pub(super) struct FileSettings {
     pub(super) cache_size: u64,
     pub(super) largest_cached: u64,
     pub(super) open_files: usize,
-    /// A large file that nobody has asked for so long is closed.
+    /// A large file that was not requested for this time is closed.
     pub(super) unused: Duration,
     pub(super) recheck: Duration,
     pub(super) indexes: Vec<Box<str>>,
@@ -24,16 +24,16 @@ pub(super) struct FileSettings {
     pub(super) symlinks: bool,
     pub(super) precompressed: bool,
     pub(super) cache_rules: Vec<Rule>,
-    /// What is answered with if there is nothing, with 404.
+    /// The page with status 404 for paths that do not exist.
     pub(super) not_found: Option<Box<[u8]>>,
-    /// What is answered with if there is nothing of a name without a dot.
+    /// The page with status 200 for paths that do not exist and have no dot in their last part.
     pub(super) single_page: Option<Box<[u8]>>,
-    /// The page for a folder that has no index and is not listed, with 404.
+    /// The page with status 404 for a folder that has no index and is not listed.
     pub(super) no_index: Option<Bytes>,
     pub(super) observer: Option<FailureObserver>,
 }
 
-/// Called with what could not be served.
+/// A closure that is called with each file or folder that could not be served.
 pub(super) type FailureObserver = Arc<dyn Fn(&FileFailure<'_>) + Send + Sync>;
 
 /// File or folder that exists and could not be served. [`FileService::on_failure`](super::FileService::on_failure) reports it.
@@ -83,7 +83,7 @@ impl Default for FileSettings {
 }
 
 impl FileSettings {
-    /// What stands in for a file that is not there, and with which status.
+    /// The file that is sent in place of a missing one, and its status.
     pub(super) fn instead_of(&self, name: &[u8]) -> Option<(&[u8], StatusCode)> {
         let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         let single_page = self.single_page.as_deref().filter(|_| !last.contains(&b'.'));
@@ -91,7 +91,7 @@ impl FileSettings {
         single_page.map(|page| (page, StatusCode::OK)).or(not_found)
     }
 
-    /// The `Cache-Control` of a file: by the first rule that fits.
+    /// The `Cache-Control` of a file, by the first matching rule.
     pub(super) fn cache_control(&self, name: &[u8]) -> Option<HeaderValue> {
         self.cache_rules.iter().find(|rule| rule.files.fits(name)).map(|rule| rule.value.clone())
     }
@@ -146,13 +146,13 @@ impl fmt::Display for InvalidRule {
 
 impl Error for InvalidRule {}
 
-/// Which files a rule is for.
+/// The files that a rule matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
     All,
-    /// Those whose name ends so.
+    /// Files whose name has this ending.
     Ends(Box<[u8]>),
-    /// Those in a folder, and in the folders there.
+    /// Files in this folder, and in the folders in it.
     In(Box<[u8]>),
     One(Box<[u8]>),
 }

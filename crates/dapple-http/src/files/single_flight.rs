@@ -115,21 +115,21 @@ mod tests {
     }
 
     #[dapple::test(sim, workers = 3)]
-    async fn what_one_finds_all_get_that_wait() {
+    async fn all_waiters_get_what_one_finds() {
         let (looks, found) = many_ask(|_| false).await;
         assert!(looks < 20, "nobody waited");
         assert!(found.iter().all(|found| found.is_some_and(|look| look < looks)));
     }
 
     #[dapple::test(sim, workers = 3)]
-    async fn who_finds_nothing_leaves_it_to_the_next() {
+    async fn a_lookup_without_a_result_leaves_it_to_the_next() {
         let (looks, found) = many_ask(|look| look < 3).await;
         assert!(looks > 3);
         assert_eq!(found.iter().filter(|found| found.is_none()).count(), 3);
     }
 
     #[dapple::test(sim)]
-    async fn who_is_dropped_leaves_it_to_the_next() {
+    async fn a_dropped_lookup_leaves_it_to_the_next() {
         let flights = SingleFlight::default();
         let mut first = Box::pin(flights.find(b"path", std::future::pending()));
         let mut second = Box::pin(flights.find(b"path", async { Some(2) }));

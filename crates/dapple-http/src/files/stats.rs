@@ -1,4 +1,4 @@
-//! Statistics of a service of files, counted without a word that all workers write to.
+//! Statistics of a file service. Workers count in memory of their own, so that they share no cache line.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -48,12 +48,12 @@ pub(super) enum FileEvent {
     List,
 }
 
-/// On cache lines of its own, together with what the processor fetches along.
+/// Aligned to the two cache lines that the processor fetches together.
 #[derive(Default)]
 #[repr(align(128))]
 struct Stripe([AtomicU64; 6]);
 
-/// Counters in as many copies as there may be workers: each thread writes to its own, nearly always.
+/// The counters, in as many copies as there may be workers: nearly always each thread writes to its own copy.
 #[derive(Default)]
 pub(super) struct FileCounters([Stripe; STRIPES]);
 

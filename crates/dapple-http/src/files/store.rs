@@ -33,24 +33,24 @@ use super::settings::{FileFailure, FileSettings};
 use super::single_flight::SingleFlight;
 use super::stats::{FileCounters, FileEvent, FileStats};
 
-/// How often a file is read again that is changed while it is read.
+/// Number of attempts to read a file that is being changed.
 const TRIES: usize = 3;
 
-/// What was not there (a compressed form, another index) is looked for so many times less often than what was: most of
-/// what could be there never is.
+/// Missing files (a compressed form, another index) are looked for this many times less often than existing ones are
+/// checked: most of them never exist.
 const MISSING: u32 = 10;
 
-/// A text that is not kept in memory is read to see whether it is UTF-8 if it is no longer than this.
+/// The longest text outside of the cache that is read to see whether it is UTF-8.
 const CHECKED: u64 = 1 << 20;
 
-/// As long after a change, a file system may give the same stamp to another one: two seconds, for the worst.
+/// Time after a change in which another change may get the same stamp: two seconds, in the worst file systems.
 const YOUNG: Duration = Duration::from_secs(2);
 
-/// What is at a path.
+/// Result of a lookup of a path.
 #[derive(Clone)]
 pub(super) enum PageLookup {
     Page(Arc<FilePage>),
-    /// A folder, asked for without a slash at its end.
+    /// A folder, requested without a slash at its end.
     Folder,
     /// A folder without an index, to be listed.
     Listing(Arc<OwnedFd>),
@@ -61,10 +61,10 @@ pub(super) enum PageLookup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
     Missing,
-    /// A folder without an index, which is not to be listed.
+    /// A folder without an index, while listings are off.
     NoIndex,
     Forbidden,
-    /// For now: too many open files, or a file that is being written all the time.
+    /// A failure that may pass: too many open files, or a file that is written all the time.
     Busy,
     Failed,
 }
@@ -90,7 +90,7 @@ impl Problem {
     }
 }
 
-/// What a page in memory weighs in the cache: the bytes of all its forms.
+/// The weight of a page in memory: the bytes of all its forms.
 #[derive(Clone)]
 struct ByteWeight;
 
@@ -100,7 +100,7 @@ impl Weighter<Box<[u8]>, Arc<FilePage>> for ByteWeight {
     }
 }
 
-/// What an open page weighs in the cache: the descriptors of all its forms.
+/// The weight of a page of open files: the descriptors of all its forms.
 #[derive(Clone)]
 struct Descriptors;
 
@@ -115,20 +115,20 @@ pub(super) struct PageStore {
     pub(super) root: Root,
     /// Pages that are in memory.
     pages: Cache<Box<[u8]>, Arc<FilePage>, ByteWeight>,
-    /// Those that are too large for that: their files are kept open.
+    /// Pages that are too large for memory: their files are kept open.
     open: Cache<Box<[u8]>, Arc<FilePage>, Descriptors>,
     flights: SingleFlight<PageLookup>,
     pub(super) listings: Listings,
     pub(super) counters: FileCounters,
-    /// A task looks after the open files.
+    /// Whether a task sweeps the open files.
     is_swept: AtomicBool,
 }
 
 impl PageStore {
     pub(super) fn new(root: &Root, mut settings: FileSettings) -> PageStore {
-        // What could not stay would be read as a whole for each request.
+        // A file that does not fit into the cache would be read as a whole for each request.
         settings.largest_cached = settings.largest_cached.min(settings.cache_size / 2);
-        // A shard must have room for some of the largest pages, or they would never stay.
+        // A shard must have room for several of the largest pages. Otherwise they would be evicted at once.
         let most_shards = settings.cache_size / settings.largest_cached.max(1).saturating_mul(8);
         let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
         let options = OptionsBuilder::new()
@@ -167,7 +167,7 @@ impl PageStore {
         }
     }
 
-    /// What is known of a path, without asking anybody.
+    /// The page of a path from the cache, if it need not be checked.
     pub(super) fn known(&self, path: &[u8]) -> Option<Arc<FilePage>> {
         let page = self.fresh(path)?;
         self.counters.count(FileEvent::Hit);
@@ -179,7 +179,7 @@ impl PageStore {
         (page.age(clock::now()) < self.settings.recheck).then_some(page)
     }
 
-    /// What is at a path, by the file system.
+    /// Looks a path up in the file system, or takes the result of another request that does so.
     pub(super) async fn find(self: &Arc<Self>, path: &[u8]) -> PageLookup {
         self.counters.count(FileEvent::Miss);
         let found = self.flights.find(path, async {
@@ -195,7 +195,7 @@ impl PageStore {
         found
     }
 
-    /// What an error means for the answer. The observer is told of it, unless nothing is there.
+    /// The problem that an error means for the answer. Reports it to the observer, unless there is no such file.
     pub(super) fn problem(&self, path: &[u8], error: &io::Error) -> Problem {
         let problem = Problem::of(error);
         if let Some(observer) = &self.settings.observer
@@ -206,9 +206,9 @@ impl PageStore {
         problem
     }
 
-    /// Sees to it that files nobody asks for are closed, as the space of one that was removed is free only then, and that
-    /// the buffers of their pieces are given back. The task is there while there are any. `begins`: pieces are about to be
-    /// sent.
+    /// Starts a task that closes unused files and frees unused buffers, unless it runs already. The space of a removed
+    /// file is free only when the file is closed. The task ends when there are none left. `begins`: pieces are about to
+    /// be sent.
     fn sweep(self: &Arc<Self>, begins: bool) {
         if (self.open.is_empty() && !begins) || self.is_swept.swap(true, Ordering::SeqCst) {
             return;
@@ -223,7 +223,7 @@ impl PageStore {
                 store.open.retain(|_, page| page.age(now) < most);
                 if store.open.is_empty() && !are_buffers_left {
                     store.is_swept.store(false, Ordering::SeqCst);
-                    store.sweep(false); // should one have come just now
+                    store.sweep(false); // a file may have been opened just now
                     return;
                 }
             }
@@ -233,7 +233,7 @@ impl PageStore {
 
     async fn look(&self, path: &[u8]) -> io::Result<PageLookup> {
         if let Some(page) = self.fresh(path) {
-            return Ok(PageLookup::Page(page)); // found by somebody else meanwhile
+            return Ok(PageLookup::Page(page)); // another request has found it meanwhile
         }
         if let Some(page) = self.pages.peek(path).or_else(|| self.open.peek(path)) {
             let now = clock::now();
@@ -255,7 +255,7 @@ impl PageStore {
         }
     }
 
-    /// Whether everything is as it was when the page was made; `missing`: also what was not there.
+    /// Whether the files of a page are unchanged. `missing`: and the missing ones still missing.
     async fn is_unchanged(&self, page: &FilePage, missing: bool) -> io::Result<bool> {
         if page.is_young {
             return Ok(false);
@@ -268,7 +268,7 @@ impl PageStore {
         Ok(true)
     }
 
-    /// Makes a page of what is at a path.
+    /// Makes a page of the file or folder at a path.
     async fn load(&self, path: &[u8]) -> io::Result<PageLookup> {
         let now = clock::now();
         let is_folder = path.is_empty() || path.ends_with(b"/");
@@ -298,7 +298,7 @@ impl PageStore {
         }
     }
 
-    /// Makes a page of a file and its compressed forms, and keeps it.
+    /// Makes a page of a file and its compressed forms, and puts it into the cache.
     async fn keep(
         &self,
         path: &[u8],
@@ -321,10 +321,10 @@ impl PageStore {
             let name = [name, coding.suffix()].concat();
             let found = match self.root.open(&name).await {
                 Ok(PathEntry::File(file, stamp)) => Some((file, stamp)),
-                _ => None, // the original will do, whatever is wrong with this one
+                _ => None, // without this form, the original is sent
             };
             seen.push((name.into(), found.as_ref().map(|(_, stamp)| *stamp)));
-            // One that is older than the original was made of another one, and one that is not smaller is of no use.
+            // An older compressed form belongs to an earlier original. One that is not smaller is of no use.
             if let Some((file, compressed)) = found
                 && compressed.modified.0 >= stamp.modified.0
                 && compressed.size < stamp.size
@@ -347,7 +347,7 @@ impl PageStore {
         Ok(PageLookup::Page(page))
     }
 
-    /// Reads a file into memory, or keeps it open if it is too large for that.
+    /// Reads a file into memory, or keeps it open if it is too large.
     async fn content(&self, file: OwnedFd, stamp: Stamp, is_large: bool) -> io::Result<FileContent> {
         let mut source = StampedFile { file: Arc::new(File::from(file)), stamp };
         if is_large {
@@ -359,8 +359,7 @@ impl PageStore {
     }
 }
 
-/// Whether the bytes of a file that stays open are UTF-8: it is read once for that, up to [`CHECKED`]. Of a longer file
-/// nothing is claimed.
+/// Whether the bytes of an open file are UTF-8. It is read once for that. A file longer than [`CHECKED`] does not count.
 async fn is_utf8(source: &StampedFile) -> io::Result<bool> {
     const PIECE: u64 = 64 << 10;
     let len = source.stamp.size;
@@ -368,7 +367,7 @@ async fn is_utf8(source: &StampedFile) -> io::Result<bool> {
         return Ok(false);
     }
     let mut source = source.clone();
-    let mut text = Vec::new(); // begins with the part of a character that the piece before ended with
+    let mut text = Vec::new(); // begins with the incomplete character at the end of the last piece
     for start in (0..len).step_by(PIECE as usize) {
         text.extend_from_slice(&source.read(start..len.min(start + PIECE)).await?);
         match str::from_utf8(&text) {
@@ -380,7 +379,7 @@ async fn is_utf8(source: &StampedFile) -> io::Result<bool> {
     Ok(text.is_empty())
 }
 
-/// Whether a change right now might get the same stamp.
+/// Whether a change now might get the same stamp.
 pub(super) fn is_young(stamp: Stamp) -> bool {
     let changed = Duration::new(stamp.changed.0.try_into().unwrap_or(0), stamp.changed.1 as u32);
     SystemTime::UNIX_EPOCH.elapsed().is_ok_and(|now| now < changed + YOUNG)
@@ -393,7 +392,7 @@ mod tests {
     use std::fs;
 
     #[dapple::test]
-    async fn a_large_file_that_nobody_asks_for_is_closed() {
+    async fn a_large_file_that_is_not_requested_is_closed() {
         let folder = std::env::temp_dir().join(format!("dapple-unused-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("a.bin"), "large enough").unwrap();

@@ -78,7 +78,7 @@ impl Server {
         // Timeouts are kept by the connection's task, with one timer that is hardly ever moved.
         // Bounds the part of an answer that a client that does not read may hold; hyper would keep 400 KB.
         let buffer = settings.max_header_size.max(BUFFER);
-        // Whether a client is gone while its request is under way is seen by the stream (`Io::look`).
+        // Whether a client is gone while its request is under way is seen by the stream (`connection/io.rs`).
         http1
             .header_read_timeout(None)
             .half_close(true)

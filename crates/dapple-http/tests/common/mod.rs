@@ -1,5 +1,5 @@
-//! What the tests of this crate share: a server on a real socket, and a client that sends what it is told, byte by
-//! byte if need be.
+//! Shared by the tests of this crate: a server on a real socket, and a client that sends given bytes, one at a time if a
+//! test wants that.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use dapple::channel::oneshot;
 use dapple::net::TcpListener;
 use dapple_http::{Handler, IntoHandler, Serve, Served, StatsReader, serve};
 
-/// Long enough for what must come, whatever else the machine is doing.
+/// Long enough for an answer that must come, however busy the machine is.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server in a runtime and a thread of its own.

@@ -1,4 +1,4 @@
-//! What a service of files answers.
+//! Answers of a file service.
 
 use crate::not_run::not_run;
 use crate::site::{Site, ask, get};

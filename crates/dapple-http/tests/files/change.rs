@@ -190,7 +190,7 @@ async fn the_cache_stays_within_its_size() {
 }
 
 #[dapple::test]
-async fn who_goes_away_while_a_file_is_read_leaves_it_to_others() {
+async fn a_client_that_goes_away_while_a_file_is_read_leaves_it_to_others() {
     let site = Site::new(&[("a.bin", vec![b'x'; 100_000])]);
     let files = site.files();
     for _ in 0..20 {

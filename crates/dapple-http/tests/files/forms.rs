@@ -1,4 +1,4 @@
-//! The forms of a file: which is sent, what is said of its text, and what they take of the memory.
+//! The forms of a file: which one is sent, its charset, and the memory that they take.
 
 use std::time::Duration;
 

@@ -53,7 +53,7 @@ fn absolute_links_to_inside_are_followed() {
         }
     }
     assert_eq!(client.get("/folder").status, 301);
-    // What it leads to is looked at again as any other file.
+    // The target of a link is checked again like any other file.
     site.write("public/a.txt", "another");
     assert_eq!(client.get("/absolute.txt").text(), "another");
     fs::remove_file(site.at("public/a.txt")).unwrap();

@@ -64,7 +64,7 @@ fn the_first_of_very_many_are_sorted() {
     fs::create_dir(site.at("many/zz")).unwrap();
     for number in 1..10_500 {
         fs::hard_link(site.at("many/00000"), site.at(&format!("many/{number:05}"))).unwrap_or_else(|_| {
-            fs::write(site.at(&format!("many/{number:05}")), "").unwrap(); // so many names are too many for one file
+            fs::write(site.at(&format!("many/{number:05}")), "").unwrap(); // there are too many names for one file
         });
     }
     let server = serve(&site, "many");

@@ -1,4 +1,4 @@
-//! Files served, and what is not.
+//! Files that are served, and files that are not.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -11,7 +11,7 @@ use dapple::io::{AsyncReadExt, AsyncWriteExt};
 use dapple::net::{TcpListener, TcpStream};
 use dapple_http::serve;
 
-/// Asks once, and gives what comes until the connection ends.
+/// Sends one request, and returns all bytes until the connection ends.
 async fn ask(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");

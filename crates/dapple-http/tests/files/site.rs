@@ -67,7 +67,7 @@ pub(crate) struct Got {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// What the body said of its length before it was read.
+    /// The size hint of the body before it was read.
     pub(crate) hint: Option<u64>,
 }
 

@@ -135,7 +135,7 @@ async fn pings_whose_replies_are_read_late_do_not_keep_a_connection_without_requ
         writer.write_all(&first).await.unwrap();
         let pings = frame(PING, 0, 0, &[7; 8]).repeat(100);
         let pings = dapple::spawn(async move { while writer.write_all(&pings).await.is_ok() {} });
-        // Two seconds more for a peer that was told goodbye.
+        // Two seconds more for a peer that has got a GOAWAY.
         takes_about(soon + Duration::from_secs(1), async {
             let mut buffer = vec![0; 1 << 20];
             let mut is_open = true;

@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 
 type Served = Result<Response<Full<Bytes>>, Infallible>;
 
-/// A service that tells when it begins, waits for ever, and tells what became of that; and of its being dropped.
+/// A service that reports when it begins, waits for ever, and reports the result of that wait, and its own drop.
 fn waiting(
     tell: Sender<&'static str>,
 ) -> impl hyper::service::Service<
@@ -40,7 +40,7 @@ fn waiting(
             let _ = tell.send("begun");
             let waited = sleep(Duration::MAX).await;
             let _ = tell.send(if waited.is_err() { "cancelled" } else { "over" });
-            // What has to be done still can be.
+            // Clean-up that waits is still possible.
             dapple::shield(sleep(Duration::from_millis(1))).await.unwrap();
             let _ = tell.send("cleaned up");
             guard.1 = true;

@@ -1,4 +1,4 @@
-//! TLS, and what is spoken over it: HTTP/2 or HTTP/1.1, as the client likes.
+//! TLS, and the protocol over it: HTTP/2 or HTTP/1.1, as the client prefers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What TLS carries comes whole, both ways, however a client reads; and a client that goes away holds nothing.
+//! Bytes over TLS arrive complete in both directions, however a client reads; and a client that goes away holds nothing.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -75,7 +75,7 @@ impl Secure {
         client
     }
 
-    /// Waits until nobody is connected any more.
+    /// Waits until no client is connected.
     fn until_all_have_left(self) {
         while self.server.stats.snapshot().open > 0 {
             std::thread::yield_now();
@@ -86,7 +86,7 @@ impl Secure {
 
 const GET_LARGE: &str = "GET /large HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
 
-/// Reads so many bytes, if there are.
+/// Reads `count` bytes, if there are as many.
 fn read(client: &mut Client, count: u64, into: &mut Vec<u8>) -> usize {
     client.take(count).read_to_end(into).unwrap()
 }
@@ -123,7 +123,7 @@ fn a_large_request_comes_whole_and_goes_back() {
 }
 
 #[test]
-fn who_reads_in_small_pieces_gets_all() {
+fn a_client_that_reads_in_small_pieces_gets_all() {
     let secure = Secure::start();
     let mut client = secure.ask(GET_LARGE);
     let (mut came, mut piece) = (Vec::new(), [0; 1000]);
@@ -181,7 +181,7 @@ fn new_keys_are_agreed_on_in_the_middle_of_an_answer() {
 }
 
 #[test]
-fn who_goes_away_without_a_word_is_forgotten() {
+fn a_client_that_goes_away_without_a_word_is_forgotten() {
     let secure = Secure::start();
     // In the middle of an answer.
     let mut client = secure.ask(GET_LARGE);

@@ -1,4 +1,5 @@
-//! The first bytes of a connection: clients that speak something else than the server expects are told so.
+//! The first bytes of a connection: a client that speaks another protocol than the server expects gets an answer that
+//! names it.
 
 use std::io::Read;
 

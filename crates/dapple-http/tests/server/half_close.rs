@@ -25,7 +25,7 @@ const LARGE: usize = 32 << 20;
 /// Long enough for most ends of streams to be seen. Nothing fails if one is seen later.
 const MOMENT: Duration = Duration::from_millis(30);
 
-/// `/large` answers at once. Everything else waits for `go`, or to be cancelled; both are told.
+/// `/large` answers at once. All other paths wait for `go`, or for a cancel, and report either.
 fn server(grace: Duration) -> (Server, Receiver<&'static str>, Arc<Notify>) {
     server_with(grace, None)
 }
@@ -121,7 +121,7 @@ fn a_reset_cancels_at_once() {
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "cancelled");
 }
 
-/// What clients do before they reset their connections.
+/// The ways in which clients reset their connections.
 #[derive(Clone, Copy, Debug)]
 enum Before {
     /// It shuts down its side, and that is seen or not.

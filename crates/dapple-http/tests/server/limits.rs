@@ -1,4 +1,4 @@
-//! How much there may be of everything, and what is said beyond.
+//! Limits: the bound of each, and the answer beyond it.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -118,7 +118,7 @@ fn a_client_that_asks_is_told_to_continue_or_not() {
     client.ends();
 }
 
-/// Tells when it is asked, and answers when it is told to.
+/// Reports when it is called, and answers when the test lets it.
 fn patient() -> (Router, mpsc::Receiver<()>, Arc<Notify>) {
     let (tell, told) = mpsc::channel();
     let go = Arc::new(Notify::new());
@@ -150,7 +150,7 @@ fn beyond_the_most_connections_clients_wait() {
     assert!(told.try_recv().is_err());
     for _ in 0..4 {
         go.notify_one();
-        // One place is free, and somebody takes it.
+        // One place is free, and a client takes it.
         let _is_the_last = told.recv_timeout(std::time::Duration::from_millis(200));
     }
     for mut client in clients {

@@ -1,4 +1,4 @@
-//! What the server answers itself is told, once each, with what is known of the request.
+//! The server's own answers are reported, once each, with the known parts of the request.
 
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use dapple::limit::Limit;
 use dapple::time::sleep;
 use dapple_http::OwnAnswer;
 
-/// What was told: `GET /a HTTP/1.1 400`, with `-` for what is not known.
+/// The report as text: `GET /a HTTP/1.1 400`, with `-` for each unknown part.
 fn text(answer: &OwnAnswer<'_>) -> String {
     let dash = || "-".to_owned();
     format!(
@@ -83,7 +83,7 @@ fn each_answer_of_the_server_itself_is_told() {
         assert!(expected.ends_with(&answer.status.to_string()), "{answer:?}");
     }
     assert_eq!(server.stats.snapshot().bad, 9);
-    // What the service answers is its own business.
+    // Answers of the service are not reported.
     assert_eq!(server.connect().get("/").text(), "0");
     assert_eq!(server.connect().get("/none").status, 404);
     server.stop();

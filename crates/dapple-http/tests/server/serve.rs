@@ -38,7 +38,7 @@ fn an_axum_router_is_served_as_it_is() {
 }
 
 #[test]
-fn who_will_send_nothing_more_is_answered_at_once() {
+fn a_client_that_will_send_nothing_more_is_answered_at_once() {
     let server = Server::start(router());
     for _ in 0..20 {
         let mut client = server.connect();

@@ -1,4 +1,4 @@
-//! The way out: what was begun is finished, idle connections are closed, and nobody waits for ever.
+//! Shutdown: requests that were begun are finished, idle connections are closed, and no client waits for ever.
 
 use std::convert::Infallible;
 use std::sync::Arc;

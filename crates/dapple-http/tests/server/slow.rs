@@ -140,7 +140,7 @@ fn a_slow_body_that_a_service_has_as_hyper_gives_it_is_answered_with_408() {
 }
 
 #[test]
-fn a_body_that_nobody_waits_for_has_all_the_time() {
+fn a_body_that_the_service_does_not_read_has_no_time_limit() {
     let server = Server::start_with(
         service_fn(|_: Request<dapple_http::Body>| async {
             dapple::time::sleep(2 * SOON).await.unwrap();

@@ -1,4 +1,4 @@
-//! What could be read in two ways is refused, and what is refused reaches no service.
+//! A request that two servers could read in two ways is refused, and reaches no service.
 
 use crate::common::Server;
 use axum::Router;

@@ -107,7 +107,7 @@ async fn a_head_behind_a_body_is_seen_wherever_it_is_cut() {
 }
 
 #[dapple::test(sim, seeds = 1)]
-async fn behind_a_body_that_nobody_reads_nothing_is_smuggled() {
+async fn nothing_is_smuggled_behind_an_unread_body() {
     let server = dapple::spawn(serve(TcpListener::bind(AT).await.unwrap(), router()).into_future());
     for body in
         ["content-length: 5\r\n\r\nhello", "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"]

@@ -79,7 +79,7 @@ struct Scopes {
 }
 
 impl Scopes {
-    /// `CancelScope::cancel` and `cancel_linked`
+    /// `CancelScope::cancel` and `cancel_registered`
     fn cancel(&self, scope: usize) {
         self.flags[scope].swap(true, Ordering::AcqRel);
         for inner in self.links.of(scope) {

@@ -289,7 +289,7 @@ fn a_lane_that_is_put_back_is_claimed_with_all_that_came_in() {
 /// One thread ranks a lane, another makes it runnable. The thread that has the entry knows which queue to
 /// use, or the other thread sees that the lane is queued.
 #[test]
-fn a_rank_is_seen_by_who_has_the_entry_or_sees_the_lane_in_line() {
+fn a_rank_is_seen_by_the_holder_of_the_entry_or_sees_the_lane_in_line() {
     model(|| {
         let lane = Lane::new(Inbox::new());
         let ranks = spawn({

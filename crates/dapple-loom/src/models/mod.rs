@@ -22,7 +22,7 @@
 //! | an_owner_sees_what_wakers_and_the_last_owner_did | `rest`: AcqRel to Acquire | race of two polls |
 //! | an_abort_is_seen_by_the_next_poll | `wake_with`: wakes, then sets the flag | no thread ended it |
 //! | an_output_is_dropped_once_when_the_handle_goes | `detach`: compare-and-swap to load and store | the output was not dropped |
-//! | whoever_waits_is_woken_or_sees_the_end | `offer_join_waker`: AcqRel to Acquire | race for the slot |
+//! | a_waiter_is_woken_or_sees_the_end | `offer_join_waker`: AcqRel to Acquire | race for the slot |
 //! | a_waker_is_taken_once_when_another_takes_its_place | `finish`: AcqRel to Release | race for the slot |
 //! | an_uncounted_waker_that_is_dropped_elsewhere_keeps_the_memory | `finish`: settles after its compare-and-swap | freed while in use |
 //! | an_uncounted_waker_that_wakes_elsewhere_keeps_the_memory | `rest`: settles after its compare-and-swap | the count of references wraps |
@@ -41,7 +41,7 @@
 //! | everything_is_run_once_and_in_order_by_one_at_a_time | `claim`: Acquire to Relaxed | race of two turns |
 //! | of_two_entries_one_has_the_turn | `claim`: compare-and-swap to load and store | both have it |
 //! | a_lane_that_is_put_back_is_claimed_with_all_that_came_in | `put_back`: leaves an empty inbox idle; Release to Relaxed | there was nothing to claim; race of two turns |
-//! | a_rank_is_seen_by_who_has_the_entry_or_sees_the_lane_in_line | `rank`: compare-and-swap to load and store | neither saw the other |
+//! | a_rank_is_seen_by_the_holder_of_the_entry_or_sees_the_lane_in_line | `rank`: compare-and-swap to load and store | neither saw the other |
 //! | a_push_at_the_end_of_a_turn_is_not_lost | `release`: compare-and-swap to load and store | one was not run |
 //! | one_push_makes_an_idle_lane_runnable | `push`: compare-and-swap to load and store | two turns |
 //! | a_push_when_a_thread_leaves_finds_it_there_or_a_worker | `enqueue`: does not see the last turn; `leave`: notes it after it has given the turn back | handed to a thread that has left |

@@ -288,7 +288,7 @@ fn an_output_is_dropped_once_when_the_handle_goes() {
 }
 
 #[test]
-fn whoever_waits_is_woken_or_sees_the_end() {
+fn a_waiter_is_woken_or_sees_the_end() {
     model(|| {
         let task = Task::new();
         let handle = spawn({

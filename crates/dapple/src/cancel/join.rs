@@ -355,33 +355,33 @@ impl From<Reason> for JoinError {
 }
 
 impl JoinError {
-    /// The task panicked, or one of its destructors did.
+    /// Whether the task panicked, or one of its destructors did.
     #[must_use]
     pub fn is_panic(&self) -> bool {
         matches!(self.0, Repr::Panic(..))
     }
 
-    /// The future was dropped: by [`JoinHandle::abort`], or after [`JoinHandle::cancel`] where it waited in nothing that
+    /// Whether the future was dropped: by [`JoinHandle::abort`], or after [`JoinHandle::cancel`] where it waited in nothing that
     /// could be cancelled.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
         matches!(self.0, Repr::Aborted)
     }
 
-    /// The task was refused before it began: by a [`Limit`](crate::limit::Limit), or because no thread could be had
-    /// for a blocking call.
+    /// Whether the task was refused before it began: by a [`Limit`](crate::limit::Limit), or because no thread could be
+    /// started for a blocking call.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.0, Repr::Refused)
     }
 
-    /// The runtime ended first.
+    /// Whether the runtime ended before the task did.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self.0, Repr::Gone)
     }
 
-    /// Not the task, but this *wait* for it was cancelled. The handle can be awaited again.
+    /// Whether this *wait* was cancelled, and not the task. The task goes on, and the handle can be awaited again.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self.0, Repr::Cancelled)

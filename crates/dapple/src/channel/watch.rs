@@ -173,8 +173,8 @@ impl<T> Sender<T> {
         modified
     }
 
-    /// Returns a reference to the value. While the reference exists, the value cannot be changed: drop it
-    /// soon.
+    /// Returns a reference to the value. Drop it soon: while the reference exists, a sender that changes the value blocks
+    /// its thread. **Deadlock**: the thread that has the reference must not send, or borrow again, before it drops it.
     pub fn borrow(&self) -> Ref<'_, T> {
         Ref { value: self.watched.read(), changed: false }
     }
@@ -244,8 +244,8 @@ impl<T> Receiver<T> {
         Receiver { watched, seen: seen & !CLOSED, place: ListTicket::default() }
     }
 
-    /// Returns a reference to the value. While the reference exists, the value cannot be changed: drop it
-    /// soon.
+    /// Returns a reference to the value. Drop it soon: while the reference exists, a sender that changes the value blocks
+    /// its thread. **Deadlock**: the thread that has the reference must not send, or borrow again, before it drops it.
     ///
     /// # Examples
     ///
@@ -265,8 +265,8 @@ impl<T> Receiver<T> {
         Ref { value, changed }
     }
 
-    /// Returns a reference to the value, and counts the value as seen. While the reference exists, the value
-    /// cannot be changed.
+    /// Returns a reference to the value, and counts the value as seen. Drop it soon: while the reference exists, a sender
+    /// that changes the value blocks its thread.
     pub fn borrow_and_update(&mut self) -> Ref<'_, T> {
         let value = self.watched.read();
         let version = self.watched.version() & !CLOSED;
@@ -417,7 +417,7 @@ impl<T: fmt::Debug> fmt::Debug for Receiver<T> {
     }
 }
 
-/// Reference to the value of a watch channel. While it exists, the value cannot be changed.
+/// Reference to the value of a watch channel. While it exists, a sender that changes the value blocks its thread.
 pub struct Ref<'a, T> {
     value: RwLockReadGuard<'a, T>,
     changed: bool,

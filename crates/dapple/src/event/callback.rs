@@ -165,7 +165,8 @@ impl<F, D> Callback<F, D, Anywhere> {
 }
 
 impl<F, D> Callback<F, D, OnThisThread> {
-    /// As `or_else` of a callback that may run anywhere; the closure runs on this thread.
+    /// Sets a closure to be called in place of the callback if that will never be called, as `or_else` of a callback that may
+    /// run anywhere. The closure runs on this thread, and need not be `Send`.
     pub fn or_else<G>(self, closure: G) -> Callback<F, DropClosure<G>, OnThisThread>
     where
         G: FnOnce() + 'static,

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_waited_half_the_target_is_served_and_the_others_keep_it_over() {
+    fn a_task_that_has_waited_half_the_target_is_served_and_the_others_keep_it_over() {
         let delay = delay();
         refused(&delay, 1000..2000, |_| 60);
         let refused = refused(&delay, 2000..9000, |at| if at % 100 == 0 { 26 } else { 25 });

@@ -183,7 +183,7 @@ impl Command {
         self.command
     }
 
-    /// The value of [`kill_on_drop`](Self::kill_on_drop).
+    /// Whether dropping the child kills it; see [`kill_on_drop`](Self::kill_on_drop).
     #[must_use]
     pub fn get_kill_on_drop(&self) -> bool {
         self.kill_on_drop

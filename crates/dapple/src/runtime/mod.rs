@@ -115,7 +115,7 @@ impl Runtime {
         self.handle.clone()
     }
 
-    /// See [`Handle::block_on`].
+    /// Runs a future on this thread until it is done, in the main color; see [`Handle::block_on`].
     ///
     /// # Examples
     ///
@@ -128,7 +128,7 @@ impl Runtime {
         self.handle.block_on(future)
     }
 
-    /// See [`Handle::spawn`].
+    /// Starts a task with a color of its own; see [`Handle::spawn`].
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -144,7 +144,7 @@ impl Runtime {
         self.handle.metrics()
     }
 
-    /// See [`Handle::files`].
+    /// How files are read and written: by io_uring, or by the pool for blocking calls; see [`Handle::files`].
     #[cfg(feature = "fs")]
     #[must_use]
     pub fn files(&self) -> Files {

@@ -51,8 +51,8 @@ pub trait Policy: Send + Sync + 'static {
         lane.home()
     }
 
-    /// How many queued lanes of a worker are weighed against each other, from the first on. At most [`MOST_WEIGHED`].
-    /// By default none: first come, first served, and priorities as without a policy.
+    /// Number of queued lanes of a worker that are weighed against each other, from the first on. At most
+    /// [`MOST_WEIGHED`]. By default none: first come, first served, and priorities as without a policy.
     fn weighs(&self) -> usize {
         0
     }

@@ -11,7 +11,7 @@
 //!   late. Until the value is taken, or not wanted any more, the value counts as on its way, in the scope's
 //!   cancel frame. A cancelled scope with such a value is linked like a wait that would answer. A region in
 //!   which a child of an enclosing scope was awaited by a foreign waker reads these counts. Both therefore
-//!   get a grace period (LEFT-ALONE in `cancel`), and the value is not dropped together with the future that
+//!   get a grace period (LEFT-ALONE in `cancel::grace`), and the value is not dropped together with the future that
 //!   waits for it.
 
 mod child;
@@ -68,7 +68,7 @@ pub(super) struct Children {
     /// The children have been queued to see the cancel.
     announced: Cell<bool>,
     /// Number of children that, in their last poll after the cancel, asked not to be dropped. LEFT-ALONE in
-    /// `cancel`
+    /// `cancel::grace`
     staying: Cell<usize>,
     /// Waker of the scope's last poll, if it need not be stored again. Only compared.
     known: Cell<(*const (), *const RawWakerVTable)>,
@@ -84,7 +84,7 @@ pub(super) struct Children {
     /// A task was spawned in the scope.
     has_spawned: Cell<bool>,
     /// Link to the enclosing scope, by which its cancel arrives, once a task was spawned. SPAWNED-SEE in
-    /// `cancel`
+    /// `cancel::item`
     around: Cell<Item>,
 }
 
@@ -126,7 +126,7 @@ impl Children {
     }
 
     /// Records the poller's waker. `false` if the waker must be stored before the scope waits. STORE-OR-SEE
-    /// in `cancel_scope`
+    /// in `cancel::scope`
     #[inline]
     pub(super) fn polled_with(&self, waker: &Waker) -> bool {
         let now: (*const (), *const RawWakerVTable) = (waker.data(), waker.vtable());
@@ -293,7 +293,7 @@ impl Children {
         }
     }
 
-    /// Whether a part of this cancelled scope must not be dropped. LEFT-ALONE in `cancel`
+    /// Whether a part of this cancelled scope must not be dropped. LEFT-ALONE in `cancel::grace`
     #[cold]
     pub(super) fn stays(&self) -> bool {
         self.staying.get() > 0
@@ -556,7 +556,7 @@ impl Children {
             let this = unsafe { child.as_ref() };
             match this.stage.get() {
                 // A race inside of the scope is decided, and would drop the value: leave it here. EXACT in
-                // `task::wait`
+                // `cancel::wait`
                 ChildStage::Output if is_lost(context) && !self.frame.is_lost() => Poll::Pending,
                 ChildStage::Output => {
                     let mut output = std::mem::MaybeUninit::<T>::uninit();

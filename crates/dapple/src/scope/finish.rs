@@ -26,7 +26,7 @@ use crate::context::{ThreadContext, with_context};
 #[cfg(feature = "tracing")]
 use crate::task::guarded::guarded;
 
-/// Most polls of the body and the children in one poll of the scope. FAIR in `children`
+/// Most polls of the body and the children in one poll of the scope. FAIR in `children::ready`
 const TURN: usize = 256;
 
 /// A scope, passed to the body of [`finish`]: all children started or spawned in it end before `finish`
@@ -513,7 +513,7 @@ fn poll_scope<F, Fut: Future>(
             } else if children.frame.has_on_their_way() {
                 outer.register_always(context, cx.waker(), Then::Answers); // ON-ITS-WAY in `children`
             } else {
-                outer.unregister(); // LEFT-ALONE in `cancel`
+                outer.unregister(); // LEFT-ALONE in `cancel::grace`
             }
             return Poll::Pending;
         }

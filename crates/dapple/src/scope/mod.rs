@@ -11,7 +11,7 @@
 //! suspend   turns a callback into an await
 //! ```
 //!
-//! `task/cancel_scope.rs` and `task/cancel.rs` tell a wait that it is cancelled; `task/child_waker.rs` wakes
+//! `cancel/scope.rs` and `cancel/frame.rs` tell a wait that it is cancelled; `cancel/child_waker.rs` wakes
 //! started children.
 
 mod children;

@@ -26,9 +26,9 @@ pub(super) struct Region {
     cancel_scope: Arc<CancelScope>,
     /// Link by which a cancel from outside arrives.
     outer: Item,
-    /// It belongs to a race that is decided. LOSER-TAKES-NOTHING in `cancel_scope`
+    /// It belongs to a race that is decided. LOSER-TAKES-NOTHING in `cancel::frame`
     is_lost: bool,
-    /// A future in it has asked, since the last `begin_pass`, not to be dropped. LEFT-ALONE in `cancel`
+    /// A future in it has asked, since the last `begin_pass`, not to be dropped. LEFT-ALONE in `cancel::grace`
     stays: bool,
     /// A future in it awaited a child of an enclosing scope, with a foreign waker. ON-ITS-WAY in `children`
     awaits_child: bool,
@@ -46,7 +46,7 @@ pub(super) enum RegionVerdict {
     Waits,
     /// Poll them once more, at once.
     Again,
-    /// Drop them: they wait in no future that could answer. LEFT-ALONE in `cancel`
+    /// Drop them: they wait in no future that could answer. LEFT-ALONE in `cancel::grace`
     Drop,
 }
 
@@ -70,7 +70,7 @@ impl Region {
     }
 
     /// Cancels the futures in the region, whose results are not wanted any more. LOSER-TAKES-NOTHING in
-    /// `cancel_scope`
+    /// `cancel::frame`
     pub(super) fn lose(&mut self) {
         self.is_lost = true;
         self.cancel();

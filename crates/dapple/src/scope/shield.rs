@@ -49,7 +49,7 @@ pub fn shield<F: Future>(future: F) -> Shield<F> {
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Shield<F> {
     future: F,
-    /// Link by which a cancel from outside arrives, which the shield survives. LEFT-ALONE in `cancel`
+    /// Link by which a cancel from outside arrives, which the shield survives. LEFT-ALONE in `cancel::grace`
     outer: Item,
 }
 

@@ -1,7 +1,7 @@
 //! Tasks spawned in a scope: they run by themselves, and are cancelled with the scope.
 //!
 //! Each is polled inside of a cancel frame of its scope, so the first wait that begins after a cancel is
-//! cancelled, wherever the task runs. SPAWNED-SEE in `task/cancel.rs`
+//! cancelled, wherever the task runs. SPAWNED-SEE in `cancel/item.rs`
 
 use std::pin::Pin;
 use std::sync::Arc;

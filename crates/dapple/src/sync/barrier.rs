@@ -1,4 +1,4 @@
-//! A barrier: so many wait for each other.
+//! A barrier: a number of tasks that wait for each other.
 //!
 //! # Invariants
 //!

@@ -225,7 +225,7 @@ pub struct SetError<T> {
 }
 
 impl<T> SetError<T> {
-    /// There is a value. Otherwise an initialiser runs.
+    /// Whether the cell has a value. `false`: an initialiser is running.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.is_set

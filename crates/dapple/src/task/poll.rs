@@ -253,7 +253,7 @@ unsafe fn rest_cancelled(task: TaskPtr, context: &ThreadContext, before: Snapsho
 }
 
 /// Whether a task that was cancelled before its last poll has no wait that could end by the cancel. LEFT-ALONE in
-/// `cancel`
+/// `cancel::grace`
 ///
 /// # Safety
 ///

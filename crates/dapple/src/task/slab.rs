@@ -390,7 +390,7 @@ impl LocalSlab {
 
 impl RuntimeShared {
     /// A cell for `layout`, whose class the caller knows, and with `slab` from
-    /// [`Here::slab_of`](crate::context::ThreadContext::slab_of); `None` once the runtime is gone.
+    /// [`ThreadContext::slab_of`](crate::context::ThreadContext::slab_of); `None` once the runtime is gone.
     #[inline]
     pub(crate) fn take_cell(&self, slab: Option<&LocalSlab>, class: u8, layout: Layout) -> Option<TaskPtr> {
         match slab {

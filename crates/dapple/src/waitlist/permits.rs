@@ -201,7 +201,8 @@ impl Permits {
         }
     }
 
-    /// Takes what is free now, if nobody is in line, and the others have none of it. TAKEN-BY-OTHERS
+    /// Takes `need` free permits if enough are left for all waiters, and none of them belongs to an uncounted holder
+    /// (`others`). TAKEN-BY-OTHERS
     #[inline]
     pub(crate) fn take_but(&self, need: usize, others: impl FnOnce() -> usize) -> Result<(), PermitRefusal> {
         self.take_leaving_enough(need)?;

@@ -15,7 +15,7 @@ use crate::ledger::{InHand, Ledger, sorted};
 
 const STEP: Duration = Duration::from_millis(1);
 
-/// Waits, but gives up where others have left that it waits for. What the wait came to is returned in either case.
+/// Waits, with a time limit, in case the tasks that it waits for have left. Returns the result of the wait in either case.
 async fn in_time<F: Future>(wait: F) -> Result<F::Output, Cancelled> {
     match timeout(20 * STEP, wait).await {
         Ok(output) => Ok(output),

@@ -1,4 +1,4 @@
-//! What `when`, `MVar`, `mpmc` and `broadcast` own in memory.
+//! The memory of `when`, `MVar`, `mpmc` and `broadcast`.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

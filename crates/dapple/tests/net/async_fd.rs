@@ -180,7 +180,7 @@ fn cancelled_or_dropped_takes_nothing() {
 }
 
 #[test]
-fn who_waits_no_more_leaves_no_waker_behind() {
+fn a_wait_that_is_over_leaves_no_waker_behind() {
     struct Nobody;
 
     impl std::task::Wake for Nobody {

@@ -409,7 +409,7 @@ fn any_system_call_can_be_waited_for() {
 }
 
 #[test]
-fn who_has_waited_to_read_can_write_at_once() {
+fn a_task_that_has_waited_to_read_can_write_at_once() {
     run(async {
         let (near, mut far) = pair().await;
         let mut far_reads = [0];
@@ -426,7 +426,7 @@ fn who_has_waited_to_read_can_write_at_once() {
 }
 
 #[test]
-fn who_sends_without_end_gives_way_by_bytes_too() {
+fn a_task_that_sends_without_end_gives_way_by_bytes_too() {
     const PIECE: usize = 64 << 10;
     run(async {
         let (mut near, far) = pair().await;

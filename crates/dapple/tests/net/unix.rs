@@ -167,7 +167,7 @@ fn longest_name(folder: &Folder) -> socket2::SockAddr {
 }
 
 #[test]
-fn who_connects_may_have_the_longest_name() {
+fn a_connecting_socket_may_have_the_longest_name() {
     watched(|| {
         let folder = Folder::new();
         runtime(1).block_on(async {
@@ -187,7 +187,7 @@ fn who_connects_may_have_the_longest_name() {
 }
 
 #[test]
-fn who_the_peer_is() {
+fn the_peer_is_known_by_its_credentials() {
     watched(|| {
         let (near, _far) = UnixStream::pair().unwrap();
         let cred = near.peer_cred().unwrap();

@@ -38,7 +38,7 @@ async fn worst_of(tasks: u64, rounds: u64) -> u64 {
 
 /// In a steady world, where no worker is slower than another. A ring has room for 1024: of 500 none is in the shared line, of 10,000 most are.
 #[test]
-fn nobody_is_passed_over_for_long_however_many_there_are() {
+fn no_task_is_passed_over_for_long_however_many_there_are() {
     for tasks in [500, 1500, 3000, 5000, 10_000] {
         for workers in [1, 2] {
             let worst = Sim::new(0).workers(workers).steady().run(worst_of(tasks, 12));

@@ -138,7 +138,7 @@ fn stream(priority: Priority, stop: &Arc<AtomicBool>) -> (Arc<AtomicUsize>, Vec<
 }
 
 #[test]
-fn everybody_has_the_share_that_is_promised() {
+fn each_priority_has_the_share_that_is_promised() {
     Sim::new(0).workers(2).explore(0..20, || async {
         let stop = Arc::new(AtomicBool::new(false));
         let streams = Priority::ALL.map(|priority| stream(priority, &stop));
@@ -158,7 +158,7 @@ fn everybody_has_the_share_that_is_promised() {
 }
 
 #[test]
-fn what_has_a_priority_is_run_by_whoever_is_free() {
+fn a_lane_with_a_priority_is_run_by_any_free_worker() {
     // One worker is held up in a task; the other runs what it has made runnable.
     watched(|| {
         let rt = runtime(2);

@@ -45,7 +45,7 @@ fn many_read_at_a_time() {
 }
 
 #[test]
-fn who_writes_is_alone() {
+fn a_writer_is_alone() {
     in_both_worlds(60, || {
         let rt = runtime(4);
         let state = Shared::new(0_usize);
@@ -340,7 +340,7 @@ fn a_panic_in_a_closure_reaches_its_caller_alone_and_leaves_the_state_free() {
 }
 
 #[test]
-fn who_has_been_called_is_not_polled_again() {
+fn an_access_that_has_run_is_not_polled_again() {
     let state = Shared::named("once", 0);
     let mut write = state.write(|_| ());
     assert!(poll(&mut write).is_ready());

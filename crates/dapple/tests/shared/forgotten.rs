@@ -89,7 +89,7 @@ fn meet(fate: Fate, waits: Waits) -> Option<Waits> {
 }
 
 #[test]
-fn who_comes_later_gets_through() {
+fn later_callers_get_through() {
     in_both_worlds(2, || {
         for (kind, moment) in KINDS.iter().flat_map(|kind| MOMENTS.map(|moment| (*kind, moment))) {
             for (fate, newcomer) in FATES.iter().flat_map(|fate| KINDS.map(|kind| (*fate, kind))) {

@@ -123,7 +123,7 @@ fn a_wait_in_a_cancelled_scope_returns_cancelled_and_computes_nothing() {
 }
 
 #[test]
-fn who_waits_is_cancelled_alone() {
+fn a_waiter_is_cancelled_alone() {
     sim::explore(0..100, || async {
         let (map, go) = (SharedMap::new(), Event::default());
         let computes = dapple::spawn({
@@ -158,7 +158,7 @@ fn who_waits_is_cancelled_alone() {
 }
 
 #[test]
-fn who_computes_is_cancelled_and_another_computes() {
+fn a_computation_is_cancelled_and_another_caller_computes() {
     sim::explore(0..100, || async {
         let map = SharedMap::new();
         let ask = |value: u32| {

@@ -256,7 +256,7 @@ fn a_computed_value_that_cannot_be_cloned_is_computed_by_the_next() {
 }
 
 #[test]
-fn who_computes_may_be_dropped_inside_of_a_closure() {
+fn a_computation_may_be_dropped_inside_of_a_closure() {
     watched(|| {
         let map = SharedMap::named("cache");
         map.insert(0, 0);

@@ -31,7 +31,7 @@ fn a_half_closed_stream_can_still_be_read() {
 }
 
 #[test]
-fn who_was_shut_down_for_reading_reads_the_end() {
+fn a_stream_that_was_shut_down_for_reading_reads_the_end() {
     Sim::new(1).run(async {
         let (near, far) = pair().await;
         let (read, _write) = near.into_split();
@@ -47,7 +47,7 @@ fn who_was_shut_down_for_reading_reads_the_end() {
 }
 
 #[test]
-fn who_is_dropped_has_sent_all_and_then_the_end() {
+fn a_dropped_stream_has_sent_all_and_then_the_end() {
     Sim::new(0).explore(0..30, || async {
         let (mut near, mut far) = pair().await;
         let bytes = pattern(3, 20_000);
@@ -65,7 +65,7 @@ fn who_is_dropped_has_sent_all_and_then_the_end() {
 }
 
 #[test]
-fn who_is_dropped_with_bytes_unread_resets() {
+fn a_stream_that_is_dropped_with_bytes_unread_resets() {
     Sim::new(0).explore(0..30, || async {
         let (mut near, mut far) = pair().await;
         far.write_all(b"never read").await.unwrap();
@@ -117,7 +117,7 @@ fn a_waiting_writer_learns_that_the_reader_is_gone() {
 }
 
 #[test]
-fn nobody_there_is_refused() {
+fn a_connection_to_no_listener_is_refused() {
     Sim::new(1).run(async {
         let error = TcpStream::connect("127.0.0.1:80").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
@@ -166,7 +166,7 @@ fn free_ports_are_the_same_every_time() {
 }
 
 #[test]
-fn who_finds_too_many_waiting_tries_again() {
+fn a_client_that_finds_too_many_waiting_tries_again() {
     Sim::new(5).run(async {
         let listener = TcpListener::bind("127.0.0.1:80").await.unwrap();
         let mut waiting = Vec::new();

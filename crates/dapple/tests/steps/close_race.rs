@@ -13,7 +13,7 @@
 //! | a_closed_channel_is_closed_for_all_that_is_asked | `Chan::close` of `mpsc`: closes `closing` ahead of the queue | real |
 //! | (the same) | `Chan::close`: closes `closing` after the queue, without its lock | real |
 //! | a_value_that_is_sent_while_a_oneshot_is_closed_comes_back_or_is_there | `Sender::closed`: does not look again | real |
-//! | receivers_that_come_while_the_sender_of_a_watch_goes_are_told | `Crowd::poll_until`: looks before it takes the lock | 85 |
+//! | receivers_that_come_while_the_sender_of_a_watch_goes_are_told | `WaitList::poll_until`: looks before it takes the lock | 85 |
 //! | (the same) | `Watched::read`, `write`: block the real thread | hangs |
 
 use std::sync::Arc;

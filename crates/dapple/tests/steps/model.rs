@@ -1,4 +1,4 @@
-//! Idle, holder, post, stalls, monitor, bell and timers as one model: the real code, in virtual time, where any other
+//! Sleeping, slot owners, worker slots, stall reports, the monitor, wake-ups and timers as one model: the real code, in virtual time, where any other
 //! thread may come between two steps (`ci/steps`).
 //!
 //! Workers get stuck for about as long as the monitor waits, so that they come back while it decides. Foreign wakers
@@ -11,17 +11,17 @@
 //!
 //! | test | what was made weaker | seed |
 //! |---|---|---|
-//! | all_rest_when_a_worker_comes_back_while_it_is_relieved | `Sched::relieve`: does not ring | 14 |
-//! | timers_fire_when_a_worker_comes_back_while_it_is_relieved | `Sched::relieve`: does not ring | 265 |
+//! | all_rest_when_a_worker_comes_back_while_it_is_relieved | `Sched::hand_off`: does not wake the driver | 14 |
+//! | timers_fire_when_a_worker_comes_back_while_it_is_relieved | `Sched::hand_off`: does not wake the driver | 265 |
 //! | what_comes_from_outside_is_run_while_foreign_wakers_block | `Worker::sleep`, `take_in`: still searching when a foreign waker is called | 8 |
 //! | (the same) | `Claim::wake_all`: does not set foreign wakers apart | 7 |
 //! | (the same) | `Worker::look_after`: the monitor calls foreign wakers | 7 |
 //! | (the same) | `Sched::needs_relief`: does not look for foreign wakers | 11 |
 //! | (the same) | `Driver::sleep`: sleeps while foreign wakers are left | 342 |
-//! | everything_that_is_started_ends_and_then_all_rest | `Sched::take_back`: does not ring | 7 |
+//! | everything_that_is_started_ends_and_then_all_rest | `Sched::take_slot_back`: does not wake the driver | 7 |
 //!
 //! Invariants that depend on the order of three steps in three threads (PASSED-ON, OUT-AND-OWNER) are seldom broken by
-//! chance: loom checks them (`loom/slot_owner.rs`).
+//! chance: loom checks them (`models/slot_owner.rs` in `dapple-loom`).
 #![cfg(dapple_steps)]
 
 use std::sync::Arc;
@@ -82,12 +82,12 @@ fn comes_to_rest(rt: &Runtime) {
     assert!(more < 100, "{more} times a worker fell asleep while there was nothing to do: {metrics:#?}");
 }
 
-/// `spare_spins_beside_sleeper`: a worker comes back, and sleeps, while the monitor sends a spare to its post.
+/// A worker comes back, and sleeps, while the monitor sends a spare to its slot.
 #[test]
 fn all_rest_when_a_worker_comes_back_while_it_is_relieved() {
     in_virtual_time(SEEDS, || {
         let rt = runtime(1 + sim::random() as usize % 2);
-        let timer = rt.spawn(async { sleep(10 * LONG).await }); // a post with a timer is worth relieving
+        let timer = rt.spawn(async { sleep(10 * LONG).await }); // a slot with a timer is worth a spare
         for _ in 0..20 {
             let stuck = rt.spawn(async { sim::work(about_a_stall()) });
             soon(&rt, "a task that is stuck for a while has ended", || stuck.is_finished());
@@ -100,7 +100,7 @@ fn all_rest_when_a_worker_comes_back_while_it_is_relieved() {
     });
 }
 
-/// `spare_late_timer`: the spare enters a timer in a driver that a worker sleeps in which has just come back.
+/// A spare enters a timer in the driver of a worker that has just come back, and sleeps there.
 #[test]
 fn timers_fire_when_a_worker_comes_back_while_it_is_relieved() {
     in_virtual_time(SEEDS, || {
@@ -133,7 +133,7 @@ impl Wake for Blocks {
     }
 }
 
-/// `phantom_searcher`: a worker that was woken to search hands out an event to a foreign waker, which blocks.
+/// A worker that was woken to search hands out an event to a foreign waker, which blocks.
 #[test]
 fn what_comes_from_outside_is_run_while_foreign_wakers_block() {
     in_virtual_time(SEEDS, || {

@@ -239,7 +239,7 @@ fn shared_cases() -> Vec<Case> {
 }
 
 #[test]
-fn who_waits_beside_a_hostile_waker_is_served() {
+fn a_waiter_beside_a_hostile_waker_is_served() {
     for function in FUNCTIONS {
         for end in ENDS {
             // Afresh for each: they keep what happened.

@@ -285,7 +285,7 @@ async fn withdrawn_sends_are_not_sent_and_the_others_arrive() {
 
 /// One of two is aborted just when there is room for it: it has sent, or the other one has the room.
 #[test]
-fn who_is_aborted_leaves_its_room_to_the_next() {
+fn an_aborted_sender_leaves_its_room_to_the_next() {
     let (sent, left) = (Cell::new(0), Cell::new(0));
     sim::explore(0..100, || async {
         let (sender, mut receiver) = bounded(1);

@@ -87,7 +87,7 @@ fn waiters_are_served_in_order() {
 }
 
 #[test]
-fn who_is_polled_without_being_woken_does_not_overtake_sleepers() {
+fn a_waiter_that_is_polled_without_being_woken_does_not_overtake_sleepers() {
     let semaphore = Semaphore::new(0);
     let mut waits: Vec<_> = (0..4).map(|_| Hand::waiting(semaphore.acquire())).collect();
     semaphore.add_permits(1);
@@ -99,7 +99,7 @@ fn who_is_polled_without_being_woken_does_not_overtake_sleepers() {
 }
 
 #[test]
-fn who_waits_for_many_is_not_overtaken() {
+fn a_waiter_for_many_permits_is_not_overtaken() {
     let semaphore = Semaphore::new(3);
     let mut many = Hand::waiting(semaphore.acquire_many(5));
     let mut one = Hand::waiting(semaphore.acquire());
@@ -113,7 +113,7 @@ fn who_waits_for_many_is_not_overtaken() {
 }
 
 #[test]
-fn who_gives_up_lets_the_next_through() {
+fn a_waiter_that_gives_up_lets_the_next_through() {
     let semaphore = Semaphore::new(3);
     let many = Hand::waiting(semaphore.acquire_many(5));
     let mut one = Hand::waiting(semaphore.acquire());
@@ -250,7 +250,7 @@ fn never_more_at_a_time_under_load_with_cancels() {
 
 /// One of two is aborted just when a permit is free: either way it comes to the other one.
 #[test]
-fn who_is_aborted_leaves_the_permit_to_the_next() {
+fn an_aborted_waiter_leaves_the_permit_to_the_next() {
     let (taken, left) = (Cell::new(0), Cell::new(0));
     sim::explore(0..100, || async {
         let semaphore = Arc::new(Semaphore::new(0));

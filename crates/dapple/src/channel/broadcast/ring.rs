@@ -68,7 +68,7 @@ struct RingSlot<T> {
 // clone one message at a time (`Sync`). PINNED
 unsafe impl<T: Send + Sync> Sync for Ring<T> {}
 
-/// What a receiver finds at its position.
+/// The state of the ring at the position of a receiver.
 pub(super) enum AtPosition<T> {
     Message(T),
     /// Not written yet, or overwritten: the tail says which.

@@ -122,7 +122,7 @@ impl TcpSocket {
         self.0.set_reuse_address(on)
     }
 
-    /// See [`set_reuseaddr`](Self::set_reuseaddr).
+    /// Whether an address can be bound anew (`SO_REUSEADDR`); see [`set_reuseaddr`](Self::set_reuseaddr).
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl TcpSocket {
         self.0.set_reuse_port(on)
     }
 
-    /// See [`set_reuseport`](Self::set_reuseport).
+    /// Whether several sockets can be bound to one address (`SO_REUSEPORT`); see [`set_reuseport`](Self::set_reuseport).
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl TcpSocket {
         self.0.set_only_v6(on)
     }
 
-    /// See [`set_only_v6`](Self::set_only_v6).
+    /// Whether the socket is only for IPv6 (`IPV6_V6ONLY`); see [`set_only_v6`](Self::set_only_v6).
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl TcpSocket {
         self.0.set_tcp_nodelay(on)
     }
 
-    /// See [`set_nodelay`](Self::set_nodelay).
+    /// Whether bytes are sent at once (`TCP_NODELAY`); see [`set_nodelay`](Self::set_nodelay).
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl TcpSocket {
         set_keepalive(socket2::SockRef::from(&self.0), after)
     }
 
-    /// See [`set_keepalive`](Self::set_keepalive).
+    /// The idle time after which the peer is probed (`SO_KEEPALIVE`); see [`set_keepalive`](Self::set_keepalive).
     ///
     /// # Errors
     ///
@@ -217,7 +217,7 @@ impl TcpSocket {
         self.0.set_linger(linger)
     }
 
-    /// See [`set_linger`](Self::set_linger).
+    /// The time that a drop waits for bytes that are not sent yet (`SO_LINGER`); see [`set_linger`](Self::set_linger).
     ///
     /// # Errors
     ///
@@ -236,7 +236,7 @@ impl TcpSocket {
         self.0.set_send_buffer_size(bytes)
     }
 
-    /// See [`set_send_buffer_size`](Self::set_send_buffer_size).
+    /// The size of the send buffer, as Linux has set it (`SO_SNDBUF`); see [`set_send_buffer_size`](Self::set_send_buffer_size).
     ///
     /// # Errors
     ///
@@ -255,7 +255,7 @@ impl TcpSocket {
         self.0.set_recv_buffer_size(bytes)
     }
 
-    /// See [`set_recv_buffer_size`](Self::set_recv_buffer_size).
+    /// The size of the receive buffer, as Linux has set it (`SO_RCVBUF`); see [`set_recv_buffer_size`](Self::set_recv_buffer_size).
     ///
     /// # Errors
     ///

@@ -448,7 +448,7 @@ impl TcpStream {
         self.0.get().set_nodelay(on)
     }
 
-    /// See [`set_nodelay`](Self::set_nodelay).
+    /// Whether bytes are sent at once (`TCP_NODELAY`); see [`set_nodelay`](Self::set_nodelay).
     ///
     /// # Errors
     ///
@@ -476,7 +476,7 @@ impl TcpStream {
         super::queue::unacknowledged(self)
     }
 
-    /// See [`set_quickack`](Self::set_quickack).
+    /// Whether received bytes are acknowledged at once (`TCP_QUICKACK`); see [`set_quickack`](Self::set_quickack).
     ///
     /// # Errors
     ///
@@ -494,7 +494,7 @@ impl TcpStream {
         set_keepalive(SockRef::from(self), after)
     }
 
-    /// See [`set_keepalive`](Self::set_keepalive).
+    /// The idle time after which the peer is probed (`SO_KEEPALIVE`); see [`set_keepalive`](Self::set_keepalive).
     ///
     /// # Errors
     ///
@@ -529,7 +529,7 @@ impl TcpStream {
         SockRef::from(self).set_linger(linger)
     }
 
-    /// See [`set_linger`](Self::set_linger).
+    /// The time that a drop waits for bytes that are not sent yet (`SO_LINGER`); see [`set_linger`](Self::set_linger).
     ///
     /// # Errors
     ///
@@ -538,7 +538,7 @@ impl TcpStream {
         SockRef::from(self).linger()
     }
 
-    /// The most routers that a packet may pass.
+    /// The most routers that a packet may pass (`IP_TTL`).
     ///
     /// # Errors
     ///
@@ -547,7 +547,7 @@ impl TcpStream {
         self.0.get().ttl()
     }
 
-    /// See [`ttl`](Self::ttl).
+    /// Sets the most routers that a packet may pass (`IP_TTL`).
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@
 //!   first-in-first-out order. A poll of the scope goes on until no child is ready or `finish::TURN` polls
 //!   are used up. The body gets at most every other one of these polls. So a child with `k` children before
 //!   it is polled within `1 + k / 64` polls of the scope, whatever its siblings and the body do. The budget
-//!   of the task has no influence (BUDGET in `task::wait`).
+//!   of the task has no influence (BUDGET in `cancel::wait`).
 
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};

@@ -7,7 +7,7 @@ use crate::task::Task;
 
 impl Children {
     /// Called before a poll of the scope. If a task was spawned in the scope, links the scope to the
-    /// enclosing one, which the caller checks after this. SPAWNED-SEE in `cancel`
+    /// enclosing one, which the caller checks after this. SPAWNED-SEE in `cancel::item`
     #[inline]
     pub(in crate::scope) fn link_around(&self, context: &ThreadContext) {
         if self.has_spawned.get() {
@@ -17,7 +17,7 @@ impl Children {
         }
     }
 
-    /// Called before a task is spawned in the scope. SPAWNED-SEE in `cancel`
+    /// Called before a task is spawned in the scope. SPAWNED-SEE in `cancel::item`
     #[inline]
     pub(in crate::scope) fn begin_to_spawn(&self, context: &ThreadContext) {
         if !self.has_spawned.replace(true) {

@@ -10,7 +10,7 @@
 //! * **GRAPH**: a wait inside of computations is recorded in each enclosing computation before it begins,
 //!   under the lock of `GRAPH`. So a wait that would close a cycle never begins.
 //! * **COMPUTATIONS-ON-STACK**: the computations that a thread is polling form a linked list, from
-//!   `Here::computation` outwards. Each entry is on the stack of the function that polls the computation,
+//!   `ThreadContext::computation` outwards. Each entry is on the stack of the function that polls the computation,
 //!   which removes the entry before it returns or unwinds.
 
 use std::panic::Location;

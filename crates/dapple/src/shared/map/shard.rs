@@ -7,7 +7,7 @@
 //!
 //! * **BY-THE-GATE**: only a thread that has entered by the access lock touches the content: shared if it
 //!   reads, exclusively if it writes.
-//! * **NO-CYCLE**: `Here::in_map` says whether this thread is inside of a shard, of any map. A reader may
+//! * **NO-CYCLE**: `ThreadContext::in_map` says whether this thread is inside of a shard, of any map. A reader may
 //!   read other shards and write none; a writer may enter no other shard. A writer that finds readers gives
 //!   its permits back, so readers that want to read more make progress. So a thread inside of a shard never
 //!   waits for a thread that waits, or for itself: it panics instead, whatever other threads do.

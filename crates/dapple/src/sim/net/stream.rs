@@ -409,7 +409,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// See [`set_nodelay`](Self::set_nodelay).
+    /// Whether bytes are sent at once (`TCP_NODELAY`); see [`set_nodelay`](Self::set_nodelay).
     ///
     /// # Errors
     ///
@@ -428,7 +428,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// See [`set_quickack`](Self::set_quickack).
+    /// Whether received bytes are acknowledged at once (`TCP_QUICKACK`); see [`set_quickack`](Self::set_quickack).
     ///
     /// # Errors
     ///
@@ -447,7 +447,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// See [`set_keepalive`](Self::set_keepalive).
+    /// The idle time after which the peer is probed (`SO_KEEPALIVE`); see [`set_keepalive`](Self::set_keepalive).
     ///
     /// # Errors
     ///
@@ -478,7 +478,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// See [`set_linger`](Self::set_linger).
+    /// The time that a drop waits for bytes that are not sent yet (`SO_LINGER`); see [`set_linger`](Self::set_linger).
     ///
     /// # Errors
     ///
@@ -487,7 +487,7 @@ impl TcpStream {
         Ok(lock(&self.socket.options).linger)
     }
 
-    /// The most routers that a packet may pass.
+    /// The most routers that a packet may pass (`IP_TTL`).
     ///
     /// # Errors
     ///
@@ -496,7 +496,7 @@ impl TcpStream {
         Ok(lock(&self.socket.options).ttl)
     }
 
-    /// See [`ttl`](Self::ttl).
+    /// Sets the most routers that a packet may pass (`IP_TTL`).
     ///
     /// # Errors
     ///
