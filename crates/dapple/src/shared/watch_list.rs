@@ -41,16 +41,20 @@ impl WatchPoint {
     }
 
     /// The list, if it has been made.
+    #[inline]
     pub(crate) fn get(&self) -> Option<&WatchList> {
         // SAFETY: it is freed with the gate, which is borrowed. LIST-STAYS
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
     /// The list, which is made at first.
+    #[inline]
     pub(crate) fn get_or_make(&self) -> &WatchList {
-        if let Some(list) = self.get() {
-            return list;
-        }
+        self.get().unwrap_or_else(|| self.make())
+    }
+
+    #[cold]
+    fn make(&self) -> &WatchList {
         let new = Arc::new_cyclic(|own| WatchList {
             written: AtomicU64::new(0),
             queue: SpinLock::new(WatchQueue::default()),

@@ -13,7 +13,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use super::access::{AccessGuard, Wish};
 use super::together::{Accesses, All, TogetherWait, put_in_order, sort};
@@ -145,11 +145,13 @@ impl LeaveAll<'_, '_> {
         is_enlisted: bool,
         watches: &mut [WatchPlace],
         wakers: &mut Wakers,
-        old: &mut Vec<GuardedWaker>,
+        foreign: &mut Option<Box<ForeignWakers>>,
     ) {
         for (entered, watch) in self.0.iter_mut().zip(watches) {
-            if let Some(entered) = entered.take() {
-                old.extend(entered.leave_into(is_enlisted.then_some(watch), wakers));
+            if let Some(entered) = entered.take()
+                && let Some(old) = entered.leave_into(is_enlisted.then_some(watch), wakers)
+            {
+                ForeignWakers::put_aside(old, foreign);
             }
         }
     }
@@ -163,6 +165,33 @@ impl LeaveAll<'_, '_> {
 impl Drop for LeaveAll<'_, '_> {
     fn drop(&mut self) {
         self.0.fill_with(|| None);
+    }
+}
+
+/// Wakers of other executors: what they do when they are cloned or dropped must not happen inside of the states.
+/// NO-FOREIGN-CODE
+#[derive(Default)]
+struct ForeignWakers {
+    new: Vec<GuardedWaker>,
+    old: Vec<GuardedWaker>,
+}
+
+impl ForeignWakers {
+    /// So many clones, if the waker is of another executor.
+    #[inline]
+    fn of(waker: &Waker, clones: usize) -> Option<Box<ForeignWakers>> {
+        (!is_ours(waker)).then(|| {
+            let new = (0..clones).map(|_| GuardedWaker::of(waker)).collect();
+            Box::new(ForeignWakers { new, old: Vec::new() })
+        })
+    }
+
+    /// Drops a waker of ours, and puts another one aside.
+    #[inline]
+    fn put_aside(old: GuardedWaker, foreign: &mut Option<Box<ForeignWakers>>) {
+        if !old.is_ours() {
+            foreign.get_or_insert_default().old.push(old);
+        }
     }
 }
 
@@ -241,30 +270,25 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
         cx: &mut Context<'_>,
         mut then: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        // What another executor's waker does when it is cloned is not to happen inside.
-        let mut foreign = Vec::new();
-        if !is_ours(cx.waker()) {
-            foreign.extend(wishes.iter().map(|_| GuardedWaker::of(cx.waker())));
-        }
+        let mut foreign = ForeignWakers::of(cx.waker(), wishes.len());
         let mut wakers = Wakers::default();
-        let mut old = Vec::new(); // usually none
         let result = closure::enter(&All(wishes), || {
             let entered = LeaveAll(entered);
             let result = then();
             match &result {
                 Some(_) => {
                     let is_enlisted = std::mem::take(&mut self.is_enlisted);
-                    entered.written(is_enlisted, self.watches.as_mut(), &mut wakers, &mut old);
+                    entered.written(is_enlisted, self.watches.as_mut(), &mut wakers, &mut foreign);
                 }
                 None => {
-                    self.enlist(wishes, &mut foreign, cx, &mut wakers, &mut old);
+                    self.enlist(wishes, &mut foreign, cx, &mut wakers);
                     entered.unwritten();
                 }
             }
             result
         });
         // All states have been left: wakes their watchers, and those that get the wake-up which this wait passes on.
-        drop((wakers, old, foreign));
+        drop((wakers, foreign));
         result
     }
 
@@ -272,16 +296,18 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
     fn enlist(
         &mut self,
         wishes: &[Wish<'_>],
-        foreign: &mut Vec<GuardedWaker>,
+        foreign: &mut Option<Box<ForeignWakers>>,
         cx: &mut Context<'_>,
         wakers: &mut Wakers,
-        old: &mut Vec<GuardedWaker>,
     ) {
         let writes = wishes.iter().any(|wish| wish.writes);
         self.is_enlisted = true;
         for (wish, watch) in wishes.iter().zip(self.watches.as_mut()) {
-            let waker = foreign.pop().unwrap_or_else(|| GuardedWaker::of(cx.waker()));
-            old.extend(wish.gate.watch(watch, writes, waker, wakers));
+            let clone = foreign.as_mut().and_then(|foreign| foreign.new.pop());
+            let waker = clone.unwrap_or_else(|| GuardedWaker::of(cx.waker()));
+            if let Some(old) = wish.gate.watch(watch, writes, waker, wakers) {
+                ForeignWakers::put_aside(old, foreign);
+            }
         }
     }
 
