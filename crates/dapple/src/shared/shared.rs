@@ -229,6 +229,13 @@ impl<T> Shared<T> {
     /// # Errors
     ///
     /// If a writer uses it: `f` has not run.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let state = dapple::Shared::new(7);
+    /// assert_eq!(state.try_read(|number| *number).unwrap(), 7); // works outside of a runtime, too
+    /// ```
     #[track_caller]
     pub fn try_read<R>(&self, f: impl FnOnce(&T) -> R) -> Result<R, Busy>
     where
