@@ -375,7 +375,7 @@ impl<T> Shared<T> {
         Writing { state: &self.0, place: Location::caller() }
     }
 
-    /// Returns the value if there is no other clone of this `Shared`.
+    /// Returns a mutable reference to the value if there is no other clone of this `Shared`.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         Arc::get_mut(&mut self.0).map(|state| state.value.get_mut())
     }
