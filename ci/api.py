@@ -464,4 +464,5 @@ def main():
         sys.exit("ci/api: if the change is meant, `ci/api --write`, and a line in CHANGELOG.md if a user has to act")
 
 
-main()
+if __name__ == "__main__":
+    main()

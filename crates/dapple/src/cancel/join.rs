@@ -356,6 +356,15 @@ impl From<Reason> for JoinError {
 
 impl JoinError {
     /// Whether the task panicked, or one of its destructors did.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// dapple::run(async {
+    ///     let error = dapple::spawn(async { panic!("no such customer") }).await.unwrap_err();
+    ///     assert!(error.is_panic() && error.to_string().contains("no such customer"));
+    /// });
+    /// ```
     #[must_use]
     pub fn is_panic(&self) -> bool {
         matches!(self.0, Repr::Panic(..))

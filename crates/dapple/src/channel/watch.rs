@@ -115,6 +115,19 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// Returns the value if there is no receiver.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::watch;
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = watch::channel("starting");
+    ///     sender.send("ready").unwrap();
+    ///     receiver.changed().await.unwrap();
+    ///     assert_eq!(*receiver.borrow(), "ready");
+    /// });
+    /// ```
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         if self.receiver_count() == 0 {
             return Err(SendError(value));

@@ -56,6 +56,19 @@ impl Color {
     /// # Panics
     ///
     /// Outside of a runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::Color;
+    ///
+    /// dapple::run(async {
+    ///     let bank = Color::new();
+    ///     let (first, second) = (bank.call(|| 1), bank.call(|| 2)); // one after the other, in this order
+    ///     assert_eq!((first.await.unwrap(), second.await.unwrap()), (1, 2));
+    ///     assert_ne!(bank, Color::new());
+    /// });
+    /// ```
     #[must_use]
     #[expect(clippy::new_without_default, reason = "each one is different, and it needs a runtime")]
     #[track_caller]

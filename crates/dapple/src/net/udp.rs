@@ -264,6 +264,24 @@ impl UdpSocket {
     ///
     /// *Dropped early*: **clean**: nothing was sent. *Scope cancelled*: returns an error, and nothing was
     /// sent.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::net::UdpSocket;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// dapple::run(async {
+    ///     let server = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let client = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     client.send_to(b"ping", server.local_addr()?).await?;
+    ///     let mut datagram = [0; 16];
+    ///     let (len, from) = server.recv_from(&mut datagram).await?;
+    ///     assert_eq!((&datagram[..len], from), (&b"ping"[..], client.local_addr()?));
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
     pub async fn send_to(&self, bytes: &[u8], to: impl ToAddrs) -> io::Result<usize> {
         let to = resolve(to.target()).await?.as_slice()[0];
         self.0.io(Direction::Write, |io| io.send_to(bytes, to)).await

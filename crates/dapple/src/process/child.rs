@@ -133,6 +133,20 @@ impl Child {
     /// *Dropped early*: **clean**; the child runs on.
     /// *Scope cancelled*: returns an error, and the child runs on; or the exit status, if the child had ended at the
     /// next poll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::process::Command;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// dapple::run(async {
+    ///     let mut child = Command::new("sh").args(["-c", "exit 3"]).spawn()?;
+    ///     assert_eq!(child.wait().await?.code(), Some(3));
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         begin().await?;
         drop(self.stdin.take());

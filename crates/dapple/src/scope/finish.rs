@@ -105,6 +105,22 @@ macro_rules! impl_scope {
             ///
             /// A child of a cancelled scope is started nevertheless, and its waits return
             /// [`Cancelled`](crate::Cancelled).
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// use dapple::time::{Duration, sleep};
+            ///
+            /// dapple::run(async {
+            ///     let words = [String::from("one"), String::from("two")]; // children may borrow
+            ///     let lengths = dapple::finish(async |scope| {
+            ///         let first = scope.start(async { sleep(Duration::from_millis(1)).await.map(|()| words[0].len()) });
+            ///         let second = scope.start(async { words[1].len() });
+            ///         (first.await, second.await)
+            ///     });
+            ///     assert_eq!(lengths.await, (Ok(3), 3));
+            /// });
+            /// ```
             #[inline]
             #[track_caller]
             pub fn start<F>(&'scope self, future: F) -> Started<'scope, F::Output>
@@ -135,6 +151,22 @@ macro_rules! impl_scope {
             /// # Panics
             ///
             /// Outside of a runtime, and outside of the scope's own poll.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// dapple::run(async {
+            ///     let sum = dapple::finish(async |scope| {
+            ///         let halves = [scope.spawn(async { (0..50).sum::<u32>() }), scope.spawn(async { (50..100).sum() })];
+            ///         let mut sum = 0;
+            ///         for half in halves {
+            ///             sum += half.await.unwrap();
+            ///         }
+            ///         sum
+            ///     });
+            ///     assert_eq!(sum.await, 4950);
+            /// });
+            /// ```
             #[track_caller]
             pub fn spawn<F>(&'scope self, future: F) -> JoinHandle<F::Output>
             where
@@ -157,6 +189,21 @@ macro_rules! impl_scope {
             /// that waits in such a future is ended, as by [`JoinHandle::cancel`]: its future is dropped, and
             /// [`is_aborted`](crate::JoinError::is_aborted) holds for the error of its handle. A
             /// [`shield`](crate::shield) protects both.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// use dapple::time::{Duration, sleep};
+            ///
+            /// dapple::run(async {
+            ///     let slow = dapple::finish(async |scope| {
+            ///         let slow = scope.start(sleep(Duration::from_secs(3600)));
+            ///         scope.cancel();
+            ///         slow.await // ended by itself, at once
+            ///     });
+            ///     assert_eq!(slow.await, Err(dapple::Cancelled));
+            /// });
+            /// ```
             pub fn cancel(&self) {
                 self.children.cancel_scope.cancel();
             }

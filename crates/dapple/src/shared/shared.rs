@@ -229,6 +229,13 @@ impl<T> Shared<T> {
     /// # Errors
     ///
     /// If a writer uses it: `f` has not run.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let state = dapple::Shared::new(7);
+    /// assert_eq!(state.try_read(|number| *number).unwrap(), 7); // works outside of a runtime, too
+    /// ```
     #[track_caller]
     pub fn try_read<R>(&self, f: impl FnOnce(&T) -> R) -> Result<R, Busy>
     where
@@ -368,7 +375,7 @@ impl<T> Shared<T> {
         Writing { state: &self.0, place: Location::caller() }
     }
 
-    /// Returns the value if there is no other clone of this `Shared`.
+    /// Returns a mutable reference to the value if there is no other clone of this `Shared`.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         Arc::get_mut(&mut self.0).map(|state| state.value.get_mut())
     }

@@ -141,6 +141,21 @@ impl<T> MVar<T> {
     /// *Dropped early*: **loses its place**; nothing has been taken.
     /// *Scope cancelled*: returns [`Cancelled`], and nothing has been taken; or the value, if there was one when the
     /// wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sync::MVar;
+    /// use std::sync::Arc;
+    ///
+    /// dapple::run(async {
+    ///     let place = Arc::new(MVar::empty());
+    ///     let giver = place.clone();
+    ///     dapple::spawn(async move { giver.put("a token").await }).detach();
+    ///     assert_eq!(place.take().await, Ok("a token"));
+    ///     assert!(place.is_empty());
+    /// });
+    /// ```
     pub async fn take(&self) -> Result<T, Cancelled> {
         let mut value = ToTake(None);
         self.wait(&mut value).await?;

@@ -113,6 +113,18 @@ impl<T> OnceCell<T> {
     /// *Dropped early*: **hands over** the turn to the next caller; its `init` is dropped.
     /// *Scope cancelled*: returns [`Cancelled`], and `init` has not run; or the value, if there was one when the wait was
     /// polled again, or `init` has begun and returned one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::sync::OnceCell;
+    ///
+    /// dapple::run(async {
+    ///     let config = OnceCell::new();
+    ///     assert_eq!(config.get_or_init(async || "read once").await, Ok(&"read once"));
+    ///     assert_eq!(config.get_or_init(async || unreachable!()).await, Ok(&"read once"));
+    /// });
+    /// ```
     pub async fn get_or_init<F, Fut>(&self, init: F) -> Result<&T, Cancelled>
     where
         F: FnOnce() -> Fut,

@@ -110,7 +110,7 @@ impl Task {
         unsafe { (self.header().vtable().color)(self.0) }
     }
 
-    /// Whether it was asked to end by itself.
+    /// Whether the task was cancelled: asked to end by itself.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.header().state.load().has(super::state::CANCELLED)

@@ -35,7 +35,7 @@ pub use sender::Sender;
 ///
 /// # Panics
 ///
-/// If `capacity` is 0, or more than a semaphore can count.
+/// If `capacity` is 0, or more than half of [`Semaphore::MAX_PERMITS`](crate::sync::Semaphore::MAX_PERMITS).
 ///
 /// # Examples
 ///

@@ -92,6 +92,21 @@ impl<T: Clone> Receiver<T> {
     /// *Dropped early*: **clean**; no message is lost.
     /// *Scope cancelled*: returns [`RecvError::Cancelled`], and no message was received; or a message, if there was one when
     /// the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use dapple::channel::broadcast::{self, RecvError};
+    ///
+    /// dapple::run(async {
+    ///     let (sender, mut receiver) = broadcast::bounded(2);
+    ///     for number in 1..=3 {
+    ///         sender.send(number).unwrap();
+    ///     }
+    ///     assert_eq!(receiver.recv().await, Err(RecvError::Lagged(1))); // there is room for two
+    ///     assert_eq!(receiver.recv().await, Ok(2));
+    /// });
+    /// ```
     pub async fn recv(&mut self) -> Result<T, RecvError> {
         let mut waits = BroadcastWait { receiver: self, wait: Wait::default() };
         std::future::poll_fn(move |cx| waits.receiver.poll(&mut waits.wait, cx)).await
