@@ -86,6 +86,8 @@ mod sched {
 
 #[path = "."]
 mod waitlist {
+    #[path = "../../dapple/src/waitlist/exchange.rs"]
+    pub(crate) mod exchange;
     #[path = "../../dapple/src/waitlist/permits.rs"]
     pub(crate) mod permits;
     #[path = "../../dapple/src/waitlist/threads.rs"]

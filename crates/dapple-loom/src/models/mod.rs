@@ -8,7 +8,11 @@
 //! Loom cannot see two things: a load that is delayed past a later store (so it does not show that the
 //! release of a compare-and-swap matters which only keeps earlier *reads* in place, SLOT-KEPT), and
 //! `membarrier` (both fences of `prim` are sequentially consistent here). It also has no clock: a thread that
-//! sleeps until a time sleeps for ever.
+//! sleeps until a time sleeps for ever. It does not watch over memory that an included file frees by itself, as
+//! `stm::parking` does (LINK-OUT-LAST): a use after that shows only if it crashes.
+//!
+//! A thread that yields is run again only after all others, so what it does between is not explored. A task is polled
+//! only after a wake-up: a model that polls a wait once more without one does not see a lost wake-up.
 //!
 //! # Proof that they can fail
 //!
@@ -120,6 +124,29 @@
 //! | a_writer_is_alone_and_sees_earlier_writes | `read_by`: does not look at the word | race for the value |
 //! | two_writers_and_a_reader_all_get_in | `readers`: no fence | race for the value |
 //! | the_flag_that_slots_are_used_is_unset_and_set_again | `read_by`: does not look at the mark | race for the value |
+//! | of_two_readers_on_an_unset_mark_none_is_in_beside_a_writer | `read_by`: does not look again after it has set the mark; no fence | race for the value |
+//! | a_counted_reader_lets_the_waiter_in | `leave_slot`: releases no permit | asleep for ever |
+//! | a_waiter_for_a_reader_keeps_its_place_and_is_woken | `wake_one`: wakes no waiter | asleep for ever |
+//! | a_waiter_in_line_looks_for_readers_in_slots | `poll_in_line`: does not look at `others` | race for the value |
+//! | a_writer_that_gives_up_lets_readers_in | `give_up`: stays in the queue | asleep for ever |
+//!
+//! | `watch` | weakened | failure |
+//! |---|---|---|
+//! | a_watcher_does_not_sleep_through_a_write | `note_write`: wakes no watcher; `watch`: does not set WATCHED; enlists after it has left | asleep for ever |
+//! | watchers_that_read_are_all_woken_by_one_write | `fill`: the first one only | asleep for ever |
+//! | two_watchers_that_write_each_get_a_thing | `take_token`: keeps the token; `note_write`: takes the list for empty | asleep for ever |
+//! | a_watcher_that_goes_away_passes_its_wake_up_on | `leave`: does not pass on | asleep for ever |
+//! | a_watcher_whose_waker_changes_is_woken_or_sees_that | `sleep_on`: does not look whether it was woken, or does not say so | asleep for ever |
+//! | two_first_watchers_get_the_same_list | `get_or_make`: compare-and-swap to store | two lists |
+//!
+//! | `exchange` | weakened | failure |
+//! |---|---|---|
+//! | a_taker_does_not_sleep_through_a_put | `unlock_taken`: wakes no waiter | asleep for ever |
+//! | a_putter_does_not_sleep_through_a_take | `unlock_taken`: wakes no waiter; `poll_in_line`: does not wake the other side | asleep for ever |
+//! | two_values_go_to_two_takers | `poll_take`: a newcomer does not wake the other side | asleep for ever |
+//! | a_taker_that_gives_up_passes_its_wake_up_on | `leave_line`: wakes no waiter | asleep for ever |
+//! | a_value_that_was_lent_is_given_to_a_waiter | `give_back`: wakes no waiter | asleep for ever |
+//! | all_waiters_learn_that_it_is_closed | `wake_everyone`: wakes, then closes; wakes the first one only | asleep for ever |
 //!
 //! | `stm` | weakened | failure |
 //! |---|---|---|
@@ -127,12 +154,14 @@
 //! | of_two_updates_none_is_lost | `commit`: compares nothing; compares before it locks; takes its time before it locks; its shortcut allows for one more | one was lost |
 //! | of_two_transactions_that_read_what_the_other_writes_one_sees_the_other | `is_unchanged`: ignores locks | both wrote |
 //! | a_value_is_dropped_once_after_its_last_reader | `begin`: a Relaxed store; `end`: SeqCst to Relaxed; `retire`: does not look | freed while in use |
-//! | (the same) | `free`: does not mark; `end`: swap to load and store | left in limbo |
-//! | a_parked_task_does_not_sleep_through_a_commit | `park`: does not compare; `publish`: takes no waiters; unlocks first | asleep for ever |
+//! | (the same) | `free`: does not mark; `end`: swap to load and store, or does not collect | left in limbo |
+//! | a_parked_task_does_not_sleep_through_a_commit | `park`: does not compare, or does not set WAITED; `publish`: takes no waiters; unlocks first | asleep for ever |
 //! | a_task_parked_in_two_cells_is_woken_by_either | `take_waiters`: does not take the waker | asleep for ever |
+//! | one_commit_wakes_all_tasks_that_are_parked_in_a_cell | `take_waiters`: the first one only | asleep for ever |
+//! | a_task_that_leaves_takes_no_other_out_of_the_list | `remove`: empties the list; leaves the last link in it | asleep for ever; used after it was freed |
 //! | a_task_that_leaves_while_it_is_woken_is_gone_from_all_lists | `leave`: keeps WAITED | WAITED with an empty list |
 //! | a_waker_that_changes_is_woken_or_its_task_sees_that | `sleep_on`: compare-and-swap to store | asleep for ever |
-//! | what_a_transaction_has_read_alone_stays_until_it_ends | `commit`: does not look after it has locked | a commit got through |
+//! | what_a_transaction_has_read_alone_stays_until_it_ends | `commit`: does not look after it has locked; `is_taken`: no fence | a commit got through |
 //!
 //! | `cancel_table` | weakened | failure |
 //! |---|---|---|
@@ -146,7 +175,7 @@
 //! | a_wake_up_of_a_scope_that_goes_to_rest_is_not_lost | `PollerWake::prepare`: the task is queued before the child; not woken again if it was awake | asleep for ever |
 //! | a_wake_up_from_a_spawned_task_is_not_lost | `is_inside`: takes the frame of a spawned task for a poll of the scope | asleep for ever |
 //! | a_wake_up_by_reference_is_not_lost | `try_enqueue`: without a reference | the CancelScope was not freed |
-//! | a_wake_up_of_a_scope_that_goes_to_another_is_not_lost (and: to another task) | `polled_with`: does not change the ready list's word | asleep for ever |
+//! | a_wake_up_of_a_scope_that_goes_to_another_is_not_lost (and: to_another_task) | `polled_with`: does not change the ready list's word | asleep for ever |
 //! | wake_ups_of_an_inner_scope_are_not_lost | `wake_poller`: takes a waker of ours | asleep for ever |
 //! | what_is_put_in_line_while_others_are_taken_is_not_lost | `pull`: swap to load and store | one was lost |
 //! | a_task_that_ends_while_its_scope_is_woken_is_not_used_any_more | `polled_with`: keeps the task without a reference | freed while in use |
@@ -162,6 +191,7 @@
 
 mod cancel_table;
 mod child_waker;
+mod exchange;
 mod gate;
 mod idle;
 mod inbox;
@@ -176,6 +206,7 @@ mod state;
 mod stm;
 mod timers;
 mod wakeup;
+mod watch;
 
 use std::pin::pin;
 use std::sync::Arc;

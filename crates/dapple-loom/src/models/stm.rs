@@ -4,6 +4,7 @@
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
 
 use loom::thread::{JoinHandle, spawn};
 
@@ -283,6 +284,45 @@ fn a_task_parked_in_two_cells_is_woken_by_either() {
         let waiters = pair.cells.each_ref().map(|cell| unsafe { *cell.waiters.get() });
         assert_eq!(waiters, [none; 2], "nothing is left behind");
     });
+}
+
+#[test]
+fn one_commit_wakes_all_tasks_that_are_parked_in_a_cell() {
+    model(|| {
+        let pair = Pair::new();
+        let other = in_thread(&pair, |pair| drop(park(pair, &[0])));
+        let (parker, waker) = sleeper();
+        let parked = park_once(&pair, &waker).expect("no one has written");
+        pair.write([0], 1);
+        parker.park(None);
+        assert!(parked.is_woken());
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_task_that_leaves_takes_no_other_out_of_the_list() {
+    model(|| {
+        let pair = Pair::new();
+        let (parker, waker) = sleeper();
+        let parked = park_once(&pair, &waker).expect("no one has written");
+        let leaver = in_thread(&pair, |pair| drop(park_once(pair, Waker::noop())));
+        pair.write([0], 1);
+        parker.park(None);
+        assert!(parked.is_woken());
+        leaver.join().unwrap();
+        assert_eq!(pair.cells[0].word() & 3, 0, "neither locked nor waited for");
+    });
+}
+
+/// Parks in the first cell, unless it was written meanwhile.
+fn park_once(pair: &Pair, waker: &Waker) -> Option<Parked> {
+    let mut log = TxLog::new(pair.realm.take(WORLD), WORLD);
+    log.begin(&pair.realm, false);
+    let read = log.read(&pair.realm, pair.cell(0));
+    let parked = read.ok().and_then(|_| Parked::park(log.reads(), GuardedWaker::of(waker), &mut Vec::new()));
+    log.end(&pair.realm);
+    parked
 }
 
 #[test]
