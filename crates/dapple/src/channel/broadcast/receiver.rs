@@ -220,10 +220,10 @@ impl<T> Drop for Receiver<T> {
             tail.receivers -= 1;
             (tail.next, tail.receivers == 0)
         });
-        self.ring.leave_unread(self.position, end);
         if is_last {
             self.ring.closing.tell();
         }
+        self.ring.leave_unread(self.position, end); // drops messages, which may panic: last
     }
 }
 

@@ -129,7 +129,6 @@ impl<T> Ring<T> {
         };
         let mut wakers = std::mem::take(&mut tail.wakers); // ALL-TOLD
         drop(tail);
-        drop(old); // foreign code: not under the lock
         if !wakers.is_empty() {
             wakers.drain(..).flatten().for_each(GuardedWaker::wake);
             let mut tail = self.tail.lock();
@@ -137,6 +136,7 @@ impl<T> Ring<T> {
                 tail.wakers = wakers; // its memory is used again
             }
         }
+        drop(old); // foreign code: not under the lock, and last, since it may panic
         Ok(receivers)
     }
 
