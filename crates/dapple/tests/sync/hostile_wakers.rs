@@ -19,13 +19,23 @@ use dapple::{
 };
 
 /// Whether it was served: not, if it was cancelled.
-type Wait = Pin<Box<dyn Future<Output = bool>>>;
+pub(crate) type Wait = Pin<Box<dyn Future<Output = bool>>>;
 
 /// A kind of wait: how to begin it, and a call that makes its event happen once, for one waiter.
-struct Case {
+pub(crate) struct Case {
     name: &'static str,
     wait: Box<dyn Fn() -> Wait>,
     happen: Box<dyn Fn()>,
+}
+
+impl Case {
+    pub(crate) fn new(
+        name: &'static str,
+        wait: impl Fn() -> Wait + 'static,
+        happen: impl Fn() + 'static,
+    ) -> Case {
+        Case { name, wait: Box::new(wait), happen: Box::new(happen) }
+    }
 }
 
 /// Polls with a hostile waker; `None` if that panicked.
@@ -238,16 +248,21 @@ fn shared_cases() -> Vec<Case> {
     cases
 }
 
-#[test]
-fn who_waits_beside_a_hostile_waker_is_served() {
+/// Each case with each function that panics, and each end of the wait.
+pub(crate) fn in_every_way(cases: impl Fn() -> Vec<Case>) {
     for function in FUNCTIONS {
         for end in ENDS {
             // Afresh for each: they keep what happened.
-            for case in shared_cases() {
+            for case in cases() {
                 the_other_is_served(&case, function, end);
             }
         }
     }
+}
+
+#[test]
+fn who_waits_beside_a_hostile_waker_is_served() {
+    in_every_way(shared_cases);
 }
 
 /// Each with a poll by hand between, so that what an `async fn` has begun is not lost by a panic in its midst.

@@ -12,6 +12,7 @@ mod barrier;
 mod broadcast;
 mod condvar;
 mod hostile_wakers;
+mod hostile_wakers_conditions;
 mod hostile_wakers_lost;
 mod mpmc;
 mod mpsc;
