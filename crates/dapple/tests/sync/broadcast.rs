@@ -57,6 +57,7 @@ async fn a_slow_receiver_learns_how_many_it_missed() {
         assert_eq!(receiver.recv().await, Ok(message));
     }
     let mut late = sender.subscribe();
+    assert!(late.same_channel(&receiver) && !late.same_channel(&broadcast::bounded(4).1));
     assert_eq!(late.try_recv(), Err(TryRecvError::Empty), "of messages from then on");
     drop(sender);
     assert_eq!(late.recv().await, Err(RecvError::Closed));
