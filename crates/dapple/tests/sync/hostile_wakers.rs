@@ -260,6 +260,27 @@ pub(crate) fn in_every_way(cases: impl Fn() -> Vec<Case>) {
     }
 }
 
+/// A wait that goes from one task to another wakes the task that has polled it last.
+pub(crate) fn wakes_its_last_poller(case: &Case) {
+    let (before, after) = (Arc::new(Count::default()), Arc::new(Count::default()));
+    let mut wait = (case.wait)();
+    for count in [&before, &after, &before, &after] {
+        let polled = poll(&mut wait, &Waker::from(count.clone()));
+        assert_eq!(polled, Some(Poll::Pending), "{}: it has not happened yet", case.name);
+    }
+    let mut other = (case.wait)(); // a barrier needs one more
+    assert_eq!(poll(&mut other, Waker::noop()), Some(Poll::Pending), "{}", case.name);
+    after.0.store(0, SeqCst);
+    (case.happen)();
+    assert!(after.0.load(SeqCst) > 0, "{}: the last poller is woken", case.name);
+    assert_eq!(poll(&mut wait, Waker::noop()), Some(Poll::Ready(true)), "{}", case.name);
+}
+
+#[test]
+fn waits_wake_their_last_poller() {
+    shared_cases().iter().for_each(wakes_its_last_poller);
+}
+
 #[test]
 fn who_waits_beside_a_hostile_waker_is_served() {
     in_every_way(shared_cases);

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
-use crate::hostile_wakers::{Case, Wait, in_every_way};
+use crate::hostile_wakers::{Case, Wait, in_every_way, wakes_its_last_poller};
 use dapple::Shared;
 use dapple::channel::{broadcast, mpmc};
 use dapple::shared::when;
@@ -158,7 +158,16 @@ fn channels() -> Vec<Case> {
     vec![receives, sends, hears]
 }
 
+fn all_cases() -> Vec<Case> {
+    [watchers(), mvars(), rounds_and_turns(), channels()].into_iter().flatten().collect()
+}
+
 #[test]
 fn waiters_beside_a_hostile_waker_are_served() {
-    in_every_way(|| [watchers(), mvars(), rounds_and_turns(), channels()].into_iter().flatten().collect());
+    in_every_way(all_cases);
+}
+
+#[test]
+fn waiters_wake_their_last_poller() {
+    all_cases().iter().for_each(wakes_its_last_poller);
 }
