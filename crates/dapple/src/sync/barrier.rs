@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use crate::Cancelled;
 use crate::prim::{Mutex, lock};
-use crate::waitlist::wait::{GuardedWaker, Wait, Wakers};
+use crate::waitlist::wait::{GuardedWaker, Wait, Wakers, block_on};
 use crate::waitlist::wait_queue::WaitQueue;
 
 /// Meeting point for a number of tasks: each waits until all have arrived, then all go on. It can be used again and
@@ -65,7 +65,7 @@ impl Barrier {
     ///
     /// # Cancellation
     ///
-    /// *Dropped early*: **clean**: this caller does not count.
+    /// *Dropped early*: **clean**: this caller does not count, unless all had come.
     /// *Scope cancelled*: returns [`Cancelled`], and this caller does not count; or `Ok`, if all had come when the wait was
     /// polled again.
     ///
@@ -82,6 +82,20 @@ impl Barrier {
     /// ```
     pub fn wait(&self) -> BarrierWait<'_> {
         BarrierWait { barrier: self, place: None, wait: Wait::default() }
+    }
+
+    /// As [`wait`](Self::wait), for threads that run no tasks: blocks the thread.
+    ///
+    /// # Errors
+    ///
+    /// If the call was cancelled in [`blocking`](crate::blocking()): this caller does not count.
+    ///
+    /// # Panics
+    ///
+    /// On a thread that runs tasks.
+    #[track_caller]
+    pub fn wait_blocking(&self) -> Result<BarrierPass, Cancelled> {
+        block_on("Barrier::wait_blocking", self.wait())
     }
 
     /// Takes a waiter out of the line. One whose round is not over is not counted any more. ROUND

@@ -230,6 +230,36 @@ impl<T> MVar<T> {
         Ok(f(&mut self.lent(value)))
     }
 
+    /// Waits until there is a value, puts `value` in its place, and returns the one that was there. No other caller comes
+    /// between.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cancelled: hands `value` back.
+    ///
+    /// # Cancellation
+    ///
+    /// *Dropped early*: **lossy**: `value` is dropped with the wait, and has not been put; loses its place.
+    /// *Scope cancelled*: returns a [`PutError`] with `value`, which has not been put; or the other value, if there was one
+    /// when the wait was polled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// dapple::run(async {
+    ///     let latest = dapple::sync::MVar::new(1);
+    ///     assert_eq!(latest.swap(2).await.unwrap(), 1);
+    ///     assert_eq!(latest.take().await, Ok(2));
+    /// });
+    /// ```
+    pub async fn swap(&self, value: T) -> Result<T, PutError<T>> {
+        let mut other = ToLend(None);
+        match self.wait(&mut other).await {
+            Ok(()) => Ok(std::mem::replace(&mut *self.lent(other), value)),
+            Err(Cancelled) => Err(PutError { value, cancelled: true }),
+        }
+    }
+
     /// Waits until there is a value, and returns a clone. The value stays.
     ///
     /// # Errors
@@ -286,6 +316,37 @@ impl<T> MVar<T> {
     #[track_caller]
     pub fn put_blocking(&self, value: T) -> Result<(), PutError<T>> {
         block_on("MVar::put_blocking", self.put(value))
+    }
+
+    /// As [`with`](Self::with), for threads that run no tasks: blocks the thread.
+    ///
+    /// # Errors
+    ///
+    /// If the call was cancelled in [`blocking`](crate::blocking()): `f` has not run.
+    ///
+    /// # Panics
+    ///
+    /// On a thread that runs tasks. And if `f` does: the value is as `f` left it.
+    #[track_caller]
+    pub fn with_blocking<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, Cancelled> {
+        block_on("MVar::with_blocking", self.with(f))
+    }
+
+    /// As [`read`](Self::read), for threads that run no tasks: blocks the thread.
+    ///
+    /// # Errors
+    ///
+    /// If the call was cancelled in [`blocking`](crate::blocking()).
+    ///
+    /// # Panics
+    ///
+    /// On a thread that runs tasks.
+    #[track_caller]
+    pub fn read_blocking(&self) -> Result<T, Cancelled>
+    where
+        T: Clone,
+    {
+        block_on("MVar::read_blocking", self.read())
     }
 
     /// Whether there is no value now, or another caller has it in [`with`](Self::with). Another thread may change

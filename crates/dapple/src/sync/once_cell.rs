@@ -95,7 +95,8 @@ impl<T> OnceCell<T> {
     }
 
     /// Returns the value. If there is none, runs `init` to compute it. Of many callers one runs its `init`, and the
-    /// others wait. If that one panics or is dropped, the next caller runs its own.
+    /// others wait. If that one panics or is dropped, the next caller runs its own. An `init` that asks for the value of the
+    /// same cell waits for itself, until it is cancelled.
     ///
     /// A cancel reaches the waits inside of `init`, which has to return a value nevertheless: use
     /// [`get_or_try_init`](Self::get_or_try_init) for an initialiser that waits.
@@ -202,6 +203,21 @@ impl<T> Default for OnceCell<T> {
         OnceCell::new()
     }
 }
+
+impl<T: Clone> Clone for OnceCell<T> {
+    /// A cell of its own, with a clone of the value if that has been set.
+    fn clone(&self) -> OnceCell<T> {
+        self.get().cloned().map_or_else(OnceCell::new, OnceCell::from)
+    }
+}
+
+impl<T: PartialEq> PartialEq for OnceCell<T> {
+    fn eq(&self, other: &OnceCell<T>) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl<T: Eq> Eq for OnceCell<T> {}
 
 impl<T> From<T> for OnceCell<T> {
     /// One that has this value.

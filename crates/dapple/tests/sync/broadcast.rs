@@ -57,6 +57,7 @@ async fn a_slow_receiver_learns_how_many_it_missed() {
         assert_eq!(receiver.recv().await, Ok(message));
     }
     let mut late = sender.subscribe();
+    assert!(late.same_channel(&receiver) && !late.same_channel(&broadcast::bounded(4).1));
     assert_eq!(late.try_recv(), Err(TryRecvError::Empty), "of messages from then on");
     drop(sender);
     assert_eq!(late.recv().await, Err(RecvError::Closed));
@@ -145,6 +146,55 @@ async fn a_sender_waits_for_a_clone_and_a_clone_that_panics_lets_go() {
         sender.send(Slow(number)).unwrap();
         assert_eq!(receiver.try_recv().map(|message| message.0), Ok(number));
     }
+}
+
+/// A message whose destructor panics, if it is armed. Its clones are not.
+struct Explosive {
+    armed: bool,
+}
+
+impl Clone for Explosive {
+    fn clone(&self) -> Explosive {
+        Explosive { armed: false }
+    }
+}
+
+impl Drop for Explosive {
+    fn drop(&mut self) {
+        assert!(!self.armed, "dropped");
+    }
+}
+
+fn panics(call: impl FnOnce()) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err()
+}
+
+#[dapple::test(sim, seeds = 10)]
+async fn a_message_that_panics_when_it_is_overwritten_keeps_no_receiver_waiting() {
+    let (sender, mut slow) = broadcast::bounded(1);
+    let mut fast = slow.resubscribe();
+    sender.send(Explosive { armed: true }).unwrap();
+    fast.recv().await.unwrap();
+    let waits = spawn(async move { fast.recv().await.is_ok() });
+    sleep(MS).await.unwrap();
+    assert!(panics(|| drop(sender.send(Explosive { armed: false }))));
+    assert!(timeout(MS, waits).await.expect("a receiver sleeps while there is a message").unwrap());
+    assert_eq!(slow.recv().await.err(), Some(RecvError::Lagged(1)));
+    assert!(slow.recv().await.is_ok(), "the new message was sent");
+}
+
+#[dapple::test(sim, seeds = 10)]
+async fn a_message_that_panics_when_the_last_receiver_goes_keeps_no_sender_waiting() {
+    let (sender, receiver) = broadcast::bounded(1);
+    let waits = spawn({
+        let sender = sender.clone();
+        async move { sender.closed().await }
+    });
+    sleep(MS).await.unwrap();
+    sender.send(Explosive { armed: true }).unwrap();
+    assert!(panics(|| drop(receiver)));
+    timeout(MS, waits).await.expect("a sender sleeps while there is no receiver").unwrap().unwrap();
+    assert!(sender.is_closed());
 }
 
 #[test]

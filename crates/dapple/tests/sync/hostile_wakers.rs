@@ -19,13 +19,23 @@ use dapple::{
 };
 
 /// Whether it was served: not, if it was cancelled.
-type Wait = Pin<Box<dyn Future<Output = bool>>>;
+pub(crate) type Wait = Pin<Box<dyn Future<Output = bool>>>;
 
 /// A kind of wait: how to begin it, and a call that makes its event happen once, for one waiter.
-struct Case {
+pub(crate) struct Case {
     name: &'static str,
     wait: Box<dyn Fn() -> Wait>,
     happen: Box<dyn Fn()>,
+}
+
+impl Case {
+    pub(crate) fn new(
+        name: &'static str,
+        wait: impl Fn() -> Wait + 'static,
+        happen: impl Fn() + 'static,
+    ) -> Case {
+        Case { name, wait: Box::new(wait), happen: Box::new(happen) }
+    }
 }
 
 /// Polls with a hostile waker; `None` if that panicked.
@@ -238,16 +248,42 @@ fn shared_cases() -> Vec<Case> {
     cases
 }
 
-#[test]
-fn a_waiter_beside_a_hostile_waker_is_served() {
+/// Each case with each function that panics, and each end of the wait.
+pub(crate) fn in_every_way(cases: impl Fn() -> Vec<Case>) {
     for function in FUNCTIONS {
         for end in ENDS {
             // Afresh for each: they keep what happened.
-            for case in shared_cases() {
+            for case in cases() {
                 the_other_is_served(&case, function, end);
             }
         }
     }
+}
+
+/// A wait that goes from one task to another wakes the task that has polled it last.
+pub(crate) fn wakes_its_last_poller(case: &Case) {
+    let (before, after) = (Arc::new(Count::default()), Arc::new(Count::default()));
+    let mut wait = (case.wait)();
+    for count in [&before, &after, &before, &after] {
+        let polled = poll(&mut wait, &Waker::from(count.clone()));
+        assert_eq!(polled, Some(Poll::Pending), "{}: it has not happened yet", case.name);
+    }
+    let mut other = (case.wait)(); // a barrier needs one more
+    assert_eq!(poll(&mut other, Waker::noop()), Some(Poll::Pending), "{}", case.name);
+    after.0.store(0, SeqCst);
+    (case.happen)();
+    assert!(after.0.load(SeqCst) > 0, "{}: the last poller is woken", case.name);
+    assert_eq!(poll(&mut wait, Waker::noop()), Some(Poll::Ready(true)), "{}", case.name);
+}
+
+#[test]
+fn waits_wake_their_last_poller() {
+    shared_cases().iter().for_each(wakes_its_last_poller);
+}
+
+#[test]
+fn a_waiter_beside_a_hostile_waker_is_served() {
+    in_every_way(shared_cases);
 }
 
 /// Each with a poll by hand between, so that what an `async fn` has begun is not lost by a panic in its midst.

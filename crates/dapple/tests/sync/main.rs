@@ -10,9 +10,13 @@ mod shared_common;
 
 mod barrier;
 mod broadcast;
+mod broadcast_model;
 mod condvar;
+mod executors;
 mod hostile_wakers;
+mod hostile_wakers_conditions;
 mod hostile_wakers_lost;
+mod many_random;
 mod mpmc;
 mod mpsc;
 mod mpsc_cancel;

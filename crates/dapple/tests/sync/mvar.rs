@@ -132,6 +132,27 @@ async fn readers_and_takers_in_line_are_all_served() {
     assert_eq!(taker.await.unwrap(), Ok(5));
 }
 
+#[dapple::test(sim, seeds = 20)]
+async fn a_swap_leaves_no_gap_and_a_cancelled_one_hands_its_value_back() {
+    let place = Arc::new(MVar::empty());
+    let late = timeout(MS, place.swap(1)).await.unwrap_err();
+    let refused = late.into_inner().unwrap().unwrap_err();
+    assert!(refused.is_cancelled());
+    assert_eq!(refused.into_inner(), 1);
+    let puts = spawn({
+        let place = place.clone();
+        async move {
+            place.put(2).await.unwrap();
+            place.put(4).await.unwrap(); // only after the last take
+        }
+    });
+    sleep(MS).await.unwrap();
+    assert_eq!(place.swap(3).await.unwrap(), 2);
+    assert_eq!((place.try_read(), puts.is_finished()), (Some(3), false));
+    assert_eq!((place.take().await, place.take().await), (Ok(3), Ok(4)));
+    puts.await.unwrap();
+}
+
 #[test]
 fn threads_outside_take_and_put() {
     let place = Arc::new(MVar::empty());

@@ -33,6 +33,9 @@ pub use sender::Sender;
 /// Makes a channel whose messages go to every receiver. It keeps the newest `capacity` messages, rounded up to a
 /// power of two, for receivers that are behind. Sending never waits.
 ///
+/// A sender that comes round to a message spins while a receiver clones that message. So `T::clone` is to be short, and must
+/// not send to the same channel: the sender would wait for itself. An [`Arc`](std::sync::Arc) is cloned at once.
+///
 /// # Panics
 ///
 /// If `capacity` is 0, or more than half of [`Semaphore::MAX_PERMITS`](crate::sync::Semaphore::MAX_PERMITS).

@@ -52,6 +52,12 @@ impl<T> Receiver<T> {
         self.len() == 0
     }
 
+    /// Whether both belong to the same channel.
+    #[must_use]
+    pub fn same_channel(&self, other: &Receiver<T>) -> bool {
+        Arc::ptr_eq(&self.ring, &other.ring)
+    }
+
     /// Whether all senders are gone.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -235,10 +241,10 @@ impl<T> Drop for Receiver<T> {
             tail.receivers -= 1;
             (tail.next, tail.receivers == 0)
         });
-        self.ring.leave_unread(self.position, end);
         if is_last {
             self.ring.closing.tell();
         }
+        self.ring.leave_unread(self.position, end); // drops messages, which may panic: last
     }
 }
 

@@ -16,7 +16,8 @@
 //!   reads nothing.
 //! * **TO-READ**: above the pins the word counts the receivers that have yet to receive the message. Each of them wants
 //!   this position, and comes once: to receive it, or to drop it unread. So a message that is wanted is there; the last
-//!   one to come takes it out.
+//!   one to come takes it out. If another receiver looks at the slot in that moment, for another position, the message
+//!   stays until the next one is written over it.
 //! * **ALL-TOLD**: a receiver leaves its waker under the lock of the tail, under which it has seen that its position is
 //!   the next to be written. A sender moves the tail and takes all wakers out under the same lock. So a receiver whose
 //!   position is behind the tail has no waker there.
@@ -129,7 +130,6 @@ impl<T> Ring<T> {
         };
         let mut wakers = std::mem::take(&mut tail.wakers); // ALL-TOLD
         drop(tail);
-        drop(old); // foreign code: not under the lock
         if !wakers.is_empty() {
             wakers.drain(..).flatten().for_each(GuardedWaker::wake);
             let mut tail = self.tail.lock();
@@ -137,6 +137,7 @@ impl<T> Ring<T> {
                 tail.wakers = wakers; // its memory is used again
             }
         }
+        drop(old); // foreign code: not under the lock, and last, since it may panic
         Ok(receivers)
     }
 
