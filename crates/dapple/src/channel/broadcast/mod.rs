@@ -35,7 +35,7 @@ pub use sender::Sender;
 ///
 /// # Panics
 ///
-/// If `capacity` is 0, or more than a semaphore can count.
+/// If `capacity` is 0, or more than `usize::MAX >> 9`.
 ///
 /// # Examples
 ///
@@ -54,7 +54,11 @@ pub use sender::Sender;
 #[track_caller]
 pub fn bounded<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(capacity > 0, "broadcast::bounded(0): a channel without room passes nothing on; use 1 or more");
-    assert!(capacity <= MAX / 2, "broadcast::bounded: more than {} messages", MAX / 2);
+    assert!(
+        capacity <= MAX / 2,
+        "broadcast::bounded({capacity}): a channel counts up to {} messages; use fewer",
+        MAX / 2
+    );
     let sender = Sender::new(capacity);
     let receiver = sender.subscribe();
     (sender, receiver)
