@@ -47,8 +47,9 @@ pub(crate) fn assert_outside(what: &dyn fmt::Display) {
 #[track_caller]
 fn refuse(closure: &Closure<'_>, what: &dyn fmt::Display) -> ! {
     panic!(
-        "{what}, inside of the closure of {}: what waits there could wait for itself. Do it before or after, or name \
-         all states at once in dapple::together",
+        "{what}, inside of the closure of {}: a wait there can deadlock. Wait before or after the \
+         closure. To use several states at once, name all of them in dapple::together, or keep them in TVars of one \
+         transaction",
         closure.of
     );
 }

@@ -29,6 +29,10 @@ use crate::world::is_simulated;
 ///     assert_eq!(sum.await, Ok(3));
 /// });
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a request to use a state",
+    note = "name each state with its use: `state.reading()` or `state.writing()`"
+)]
 pub trait Access: sealed::Sealed {
     /// Type of the state's value.
     type Value;

@@ -279,7 +279,7 @@ pub(super) fn put_in_order(wishes: &mut [Wish<'_>]) {
 #[cold]
 fn refuse_twice(pair: &[Wish<'_>]) -> ! {
     panic!(
-        "together: one state is named twice ({}; and {}). Name each once, and write it if any of the uses \
+        "together or when: one state is named twice ({}; and {}). Name each once, and write it if any of the uses \
          writes it",
         pair[0], pair[1]
     );

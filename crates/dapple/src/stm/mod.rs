@@ -35,6 +35,8 @@
 //! * It returns the errors of its operations, by `?`. An aborted transaction is run again by `atomically`.
 //! * It does not wait: it cannot await, and blocking calls, locks of [`Shared`](crate::Shared) and other transactions inside
 //!   of it panic.
+//! * It keeps its captured values for the next run: to give one away, it clones it (`queue.push(tx, job.clone())`).
+//! * It may fail with an error of its own, which undoes its writes: see [`atomically_or`].
 //! * It is short. A long transaction is aborted by short ones, until it runs alone and holds them up.
 //!
 //! # Which tool when
@@ -96,6 +98,9 @@ pub use {
 
 /// A transaction was aborted, or has called [`Transaction::retry`]. The closure returns it, and is run again when that may
 /// help.
+///
+/// It is no error of the program, and cannot be made by one. A closure that may fail with an error of its own is run by
+/// [`atomically_or`].
 #[derive(Debug)]
 pub struct Abort(());
 

@@ -267,7 +267,7 @@ impl<'tx> Transaction<'tx> {
     }
 
     /// Gives up, and runs the closure again once one of the variables that it has read is written. Until then the task
-    /// sleeps.
+    /// sleeps. If the closure has read no variable, no write could wake it: [`atomically`](super::atomically) panics then.
     ///
     /// # Errors
     ///

@@ -98,6 +98,8 @@ impl<T> OnceCell<T> {
     /// others wait. If that one panics or is dropped, the next caller runs its own. An `init` that asks for the value of the
     /// same cell waits for itself, until it is cancelled.
     ///
+    /// An `init` that asks for the value of its own cell waits for itself, until it is cancelled.
+    ///
     /// A cancel reaches the waits inside of `init`, which has to return a value nevertheless: use
     /// [`get_or_try_init`](Self::get_or_try_init) for an initialiser that waits.
     ///

@@ -50,6 +50,7 @@ fn closures_of_states_and_of_transactions_do_not_wait_for_each_other() {
     );
     let in_transaction = panic_of(|| try_atomically(|_| Ok(state.read_blocking(|_| ()))));
     assert!(in_transaction.contains("inside of the closure of a transaction"), "{in_transaction}");
+    assert!(in_transaction.contains("keep them in TVars of one transaction"), "{in_transaction}");
     assert_eq!(state.try_write(|_| try_atomically(|tx| tx.read(&var))), Ok(Ok(0)), "a try does not wait");
 }
 

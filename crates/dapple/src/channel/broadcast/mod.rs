@@ -57,7 +57,11 @@ pub use sender::Sender;
 #[track_caller]
 pub fn bounded<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(capacity > 0, "broadcast::bounded(0): a channel without room passes nothing on; use 1 or more");
-    assert!(capacity <= MAX / 2, "broadcast::bounded: more than {} messages", MAX / 2);
+    assert!(
+        capacity <= MAX / 2,
+        "broadcast::bounded({capacity}): a channel counts up to {} messages; use fewer",
+        MAX / 2
+    );
     let sender = Sender::new(capacity);
     let receiver = sender.subscribe();
     (sender, receiver)

@@ -45,7 +45,7 @@ pub use handles::{Receiver, Sender};
 ///
 /// # Panics
 ///
-/// If `capacity` is 0, or more than a semaphore can count.
+/// If `capacity` is 0, or more than `usize::MAX >> 8`.
 ///
 /// # Examples
 ///
@@ -65,6 +65,6 @@ pub use handles::{Receiver, Sender};
 #[track_caller]
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(capacity > 0, "mpmc::bounded(0): a channel without room passes nothing on; use 1 or more");
-    assert!(capacity <= MAX, "mpmc::bounded: more than {MAX} messages");
+    assert!(capacity <= MAX, "mpmc::bounded({capacity}): a channel counts up to {MAX} messages; use fewer");
     handles::channel(capacity)
 }

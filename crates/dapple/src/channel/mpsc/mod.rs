@@ -50,12 +50,15 @@ pub use sender::{Sender, WeakSender};
 ///
 /// # Panics
 ///
-/// If `capacity` is 0, or more than a semaphore can count.
+/// If `capacity` is 0, or more than `usize::MAX >> 8`.
 #[must_use]
 #[track_caller]
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(capacity > 0, "mpsc::bounded(0): a channel needs a capacity of 1 or more");
-    assert!(capacity <= MAX, "mpsc::bounded: more than {MAX} messages");
+    assert!(
+        capacity <= MAX,
+        "mpsc::bounded({capacity}): a channel counts up to {MAX} messages; use mpsc::unbounded"
+    );
     chan::channel(capacity)
 }
 
