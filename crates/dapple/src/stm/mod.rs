@@ -111,3 +111,10 @@ impl std::fmt::Display for Abort {
 }
 
 impl std::error::Error for Abort {}
+
+impl From<Abort> for std::io::Error {
+    /// For closures that fail with an error of I/O: see [`atomically_or`]. No caller sees the error that this makes.
+    fn from(abort: Abort) -> std::io::Error {
+        std::io::Error::other(abort)
+    }
+}

@@ -347,8 +347,8 @@ fn stray() -> ! {
 /// As [`atomically`], for a closure with errors of its own: if it returns one, its writes are undone, and the error is
 /// returned.
 ///
-/// `E: From<Abort>` lets the closure use `?` on the operations of the transaction. `Box<dyn Error + Send + Sync>` has it,
-/// your own type needs a line for it as below, and [`std::io::Error`] has it not. Whether the transaction was aborted is
+/// `E: From<Abort>` lets the closure use `?` on the operations of the transaction. [`std::io::Error`] and
+/// `Box<dyn Error + Send + Sync>` have it; your own type needs a line for it as below. Whether the transaction was aborted is
 /// known to the transaction itself: if it was, the error that the closure returns is dropped, and the closure is run again.
 ///
 /// # Errors

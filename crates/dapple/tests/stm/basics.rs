@@ -47,6 +47,12 @@ async fn an_error_of_the_closure_undoes_its_writes() {
     });
     assert_eq!(failed.await, Ok(Err(Refused)));
     assert_eq!(var.load(), "as it was");
+    let failed = atomically_or(|tx| {
+        tx.write(&var, String::new())?;
+        Err::<(), _>(std::io::Error::from(std::io::ErrorKind::NotFound))
+    });
+    assert_eq!(failed.await.unwrap().unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert_eq!(var.load(), "as it was");
 }
 
 #[dapple::test]
