@@ -1,6 +1,6 @@
 //! The state machine of one connection: its phase, the events that change it, and the operation that is timed.
 //!
-//! Nothing here waits, locks or reads a clock: [`ConnectionState::apply`] is the only way to change the state, and
+//! Nothing here waits, locks or reads a clock: [`ConnectionState::apply`] is the only way to change the phase, and
 //! [`ConnectionState::timed`] names the operation that the client may be slow at now. `connection/shared.rs` puts the
 //! state behind its lock.
 //!
