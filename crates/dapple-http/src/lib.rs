@@ -28,7 +28,8 @@
 //! * **Graceful shutdown**: [`Serve::shutdown_on`].
 //! * **State without locks**: handlers whose argument types name the state that they read or write, in [`state`].
 //!
-//! A connection can change to [another protocol](upgrade()), such as [WebSockets](ws) (feature `ws`).
+//! A connection can change to [another protocol](upgrade()), such as [WebSockets](ws) (feature `ws`). The timeouts end
+//! there.
 //!
 //! # Client disconnects
 //!

@@ -1,6 +1,6 @@
 //! The state machine of one connection: its phase, the events that change it, and the operation that is timed.
 //!
-//! Nothing here waits, locks or reads a clock: [`ConnectionState::apply`] is the only way to change the state, and
+//! Nothing here waits, locks or reads a clock: [`ConnectionState::apply`] is the only way to change the phase, and
 //! [`ConnectionState::timed`] names the operation that the client may be slow at now. `connection/shared.rs` puts the
 //! state behind its lock.
 //!
@@ -88,7 +88,7 @@ pub(crate) enum ConnectionEvent {
     SourceReady,
     /// A piece of a response was handed to hyper.
     PieceQueued,
-    /// The peer has taken this many bytes of a piece.
+    /// This many bytes of a piece were written: to the socket, or to the buffer of TLS while the socket is full.
     PieceTaken(usize),
     PieceGone,
 
@@ -225,6 +225,9 @@ pub(crate) struct ConnectionState {
     blockade: Option<Blockade>,
     /// Bytes that the peer has taken: HTTP/1 of everything, HTTP/2 of bodies.
     taken: u64,
+    /// HTTP/2: bytes of bodies that were written while the socket was full. They lie in the buffer of TLS, and count as
+    /// taken when the socket takes bytes again.
+    buffered: u64,
     sending: SendingCounts,
     is_draining: bool,
     is_head_late: bool,
@@ -250,6 +253,7 @@ impl ConnectionState {
             is_write_blocked: false,
             blockade: None,
             taken: 0,
+            buffered: 0,
             sending: SendingCounts::default(),
             is_draining: false,
             is_head_late: false,
@@ -267,6 +271,10 @@ impl ConnectionState {
                 self.is_write_blocked = false;
                 if !self.is_http2 {
                     self.taken += count as u64;
+                } else if self.buffered > 0 {
+                    let taken = self.buffered.min(count as u64);
+                    self.buffered -= taken;
+                    self.taken += taken;
                 }
             }
             ConnectionEvent::WriteBlocked => self.is_write_blocked = true,
@@ -326,6 +334,7 @@ impl ConnectionState {
             ConnectionEvent::SourceWaits => self.sending.sourcing += 1,
             ConnectionEvent::SourceReady => self.sending.sourcing -= 1,
             ConnectionEvent::PieceQueued => self.sending.pieces += 1,
+            ConnectionEvent::PieceTaken(count) if self.is_write_blocked => self.buffered += count as u64,
             ConnectionEvent::PieceTaken(count) => self.taken += count as u64,
             ConnectionEvent::PieceGone => self.sending.pieces -= 1,
             ConnectionEvent::SpeaksHttp2 => self.is_http2 = true,

@@ -388,3 +388,26 @@ fn a_blocked_peer_has_its_time_in_halves() {
         assert_eq!(is_over, !goes_on, "{answers:?}");
     }
 }
+
+/// TLS takes bytes of bodies into its buffer while the socket is full: they count when the socket takes bytes again.
+#[test]
+fn bytes_of_bodies_that_the_socket_has_not_taken_are_no_progress() {
+    use ConnectionEvent as E;
+    let step = 1 << PROGRESS;
+    let mut machine = Machine::new(true);
+    for event in [E::Read, E::RequestBegan, E::ResponseBegan, E::SendingBegan, E::PieceQueued] {
+        assert!(machine.send(event), "{event:?}");
+    }
+    let mut taken_after = |events: &[ConnectionEvent]| {
+        events.iter().for_each(|event| assert!(machine.send(*event), "{event:?}"));
+        match machine.state.timed(&machine.settings) {
+            Some((Timed::Blocked { taken, .. }, _)) => taken,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(taken_after(&[E::Wrote(step), E::PieceTaken(step), E::WriteBlocked]), 1);
+    assert_eq!(taken_after(&[E::PieceTaken(2 * step)]), 1, "a buffer took them");
+    assert_eq!(taken_after(&[E::Wrote(step), E::WriteBlocked]), 2, "the socket took a part of them");
+    assert_eq!(taken_after(&[E::Wrote(4 * step), E::WriteBlocked]), 3, "the other part, and other bytes");
+    assert_eq!(taken_after(&[E::Wrote(step), E::PieceTaken(step)]), 4);
+}

@@ -8,9 +8,10 @@
 //! # Invariants
 //!
 //! * **QUEUE-BOUNDED**: with more than [`FREE_RESPONSES`] responses, a piece is at most a quarter of the free part of
-//!   [`BUDGET`], and at least [`LEAST_PIECE`]. hyper takes up to two pieces of a body that it cannot send. So bodies that
+//!   [`BUDGET`], and at least [`LEAST_PIECE`]. hyper takes up to two pieces of a body whose window is shut. So bodies that
 //!   follow the limit hold at most [`BUDGET`] and two [`LEAST_PIECE`]s for each stream, beyond the pieces of the first
-//!   [`FREE_RESPONSES`].
+//!   [`FREE_RESPONSES`]. Where the windows are open and the socket is full, h2 takes `UNSENT` bytes of each stream
+//!   (`server/http2.rs`).
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;

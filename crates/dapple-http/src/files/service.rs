@@ -92,8 +92,9 @@ pub fn files(folder: impl AsRef<Path>) -> io::Result<FileService> {
 /// # Files that change
 ///
 /// A file that grows while it is being sent, such as a log, is sent up to the announced length. If it becomes shorter, or is
-/// changed in place, the connection is cut, so that the client sees that the file is incomplete. A file that is replaced
-/// by renaming another over it, or removed, is sent to its end. So publish by renaming.
+/// changed in place at the same size, the connection is cut, so that the client sees that the file is incomplete. A file
+/// that is replaced by renaming another over it, or removed, is sent to its end. A file that is overwritten by longer
+/// content, as `cp` does, can look as if it had grown: then the client gets bytes of both. So publish by renaming.
 ///
 /// # Examples
 ///

@@ -19,6 +19,9 @@ use crate::error::Error;
 /// return the response. The connection counts as open while it is used. After a shutdown it may go on until the
 /// [deadline](crate::Serve::shutdown_deadline); then reading and writing end with errors.
 ///
+/// The server's timeouts end with HTTP: set your own ([`dapple::time::timeout`](dapple::time::timeout())) around reads and
+/// writes. Without them a peer that vanished, or that reads nothing, keeps its connection.
+///
 /// # Examples
 ///
 /// An echo service with a protocol of its own:

@@ -22,6 +22,12 @@
 //! let router: Router = Router::new().route("/echo", any(echo));
 //! ```
 //!
+//! # Timeouts
+//!
+//! The server's timeouts end with HTTP. A WebSocket whose peer has vanished, or reads nothing, stays open and counts as a
+//! connection, until your own code ends it: send a [`Message::Ping`] now and then, and put a
+//! [`timeout`](dapple::time::timeout()) around `recv` and `send`.
+//!
 //! # Shutdown
 //!
 //! A graceful shutdown waits for WebSockets until its [deadline](crate::Serve::shutdown_deadline), and then cuts them

@@ -1,4 +1,4 @@
-//! Streams that a client opens and does not read: how much of their files the server takes into memory.
+//! Streams that a client opens and does not read: how much of their bodies the server takes into memory.
 
 use std::io::{Read, Write};
 use std::pin::Pin;
@@ -11,7 +11,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::middleware::map_response;
 use axum::response::Response;
+use axum::routing::get;
 use bytes::Bytes;
+use dapple::io::AsyncWriteExt;
+use dapple::sim::net::{TcpListener, TcpStream};
 use http_body::Frame;
 
 use crate::common::{PATIENCE, Server};
@@ -106,4 +109,51 @@ fn unread_streams_hold_a_bounded_part_of_their_files_and_arrive_whole_once_read(
     assert_eq!((received, taken.bytes.load(SeqCst)), (STREAMS * LEN, STREAMS * LEN));
     drop(stream);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A body without an end, of which a piece of 4 KiB is always ready.
+struct EndlessBody(Arc<AtomicUsize>);
+
+impl http_body::Body for EndlessBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let piece = Bytes::from_static(&[b'x'; 4 << 10]);
+        self.0.fetch_add(piece.len(), SeqCst);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+}
+
+/// The client opens all windows and reads nothing from its socket, so only the server bounds its own memory.
+#[dapple::test(sim, seeds = 3)]
+async fn a_client_with_open_windows_that_reads_nothing_is_sent_a_bounded_part_of_each_stream() {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let body = {
+        let taken = taken.clone();
+        move || {
+            let body = Body::new(EndlessBody(taken.clone()));
+            async move { body }
+        }
+    };
+    let listener = TcpListener::bind("10.0.0.1:80").await.unwrap();
+    let server = dapple_http::serve(listener, Router::new().route("/", get(body)));
+    let server = dapple::spawn(server.into_future());
+    let mut stream = TcpStream::connect("10.0.0.1:80").await.unwrap();
+    stream.write_all(PREFACE).await.unwrap();
+    stream.write_all(&frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff])).await.unwrap();
+    stream.write_all(&frame(WINDOW_UPDATE, 0, 0, &[0x3f, 0xff, 0xff, 0xff])).await.unwrap();
+    for number in 0..STREAMS {
+        stream.write_all(&get_frame(2 * number as u32 + 1, "/")).await.unwrap();
+    }
+    dapple::time::sleep(Duration::from_secs(5)).await.unwrap();
+    let held = taken.load(SeqCst);
+    assert!(held > STREAMS * (4 << 10), "only {held} bytes were taken: not all streams have begun");
+    // 64 KiB and two pieces for each stream, and a MiB for the simulated socket. With the bound of h2 it is 40 MiB.
+    assert!(held <= STREAMS * (72 << 10) + (1 << 20), "{held} bytes were taken from unread streams");
+    drop(stream);
+    server.abort();
 }
