@@ -12,7 +12,7 @@ use crate::prim::{AtomicBool, AtomicPtr, AtomicU64, Mutex};
 use crate::stm::cell::{CellHead, CellRef, ValueBits, version_of};
 use crate::stm::log::{Poisoned, TxLog};
 use crate::stm::parking::Parked;
-use crate::stm::realm::Realm;
+use crate::stm::realm::{Limbo, Realm};
 use crate::stm::run_alone::RunAlone;
 use crate::task::guarded::GuardedWaker;
 
@@ -71,7 +71,7 @@ impl Pair {
 }
 
 fn realm() -> Realm {
-    Realm::of(AtomicU64::new(0), AtomicPtr::new(null_mut()), Mutex::new(Vec::new()))
+    Realm::of(AtomicU64::new(0), AtomicPtr::new(null_mut()), Mutex::new(Limbo::new()))
 }
 
 trait WriteBits {

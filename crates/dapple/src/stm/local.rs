@@ -12,14 +12,14 @@ use std::rc::Rc;
 
 use super::cell::{EVERYWHERE, UNBOUND};
 use super::log::TxLog;
-use super::realm::Realm;
+use super::realm::{Limbo, Realm};
 use super::run_alone::RunAlone;
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::world;
 
 /// ONE-REALM
 pub(super) static REALM: Realm =
-    Realm::of(AtomicU64::new(0), AtomicPtr::new(null_mut()), Mutex::new(Vec::new()));
+    Realm::of(AtomicU64::new(0), AtomicPtr::new(null_mut()), Mutex::new(Limbo::new()));
 
 static REAL_ALONE: RunAlone = RunAlone::of(AtomicBool::new(false));
 

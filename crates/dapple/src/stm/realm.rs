@@ -16,7 +16,9 @@
 //! * **RETIRED-LATER**: a value or cell is retired with a time that the clock gave out after it was locked, or after its last
 //!   handle went. A transaction with an announcement of that time or later has no reference to it.
 //! * **MARKED-COLLECTS**: for each value in limbo there is an announcement that is older, and marked. The owner of a marked
-//!   announcement looks at limbo when it ends it.
+//!   announcement looks at limbo when it ends it. A value that comes to limbo marks all announcements that it waits for; one
+//!   that begins afterwards has no reference to it (ANNOUNCED-OR-LOCKED), whatever its time. So neither a new value nor a
+//!   look at limbo has to go through the values that wait already: beside a long transaction they are many.
 //! * **BOUND-TO-WORLD**: a cell is bound to the world (real, or a simulation) of the first transaction that uses it. Its
 //!   values wait for transactions of this world alone: those of other worlds would make a simulation differ from run to run.
 //!   A cell that is used in a second world becomes bound to none, and its values wait for all. A transaction binds the
@@ -28,6 +30,7 @@
 use std::ptr::{NonNull, null_mut};
 
 use super::cell::{EVERYWHERE, UNBOUND, ValueBits};
+use super::log::KEEPS;
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering, lock, step_fence};
 
 /// An announcement without a transaction.
@@ -94,13 +97,26 @@ pub(crate) struct Realm {
     limbo: LimboLine,
 }
 
+/// Values that wait for transactions. MARKED-COLLECTS
+pub(crate) struct Limbo {
+    values: Vec<Retired>,
+    /// No value has an earlier time.
+    earliest: u64,
+}
+
+impl Limbo {
+    pub(crate) const fn new() -> Limbo {
+        Limbo { values: Vec::new(), earliest: u64::MAX }
+    }
+}
+
 /// Processors fetch lines in pairs.
 #[repr(align(128))]
 struct ClockLine(AtomicU64);
 
 /// As above.
 #[repr(align(128))]
-struct LimboLine(Mutex<Vec<Retired>>);
+struct LimboLine(Mutex<Limbo>);
 
 /// The announcement of a transaction, if one runs.
 #[repr(align(128))]
@@ -116,7 +132,7 @@ impl Realm {
     pub(crate) const fn of(
         clock: AtomicU64,
         announcements: AtomicPtr<Announcement>,
-        limbo: Mutex<Vec<Retired>>,
+        limbo: Mutex<Limbo>,
     ) -> Realm {
         Realm { clock: ClockLine(clock), announcements, limbo: LimboLine(limbo) }
     }
@@ -182,7 +198,7 @@ impl Realm {
     }
 
     fn oldest(&self, world: u32) -> Oldest {
-        let mut oldest = Oldest { own: u64::MAX, all: u64::MAX };
+        let mut oldest = Oldest::NONE;
         for one in self.all() {
             let state = one.state.load(Ordering::SeqCst);
             if state & RUNS != 0 {
@@ -209,8 +225,11 @@ impl Realm {
             return;
         }
         let mut limbo = lock(&self.limbo.0);
-        limbo.append(retired);
-        self.sift(&mut limbo, retired, world);
+        let oldest = self.mark(retired, world);
+        for one in retired.extract_if(.., |one| !one.is_free(oldest)) {
+            limbo.earliest = limbo.earliest.min(one.time);
+            limbo.values.push(one);
+        }
     }
 
     /// Puts the values of limbo that no transaction can use any more into `free`. For the owner of a marked announcement
@@ -218,20 +237,34 @@ impl Realm {
     #[cold]
     pub(crate) fn collect(&self, free: &mut Vec<Retired>, world: u32) {
         let mut limbo = lock(&self.limbo.0);
-        self.sift(&mut limbo, free, world);
+        let mut oldest = Oldest::NONE;
+        for one in self.all() {
+            let is_own = one.world.load(Ordering::SeqCst) == world;
+            if let Some(time) = one.marked_time() {
+                oldest.note(time, is_own);
+            }
+        }
+        if oldest.own < limbo.earliest {
+            return; // all of them wait on
+        }
+        // Values of other worlds are left to transactions of those.
+        let is_ours = |one: &Retired| one.world == world || matches!(one.world, EVERYWHERE | UNBOUND);
+        free.extend(limbo.values.extract_if(.., |one| is_ours(one) && one.is_free(oldest)));
+        limbo.values.shrink_to(KEEPS);
+        limbo.earliest = limbo.values.iter().map(|one| one.time).min().unwrap_or(u64::MAX);
     }
 
-    /// Marks the announcements that values of `limbo` wait for, and takes out the values that wait for none.
-    fn sift(&self, limbo: &mut Vec<Retired>, free: &mut Vec<Retired>, world: u32) {
+    /// Marks the announcements that these values wait for. Returns the oldest of them.
+    fn mark(&self, values: &[Retired], world: u32) -> Oldest {
         let (mut last, mut last_anywhere) = (0, 0);
-        for one in limbo.iter() {
+        for one in values {
             if one.world == EVERYWHERE {
                 last_anywhere = last_anywhere.max(one.time);
             } else if one.world == world {
                 last = last.max(one.time);
             }
         }
-        let mut oldest = Oldest { own: u64::MAX, all: u64::MAX };
+        let mut oldest = Oldest::NONE;
         for one in self.all() {
             let is_own = one.world.load(Ordering::SeqCst) == world;
             let until = if is_own { last.max(last_anywhere) } else { last_anywhere };
@@ -239,13 +272,13 @@ impl Realm {
                 oldest.note(time, is_own);
             }
         }
-        // Values of other worlds are left to transactions of those.
-        let is_ours = |one: &Retired| one.world == world || matches!(one.world, EVERYWHERE | UNBOUND);
-        free.extend(limbo.extract_if(.., |one| is_ours(one) && one.is_free(oldest)));
+        oldest
     }
 }
 
 impl Oldest {
+    const NONE: Oldest = Oldest { own: u64::MAX, all: u64::MAX };
+
     fn note(&mut self, time: u64, is_own: bool) {
         self.all = self.all.min(time);
         if is_own {
@@ -274,6 +307,12 @@ impl Announcement {
     /// Gives it back to the realm. No transaction runs.
     pub(crate) fn give_back(&self) {
         self.taken.store(false, Ordering::Release);
+    }
+
+    /// The time of its transaction, if values wait for that.
+    fn marked_time(&self) -> Option<u64> {
+        let state = self.state.load(Ordering::SeqCst);
+        (state & RUNS != 0 && state & MARKED != 0).then_some(state >> TIME)
     }
 
     /// Marks it if its transaction began before `until`. Returns the time of the transaction if it is marked.

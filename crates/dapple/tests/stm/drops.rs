@@ -150,6 +150,33 @@ fn a_long_list_is_dropped_on_a_short_stack() {
 }
 
 #[test]
+fn what_is_dropped_beside_a_long_transaction_is_not_looked_at_again_and_again() {
+    // So many that a look at all that wait, for each that comes, would take minutes.
+    const MANY: u64 = 300_000;
+    in_a_process_of_its_own(
+        "what_is_dropped_beside_a_long_transaction_is_not_looked_at_again_and_again",
+        || {
+            let drops = Drops::default();
+            let vars: Vec<_> = (0..MANY).map(TVar::new).collect();
+            try_atomically(|tx| vars.iter().try_for_each(|var| tx.write(var, 1))).unwrap();
+            let old = TVar::new(Some(drops.guard()));
+            let (var, last, count) = (TVar::new(0), old.clone(), drops.clone());
+            let long = try_atomically(|tx| {
+                let read = tx.read(&var)?;
+                let beside = std::thread::spawn(move || {
+                    drop(vars);
+                    try_atomically(|tx| tx.write(&last, None)).unwrap();
+                });
+                beside.join().unwrap();
+                assert_eq!(count.count(), 0, "this transaction could have read it");
+                Ok(read)
+            });
+            assert_eq!((long, drops.count()), (Ok(0), 1));
+        },
+    );
+}
+
+#[test]
 fn lent_values_stay_what_they_are_until_the_closure_ends() {
     let (text, number) = (TVar::new(String::from("0")), TVar::new(0));
     let ended = try_atomically(|tx| {
