@@ -64,6 +64,11 @@ impl Retired {
         Retired { bits, drop_bits, time, world }
     }
 
+    /// The value, to wait for the transactions of `world` that began before `time`.
+    pub(crate) fn again(self, time: u64, world: u32) -> Retired {
+        Retired { time, world, ..self }
+    }
+
     /// Drops the value, which may panic.
     ///
     /// # Safety

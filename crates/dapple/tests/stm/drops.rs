@@ -133,6 +133,35 @@ fn a_destructor_that_panics_harms_no_one_else() {
     });
 }
 
+/// Writes a variable when it is dropped.
+struct Writes(TVar<u32>);
+
+impl Drop for Writes {
+    fn drop(&mut self) {
+        try_atomically(|tx| tx.modify(&self.0, |drops| *drops += 1)).unwrap();
+    }
+}
+
+#[test]
+fn a_variable_that_a_closure_drops_is_dropped_after_the_transaction() {
+    in_a_process_of_its_own("a_variable_that_a_closure_drops_is_dropped_after_the_transaction", || {
+        let drops = TVar::new(0);
+        for is_read in [false, true] {
+            let before = drops.load();
+            let ended = try_atomically(|tx| {
+                let own = TVar::new(Writes(drops.clone()));
+                if is_read {
+                    tx.with(&own, |_| ())?;
+                }
+                drop(own);
+                assert_eq!(drops.load(), before, "its destructor could not write here");
+                Ok(())
+            });
+            assert_eq!((ended, drops.load()), (Ok(()), before + 1));
+        }
+    });
+}
+
 struct Node(#[expect(dead_code, reason = "dropped with it")] TVar<Option<Box<Node>>>);
 
 #[test]
