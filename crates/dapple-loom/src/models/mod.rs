@@ -127,7 +127,7 @@
 //! | of_two_updates_none_is_lost | `commit`: compares nothing; compares before it locks; takes its time before it locks; its shortcut allows for one more | one was lost |
 //! | of_two_transactions_that_read_what_the_other_writes_one_sees_the_other | `is_unchanged`: ignores locks | both wrote |
 //! | a_value_is_dropped_once_after_its_last_reader | `begin`: a Relaxed store; `end`: SeqCst to Relaxed; `retire`: does not look | freed while in use |
-//! | (the same) | `sift`: does not mark; `end`: swap to load and store | left in limbo |
+//! | (the same) | `mark`: does not mark; `end`: swap to load and store | left in limbo |
 //! | a_parked_task_does_not_sleep_through_a_commit | `park`: does not compare; `publish`: takes no waiters; unlocks first | asleep for ever |
 //! | a_task_parked_in_two_cells_is_woken_by_either | `take_waiters`: does not take the waker | asleep for ever |
 //! | a_task_that_leaves_while_it_is_woken_is_gone_from_all_lists | `leave`: keeps WAITED | WAITED with an empty list |
