@@ -7,7 +7,7 @@
 //!
 //! * **ONE-DROPS**: a thread that drops a value, and drops others in its destructor, puts those into a queue and drops them
 //!   afterwards. So a list of a million variables takes no deep stack. The queue is on the stack of the outermost call.
-//! * **DROPPED-OUTSIDE**: what is dropped in the closure of a transaction, such as a variable that no transaction has used,
+//! * **NO-DROP-IN-CLOSURE**: what is dropped in the closure of a transaction, such as a variable that no transaction has used,
 //!   waits until that transaction has ended: in its closure the destructor could begin no transaction of its own.
 
 use std::cell::RefCell;
@@ -52,7 +52,7 @@ pub(super) fn drop_all(retired: &mut Vec<Retired>) {
     retired.drain(..).for_each(drop_one);
 }
 
-/// Leaves a value to the transaction whose closure this thread is in. DROPPED-OUTSIDE
+/// Leaves a value to the transaction whose closure this thread is in. NO-DROP-IN-CLOSURE
 #[cold]
 fn drop_after_transaction(one: Retired) {
     let world = TxWorld::current().number();
