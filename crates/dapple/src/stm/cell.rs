@@ -43,6 +43,13 @@ const LOOKS: u32 = if IS_MODEL { 1 } else { 64 };
 /// A pointer to a value, or the bits of a small one; see `value`.
 pub(crate) type ValueBits = *mut ();
 
+/// How many handles a cell has. HANDLES-COUNTED
+///
+/// It is a type of its own for [`remove`](Self::remove): as soon as a handle is not counted any more, another thread may
+/// free the cell. A reference to the cell that is the argument of a running function promises that the cell stays until the
+/// function returns. A reference to this count, which is an atomic and nothing else, does not.
+pub(crate) struct HandleCount(AtomicU32);
+
 /// The memory of a `TVar`.
 #[repr(C)]
 pub(crate) struct CellHead {
@@ -50,8 +57,7 @@ pub(crate) struct CellHead {
     value: AtomicPtr<()>,
     /// Last link of the ring of waiters, or null. LOCK-BIT
     pub(crate) waiters: UnsafeCell<*const ParkedLink>,
-    /// HANDLES-COUNTED
-    handles: AtomicU32,
+    pub(crate) handles: HandleCount,
     /// The world whose transactions use the cell. BOUND-TO-WORLD in `realm`
     world: AtomicU32,
     /// How a value is dropped, if it has to be.
@@ -75,7 +81,7 @@ impl CellHead {
             word: AtomicU64::new(0),
             value: AtomicPtr::new(value),
             waiters: UnsafeCell::new(null()),
-            handles: AtomicU32::new(1),
+            handles: HandleCount(AtomicU32::new(1)),
             world: AtomicU32::new(UNBOUND),
             drop_bits,
         }
@@ -171,28 +177,6 @@ impl CellHead {
         }
     }
 
-    /// Counts one more handle. The caller has one.
-    #[inline]
-    pub(crate) fn add_handle(&self) {
-        let before = self.handles.fetch_add(1, Ordering::Relaxed);
-        if before > u32::MAX / 2 {
-            too_many_handles();
-        }
-    }
-
-    /// Counts one more handle, unless the last one is gone.
-    pub(crate) fn try_add_handle(&self) -> bool {
-        let add = |handles: u32| (handles != 0).then(|| handles + 1);
-        self.handles.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
-    }
-
-    /// Counts one handle less. `true`: it was the last one. HANDLES-COUNTED
-    #[inline]
-    pub(crate) fn remove_handle(&self) -> bool {
-        // AcqRel: the last one sees what all others did.
-        self.handles.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-
     /// The world whose transactions use the cell. For an owner of the cell, or of its last handle.
     #[inline]
     pub(crate) fn world(&self) -> u32 {
@@ -228,6 +212,30 @@ impl CellHead {
                 return;
             }
         }
+    }
+}
+
+impl HandleCount {
+    /// Counts one more handle. The caller has one.
+    #[inline]
+    pub(crate) fn add(&self) {
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        if before > u32::MAX / 2 {
+            too_many_handles();
+        }
+    }
+
+    /// Counts one more handle, unless the last one is gone.
+    pub(crate) fn try_add(&self) -> bool {
+        let add = |handles: u32| (handles != 0).then(|| handles + 1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    /// Counts one handle less. `true`: it was the last one, and the caller retires the cell. Otherwise the cell may be gone.
+    #[inline]
+    pub(crate) fn remove(&self) -> bool {
+        // AcqRel: the last one sees what all others did.
+        self.0.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 

@@ -7,6 +7,8 @@
 //!
 //! * **ONE-DROPS**: a thread that drops a value, and drops others in its destructor, puts those into a queue and drops them
 //!   afterwards. So a list of a million variables takes no deep stack. The queue is on the stack of the outermost call.
+//! * **NO-DROP-IN-CLOSURE**: what is dropped in the closure of a transaction, such as a variable that no transaction has used,
+//!   waits until that transaction has ended: in its closure the destructor could begin no transaction of its own.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -50,12 +52,25 @@ pub(super) fn drop_all(retired: &mut Vec<Retired>) {
     retired.drain(..).for_each(drop_one);
 }
 
+/// Leaves a value to the transaction whose closure this thread is in. NO-DROP-IN-CLOSURE
+#[cold]
+fn drop_after_transaction(one: Retired) {
+    let world = TxWorld::current().number();
+    let mut retired = vec![one.again(REALM.tick(), world)];
+    REALM.retire(&mut retired, world);
+    debug_assert!(retired.is_empty(), "the transaction is announced, and began before this time");
+}
+
 fn drop_one(one: Retired) {
-    let outer: *const DropQueue = with_context(|context| context.drops());
+    let (outer, is_inside): (*const DropQueue, _) =
+        with_context(|context| (context.drops(), context.in_transaction()));
     // SAFETY: it is on this thread's stack, below. ONE-DROPS
     if let Some(outer) = unsafe { outer.as_ref() } {
         outer.0.borrow_mut().push_back(one);
         return;
+    }
+    if is_inside {
+        return drop_after_transaction(one);
     }
     let queue = DropQueue(RefCell::new(VecDeque::new()));
     with_context(|context| context.set_drops(&raw const queue));

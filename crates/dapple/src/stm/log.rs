@@ -20,8 +20,8 @@ use crate::world;
 
 /// Pending writes that are found one by one, without an index.
 const FEW: usize = 8;
-/// Entries that a log keeps room for when it is not in use.
-const KEEPS: usize = 1 << 12;
+/// Entries that a log, and limbo, keep room for when they are not in use.
+pub(crate) const KEEPS: usize = 1 << 12;
 
 /// A cell that was read, and its version.
 #[derive(Clone, Copy)]
@@ -175,6 +175,8 @@ impl TxLog {
     fn shrink(&mut self) {
         self.reads.shrink_to(KEEPS);
         self.writes.shrink_to(KEEPS);
+        self.undo.shrink_to(KEEPS);
+        self.kept.shrink_to(KEEPS);
         self.index = Vec::new();
     }
 

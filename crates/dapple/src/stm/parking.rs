@@ -184,7 +184,7 @@ impl Parked {
                 cell.unlock(word);
                 return false;
             }
-            if !cell.try_add_handle() {
+            if !cell.handles.try_add() {
                 cell.unlock(word); // no handle is left by which it could be written
                 return true;
             }
@@ -239,7 +239,7 @@ impl Parked {
                 let is_empty = unsafe { link.remove(cell) };
                 cell.unlock(if is_empty { word & !WAITED } else { word }); // WAITED-LISTED
             }
-            if cell.remove_handle() {
+            if cell.handles.remove() {
                 dead.push(of);
             }
         }

@@ -31,6 +31,7 @@ use std::collections::VecDeque;
 use std::ptr::{NonNull, null_mut};
 
 use super::cell::{EVERYWHERE, UNBOUND, ValueBits};
+use super::log::KEEPS;
 use crate::prim::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering, lock, step_fence};
 
 /// An announcement without a transaction.
@@ -62,6 +63,11 @@ impl Retired {
     /// `drop_bits` may be called with `bits`, once, when the announcements of `world` are of `time` or later.
     pub(crate) unsafe fn new(bits: ValueBits, drop_bits: DropBits, time: u64, world: u32) -> Retired {
         Retired { bits, drop_bits, time, world }
+    }
+
+    /// The value, to wait for the transactions of `world` that began before `time`.
+    pub(crate) fn again(self, time: u64, world: u32) -> Retired {
+        Retired { time, world, ..self }
     }
 
     /// Drops the value, which may panic.
@@ -112,9 +118,6 @@ struct LimboQueue {
     world: u32,
     values: VecDeque<Retired>,
 }
-
-/// A queue keeps room for so many values when it is empty.
-const KEEPS: usize = 1 << 10;
 
 /// The announcement of a transaction, if one runs.
 #[repr(align(128))]

@@ -98,11 +98,14 @@ impl<T: Clone + Send + Sync + 'static> TBoundedQueue<T> {
             "stm::TBoundedQueue: the capacity is 0, so that no push could end. Use a capacity of 1, or a TMVar, to hand values \
              over one by one"
         );
+        let mut chunks = Vec::new();
+        let is_refused = chunks.try_reserve_exact(capacity.div_ceil(CHUNK)).is_err();
         assert!(
-            capacity <= isize::MAX as usize / size_of::<TVar<T>>(),
+            !is_refused,
             "stm::TBoundedQueue: there is no memory for a capacity of {capacity}. Use a TQueue for a queue without a bound"
         );
-        let chunks = (0..capacity.div_ceil(CHUNK)).map(|_| RingChunk(OnceLock::new())).collect();
+        chunks.resize_with(capacity.div_ceil(CHUNK), || RingChunk(OnceLock::new()));
+        let chunks = chunks.into_boxed_slice();
         TBoundedQueue(Arc::new(PlaceRing { head: TVar::new(0), tail: TVar::new(0), capacity, chunks }))
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::Abort;
 use super::drops::{drop_all, retire_cells};
 use super::local::{REALM, TxWorld};
-use super::log::{Found, Poisoned, TxLog, TxState};
+use super::log::{Found, KEEPS, Poisoned, TxLog, TxState};
 use super::parking::Parked;
 use super::realm::Retired;
 use super::run_alone::Alone;
@@ -481,12 +481,14 @@ impl Drop for Transaction<'_> {
         if !log.wakers.is_empty() {
             world::pause();
             log.wakers.drain(..).for_each(wake);
+            log.wakers.shrink_to(KEEPS);
         }
         if !log.hooks.is_empty() {
             drop_hooks(std::mem::take(&mut log.hooks));
         }
         if !log.retired.is_empty() {
             drop_all(&mut log.retired);
+            log.retired.shrink_to(KEEPS);
         }
         // SAFETY: the transaction is being dropped, and does not use it again.
         let log = unsafe { ManuallyDrop::take(&mut self.log) };

@@ -103,7 +103,7 @@ impl<T> TVar<T> {
 impl<T> Clone for TVar<T> {
     /// Makes another handle of the same variable.
     fn clone(&self) -> TVar<T> {
-        self.cell().add_handle();
+        self.cell().handles.add();
         TVar { cell: self.cell, of: PhantomData }
     }
 }
@@ -111,7 +111,7 @@ impl<T> Clone for TVar<T> {
 impl<T> Drop for TVar<T> {
     #[inline]
     fn drop(&mut self) {
-        if self.cell().remove_handle() {
+        if self.cell().handles.remove() {
             retire_cell(self.cell_ref());
         }
     }

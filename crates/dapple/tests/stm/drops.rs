@@ -163,6 +163,35 @@ fn a_destructor_that_panics_harms_no_one_else() {
     });
 }
 
+/// Writes a variable when it is dropped.
+struct Writes(TVar<u32>);
+
+impl Drop for Writes {
+    fn drop(&mut self) {
+        try_atomically(|tx| tx.modify(&self.0, |drops| *drops += 1)).unwrap();
+    }
+}
+
+#[test]
+fn a_variable_that_a_closure_drops_is_dropped_after_the_transaction() {
+    in_a_process_of_its_own("a_variable_that_a_closure_drops_is_dropped_after_the_transaction", || {
+        let drops = TVar::new(0);
+        for is_read in [false, true] {
+            let before = drops.load();
+            let ended = try_atomically(|tx| {
+                let own = TVar::new(Writes(drops.clone()));
+                if is_read {
+                    tx.with(&own, |_| ())?;
+                }
+                drop(own);
+                assert_eq!(drops.load(), before, "its destructor could not write here");
+                Ok(())
+            });
+            assert_eq!((ended, drops.load()), (Ok(()), before + 1));
+        }
+    });
+}
+
 struct Node(#[expect(dead_code, reason = "dropped with it")] TVar<Option<Box<Node>>>);
 
 #[test]
@@ -177,6 +206,33 @@ fn a_long_list_is_dropped_on_a_short_stack() {
         try_atomically(|tx| tx.write(&var, None)).unwrap();
     });
     dropped.unwrap().join().unwrap();
+}
+
+#[test]
+fn what_is_dropped_beside_a_long_transaction_is_not_looked_at_again_and_again() {
+    // So many that a look at all that wait, for each that comes, would take minutes.
+    const MANY: u64 = 300_000;
+    in_a_process_of_its_own(
+        "what_is_dropped_beside_a_long_transaction_is_not_looked_at_again_and_again",
+        || {
+            let drops = Drops::default();
+            let vars: Vec<_> = (0..MANY).map(TVar::new).collect();
+            try_atomically(|tx| vars.iter().try_for_each(|var| tx.write(var, 1))).unwrap();
+            let old = TVar::new(Some(drops.guard()));
+            let (var, last, count) = (TVar::new(0), old.clone(), drops.clone());
+            let long = try_atomically(|tx| {
+                let read = tx.read(&var)?;
+                let beside = std::thread::spawn(move || {
+                    drop(vars);
+                    try_atomically(|tx| tx.write(&last, None)).unwrap();
+                });
+                beside.join().unwrap();
+                assert_eq!(count.count(), 0, "this transaction could have read it");
+                Ok(read)
+            });
+            assert_eq!((long, drops.count()), (Ok(0), 1));
+        },
+    );
 }
 
 #[test]

@@ -158,7 +158,8 @@ async fn a_bounded_queue_goes_round_and_is_full_at_its_capacity() {
 
 #[test]
 fn a_capacity_of_zero_is_refused_with_a_sentence() {
-    for (capacity, text) in [(0, "the capacity is 0"), (usize::MAX, "there is no memory for a capacity")] {
+    const NO_MEMORY: &str = "there is no memory for a capacity";
+    for (capacity, text) in [(0, "the capacity is 0"), (1 << 56, NO_MEMORY), (usize::MAX, NO_MEMORY)] {
         let refused = catch_unwind(|| TBoundedQueue::<u8>::new(capacity)).unwrap_err();
         let message = refused.downcast_ref::<String>().cloned();
         let message = message.or_else(|| refused.downcast_ref::<&str>().map(|text| String::from(*text)));
