@@ -150,7 +150,7 @@ pin_project! {
     /// Calls a service of tower when it is ready.
     #[doc(hidden)]
     #[project = WhenReadyProjection]
-    #[allow(missing_debug_implementations, reason = "a future that nobody names")]
+    #[allow(missing_debug_implementations, reason = "a future that programs do not name")]
     pub enum WhenReady<S: tower_service::Service<Request<Body>>> {
         #[doc(hidden)]
         Waiting { service: S, request: Option<Request<Body>> },

@@ -80,7 +80,7 @@ fn main_elsewhere(what: &str) -> Option<Color> {
         Ok(color) => return Some(color),
         Err(_) if shared.phase() == RuntimePhase::Stopped => return None,
         Err(Missing::All) => {
-            "there is no main color: this runtime is not one of dapple::run, and nobody is in block_on"
+            "there is no main color: this runtime is not one of dapple::run, and no thread is in block_on"
         }
         Err(Missing::Choice) => "there is more than one main color: several threads are in block_on",
     };
