@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-MOST = 400
+MOST = 100
 
 PATTERNS = {
     "who without a noun": r"(^|[.;:,(] |\b(?i:of|for|by|to|with|from|than|and|or|that|is|wakes?|tells?|as|if|whatever|after"
@@ -79,11 +79,11 @@ def check(paths, most, quiet=False):
 def self_test():
     """Plants a riddle in a file of its own, and sees it found; a plain sentence passes."""
     planted = [
-        ("/// Nobody owns what he has not been polled for.", 400, False),
-        ("/// Wakes who waits.", 400, False),
+        ("/// Nobody owns what he has not been polled for.", MOST, False),
+        ("/// Wakes who waits.", MOST, False),
         ("/// What is returned is told more by its methods.", 0, False),
         ("/// A released permit stays free until a waiter is polled and takes it.", 0, True),
-        ("#[test]\nfn who_is_slow_has_to_prove_himself_anew() {}", 400, False),
+        ("#[test]\nfn who_is_slow_has_to_prove_himself_anew() {}", MOST, False),
         ("#[test]\nfn the_client_whose_whole_this_is() {}", 0, True),
     ]
     with tempfile.TemporaryDirectory() as folder:
