@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! * **ONE-INITIALISER**: there is one permit. The one that has taken it may set the value, and then closes the
-//!   permits, so that all waiters look again; or it gives the permit back, also by panicking or being dropped.
+//!   permits, so that all waiters look again; or it gives the permit back, also by panicking or being dropped. A caller
+//!   that finds the permits closed sees the value: it was written before the closing.
 
 use std::error::Error;
 use std::fmt;

@@ -132,6 +132,8 @@ impl Permits {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             if word & CLOSED != 0 {
+                let closed = self.is_closed(); // acquires what was written before the closing
+                debug_assert!(closed, "never unset");
                 return Err(PermitRefusal::Closed);
             }
             if word / ONE < enough(word) {

@@ -1,6 +1,7 @@
-//! The memory of `when`, `MVar`, `mpmc` and `broadcast`.
+//! The memory of `when`, `MVar`, `OnceCell`, `mpmc` and `broadcast`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
@@ -8,7 +9,7 @@ use crate::common::foreign_block_on;
 use dapple::Shared;
 use dapple::channel::{broadcast, mpmc};
 use dapple::shared::when;
-use dapple::sync::MVar;
+use dapple::sync::{MVar, OnceCell};
 
 #[test]
 fn watchers_come_and_go_with_their_state() {
@@ -103,4 +104,138 @@ fn slots_of_a_broadcast_are_cloned_overwritten_and_cleared() {
     for thread in threads {
         assert_eq!(thread.join().unwrap(), 6);
     }
+}
+
+/// A message that counts how many of it are alive; a clone is one more.
+struct Alive(Box<u64>, Arc<AtomicUsize>);
+
+impl Alive {
+    fn new(number: u64, count: &Arc<AtomicUsize>) -> Alive {
+        count.fetch_add(1, SeqCst);
+        Alive(Box::new(number), count.clone())
+    }
+}
+
+impl Clone for Alive {
+    fn clone(&self) -> Alive {
+        thread::yield_now(); // others come while it is pinned
+        Alive::new(*self.0, &self.1)
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, SeqCst);
+    }
+}
+
+#[test]
+fn messages_of_a_broadcast_are_dropped_once_while_receivers_come_and_go() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let (sender, receiver) = broadcast::bounded(2);
+    let senders: Vec<_> = (0..2)
+        .map(|_| {
+            let (sender, count) = (sender.clone(), count.clone());
+            thread::spawn(move || (0..4).for_each(|number| drop(sender.send(Alive::new(number, &count)))))
+        })
+        .collect();
+    let receivers: Vec<_> = (0..2)
+        .map(|number| {
+            let mut receiver = receiver.resubscribe();
+            thread::spawn(move || {
+                for _ in 0..2 + number {
+                    drop(receiver.try_recv());
+                    let mut next = receiver.resubscribe();
+                    let mut cx = Context::from_waker(Waker::noop());
+                    let polled = Box::pin(next.recv()).as_mut().poll(&mut cx);
+                    drop(polled);
+                    receiver = next; // the other one goes, and leaves messages unread
+                }
+            })
+        })
+        .collect();
+    drop(sender);
+    for thread in senders.into_iter().chain(receivers) {
+        thread.join().unwrap();
+    }
+    drop(receiver);
+    assert_eq!(count.load(SeqCst), 0);
+}
+
+#[test]
+fn messages_of_an_mpmc_are_dropped_once_while_its_ends_come_and_go() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let (sender, receiver) = mpmc::bounded(1);
+    let senders: Vec<_> = (0..2)
+        .map(|number| {
+            let (sender, count) = (sender.clone(), count.clone());
+            thread::spawn(move || {
+                let mut cx = Context::from_waker(Waker::noop());
+                for message in 0..3 {
+                    let sender = sender.clone();
+                    let mut left = Box::pin(sender.send(Alive::new(message, &count)));
+                    let polled = left.as_mut().poll(&mut cx);
+                    drop((polled, left)); // sent, or dropped with the wait
+                    drop(sender.try_send(Alive::new(message, &count)));
+                }
+                if number == 0 {
+                    drop(sender.send_blocking(Alive::new(9, &count)));
+                }
+            })
+        })
+        .collect();
+    let receivers: Vec<_> = (0..2)
+        .map(|number| {
+            let receiver = receiver.clone();
+            thread::spawn(move || {
+                let mut cx = Context::from_waker(Waker::noop());
+                for _ in 0..3 {
+                    let receiver = receiver.clone();
+                    let mut left = Box::pin(receiver.recv());
+                    drop(left.as_mut().poll(&mut cx));
+                    drop(left);
+                    drop(receiver.try_recv());
+                }
+                if number == 0 {
+                    drop(receiver.recv_blocking());
+                }
+            })
+        })
+        .collect();
+    drop((sender, receiver)); // the last one of a side closes the channel, with messages or without
+    for thread in senders.into_iter().chain(receivers) {
+        thread.join().unwrap();
+    }
+    assert_eq!(count.load(SeqCst), 0);
+}
+
+#[test]
+fn a_value_of_an_mvar_and_of_a_cell_is_dropped_once_while_waits_are_left() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let (place, cell) = (Arc::new(MVar::empty()), Arc::new(OnceCell::new()));
+    let threads: Vec<_> = (0..3)
+        .map(|number| {
+            let (place, cell, count) = (place.clone(), cell.clone(), count.clone());
+            thread::spawn(move || {
+                let mut cx = Context::from_waker(Waker::noop());
+                let mut left = Box::pin(place.take());
+                let taken = left.as_mut().poll(&mut cx);
+                let mut put = Box::pin(place.put(Alive::new(number, &count)));
+                let polled = put.as_mut().poll(&mut cx);
+                drop((taken, left, polled, put));
+                drop(place.try_put(Alive::new(number, &count)));
+                let swapped = Box::pin(place.swap(Alive::new(number, &count))).as_mut().poll(&mut cx);
+                drop(swapped);
+                drop(cell.set(Alive::new(number, &count)));
+                let init = async || Alive::new(number, &count);
+                let set = foreign_block_on(cell.get_or_init(init)).map(|value| *value.0).unwrap();
+                assert!(set < 3);
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    drop((place, cell));
+    assert_eq!(count.load(SeqCst), 0);
 }
