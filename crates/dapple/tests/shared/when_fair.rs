@@ -1,14 +1,16 @@
 //! `when`: no watcher is kept from a state by others that watch it, however often it is written.
 
 use std::pin::Pin;
-use std::task::{Context, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use dapple::shared::when;
-use dapple::sim;
+use dapple::sim::{self, Sim};
 use dapple::task::yield_now;
 use dapple::time::sleep;
-use dapple::{Shared, spawn};
+use dapple::{Cancelled, Shared, spawn};
 
 const MS: Duration = Duration::from_millis(1);
 const US: Duration = Duration::from_micros(1);
@@ -72,4 +74,55 @@ async fn one_that_is_forgotten_is_passed_over_beside_watchers_that_look() {
         sleep(MS).await.unwrap();
     }
     reader.abort();
+}
+
+/// A waker that counts.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl std::task::Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+type Watcher = Pin<Box<dyn Future<Output = Result<(), Cancelled>>>>;
+
+fn poll(watcher: &mut Watcher, waker: &Waker) -> Poll<Result<(), Cancelled>> {
+    watcher.as_mut().poll(&mut Context::from_waker(waker))
+}
+
+/// Simulations enter states in the order of their numbers, not of their addresses.
+#[test]
+fn one_that_has_slept_in_a_simulation_leaves_its_own_places_outside() {
+    let (states, pairs, singles) = Sim::new(1).run(async {
+        // So that the numbers and the addresses are in different orders.
+        drop((0..6).map(|_| Shared::new(0)).collect::<Vec<_>>());
+        let states: Vec<_> = (0..6).map(|_| Shared::new(0)).collect();
+        let mut pairs: Vec<Watcher> = Vec::new();
+        for (a, other) in (0..6).flat_map(|a| (0..6).map(move |b| (a, b))) {
+            if a != other {
+                let (a, b) = (states[a].clone(), states[other].clone());
+                pairs.push(Box::pin(async move {
+                    when((a.writing(), b.writing()), |(a, b)| (*a + *b > 9).then_some(())).await
+                }));
+            }
+        }
+        pairs.iter_mut().for_each(|pair| assert!(poll(pair, Waker::noop()).is_pending()));
+        let mut singles: Vec<(Watcher, Arc<Count>)> = Vec::new();
+        for state in &states {
+            let (state, count) = (state.clone(), Arc::new(Count::default()));
+            let mut single: Watcher =
+                Box::pin(async move { state.when(|value: &mut u32| (*value > 0).then_some(())).await });
+            assert!(poll(&mut single, &Waker::from(count.clone())).is_pending());
+            singles.push((single, count));
+        }
+        (states, pairs, singles)
+    });
+    drop(pairs);
+    for (state, (mut single, count)) in states.iter().zip(singles) {
+        state.try_write(|value| *value = 1).unwrap();
+        assert_eq!(count.0.load(Relaxed), 1, "another watcher took its place with it");
+        assert_eq!(poll(&mut single, Waker::noop()), Poll::Ready(Ok(())));
+    }
 }
