@@ -11,7 +11,6 @@ use super::watch_list::{WatchList, WatchPlace};
 use crate::Cancelled;
 use crate::cancel::wait::{begin_at_once, got_at_once};
 use crate::waitlist::wait::{GuardedWaker, Wakers};
-use crate::world::is_simulated;
 
 /// Request for access to one state: a [`Reading`] or a [`Writing`]. An argument of
 /// [`together`](crate::together).
@@ -179,9 +178,9 @@ impl<'a> Wish<'a> {
 
     /// Sort key of the order in which states are entered. BY-ADDRESS
     #[inline]
-    pub(super) fn rank(&self) -> (u64, usize) {
+    pub(super) fn rank(&self, by_number: bool) -> (u64, usize) {
         // The label is in another cache line, so it is read only in simulations.
-        (if is_simulated() { self.label.number } else { 0 }, self.address())
+        (if by_number { self.label.number } else { 0 }, self.address())
     }
 
     /// Enters if the state is free, or becomes free while the caller spins. With `gave_way`, even ahead of

@@ -20,6 +20,7 @@ use super::when::WhenWait;
 use crate::Cancelled;
 use crate::cancel::wait::{begin_at_once, got_at_once};
 use crate::context::closure;
+use crate::world::is_simulated;
 
 /// Calls `f` with several states, once all of them are available at the same time.
 ///
@@ -257,7 +258,7 @@ impl_accesses!(8: A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 pub(super) fn sort(wishes: &mut [Wish<'_>]) {
     wishes.iter().for_each(|wish| wish.gate.glance());
     closure::assert_outside(&All(wishes));
-    put_in_order(wishes);
+    put_in_order(wishes, is_simulated());
     for pair in wishes.windows(2) {
         if pair[0].address() == pair[1].address() {
             refuse_twice(pair);
@@ -265,14 +266,14 @@ pub(super) fn sort(wishes: &mut [Wish<'_>]) {
     }
 }
 
-/// Puts wishes in the order in which they are entered.
+/// Puts wishes in the order in which they are entered, or were: `by_number` in a simulation.
 #[inline]
-pub(super) fn put_in_order(wishes: &mut [Wish<'_>]) {
+pub(super) fn put_in_order(wishes: &mut [Wish<'_>], by_number: bool) {
     match wishes {
         [_] => {}
-        [first, second] if first.rank() <= second.rank() => {}
+        [first, second] if first.rank(by_number) <= second.rank(by_number) => {}
         [first, second] => std::mem::swap(first, second),
-        _ => wishes.sort_unstable_by_key(Wish::rank),
+        _ => wishes.sort_unstable_by_key(|wish| wish.rank(by_number)),
     }
 }
 

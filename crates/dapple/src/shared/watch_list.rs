@@ -16,9 +16,12 @@
 //!   after the look of a watcher finds it enlisted, and a watcher never looks twice at one write.
 //! * **WATCHER-WOKEN**: if a watcher that writes has not looked since the last write, one such watcher has been woken
 //!   and has not looked since (it holds a *token*); or the alarm is set, and will pass it over.
-//! * **PASSED-OVER**: a token whose holder is not polled within some milliseconds counts no more. While a token is out
-//!   and others wait behind it, an alarm is set in the runtime of the waking thread. Outside of a runtime there is no
-//!   alarm: there, all are woken at once.
+//! * **PASSED-OVER**: a token whose holder is not polled within some milliseconds counts no more, however often other
+//!   watchers look meanwhile. While a token is out and others wait behind it, an alarm is set in the runtime of the
+//!   waking thread. Outside of a runtime there is no alarm: there, all are woken at once.
+//! * **ROUND-GOES-ON**: a write while a token is out does not send the token back to the first watcher. It goes on to the
+//!   last one, and then round again. So a watcher is reached after as many looks as there are watchers before it,
+//!   however often the state is written meanwhile.
 //! * **LIST-STAYS**: the list of a gate is made once, and freed with the gate.
 
 use std::ptr::null_mut;
@@ -123,9 +126,9 @@ struct WatchQueue {
     len: usize,
     /// Writers that were woken, have not looked since, and are counted on. WATCHER-WOKEN
     tokens: usize,
-    /// How often a watcher has looked, or gone.
-    looks: u64,
-    /// An alarm is set, at this count of looks. PASSED-OVER
+    /// How many tokens have been given back.
+    returned: u64,
+    /// An alarm is set, at this count of tokens that were given back. PASSED-OVER
     alarm: Option<u64>,
 }
 
@@ -150,8 +153,10 @@ impl EntryIndex {
 struct WatchRing {
     first: EntryIndex,
     last: EntryIndex,
-    /// All before it have been woken for the last write, or have looked.
+    /// All before it have been woken for the last write, or have looked; unless `again` is set.
     next: EntryIndex,
+    /// There was a write since this round began: another round follows. ROUND-GOES-ON
+    again: bool,
 }
 
 struct WatchEntry {
@@ -208,7 +213,6 @@ impl WatchQueue {
 
     /// A watcher looks at the state as of the write `seen`. It holds no token any more.
     fn look(&mut self, key: u32, seen: u64) {
-        self.looks += 1;
         let entry = &mut self.entries[key as usize];
         entry.seen = seen;
         self.take_token(key);
@@ -218,7 +222,10 @@ impl WatchQueue {
         let entry = &mut self.entries[key as usize];
         let woken = std::mem::take(&mut entry.woken);
         let passed_over = std::mem::take(&mut entry.passed_over);
-        self.tokens -= usize::from(woken && entry.writes && !passed_over);
+        if woken && entry.writes && !passed_over {
+            self.tokens -= 1;
+            self.returned += 1;
+        }
     }
 
     fn take_out(&mut self, watch: &mut WatchPlace) -> Option<GuardedWaker> {
@@ -227,7 +234,6 @@ impl WatchQueue {
     }
 
     fn leave(&mut self, key: u32) -> Option<GuardedWaker> {
-        self.looks += 1;
         self.take_token(key);
         let WatchEntry { prev, next, writes, .. } = self.entries[key as usize];
         match next.get() {
@@ -251,14 +257,20 @@ impl WatchQueue {
 
     /// The next of its kind that sleeps, and has not looked since the write `now`.
     fn next_asleep(&mut self, writes: bool, now: u64) -> Option<usize> {
-        let mut at = self.ring(writes).next;
-        while let Some(index) = at.get()
-            && (self.entries[index].woken || self.entries[index].seen == now)
-        {
-            at = self.entries[index].next;
+        loop {
+            let mut at = self.ring(writes).next;
+            while let Some(index) = at.get()
+                && (self.entries[index].woken || self.entries[index].seen == now)
+            {
+                at = self.entries[index].next;
+            }
+            let ring = self.ring(writes);
+            ring.next = at;
+            if at.get().is_some() || !std::mem::take(&mut ring.again) {
+                return at.get();
+            }
+            ring.next = ring.first;
         }
-        self.ring(writes).next = at;
-        at.get()
     }
 
     /// Wakes the next of its kind that has not looked since the write `now`. `false`: there is none.
@@ -278,7 +290,7 @@ impl WatchQueue {
         }
         let needs_alarm = self.alarm.is_none() && self.next_asleep(true, now).is_some();
         if needs_alarm {
-            self.alarm = Some(self.looks);
+            self.alarm = Some(self.returned);
         }
         needs_alarm
     }
@@ -363,7 +375,12 @@ impl WatchList {
         let now = self.written.load(Ordering::Relaxed) + 1;
         self.written.store(now, Ordering::Release);
         queue.readers.next = queue.readers.first;
-        queue.writers.next = queue.writers.first;
+        if queue.tokens == 0 {
+            queue.writers.next = queue.writers.first;
+            queue.writers.again = false;
+        } else {
+            queue.writers.again = true; // ROUND-GOES-ON
+        }
         let needs_alarm = queue.pass_on(now, wakers);
         let more = WatchList::fill(&mut queue, now, wakers);
         drop(queue);
@@ -432,7 +449,7 @@ impl Wake for WatchList {
         let mut wakers = Wakers::default();
         let mut queue = self.queue.lock();
         let Some(set_at) = queue.alarm.take() else { return };
-        if set_at == queue.looks {
+        if set_at == queue.returned {
             queue.pass_over();
         }
         let now = self.written.load(Ordering::Relaxed);

@@ -23,6 +23,7 @@ use crate::cancel::wait::got_at_once;
 use crate::context::closure;
 use crate::task::waker::is_ours;
 use crate::waitlist::wait::{GuardedWaker, Wait, Wakers};
+use crate::world::is_simulated;
 
 /// Waits until a condition over several states holds, and changes them in the same moment.
 ///
@@ -122,13 +123,21 @@ pub struct WhenWait<W> {
     /// One for each state, in the order in which they are entered.
     watches: W,
     is_enlisted: bool,
+    /// It has enlisted in a simulation, and so in that order. It may be polled or dropped outside of it.
+    by_number: bool,
     /// While it sleeps.
     sleep: Option<Wait>,
 }
 
 impl<W: Default> Default for WhenWait<W> {
     fn default() -> WhenWait<W> {
-        WhenWait { line: TogetherWait::default(), watches: W::default(), is_enlisted: false, sleep: None }
+        WhenWait {
+            line: TogetherWait::default(),
+            watches: W::default(),
+            is_enlisted: false,
+            by_number: false,
+            sleep: None,
+        }
     }
 }
 
@@ -205,6 +214,9 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
         then: impl FnMut() -> Option<R>,
     ) -> Poll<Result<R, Cancelled>> {
         sort(&mut wishes);
+        if self.is_enlisted && self.by_number != is_simulated() {
+            put_in_order(&mut wishes, self.by_number);
+        }
         if !self.is_enlisted {
             ready!(self.line.poll_enter(&wishes, &mut entered, cx))?;
         } else if let Err(cancelled) = ready!(self.poll_enter_again(&wishes, &mut entered, cx)) {
@@ -301,7 +313,9 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
         wakers: &mut Wakers,
     ) {
         let writes = wishes.iter().any(|wish| wish.writes);
-        self.is_enlisted = true;
+        if !std::mem::replace(&mut self.is_enlisted, true) {
+            self.by_number = is_simulated();
+        }
         for (wish, watch) in wishes.iter().zip(self.watches.as_mut()) {
             let clone = foreign.as_mut().and_then(|foreign| foreign.new.pop());
             let waker = clone.unwrap_or_else(|| GuardedWaker::of(cx.waker()));
@@ -341,7 +355,7 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
             if let Some(mut sleep) = self.sleep.take() {
                 sleep.give_up();
             }
-            put_in_order(&mut wishes);
+            put_in_order(&mut wishes, self.by_number);
             self.leave_lists(&wishes);
         }
     }

@@ -21,4 +21,5 @@ mod map_stress;
 mod misuse;
 mod stress;
 mod when;
+mod when_fair;
 mod when_random;
