@@ -3,7 +3,8 @@
 //!
 //! Both sides wait by the same rules, those of [`permits`](super::permits): putters for room, takers for values. What is
 //! there is handed to no waiter. A newcomer takes it if enough is left for the waiters in line, and otherwise gives way once.
-//! A waiter that was woken and leaves without taking wakes the next.
+//! A waiter that was woken and leaves without taking wakes the next. The place of a stream is *loose*: the stream may not be
+//! polled any more. One that is woken for something does not keep it from the next, which is woken as well.
 //!
 //! # Invariants
 //!
@@ -58,8 +59,19 @@ pub(crate) struct ExchangeLines {
 #[derive(Default)]
 pub(crate) struct ExchangePlace {
     key: Option<usize>,
+    is_loose: bool,
     wait: Wait,
 }
+
+impl ExchangePlace {
+    /// That of a stream.
+    pub(crate) fn loose() -> ExchangePlace {
+        ExchangePlace { is_loose: true, ..ExchangePlace::default() }
+    }
+}
+
+/// The waker of a waiter, and whether its place is loose.
+type NextWaker = Option<(GuardedWaker, bool)>;
 
 /// What one side does with the stock.
 pub(crate) trait ExchangeSide<K> {
@@ -177,14 +189,34 @@ impl<K: Stock> Exchange<K> {
 
     /// Unlocks after something was taken, and wakes one of the other side. STORE-WOKEN
     #[inline(always)]
-    fn unlock_taken<S: ExchangeSide<K>>(mut state: SpinGuard<'_, ExchangeState<K>>) {
+    fn unlock_taken<S: ExchangeSide<K>>(&self, mut state: SpinGuard<'_, ExchangeState<K>>) {
         if !S::WAKES_OTHERS {
             return;
         }
-        let waker = state.lines.as_mut().and_then(|lines| S::others(lines).next_waker());
+        let next = state.lines.as_mut().and_then(|lines| S::others(lines).next_waker());
         drop(state);
-        if let Some(waker) = waker {
+        self.wake_next(next, S::others);
+    }
+
+    /// Wakes a waiter of a line; and if its place is loose, the next one as well.
+    #[inline(always)]
+    fn wake_next(&self, next: NextWaker, line: fn(&mut ExchangeLines) -> &mut WaitQueue) {
+        if let Some((waker, is_loose)) = next {
             wake(waker);
+            if is_loose {
+                self.wake_beyond(line);
+            }
+        }
+    }
+
+    #[cold]
+    fn wake_beyond(&self, line: fn(&mut ExchangeLines) -> &mut WaitQueue) {
+        let mut is_loose = true;
+        while is_loose {
+            let next = self.0.lock().lines.as_mut().and_then(|lines| line(lines).next_waker());
+            let Some((waker, loose)) = next else { return };
+            wake(waker);
+            is_loose = loose;
         }
     }
 
@@ -192,14 +224,14 @@ impl<K: Stock> Exchange<K> {
     pub(crate) fn give_back(&self, give: impl FnOnce(&mut K)) {
         let mut state = self.0.lock();
         give(&mut state.stock);
-        Self::unlock_taken::<ToPut<K::Item>>(state);
+        self.unlock_taken::<ToPut<K::Item>>(state);
     }
 
     /// Takes what is free now, also ahead of waiters.
     pub(crate) fn try_take<S: ExchangeSide<K>>(&self, side: &mut S) -> Result<(), PermitRefusal> {
         let mut state = self.0.lock();
         Self::take(side, &mut state.stock, 0)?;
-        Self::unlock_taken::<S>(state);
+        self.unlock_taken::<S>(state);
         Ok(())
     }
 
@@ -222,7 +254,7 @@ impl<K: Stock> Exchange<K> {
         let leave = state.waiting::<S>();
         match Self::take(side, &mut state.stock, leave) {
             Ok(()) => {
-                Self::unlock_taken::<S>(state);
+                self.unlock_taken::<S>(state);
                 place.wait.end();
                 Poll::Ready(Ok(()))
             }
@@ -252,7 +284,12 @@ impl<K: Stock> Exchange<K> {
         // Something is there, but not for this newcomer: it gives way to the waiters once.
         let gives_way = S::free(&state.stock) > 0;
         let mut waker = Some(waker);
-        place.key = Some(state.line::<S>().join(1, waker.take_if(|_| !gives_way)));
+        let line = state.line::<S>();
+        let key = line.join(1, waker.take_if(|_| !gives_way));
+        if place.is_loose {
+            line.loosen(key);
+        }
+        place.key = Some(key);
         drop(state);
         waker.into_iter().for_each(GuardedWaker::wake);
     }
@@ -296,16 +333,16 @@ impl<K: Stock> Exchange<K> {
                 }
             }
             drop(old);
-            healed.into_iter().for_each(wake);
+            self.wake_next(healed, S::line);
             place.wait.rest(cx, S::WHAT);
             return Poll::Pending;
         }
         let (old, next) = Self::leave_line::<S>(&mut state, place, taken.is_ok());
         match taken {
-            Ok(()) => Self::unlock_taken::<S>(state),
+            Ok(()) => self.unlock_taken::<S>(state),
             Err(_) => drop(state),
         }
-        next.into_iter().for_each(wake);
+        self.wake_next(next, S::line);
         drop((old, foreign));
         place.wait.end();
         Poll::Ready(taken.map_err(|refused| match refused {
@@ -320,7 +357,7 @@ impl<K: Stock> Exchange<K> {
         state: &mut ExchangeState<K>,
         place: &mut ExchangePlace,
         took: bool,
-    ) -> (Option<GuardedWaker>, Option<GuardedWaker>) {
+    ) -> (Option<GuardedWaker>, NextWaker) {
         let Some(key) = place.key.take() else { return (None, None) };
         let free = S::free(&state.stock);
         let line = state.line::<S>();
@@ -344,7 +381,7 @@ impl<K: Stock> Exchange<K> {
         let mut state = self.0.lock();
         let (old, next) = Self::leave_line::<S>(&mut state, place, false);
         drop(state);
-        next.into_iter().for_each(wake);
+        self.wake_next(next, S::line);
         drop(old);
     }
 

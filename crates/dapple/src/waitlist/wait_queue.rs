@@ -48,6 +48,8 @@ struct QueueSlot {
     need: usize,
     woken: bool,
     lost: bool,
+    /// See [`WaitQueue::loosen`].
+    loose: bool,
     waker: Option<GuardedWaker>,
 }
 
@@ -108,6 +110,7 @@ impl WaitQueue {
             need,
             woken: waker.is_none(),
             lost: false,
+            loose: false,
             waker,
         };
         let woken = slot.woken;
@@ -135,6 +138,11 @@ impl WaitQueue {
             self.next = Some(index);
         }
         index
+    }
+
+    /// Says of a waiter that it may never come for what it is woken for, such as a stream that is not polled any more.
+    pub(crate) fn loosen(&mut self, key: usize) {
+        self.slots[key].loose = true;
     }
 
     /// Marks a waiter as asleep, at its old place. Returns the waker that the slot held.
@@ -233,16 +241,16 @@ impl WaitQueue {
         self.next.map(|next| self.slots[next].need)
     }
 
-    /// Counts the next sleeper as woken, and gives out its waker.
+    /// Counts the next sleeper as woken, and gives out its waker, and whether it is [loose](Self::loosen).
     #[inline]
-    pub(crate) fn next_waker(&mut self) -> Option<GuardedWaker> {
+    pub(crate) fn next_waker(&mut self) -> Option<(GuardedWaker, bool)> {
         let next = self.next?;
         let slot = &mut self.slots[next];
         slot.woken = true;
         self.claims += slot.need as u128;
-        let (waker, after) = (slot.waker.take(), slot.next);
+        let (waker, is_loose, after) = (slot.waker.take(), slot.loose, slot.next);
         self.next = self.next_asleep(after);
-        waker
+        waker.map(|waker| (waker, is_loose))
     }
 
     /// Counts the next sleeper as woken, and moves its waker into `wakers`. `false` if there is

@@ -1,11 +1,12 @@
 //! `mpmc`: each message to one receiver, in order, and none lost.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use dapple::channel::mpmc;
 use dapple::spawn;
 use dapple::time::{sleep, timeout};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -151,4 +152,71 @@ fn threads_outside_send_and_receive() {
     drop(sender);
     let sum: u32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
     assert_eq!(sum, 499_500);
+}
+
+#[dapple::test(sim, seeds = 3)]
+async fn a_stream_that_is_not_polled_any_more_keeps_no_message_from_others() {
+    let (sender, mut left_alone) = mpmc::bounded(4);
+    let receiver = left_alone.clone();
+    assert!(left_alone.next().now_or_never().is_none());
+    let waiter = spawn(async move { receiver.recv().await });
+    sleep(MS).await.unwrap();
+    sender.send(1).await.unwrap();
+    assert_eq!(timeout(MS * 1000, waiter).await.unwrap().unwrap(), Ok(1));
+}
+
+#[dapple::test(sim, seeds = 3)]
+async fn a_receiver_that_was_polled_as_a_stream_waits_in_another_task() {
+    let (sender, mut receiver) = mpmc::bounded(4);
+    assert!(receiver.next().now_or_never().is_none());
+    let waiter = spawn(async move { receiver.recv().await });
+    sleep(MS).await.unwrap();
+    sender.send(1).await.unwrap();
+    assert_eq!(timeout(MS * 1000, waiter).await.unwrap().unwrap(), Ok(1));
+}
+
+#[dapple::test(sim, seeds = 3)]
+async fn streams_that_are_not_polled_any_more_keep_no_message_from_others() {
+    let (sender, receiver) = mpmc::bounded(4);
+    let mut streams: Vec<_> = (0..20).map(|_| receiver.clone()).collect();
+    for stream in &mut streams {
+        assert!(stream.next().now_or_never().is_none());
+    }
+    let waiters: Vec<_> = (0..2)
+        .map(|_| {
+            let receiver = receiver.clone();
+            spawn(async move { receiver.recv().await })
+        })
+        .collect();
+    sleep(MS).await.unwrap();
+    sender.send(1).await.unwrap();
+    sender.send(2).await.unwrap();
+    let mut got = Vec::new();
+    for waiter in waiters {
+        got.push(timeout(MS * 1000, waiter).await.unwrap().unwrap().unwrap());
+    }
+    got.sort_unstable();
+    assert_eq!(got, [1, 2]);
+}
+
+/// Panics when it is dropped.
+struct Panics;
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        panic!("in a destructor");
+    }
+}
+
+#[dapple::test(sim, seeds = 3)]
+async fn a_message_that_panics_when_the_last_receiver_goes_keeps_no_sender_waiting() {
+    let (sender, receiver) = mpmc::bounded(1);
+    let waiter = spawn({
+        let sender = sender.clone();
+        async move { sender.closed().await }
+    });
+    sleep(MS).await.unwrap();
+    assert!(sender.try_send(Panics).is_ok());
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(receiver))).is_err());
+    timeout(MS * 1000, waiter).await.unwrap().unwrap().unwrap();
 }

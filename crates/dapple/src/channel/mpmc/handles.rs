@@ -33,13 +33,14 @@ pub(super) fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         receivers: AtomicUsize::new(1),
         closing: WaitList::default(),
     });
-    (Sender { chan: chan.clone() }, Receiver { chan, place: ExchangePlace::default() })
+    (Sender { chan: chan.clone() }, Receiver { chan, place: ExchangePlace::loose() })
 }
 
 impl<T> MpmcChan<T> {
     fn close(&self, drops: bool) {
-        self.store.close(drops);
+        let left = self.store.close(drops);
         self.closing.tell();
+        drop(left);
     }
 }
 
@@ -304,7 +305,7 @@ impl<T> Unpin for Receiver<T> {}
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Receiver<T> {
         self.chan.receivers.fetch_add(1, Ordering::Relaxed);
-        Receiver { chan: self.chan.clone(), place: ExchangePlace::default() }
+        Receiver { chan: self.chan.clone(), place: ExchangePlace::loose() }
     }
 }
 

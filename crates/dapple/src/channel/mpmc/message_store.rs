@@ -67,8 +67,9 @@ impl<T> MessageStore<T> {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Stops sending, and wakes all. `drops`: also what is there.
-    pub(super) fn close(&self, drops: bool) {
+    /// Stops sending, and wakes all. `drops`: also takes out what is there, to be dropped by the caller as the last thing that
+    /// it does, for a destructor may panic.
+    pub(super) fn close(&self, drops: bool) -> VecDeque<T> {
         let mut left = VecDeque::new();
         self.exchange.wake_everyone(|messages| {
             messages.closed = true;
@@ -77,6 +78,6 @@ impl<T> MessageStore<T> {
                 left.append(&mut messages.queue);
             }
         });
-        drop(left); // foreign code: not under the lock
+        left
     }
 }
