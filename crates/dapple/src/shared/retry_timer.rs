@@ -18,11 +18,14 @@ pub(crate) mod hurry {
     }
 }
 
-/// Wakes `waker` after [`AGAIN`]. Returns `false` if this thread is in no runtime.
+/// Wakes `waker` after [`AGAIN`]. Returns `false` if it will not: this thread is in no runtime, or in one that has ended, or
+/// was held up for so long that the time has come.
 pub(crate) fn wake_later(waker: crate::task::guarded::GuardedWaker) -> bool {
     use crate::driver::clock::Time;
     let due = Time::now().later(AGAIN);
-    crate::sched::Sched::current(|sched| sched.enter_timer(due, waker, &mut None)).is_some()
+    let mut timer = None;
+    crate::sched::Sched::current(|sched| sched.enter_timer(due, waker, &mut timer));
+    timer.is_some()
 }
 
 /// Interval at which a waiter checks whether the woken waiters have been polled.
