@@ -91,17 +91,19 @@ impl Stalls {
             return;
         }
         drop(told);
-        let place = task.spawned_at();
-        guarded(|| {
-            tracing::warn!(
-                task = name,
-                color = %crate::task::ColorName(task.color_id()),
-                spawned_at = place.map(tracing::field::display),
-                ?stuck_for,
-                "a task does not return from its poll and holds up its worker, and all of its color: put what blocks \
-                 or computes for long into dapple::blocking, or split it with color.call or task::yield_now (told \
-                 once for each kind of task)"
-            );
+        let (place, color) = (task.spawned_at(), task.color_id());
+        report(move || {
+            guarded(|| {
+                tracing::warn!(
+                    task = name,
+                    color = %crate::task::ColorName(color),
+                    spawned_at = place.map(tracing::field::display),
+                    ?stuck_for,
+                    "a task does not return from its poll and holds up its worker, and all of its color: put what \
+                     blocks or computes for long into dapple::blocking, or split it with color.call or \
+                     task::yield_now (told once for each kind of task)"
+                );
+            });
         });
     }
 
@@ -114,18 +116,33 @@ impl Stalls {
         if std::mem::replace(&mut lock(&self.told).nobody, true) {
             return;
         }
-        guarded(|| {
-            tracing::warn!(
-                max_spares = most,
-                "a worker is stuck, and no spare is left to replace it: what it has taken waits, and if all are \
-                 stuck, so does everything; put what blocks into dapple::blocking, or raise max_spares (told once)"
-            );
+        report(move || {
+            guarded(|| {
+                tracing::warn!(
+                    max_spares = most,
+                    "a worker is stuck, and no spare is left to replace it: what it has taken waits, and if all are \
+                     stuck, so does everything; put what blocks into dapple::blocking, or raise max_spares (told once)"
+                );
+            });
         });
     }
 
     #[cfg(not(feature = "tracing"))]
     pub(super) fn tell_nobody(&self, _most: usize) {
         let _ = &self.told;
+    }
+}
+
+/// Runs the code of a report, for the monitor: on a thread of its own, since a subscriber may block, and then the monitor
+/// would notice no other stuck worker. There are few such threads: `MOST_TOLD`, and one.
+#[cfg(feature = "tracing")]
+fn report(tell: impl FnOnce() + Send + 'static) {
+    use tracing::level_filters::LevelFilter;
+    if world::is_simulated() {
+        tell();
+    } else if LevelFilter::current() >= LevelFilter::WARN {
+        let thread = std::thread::Builder::new().name("dapple-report".to_owned());
+        drop(thread.spawn(tell)); // without a thread there is no report; the stall has been counted
     }
 }
 

@@ -1,7 +1,7 @@
 //! Events for `tracing` about stuck workers, seen by the one subscriber of a process.
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::common::{eventually, in_a_process_of_its_own, watched};
@@ -77,14 +77,67 @@ fn each_kind() {
         // Named by its type, once, although there are two; for the third stuck task no spare is left.
         let others: Vec<_> = (0..2).map(|_| rt.spawn(stuck(&stop))).collect();
         eventually("that of another kind is told", || told("stalls::") == 1);
-        eventually("nobody is left", || told("nobody is left") == 1);
+        eventually("no spare is left", || told("no spare is left") == 1);
         eventually("all three are counted", || rt.metrics().stalls == 3);
         stop.store(true, Ordering::Release);
         rt.block_on(named).unwrap();
         others.into_iter().for_each(|other| rt.block_on(other).unwrap());
         eventually("those who stood in rest", || rt.metrics().spares_running == 0);
         assert!(rt.dump().tasks.iter().all(|task| task.stuck_for.is_none()));
-        assert_eq!((told("stalls::"), told("the spinner"), told("nobody is left")), (1, 1, 1));
+        assert_eq!((told("stalls::"), told("the spinner"), told("no spare is left")), (1, 1, 1));
         assert_eq!(rt.metrics().stalls_unrelieved, 1);
+    });
+}
+
+/// A subscriber that blocks at each event until it may go on.
+#[derive(Clone, Default)]
+struct Blocks {
+    entered: Arc<AtomicUsize>,
+    goes_on: Arc<AtomicBool>,
+}
+
+impl Subscriber for Blocks {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("dapple")
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        while !self.goes_on.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_stuck_worker_is_replaced_while_a_subscriber_blocks() {
+    in_a_process_of_its_own("a_stuck_worker_is_replaced_while_a_subscriber_blocks", blocks);
+}
+
+fn blocks() {
+    let blocks = Blocks::default();
+    tracing::subscriber::set_global_default(blocks.clone()).unwrap();
+    watched(move || {
+        let rt = dapple::Runtime::builder().workers(1).build().unwrap();
+        let (end, ends) = std::sync::mpsc::channel();
+        let told = rt.spawn(async move { ends.recv().unwrap() });
+        eventually("a stuck task is told", || blocks.entered.load(Ordering::SeqCst) > 0);
+        end.send(()).unwrap();
+        rt.block_on(told).unwrap();
+        for _ in 0..2 {
+            eventually("all spares rest", || rt.metrics().spares_running == 0);
+            // The first task blocks its worker until the task behind it has run.
+            let (run, has_run) = std::sync::mpsc::channel();
+            let stuck = rt.spawn(async move { has_run.recv().unwrap() });
+            rt.spawn(async move { run.send(()).unwrap() }).detach();
+            rt.block_on(stuck).unwrap();
+        }
+        blocks.goes_on.store(true, Ordering::SeqCst);
     });
 }
