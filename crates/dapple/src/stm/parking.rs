@@ -185,7 +185,7 @@ impl Parked {
                 return false;
             }
             if !cell.handles.try_add() {
-                cell.unlock(word); // no handle is left by which it could be written
+                cell.unlock(word); // its last handle is gone: no transaction that begins from now on can write it
                 return true;
             }
             link.cell.set(Some(read.cell()));

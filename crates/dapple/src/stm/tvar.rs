@@ -23,6 +23,9 @@ use super::value;
 /// A variable takes 40 bytes. Numbers, `bool` and `char` are in these bytes. Any other value is behind an
 /// [`Arc`](std::sync::Arc), and each write allocates a new one.
 ///
+/// Old values are dropped as soon as no running transaction can use them, on the thread that notices it. A panic in the
+/// destructor of a value is discarded, also when the last handle of its variable is dropped.
+///
 /// # Examples
 ///
 /// ```
