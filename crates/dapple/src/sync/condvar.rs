@@ -5,7 +5,7 @@
 //! * **IN-LINE-FIRST**: a waiter joins the queue before it unlocks the mutex, so it misses no notification of
 //!   a task that locks the mutex afterwards.
 //! * **NOTIFICATION-PASSED-ON**: a notification of a wait that was dropped before it returned goes to the
-//!   next waiter.
+//!   next waiter, as does that of a wait in a race that another side has won before the mutex was locked again.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use super::mutex::MutexGuard;
 use crate::Cancelled;
+use crate::cancel::wait::is_lost;
 use crate::prim::{Mutex, lock};
 use crate::task::guarded::GuardedWaker;
 use crate::waitlist::permits::PermitWait;
@@ -72,7 +73,8 @@ impl Condvar {
     /// been unlocked.
     /// *Scope cancelled*: returns the guard and [`Cancelled`]. No notification has been taken. The mutex was
     /// unlocked meanwhile, unless the scope was cancelled before the call. Locking the mutex again is not
-    /// cancelled. If the wait had been notified, returns the guard and `Ok`.
+    /// cancelled. If the wait had been notified, returns the guard and `Ok`; in a [`race`](crate::race()) that another side
+    /// has won meanwhile, it hands the notification over and returns [`Cancelled`].
     ///
     /// # Examples
     ///
@@ -114,6 +116,9 @@ impl Condvar {
         pass_on.armed = waited.is_ok();
         let locked = PermitWait::shielded(mutex.permits(), 1).await;
         debug_assert!(locked.is_ok(), "a mutex is not closed, and this wait not cancelled");
+        if pass_on.armed && is_lost() {
+            return (mutex.guard(), Err(Cancelled)); // NOTIFICATION-PASSED-ON, EXACT
+        }
         pass_on.armed = false;
         (mutex.guard(), waited)
     }
@@ -125,7 +130,7 @@ impl Condvar {
     /// *Dropped early*: **hands over** a notification that it had received to the next waiter; the mutex has
     /// been unlocked.
     /// *Scope cancelled*: returns the guard and [`Cancelled`]; or the guard and `Ok`, if the condition was
-    /// `false` when the mutex was locked again.
+    /// `false` when the mutex was locked again. In a [`race`](crate::race()) that another side has won, [`Cancelled`].
     pub async fn wait_while<'a, T: ?Sized, F: FnMut(&mut T) -> bool>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -146,6 +151,8 @@ impl Condvar {
         }
         if !has_waited {
             got_at_once();
+        } else if is_lost() {
+            return (guard, Err(Cancelled)); // EXACT
         }
         (guard, Ok(()))
     }

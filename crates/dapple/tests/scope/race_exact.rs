@@ -519,3 +519,49 @@ fn a_loser_that_was_resumed_has_its_value() {
         assert_eq!(got.get(), Some(7));
     });
 }
+
+/// A loser that was notified waits for the mutex, which is not cancelled, while another wins.
+#[dapple::test(sim, seeds = 50)]
+async fn a_loser_that_was_notified_takes_nothing_when_it_has_the_mutex() {
+    for by_condition in [false, true] {
+        let queue = Arc::new((Mutex::new(vec![7]), Condvar::new()));
+        let pop = async || {
+            let (mutex, changed) = &*queue;
+            let held = mutex.lock().await?;
+            let (mut held, waited) = if by_condition {
+                let mut is_first = true;
+                changed.wait_while(held, |_| std::mem::take(&mut is_first)).await
+            } else {
+                changed.wait(held).await
+            };
+            waited?;
+            Ok::<_, Cancelled>(held.pop())
+        };
+        let second = spawn({
+            let queue = queue.clone();
+            async move {
+                sleep(MS).await.unwrap();
+                let (held, waited) = queue.1.wait(queue.0.lock().await.unwrap()).await;
+                waited.unwrap();
+                held.len()
+            }
+        });
+        let notifier = spawn({
+            let queue = queue.clone();
+            async move {
+                sleep(2 * MS).await.unwrap();
+                let held = queue.0.lock().await.unwrap();
+                queue.1.notify_one();
+                sleep(4 * MS).await.unwrap();
+                drop(held);
+            }
+        });
+        let winner = async {
+            sleep(4 * MS).await?;
+            Ok(None)
+        };
+        assert_eq!(race((pop(), winner)).await, Ok(None));
+        notifier.await.unwrap();
+        assert_eq!(second.await.unwrap(), 1, "the notification was handed over, and the value is there");
+    }
+}
