@@ -28,3 +28,4 @@ mod timeout_abandoned;
 mod timeout_foreign;
 mod timeout_nested;
 mod timeout_stays;
+mod tokens;
