@@ -152,12 +152,21 @@ impl<S: Send + Sync> FromRequestParts<S> for WebSocketUpgrade {
         let Some(key) = parts.headers.get(SEC_WEBSOCKET_KEY).cloned() else {
             return Err(refuse(StatusCode::BAD_REQUEST, "the header Sec-WebSocket-Key is missing\n"));
         };
+        if !is_key(key.as_bytes()) {
+            return Err(refuse(StatusCode::BAD_REQUEST, "Sec-WebSocket-Key has to be 16 bytes in base64\n"));
+        }
         let Some(upgrade) = parts.extensions.remove::<OnUpgrade>() else {
             return Err(refuse(StatusCode::UPGRADE_REQUIRED, "this connection cannot become a WebSocket\n"));
         };
         let asked = parts.headers.get(SEC_WEBSOCKET_PROTOCOL).cloned();
         Ok(WebSocketUpgrade { config: WebSocketConfig::default(), key, asked, chosen: None, upgrade })
     }
+}
+
+/// Whether it is 16 bytes in base64 (RFC 6455, 4.2.1).
+fn is_key(key: &[u8]) -> bool {
+    let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    key.strip_suffix(b"==").is_some_and(|digits| digits.len() == 22 && digits.iter().all(is_base64))
 }
 
 fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {

@@ -80,6 +80,9 @@ fn a_web_socket_is_asked_for_properly() {
         ("connection: keep-alive, Upgrade", "connection: keep-alive", 426),
         ("sec-websocket-version: 13", "sec-websocket-version: 12", 426),
         ("sec-websocket-key", "x", 400),
+        ("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZSBub25jZQ", 400),
+        ("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZSBub25j", 400),
+        ("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZSBub25jZ?==", 400),
     ] {
         let mut client = server.connect();
         assert_eq!(client.send(HANDSHAKE.replace(from, to)).answer().status, status, "{to}");

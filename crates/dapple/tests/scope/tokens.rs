@@ -92,7 +92,9 @@ impl Place {
             Place::Mpsc(sender, _) => sender.send(token).await.map_err(|error| error.into_inner()),
             Place::MVar(place) => place.put(token).await.map_err(|error| error.into_inner()),
             Place::Shared(tokens) => tokens.write(|tokens| tokens.push(token)).await.map_err(|_| token),
-            Place::Two(a, _) if token.is_multiple_of(2) => a.write(|a| a.push(token)).await.map_err(|_| token),
+            Place::Two(a, _) if token.is_multiple_of(2) => {
+                a.write(|a| a.push(token)).await.map_err(|_| token)
+            }
             Place::Two(a, b) => {
                 let put = when((a.reading(), b.writing()), |(_, b)| {
                     b.push(token);
