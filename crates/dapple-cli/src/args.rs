@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 pub(crate) enum CliCommand {
     /// Serve the files of a folder
     Serve(ServeArgs),
-    /// Serve the built-in site, as without a command
+    /// Serve the built-in site: the same as `dapple` without a command
     Site {
         #[command(flatten)]
         server: ServerArgs,

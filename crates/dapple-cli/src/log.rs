@@ -79,7 +79,7 @@ impl AccessRecord {
     }
 }
 
-/// The path and the query of a target, without scheme and authority.
+/// Returns the path and the query of a target, without scheme and authority.
 fn path_of(uri: Uri) -> Uri {
     match uri.path_and_query() {
         Some(path) => Uri::from(path.clone()),
@@ -192,7 +192,7 @@ impl AccessLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends the line of an answered request. Drops it if too much waits. BOUNDED
+    /// Appends the line of an answered request. Drops the line if too many bytes wait to be written. BOUNDED
     pub(crate) fn write(&self, line: &AccessRecord, status: u16, bytes: u64, took: Duration) {
         let mut text = String::with_capacity(256);
         let now = SystemTime::now();

@@ -31,8 +31,8 @@
 //! # Shutdown
 //!
 //! A graceful shutdown waits for WebSockets until its [deadline](crate::Serve::shutdown_deadline), and then cuts them
-//! without a `Close`. To end them at once and with a goodbye, share a [`watch`](dapple::channel::watch) of which each of
-//! them hears:
+//! without a `Close`. To end them at once and with a goodbye, give each of them a receiver of a
+//! [`watch`](dapple::channel::watch) that changes at shutdown:
 //!
 //! ```
 //! use axum::{Router, extract::State, response::Response, routing::any};

@@ -192,8 +192,10 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// A handle to a runtime. It does not keep the runtime from ending. A task that is spawned afterwards ends with
-/// [`is_gone`](crate::JoinError::is_gone).
+/// A handle to a runtime, for threads and code outside of its tasks: it spawns, blocks on futures, and reads counters.
+///
+/// A handle does not keep the runtime from ending. If a task is spawned after that end,
+/// [`is_gone`](crate::JoinError::is_gone) holds for the error of its [`JoinHandle`].
 #[derive(Clone)]
 pub struct Handle {
     core: Arc<Core>,
@@ -219,7 +221,9 @@ impl Handle {
         Handle { core: Core::of(require("Handle::current()", "")).counted() }
     }
 
-    /// Spawns a task with a color of its own.
+    /// Spawns a task with a color of its own, from any thread. Inside of a task, [`spawn`](crate::spawn()) does the same.
+    ///
+    /// If the runtime has ended, [`is_gone`](crate::JoinError::is_gone) holds for the error of the handle.
     ///
     /// # Examples
     ///
