@@ -139,7 +139,8 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "TIME", default_value = "75s", value_parser = some_time, allow_hyphen_values = true)]
     pub(crate) idle_timeout: Duration,
 
-    /// Slow readers: time limit for a client to receive 8 KiB. It is disconnected if 4 KiB take more than half of this
+    /// Slow readers: time limit for a client to receive 8 KiB. A client that needs more than half of it for 4 KiB is
+    /// disconnected
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time, allow_hyphen_values = true)]
     pub(crate) write_timeout: Duration,
 
