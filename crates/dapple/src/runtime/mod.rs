@@ -1,5 +1,10 @@
 //! A runtime: building, entering, inspecting and ending it.
 //!
+//! [`dapple::run`](crate::run) is enough for most programs. For settings, for several runtimes, or to shut down with a time
+//! limit, build a [`Runtime`]. A [`Handle`] uses a runtime from other threads.
+//!
+//! # Inside
+//!
 //! ```text
 //! core      shared by its threads; builder: the settings; on_pool: spawning on the pool for blocking calls
 //! block_on  the main color: run, block_on; main_colors: those that are open

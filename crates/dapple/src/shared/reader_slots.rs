@@ -74,7 +74,7 @@ impl Registry {
         })
     }
 
-    /// Slots that name `gate`. The caller has taken the permits before, so no reader enters anew.
+    /// Slots that name the access lock `gate`. The caller has taken the permits before, so no reader enters anew.
     pub(crate) fn named(&self, gate: usize) -> impl Iterator<Item = &'static ReaderSlot> {
         self.all_reader_slots()
             .flat_map(|row| &row.slots)
@@ -96,7 +96,7 @@ impl ReaderSlots {
 }
 
 impl ReaderSlot {
-    /// Registers a reader of `gate`, before the reader looks at the lock's word. For the row's own thread.
+    /// Registers a reader of the access lock `gate`, before the reader looks at the lock's word. For the row's own thread.
     #[inline]
     pub(crate) fn name(&self, gate: usize) {
         self.0.swap(gate, Ordering::SeqCst);
@@ -111,7 +111,7 @@ impl ReaderSlot {
         self.0.swap(0, Ordering::AcqRel) & COUNTED != 0
     }
 
-    /// Whether the slot still names `gate`, and is not counted.
+    /// Whether the slot still names the access lock `gate`, and is not counted.
     pub(crate) fn names(&self, gate: usize) -> bool {
         self.0.load(Ordering::Acquire) == gate
     }

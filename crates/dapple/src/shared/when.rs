@@ -1,15 +1,15 @@
 //! Several states at once, once a condition holds: [`when`].
 //!
-//! A `when` has one of three forms while it waits. It *enters*: as [`together`](crate::together) does, in the line of a
-//! busy state. It *looks*: inside of all states it calls the closure. It *sleeps*: enlisted with each state
-//! (`watch_list`), until one of them has been written. Then it enters again, and keeps its places in the lists.
+//! A `when` does one of three things in turn. It *enters*, as [`together`](crate::together) does, and queues at a busy
+//! state. It *looks*: while it holds all states, it calls the closure. It *sleeps*, enlisted with each state (`watch_list`),
+//! until one of them has been written. Then it enters again, and keeps its places in the lists.
 //!
 //! # Invariants
 //!
-//! * **NONE-IS-NO-WRITE**: a `when` whose closure returned `None` leaves its states as one that has changed nothing.
-//!   Otherwise two of them would wake each other for ever.
-//! * **ENLISTED-IN-ALL**: a `when` that sleeps is enlisted with each of its states, since before it left the first of
-//!   them. So no write comes between its look and its sleep, whichever state it is to (ENLIST-INSIDE).
+//! * **NONE-IS-NO-WRITE**: when the closure returned `None`, the `when` leaves its states as a caller that has changed
+//!   nothing. Otherwise two such `when`s would wake each other for ever.
+//! * **ENLISTED-IN-ALL**: a `when` enlists with each of its states before it leaves the first of them, and stays enlisted
+//!   while it sleeps. So it misses no write between its look and its sleep, to whichever state (ENLIST-INSIDE).
 
 use std::fmt;
 use std::pin::Pin;

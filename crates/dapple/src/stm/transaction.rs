@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **BRANDED-BY-ATTEMPT**: `'tx` is a lifetime that the caller of the closure chooses, for which the closure must compile
-//!   whatever it is. So no reference with it outlives the closure, after which the log ends.
+//! * **BRANDED-BY-ATTEMPT**: the caller of the closure chooses the lifetime `'tx`, and the closure must compile for any
+//!   choice. So no reference with that lifetime outlives the closure, after which the log ends.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
