@@ -32,8 +32,8 @@ use crate::server::listen::Listener;
 ///
 /// # Cancellation
 ///
-/// *Dropped early*: nothing more is accepted; connections finish what was begun, and are closed. *Scope cancelled*: as
-/// if [`shutdown_on`](Serve::shutdown_on) had said so; returns what was served.
+/// *Dropped early*: nothing more is accepted; connections finish what was begun, and are closed. *Scope cancelled*:
+/// shuts down gracefully, as by [`shutdown_on`](Serve::shutdown_on), and returns the totals.
 ///
 /// # Examples
 ///
@@ -129,9 +129,9 @@ impl<L, H> Serve<L, H> {
     /// 503 and `Retry-After`, and the service does not see them. Give one limit to several servers, colors and tasks
     /// to bound them together.
     ///
-    /// Without a call of this, there is a limit of [50 ms over 500 ms](Limit::delay). [`Limit::depth`] has no effect
-    /// here, since a request waits on its connection, where it is the only one. To stop accepting connections while
-    /// there is no room, give the same limit to the listener as well.
+    /// The default is a limit of [50 ms over 500 ms](Limit::delay). [`Limit::depth`] has no effect here, because requests
+    /// do not wait in a queue of the limit. To stop accepting connections while there is no room, give the same limit to
+    /// the listener as well.
     pub fn limit(mut self, limit: Limit) -> Self {
         self.limit = RequestLimit::new(Some(limit));
         self

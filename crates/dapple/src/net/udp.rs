@@ -537,7 +537,7 @@ impl UdpSocket {
         self.0.get().set_ttl(ttl)
     }
 
-    /// Receives datagrams to a group, on the interface that has this address (`0.0.0.0`: any).
+    /// Joins a multicast group: receives its datagrams, on the interface that has this address (`0.0.0.0`: any).
     ///
     /// # Errors
     ///
@@ -546,7 +546,7 @@ impl UdpSocket {
         self.0.get().join_multicast_v4(&group, &interface)
     }
 
-    /// Undoes [`join_multicast_v4`](Self::join_multicast_v4).
+    /// Leaves a multicast group that was joined by [`join_multicast_v4`](Self::join_multicast_v4).
     ///
     /// # Errors
     ///
@@ -555,7 +555,7 @@ impl UdpSocket {
         self.0.get().leave_multicast_v4(&group, &interface)
     }
 
-    /// Receives datagrams to a group, on the interface of this index (0: any).
+    /// Joins a multicast group: receives its datagrams, on the interface of this index (0: any).
     ///
     /// # Errors
     ///
@@ -564,7 +564,7 @@ impl UdpSocket {
         self.0.get().join_multicast_v6(group, interface)
     }
 
-    /// Undoes [`join_multicast_v6`](Self::join_multicast_v6).
+    /// Leaves a multicast group that was joined by [`join_multicast_v6`](Self::join_multicast_v6).
     ///
     /// # Errors
     ///
@@ -573,7 +573,7 @@ impl UdpSocket {
         self.0.get().leave_multicast_v6(group, interface)
     }
 
-    /// Whether datagrams to a group come back to this machine.
+    /// Whether multicast datagrams that this socket sends come back to this machine.
     ///
     /// # Errors
     ///
@@ -591,7 +591,7 @@ impl UdpSocket {
         self.0.get().set_multicast_loop_v4(on)
     }
 
-    /// The most routers that a datagram to a group may pass.
+    /// Time to live of multicast datagrams: the largest number of routers that they may pass.
     ///
     /// # Errors
     ///
@@ -609,7 +609,7 @@ impl UdpSocket {
         self.0.get().set_multicast_ttl_v4(ttl)
     }
 
-    /// Whether datagrams to a group come back to this machine.
+    /// Whether multicast datagrams that this socket sends come back to this machine.
     ///
     /// # Errors
     ///

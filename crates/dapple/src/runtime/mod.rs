@@ -156,7 +156,7 @@ impl Runtime {
         self.handle.files()
     }
 
-    /// Every task, by name and color.
+    /// Returns all tasks, each with its name, color, state and wait. Use it to find out why a program hangs.
     #[must_use]
     pub fn dump(&self) -> Dump {
         self.handle.dump()
@@ -315,7 +315,7 @@ impl Handle {
         self.core.files.in_use(self.core.sched.driver_here())
     }
 
-    /// Every task, by name and color.
+    /// Returns all tasks, each with its name, color, state and wait. Use it to find out why a program hangs.
     #[must_use]
     pub fn dump(&self) -> Dump {
         Dump::of(self.core.runtime_shared())

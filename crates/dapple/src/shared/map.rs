@@ -137,7 +137,7 @@ impl<K, V> SharedMap<K, V> {
         SharedMap::with_hasher(MapHasher::new())
     }
 
-    /// As [`new`](Self::new), with a name for errors.
+    /// Creates an empty map with a name, which the messages of panics show.
     #[must_use]
     #[track_caller]
     pub fn named(name: impl Into<Cow<'static, str>>) -> SharedMap<K, V> {

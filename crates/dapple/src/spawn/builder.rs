@@ -291,7 +291,7 @@ impl<G: FnOnce() + Send + 'static> Builder<DropClosure<G>> {
         (Builder { name, color, priority, limit, is_clocked, drop_closure: drops }, drop_closure.0)
     }
 
-    /// As [`Builder::spawn`](Builder#method.spawn).
+    /// Spawns a task; see [`Builder::spawn`](Builder#method.spawn).
     #[track_caller]
     pub fn spawn<F>(self, future: F) -> JoinHandle<F::Output>
     where
@@ -302,7 +302,7 @@ impl<G: FnOnce() + Send + 'static> Builder<DropClosure<G>> {
         builder.spawn_this(OrElse::new(future, closure))
     }
 
-    /// As [`Builder::spawn_local`](Builder#method.spawn_local).
+    /// Spawns a task in the main color; see [`Builder::spawn_local`](Builder#method.spawn_local).
     #[track_caller]
     pub fn spawn_local<F>(self, future: F) -> JoinHandle<F::Output>
     where
@@ -313,7 +313,7 @@ impl<G: FnOnce() + Send + 'static> Builder<DropClosure<G>> {
         builder.spawn_this_local(OrElse::new(future, closure))
     }
 
-    /// As [`Builder::blocking`](Builder#method.blocking).
+    /// Calls `f` where it may block; see [`Builder::blocking`](Builder#method.blocking).
     ///
     /// # Cancellation
     ///
