@@ -29,7 +29,7 @@ const MOST: usize = 4 << 20;
 /// Parts of a request that its log line needs, taken before the service gets the request.
 pub(crate) struct AccessRecord {
     peer: Option<IpAddr>,
-    /// `None` if the first line of the request was missing or malformed.
+    /// Method, target and version of the request; `None` if its first line was missing or malformed.
     asked: Option<(Method, Uri, Version)>,
     host: Option<String>,
     agent: Option<String>,

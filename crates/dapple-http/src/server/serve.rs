@@ -187,9 +187,9 @@ impl<L, H> Serve<L, H> {
     /// Timeout for slow readers: a client that takes longer than this to receive 8 KiB while the server waits for it
     /// is disconnected. 30 seconds by default.
     ///
-    /// The server checks twice in that time: a client that receives less than 4 KiB in a half, after the first one,
-    /// is disconnected. Over TCP the system reports the bytes received. Over a Unix socket progress shows when the
-    /// socket has room again, and with HTTP/2 when a window opens that was shut.
+    /// The server checks at the end of each half of this time. From the second half on, a client that has received less
+    /// than 4 KiB in a half is disconnected. Over TCP the system reports the bytes received. Over a Unix socket the server
+    /// sees progress only when the socket has room again, and with HTTP/2 when a window opens that was shut.
     pub fn write_timeout(mut self, limit: Duration) -> Self {
         self.settings.write_timeout = limit;
         self

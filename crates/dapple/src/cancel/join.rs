@@ -45,7 +45,7 @@ use crate::task::{Target, Task, sealed};
 /// ```
 #[must_use = "dropping a handle detaches its task; say `.detach()` if that is meant"]
 pub struct JoinHandle<T> {
-    /// `None`: the output has been taken, or there never was a task.
+    /// The task; `None` if the output has been taken, or there never was a task.
     task: Option<Task>,
     on_cancel: Item,
     _output: PhantomData<T>,

@@ -143,7 +143,7 @@ impl Runtime {
         self.handle.spawn(future)
     }
 
-    /// A snapshot of the scheduler's counters.
+    /// Returns a snapshot of the runtime's counters: tasks, workers, stalls, panics.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.handle.metrics()
@@ -298,7 +298,7 @@ impl Handle {
         Color::keyed_in(self.core.runtime_shared(), key).expect("the runtime has ended")
     }
 
-    /// A snapshot of the scheduler's counters.
+    /// Returns a snapshot of the runtime's counters: tasks, workers, stalls, panics.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let mut metrics = self.core.sched.metrics();
