@@ -152,7 +152,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "FORMAT", default_value = "off")]
     pub(crate) log: LogFormat,
 
-    /// Append the access log to this file instead. SIGHUP reopens it, for log rotation
+    /// Append the access log to this file, not to the standard output. SIGHUP reopens the file, for log rotation
     #[arg(long, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
 
