@@ -39,9 +39,9 @@ const SLOTS: usize = 1 << BITS;
 /// key, by [`wait_for`](Self::wait_for). A cache or a table whose entries are independent is faster in a
 /// [`SharedMap`](crate::SharedMap), which also computes each missing value once.
 ///
-/// Transactions on different keys that are in the map do not conflict. A transaction that adds a key may conflict with
-/// one that adds another key whose hash begins with the same bits; and once with one on the key that had the place of
-/// both to itself until then.
+/// Transactions on different keys that are in the map do not conflict. A transaction that adds a key conflicts with
+/// another one only if both use the same slot of the table: the other one adds a key whose hash begins with the same bits,
+/// or it uses the key that was alone in that slot until now.
 ///
 /// A clone is another handle of the same map. Values that are returned are cloned, as the transaction may still be undone:
 /// put large ones behind an [`Arc`]. The memory of branches is kept when keys are removed, until [`clear`](Self::clear).
