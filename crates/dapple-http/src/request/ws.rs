@@ -264,6 +264,11 @@ impl WebSocket {
     /// Receives the next message. `None` means that the connection has ended. Pings and the peer's `Close` are
     /// answered automatically.
     ///
+    /// # Errors
+    ///
+    /// If the connection breaks, the peer violates the protocol, or a message is longer than
+    /// [`max_message_size`](WebSocketUpgrade::max_message_size); if the wait was cancelled.
+    ///
     /// # Cancellation
     ///
     /// *Dropped early*: **clean**. *Scope cancelled*, also by a [`race`](dapple::race) or a
