@@ -284,9 +284,10 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
     ) -> Option<R> {
         let mut foreign = ForeignWakers::of(cx.waker(), wishes.len());
         let mut wakers = Wakers::default();
-        let result = closure::enter(&All(wishes), || {
+        let result = closure::enter_and_leave(&All(wishes), |closure| {
             let entered = LeaveAll(entered);
             let result = then();
+            closure.note_returned();
             match &result {
                 Some(_) => {
                     let is_enlisted = std::mem::take(&mut self.is_enlisted);
