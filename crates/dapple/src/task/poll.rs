@@ -26,7 +26,7 @@ pub(crate) enum StepOutcome {
     Done,
 }
 
-/// Whether a task may begin.
+/// Whether a task may be polled: the answer of a gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Passage {
     /// It may begin, or has begun.
@@ -274,7 +274,7 @@ unsafe fn is_left_alone(task: TaskPtr, context: &ThreadContext, before: Snapshot
     is_left_alone && !header.state.was_woken_since(before)
 }
 
-/// Asks the admission of a task before it begins. `None`: the task may be polled.
+/// Asks the gate of a task before a poll. `None`: the task may be polled.
 ///
 /// # Safety
 ///
