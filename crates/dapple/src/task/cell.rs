@@ -33,8 +33,8 @@ use crate::world;
 ///
 /// `run` and `enqueue` keep RUN-ONCE; `LEFT` is called once, by the owner.
 pub(crate) unsafe trait TaskKind: Sized {
-    /// See [`VTable::run`]; `step` is [`VTable::step`], known at compile time, but without `GATE`. A kind that has a
-    /// gate and is not run by a lane calls [`step`](super::poll::step) in its place.
+    /// See [`VTable::run`]; `step` is [`VTable::step`], known at compile time, but without `ADMIT`. A kind that has
+    /// that function and is not run by a lane calls [`step`](super::poll::step) in its place.
     unsafe fn run(
         task: TaskPtr,
         context: &ThreadContext,
@@ -42,9 +42,9 @@ pub(crate) unsafe trait TaskKind: Sized {
     ) -> Option<TaskPtr>;
     /// See [`VTable::enqueue`].
     unsafe fn enqueue(task: TaskPtr, place: QueuePosition);
-    /// Asked by the owner before each poll, by [`VTable::step`]. For kinds that may be held back or refused; a gate that
+    /// Asked by the owner before each poll, by [`VTable::step`]. For kinds that may be held back or refused; one that
     /// decides once returns `Begin` from then on.
-    const GATE: Option<unsafe fn(TaskPtr) -> Passage> = None;
+    const ADMIT: Option<unsafe fn(TaskPtr) -> Passage> = None;
     /// See [`VTable::left`].
     const LEFT: Option<unsafe fn(TaskPtr)> = None;
     /// See [`VTable::queued`].
