@@ -4,7 +4,7 @@
 //! request ─ path ──────────── store ─────────── page ─ answer ─ body
 //!           decoded, checked  │ known: no        form,   conditions, ranges
 //!                             │ system call      headers
-//!                             └ flights: one looks ─ root: openat2, beneath ─ dapple::fs
+//!                             └ single_flight: one looks ─ root: openat2, beneath ─ dapple::fs
 //! ```
 //!
 //! Why it is as it is: docs/design/files_service.md.

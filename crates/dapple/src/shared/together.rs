@@ -256,7 +256,7 @@ impl_accesses!(8: A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 /// closure.
 #[inline]
 pub(super) fn sort(wishes: &mut [Wish<'_>]) {
-    wishes.iter().for_each(|wish| wish.gate.glance());
+    wishes.iter().for_each(|wish| wish.access_lock.glance());
     closure::assert_may_wait(&All(wishes));
     put_in_order(wishes, is_simulated());
     for pair in wishes.windows(2) {

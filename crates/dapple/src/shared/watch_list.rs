@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! * **ENLIST-INSIDE**: a watcher enlists, and notes the count of writes, while it is inside of the state. The count is
-//!   changed, and the flag `WATCHED` of the gate is looked at, by a writer that is still inside. So a writer that comes
+//!   changed, and the flag `WATCHED` of the lock is looked at, by a writer that is still inside. So a writer that comes
 //!   after the look of a watcher finds it enlisted, and a watcher never looks twice at one write.
 //! * **WATCHER-WOKEN**: if a watcher that writes has not looked since the last write, one such watcher has been woken
 //!   and has not looked since (it holds a *token*); or the alarm is set, and will pass it over.
@@ -22,7 +22,7 @@
 //! * **ROUND-GOES-ON**: a write while a token is out does not send the token back to the first watcher. It goes on to the
 //!   last one, and then round again. So a watcher is reached after as many looks as there are watchers before it,
 //!   however often the state is written meanwhile.
-//! * **LIST-STAYS**: the list of a gate is made once, and freed with the gate.
+//! * **LIST-STAYS**: the list of a lock is made once, and freed with the lock.
 
 use std::ptr::null_mut;
 use std::sync::{Arc, Weak};
@@ -35,7 +35,7 @@ use crate::waitlist::wait::Wakers;
 
 const NONE: u32 = u32::MAX;
 
-/// The list of a gate, if any `when` has waited there. LIST-STAYS
+/// The list of a lock, if any `when` has waited there. LIST-STAYS
 pub(crate) struct WatchPoint(AtomicPtr<WatchList>);
 
 impl WatchPoint {
@@ -46,7 +46,7 @@ impl WatchPoint {
     /// The list, if it has been made.
     #[inline]
     pub(crate) fn get(&self) -> Option<&WatchList> {
-        // SAFETY: it is freed with the gate, which is borrowed. LIST-STAYS
+        // SAFETY: it is freed with the lock, which is borrowed. LIST-STAYS
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 

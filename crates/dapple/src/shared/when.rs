@@ -320,7 +320,7 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
         for (wish, watch) in wishes.iter().zip(self.watches.as_mut()) {
             let clone = foreign.as_mut().and_then(|foreign| foreign.new.pop());
             let waker = clone.unwrap_or_else(|| GuardedWaker::of(cx.waker()));
-            if let Some(old) = wish.gate.watch(watch, writes, waker, wakers) {
+            if let Some(old) = wish.access_lock.watch(watch, writes, waker, wakers) {
                 ForeignWakers::put_aside(old, foreign);
             }
         }

@@ -112,8 +112,8 @@ impl<D> Builder<D> {
     }
 
     /// Measures how long the task has waited for its turn, for [`Limit::try_admit`]. Tasks that it spawns
-    /// with `clocked` start with the same waiting time: a connection was waiting while the task that accepts
-    /// it was.
+    /// with `measure_wait` start with the same waiting time: a connection was waiting while the task that
+    /// accepts it was.
     ///
     /// Use it for a task with a color of its own and no priority; a color [with a limit](Color::set_limit)
     /// measures anyway. The place of the spawn is recorded only if the task has a name, since there may be

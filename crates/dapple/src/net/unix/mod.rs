@@ -1,10 +1,10 @@
 //! Sockets between processes of one machine: streams and datagrams, by path or by abstract name.
 //!
 //! ```text
-//! stream    a connection; split: its halves; cred: who is at the other end
-//! listener  what accepts connections
+//! stream    a connection; split: its halves; cred: the process at the other end
+//! listener  accepts connections
 //! datagram  messages without a connection
-//! attempt   addresses, and what must be attempted again after a while
+//! attempt   addresses, and attempts that are repeated after a pause
 //! ```
 
 mod attempt;
