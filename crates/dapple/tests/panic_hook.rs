@@ -79,7 +79,7 @@ fn a_hook_that_asks_the_very_map_gets_an_answer() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let asked = map.clone();
     set_hook(Box::new(move |_| {
-        // This thread has the shelf itself: as if it were empty, and nothing is changed.
+        // This thread has the shard itself: as if it were empty, and nothing is changed.
         assert_eq!(asked.get(&1), None);
         assert_eq!(asked.insert(1, 5), None);
     }));
@@ -105,7 +105,7 @@ fn two_threads_that_panic_and_ask_for_each_other_both_get_on() {
         std::thread::spawn(move || {
             let ended = catch_unwind(AssertUnwindSafe(|| {
                 maps[own].retain(|_, _| {
-                    barrier.wait(); // both are in their shelves
+                    barrier.wait(); // both are in their shards
                     panic!("{own}")
                 });
             }));

@@ -48,11 +48,11 @@ pub(crate) struct ConnectionIo<S> {
     said: usize,
     /// After an upgrade to another protocol: wakes the stream's task when the connection is cut.
     listed: Option<ShutdownListener>,
-    _seat: ConnectionPermit,
+    _permit: ConnectionPermit,
 }
 
 impl<S: ClientStream> ConnectionIo<S> {
-    pub(crate) fn new(stream: S, handle: StreamHandle, seat: ConnectionPermit) -> ConnectionIo<S> {
+    pub(crate) fn new(stream: S, handle: StreamHandle, permit: ConnectionPermit) -> ConnectionIo<S> {
         ConnectionIo {
             stream,
             first: Bytes::new(),
@@ -62,7 +62,7 @@ impl<S: ClientStream> ConnectionIo<S> {
             next_look: None,
             said: 0,
             listed: None,
-            _seat: seat,
+            _permit: permit,
         }
     }
 

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shelf_keeps_only_some() {
+    fn a_shard_keeps_only_some() {
         let shards = shards();
         for (size, most) in [(SIZE, MOST), (LARGE, MOST_LARGE)] {
             let lent: Vec<_> = (0..most + 10).map(|_| shards.lend(shards.take(size))).collect();

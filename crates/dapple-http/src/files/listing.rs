@@ -77,7 +77,7 @@ impl Weighter<Box<[u8]>, CachedListing> for Weight {
 
 /// The lists that are being made, and those in the cache.
 pub(super) struct Listings {
-    flights: SingleFlight<Result<CachedListing, Problem>>,
+    single_flight: SingleFlight<Result<CachedListing, Problem>>,
     kept: Cache<Box<[u8]>, CachedListing, Weight>,
     room: Arc<Semaphore>,
 }
@@ -99,7 +99,7 @@ impl Listings {
         let kept =
             Cache::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default());
         Listings {
-            flights: SingleFlight::default(),
+            single_flight: SingleFlight::default(),
             kept,
             room: Arc::new(Semaphore::new(Listings::at_once())),
         }
@@ -152,7 +152,7 @@ async fn find(store: &PageStore, folder: Arc<OwnedFd>, path: &[u8], order: Order
     if let Some(listed) = known() {
         return Ok(listed.page);
     }
-    let found = listings.flights.find(&key, async {
+    let found = listings.single_flight.find(&key, async {
         if let Some(listed) = known() {
             return Some(Ok(listed)); // another request has made it meanwhile
         }

@@ -6,7 +6,7 @@
 //! request ─ path ──────────── store ─────────── page ─ answer ─ body
 //!           decoded, checked  │ known: no        form,   conditions, ranges
 //!                             │ system call      headers
-//!                             └ flights: one looks ─ root: openat2, beneath ─ dapple::fs
+//!                             └ single_flight: one looks ─ root: openat2, beneath ─ dapple::fs
 //! ```
 //!
 //! docs/design/files_service.md has the decisions and their reasons.

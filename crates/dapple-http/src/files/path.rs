@@ -158,13 +158,14 @@ mod tests {
         let letters = [
             ".", "..", "/", "%2e", "%2E", "%2f", "%5c", "\\", "%00", "%", "%25", "a", "%c0%ae", "2", "e", "f",
         ];
-        let mut dice = 1_u64;
+        let mut random = 1_u64;
         let mut accepted = 0;
         for _ in 0..100_000 {
             let mut path = String::from("/");
             for _ in 0..8 {
-                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                path.push_str(letters[(dice >> 33) as usize % letters.len()]);
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                path.push_str(letters[(random >> 33) as usize % letters.len()]);
             }
             for hidden in [false, true] {
                 let Ok(clean) = clean(&path, hidden) else { continue };

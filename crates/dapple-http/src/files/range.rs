@@ -154,15 +154,16 @@ mod tests {
     #[test]
     fn whatever_is_asked_for_parts_are_inside_and_apart() {
         let letters = ["0", "1", "5", "9", "18446744073709551615", "-", ",", " ", "-", ","];
-        let mut dice = 1_u64;
+        let mut random = 1_u64;
         let mut answered = 0;
         for _ in 0..100_000 {
             let mut header = String::from("bytes=");
             for _ in 0..9 {
-                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                header.push_str(letters[(dice >> 33) as usize % letters.len()]);
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                header.push_str(letters[(random >> 33) as usize % letters.len()]);
             }
-            let len = dice % 100;
+            let len = random % 100;
             if let Wanted::Parts(parts) = parse(header.as_bytes(), len) {
                 answered += 1;
                 assert!(!parts.is_empty() && parts.len() <= MOST);

@@ -32,25 +32,25 @@ impl<T: Clone> SingleFlight<T> {
         path: &[u8],
         look: impl Future<Output = Option<T>>,
     ) -> Result<Option<T>, Cancelled> {
-        let seat = self.board(path);
-        let mut found = seat.flight.lock().await?; // ONE-LOOKS
+        let guard = self.enter(path);
+        let mut found = guard.flight.lock().await?; // ONE-LOOKS
         if let Some(found) = &*found {
             return Ok(Some(found.clone()));
         }
         *found = look.await;
         if found.is_some() {
-            seat.flights.leave(path, &seat.flight, usize::MAX);
+            self.leave(path, &guard.flight, usize::MAX);
         }
         Ok(found.clone())
     }
 
-    fn board(&self, path: &[u8]) -> LookupGuard<'_, T> {
+    fn enter(&self, path: &[u8]) -> LookupGuard<'_, T> {
         let mut table = self.table();
         let flight = match table.get(path) {
             Some(flight) => flight.clone(),
             None => table.entry(path.into()).or_default().clone(),
         };
-        LookupGuard { flights: self, path: path.into(), flight }
+        LookupGuard { single_flight: self, path: path.into(), flight }
     }
 }
 
@@ -71,14 +71,14 @@ impl<T> SingleFlight<T> {
 
 /// A request that looks or waits. Its drop removes the flight if no other request is left.
 struct LookupGuard<'a, T> {
-    flights: &'a SingleFlight<T>,
+    single_flight: &'a SingleFlight<T>,
     path: Box<[u8]>,
     flight: Arc<PendingLookup<T>>,
 }
 
 impl<T> Drop for LookupGuard<'_, T> {
     fn drop(&mut self) {
-        self.flights.leave(&self.path, &self.flight, 2); // NO-FLIGHT-LEFT: the table and we
+        self.single_flight.leave(&self.path, &self.flight, 2); // NO-FLIGHT-LEFT: the table and we
     }
 }
 
@@ -90,11 +90,11 @@ mod tests {
 
     /// Twenty tasks ask for one path; `gives_up` says which of the lookups find nothing.
     async fn many_ask(gives_up: fn(usize) -> bool) -> (usize, Vec<Option<usize>>) {
-        let flights = Arc::new(SingleFlight::default());
+        let single_flight = Arc::new(SingleFlight::default());
         let looks = Arc::new(AtomicUsize::new(0));
         let asking: Vec<_> = (0..20)
             .map(|_| {
-                let (flights, looks) = (flights.clone(), looks.clone());
+                let (single_flight, looks) = (single_flight.clone(), looks.clone());
                 dapple::spawn(async move {
                     let look = async {
                         let look = looks.fetch_add(1, Relaxed);
@@ -102,7 +102,7 @@ mod tests {
                         yield_now().await;
                         (!gives_up(look)).then_some(look)
                     };
-                    flights.find(b"path", look).await.unwrap()
+                    single_flight.find(b"path", look).await.unwrap()
                 })
             })
             .collect();
@@ -110,7 +110,7 @@ mod tests {
         for asked in asking {
             found.push(asked.await.unwrap());
         }
-        assert!(flights.table().is_empty(), "a flight was left");
+        assert!(single_flight.table().is_empty(), "a flight was left");
         (looks.load(Relaxed), found)
     }
 
@@ -130,14 +130,14 @@ mod tests {
 
     #[dapple::test(sim)]
     async fn a_dropped_lookup_leaves_it_to_the_next() {
-        let flights = SingleFlight::default();
-        let mut first = Box::pin(flights.find(b"path", std::future::pending()));
-        let mut second = Box::pin(flights.find(b"path", async { Some(2) }));
+        let single_flight = SingleFlight::default();
+        let mut first = Box::pin(single_flight.find(b"path", std::future::pending()));
+        let mut second = Box::pin(single_flight.find(b"path", async { Some(2) }));
         assert!(is_pending(&mut first));
         assert!(is_pending(&mut second), "two look at a time");
         drop(first);
         assert_eq!(second.await, Ok(Some(2)));
-        assert!(flights.table().is_empty());
+        assert!(single_flight.table().is_empty());
     }
 
     /// Polls once.

@@ -117,7 +117,7 @@ pub(super) struct PageStore {
     pages: Cache<Box<[u8]>, Arc<FilePage>, ByteWeight>,
     /// Pages that are too large for memory: their files are kept open.
     open: Cache<Box<[u8]>, Arc<FilePage>, Descriptors>,
-    flights: SingleFlight<PageLookup>,
+    single_flight: SingleFlight<PageLookup>,
     pub(super) listings: Listings,
     pub(super) counters: FileCounters,
     /// Whether a task sweeps the open files.
@@ -146,7 +146,7 @@ impl PageStore {
                 DefaultLifecycle::default(),
             ),
             open: Cache::with_weighter(settings.open_files, settings.open_files as u64, Descriptors),
-            flights: SingleFlight::default(),
+            single_flight: SingleFlight::default(),
             listings: Listings::new(settings.cache_size),
             counters: FileCounters::default(),
             is_swept: AtomicBool::new(false),
@@ -182,7 +182,7 @@ impl PageStore {
     /// Looks a path up in the file system, or takes the result of another request that does so.
     pub(super) async fn find(self: &Arc<Self>, path: &[u8]) -> PageLookup {
         self.counters.count(FileEvent::Miss);
-        let found = self.flights.find(path, async {
+        let found = self.single_flight.find(path, async {
             match self.look(path).await {
                 Err(error) if dapple::is_cancelled(&error) => None,
                 Err(error) => Some(PageLookup::Problem(self.problem(path, &error))),

@@ -137,7 +137,7 @@ impl Server {
     }
 
     /// Counts a new connection, unless there are too many from its address.
-    pub(crate) fn seat(self: &Arc<Server>, peer: Peer) -> Option<ConnectionPermit> {
+    pub(crate) fn admit(self: &Arc<Server>, peer: Peer) -> Option<ConnectionPermit> {
         let is_bounded = self.settings.max_connections_per_address != usize::MAX;
         let address = peer.address.map(|address| address.ip().to_canonical()).filter(|_| is_bounded);
         let mut inside = self.lock();

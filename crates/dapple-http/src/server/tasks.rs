@@ -59,16 +59,16 @@ pub(super) async fn accept<L: Listener, H: Handler>(serve: Serve<L, H>) -> io::R
         match next(&mut listener, &server, &mut shutdown).await {
             AcceptEvent::Accepted(stream, peer) => {
                 server.counters.count_accepted();
-                let Some(seat) = server.seat(peer) else {
+                let Some(permit) = server.admit(peer) else {
                     server.counters.count_turned_away();
                     continue;
                 };
                 let peer = Peer { is_tls: tls.is_some(), ..peer };
                 let (handler, shared) = (handler.clone(), Connection::new(server.clone(), peer));
                 match &tls {
-                    None => server.limit.spawn(serve_plain(stream, handler, shared, seat)),
+                    None => server.limit.spawn(serve_plain(stream, handler, shared, permit)),
                     Some(tls) => {
-                        server.limit.spawn(handshake::serve(stream, tls.clone(), handler, shared, seat));
+                        server.limit.spawn(handshake::serve(stream, tls.clone(), handler, shared, permit));
                     }
                 }
             }

@@ -27,13 +27,13 @@ impl Sched {
     /// A worker pushes a task, and is busy afterwards. `Worker::enqueue`
     fn push(&self) {
         self.queue.fetch_add(1, Ordering::Release);
-        self.wake(self.idle.whom_to_wake());
+        self.wake(self.idle.worker_to_wake());
     }
 
     /// `Sched::inject`
     fn push_from_outside(&self) {
         self.queue.fetch_add(1, Ordering::Release);
-        self.wake(self.idle.whom_to_wake_from_outside());
+        self.wake(self.idle.worker_to_wake_from_outside());
     }
 
     fn wake(&self, worker: Option<usize>) {
@@ -48,7 +48,7 @@ impl Sched {
     /// A worker found a task. `Worker::found`, `Sched::wake_for_more`
     fn found(&self, searching: bool) {
         if searching && self.idle.end_search() && self.has_work() {
-            self.wake(self.idle.whom_to_wake());
+            self.wake(self.idle.worker_to_wake());
         }
     }
 

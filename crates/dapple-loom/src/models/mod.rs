@@ -57,7 +57,7 @@
 //! | a_waiter_is_woken_or_sees_the_value | `change`: Acquire of its loads to Relaxed | race for the value |
 //! | a_waker_that_is_withdrawn_has_one_owner | `withdraw`: compare-and-swap to load and store | two have it |
 //!
-//! | `ring` | weakened | failure |
+//! | `run_queue` | weakened | failure |
 //! |---|---|---|
 //! | owner_and_thief_take_each_once | `push`: Release of `tail` to Relaxed | one was lost |
 //! | two_thieves_take_each_once | `move_head`: compare-and-swap to load and store | one was taken twice |
@@ -67,8 +67,8 @@
 //!
 //! | `idle` | weakened | failure |
 //! |---|---|---|
-//! | a_worker_does_not_sleep_through_a_push | `whom_to_wake`: no fence | asleep for ever |
-//! | a_worker_does_not_sleep_through_a_push_from_outside | `whom_to_wake_from_outside`: no fence | asleep for ever |
+//! | a_worker_does_not_sleep_through_a_push | `worker_to_wake`: no fence | asleep for ever |
+//! | a_worker_does_not_sleep_through_a_push_from_outside | `worker_to_wake_from_outside`: no fence | asleep for ever |
 //! | a_searcher_does_not_sleep_through_a_push_that_relied_on_it | `fall_asleep`: no fence | asleep for ever |
 //! | the_last_searcher_to_find_something_wakes_another | `end_search`: no fence | asleep for ever |
 //! | two_pushes_wake_two_sleepers | `fall_asleep`: no fence as the last one | asleep for ever |
@@ -119,7 +119,7 @@
 //! | all_waiters_learn_that_it_is_closed | `close`: wakes, then sets the flag | asleep for ever |
 //! | newcomers_and_releases_from_all_sides_leave_no_waiter_behind | `poll_in_line`: looks at what was free before `show` | asleep for ever |
 //!
-//! | `gate` | weakened | failure |
+//! | `access_lock` | weakened | failure |
 //! |---|---|---|
 //! | a_writer_is_alone_and_sees_earlier_writes | `read_by`: does not look at the word | race for the value |
 //! | two_writers_and_a_reader_all_get_in | `readers`: no fence | race for the value |
@@ -189,17 +189,17 @@
 //! | of_two_cancels_one_is_the_first_and_none_is_slept_through | `cancel`: swap to load and store | both are the first |
 //! | a_scope_waits_for_what_was_spawned_and_sees_what_it_did | `task_ended`: wakes the poller before it counts; AcqRel to Acquire | asleep for ever; race for the result |
 
+mod access_lock;
 mod cancel_table;
 mod child_waker;
 mod exchange;
-mod gate;
 mod idle;
 mod inbox;
 mod oneshot;
 mod permits;
 mod promotion;
 mod readiness;
-mod ring;
+mod run_queue;
 mod slot_owner;
 mod spin_lock;
 mod state;

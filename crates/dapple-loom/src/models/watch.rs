@@ -15,13 +15,13 @@ use crate::waitlist::wait::Wakers;
 
 /// A state, which holds a number of things.
 struct State {
-    gate: AccessLock,
+    access_lock: AccessLock,
     registry: Registry,
     things: Plain<usize>,
 }
 
 fn state() -> Arc<State> {
-    Arc::new(State { gate: AccessLock::new(), registry: Registry::default(), things: Plain::new(0) })
+    Arc::new(State { access_lock: AccessLock::new(), registry: Registry::default(), things: Plain::new(0) })
 }
 
 /// Two preemptions at most: an access has many steps.
@@ -40,8 +40,8 @@ impl State {
     fn enter(&self, writes: bool) -> Hold<'static> {
         let mut place = AccessWait::default();
         let entered = block_on(std::future::poll_fn(|cx| match writes {
-            true => self.gate.poll_write(&mut place, false, &self.registry, cx),
-            false => self.gate.poll_read(&mut place, false, None, cx),
+            true => self.access_lock.poll_write(&mut place, false, &self.registry, cx),
+            false => self.access_lock.poll_read(&mut place, false, None, cx),
         }));
         entered.expect("no cancel in a model")
     }
@@ -50,7 +50,7 @@ impl State {
     fn add(&self, things: usize) {
         let hold = self.enter(true);
         self.things.change(|there| *there += things);
-        self.gate.leave(hold);
+        self.access_lock.leave(hold);
     }
 }
 
@@ -83,22 +83,22 @@ impl Watcher<'_> {
         };
         if is_there {
             let own = std::mem::take(&mut self.is_enlisted).then_some(&mut self.watch);
-            let mut wakers = None;
-            drop(self.state.gate.leave_into(hold, own, &mut wakers));
+            let mut wakers = Wakers::default();
+            drop(self.state.access_lock.leave_into(hold, own, &mut wakers));
             return true;
         }
         let mut wakers = Wakers::default();
         let waker = GuardedWaker::of(&self.waker);
-        let old = self.state.gate.watch(&mut self.watch, self.writes, waker, &mut wakers);
+        let old = self.state.access_lock.watch(&mut self.watch, self.writes, waker, &mut wakers);
         self.is_enlisted = true;
-        self.state.gate.leave_unwritten(hold);
+        self.state.access_lock.leave_unwritten(hold);
         drop((wakers, old));
         false
     }
 
     /// `WhenWait::poll_enter_again`
     fn has_news(&self, waker: &Waker) -> bool {
-        let list = self.state.gate.watchers().get_or_make();
+        let list = self.state.access_lock.watchers().get_or_make();
         list.has_news(&self.watch) || !list.sleep_on(&self.watch, GuardedWaker::of(waker)).0
     }
 
@@ -120,7 +120,7 @@ impl Watcher<'_> {
     fn leave(&mut self) {
         if std::mem::take(&mut self.is_enlisted) {
             let mut wakers = Wakers::default();
-            drop(self.state.gate.watchers().get_or_make().leave(&mut self.watch, &mut wakers));
+            drop(self.state.access_lock.watchers().get_or_make().leave(&mut self.watch, &mut wakers));
         }
     }
 }
@@ -201,11 +201,11 @@ fn two_first_watchers_get_the_same_list() {
     model(|| {
         let state = state();
         let other = in_thread(&state, |state| {
-            let list = state.gate.watchers().get_or_make();
-            assert!(std::ptr::eq(list, state.gate.watchers().get_or_make()));
+            let list = state.access_lock.watchers().get_or_make();
+            assert!(std::ptr::eq(list, state.access_lock.watchers().get_or_make()));
         });
-        let list = state.gate.watchers().get_or_make();
+        let list = state.access_lock.watchers().get_or_make();
         other.join().unwrap();
-        assert!(std::ptr::eq(list, state.gate.watchers().get_or_make()));
+        assert!(std::ptr::eq(list, state.access_lock.watchers().get_or_make()));
     });
 }

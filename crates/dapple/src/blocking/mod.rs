@@ -34,7 +34,7 @@ impl Default for PoolLimits {
 }
 
 pub(crate) struct Pool {
-    line: Mutex<PoolState>,
+    state: Mutex<PoolState>,
     has_work: Condvar,
     limits: PoolLimits,
 }
@@ -51,87 +51,87 @@ struct PoolState {
 
 impl Pool {
     pub(crate) fn new(limits: PoolLimits) -> Pool {
-        Pool { line: Mutex::default(), has_work: Condvar::new(), limits }
+        Pool { state: Mutex::default(), has_work: Condvar::new(), limits }
     }
 
     /// Queues a call. `start_thread` makes a thread that calls [`work`](Self::work).
     pub(crate) fn submit(&self, call: Runnable, start_thread: impl FnOnce() -> std::io::Result<()>) {
-        let mut line = lock(&self.line);
-        if line.closed {
-            drop(line);
+        let mut state = lock(&self.state);
+        if state.closed {
+            drop(state);
             return end(call);
         }
-        line.calls.push(call);
-        if line.calls.len() <= line.idle {
+        state.calls.push(call);
+        if state.calls.len() <= state.idle {
             self.has_work.notify_one(); // ENOUGH
             return;
         }
-        if line.threads >= self.limits.max_threads {
+        if state.threads >= self.limits.max_threads {
             return;
         }
-        line.threads += 1;
-        drop(line);
+        state.threads += 1;
+        drop(state);
         if start_thread().is_err() {
             // The system cannot start a thread. Without any thread, no queued call would ever run.
-            let mut line = lock(&self.line);
-            line.threads -= 1;
-            while line.threads == 0
-                && let Some(call) = line.calls.pop()
+            let mut state = lock(&self.state);
+            state.threads -= 1;
+            while state.threads == 0
+                && let Some(call) = state.calls.pop()
             {
-                drop(line);
+                drop(state);
                 refuse(call);
-                line = lock(&self.line);
+                state = lock(&self.state);
             }
         }
     }
 
     /// Runs a thread of the pool until it has been idle for `keep_alive`, or the pool is closed.
     pub(crate) fn work(&self) {
-        let mut line = lock(&self.line);
+        let mut state = lock(&self.state);
         loop {
-            while let Some(call) = line.calls.pop() {
-                line.running += 1;
-                drop(line);
+            while let Some(call) = state.calls.pop() {
+                state.running += 1;
+                drop(state);
                 run(call);
-                line = lock(&self.line);
-                line.running -= 1;
+                state = lock(&self.state);
+                state.running -= 1;
             }
-            if line.closed || self.limits.keep_alive.is_zero() {
+            if state.closed || self.limits.keep_alive.is_zero() {
                 break;
             }
-            line.idle += 1;
-            let waited = self.has_work.wait_timeout(line, self.limits.keep_alive);
+            state.idle += 1;
+            let waited = self.has_work.wait_timeout(state, self.limits.keep_alive);
             let timed_out;
-            (line, timed_out) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
-            line.idle -= 1;
-            if timed_out.timed_out() && line.calls.len() == 0 {
+            (state, timed_out) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+            state.idle -= 1;
+            if timed_out.timed_out() && state.calls.len() == 0 {
                 break;
             }
         }
-        line.threads -= 1;
+        state.threads -= 1;
     }
 
     /// Ends the calls that have not begun, and makes the threads leave.
     pub(crate) fn close(&self) {
-        let mut line = lock(&self.line);
-        line.closed = true;
+        let mut state = lock(&self.state);
+        state.closed = true;
         self.has_work.notify_all();
-        while let Some(call) = line.calls.pop() {
-            drop(line);
+        while let Some(call) = state.calls.pop() {
+            drop(state);
             end(call);
-            line = lock(&self.line);
+            state = lock(&self.state);
         }
     }
 
     /// Number of threads that are in a call, which may take for ever.
     pub(crate) fn running(&self) -> usize {
-        lock(&self.line).running
+        lock(&self.state).running
     }
 
     /// Number of threads, and of queued calls.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        let line = lock(&self.line);
-        (line.threads, line.calls.len())
+        let state = lock(&self.state);
+        (state.threads, state.calls.len())
     }
 }
 

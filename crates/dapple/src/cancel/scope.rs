@@ -149,6 +149,14 @@ impl CancelScope {
         super::item::end_registered(Arc::as_ptr(self).addr());
     }
 
+    /// Gives up the poller's waker, at the end of the scope. A canceller or a late waker of a child may keep this value for
+    /// long, and must not keep foreign code with it: such a waker is dropped like one that runs none.
+    #[cold]
+    pub(crate) fn release_waker(&self) {
+        let waker = self.waker.lock().take();
+        drop(waker);
+    }
+
     /// A task that was spawned in the scope has ended.
     pub(crate) fn task_ended(&self) {
         if self.spawned.fetch_sub(1, Ordering::AcqRel) == 1 {

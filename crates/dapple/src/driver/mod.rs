@@ -18,6 +18,8 @@
 //!
 //! * **CLAIMED**: only the thread that has the claim waits for events and hands them out. As a rule it is the driver's
 //!   own worker, or the spare that has replaced it. The monitor may take the claim while a worker is stuck in a task.
+//!   The thread that closes the driver keeps the claim for ever. The monitor may look once more after that, and would
+//!   put completions into a batch that is not looked at again.
 //! * **FOREIGN-LAST**: a waker that is not a task's or a child's is foreign code and may block. Foreign wakers stay in
 //!   the batch until all others are woken. A thread takes one of them at a time and wakes it without the claim, so a
 //!   foreign waker that blocks holds up no other waker: the next owner of the worker slot takes the rest. The monitor takes
@@ -269,7 +271,7 @@ impl Driver {
         Ok(registration)
     }
 
-    /// Ends all waits of a runtime. Its workers are gone, so no event will be handed out again.
+    /// Ends all waits of a runtime, once. Its workers are gone, so no event will be handed out again.
     pub(crate) fn close_all<'a>(drivers: impl Iterator<Item = &'a Driver>) {
         let rings: Vec<_> = drivers.filter_map(Driver::close).collect();
         if !rings.is_empty() {
@@ -285,7 +287,7 @@ impl Driver {
         let mut batch = lock(&self.batch);
         wakers.extend(std::mem::take(&mut batch.foreign));
         let mut landed = std::mem::take(&mut batch.landed);
-        drop(batch);
+        std::mem::forget(batch); // never unlocked: no other thread gets the claim any more. CLAIMED
         wakers.into_iter().for_each(wake);
         if let Some(ring) = self.ring_in_use() {
             landed.settle(ring);
@@ -298,7 +300,9 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        Driver::close_all(std::iter::once(&*self));
+        if self.try_batch().is_some() {
+            Driver::close_all(std::iter::once(&*self)); // of a runtime that was not built to its end
+        }
         spare_timers::give_back(self.timers);
     }
 }

@@ -22,8 +22,8 @@ pub(crate) struct InLane<X: LaneExtra> {
 
 /// Additional fields of a task in a lane.
 pub(crate) trait LaneExtra: Sized {
-    /// See [`TaskKind::GATE`].
-    const GATE: Option<unsafe fn(TaskPtr) -> Passage> = None;
+    /// See [`TaskKind::ADMIT`].
+    const ADMIT: Option<unsafe fn(TaskPtr) -> Passage> = None;
     /// See [`TaskKind::QUEUED`]. `None` if `priority` always is.
     const QUEUED: Option<&'static QueuedAccess> = None;
 
@@ -129,11 +129,11 @@ unsafe fn left<X: LaneExtra>(task: TaskPtr) {
 // SAFETY: the right to run goes into the lane's queue and nowhere else.
 unsafe impl<X: LaneExtra> TaskKind for InLane<X> {
     const QUEUED: Option<&'static QueuedAccess> = X::QUEUED;
-    const GATE: Option<unsafe fn(TaskPtr) -> Passage> = X::GATE;
+    const ADMIT: Option<unsafe fn(TaskPtr) -> Passage> = X::ADMIT;
 
     unsafe fn run(
         _task: TaskPtr,
-        _here: &ThreadContext,
+        _context: &ThreadContext,
         _step: impl FnOnce(TaskPtr, &ThreadContext) -> StepOutcome,
     ) -> Option<TaskPtr> {
         unreachable!("a task with a lane is run by its lane");

@@ -152,7 +152,7 @@ impl Lane {
     pub(super) fn make(shared: &RuntimeShared, new: NewLane) -> Option<TaskPtr> {
         let slab = with_context(|context| context.slab_of(shared));
         let ptr = shared.take_cell(slab, CLASS, LAYOUT)?;
-        let counts_lines = Sched::of(shared).rules.counts_lines;
+        let counts_tasks = Sched::of(shared).rules.counts_tasks;
         let body = LaneFields {
             ptr,
             inbox: if new.of.is_some() { Inbox::new_owned() } else { Inbox::new() },
@@ -164,9 +164,9 @@ impl Lane {
             of: new.of,
             locals: Locals::default(),
             main: new.main,
-            is_counted: counts_lines,
-            is_special: AtomicBool::new(counts_lines),
-            is_watched: AtomicBool::new(counts_lines),
+            is_counted: counts_tasks,
+            is_special: AtomicBool::new(counts_tasks),
+            is_watched: AtomicBool::new(counts_tasks),
             priority: AtomicU8::new(Priority::Normal as u8),
             queued_at: AtomicU8::new(0),
             waiting: PriorityCounts::default(),

@@ -35,11 +35,11 @@ pub(crate) trait Admission: Send + Sync {
     fn now(&self) -> u64;
     /// A task is about to be queued for work that has waited since `since`. `false`: it is refused.
     fn arrive(&self, since: u64) -> bool;
-    /// A task is about to begin. A task that is held back is woken to ask again. `ticket`, at first 0, identifies it
+    /// A task is about to begin. A task that is held back is woken to ask again. `hold_id`, at first 0, identifies it
     /// to the admission.
-    fn begin(&self, since: u64, ticket: &Cell<u64>, waker: &Waker) -> Passage;
+    fn begin(&self, since: u64, hold_id: &Cell<u64>, waker: &Waker) -> Passage;
     /// The future of a task has been dropped.
-    fn leave(&self, stage: AdmissionStage, ticket: u64);
+    fn leave(&self, stage: AdmissionStage, hold_id: u64);
 }
 
 /// How far a task has come.
@@ -52,7 +52,7 @@ pub(crate) enum AdmissionStage {
 
 /// Additional fields of a lane with a limit.
 pub(crate) struct LaneLimit {
-    gate: Mutex<Arc<dyn Admission>>,
+    admission: Mutex<Arc<dyn Admission>>,
     /// READY-SINCE
     ready: AtomicU64,
     /// `ready` of the turn that is running. TURN-OWNS-LINE
@@ -62,32 +62,32 @@ pub(crate) struct LaneLimit {
 }
 
 impl LaneLimit {
-    fn new(gate: Arc<dyn Admission>) -> LaneLimit {
+    fn new(admission: Arc<dyn Admission>) -> LaneLimit {
         LaneLimit {
-            since: Cell::new(gate.now()),
-            gate: Mutex::new(gate),
+            since: Cell::new(admission.now()),
+            admission: Mutex::new(admission),
             ready: AtomicU64::new(0),
             last_refused: Cell::new(null_mut()),
         }
     }
 
-    fn gate(&self) -> Arc<dyn Admission> {
-        lock(&self.gate).clone()
+    fn admission(&self) -> Arc<dyn Admission> {
+        lock(&self.admission).clone()
     }
 
     fn now(&self) -> u64 {
-        lock(&self.gate).now()
+        lock(&self.admission).now()
     }
 }
 
 impl Lane {
     /// Gives the lane a limit, for tasks that are spawned from now on. A main color has none.
-    pub(crate) fn set_limit(&self, gate: Arc<dyn Admission>) {
+    pub(crate) fn set_limit(&self, admission: Arc<dyn Admission>) {
         if self.main.is_some() {
             return;
         }
-        let limits = self.limits.get_or_init(|| Box::new(LaneLimit::new(gate.clone())));
-        *lock(&limits.gate) = gate;
+        let limits = self.limits.get_or_init(|| Box::new(LaneLimit::new(admission.clone())));
+        *lock(&limits.admission) = admission;
         self.is_watched.store(true, Ordering::Relaxed);
         self.is_special.store(true, Ordering::Release);
     }
@@ -197,9 +197,9 @@ pub(crate) struct Limited {
     since: u64,
     /// Belongs to the maker, then to the owner. ONE-OWNER
     stage: Cell<AdmissionStage>,
-    ticket: Cell<u64>,
+    hold_id: Cell<u64>,
     /// Present until the task has left.
-    gate: Cell<Option<Arc<dyn Admission>>>,
+    admission: Cell<Option<Arc<dyn Admission>>>,
 }
 
 impl Limited {
@@ -213,18 +213,18 @@ impl Limited {
     }
 
     fn new(lane: &Lane, limits: &LaneLimit, priority: Option<Priority>) -> Limited {
-        let gate = limits.gate();
+        let admission = limits.admission();
         // A task that a turn spawns into its own color counts as waiting since that turn's work was queued.
         let is_my_turn = with_context(|context| lane.is_my_turn(context));
-        let since = if is_my_turn { limits.since.get() } else { gate.now() };
-        let stage = if gate.arrive(since) { AdmissionStage::InLine } else { AdmissionStage::Refused };
-        let (stage, ticket, gate) = (Cell::new(stage), Cell::new(0), Cell::new(Some(gate)));
-        Limited { priority, since, stage, ticket, gate }
+        let since = if is_my_turn { limits.since.get() } else { admission.now() };
+        let stage = if admission.arrive(since) { AdmissionStage::InLine } else { AdmissionStage::Refused };
+        let (stage, hold_id, admission) = (Cell::new(stage), Cell::new(0), Cell::new(Some(admission)));
+        Limited { priority, since, stage, hold_id, admission }
     }
 }
 
 impl LaneExtra for Limited {
-    const GATE: Option<unsafe fn(TaskPtr) -> Passage> = Some(pass);
+    const ADMIT: Option<unsafe fn(TaskPtr) -> Passage> = Some(pass);
     const QUEUED: Option<&'static QueuedAccess> =
         Some(&QueuedAccess { priority: priority_of::<Limited>, is_refused: is_limited_refused });
 
@@ -233,8 +233,8 @@ impl LaneExtra for Limited {
     }
 
     fn leave(&self) {
-        if let Some(gate) = self.gate.take() {
-            gate.leave(self.stage.get(), self.ticket.get()); // ASKED-ONCE-BEGUN
+        if let Some(admission) = self.admission.take() {
+            admission.leave(self.stage.get(), self.hold_id.get()); // ASKED-ONCE-BEGUN
         }
     }
 }
@@ -278,9 +278,9 @@ unsafe fn pass(task: TaskPtr) -> Passage {
         kind.leave(); // as a task that never began
         Passage::Refuse
     } else {
-        let gate = kind.gate.take().expect("a task that has not left");
-        let passage = gate.begin(kind.since, &kind.ticket, &borrowed_waker(task));
-        kind.gate.set(Some(gate));
+        let admission = kind.admission.take().expect("a task that has not left");
+        let passage = admission.begin(kind.since, &kind.hold_id, &borrowed_waker(task));
+        kind.admission.set(Some(admission));
         passage
     };
     match passage {

@@ -176,11 +176,11 @@ struct Room {
     /// RESERVED
     reserved: usize,
     held: VecDeque<(u64, GuardedWaker)>,
-    /// Tickets of woken tasks with a reserved place. RESERVED
+    /// Numbers of woken tasks with a reserved place. RESERVED
     woken: HashSet<u64>,
-    /// Tickets of held tasks that are to be refused.
+    /// Numbers of held tasks that are to be refused.
     doomed: HashSet<u64>,
-    last_ticket: u64,
+    last_hold_id: u64,
 }
 
 impl Default for Limit {
@@ -453,32 +453,32 @@ impl Room {
         if self.running + self.reserved >= most {
             return None;
         }
-        let (ticket, waker) = self.held.pop_front()?;
+        let (hold_id, waker) = self.held.pop_front()?;
         self.reserved += 1;
-        self.woken.insert(ticket);
+        self.woken.insert(hold_id);
         Some(waker)
     }
 
-    /// Gives up the reservation of this ticket, if it has one.
-    fn give_up(&mut self, ticket: u64) -> bool {
-        let had = ticket != 0 && self.woken.remove(&ticket);
+    /// Gives up the reservation of this held task, if it has one.
+    fn give_up(&mut self, hold_id: u64) -> bool {
+        let had = hold_id != 0 && self.woken.remove(&hold_id);
         self.reserved -= usize::from(had);
         had
     }
 
-    /// Whether the held task with this ticket is to be refused. Forgets that.
-    fn is_doomed(&mut self, ticket: u64) -> bool {
-        ticket != 0 && self.doomed.remove(&ticket)
+    /// Whether the held task with this number is to be refused. Forgets that.
+    fn is_doomed(&mut self, hold_id: u64) -> bool {
+        hold_id != 0 && self.doomed.remove(&hold_id)
     }
 
     /// Holds a task back: a new one at the end of the queue, a former one at its head.
-    fn hold(&mut self, ticket: &Cell<u64>, waker: &Waker) {
-        if ticket.get() == 0 {
-            self.last_ticket += 1;
-            ticket.set(self.last_ticket);
-            self.held.push_back((ticket.get(), GuardedWaker::of(waker)));
-        } else if self.held.iter().all(|(other, _)| *other != ticket.get()) {
-            self.held.push_front((ticket.get(), GuardedWaker::of(waker)));
+    fn hold(&mut self, hold_id: &Cell<u64>, waker: &Waker) {
+        if hold_id.get() == 0 {
+            self.last_hold_id += 1;
+            hold_id.set(self.last_hold_id);
+            self.held.push_back((hold_id.get(), GuardedWaker::of(waker)));
+        } else if self.held.iter().all(|(other, _)| *other != hold_id.get()) {
+            self.held.push_front((hold_id.get(), GuardedWaker::of(waker)));
         }
     }
 }
@@ -508,8 +508,8 @@ impl Admission for Inner {
         !is_newest
     }
 
-    fn begin(&self, since: u64, ticket: &Cell<u64>, waker: &Waker) -> Passage {
-        if ticket.get() != 0 && lock(&self.room).is_doomed(ticket.get()) {
+    fn begin(&self, since: u64, hold_id: &Cell<u64>, waker: &Waker) -> Passage {
+        if hold_id.get() != 0 && lock(&self.room).is_doomed(hold_id.get()) {
             return self.refuse(); // a newcomer waits in its place. WAITERS-COUNTED
         }
         let is_late = self.delay.as_ref().is_some_and(|delay| {
@@ -534,44 +534,44 @@ impl Admission for Inner {
             drop(room); // CLOSED-OR-COUNTED
             return self.refuse_waiting();
         }
-        let is_expected = room.give_up(ticket.get()); // RESERVED
+        let is_expected = room.give_up(hold_id.get()); // RESERVED
         if !is_expected && self.takes_owed() {
             // The oldest tasks are the held ones.
-            let Some((doomed, oldest)) = room.held.pop_front().filter(|(held, _)| *held != ticket.get())
+            let Some((doomed, oldest)) = room.held.pop_front().filter(|(held, _)| *held != hold_id.get())
             else {
                 drop(room);
                 return self.refuse();
             };
             room.doomed.insert(doomed);
-            room.hold(ticket, waker);
+            room.hold(hold_id, waker);
             drop(room);
             wait::wake(oldest);
             return Passage::Hold;
         }
         if !is_expected && room.running + room.reserved >= most {
-            room.hold(ticket, waker);
+            room.hold(hold_id, waker);
             return Passage::Hold;
         }
         room.running += 1;
-        let own = ticket.get();
+        let own = hold_id.get();
         room.held.retain(|(held, _)| own == 0 || *held != own); // it was polled without a wake-up
         drop(room);
         self.stops_waiting();
         Passage::Begin
     }
 
-    fn leave(&self, stage: AdmissionStage, ticket: u64) {
+    fn leave(&self, stage: AdmissionStage, hold_id: u64) {
         if stage == AdmissionStage::Begun {
             return self.end_run();
         }
-        let is_doomed = ticket != 0 && lock(&self.room).is_doomed(ticket);
+        let is_doomed = hold_id != 0 && lock(&self.room).is_doomed(hold_id);
         if stage == AdmissionStage::InLine && !is_doomed && !self.takes_owed() {
             self.stops_waiting();
         }
-        let Some(most) = self.concurrency.filter(|_| ticket != 0) else { return };
+        let Some(most) = self.concurrency.filter(|_| hold_id != 0) else { return };
         let mut room = lock(&self.room);
-        room.held.retain(|(held, _)| *held != ticket);
-        room.give_up(ticket);
+        room.held.retain(|(held, _)| *held != hold_id);
+        room.give_up(hold_id);
         let next = room.reserve(most);
         drop(room);
         if let Some(waker) = next {

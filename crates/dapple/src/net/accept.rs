@@ -39,7 +39,7 @@ pub(crate) struct ListeningSocket<T> {
     limit: Option<Limit>,
     /// The wait of a caller with exclusive access.
     wait: Wait,
-    turn: AcceptWait,
+    accepting: AcceptWait,
 }
 
 type WaitForRoom = dyn Future<Output = Result<(), Cancelled>> + Send + Sync;
@@ -61,7 +61,7 @@ impl<T: AsFd> ListeningSocket<T> {
             pause: AtomicU32::new(0),
             limit: None,
             wait: Wait::default(),
-            turn: AcceptWait::default(),
+            accepting: AcceptWait::default(),
         }
     }
 
@@ -83,15 +83,15 @@ impl<T: AsFd> ListeningSocket<T> {
         Accept {
             listening: self,
             io: self.source.io(Direction::Read, accept_now),
-            turn: AcceptWait::default(),
+            accepting: AcceptWait::default(),
         }
     }
 
     /// Accepts, as the only caller.
     pub(crate) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<AcceptedFd>> {
-        ready!(self.turn.poll(cx, &self.pause, self.limit.as_ref()))?;
+        ready!(self.accepting.poll(cx, &self.pause, self.limit.as_ref()))?;
         let result = ready!(self.source.poll_io(cx, Direction::Read, &mut self.wait, accept_now));
-        self.turn.end(&result, &self.pause);
+        self.accepting.end(&result, &self.pause);
         Poll::Ready(result)
     }
 }
@@ -154,7 +154,7 @@ impl AcceptWait {
 pub(crate) struct Accept<'a, T> {
     listening: &'a ListeningSocket<T>,
     io: SourceWait<'a, T, fn(&T) -> io::Result<AcceptedFd>>,
-    turn: AcceptWait,
+    accepting: AcceptWait,
 }
 
 impl<T: AsFd> Future for Accept<'_, T> {
@@ -164,9 +164,9 @@ impl<T: AsFd> Future for Accept<'_, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<AcceptedFd>> {
         let this = &mut *self;
         let pause = &this.listening.pause;
-        ready!(this.turn.poll(cx, pause, this.listening.limit.as_ref()))?;
+        ready!(this.accepting.poll(cx, pause, this.listening.limit.as_ref()))?;
         let result = ready!(Pin::new(&mut this.io).poll(cx));
-        this.turn.end(&result, pause);
+        this.accepting.end(&result, pause);
         Poll::Ready(result)
     }
 }

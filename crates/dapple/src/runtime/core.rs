@@ -84,7 +84,10 @@ impl Core {
         if !is_alone {
             let core = self.clone();
             self.start_thread(&self.threads, "monitor", move || {
-                core.sched.watch(|spare| core.start_spare(spare))
+                // A foreign waker that it calls may spawn a task, or poll a future that sleeps.
+                with_context(|context| context.enter_runtime(core.sched.shared.whole()));
+                core.sched.watch(|spare| core.start_spare(spare));
+                with_context(|context| context.leave_runtime());
             })?;
         }
         Ok(())

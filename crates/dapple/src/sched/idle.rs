@@ -46,7 +46,7 @@ impl Idle {
 
     /// The worker to wake after a push to a queue that others may take from.
     #[inline]
-    pub(crate) fn whom_to_wake(&self) -> Option<usize> {
+    pub(crate) fn worker_to_wake(&self) -> Option<usize> {
         if self.could_wake() { self.take_sleeper() } else { None }
     }
 
@@ -58,8 +58,8 @@ impl Idle {
         counts != 0 && counts < SEARCHER
     }
 
-    /// As `whom_to_wake`, for a thread that is not a worker and cannot run anything itself.
-    pub(crate) fn whom_to_wake_from_outside(&self) -> Option<usize> {
+    /// As `worker_to_wake`, for a thread that is not a worker and cannot run anything itself.
+    pub(crate) fn worker_to_wake_from_outside(&self) -> Option<usize> {
         fence_seq_cst(); // SLEEP-OR-SEE
         let counts = self.counts.load(Ordering::Relaxed);
         if counts >= SEARCHER || counts == 0 {
@@ -70,7 +70,7 @@ impl Idle {
 
     /// The worker to wake after a push to the queue of `worker` that others take from too: `worker` itself if it
     /// sleeps.
-    pub(crate) fn whom_to_wake_for(&self, worker: usize) -> Option<usize> {
+    pub(crate) fn worker_to_wake_for(&self, worker: usize) -> Option<usize> {
         fence_seq_cst(); // SLEEP-OR-SEE
         if self.sleeping() == 0 {
             return None;

@@ -13,14 +13,14 @@ use crate::task::queue::RunnableQueue;
 pub(crate) struct Injector {
     /// Always in the owned state, without one owner: each `pull` takes a list of its own.
     inbox: Inbox<Header>,
-    line: Mutex<RunnableQueue>,
+    queue: Mutex<RunnableQueue>,
     /// Length of the queue behind the lock, readable without it.
     len: AtomicUsize,
 }
 
 impl Default for Injector {
     fn default() -> Injector {
-        Injector { inbox: Inbox::new_owned(), line: Mutex::default(), len: AtomicUsize::new(0) }
+        Injector { inbox: Inbox::new_owned(), queue: Mutex::default(), len: AtomicUsize::new(0) }
     }
 }
 
@@ -31,7 +31,7 @@ impl Injector {
     }
 
     /// Length of the queue behind the lock.
-    pub(crate) fn line_len(&self) -> usize {
+    pub(crate) fn queue_len(&self) -> usize {
         self.len.load(Ordering::SeqCst)
     }
 
@@ -42,9 +42,9 @@ impl Injector {
     }
 
     pub(crate) fn push(&self, runnables: impl IntoIterator<Item = Runnable>) {
-        let mut line = lock(&self.line);
-        runnables.into_iter().for_each(|runnable| line.push(runnable));
-        self.len.store(line.len(), Ordering::SeqCst);
+        let mut queue = lock(&self.queue);
+        runnables.into_iter().for_each(|runnable| queue.push(runnable));
+        self.len.store(queue.len(), Ordering::SeqCst);
     }
 
     /// Takes the first runnable, and passes others to `each`: `share(len)` of the queue behind the lock, or up to
@@ -59,7 +59,7 @@ impl Injector {
             return None;
         }
         let mut came_in = self.take_inbox();
-        if self.line_len() == 0 {
+        if self.queue_len() == 0 {
             let first = came_in.pop();
             std::iter::from_fn(|| came_in.pop()).take(most).for_each(each);
             if came_in.len() > 0 {
@@ -67,12 +67,12 @@ impl Injector {
             }
             return first;
         }
-        let mut line = lock(&self.line);
-        std::iter::from_fn(|| came_in.pop()).for_each(|runnable| line.push(runnable));
-        let first = line.pop();
-        let share = share(line.len());
-        std::iter::from_fn(|| line.pop()).take(share).for_each(each);
-        self.len.store(line.len(), Ordering::SeqCst);
+        let mut queue = lock(&self.queue);
+        std::iter::from_fn(|| came_in.pop()).for_each(|runnable| queue.push(runnable));
+        let first = queue.pop();
+        let share = share(queue.len());
+        std::iter::from_fn(|| queue.pop()).take(share).for_each(each);
+        self.len.store(queue.len(), Ordering::SeqCst);
         first
     }
 

@@ -121,7 +121,7 @@ impl Sched {
             finished,
             refused: self.shared.refused(),
             panics: self.shared.panics.count(),
-            shared_line: self.injector.line_len(),
+            shared_line: self.injector.queue_len(),
             ranked: self.ranks.len(),
             sleeping: self.idle.sleeping(),
             blocking_threads: 0,

@@ -48,5 +48,8 @@ pub use policy::{
 };
 pub(crate) use scheduler::{Sched, SchedSettings};
 pub(crate) use worker::drive::MainTurn;
+// Facade: another path of the type, for programs that were written against the design.
+#[doc(hidden)]
+pub use crate::limit::Limit;
 
 mod scheduler;

@@ -211,7 +211,7 @@ impl LaneView<'_> {
 #[derive(Clone, Copy)]
 pub struct WorkerView<'a> {
     pub(super) index: usize,
-    pub(super) seat: &'a PolicyWorker,
+    pub(super) worker: &'a PolicyWorker,
 }
 
 impl WorkerView<'_> {
@@ -224,19 +224,19 @@ impl WorkerView<'_> {
     /// Number of lanes that wait in the worker's queue.
     #[must_use]
     pub fn queued(&self) -> usize {
-        self.seat.queued()
+        self.worker.queued()
     }
 
     /// Whether the worker has nothing to run.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.seat.is_idle()
+        self.worker.is_idle()
     }
 
     /// Whether `lane` is the lane that this worker ran last, whose data may still be in its cache.
     #[must_use]
     pub fn ran_last(&self, lane: &LaneView<'_>) -> bool {
-        self.seat.last_color() == lane.color
+        self.worker.last_color() == lane.color
     }
 }
 
@@ -263,12 +263,12 @@ impl<'a> Workers<'a> {
     /// Returns the worker with this index; `None` if there is none.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<WorkerView<'a>> {
-        self.0.get(index).map(|seat| WorkerView { index, seat })
+        self.0.get(index).map(|worker| WorkerView { index, worker })
     }
 
     /// All workers, in the order of their indices.
     pub fn iter(&self) -> impl Iterator<Item = WorkerView<'a>> + use<'a> {
-        self.0.iter().enumerate().map(|(index, seat)| WorkerView { index, seat })
+        self.0.iter().enumerate().map(|(index, worker)| WorkerView { index, worker })
     }
 }
 

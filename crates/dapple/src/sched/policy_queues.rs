@@ -25,14 +25,14 @@ pub(crate) struct Rules {
     /// How many tasks one turn of a lane steps at the most.
     pub(crate) turn: usize,
     /// Whether lanes count their queued tasks.
-    pub(crate) counts_lines: bool,
+    pub(crate) counts_tasks: bool,
     /// Whether a lane that has become more urgent gets another entry.
     pub(crate) raises: bool,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { turn: 64, counts_lines: false, raises: true }
+        Rules { turn: 64, counts_tasks: false, raises: true }
     }
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Managed {
     policy: Arc<dyn Policy>,
     /// How many lanes are weighed against each other. 0: none.
     weighs: usize,
-    seats: Box<[PolicyWorker]>,
+    workers: Box<[PolicyWorker]>,
     /// Number of the next worker for lanes from outside.
     next: AtomicUsize,
 }
@@ -48,7 +48,7 @@ pub(super) struct Managed {
 /// The queue of one worker, and facts about that worker for the policy.
 #[repr(align(128))]
 pub(crate) struct PolicyWorker {
-    line: Mutex<PolicyQueue>,
+    queue: Mutex<PolicyQueue>,
     queued: AtomicUsize,
     is_busy: AtomicBool,
     /// The color that the worker ran last.
@@ -76,10 +76,10 @@ impl PolicyWorker {
     }
 
     /// Changes the queue, and updates `queued`.
-    fn with_line<R>(&self, change: impl FnOnce(&mut PolicyQueue) -> R) -> R {
-        let mut line = lock(&self.line);
-        let result = change(&mut line);
-        self.queued.store(line.lanes.len(), Ordering::SeqCst);
+    fn with_queue<R>(&self, change: impl FnOnce(&mut PolicyQueue) -> R) -> R {
+        let mut queue = lock(&self.queue);
+        let result = change(&mut queue);
+        self.queued.store(queue.lanes.len(), Ordering::SeqCst);
         result
     }
 }
@@ -94,20 +94,20 @@ impl Managed {
     pub(super) fn new(chosen: &Chosen, workers: usize) -> Option<Managed> {
         let policy = chosen.0.clone()?;
         let weighs = policy.weighs().min(MOST_WEIGHED);
-        let seat = |_| PolicyWorker {
-            line: Mutex::default(),
+        let new = |_| PolicyWorker {
+            queue: Mutex::default(),
             queued: AtomicUsize::new(0),
             is_busy: AtomicBool::new(false),
             last: AtomicUsize::new(0),
         };
-        Some(Managed { policy, weighs, seats: (0..workers).map(seat).collect(), next: AtomicUsize::new(0) })
+        Some(Managed { policy, weighs, workers: (0..workers).map(new).collect(), next: AtomicUsize::new(0) })
     }
 
     /// Settings of lanes under this policy.
     pub(super) fn rules(&self) -> Rules {
         // A policy that weighs lanes weighs them again after each runnable, by the tasks queued then.
         let turn = if self.weighs() { 1 } else { Rules::default().turn };
-        Rules { turn, counts_lines: true, raises: !self.weighs() }
+        Rules { turn, counts_tasks: true, raises: !self.weighs() }
     }
 
     /// Whether lanes are weighed against each other. Then all lanes are in these queues, whatever their priority.
@@ -116,12 +116,12 @@ impl Managed {
     }
 
     pub(super) fn queued(&self, worker: usize) -> usize {
-        self.seats[worker].queued()
+        self.workers[worker].queued()
     }
 
     /// Whether any lane is queued.
     pub(super) fn has_work(&self) -> bool {
-        self.seats.iter().any(|seat| seat.queued.load(Ordering::SeqCst) > 0)
+        self.workers.iter().any(|worker| worker.queued.load(Ordering::SeqCst) > 0)
     }
 
     /// Calls the policy. A panic in it would lose lanes, so it aborts the process.
@@ -135,18 +135,18 @@ impl Managed {
     /// Queues a lane where the policy wants it.
     pub(super) fn enqueue(&self, sched: &Sched, lane: Runnable) {
         let here = sched.with_worker_here(Worker::slot);
-        let from = here.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) % self.seats.len());
+        let from = here.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) % self.workers.len());
         let view = view(&lane, from);
-        let place = self.ask(|policy| policy.place(&view, &Workers(&self.seats)));
-        let worker = if place < self.seats.len() { place } else { view.home };
-        let queued = self.seats[worker].with_line(|line| {
-            line.lanes.push_back(lane);
-            line.lanes.len()
+        let place = self.ask(|policy| policy.place(&view, &Workers(&self.workers)));
+        let worker = if place < self.workers.len() { place } else { view.home };
+        let queued = self.workers[worker].with_queue(|queue| {
+            queue.lanes.push_back(lane);
+            queue.lanes.len()
         });
         // A single lane is for this worker, which picks soon.
         let is_own = here == Some(worker);
         if !(is_own && queued == 1)
-            && let Some(worker) = sched.idle.whom_to_wake_for(sched.slots[worker].owner())
+            && let Some(worker) = sched.idle.worker_to_wake_for(sched.slots[worker].owner())
         {
             sched.unpark(worker);
         }
@@ -155,17 +155,17 @@ impl Managed {
 
     /// Queues a lane ahead of all others of this worker: a task gave way to it.
     pub(super) fn enqueue_first(&self, sched: &Sched, worker: usize, lane: Runnable) {
-        self.seats[worker].with_line(|line| line.lanes.push_front(lane));
+        self.workers[worker].with_queue(|queue| queue.lanes.push_front(lane));
         sched.drain_if_closed();
     }
 
     /// Picks the next lane for `worker` from the queue of the worker `of`.
     pub(super) fn pick(&self, sched: &Sched, worker: usize, of: usize) -> Option<Runnable> {
-        let seat = &self.seats[worker];
+        let this = &self.workers[worker];
         let picked = if self.weighs() { self.pick_heaviest(sched, worker, of) } else { self.pick_first(of) };
-        seat.is_busy.store(picked.is_some(), Ordering::Relaxed);
+        this.is_busy.store(picked.is_some(), Ordering::Relaxed);
         let lane = picked?;
-        seat.last.store(lane.ptr().addr().get(), Ordering::Relaxed);
+        this.last.store(lane.ptr().addr().get(), Ordering::Relaxed);
         if let Some(access) = lane.header().vtable().lane {
             // SAFETY: it is a lane, which lives as long as its entry. ENTRY-LIVES
             unsafe { (access.note_ran)(lane.ptr(), worker) };
@@ -177,7 +177,7 @@ impl Managed {
         if self.queued(of) == 0 {
             return None;
         }
-        self.seats[of].with_line(|line| line.lanes.pop_front())
+        self.workers[of].with_queue(|queue| queue.lanes.pop_front())
     }
 
     /// Takes the first few lanes, weighs them, and puts back all but the heaviest. NO-LOCK-HELD
@@ -185,14 +185,14 @@ impl Managed {
         if self.queued(of) == 0 {
             return None;
         }
-        let (mut lanes, patience) = self.seats[of].with_line(|line| {
-            let count = self.weighs.min(line.lanes.len());
-            (line.lanes.drain(..count).collect::<Vec<_>>(), line.passed < MOST_WEIGHED)
+        let (mut lanes, patience) = self.workers[of].with_queue(|queue| {
+            let count = self.weighs.min(queue.lanes.len());
+            (queue.lanes.drain(..count).collect::<Vec<_>>(), queue.passed < MOST_WEIGHED)
         });
         if lanes.is_empty() {
             return None;
         }
-        let this = WorkerView { index: worker, seat: &self.seats[worker] };
+        let this = WorkerView { index: worker, worker: &self.workers[worker] };
         let weight = |lane: &Runnable| self.ask(|policy| policy.weight(&view(lane, of), &this));
         let mut heaviest = 0;
         if patience && lanes.len() > 1 {
@@ -204,10 +204,10 @@ impl Managed {
             }
         }
         let picked = lanes.remove(heaviest);
-        let is_some_left = self.seats[of].with_line(|line| {
-            line.passed = if heaviest == 0 { 0 } else { line.passed + 1 };
-            lanes.drain(..).rev().for_each(|lane| line.lanes.push_front(lane));
-            !line.lanes.is_empty()
+        let is_some_left = self.workers[of].with_queue(|queue| {
+            queue.passed = if heaviest == 0 { 0 } else { queue.passed + 1 };
+            lanes.drain(..).rev().for_each(|lane| queue.lanes.push_front(lane));
+            !queue.lanes.is_empty()
         });
         // A worker that looked meanwhile has not seen all lanes.
         if is_some_left {
@@ -218,7 +218,7 @@ impl Managed {
 
     /// Takes any queued lane, when the runtime ends.
     pub(super) fn take_one(&self) -> Option<Runnable> {
-        (0..self.seats.len()).find_map(|worker| self.pick_first(worker))
+        (0..self.workers.len()).find_map(|worker| self.pick_first(worker))
     }
 }
 

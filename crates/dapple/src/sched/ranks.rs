@@ -22,9 +22,9 @@ pub(super) struct Ranks([Mutex<VecDeque<Runnable>>; Priority::ALL.len()]);
 
 impl Ranks {
     fn push(&self, sched: &Sched, entry: Runnable, priority: Priority) {
-        let mut line = lock(&self.0[priority as usize]);
-        line.push_back(entry);
-        if line.len() == 1 {
+        let mut queue = lock(&self.0[priority as usize]);
+        queue.push_back(entry);
+        if queue.len() == 1 {
             sched.queued_ranks.fetch_or(1 << priority as u8, Ordering::SeqCst);
         }
     }
@@ -34,9 +34,9 @@ impl Ranks {
         if sched.queued_ranks.load(Ordering::Relaxed) & 1 << priority as u8 == 0 {
             return None;
         }
-        let mut line = lock(&self.0[priority as usize]);
-        let entry = line.pop_front()?;
-        if line.is_empty() {
+        let mut queue = lock(&self.0[priority as usize]);
+        let entry = queue.pop_front()?;
+        if queue.is_empty() {
             sched.queued_ranks.fetch_and(!(1 << priority as u8), Ordering::SeqCst);
         }
         Some(entry)
@@ -52,7 +52,7 @@ impl Ranks {
 
     /// Number of queued lanes.
     pub(super) fn len(&self) -> usize {
-        self.0.iter().map(|line| lock(line).len()).sum()
+        self.0.iter().map(|queue| lock(queue).len()).sum()
     }
 
     /// The order in which a worker looks at priorities at its `pick`th pick: the most urgent first, unless it is the

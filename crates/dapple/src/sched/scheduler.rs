@@ -187,7 +187,7 @@ impl Sched {
 
     /// Wakes a worker for a runnable that was put where all workers take from.
     pub(super) fn wake_for_one(&self) {
-        if let Some(worker) = self.idle.whom_to_wake_from_outside() {
+        if let Some(worker) = self.idle.worker_to_wake_from_outside() {
             self.unpark(worker);
         }
         self.drain_if_closed();
@@ -213,7 +213,7 @@ impl Sched {
     /// Wakes a worker if there is work to take and no worker searches.
     pub(super) fn wake_for_more(&self) {
         if self.has_work()
-            && let Some(worker) = self.idle.whom_to_wake()
+            && let Some(worker) = self.idle.worker_to_wake()
         {
             self.unpark(worker);
         }

@@ -533,6 +533,9 @@ impl Children {
         }
         drop(self.around.take());
         self.cancel_scope.end();
+        if self.cancel_scope.is_by_waker() {
+            self.cancel_scope.release_waker();
+        }
         std::mem::forget(abort);
         !had_ended
     }

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::task::{Context, Poll, ready};
 
 use super::access_lock::{AccessLock, AccessWait, Hold};
-use super::own_row::{REGISTRY, own_row};
+use super::own_slots::{REGISTRY, own_slots};
 use super::shared::{SharedCell, StateLabel};
 use super::watch_list::{WatchList, WatchPlace};
 use crate::Cancelled;
@@ -119,8 +119,8 @@ impl<T> Reading<'_, T> {
     /// Enters if there is no writer and no waiter. A few instructions, inlined.
     #[inline]
     pub(super) fn try_at_once(&self) -> Option<AccessGuard<'_>> {
-        let gate = self.state.gate();
-        gate.try_read(false, own_row()).map(|hold| AccessGuard { gate, hold })
+        let access_lock = self.state.access_lock();
+        access_lock.try_read(false, own_slots()).map(|hold| AccessGuard { access_lock, hold })
     }
 }
 
@@ -128,8 +128,8 @@ impl<T> Writing<'_, T> {
     /// As [`Reading::try_at_once`], if there is also no reader.
     #[inline]
     pub(super) fn try_at_once(&self) -> Option<AccessGuard<'_>> {
-        let gate = self.state.gate();
-        gate.write_at_once().then(|| AccessGuard { gate, hold: Hold::Writes }) // built only after entering
+        let access_lock = self.state.access_lock();
+        access_lock.write_at_once().then(|| AccessGuard { access_lock, hold: Hold::Writes }) // built only after entering
     }
 }
 
@@ -157,7 +157,7 @@ impl<T> fmt::Debug for Writing<'_, T> {
 /// Request for access to a state, without the type of its value.
 #[derive(Clone, Copy)]
 pub struct Wish<'a> {
-    pub(super) gate: &'a AccessLock,
+    pub(super) access_lock: &'a AccessLock,
     pub(super) label: &'a StateLabel,
     pub(super) type_name: fn() -> &'static str,
     pub(super) writes: bool,
@@ -167,13 +167,13 @@ pub struct Wish<'a> {
 impl<'a> Wish<'a> {
     /// Waiters for a write to the state.
     pub(super) fn watchers(&self) -> &'a WatchList {
-        self.gate.watchers().get_or_make()
+        self.access_lock.watchers().get_or_make()
     }
 
     /// Identity of the state.
     #[inline]
     pub(super) fn address(&self) -> usize {
-        std::ptr::from_ref(self.gate).addr()
+        std::ptr::from_ref(self.access_lock).addr()
     }
 
     /// Sort key of the order in which states are entered. BY-ADDRESS
@@ -187,10 +187,10 @@ impl<'a> Wish<'a> {
     /// waiters.
     pub(super) fn try_enter(&self, gave_way: bool) -> Option<AccessGuard<'a>> {
         let hold = match self.writes {
-            true => self.gate.look_to_write(gave_way, &REGISTRY),
-            false => self.gate.look_to_read(gave_way, own_row()),
+            true => self.access_lock.look_to_write(gave_way, &REGISTRY),
+            false => self.access_lock.look_to_read(gave_way, own_slots()),
         };
-        hold.map(|hold| AccessGuard { gate: self.gate, hold })
+        hold.map(|hold| AccessGuard { access_lock: self.access_lock, hold })
     }
 
     /// Waits for access. Allocates `waiting` if it has to wait. `has_tried`: in this poll the wait has begun
@@ -221,18 +221,18 @@ impl<'a> Wish<'a> {
     /// As `enter_at_once`, after a failed `try_at_once`.
     fn enter_soon(&self) -> Option<AccessGuard<'a>> {
         if self.writes {
-            return self.try_enter(self.gate.has_given_way());
+            return self.try_enter(self.access_lock.has_given_way());
         }
-        let hold = self.gate.look_again_to_read(false, own_row());
-        hold.map(|hold| AccessGuard { gate: self.gate, hold })
+        let hold = self.access_lock.look_again_to_read(false, own_slots());
+        hold.map(|hold| AccessGuard { access_lock: self.access_lock, hold })
     }
 
     /// Enters if the state is free and has no waiter, or becomes so while the caller spins.
     #[inline]
     pub(super) fn enter_at_once(&self) -> Option<AccessGuard<'a>> {
-        match self.writes && self.gate.write_glanced() {
-            true => Some(AccessGuard { gate: self.gate, hold: Hold::Writes }),
-            false => self.try_enter(self.writes && self.gate.has_given_way()),
+        match self.writes && self.access_lock.write_glanced() {
+            true => Some(AccessGuard { access_lock: self.access_lock, hold: Hold::Writes }),
+            false => self.try_enter(self.writes && self.access_lock.has_given_way()),
         }
     }
 
@@ -245,17 +245,19 @@ impl<'a> Wish<'a> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<AccessGuard<'a>, Cancelled>> {
         let polled = match self.writes {
-            true => self.gate.poll_write(waiting, is_hungry, &REGISTRY, cx),
-            false => self.gate.poll_read(waiting, is_hungry, own_row(), cx),
+            true => self.access_lock.poll_write(waiting, is_hungry, &REGISTRY, cx),
+            false => self.access_lock.poll_read(waiting, is_hungry, own_slots(), cx),
         };
         // An access lock is never closed, so the only error is cancellation.
-        polled.map(|polled| polled.map(|hold| AccessGuard { gate: self.gate, hold }).map_err(|_| Cancelled))
+        polled.map(|polled| {
+            polled.map(|hold| AccessGuard { access_lock: self.access_lock, hold }).map_err(|_| Cancelled)
+        })
     }
 
     /// Ends the wait.
     #[cold]
     pub(super) fn give_up(&self, waiting: &mut AccessWait) {
-        self.gate.give_up(waiting, self.writes);
+        self.access_lock.give_up(waiting, self.writes);
     }
 
     /// As `give_up`, for a wait in a box of its own.
@@ -285,7 +287,7 @@ impl fmt::Debug for Wish<'_> {
 
 /// Access to a state. Dropping it leaves the state, also when a closure panics.
 pub(super) struct AccessGuard<'a> {
-    pub(super) gate: &'a AccessLock,
+    pub(super) access_lock: &'a AccessLock,
     pub(super) hold: Hold<'a>,
 }
 
@@ -294,7 +296,7 @@ impl AccessGuard<'_> {
     #[inline]
     pub(super) fn leave(self) {
         let this = std::mem::ManuallyDrop::new(self);
-        this.gate.leave(this.hold);
+        this.access_lock.leave(this.hold);
     }
 
     /// Leaves one of several states: see [`AccessLock::leave_into`].
@@ -305,20 +307,20 @@ impl AccessGuard<'_> {
         wakers: &mut Wakers,
     ) -> Option<GuardedWaker> {
         let this = std::mem::ManuallyDrop::new(self);
-        this.gate.leave_into(this.hold, own, wakers)
+        this.access_lock.leave_into(this.hold, own, wakers)
     }
 
     /// Leaves, as one that has changed nothing.
     #[inline]
     pub(super) fn leave_unwritten(self) {
         let this = std::mem::ManuallyDrop::new(self);
-        this.gate.leave_unwritten(this.hold);
+        this.access_lock.leave_unwritten(this.hold);
     }
 }
 
 impl Drop for AccessGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.gate.leave(self.hold);
+        self.access_lock.leave(self.hold);
     }
 }

@@ -117,8 +117,8 @@ impl AccessLock {
     /// Enters to read if there is no writer and no waiter. With `free`, also ahead of waiters that need no
     /// more than is free.
     #[inline]
-    pub(crate) fn try_read<'a>(&self, free: bool, row: Option<&'a ReaderSlots>) -> Option<Hold<'a>> {
-        match row.and_then(ReaderSlots::free) {
+    pub(crate) fn try_read<'a>(&self, free: bool, slots: Option<&'a ReaderSlots>) -> Option<Hold<'a>> {
+        match slots.and_then(ReaderSlots::free) {
             _ if free => self.permits.take_free_but(1, || 0).ok().map(|()| Hold::Reads),
             Some(slot) => self.read_by(slot),
             None => self.permits.take_but(1, || 0).ok().map(|()| Hold::Reads),
@@ -230,14 +230,14 @@ impl AccessLock {
         &self,
         waiting: &mut AccessWait,
         is_hungry: bool,
-        row: Option<&'a ReaderSlots>,
+        slots: Option<&'a ReaderSlots>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Hold<'a>, PermitRefusal>> {
         if !waiting.is_in_line() {
             if let Err(refused) = ready!(waiting.begin(cx)) {
                 return Poll::Ready(Err(refused));
             }
-            if let Some(hold) = self.look_to_read(waiting.gave_way, row) {
+            if let Some(hold) = self.look_to_read(waiting.gave_way, slots) {
                 waiting.end();
                 return Poll::Ready(Ok(hold));
             }
@@ -336,8 +336,12 @@ impl AccessLock {
 
     /// Enters to read, spinning for a short time. With `gave_way`, even ahead of waiters.
     #[inline]
-    pub(crate) fn look_to_read<'a>(&self, gave_way: bool, row: Option<&'a ReaderSlots>) -> Option<Hold<'a>> {
-        self.try_read(gave_way, row).or_else(|| self.look_again_to_read(gave_way, row))
+    pub(crate) fn look_to_read<'a>(
+        &self,
+        gave_way: bool,
+        slots: Option<&'a ReaderSlots>,
+    ) -> Option<Hold<'a>> {
+        self.try_read(gave_way, slots).or_else(|| self.look_again_to_read(gave_way, slots))
     }
 
     /// As `look_to_read`, after a failed `try_read`.
@@ -345,9 +349,9 @@ impl AccessLock {
     pub(crate) fn look_again_to_read<'a>(
         &self,
         gave_way: bool,
-        row: Option<&'a ReaderSlots>,
+        slots: Option<&'a ReaderSlots>,
     ) -> Option<Hold<'a>> {
-        self.look_again(gave_way, || self.try_read(gave_way, row))
+        self.look_again(gave_way, || self.try_read(gave_way, slots))
     }
 
     /// As `look_to_read`, to write.

@@ -7,7 +7,7 @@
 //! # Inside
 //!
 //! ```text
-//! reader_slots  where readers register, each in a cache line of its thread; own_row: the row of this thread
+//! reader_slots  where readers register, each in a cache line of its thread; own_slots: those of this thread
 //! access_lock   admits readers and writers: permits and reader slots in one protocol
 //! retry_timer   makes waiters re-check
 //! shared        Shared: an access lock, a value, a name
@@ -22,7 +22,7 @@ mod access;
 pub(crate) mod access_lock;
 mod futures;
 mod map;
-mod own_row;
+mod own_slots;
 pub(crate) mod reader_slots;
 pub(crate) mod retry_timer;
 #[expect(clippy::module_inception, reason = "the file is about `Shared` itself")]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::access::{Access, AccessGuard, Reading, Wish, Writing};
 use super::access_lock::AccessLock;
 use super::futures::{ReadFuture, WriteFuture};
-use super::own_row::{REGISTRY, own_row};
+use super::own_slots::{REGISTRY, own_slots};
 use super::retry_timer::AGAIN;
 use super::when::{When, when};
 use crate::Cancelled;
@@ -115,7 +115,7 @@ pub struct Shared<T>(Arc<SharedCell<T>>);
 #[repr(C)]
 pub(super) struct SharedCell<T> {
     value: UnsafeCell<T>,
-    gate: AccessLock,
+    access_lock: AccessLock,
     label: StateLabel,
 }
 
@@ -162,7 +162,7 @@ impl<T> Shared<T> {
     fn made(name: Option<Box<str>>, value: T) -> Shared<T> {
         let name = name.map(Box::new);
         let label = StateLabel { name, made: Location::caller(), number: world::number() };
-        Shared(Arc::new(SharedCell { value: UnsafeCell::new(value), gate: AccessLock::new(), label }))
+        Shared(Arc::new(SharedCell { value: UnsafeCell::new(value), access_lock: AccessLock::new(), label }))
     }
 
     /// Name given by [`named`](Self::named).
@@ -241,9 +241,12 @@ impl<T> Shared<T> {
     where
         T: Sync,
     {
-        let (gate, reading) = (&self.0.gate, self.reading());
-        let hold = gate.try_read(false, own_row()).or_else(|| gate.try_read_now()).ok_or(Busy(()))?;
-        let _entered = AccessGuard { gate, hold };
+        let (access_lock, reading) = (&self.0.access_lock, self.reading());
+        let hold = access_lock
+            .try_read(false, own_slots())
+            .or_else(|| access_lock.try_read_now())
+            .ok_or(Busy(()))?;
+        let _entered = AccessGuard { access_lock, hold };
         // SAFETY: the access guard is dropped after `f` returns, and `f` cannot keep the reference that it
         // gets.
         Ok(closure::enter(&reading.wish(), || f(unsafe { reading.guard() })))
@@ -264,9 +267,9 @@ impl<T> Shared<T> {
     /// ```
     #[track_caller]
     pub fn try_write<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R, Busy> {
-        let (gate, writing) = (&self.0.gate, self.writing());
-        let hold = gate.try_write_now(&REGISTRY).ok_or(Busy(()))?;
-        let _entered = AccessGuard { gate, hold };
+        let (access_lock, writing) = (&self.0.access_lock, self.writing());
+        let hold = access_lock.try_write_now(&REGISTRY).ok_or(Busy(()))?;
+        let _entered = AccessGuard { access_lock, hold };
         // SAFETY: as in `try_read`.
         Ok(closure::enter(&writing.wish(), || f(unsafe { writing.guard() })))
     }
@@ -393,12 +396,12 @@ impl<T> Shared<T> {
 impl<T> SharedCell<T> {
     #[inline]
     pub(super) fn wish(&self, writes: bool, place: &'static Location<'static>) -> Wish<'_> {
-        Wish { gate: &self.gate, label: &self.label, type_name: type_name::<T>, writes, place }
+        Wish { access_lock: &self.access_lock, label: &self.label, type_name: type_name::<T>, writes, place }
     }
 
     #[inline]
-    pub(super) fn gate(&self) -> &AccessLock {
-        &self.gate
+    pub(super) fn access_lock(&self) -> &AccessLock {
+        &self.access_lock
     }
 
     /// Pointer to the value. Only code that has entered by the access lock may use it. GUARDED

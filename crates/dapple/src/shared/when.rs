@@ -284,9 +284,10 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
     ) -> Option<R> {
         let mut foreign = ForeignWakers::of(cx.waker(), wishes.len());
         let mut wakers = Wakers::default();
-        let result = closure::enter(&All(wishes), || {
+        let result = closure::enter_and_leave(&All(wishes), |closure| {
             let entered = LeaveAll(entered);
             let result = then();
+            closure.note_returned();
             match &result {
                 Some(_) => {
                     let is_enlisted = std::mem::take(&mut self.is_enlisted);
@@ -319,7 +320,7 @@ impl<W: AsMut<[WatchPlace]> + AsRef<[WatchPlace]>> WhenWait<W> {
         for (wish, watch) in wishes.iter().zip(self.watches.as_mut()) {
             let clone = foreign.as_mut().and_then(|foreign| foreign.new.pop());
             let waker = clone.unwrap_or_else(|| GuardedWaker::of(cx.waker()));
-            if let Some(old) = wish.gate.watch(watch, writes, waker, wakers) {
+            if let Some(old) = wish.access_lock.watch(watch, writes, waker, wakers) {
                 ForeignWakers::put_aside(old, foreign);
             }
         }

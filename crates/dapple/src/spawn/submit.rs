@@ -129,7 +129,7 @@ unsafe fn put_in_lane<X: LaneExtra, F: Future>(
     meta: Meta,
 ) -> JoinHandle<F::Output> {
     let shared: *const RuntimeShared = color.lane().runtime_shared();
-    // SAFETY: handed on from the caller; a lane's home outlives it.
+    // SAFETY: handed on from the caller; a lane's runtime outlives it.
     unsafe { put(shared, InLane::new(color, extra), future, meta, enqueue::<InLane<X>>) }
 }
 

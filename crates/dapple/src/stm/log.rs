@@ -181,7 +181,6 @@ impl TxLog {
     }
 
     /// The time as of which it has read, and once it has committed writes, their time.
-    #[cfg(not(loom))]
     pub(super) fn stamp(&self) -> u64 {
         self.stamp
     }

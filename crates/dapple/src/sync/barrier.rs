@@ -47,7 +47,7 @@ pub struct Barrier {
 struct BarrierRound {
     round: u64,
     arrived: usize,
-    line: WaitQueue,
+    queue: WaitQueue,
 }
 
 impl Barrier {
@@ -98,12 +98,12 @@ impl Barrier {
         block_on("Barrier::wait_blocking", self.wait())
     }
 
-    /// Takes a waiter out of the line. One whose round is not over is not counted any more. ROUND
+    /// Takes a waiter out of the queue. One whose round is not over is not counted any more. ROUND
     fn leave(&self, (key, round): (usize, u64)) -> bool {
         let mut inside = lock(&self.inside);
         let is_over = inside.round != round;
         inside.arrived -= usize::from(!is_over);
-        let waker = inside.line.leave(key);
+        let waker = inside.queue.leave(key);
         drop(inside);
         drop(waker);
         is_over
@@ -121,7 +121,7 @@ impl fmt::Debug for Barrier {
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct BarrierWait<'a> {
     barrier: &'a Barrier,
-    /// Its key in the line, and its round.
+    /// Its key in the queue, and its round.
     place: Option<(usize, u64)>,
     wait: Wait,
 }
@@ -142,19 +142,19 @@ impl Future for BarrierWait<'_> {
             if inside.arrived == this.barrier.size {
                 inside.arrived = 0;
                 inside.round += 1;
-                let left = inside.line.len();
+                let left = inside.queue.len();
                 drop(inside);
                 this.barrier.wake(left);
                 this.wait.end();
                 return Poll::Ready(Ok(BarrierPass { leads: true }));
             }
-            this.place = Some((inside.line.join(1, Some(waker)), inside.round));
+            this.place = Some((inside.queue.join(1, Some(waker)), inside.round));
             drop(inside);
             this.wait.rest(cx, &"others at a barrier");
             return Poll::Pending;
         };
         if inside.round == round && !this.wait.is_cancelled() {
-            let old = inside.line.sleep(key, waker);
+            let old = inside.queue.sleep(key, waker);
             drop(inside);
             drop(old);
             this.wait.rest(cx, &"others at a barrier");
@@ -175,7 +175,7 @@ impl Barrier {
         while left > 0 {
             let mut inside = lock(&self.inside);
             while left > 0 && !wakers.is_full() {
-                left = if inside.line.wake_next(&mut wakers) { left - 1 } else { 0 };
+                left = if inside.queue.wake_next(&mut wakers) { left - 1 } else { 0 };
             }
             drop(inside);
             wakers.wake_all();

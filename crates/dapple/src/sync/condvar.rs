@@ -53,7 +53,7 @@ use crate::waitlist::wait_queue::WaitQueue;
 /// ```
 #[derive(Default)]
 pub struct Condvar {
-    line: Mutex<WaitQueue>,
+    queue: Mutex<WaitQueue>,
 }
 
 impl Condvar {
@@ -160,21 +160,21 @@ impl Condvar {
     /// Wakes the first waiter. Without a waiter it does nothing.
     pub fn notify_one(&self) {
         let mut wakers = Wakers::default();
-        lock(&self.line).wake_next(&mut wakers);
+        lock(&self.queue).wake_next(&mut wakers);
         wakers.wake_all();
     }
 
     /// Wakes all current waiters.
     pub fn notify_all(&self) {
         let mut wakers = Wakers::default();
-        let mut left = lock(&self.line).len();
+        let mut left = lock(&self.queue).len();
         while left > 0 {
-            let mut line = lock(&self.line);
-            while left > 0 && line.wake_next(&mut wakers) {
+            let mut queue = lock(&self.queue);
+            while left > 0 && queue.wake_next(&mut wakers) {
                 left -= 1;
             }
             let more = wakers.is_full();
-            drop(line);
+            drop(queue);
             wakers.wake_all();
             if !more {
                 return;
@@ -185,7 +185,7 @@ impl Condvar {
 
 impl fmt::Debug for Condvar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = lock(&self.line).len();
+        let waiting = lock(&self.queue).len();
         f.debug_struct("Condvar").field("waiting", &waiting).finish()
     }
 }
@@ -219,25 +219,25 @@ impl<T: ?Sized> Future for CondvarWait<'_, '_, '_, T> {
         let this = &mut *self;
         ready!(this.wait.begin(cx))?;
         let (waker, cancelled) = (GuardedWaker::of(cx.waker()), this.wait.is_cancelled());
-        let mut line = lock(&this.condvar.line);
+        let mut queue = lock(&this.condvar.queue);
         let Some(key) = this.key else {
-            this.key = Some(line.join(1, Some(waker)));
-            drop(line);
+            this.key = Some(queue.join(1, Some(waker)));
+            drop(queue);
             drop(this.guard.take()); // IN-LINE-FIRST
             this.wait.rest(cx, &"a condition variable");
             return Poll::Pending;
         };
-        let notified = line.is_woken(key);
+        let notified = queue.is_woken(key);
         if notified || cancelled {
-            let old = line.leave(key);
+            let old = queue.leave(key);
             this.key = None;
-            drop(line);
+            drop(queue);
             drop((old, waker));
             this.wait.end();
             return Poll::Ready(if notified { Ok(()) } else { Err(Cancelled) });
         }
-        let old = line.sleep(key, waker);
-        drop(line);
+        let old = queue.sleep(key, waker);
+        drop(queue);
         drop(old);
         this.wait.rest(cx, &"a condition variable");
         Poll::Pending
@@ -247,10 +247,10 @@ impl<T: ?Sized> Future for CondvarWait<'_, '_, '_, T> {
 impl<T: ?Sized> Drop for CondvarWait<'_, '_, '_, T> {
     fn drop(&mut self) {
         let Some(key) = self.key.take() else { return };
-        let mut line = lock(&self.condvar.line);
-        let notified = line.is_woken(key);
-        let waker = line.leave(key);
-        drop(line);
+        let mut queue = lock(&self.condvar.queue);
+        let notified = queue.is_woken(key);
+        let waker = queue.leave(key);
+        drop(queue);
         let _passed_on = PassOn { condvar: self.condvar, armed: notified };
         drop(waker);
     }

@@ -14,7 +14,9 @@ use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
 
 use crate::Cancelled;
-use crate::waitlist::exchange::{Exchange, ExchangeLines, ExchangePlace, ExchangeSide, Stock, ToPut, ToTake};
+use crate::waitlist::exchange::{
+    Exchange, ExchangePlace, ExchangeQueues, ExchangeSide, Stock, ToPut, ToTake,
+};
 use crate::waitlist::permits::PermitRefusal;
 use crate::waitlist::wait::block_on;
 use crate::waitlist::wait_queue::WaitQueue;
@@ -97,13 +99,13 @@ impl<T> ExchangeSide<ValuePlace<T>> for ToLend<T> {
     }
 
     #[inline]
-    fn line(lines: &mut ExchangeLines) -> &mut WaitQueue {
-        <ToTake<T> as ExchangeSide<ValuePlace<T>>>::line(lines)
+    fn queue(queues: &mut ExchangeQueues) -> &mut WaitQueue {
+        <ToTake<T> as ExchangeSide<ValuePlace<T>>>::queue(queues)
     }
 
     #[inline]
-    fn others(lines: &mut ExchangeLines) -> &mut WaitQueue {
-        <ToTake<T> as ExchangeSide<ValuePlace<T>>>::others(lines)
+    fn others(queues: &mut ExchangeQueues) -> &mut WaitQueue {
+        <ToTake<T> as ExchangeSide<ValuePlace<T>>>::others(queues)
     }
 
     #[inline]
@@ -376,7 +378,7 @@ impl<T> MVar<T> {
     }
 }
 
-/// A wait for a side. Dropped early, it leaves its line.
+/// A wait for a side. Dropped early, it leaves its queue.
 struct MVarWait<'a, T, S: ExchangeSide<ValuePlace<T>>> {
     exchange: &'a Exchange<ValuePlace<T>>,
     place: ExchangePlace,

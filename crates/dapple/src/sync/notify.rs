@@ -49,13 +49,13 @@ pub struct Notify {
 struct NotifyState {
     /// Notifications that no waiter has taken.
     stored: usize,
-    line: WaitQueue,
+    queue: WaitQueue,
 }
 
 impl NotifyState {
     /// Drops notifications that exceed the number of waiters.
     fn clip(&mut self) {
-        self.stored = self.stored.min(self.line.len().max(1));
+        self.stored = self.stored.min(self.queue.len().max(1));
     }
 }
 
@@ -114,11 +114,11 @@ impl Notify {
         let mut wakers = Wakers::default();
         let mut inside = lock(&self.inside);
         self.calls.fetch_add(1, Ordering::AcqRel); // CALLED
-        let mut left = inside.line.len();
+        let mut left = inside.queue.len();
         loop {
             while left > 0 && !wakers.is_full() {
                 left -= 1;
-                if !inside.line.wake_next(&mut wakers) {
+                if !inside.queue.wake_next(&mut wakers) {
                     left = 0;
                 }
             }
@@ -134,7 +134,7 @@ impl Notify {
 
 fn wake_first(mut inside: MutexGuard<'_, NotifyState>) {
     let mut wakers = Wakers::default();
-    inside.line.wake_next(&mut wakers);
+    inside.queue.wake_next(&mut wakers);
     drop(inside);
     wakers.wake_all();
 }
@@ -143,7 +143,7 @@ impl fmt::Debug for Notify {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (stored, waiting) = {
             let inside = lock(&self.inside);
-            (inside.stored, inside.line.len())
+            (inside.stored, inside.queue.len())
         };
         f.debug_struct("Notify").field("stored", &stored).field("waiting", &waiting).finish()
     }
@@ -162,10 +162,10 @@ impl Notified<'_> {
     /// Leaves the queue. Without a notification (`told` is false), passes the wake-up on to the next waiter.
     fn leave(&mut self, mut inside: MutexGuard<'_, NotifyState>, told: bool) {
         let Some(key) = self.key.take() else { return };
-        let passes_on = inside.line.is_woken(key) && !told;
-        let waker = inside.line.leave(key);
+        let passes_on = inside.queue.is_woken(key) && !told;
+        let waker = inside.queue.leave(key);
         inside.clip();
-        if inside.stored > 0 && (passes_on || inside.stored > inside.line.claims()) {
+        if inside.stored > 0 && (passes_on || inside.stored > inside.queue.claims()) {
             wake_first(inside);
         } else {
             drop(inside);
@@ -192,11 +192,11 @@ impl Future for Notified<'_> {
         let told = inside.stored > 0
             && match this.key {
                 Some(key) => {
-                    (inside.line.is_woken(key) || !called) && inside.line.may_take(key, inside.stored)
+                    (inside.queue.is_woken(key) || !called) && inside.queue.may_take(key, inside.stored)
                 }
                 // A new waiter yields once, unless there are enough notifications for all.
                 None => {
-                    gives_way = inside.stored <= inside.line.needs();
+                    gives_way = inside.stored <= inside.queue.needs();
                     !gives_way && !called
                 }
             };
@@ -211,8 +211,8 @@ impl Future for Notified<'_> {
         }
         let (mut waker, mut old) = (Some(waker), None);
         match this.key {
-            Some(key) => old = waker.take().and_then(|waker| inside.line.sleep(key, waker)),
-            None => this.key = Some(inside.line.join(1, waker.take_if(|_| !gives_way))),
+            Some(key) => old = waker.take().and_then(|waker| inside.queue.sleep(key, waker)),
+            None => this.key = Some(inside.queue.join(1, waker.take_if(|_| !gives_way))),
         }
         drop(inside);
         drop(old);

@@ -26,13 +26,15 @@ use crate::context::{ThreadContext, with_context};
 use crate::prim::light_fence;
 use crate::world;
 
-/// A kind of task: the fields that it adds to the header, and how it is run and queued.
+/// A kind of task: the fields that it adds to the header, and how it is run and queued. The destructor of a kind is
+/// called only if no task was made of it; a task that ends calls `LEFT`.
 ///
 /// # Safety
 ///
 /// `run` and `enqueue` keep RUN-ONCE; `LEFT` is called once, by the owner.
 pub(crate) unsafe trait TaskKind: Sized {
-    /// See [`VTable::run`]; `step` is [`VTable::step`], known at compile time.
+    /// See [`VTable::run`]; `step` is [`VTable::step`], known at compile time, but without `ADMIT`. A kind that has
+    /// that function and is not run by a lane calls [`step`](super::poll::step) in its place.
     unsafe fn run(
         task: TaskPtr,
         context: &ThreadContext,
@@ -40,8 +42,9 @@ pub(crate) unsafe trait TaskKind: Sized {
     ) -> Option<TaskPtr>;
     /// See [`VTable::enqueue`].
     unsafe fn enqueue(task: TaskPtr, place: QueuePosition);
-    /// Asked by the owner before the first poll. For kinds that may be held back or refused.
-    const GATE: Option<unsafe fn(TaskPtr) -> Passage> = None;
+    /// Asked by the owner before each poll, by [`VTable::step`]. For kinds that may be held back or refused; one that
+    /// decides once returns `Begin` from then on.
+    const ADMIT: Option<unsafe fn(TaskPtr) -> Passage> = None;
     /// See [`VTable::left`].
     const LEFT: Option<unsafe fn(TaskPtr)> = None;
     /// See [`VTable::queued`].

@@ -116,7 +116,7 @@ impl Drop for Panics {
 /// The caller owns the task.
 #[cold]
 pub(super) unsafe fn report(task: TaskPtr, context: &ThreadContext, payload: &PanicPayload) {
-    // SAFETY: a task's home outlives it.
+    // SAFETY: a task's runtime outlives it. LIVE-UNTIL-EMPTY
     let panics = unsafe { &(*RuntimeShared::of(task)).panics };
     panics.count_one();
     let Some(hook) = &panics.hook.0 else { return };

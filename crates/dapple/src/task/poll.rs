@@ -26,7 +26,7 @@ pub(crate) enum StepOutcome {
     Done,
 }
 
-/// Whether a task may begin.
+/// Whether a task may be polled: the answer of `TaskKind::ADMIT`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Passage {
     /// It may begin, or has begun.
@@ -80,9 +80,9 @@ impl<K: TaskKind, F: Future> Cell<K, F> {
     }
 
     pub(super) unsafe fn step(task: TaskPtr, context: &ThreadContext) -> StepOutcome {
-        if let Some(gate) = K::GATE
-            // SAFETY: handed on from the caller; the gate is of the task's kind.
-            && let Some(after) = unsafe { pass(task, context, gate) }
+        if let Some(admit) = K::ADMIT
+            // SAFETY: handed on from the caller; the function is of the task's kind.
+            && let Some(after) = unsafe { pass(task, context, admit) }
         {
             return after;
         }
@@ -274,7 +274,7 @@ unsafe fn is_left_alone(task: TaskPtr, context: &ThreadContext, before: Snapshot
     is_left_alone && !header.state.was_woken_since(before)
 }
 
-/// Asks the admission of a task before it begins. `None`: the task may be polled.
+/// Asks `TaskKind::ADMIT` before a poll. `None`: the task may be polled.
 ///
 /// # Safety
 ///
@@ -282,7 +282,7 @@ unsafe fn is_left_alone(task: TaskPtr, context: &ThreadContext, before: Snapshot
 pub(super) unsafe fn pass(
     task: TaskPtr,
     context: &ThreadContext,
-    gate: unsafe fn(TaskPtr) -> Passage,
+    admit: unsafe fn(TaskPtr) -> Passage,
 ) -> Option<StepOutcome> {
     // SAFETY: a task that is owned exists. EXISTS
     let header = unsafe { task.as_ref() };
@@ -291,7 +291,7 @@ pub(super) unsafe fn pass(
         return None;
     }
     // SAFETY: the caller owns the task, and the function belongs to the task's kind.
-    match unsafe { gate(task) } {
+    match unsafe { admit(task) } {
         Passage::Begin => None,
         Passage::Hold => Some(match header.state.rest(before, 0) {
             RestOutcome::Idle => StepOutcome::Rest,

@@ -460,7 +460,7 @@ impl LocalSlab {
         if cache.loaded.len >= cache.full
             && let Some(full) = cache.unload()
         {
-            // SAFETY: a worker's home is alive.
+            // SAFETY: the runtime of a worker is alive.
             unsafe { &*runtime }.slab.take_back(class, full);
         }
     }
@@ -478,7 +478,7 @@ impl Slab {
 /// As for [`put_cell`].
 #[cold]
 unsafe fn put_shared(runtime: *const RuntimeShared, class: u8, cell: TaskPtr) {
-    // SAFETY: the home outlives its cells. LIVE-UNTIL-EMPTY
+    // SAFETY: the runtime outlives its cells. LIVE-UNTIL-EMPTY
     let slab = unsafe { &(*runtime).slab };
     let mut shared = lock(&slab.shared);
     if class == LARGE {

@@ -41,17 +41,17 @@ pub(crate) trait Stock {
     }
 }
 
-/// A stock with its two lines.
+/// A stock with its two queues.
 pub(crate) struct Exchange<K>(SpinLock<ExchangeState<K>>);
 
 struct ExchangeState<K> {
     stock: K,
     /// Allocated by the first waiter.
-    lines: Option<Box<ExchangeLines>>,
+    queues: Option<Box<ExchangeQueues>>,
 }
 
 #[derive(Default)]
-pub(crate) struct ExchangeLines {
+pub(crate) struct ExchangeQueues {
     putters: WaitQueue,
     takers: WaitQueue,
 }
@@ -84,9 +84,9 @@ pub(crate) trait ExchangeSide<K> {
     const WAKES_OTHERS: bool;
     /// How much there is for this side.
     fn free(stock: &K) -> usize;
-    fn line(lines: &mut ExchangeLines) -> &mut WaitQueue;
-    /// The line of the other side.
-    fn others(lines: &mut ExchangeLines) -> &mut WaitQueue;
+    fn queue(queues: &mut ExchangeQueues) -> &mut WaitQueue;
+    /// The queue of the other side.
+    fn others(queues: &mut ExchangeQueues) -> &mut WaitQueue;
     /// Takes what is free.
     fn take(&mut self, stock: &mut K);
 }
@@ -107,13 +107,13 @@ impl<K: Stock> ExchangeSide<K> for ToPut<K::Item> {
     }
 
     #[inline]
-    fn line(lines: &mut ExchangeLines) -> &mut WaitQueue {
-        &mut lines.putters
+    fn queue(queues: &mut ExchangeQueues) -> &mut WaitQueue {
+        &mut queues.putters
     }
 
     #[inline]
-    fn others(lines: &mut ExchangeLines) -> &mut WaitQueue {
-        &mut lines.takers
+    fn others(queues: &mut ExchangeQueues) -> &mut WaitQueue {
+        &mut queues.takers
     }
 
     #[inline]
@@ -133,13 +133,13 @@ impl<K: Stock> ExchangeSide<K> for ToTake<K::Item> {
     }
 
     #[inline]
-    fn line(lines: &mut ExchangeLines) -> &mut WaitQueue {
-        &mut lines.takers
+    fn queue(queues: &mut ExchangeQueues) -> &mut WaitQueue {
+        &mut queues.takers
     }
 
     #[inline]
-    fn others(lines: &mut ExchangeLines) -> &mut WaitQueue {
-        &mut lines.putters
+    fn others(queues: &mut ExchangeQueues) -> &mut WaitQueue {
+        &mut queues.putters
     }
 
     #[inline]
@@ -149,21 +149,21 @@ impl<K: Stock> ExchangeSide<K> for ToTake<K::Item> {
 }
 
 impl<K> ExchangeState<K> {
-    /// The line of a waiter that is in it, or is to join it.
+    /// The queue of a waiter that is in it, or is to join it.
     #[inline]
-    fn line<S: ExchangeSide<K>>(&mut self) -> &mut WaitQueue {
-        S::line(self.lines.get_or_insert_default())
+    fn queue<S: ExchangeSide<K>>(&mut self) -> &mut WaitQueue {
+        S::queue(self.queues.get_or_insert_default())
     }
 
     #[inline]
     fn waiting<S: ExchangeSide<K>>(&mut self) -> usize {
-        self.lines.as_mut().map_or(0, |lines| S::line(lines).len())
+        self.queues.as_mut().map_or(0, |queues| S::queue(queues).len())
     }
 }
 
 impl<K: Stock> Exchange<K> {
     pub(crate) fn new(stock: K) -> Exchange<K> {
-        Exchange(SpinLock::new(ExchangeState { stock, lines: None }))
+        Exchange(SpinLock::new(ExchangeState { stock, queues: None }))
     }
 
     /// Looks at the values. `f` runs under the lock: it must be short, and run no foreign code.
@@ -194,27 +194,27 @@ impl<K: Stock> Exchange<K> {
         if !S::WAKES_OTHERS {
             return;
         }
-        let next = state.lines.as_mut().and_then(|lines| S::others(lines).next_waker());
+        let next = state.queues.as_mut().and_then(|queues| S::others(queues).next_waker());
         drop(state);
         self.wake_next(next, S::others);
     }
 
-    /// Wakes a waiter of a line; and if its place is loose, the next one as well.
+    /// Wakes a waiter of a queue; and if its place is loose, the next one as well.
     #[inline(always)]
-    fn wake_next(&self, next: NextWaker, line: fn(&mut ExchangeLines) -> &mut WaitQueue) {
+    fn wake_next(&self, next: NextWaker, queue: fn(&mut ExchangeQueues) -> &mut WaitQueue) {
         if let Some((waker, is_loose)) = next {
             wake(waker);
             if is_loose {
-                self.wake_beyond(line);
+                self.wake_beyond(queue);
             }
         }
     }
 
     #[cold]
-    fn wake_beyond(&self, line: fn(&mut ExchangeLines) -> &mut WaitQueue) {
+    fn wake_beyond(&self, queue: fn(&mut ExchangeQueues) -> &mut WaitQueue) {
         let mut is_loose = true;
         while is_loose {
-            let next = self.0.lock().lines.as_mut().and_then(|lines| line(lines).next_waker());
+            let next = self.0.lock().queues.as_mut().and_then(|queues| queue(queues).next_waker());
             let Some((waker, loose)) = next else { return };
             wake(waker);
             is_loose = loose;
@@ -249,7 +249,7 @@ impl<K: Stock> Exchange<K> {
             return Poll::Ready(Err(PermitRefusal::Cancelled));
         }
         if place.key.is_some() {
-            return self.poll_in_line(side, place, cx);
+            return self.poll_queued(side, place, cx);
         }
         let mut state = self.0.lock();
         let leave = state.waiting::<S>();
@@ -266,7 +266,7 @@ impl<K: Stock> Exchange<K> {
             }
             Err(PermitRefusal::Busy) => {
                 drop(state);
-                self.poll_in_line(side, place, cx)
+                self.poll_queued(side, place, cx)
             }
             Err(refused) => {
                 drop(state);
@@ -276,7 +276,7 @@ impl<K: Stock> Exchange<K> {
         }
     }
 
-    /// A newcomer joins its line, under the lock under which it found too little.
+    /// A newcomer joins its queue, under the lock under which it found too little.
     fn join<S: ExchangeSide<K>>(
         mut state: SpinGuard<'_, ExchangeState<K>>,
         place: &mut ExchangePlace,
@@ -285,10 +285,10 @@ impl<K: Stock> Exchange<K> {
         // Something is there, but not for this newcomer: it gives way to the waiters once.
         let gives_way = S::free(&state.stock) > 0;
         let mut waker = Some(waker);
-        let line = state.line::<S>();
-        let key = line.join(1, waker.take_if(|_| !gives_way));
+        let queue = state.queue::<S>();
+        let key = queue.join(1, waker.take_if(|_| !gives_way));
         if place.is_loose {
-            line.loosen(key);
+            queue.loosen(key);
         }
         place.key = Some(key);
         drop(state);
@@ -296,7 +296,7 @@ impl<K: Stock> Exchange<K> {
     }
 
     #[cold]
-    fn poll_in_line<S: ExchangeSide<K>>(
+    fn poll_queued<S: ExchangeSide<K>>(
         &self,
         side: &mut S,
         place: &mut ExchangePlace,
@@ -312,7 +312,7 @@ impl<K: Stock> Exchange<K> {
                 let leave = state.waiting::<S>();
                 Self::take(side, &mut state.stock, leave)
             }
-            Some(key) if state.stock.is_closed() || state.line::<S>().may_take(key, free) => {
+            Some(key) if state.stock.is_closed() || state.queue::<S>().may_take(key, free) => {
                 Self::take(side, &mut state.stock, 0)
             }
             Some(_) => Err(PermitRefusal::Busy),
@@ -324,26 +324,26 @@ impl<K: Stock> Exchange<K> {
             match place.key {
                 None => Self::join::<S>(state, place, waker),
                 Some(key) => {
-                    let line = state.line::<S>();
-                    old = line.sleep(key, waker);
+                    let queue = state.queue::<S>();
+                    old = queue.sleep(key, waker);
                     // What is free may be meant for one that will not come for it: lets one more see.
-                    if free > 0 && line.claims() <= free {
-                        healed = line.next_waker();
+                    if free > 0 && queue.claims() <= free {
+                        healed = queue.next_waker();
                     }
                     drop(state);
                 }
             }
             drop(old);
-            self.wake_next(healed, S::line);
+            self.wake_next(healed, S::queue);
             place.wait.rest(cx, S::WHAT);
             return Poll::Pending;
         }
-        let (old, next) = Self::leave_line::<S>(&mut state, place, taken.is_ok());
+        let (old, next) = Self::leave_queue::<S>(&mut state, place, taken.is_ok());
         match taken {
             Ok(()) => self.unlock_taken::<S>(state),
             Err(_) => drop(state),
         }
-        self.wake_next(next, S::line);
+        self.wake_next(next, S::queue);
         drop((old, foreign));
         place.wait.end();
         Poll::Ready(taken.map_err(|refused| match refused {
@@ -352,19 +352,19 @@ impl<K: Stock> Exchange<K> {
         }))
     }
 
-    /// Leaves the line. Gives back the waker of the waiter, and that of the next one: if the waiter was woken and takes
+    /// Leaves the queue. Gives back the waker of the waiter, and that of the next one: if the waiter was woken and takes
     /// nothing, or if there is more than those that were woken will take.
-    fn leave_line<S: ExchangeSide<K>>(
+    fn leave_queue<S: ExchangeSide<K>>(
         state: &mut ExchangeState<K>,
         place: &mut ExchangePlace,
         took: bool,
     ) -> (Option<GuardedWaker>, NextWaker) {
         let Some(key) = place.key.take() else { return (None, None) };
         let free = S::free(&state.stock);
-        let line = state.line::<S>();
-        let passes_on = line.is_woken(key) && !took;
-        let waker = line.leave(key);
-        let next = if free > 0 && (passes_on || free > line.claims()) { line.next_waker() } else { None };
+        let queue = state.queue::<S>();
+        let passes_on = queue.is_woken(key) && !took;
+        let waker = queue.leave(key);
+        let next = if free > 0 && (passes_on || free > queue.claims()) { queue.next_waker() } else { None };
         (waker, next)
     }
 
@@ -380,9 +380,9 @@ impl<K: Stock> Exchange<K> {
     #[cold]
     fn leave_slowly<S: ExchangeSide<K>>(&self, place: &mut ExchangePlace) {
         let mut state = self.0.lock();
-        let (old, next) = Self::leave_line::<S>(&mut state, place, false);
+        let (old, next) = Self::leave_queue::<S>(&mut state, place, false);
         drop(state);
-        self.wake_next(next, S::line);
+        self.wake_next(next, S::queue);
         drop(old);
     }
 
@@ -392,10 +392,10 @@ impl<K: Stock> Exchange<K> {
         loop {
             let mut state = self.0.lock();
             each(&mut state.stock);
-            let more = state.lines.as_mut().is_some_and(|lines| {
-                while lines.putters.wake_next(&mut wakers) {}
-                while lines.takers.wake_next(&mut wakers) {}
-                lines.putters.next_need().is_some() || lines.takers.next_need().is_some()
+            let more = state.queues.as_mut().is_some_and(|queues| {
+                while queues.putters.wake_next(&mut wakers) {}
+                while queues.takers.wake_next(&mut wakers) {}
+                queues.putters.next_need().is_some() || queues.takers.next_need().is_some()
             });
             drop(state);
             wakers.wake_all();

@@ -61,7 +61,7 @@ pub(crate) struct Permits {
     /// Sum of the waiters' needs, for callers that do not lock the queue.
     needs: AtomicUsize,
     /// Allocated by the first waiter.
-    line: Mutex<Option<Box<WaitQueue>>>,
+    queue: Mutex<Option<Box<WaitQueue>>>,
 }
 
 /// The queue, locked.
@@ -71,13 +71,13 @@ impl std::ops::Deref for Locked<'_> {
     type Target = WaitQueue;
 
     fn deref(&self) -> &WaitQueue {
-        self.0.as_ref().expect("allocated by lock_line")
+        self.0.as_ref().expect("allocated by lock_queue")
     }
 }
 
 impl std::ops::DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut WaitQueue {
-        self.0.as_mut().expect("allocated by lock_line")
+        self.0.as_mut().expect("allocated by lock_queue")
     }
 }
 
@@ -93,13 +93,13 @@ pub(crate) enum PermitRefusal {
 impl Permits {
     pub(crate) fn new(permits: usize) -> Permits {
         assert!(permits <= MAX, "more than {MAX} permits");
-        Permits { word: AtomicUsize::new(permits * ONE), needs: AtomicUsize::new(0), line: Mutex::default() }
+        Permits { word: AtomicUsize::new(permits * ONE), needs: AtomicUsize::new(0), queue: Mutex::default() }
     }
 
-    fn lock_line(&self) -> Locked<'_> {
-        let mut line = lock(&self.line);
-        line.get_or_insert_default();
-        Locked(line)
+    fn lock_queue(&self) -> Locked<'_> {
+        let mut queue = lock(&self.queue);
+        queue.get_or_insert_default();
+        Locked(queue)
     }
 
     /// Number of free permits.
@@ -225,8 +225,8 @@ impl Permits {
         if word & SLEEPERS == 0 {
             self.try_take(need)?;
         } else {
-            let line = self.lock_line();
-            if !line.lets_through(self.free()) {
+            let queue = self.lock_queue();
+            if !queue.lets_through(self.free()) {
                 return Err(PermitRefusal::Busy);
             }
             self.try_take(need)?;
@@ -250,7 +250,7 @@ impl Permits {
     pub(crate) fn release(&self, permits: usize) {
         let word = self.word.fetch_add(permits * ONE, Ordering::AcqRel); // FLAGS
         if word & SLEEPERS != 0 && permits != 0 {
-            self.wake(self.lock_line(), permits);
+            self.wake(self.lock_queue(), permits);
         }
     }
 
@@ -270,15 +270,15 @@ impl Permits {
         let skips = if word & WOKEN == 0 { SKIPS } else { skipped.load(Ordering::Relaxed) };
         skipped.store((skips + 1) % (SKIPS + 1), Ordering::Relaxed); // approximate if releasers race
         if skips >= SKIPS {
-            self.wake(self.lock_line(), permits);
+            self.wake(self.lock_queue(), permits);
         }
     }
 
     /// Forbids callers to overtake the queue until one of its waiters has been served.
     pub(crate) fn is_hungry(&self) {
-        let mut line = self.lock_line();
-        line.is_hungry = !line.is_empty();
-        self.show(&line);
+        let mut queue = self.lock_queue();
+        queue.is_hungry = !queue.is_empty();
+        self.show(&queue);
     }
 
     /// Stops giving out permits. Does not wake the waiters: [`close`](Permits::close) must follow.
@@ -291,11 +291,11 @@ impl Permits {
         self.begin_close();
         let mut wakers = Wakers::default();
         loop {
-            let mut line = self.lock_line();
-            while line.wake_next(&mut wakers) {}
-            let more = line.next_need().is_some();
-            self.show(&line);
-            drop(line);
+            let mut queue = self.lock_queue();
+            while queue.wake_next(&mut wakers) {}
+            let more = queue.next_need().is_some();
+            self.show(&queue);
+            drop(queue);
             wakers.wake_all();
             if !more {
                 return;
@@ -305,12 +305,12 @@ impl Permits {
 
     /// Publishes the queue's state in the word's flags and in `needs`. Returns the number of free permits.
     /// FLAGS
-    fn show(&self, line: &WaitQueue) -> usize {
-        self.needs.store(line.needs(), Ordering::Relaxed);
-        let waiters = if line.is_empty() { 0 } else { WAITERS };
-        let sleepers = if line.next_need().is_none() { 0 } else { SLEEPERS };
-        let woken = if line.claims() == 0 { 0 } else { WOKEN };
-        let flags = waiters | sleepers | woken | if line.is_hungry { HUNGRY } else { 0 };
+    fn show(&self, queue: &WaitQueue) -> usize {
+        self.needs.store(queue.needs(), Ordering::Relaxed);
+        let waiters = if queue.is_empty() { 0 } else { WAITERS };
+        let sleepers = if queue.next_need().is_none() { 0 } else { SLEEPERS };
+        let woken = if queue.claims() == 0 { 0 } else { WOKEN };
+        let flags = waiters | sleepers | woken | if queue.is_hungry { HUNGRY } else { 0 };
         let word = self.word.load(Ordering::Relaxed);
         if word & SHOWN == flags {
             return word / ONE; // flags change only under this lock
@@ -321,30 +321,30 @@ impl Permits {
 
     /// Wakes waiters, in order, as far as `permits` go. WAITER-WOKEN
     #[cold]
-    fn wake<'a>(&'a self, mut line: Locked<'a>, permits: usize) {
+    fn wake<'a>(&'a self, mut queue: Locked<'a>, permits: usize) {
         let mut wakers = Wakers::default();
         let mut left = permits;
         loop {
             let free = self.free();
             // Woken waiters may never be polled, so permits just released may wake further waiters.
-            left = left.max(free.saturating_sub(line.claims()));
+            left = left.max(free.saturating_sub(queue.claims()));
             // The first waiter may use all free permits, not only those released now.
             let mut most = if left > 0 { free } else { 0 };
-            while let Some(need) = line.next_need()
+            while let Some(need) = queue.next_need()
                 && need <= most
-                && line.wake_next(&mut wakers)
+                && queue.wake_next(&mut wakers)
             {
                 left = left.saturating_sub(need);
                 most = left.min(free);
             }
             let full = wakers.is_full();
-            self.show(&line);
-            drop(line);
+            self.show(&queue);
+            drop(queue);
             wakers.wake_all();
             if !full {
                 return;
             }
-            line = self.lock_line();
+            queue = self.lock_queue();
         }
     }
 
@@ -402,13 +402,13 @@ impl Permits {
         others: impl Fn() -> usize,
     ) -> Poll<Result<(), PermitRefusal>> {
         let waker = GuardedWaker::of(cx.waker());
-        let mut line = self.lock_line();
+        let mut queue = self.lock_queue();
         let mut word = self.word.load(Ordering::Acquire);
         let result = loop {
             if word & CLOSED != 0 {
                 break Some(Err(PermitRefusal::Closed));
             }
-            let takes = (word / ONE).checked_sub(need).is_some_and(|left| left >= line.needs());
+            let takes = (word / ONE).checked_sub(need).is_some_and(|left| left >= queue.needs());
             let next = if takes { word - need * ONE } else { word | WAITERS | SLEEPERS };
             match self.word.compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) if !takes => break None,
@@ -424,16 +424,16 @@ impl Permits {
             }
         };
         if let Some(result) = result {
-            drop(line);
+            drop(queue);
             drop(waker);
             place.wait.end();
             return Poll::Ready(result);
         }
-        let gives_way = word / ONE >= need && line.lets_through(word / ONE);
+        let gives_way = word / ONE >= need && queue.lets_through(word / ONE);
         let mut waker = Some(waker);
-        place.key = Some(line.join(need, if gives_way { None } else { waker.take() }));
-        self.show(&line);
-        drop(line);
+        place.key = Some(queue.join(need, if gives_way { None } else { waker.take() }));
+        self.show(&queue);
+        drop(queue);
         // Yields to the woken waiters, then is polled again by its own wake-up.
         waker.into_iter().for_each(GuardedWaker::wake);
         place.wait.rest(cx, &"a lock or permits");
@@ -452,11 +452,11 @@ impl Permits {
     ) -> Poll<Result<(), PermitRefusal>> {
         let waker = GuardedWaker::of(cx.waker());
         let cancelled = place.wait.is_cancelled();
-        let mut line = self.lock_line();
+        let mut queue = self.lock_queue();
         if late {
-            line.lose_woken(key);
+            queue.lose_woken(key);
         }
-        let result = match line.may_take(key, self.free()) {
+        let result = match queue.may_take(key, self.free()) {
             true => self.try_take(need).and_then(|()| match others() {
                 0 => Ok(()),
                 others => {
@@ -468,22 +468,22 @@ impl Permits {
             false if self.is_closed() => Err(PermitRefusal::Closed),
             false => Err(PermitRefusal::Busy),
         };
-        line.is_hungry = result == Err(PermitRefusal::Busy) && (line.is_hungry || line.is_woken(key));
+        queue.is_hungry = result == Err(PermitRefusal::Busy) && (queue.is_hungry || queue.is_woken(key));
         if result == Err(PermitRefusal::Busy) && !cancelled {
-            let old = if line.wakes_same(key, cx.waker()) { Some(waker) } else { line.sleep(key, waker) };
+            let old = if queue.wakes_same(key, cx.waker()) { Some(waker) } else { queue.sleep(key, waker) };
             // The free permits may be meant for a waiter that is never polled: wake one more. WAITER-WOKEN
-            let free = self.show(&line);
-            if line.claims() <= free && line.next_need().is_some_and(|need| need <= free) {
-                self.wake(line, 1);
+            let free = self.show(&queue);
+            if queue.claims() <= free && queue.next_need().is_some_and(|need| need <= free) {
+                self.wake(queue, 1);
             } else {
-                drop(line);
+                drop(queue);
             }
             drop(old);
             place.wait.rest(cx, &"a lock or permits");
             return Poll::Pending;
         }
-        let passed_on = if result.is_err() && line.is_woken(key) { need } else { 0 };
-        let old = self.leave(place, line, key, passed_on);
+        let passed_on = if result.is_err() && queue.is_woken(key) { need } else { 0 };
+        let old = self.leave(place, queue, key, passed_on);
         drop((old, waker));
         place.wait.end();
         Poll::Ready(result.map_err(|refused| {
@@ -496,15 +496,15 @@ impl Permits {
     fn leave(
         &self,
         place: &mut WaitTicket,
-        mut line: Locked<'_>,
+        mut queue: Locked<'_>,
         key: usize,
         passed_on: usize,
     ) -> Option<GuardedWaker> {
         place.key = None;
-        let waker = line.leave(key);
-        let free = self.show(&line);
-        if free > 0 && line.next_need().is_some() {
-            self.wake(line, passed_on);
+        let waker = queue.leave(key);
+        let free = self.show(&queue);
+        if free > 0 && queue.next_need().is_some() {
+            self.wake(queue, passed_on);
         }
         waker
     }
@@ -513,9 +513,9 @@ impl Permits {
     #[cold]
     pub(crate) fn give_up(&self, place: &mut WaitTicket, need: usize) {
         if let Some(key) = place.key {
-            let line = self.lock_line();
-            let passed_on = if line.is_woken(key) { need } else { 0 };
-            drop(self.leave(place, line, key, passed_on));
+            let queue = self.lock_queue();
+            let passed_on = if queue.is_woken(key) { need } else { 0 };
+            drop(self.leave(place, queue, key, passed_on));
         }
         place.wait.give_up();
     }

@@ -16,7 +16,7 @@ use crate::task::guarded::GuardedWaker;
 
 #[derive(Default)]
 pub(crate) struct WaitList {
-    line: Mutex<WaitQueue>,
+    queue: Mutex<WaitQueue>,
 }
 
 /// A waiter's place in the list, and its wait.
@@ -30,19 +30,19 @@ impl WaitList {
     /// Wakes all current waiters. ALL-WOKEN
     pub(crate) fn tell(&self) {
         let mut wakers = Wakers::default();
-        let mut line = lock(&self.line);
-        let mut left = line.len();
+        let mut queue = lock(&self.queue);
+        let mut left = queue.len();
         while left > 0 {
-            while left > 0 && line.wake_next(&mut wakers) {
+            while left > 0 && queue.wake_next(&mut wakers) {
                 left -= 1;
             }
             let more = wakers.is_full();
-            drop(line);
+            drop(queue);
             wakers.wake_all();
             if !more {
                 return;
             }
-            line = lock(&self.line);
+            queue = lock(&self.queue);
         }
     }
 
@@ -60,23 +60,23 @@ impl WaitList {
             return Poll::Ready(Err(cancelled));
         }
         let (waker, cancelled) = (GuardedWaker::of(cx.waker()), place.wait.is_cancelled());
-        let mut line = lock(&self.line);
+        let mut queue = lock(&self.queue);
         let so = is_so();
         if so.is_some() || cancelled {
-            let old = place.key.take().and_then(|key| line.leave(key));
-            drop(line);
+            let old = place.key.take().and_then(|key| queue.leave(key));
+            drop(queue);
             drop((old, waker));
             place.wait.end();
             return Poll::Ready(so.ok_or(Cancelled));
         }
         let old = match place.key {
-            Some(key) => line.sleep(key, waker),
+            Some(key) => queue.sleep(key, waker),
             None => {
-                place.key = Some(line.join(1, Some(waker)));
+                place.key = Some(queue.join(1, Some(waker)));
                 None
             }
         };
-        drop(line);
+        drop(queue);
         drop(old);
         place.wait.rest(cx, &"a value to change");
         Poll::Pending
@@ -85,7 +85,7 @@ impl WaitList {
     /// Removes the waiter and ends its wait.
     pub(crate) fn leave(&self, place: &mut ListTicket) {
         if let Some(key) = place.key.take() {
-            let waker = lock(&self.line).leave(key);
+            let waker = lock(&self.queue).leave(key);
             drop(waker);
         }
         place.wait.give_up();

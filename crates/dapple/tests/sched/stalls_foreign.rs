@@ -124,6 +124,36 @@ fn a_foreign_waker_does_not_hold_up_the_monitor() {
     });
 }
 
+/// A waker that spawns a task.
+#[derive(Default)]
+struct Spawns(AtomicBool);
+
+impl Wake for Spawns {
+    fn wake(self: Arc<Self>) {
+        dapple::spawn(async {}).detach();
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Without a spare, the monitor calls it in the place of the stuck worker.
+#[test]
+fn a_foreign_waker_that_the_monitor_calls_is_in_the_runtime() {
+    in_virtual_time(10, || {
+        let rt = Runtime::builder().workers(1).max_spares(0).build().unwrap();
+        let spawns = Arc::new(Spawns::default());
+        let waker = Waker::from(spawns.clone());
+        let timer = rt.block_on(async {
+            let mut timer = Box::pin(sleep(4 * MS));
+            assert!(timer.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            timer
+        });
+        let stuck = rt.spawn(async { sim::work(LONG) });
+        let took = until(|| spawns.0.load(Ordering::SeqCst));
+        assert!(took < NOTICED, "called after {took:?}");
+        drop((timer, stuck));
+    });
+}
+
 /// Also those that wait for a worker that leaves.
 #[test]
 fn foreign_wakers_are_called_when_the_runtime_ends() {

@@ -1,6 +1,7 @@
 //! Scopes in which children, bodies and destructors panic. Dropped scopes are in `faults_dropped.rs`, late wakers and
 //! cancellers in `faults_late.rs`.
 
+use std::cell::Cell;
 use std::future::{pending, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,6 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::common::{Drops, message};
+use dapple::scope::Canceller;
 use dapple::sim::Sim;
 use dapple::task::yield_now;
 use dapple::time::sleep;
@@ -294,6 +296,28 @@ fn an_ended_child_releases_the_waker_of_its_waiter() {
         });
     }
     assert_eq!(Arc::strong_count(&count), 1, "somebody still has a waker");
+}
+
+#[test]
+fn an_ended_scope_releases_the_waker_of_its_poller() {
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(count.clone());
+    let cancellers = [false, true].map(|is_dropped| {
+        let sent = Cell::new(None);
+        let mut scope = Box::pin(finish(async |s| {
+            sent.set(Some(s.canceller()));
+            let mut is_first = true;
+            poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
+        }));
+        let mut cx = Context::from_waker(&waker);
+        assert!(scope.as_mut().poll(&mut cx).is_pending());
+        assert!(is_dropped || scope.as_mut().poll(&mut cx).is_ready());
+        drop(scope);
+        sent.take().expect("the body has begun")
+    });
+    drop(waker);
+    assert_eq!(Arc::strong_count(&count), 1, "a canceller keeps no waker");
+    cancellers.iter().for_each(Canceller::cancel);
 }
 
 #[test]

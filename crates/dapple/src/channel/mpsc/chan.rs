@@ -67,7 +67,7 @@ pub(super) struct MessageQueue<T> {
     pub(super) free: usize,
     pub(super) credited: usize,
     /// Senders that wait for room.
-    pub(super) line: WaitQueue,
+    pub(super) waiters: WaitQueue,
     pub(super) closed: bool,
     receiver_gone: bool,
 }
@@ -78,7 +78,7 @@ pub(super) fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         waker: None,
         free: capacity,
         credited: 0,
-        line: WaitQueue::default(),
+        waiters: WaitQueue::default(),
         closed: false,
         receiver_gone: false,
     };

@@ -29,19 +29,19 @@ impl<'a, T> SendWait<'a, T> {
     #[inline]
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PermitRefusal>> {
         if ready!(self.wait.begin(cx)).is_err() {
-            self.leave_line();
+            self.leave_queue();
             return Poll::Ready(Err(PermitRefusal::Cancelled));
         }
         if self.key.is_none() {
             let mut queue = self.chan.queue.lock();
-            let leave = queue.line.needs();
+            let leave = queue.waiters.needs();
             let taken = self.chan.take(&mut queue, leave);
             if taken != Err(PermitRefusal::Busy) {
                 self.put(queue, taken);
                 return Poll::Ready(taken);
             }
         }
-        self.poll_in_line(cx)
+        self.poll_queued(cx)
     }
 
     /// Ends the wait. Queues the message, if room was taken.
@@ -62,32 +62,32 @@ impl<'a, T> SendWait<'a, T> {
     }
 
     #[cold]
-    fn poll_in_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PermitRefusal>> {
+    fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PermitRefusal>> {
         let (chan, mut waker) = (self.chan, Some(GuardedWaker::of(cx.waker())));
         let cancelled = self.key.is_some() && self.wait.is_cancelled();
         let mut queue = chan.queue.lock();
         let free = chan.reclaim(&mut queue);
         let taken = match self.key {
             None => {
-                let leave = queue.line.needs();
+                let leave = queue.waiters.needs();
                 chan.take(&mut queue, leave)
             }
-            Some(key) if queue.closed || queue.line.may_take(key, free) => chan.take(&mut queue, 0),
+            Some(key) if queue.closed || queue.waiters.may_take(key, free) => chan.take(&mut queue, 0),
             Some(_) => Err(PermitRefusal::Busy),
         };
         if taken == Err(PermitRefusal::Busy) && !cancelled {
             let old = match self.key {
-                Some(key) => waker.take().and_then(|waker| queue.line.sleep(key, waker)),
+                Some(key) => waker.take().and_then(|waker| queue.waiters.sleep(key, waker)),
                 None => {
                     // The free room is meant for a woken sender: yields to it, and is polled again without
                     // being woken.
                     let sleeps = waker.take_if(|_| free == 0);
-                    self.key = Some(queue.line.join(1, sleeps));
+                    self.key = Some(queue.waiters.join(1, sleeps));
                     None
                 }
             };
             // The free room may be meant for a sender that is never polled: wake one more.
-            let heal = usize::from(queue.line.claims() <= chan.show(&mut queue));
+            let heal = usize::from(queue.waiters.claims() <= chan.show(&mut queue));
             chan.wake_senders(queue, heal);
             drop(old);
             waker.into_iter().for_each(GuardedWaker::wake);
@@ -105,7 +105,7 @@ impl<'a, T> SendWait<'a, T> {
 
     /// Leaves the wait queue, if in it, without having taken room.
     #[inline]
-    fn leave_line(&mut self) {
+    fn leave_queue(&mut self) {
         if self.key.is_some() {
             let mut queue = self.chan.queue.lock();
             let old = self.leave(&mut queue, false);
@@ -122,8 +122,8 @@ impl<'a, T> SendWait<'a, T> {
     ) -> (Option<GuardedWaker>, Wakers) {
         let mut wakers = Wakers::default();
         let Some(key) = self.key.take() else { return (None, wakers) };
-        let passes_on = usize::from(queue.line.is_woken(key) && !took);
-        let waker = queue.line.leave(key);
+        let passes_on = usize::from(queue.waiters.is_woken(key) && !took);
+        let waker = queue.waiters.leave(key);
         self.chan.show(queue);
         queue.next_senders(passes_on, &mut wakers);
         self.chan.show(queue);
@@ -134,7 +134,7 @@ impl<'a, T> SendWait<'a, T> {
 impl<T> Drop for SendWait<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.leave_line();
+        self.leave_queue();
     }
 }
 
@@ -142,8 +142,8 @@ impl<T> MessageQueue<T> {
     /// Marks the next senders as woken: as many as there is unclaimed room, but at least `fresh` if there is
     /// room. Returns the rest of that number if no more wakers fit.
     fn next_senders(&mut self, fresh: usize, wakers: &mut Wakers) -> usize {
-        let mut left = fresh.max(self.free.saturating_sub(self.line.claims())).min(self.free);
-        while left > 0 && self.line.wake_next(wakers) {
+        let mut left = fresh.max(self.free.saturating_sub(self.waiters.claims())).min(self.free);
+        while left > 0 && self.waiters.wake_next(wakers) {
             left -= 1;
         }
         if wakers.is_full() { left } else { 0 }
@@ -186,7 +186,7 @@ impl<T> Chan<T> {
 
     /// Publishes whether a sender sleeps. Returns the free room after that. SENDERS-TOLD
     fn show(&self, queue: &mut MessageQueue<T>) -> usize {
-        let sleepers = queue.line.next_need().is_some();
+        let sleepers = queue.waiters.next_need().is_some();
         if self.sleepers.load(Ordering::Relaxed) != sleepers {
             self.sleepers.store(sleepers, Ordering::SeqCst); // changed only under this lock
         }
@@ -248,8 +248,8 @@ impl<T> Chan<T> {
         let mut wakers = Wakers::default();
         loop {
             let mut queue = self.queue.lock();
-            while queue.line.wake_next(&mut wakers) {}
-            let more = queue.line.next_need().is_some();
+            while queue.waiters.wake_next(&mut wakers) {}
+            let more = queue.waiters.next_need().is_some();
             self.show(&mut queue);
             drop(queue);
             wakers.wake_all();

@@ -11,7 +11,9 @@ use rustix::io::Errno;
 
 use super::failures::Failures;
 use super::node::{Op, OpResult, Request};
-use super::{Landed, MOST_IN_FLIGHT, Uring};
+use super::{Landed, MOST_IN_FLIGHT, Uring, close};
+use crate::driver::Driver;
+use crate::driver::clock::Time;
 use crate::prim::Ordering;
 
 /// A ring, or `None` where io_uring is not available, as under Miri.
@@ -117,6 +119,25 @@ fn no_completion_is_lost_when_the_queue_overflows() {
     look(&ring);
     assert_eq!(ops.iter().filter(|op| is_done(op)).count(), number);
     assert!(!ring.is_in_use());
+}
+
+/// CLAIMED: the monitor may look at a driver once more while that is being closed.
+#[test]
+fn an_operation_lands_when_the_monitor_looks_at_a_closed_driver() {
+    if ring().is_none() {
+        return;
+    }
+    let driver = Driver::new().unwrap();
+    let ring = driver.files(&Arc::default()).unwrap().clone();
+    let mut op = Op::going_on(Probe { silent: None, is_bounded: true });
+    op.send_to_ring(&ring, || true);
+    ring.submit();
+    let closed = driver.close().expect("it has a ring");
+    if let Some(claim) = driver.claim() {
+        claim.hand_out_ours(Time::now());
+    }
+    close::close_all(vec![closed]);
+    assert!(is_done(&op));
 }
 
 /// A promised write that is done in parts.

@@ -40,9 +40,9 @@ impl Worker {
             .unwrap_or(u64::MAX);
         let looks = if more { LOOK_EVERY } else { looks.clamp(1, LOOK_EVERY.into()) as u32 };
         self.until_look.store(looks, Ordering::Relaxed);
-        let line = sched.injector.line_len();
-        if line >= SHARED_SHORT && runs >= self.own.older_until.get() && sched.managed.is_none() {
-            return self.trade(sched, line, runs);
+        let shared_len = sched.injector.queue_len();
+        if shared_len >= SHARED_SHORT && runs >= self.own.older_until.get() && sched.managed.is_none() {
+            return self.trade(sched, shared_len, runs);
         }
         let (since, runs_then) = self.own.shared.get();
         if runs - runs_then < SHARED_EVERY && now.nanos_since(since) < SHARED_AFTER {
@@ -53,10 +53,10 @@ impl Worker {
     }
 
     /// Exchanges the runnables in the run queue for a share of the shared queue, whose runnables have waited longer,
-    /// and returns the first. The shorter the shared queue (`line`), the rarer the trade. So all runnables wait for
+    /// and returns the first. The shorter the shared queue (`shared_len`), the rarer the trade. So all runnables wait for
     /// about as long, however many there are.
     #[cold]
-    fn trade(&self, sched: &Sched, line: usize, runs: u64) -> Option<Runnable> {
+    fn trade(&self, sched: &Sched, shared_len: usize, runs: u64) -> Option<Runnable> {
         // The rest of the last share is older than all others and stays ahead. At the end of the shared queue it
         // would wait as long once more.
         let older_end = self.own.older_end.get();
@@ -81,7 +81,7 @@ impl Worker {
             |runnable| put(runnable.into_ptr()),
         );
         self.own.older_end.set(self.run_queue.end());
-        let every = (SHARED_FIRST / line).max(1) as u64;
+        let every = (SHARED_FIRST / shared_len).max(1) as u64;
         self.own.older_until.set(runs + taken * every);
         first
     }

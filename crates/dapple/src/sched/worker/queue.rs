@@ -70,7 +70,7 @@ impl Worker {
         let takes_long = self.pace.load(Ordering::Relaxed) >= 2 * WORTH_WAKING;
         let worth = if takes_long { 0 } else { sched.worth_waking.load(Ordering::Relaxed) };
         if self.has_spare(worth)
-            && let Some(worker) = sched.idle.whom_to_wake()
+            && let Some(worker) = sched.idle.worker_to_wake()
         {
             sched.worker(worker).announced.store(true, Ordering::Relaxed);
             sched.unpark(worker);
@@ -82,7 +82,7 @@ impl Worker {
         if let Some(managed) = &sched.managed {
             return managed.enqueue(sched, runnable);
         }
-        if sched.injector.line_len() >= SHARED_FIRST {
+        if sched.injector.queue_len() >= SHARED_FIRST {
             return sched.injector.push_one(runnable); // the runnables in the run queue are older
         }
         let mut older = Vec::with_capacity(CAPACITY / 2 + 1);
@@ -91,7 +91,7 @@ impl Worker {
         older.push(runnable);
         self.counts.overflows.add_one();
         sched.injector.push(older);
-        if let Some(worker) = sched.idle.whom_to_wake() {
+        if let Some(worker) = sched.idle.worker_to_wake() {
             sched.unpark(worker);
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! * **BY-THE-GATE**: only a thread that has entered by the access lock touches the content: shared if it
+//! * **BY-THE-LOCK**: only a thread that has entered by the access lock touches the content: shared if it
 //!   reads, exclusively if it writes.
 //! * **NO-CYCLE**: `ThreadContext::in_map` says whether this thread is inside of a shard, of any map. A reader may
 //!   read other shards and write none; a writer may enter no other shard. A writer that finds readers gives
@@ -24,7 +24,7 @@ use std::thread::{panicking, yield_now};
 use std::time::Duration;
 
 use super::super::access_lock::{AccessLock, Hold};
-use super::super::own_row::{REGISTRY, own_row};
+use super::super::own_slots::{REGISTRY, own_slots};
 use crate::context::{InMap, closure, with_context};
 use crate::world::{self, spin};
 
@@ -44,48 +44,48 @@ pub(super) fn is_inside() -> bool {
 /// Shard of a map. The head of this file describes its rules.
 #[repr(align(128))] // a change of one shard slows no reader of another; processors fetch lines in pairs
 pub(super) struct MapShard<T> {
-    gate: AccessLock,
+    access_lock: AccessLock,
     inside: UnsafeCell<T>,
 }
 
 // SAFETY: one thread at a time changes the content, possibly another one; many threads read it, which `T:
-// Sync` allows. BY-THE-GATE
+// Sync` allows. BY-THE-LOCK
 unsafe impl<T: Send + Sync> Sync for MapShard<T> {}
 
 /// Access of this thread to a shard. Dropping it leaves the shard.
 struct ShardGuard<'a> {
-    gate: &'a AccessLock,
+    access_lock: &'a AccessLock,
     hold: Hold<'a>,
     outer: InMap,
 }
 
 impl<'a> ShardGuard<'a> {
     #[inline]
-    fn new(gate: &'a AccessLock, hold: Hold<'a>, inside: InMap) -> ShardGuard<'a> {
-        ShardGuard { gate, hold, outer: with_context(|context| context.replace_in_map(inside)) }
+    fn new(access_lock: &'a AccessLock, hold: Hold<'a>, inside: InMap) -> ShardGuard<'a> {
+        ShardGuard { access_lock, hold, outer: with_context(|context| context.replace_in_map(inside)) }
     }
 
     /// Leaves the shard. Inlined, which `drop` is not: that one is called only on panics.
     #[inline(always)]
     fn leave(self) {
-        let ShardGuard { gate, hold, outer } = self;
+        let ShardGuard { access_lock, hold, outer } = self;
         std::mem::forget(self);
         with_context(|context| context.replace_in_map(outer));
-        gate.leave(hold);
+        access_lock.leave(hold);
     }
 }
 
 impl Drop for ShardGuard<'_> {
     #[cold]
     fn drop(&mut self) {
-        let ShardGuard { gate, hold, outer } = *self;
-        ShardGuard { gate, hold, outer }.leave();
+        let ShardGuard { access_lock, hold, outer } = *self;
+        ShardGuard { access_lock, hold, outer }.leave();
     }
 }
 
 impl<T> MapShard<T> {
     pub(super) fn new(inside: T) -> MapShard<T> {
-        MapShard { gate: AccessLock::new(), inside: UnsafeCell::new(inside) }
+        MapShard { access_lock: AccessLock::new(), inside: UnsafeCell::new(inside) }
     }
 
     /// Calls `f` with the content. `map` names the map in a panic message. `R::default()` is for IN-A-PANIC.
@@ -96,9 +96,9 @@ impl<T> MapShard<T> {
         let hold = match with_context(|context| context.in_map()) == InMap::Writes {
             true => self.try_read_in_panic(map),
             false => self
-                .gate
-                .try_read(false, own_row())
-                .or_else(|| Some(look_again(|| self.gate.try_read(false, own_row())))),
+                .access_lock
+                .try_read(false, own_slots())
+                .or_else(|| Some(look_again(|| self.access_lock.try_read(false, own_slots())))),
         };
         hold.map_or_else(R::default, |hold| self.read_by(hold, f))
     }
@@ -110,19 +110,19 @@ impl<T> MapShard<T> {
         if !panicking() {
             refuse(&format_args!("use of {map}"));
         }
-        look_a_while(|| self.gate.try_read(false, own_row()))
+        look_a_while(|| self.access_lock.try_read(false, own_slots()))
     }
 
     /// As [`read`](Self::read), if no thread is changing the shard.
     pub(super) fn try_read<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
-        self.gate.try_read(false, own_row()).map(|hold| self.read_by(hold, f))
+        self.access_lock.try_read(false, own_slots()).map(|hold| self.read_by(hold, f))
     }
 
     #[inline]
     fn read_by<R>(&self, hold: Hold<'_>, f: impl FnOnce(&T) -> R) -> R {
-        let entered = ShardGuard::new(&self.gate, hold, InMap::Reads);
+        let entered = ShardGuard::new(&self.access_lock, hold, InMap::Reads);
         // SAFETY: this thread has entered to read, and `f` cannot keep the reference that it gets.
-        // BY-THE-GATE
+        // BY-THE-LOCK
         let result = f(unsafe { &*self.inside.get() });
         entered.leave();
         result
@@ -154,23 +154,23 @@ impl<T> MapShard<T> {
         if !panicking() {
             refuse(&format_args!("change of {map}"));
         }
-        look_a_while(|| self.gate.try_write_now(&REGISTRY))
+        look_a_while(|| self.access_lock.try_write_now(&REGISTRY))
     }
 
     /// Enters to write. This thread is inside of no shard.
     #[inline]
     fn hold_to_write(&self) -> Hold<'_> {
-        match self.gate.try_write(false, &REGISTRY) {
+        match self.access_lock.try_write(false, &REGISTRY) {
             Some(hold) => hold,
-            None => look_again(|| self.gate.try_write_now(&REGISTRY)),
+            None => look_again(|| self.access_lock.try_write_now(&REGISTRY)),
         }
     }
 
     #[inline]
     fn write_by<R>(&self, hold: Hold<'_>, f: impl FnOnce(&mut T) -> R) -> R {
-        let entered = ShardGuard::new(&self.gate, hold, InMap::Writes);
+        let entered = ShardGuard::new(&self.access_lock, hold, InMap::Writes);
         // SAFETY: this thread has entered to write, alone, and `f` cannot keep the reference that it gets.
-        // BY-THE-GATE
+        // BY-THE-LOCK
         let result = f(unsafe { &mut *self.inside.get() });
         entered.leave();
         result

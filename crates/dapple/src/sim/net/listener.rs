@@ -68,8 +68,8 @@ impl SimListener {
         })
     }
 
-    fn poll_accept(&self, turn: &mut ArrivalWait, cx: &mut Context<'_>) -> Poll<io::Result<SimSocket>> {
-        turn.poll(cx, &self.acceptors, &"a connection to accept", || self.accept())
+    fn poll_accept(&self, wait: &mut ArrivalWait, cx: &mut Context<'_>) -> Poll<io::Result<SimSocket>> {
+        wait.poll(cx, &self.acceptors, &"a connection to accept", || self.accept())
     }
 }
 
@@ -100,7 +100,7 @@ pub struct TcpListener {
     listening: Arc<SimListener>,
     ttl: AtomicU32,
     /// The wait of the caller with exclusive access.
-    turn: ArrivalWait,
+    wait: ArrivalWait,
 }
 
 impl TcpListener {
@@ -124,7 +124,7 @@ impl TcpListener {
                     return Ok(TcpListener {
                         listening,
                         ttl: AtomicU32::new(64),
-                        turn: ArrivalWait::default(),
+                        wait: ArrivalWait::default(),
                     });
                 }
                 Err(why) => last = Some(failed(format!("cannot listen at {addr}"), why)),
@@ -144,8 +144,8 @@ impl TcpListener {
     /// *Dropped early*: **clean**: no connection is lost. *Scope cancelled*: returns an error, or a
     /// connection if one was ready.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let mut turn = ArrivalWait::default();
-        let socket = poll_fn(|cx| self.listening.poll_accept(&mut turn, cx)).await?;
+        let mut wait = ArrivalWait::default();
+        let socket = poll_fn(|cx| self.listening.poll_accept(&mut wait, cx)).await?;
         Ok(self.accepted(socket))
     }
 
@@ -156,7 +156,7 @@ impl TcpListener {
     ///
     /// As for [`accept`](Self::accept).
     pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        let socket = ready!(self.listening.poll_accept(&mut self.turn, cx))?;
+        let socket = ready!(self.listening.poll_accept(&mut self.wait, cx))?;
         Poll::Ready(Ok(self.accepted(socket)))
     }
 
@@ -189,7 +189,7 @@ impl TcpListener {
     /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn incoming(&self) -> Incoming<'_> {
-        Incoming { listener: self, turn: ArrivalWait::default() }
+        Incoming { listener: self, wait: ArrivalWait::default() }
     }
 
     /// Converts the listener to a `Stream` of its connections, which owns the listener; see [`incoming`](Self::incoming).
@@ -270,7 +270,7 @@ impl fmt::Debug for TcpListener {
 #[must_use = "streams do nothing unless polled"]
 pub struct Incoming<'a> {
     listener: &'a TcpListener,
-    turn: ArrivalWait,
+    wait: ArrivalWait,
 }
 
 impl Stream for Incoming<'_> {
@@ -278,7 +278,7 @@ impl Stream for Incoming<'_> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<TcpStream>>> {
         let listener = self.listener;
-        let result = ready!(listener.listening.poll_accept(&mut self.turn, cx));
+        let result = ready!(listener.listening.poll_accept(&mut self.wait, cx));
         Poll::Ready(Some(result.map(|socket| listener.accepted(socket).0)))
     }
 }

@@ -20,12 +20,12 @@ use self::SimHalf as StreamHalf;
 #[derive(Debug)]
 struct SimHalf<S> {
     source: S,
-    turn: ArrivalWait,
+    wait: ArrivalWait,
 }
 
 impl<S: Deref<Target = TcpStream>> SimHalf<S> {
     fn new(source: S) -> SimHalf<S> {
-        SimHalf { source, turn: ArrivalWait::default() }
+        SimHalf { source, wait: ArrivalWait::default() }
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -37,7 +37,7 @@ impl<S: Deref<Target = TcpStream>> SimHalf<S> {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.source.socket.poll_read(&mut self.turn, cx, buffers)
+        self.source.socket.poll_read(&mut self.wait, cx, buffers)
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -49,7 +49,7 @@ impl<S: Deref<Target = TcpStream>> SimHalf<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.source.socket.poll_write(&mut self.turn, cx, slices)
+        self.source.socket.poll_write(&mut self.wait, cx, slices)
     }
 }
 

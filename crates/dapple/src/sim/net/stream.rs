@@ -77,20 +77,20 @@ pub struct TcpStream {
 impl SimSocket {
     pub(super) fn poll_read(
         &self,
-        turn: &mut ArrivalWait,
+        wait: &mut ArrivalWait,
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        turn.poll(cx, self.readers(), BYTES, || self.read(buffers, false))
+        wait.poll(cx, self.readers(), BYTES, || self.read(buffers, false))
     }
 
     pub(super) fn poll_write(
         &self,
-        turn: &mut ArrivalWait,
+        wait: &mut ArrivalWait,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        turn.poll(cx, self.writers(), ROOM, || self.write(slices))
+        wait.poll(cx, self.writers(), ROOM, || self.write(slices))
     }
 }
 
@@ -208,9 +208,9 @@ impl TcpStream {
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or the bytes if some were
     /// there.
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let (mut turn, mut buffers) = (ArrivalWait::default(), [IoSliceMut::new(buffer)]);
+        let (mut wait, mut buffers) = (ArrivalWait::default(), [IoSliceMut::new(buffer)]);
         let socket = &self.socket;
-        poll_fn(|cx| turn.poll(cx, socket.readers(), BYTES, || socket.read(&mut buffers, true))).await
+        poll_fn(|cx| wait.poll(cx, socket.readers(), BYTES, || socket.read(&mut buffers, true))).await
     }
 
     /// Waits until the stream is readable, at its end, or has an error. Use it before [`try_read`](Self::try_read), or
@@ -227,8 +227,8 @@ impl TcpStream {
     ///
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn readable(&self) -> io::Result<()> {
-        let (mut turn, socket) = (ArrivalWait::default(), &self.socket);
-        poll_fn(|cx| turn.poll(cx, socket.readers(), BYTES, || socket.readable())).await
+        let (mut wait, socket) = (ArrivalWait::default(), &self.socket);
+        poll_fn(|cx| wait.poll(cx, socket.readers(), BYTES, || socket.readable())).await
     }
 
     /// Waits until the stream is writable, or has an error. Use it before [`try_write`](Self::try_write), or to make
@@ -244,8 +244,8 @@ impl TcpStream {
     ///
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was ready.
     pub async fn writable(&self) -> io::Result<()> {
-        let (mut turn, socket) = (ArrivalWait::default(), &self.socket);
-        poll_fn(|cx| turn.poll(cx, socket.writers(), ROOM, || socket.writable())).await
+        let (mut wait, socket) = (ArrivalWait::default(), &self.socket);
+        poll_fn(|cx| wait.poll(cx, socket.writers(), ROOM, || socket.writable())).await
     }
 
     /// Waits until the connection is closed in both directions: the peer has reset it, or both sides have shut
@@ -261,8 +261,8 @@ impl TcpStream {
     ///
     /// *Dropped early*: **clean**. *Scope cancelled*: returns an error, or `Ok` if it was closed.
     pub async fn closed(&self) -> io::Result<()> {
-        let (mut turn, socket) = (ArrivalWait::default(), &self.socket);
-        poll_fn(|cx| turn.poll(cx, socket.writers(), CLOSED, || socket.closed())).await
+        let (mut wait, socket) = (ArrivalWait::default(), &self.socket);
+        poll_fn(|cx| wait.poll(cx, socket.writers(), CLOSED, || socket.closed())).await
     }
 
     /// As [`readable`](Self::readable), for futures written by hand. For the task that reads: a stream wakes one

@@ -12,39 +12,44 @@ use crate::shared::reader_slots::Registry;
 
 /// A state. Only a writer changes the value.
 struct State {
-    gate: AccessLock,
+    access_lock: AccessLock,
     registry: Registry,
     value: Plain<usize>,
 }
 
 fn state() -> Arc<State> {
-    Arc::new(State { gate: AccessLock::new(), registry: Registry::default(), value: Plain::new(0) })
+    Arc::new(State { access_lock: AccessLock::new(), registry: Registry::default(), value: Plain::new(0) })
 }
 
-/// Reads by a slot of a row of its own. Waits while a writer is in the way.
+/// Reads by a slot of its own. Waits while a writer is in the way.
 fn read(state: &State) -> usize {
-    let row = state.registry.take();
+    let slots = state.registry.take();
     let mut place = AccessWait::default();
-    let hold = block_on(std::future::poll_fn(|cx| state.gate.poll_read(&mut place, false, Some(row), cx)));
+    let hold =
+        block_on(std::future::poll_fn(|cx| state.access_lock.poll_read(&mut place, false, Some(slots), cx)));
     let value = state.value.read();
-    state.gate.leave(hold.expect("no cancel in a model"));
-    row.give_back();
+    state.access_lock.leave(hold.expect("no cancel in a model"));
+    slots.give_back();
     value
 }
 
 fn write(state: &State) {
     let mut place = AccessWait::default();
-    let hold =
-        block_on(std::future::poll_fn(|cx| state.gate.poll_write(&mut place, false, &state.registry, cx)));
+    let hold = block_on(std::future::poll_fn(|cx| {
+        state.access_lock.poll_write(&mut place, false, &state.registry, cx)
+    }));
     state.value.change(|value| *value += 1);
-    state.gate.leave(hold.expect("no cancel in a model"));
+    state.access_lock.leave(hold.expect("no cancel in a model"));
 }
 
 /// A wait to write that was polled once, and must go on waiting.
 fn waits_to_write(state: &State) -> AccessWait {
     let mut place = AccessWait::default();
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    assert!(matches!(state.gate.poll_write(&mut place, false, &state.registry, &mut cx), Poll::Pending));
+    assert!(matches!(
+        state.access_lock.poll_write(&mut place, false, &state.registry, &mut cx),
+        Poll::Pending
+    ));
     place
 }
 
@@ -107,8 +112,8 @@ fn of_two_readers_on_an_unset_mark_none_is_in_beside_a_writer() {
 fn a_counted_reader_lets_the_waiter_in() {
     model(|| {
         let state = state();
-        let row = state.registry.take();
-        let Some(hold @ Hold::ReadsBy(_)) = state.gate.try_read(false, Some(row)) else {
+        let slots = state.registry.take();
+        let Some(hold @ Hold::ReadsBy(_)) = state.access_lock.try_read(false, Some(slots)) else {
             panic!("no writer and no waiter");
         };
         let writer = spawn({
@@ -116,7 +121,7 @@ fn a_counted_reader_lets_the_waiter_in() {
             move || write(&state)
         });
         assert_eq!(state.value.read(), 0);
-        state.gate.leave(hold);
+        state.access_lock.leave(hold);
         writer.join().unwrap();
         assert_eq!(state.value.read(), 1);
     });
@@ -126,17 +131,18 @@ fn a_counted_reader_lets_the_waiter_in() {
 fn a_waiter_for_a_reader_keeps_its_place_and_is_woken() {
     model(|| {
         let state = state();
-        let rows = [state.registry.take(), state.registry.take()];
-        let holds = rows.map(|row| state.gate.try_read(false, Some(row)).expect("no writer and no waiter"));
+        let both = [state.registry.take(), state.registry.take()];
+        let holds = both
+            .map(|slots| state.access_lock.try_read(false, Some(slots)).expect("no writer and no waiter"));
         let writer = spawn({
             let state = state.clone();
             move || write(&state)
         });
         let reader = spawn({
             let state = state.clone();
-            move || state.gate.leave(holds[1])
+            move || state.access_lock.leave(holds[1])
         });
-        state.gate.leave(holds[0]);
+        state.access_lock.leave(holds[0]);
         reader.join().unwrap();
         writer.join().unwrap();
         assert_eq!(state.value.read(), 1);
@@ -147,20 +153,20 @@ fn a_waiter_for_a_reader_keeps_its_place_and_is_woken() {
 fn a_waiter_in_line_looks_for_readers_in_slots() {
     model(|| {
         let state = state();
-        let row = state.registry.take();
-        let counted = state.gate.try_read_now().expect("no writer and no waiter");
-        let by_slot = state.gate.try_read(false, Some(row)).expect("no writer and no waiter");
+        let slots = state.registry.take();
+        let counted = state.access_lock.try_read_now().expect("no writer and no waiter");
+        let by_slot = state.access_lock.try_read(false, Some(slots)).expect("no writer and no waiter");
         let writer = spawn({
             let state = state.clone();
             move || write(&state) // waits for the first reader without having looked for the second
         });
-        state.gate.leave(counted);
+        state.access_lock.leave(counted);
         assert_eq!(state.value.read(), 0);
-        state.gate.leave(by_slot);
+        state.access_lock.leave(by_slot);
         writer.join().unwrap();
         assert_eq!(state.value.read(), 1);
-        assert!(state.gate.try_write_now(&state.registry).is_some());
-        assert!(state.gate.try_read_now().is_none(), "no permit too many");
+        assert!(state.access_lock.try_write_now(&state.registry).is_some());
+        assert!(state.access_lock.try_read_now().is_none(), "no permit too many");
     });
 }
 
@@ -187,16 +193,16 @@ fn the_flag_that_slots_are_used_is_unset_and_set_again() {
 fn a_writer_that_gives_up_lets_readers_in() {
     model(|| {
         let state = state();
-        let row = state.registry.take();
-        let hold = state.gate.try_read(false, Some(row)).expect("no writer and no waiter");
+        let slots = state.registry.take();
+        let hold = state.access_lock.try_read(false, Some(slots)).expect("no writer and no waiter");
         let mut place = waits_to_write(&state);
         let reader = spawn({
             let state = state.clone();
             move || read(&state)
         });
-        state.gate.give_up(&mut place, true);
-        state.gate.leave(hold);
+        state.access_lock.give_up(&mut place, true);
+        state.access_lock.leave(hold);
         reader.join().unwrap();
-        assert!(state.gate.try_write_now(&state.registry).is_some());
+        assert!(state.access_lock.try_write_now(&state.registry).is_some());
     });
 }

@@ -1,4 +1,4 @@
-//! The registry of this process, and the row of reader slots of each thread.
+//! The registry of this process, and the reader slots of each thread.
 
 use std::ptr::null_mut;
 
@@ -7,17 +7,17 @@ use crate::prim::AtomicPtr;
 
 pub(crate) static REGISTRY: Registry = Registry(AtomicPtr::new(null_mut()));
 
-/// Row of this thread. None while the thread ends.
+/// The reader slots of this thread. None while the thread ends.
 #[inline]
-pub(crate) fn own_row() -> Option<&'static ReaderSlots> {
-    struct OwnRow(&'static ReaderSlots);
-    impl Drop for OwnRow {
+pub(crate) fn own_slots() -> Option<&'static ReaderSlots> {
+    struct OwnSlots(&'static ReaderSlots);
+    impl Drop for OwnSlots {
         fn drop(&mut self) {
             self.0.give_back();
         }
     }
     thread_local! {
-        static OWN: OwnRow = OwnRow(REGISTRY.take());
+        static OWN: OwnSlots = OwnSlots(REGISTRY.take());
     }
     OWN.try_with(|own| own.0).ok()
 }
